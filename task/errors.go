@@ -1,0 +1,40 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNotFound: no task of that topic and ID is stored.
+	ErrNotFound = errors.New("no such task")
+	// ErrExists: a task of that topic and ID is stored already, and if-absent
+	// was asked for.
+	ErrExists = errors.New("a task of this ID exists already")
+	// ErrInvalid is what every RuleError is, for errors.Is.
+	ErrInvalid = errors.New("invalid input")
+	// ErrUnknownTopic: no scanner has ever served a topic of that name under
+	// this Redis prefix.
+	ErrUnknownTopic = errors.New("unknown topic")
+	// ErrRedisFull: Redis is at maxmemory and refuses to store more. What is
+	// stored goes on being delivered.
+	ErrRedisFull = errors.New("Redis is out of memory")
+)
+
+// RuleError says which rule of input a value broke. Nothing was written.
+type RuleError struct {
+	// Field is the input's name, as in "id".
+	Field string
+	// Rule is what the field must keep.
+	Rule string
+	// Got describes the value that broke it, by its size and never by its
+	// content where that could be secret.
+	Got string
+}
+
+func (e *RuleError) Error() string {
+	return fmt.Sprintf("%s: %s; got %s", e.Field, e.Rule, e.Got)
+}
+
+// Is makes every RuleError an ErrInvalid.
+func (e *RuleError) Is(target error) bool { return target == ErrInvalid }

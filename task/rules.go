@@ -1,0 +1,120 @@
+package task
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The limits of input.
+const (
+	// MaxTopic is the longest topic, in bytes.
+	MaxTopic = 64
+	// MaxID is the longest ID, in bytes: the most an AMQP short string holds.
+	MaxID = 255
+	// MaxContentType is the longest content type, in bytes, for the same reason.
+	MaxContentType = 255
+	// DefaultMaxPayload is the largest payload in bytes unless configured.
+	DefaultMaxPayload = 256 << 10
+	// MaxMaxPayload is the most the largest payload may be configured to.
+	MaxMaxPayload = 16 << 20
+	// MaxHeaders is the most headers of one task.
+	MaxHeaders = 32
+	// MaxHeaderKey is the longest header key, in bytes.
+	MaxHeaderKey = 128
+	// MaxHeaderBytes bounds all keys and values of a task together, so that
+	// the message's header fits into one AMQP frame of 128 KiB.
+	MaxHeaderBytes = 64 << 10
+	// MaxYearsAhead bounds the due time.
+	MaxYearsAhead = 100
+	// ReservedHeaderPrefix begins the headers that duefleet sets itself.
+	ReservedHeaderPrefix = "x-duefleet-"
+)
+
+// CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.
+func CheckTopic(topic string) error {
+	rule := fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 . _ -", MaxTopic)
+	if len(topic) == 0 || len(topic) > MaxTopic {
+		return &RuleError{"topic", rule, size(len(topic))}
+	}
+	for i, r := range topic {
+		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+		if !ok {
+			return &RuleError{"topic", rule, fmt.Sprintf("%s with %q at byte %d", size(len(topic)), r, i)}
+		}
+	}
+	return nil
+}
+
+// CheckID returns a RuleError unless id is 1 to 255 bytes of valid UTF-8.
+func CheckID(id string) error {
+	return checkText("id", id, 1, MaxID)
+}
+
+// CheckContentType returns a RuleError unless ct is at most 255 bytes of valid UTF-8.
+func CheckContentType(ct string) error {
+	return checkText("content_type", ct, 0, MaxContentType)
+}
+
+// CheckPayload returns a RuleError if payload is larger than limit bytes.
+func CheckPayload(payload []byte, limit int) error {
+	if len(payload) > limit {
+		return &RuleError{"payload", fmt.Sprintf("must be at most %d bytes (max_payload)", limit), size(len(payload))}
+	}
+	return nil
+}
+
+// CheckHeaders returns a RuleError unless there are at most 32 headers with
+// keys of 1 to 128 bytes that do not begin with x-duefleet-, all of them valid
+// UTF-8, and 64 KiB of keys and values together.
+func CheckHeaders(headers map[string]string) error {
+	if len(headers) > MaxHeaders {
+		return &RuleError{"headers", fmt.Sprintf("must be at most %d", MaxHeaders), fmt.Sprintf("%d headers", len(headers))}
+	}
+	total := 0
+	for k, v := range headers {
+		if err := checkText("header key", k, 1, MaxHeaderKey); err != nil {
+			return err
+		}
+		if len(k) >= len(ReservedHeaderPrefix) && strings.EqualFold(k[:len(ReservedHeaderPrefix)], ReservedHeaderPrefix) {
+			return &RuleError{"header key", "must not begin with " + ReservedHeaderPrefix, fmt.Sprintf("%q (%s)", k, size(len(k)))}
+		}
+		if !utf8.ValidString(v) {
+			return &RuleError{"header " + k, "must be valid UTF-8", size(len(v)) + " that are not"}
+		}
+		total += len(k) + len(v)
+	}
+	if total > MaxHeaderBytes {
+		return &RuleError{"headers", fmt.Sprintf("must be at most %d bytes of keys and values together", MaxHeaderBytes), size(total)}
+	}
+	return nil
+}
+
+// CheckDue returns a RuleError if due is more than 100 years after now. Times
+// in the past are allowed: they mean now.
+func CheckDue(due, now time.Time) error {
+	if due.After(now.AddDate(MaxYearsAhead, 0, 0)) {
+		return &RuleError{"due", fmt.Sprintf("must be at most %d years ahead", MaxYearsAhead), due.UTC().Format(time.RFC3339)}
+	}
+	return nil
+}
+
+func checkText(field, s string, least, most int) error {
+	if len(s) >= least && len(s) <= most && utf8.ValidString(s) {
+		return nil
+	}
+	rule := fmt.Sprintf("must be %d to %d bytes of valid UTF-8", least, most)
+	got := size(len(s))
+	if !utf8.ValidString(s) {
+		got += " that are not valid UTF-8"
+	}
+	return &RuleError{field, rule, got}
+}
+
+func size(n int) string {
+	if n == 1 {
+		return "1 byte"
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

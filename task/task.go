@@ -1,0 +1,48 @@
+// Package task holds the words every part of duefleet shares: what a task is,
+// the rules an ID, a topic, a payload and a due time must keep, and the errors.
+// It imports the standard library alone, so that anything may import it.
+package task
+
+import "time"
+
+// DefaultContentType is what a task without a content type is delivered with.
+const DefaultContentType = "application/octet-stream"
+
+// Task is one piece of delayed work. The pair of Topic and ID names it: the
+// same ID in another topic is another task.
+type Task struct {
+	// Topic is the stream of tasks it belongs to; see CheckTopic.
+	Topic string
+	// ID names the task within its topic and becomes AMQP's message-id; see CheckID.
+	ID string
+	// Due is when the task is to be delivered, by Redis's clock, to the
+	// millisecond.
+	Due time.Time
+	// Scheduled is when Redis stored this version of the task, by Redis's
+	// clock. Zero on the way in.
+	Scheduled time.Time
+	// Attempt counts deliveries tried, from 1. Attempts that the broker
+	// returned or refused count; attempts that ended with a lost connection do
+	// not. Zero on the way in.
+	Attempt int
+	// Redelivered is true where an earlier attempt may have reached the broker.
+	Redelivered bool
+	// ContentType of the payload; empty stands for DefaultContentType.
+	ContentType string
+	// Headers travel with the task into the message; see CheckHeaders.
+	Headers map[string]string
+	// Payload is delivered byte for byte; see CheckPayload.
+	Payload []byte
+}
+
+// State is where a stored task stands.
+type State string
+
+const (
+	// Waiting tasks are due later, or due and not claimed yet.
+	Waiting State = "waiting"
+	// Leased tasks are claimed by a scanner, or lent to a mover, for a while.
+	Leased State = "leased"
+	// Parked tasks could not be delivered and wait for an operator's replay.
+	Parked State = "parked"
+)
