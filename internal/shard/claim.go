@@ -1,0 +1,175 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// claimBudget bounds the records of one claim, in bytes, whatever their number:
+// what a scanner holds in memory a worker.
+const claimBudget = 4 << 20
+
+// Claimed is one leased task.
+type Claimed struct {
+	task.Task
+	// Shard and Token name the lease: only with them is the task settled or
+	// released.
+	Shard int
+	Token string
+}
+
+// Batch is the answer to a claim.
+type Batch struct {
+	Tasks []Claimed
+	// Bad are leased records that this version can't read, with the reason.
+	Bad []BadRecord
+	// Now is Redis's clock at the claim, to the microsecond.
+	Now time.Time
+	// Next is when the shard needs attention again; zero: not before a task is
+	// put there. It may lie in the past: there is more.
+	Next time.Time
+	// Skipped counts what could not be claimed: tasks without a record, which
+	// are parked, and records of a newer format, left alone for a minute.
+	Skipped int
+}
+
+// BadRecord is a leased task whose record could not be read.
+type BadRecord struct {
+	Claimed
+	Err error
+}
+
+// Claim is one request for a batch. The same Claimant and Request, sent again
+// before the lease is over, is answered with the same batch.
+type Claim struct {
+	Shard    int
+	Claimant string // names one worker
+	Request  string // unique within the claimant's
+	Limit    int    // 0 asks for Next alone; at most MaxBatch
+	Lease    time.Duration
+}
+
+// Claim leases what is due in a shard.
+func (t *Topic) Claim(ctx context.Context, c Claim) (Batch, error) {
+	keys := []string{t.due(c.Shard), t.tasks(c.Shard), t.gate(c.Shard), t.memory(c.Shard, c.Claimant)}
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget}
+	reply, err := t.run(ctx, call{"claim", keys, args}).Slice()
+	if err != nil {
+		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", c.Shard, t.name, err)
+	}
+	token, _ := reply[0].(string)
+	now, _ := reply[1].(int64)
+	next, _ := reply[2].(int64)
+	skipped, _ := reply[3].(int64)
+	b := Batch{Now: time.UnixMicro(now), Skipped: int(skipped)}
+	if next >= 0 {
+		b.Next = time.UnixMilli(next)
+	}
+	b.Tasks = make([]Claimed, 0, (len(reply)-4)/2)
+	for i := 4; i+1 < len(reply); i += 2 {
+		id, _ := reply[i].(string)
+		text, _ := reply[i+1].(string)
+		r, err := DecodeRecord(t.name, id, text)
+		claimed := Claimed{r.Task, c.Shard, token}
+		if err != nil {
+			b.Bad = append(b.Bad, BadRecord{claimed, err})
+			continue
+		}
+		b.Tasks = append(b.Tasks, claimed)
+	}
+	return b, nil
+}
+
+// Lease names one leased task.
+type Lease struct {
+	ID    string
+	Token string
+}
+
+// Settle removes delivered tasks of one shard that are still leased under their
+// tokens, and answers how many: the others ran out of their lease, or were
+// cancelled, replaced or rescheduled meanwhile.
+func (t *Topic) Settle(ctx context.Context, shard int, leases []Lease) (int, error) {
+	settled := 0
+	for len(leases) > 0 {
+		n := min(len(leases), MaxBatch)
+		args := make([]any, 0, 2*n)
+		for _, l := range leases[:n] {
+			args = append(args, l.Token, l.ID)
+		}
+		leases = leases[n:]
+		done, err := t.run(ctx, call{"settle", []string{t.due(shard), t.tasks(shard)}, args}).Int()
+		if err != nil {
+			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", shard, t.name, err)
+		}
+		settled += done
+	}
+	return settled, nil
+}
+
+// Release says how one leased task is given back.
+type Release struct {
+	Lease
+	// Delay until it is due again; 0: as soon as may be, in its old place.
+	Delay time.Duration
+	// Park it instead.
+	Park bool
+	// Attempted counts an attempt: the broker returned or refused the message.
+	Attempted bool
+	// Redelivered marks it: the message may have reached the broker.
+	Redelivered bool
+	// Reason is kept with the task; "" keeps the last one.
+	Reason string
+}
+
+// maxReason bounds what is kept of a reason, in bytes.
+const maxReason = 512
+
+// Release gives tasks of one shard back that are still leased under their
+// tokens, and answers how many.
+func (t *Topic) Release(ctx context.Context, shard int, releases []Release) (int, error) {
+	released := 0
+	for len(releases) > 0 {
+		n := min(len(releases), MaxBatch)
+		args := make([]any, 0, 6*n)
+		for _, r := range releases[:n] {
+			args = append(args, r.Token, r.ID, r.delay(), flag(r.Attempted), flag(r.Redelivered), r.reason())
+		}
+		releases = releases[n:]
+		keys := []string{t.due(shard), t.tasks(shard), t.Wake(shard)}
+		done, err := t.run(ctx, call{"release", keys, args}).Int()
+		if err != nil {
+			return released, fmt.Errorf("release in shard %d of topic %s: %w", shard, t.name, err)
+		}
+		released += done
+	}
+	return released, nil
+}
+
+func (r Release) delay() string {
+	switch {
+	case r.Park:
+		return "park"
+	case r.Delay <= 0:
+		return "0"
+	}
+	return strconv.FormatInt(max(r.Delay.Milliseconds(), 1), 10)
+}
+
+func (r Release) reason() string {
+	if len(r.Reason) > maxReason {
+		return r.Reason[:maxReason]
+	}
+	return r.Reason
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

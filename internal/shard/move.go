@@ -1,0 +1,127 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Loan is a batch of misplaced tasks leased to a mover.
+type Loan struct {
+	Shard int
+	Token string
+	// Deadline is Redis's ms at which the lease ends.
+	Deadline int64
+	Tasks    []LentTask
+}
+
+// LentTask is one task on loan, as it is to be adopted elsewhere.
+type LentTask struct {
+	ID     string
+	score  string
+	record string
+}
+
+// Lending is one request for a loan; see Claim for Claimant and Request.
+type Lending struct {
+	Shard    int
+	Claimant string
+	Request  string
+	Lease    time.Duration
+	// Soon leaves tasks that are due within it, or were within the last
+	// second, to be delivered where they lie.
+	Soon time.Duration
+	IDs  []string
+}
+
+// Lend leases those of the tasks that wait or are parked to a mover.
+func (t *Topic) Lend(ctx context.Context, p Placement, l Lending) (Loan, error) {
+	args := make([]any, 4, 4+len(l.IDs))
+	args[0], args[1], args[2], args[3] = p.String(), l.Request, l.Lease.Milliseconds(), l.Soon.Milliseconds()
+	for _, id := range l.IDs {
+		args = append(args, id)
+	}
+	keys := t.taskKeys(l.Shard, t.memory(l.Shard, l.Claimant))
+	_, rest, err := answer(t.run(ctx, call{"lend", keys, args}))
+	if err != nil {
+		return Loan{}, fmt.Errorf("lend from shard %d of topic %s: %w", l.Shard, t.name, err)
+	}
+	loan := Loan{Shard: l.Shard}
+	loan.Token, _ = rest[0].(string)
+	loan.Deadline, _ = rest[1].(int64)
+	for i := 2; i+2 < len(rest); i += 3 {
+		var lent LentTask
+		lent.ID, _ = rest[i].(string)
+		lent.score, _ = rest[i+1].(string)
+		lent.record, _ = rest[i+2].(string)
+		loan.Tasks = append(loan.Tasks, lent)
+	}
+	return loan, nil
+}
+
+// Adopt takes tasks on loan over into a shard and answers how many were new
+// there. After it returned without an error all of them, also those skipped, are
+// to be settled where they were lent.
+func (t *Topic) Adopt(ctx context.Context, shard int, p Placement, deadline int64, lent []LentTask) (int, error) {
+	args := make([]any, 2, 2+3*len(lent))
+	args[0], args[1] = p.String(), deadline
+	for _, l := range lent {
+		args = append(args, l.ID, l.score, l.record)
+	}
+	_, rest, err := answer(t.run(ctx, call{"adopt", t.taskKeys(shard, t.Wake(shard)), args}))
+	if err != nil {
+		return 0, fmt.Errorf("adopt into shard %d of topic %s: %w", shard, t.name, err)
+	}
+	n, _ := rest[0].(int64)
+	return int(n), nil
+}
+
+// Pass is how far the look through a shard for misplaced tasks has come.
+type Pass struct {
+	Number string
+	Cursor uint64
+	// Clean: the pass that has just ended met nothing misplaced that stayed.
+	Clean bool
+}
+
+// Pass reads where the look through a shard stands; p must be the placement the
+// shard was touched with.
+func (t *Topic) Pass(ctx context.Context, shard int, p Placement) (Pass, error) {
+	return t.look(ctx, shard, p, "", 0, 0, false)
+}
+
+// Look notes that the look through a shard came from a pass's cursor to another,
+// and answers where it stands: elsewhere, if another mover was faster.
+func (t *Topic) Look(ctx context.Context, shard int, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
+	return t.look(ctx, shard, p, from.Number, from.Cursor, to, dirty)
+}
+
+func (t *Topic) look(ctx context.Context, shard int, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
+	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), flag(dirty)}
+	_, rest, err := answer(t.run(ctx, call{"look", []string{t.gate(shard), t.ledger(shard)}, args}))
+	if err != nil {
+		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", shard, t.name, err)
+	}
+	var at Pass
+	at.Number, _ = rest[0].(string)
+	text, _ := rest[1].(string)
+	at.Clean = rest[2] == int64(1)
+	at.Cursor, err = strconv.ParseUint(text, 10, 64)
+	return at, err
+}
+
+// Scan returns IDs of a shard from a cursor on, in no order, about count of
+// them, and the cursor to go on from; 0: the end. Every task that is in the
+// shard from the first call to the last is met at least once (SCAN's guarantee).
+func (t *Topic) Scan(ctx context.Context, shard int, cursor uint64, count int) ([]string, uint64, error) {
+	pairs, next, err := t.rdb.ZScan(ctx, t.due(shard), cursor, "", int64(count)).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("scan shard %d of topic %s: %w", shard, t.name, err)
+	}
+	ids := make([]string, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		ids = append(ids, pairs[i])
+	}
+	return ids, next, nil
+}

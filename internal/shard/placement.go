@@ -1,0 +1,262 @@
+package shard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// Phase is whether a topic's shard count stands or is changing.
+type Phase string
+
+const (
+	// Stable placements have every task in its place.
+	Stable Phase = "stable"
+	// Migrating placements have tasks where the previous shard count put them.
+	Migrating Phase = "migrating"
+	// Removed placements belong to a topic an operator removed. They stay, so
+	// that a topic of the same name begins above the epochs its shards have seen.
+	Removed Phase = "removed"
+)
+
+// MaxShards is the most shards of a topic.
+const MaxShards = 4096
+
+// Placement says where tasks lie: the truth, while a topic's document is the
+// wish. Every step takes a new epoch: stable E, migrating E+1, stable E+2.
+type Placement struct {
+	Epoch    int64
+	Shards   int
+	Previous int
+	Phase    Phase
+}
+
+// String is the form that scripts and keys hold.
+func (p Placement) String() string {
+	return fmt.Sprintf("%d %d %d %s", p.Epoch, p.Shards, p.Previous, p.Phase)
+}
+
+func parsePlacement(text string) (Placement, error) {
+	var p Placement
+	if _, err := fmt.Sscanf(text, "%d %d %d %s", &p.Epoch, &p.Shards, &p.Previous, &p.Phase); err != nil {
+		return p, fmt.Errorf("placement %q: %w", text, err)
+	}
+	known := p.Phase == Stable || p.Phase == Migrating || p.Phase == Removed
+	if !known || p.Shards < 1 || p.Shards > MaxShards || p.Previous < 1 || p.Previous > MaxShards {
+		return p, fmt.Errorf("placement %q: not of this version's format; is an older duefleet beside a newer one?", text)
+	}
+	return p, nil
+}
+
+// Scanned is how many shards the fleet attends: all that may hold tasks.
+func (p Placement) Scanned() int {
+	if p.Phase == Migrating {
+		return max(p.Shards, p.Previous)
+	}
+	return p.Shards
+}
+
+// New is the shard an ID belongs to.
+func (p Placement) New(id string) int { return Place(id, p.Shards) }
+
+// Old is the shard an ID belonged to before the change that is under way.
+func (p Placement) Old(id string) int { return Place(id, p.Previous) }
+
+// Split says whether an ID is moving house, so that operations on it touch both.
+func (p Placement) Split(id string) bool {
+	return p.Phase == Migrating && p.Old(id) != p.New(id)
+}
+
+// Placement reads the placement. A topic that no scanner ever served, and one
+// that was removed, is task.ErrUnknownTopic.
+func (t *Topic) Placement(ctx context.Context) (Placement, error) {
+	return t.PlacementIn(ctx, t.rdb).Result()
+}
+
+// PlacementCmd is a placement that is being read.
+type PlacementCmd struct {
+	topic string
+	cmd   *redis.StringCmd
+}
+
+// PlacementIn reads the placement as part of a pipeline of the caller's.
+func (t *Topic) PlacementIn(ctx context.Context, c redis.Cmdable) PlacementCmd {
+	return PlacementCmd{t.name, c.HGet(ctx, t.placementKey(), "value")}
+}
+
+// Result of the read; the errors are those of Topic.Placement.
+func (c PlacementCmd) Result() (Placement, error) {
+	text, err := c.cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return Placement{}, unknownTopic(c.topic)
+	}
+	if err != nil {
+		return Placement{}, fmt.Errorf("read placement of topic %s: %w", c.topic, err)
+	}
+	p, err := parsePlacement(text)
+	if err == nil && p.Phase == Removed {
+		return p, unknownTopic(c.topic)
+	}
+	return p, err
+}
+
+func unknownTopic(name string) error {
+	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it to the configuration of a running scanner", task.ErrUnknownTopic, name)
+}
+
+// Ensure returns the topic's placement and makes a stable one of that many
+// shards if there is none. It also notes the topic among the known ones.
+func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
+	if err := t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err(); err != nil {
+		return Placement{}, fmt.Errorf("note topic %s: %w", t.name, redisError(err))
+	}
+	for {
+		p, err := t.Placement(ctx)
+		if err == nil || !errors.Is(err, task.ErrUnknownTopic) {
+			return p, err
+		}
+		wanted := Placement{Epoch: p.Epoch + 1, Shards: shards, Previous: shards, Phase: Stable}
+		if done, err := t.change(ctx, p, wanted); err != nil || done {
+			return wanted, err
+		}
+	}
+}
+
+// Begin starts a change from a stable placement to another shard count, and
+// answers whether it did: another may have been first.
+func (t *Topic) Begin(ctx context.Context, from Placement, shards int) (bool, error) {
+	if from.Phase != Stable {
+		return false, nil
+	}
+	return t.change(ctx, from, Placement{from.Epoch + 1, shards, from.Shards, Migrating})
+}
+
+// Finish ends a change whose shards are all clean, and shows every shard the
+// stable placement, which empties their ledgers.
+func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
+	stable := Placement{from.Epoch + 1, from.Shards, from.Shards, Stable}
+	done, err := t.change(ctx, from, stable)
+	if err != nil || !done {
+		return false, err
+	}
+	return true, t.touchAll(ctx, stable, from.Scanned())
+}
+
+// Remove ends a topic: its shards refuse every placement known so far, so that
+// a producer that has not heard is told that the topic is unknown.
+func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
+	gone := Placement{from.Epoch + 1, from.Shards, from.Previous, Removed}
+	done, err := t.change(ctx, from, gone)
+	if err != nil || !done {
+		return false, err
+	}
+	return true, t.touchAll(ctx, gone, from.Scanned())
+}
+
+// Restore puts back a placement that a shard's gate has seen and the placement
+// key has not, as after a failover to a replica that lagged behind.
+func (t *Topic) Restore(ctx context.Context, seen Placement) error {
+	p, err := t.Placement(ctx)
+	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
+		return err
+	}
+	if p.Epoch >= seen.Epoch {
+		return nil
+	}
+	_, err = t.change(ctx, p, seen)
+	return err
+}
+
+func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {
+	for s := range shards {
+		if _, err := t.Touch(ctx, s, p); err != nil {
+			var moved *MovedError
+			if errors.As(err, &moved) {
+				return nil // a newer change is under way and empties them itself
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
+	expected := ""
+	if from.Epoch > 0 {
+		expected = from.String()
+	}
+	c := call{"place", []string{t.placementKey()}, []any{expected, to.String(), rand.Text()}}
+	reply, err := t.run(ctx, c).Slice()
+	if err != nil {
+		return false, fmt.Errorf("change placement of topic %s: %w", t.name, redisError(err))
+	}
+	return reply[0] == int64(1), nil
+}
+
+// MarkClean notes that a shard holds nothing misplaced under p, and answers how
+// many shards are left; -1 if the placement is another one by now.
+func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
+	c := call{"mark", []string{t.placementKey()}, []any{p.String(), shard, p.Scanned()}}
+	left, err = t.run(ctx, c).Int()
+	if err != nil {
+		return 0, fmt.Errorf("mark shard %d of topic %s clean: %w", shard, t.name, err)
+	}
+	return left, nil
+}
+
+// Clean tells for each attended shard of a migrating placement whether it is
+// clean.
+func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
+	marks, err := t.rdb.HGet(ctx, t.placementKey(), "clean").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read clean shards of topic %s: %w", t.name, err)
+	}
+	clean := make([]bool, p.Scanned())
+	for i := range clean {
+		clean[i] = p.Phase != Migrating || i < len(marks) && marks[i] == '1'
+	}
+	return clean, nil
+}
+
+// Topics lists the topics known, removed ones excepted, in order.
+func (s *Store) Topics(ctx context.Context) ([]string, error) {
+	names, err := s.rdb.Sort(ctx, s.topicsKey(), &redis.Sort{Alpha: true}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	return names, nil
+}
+
+// Forget takes a removed topic off the list of known ones.
+func (t *Topic) Forget(ctx context.Context) error {
+	if err := t.rdb.SRem(ctx, t.topicsKey(), t.name).Err(); err != nil {
+		return fmt.Errorf("forget topic %s: %w", t.name, err)
+	}
+	return t.rdb.Del(ctx, t.documentKey(), t.rateKey()).Err()
+}
+
+// SaveDocument keeps the last good document of the topic, so that a fleet can
+// start without the place the document came from.
+func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
+	if err := t.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
+		return fmt.Errorf("save document of topic %s: %w", t.name, redisError(err))
+	}
+	return nil
+}
+
+// Document returns the last good document of the topic, nil if there is none.
+func (t *Topic) Document(ctx context.Context) ([]byte, error) {
+	doc, err := t.rdb.Get(ctx, t.documentKey()).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read document of topic %s: %w", t.name, err)
+	}
+	return doc, nil
+}

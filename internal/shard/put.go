@@ -1,0 +1,257 @@
+package shard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// MaxBatch is the most tasks one script takes: Lua's unpack fails at about
+// 8,000 values.
+const MaxBatch = 1000
+
+// Op numbers one call of a caller's, so that a script that is executed twice
+// knows its own work.
+type Op string
+
+// NewOp returns a number nobody else has: 8 random bytes.
+func NewOp() Op {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b) // never fails: crypto/rand
+	return Op(b)
+}
+
+// When is a due time on its way to Redis: absolute, or relative to the clock of
+// the Redis that stores the task.
+type When struct {
+	millis   int64
+	relative bool
+}
+
+// At is the absolute time t, cut to the millisecond.
+func At(t time.Time) When { return When{t.UnixMilli(), false} }
+
+// In is d after Redis's now, cut to the millisecond.
+func In(d time.Duration) When { return When{d.Milliseconds(), true} }
+
+// Time is the due time as seen from now.
+func (w When) Time(now time.Time) time.Time {
+	if w.relative {
+		return now.Add(time.Duration(w.millis) * time.Millisecond)
+	}
+	return time.UnixMilli(w.millis)
+}
+
+func (w When) String() string {
+	if w.relative && w.millis >= 0 {
+		return "+" + strconv.FormatInt(w.millis, 10)
+	}
+	if w.relative {
+		return "+0"
+	}
+	return strconv.FormatInt(w.millis, 10)
+}
+
+// Entry is one task to put.
+type Entry struct {
+	ID    string
+	When  When
+	Split bool
+	Body  []byte
+}
+
+// Put is one batch for one shard: at most MaxBatch entries.
+type Put struct {
+	Shard   int
+	Op      Op
+	Absent  bool // refuse where there is a task already
+	Entries []Entry
+}
+
+// PutResult is what became of one batch.
+type PutResult struct {
+	// Due in ms of each entry, in order; 0 where the task exists already.
+	Due []int64
+	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
+	Err error
+}
+
+// Put stores batches of several shards in one round trip.
+func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []Put) []PutResult {
+	calls := make([]call, len(batches))
+	placement := p.String()
+	for i, b := range batches {
+		mode := ""
+		if b.Absent {
+			mode = "absent"
+		}
+		args := make([]any, 4, 4+4*len(b.Entries))
+		args[0], args[1], args[2], args[3] = placement, string(b.Op), notAfter, mode
+		for _, e := range b.Entries {
+			split := "0"
+			if e.Split {
+				split = "1"
+			}
+			args = append(args, e.ID, e.When.String(), split, e.Body)
+		}
+		calls[i] = call{"put", t.taskKeys(b.Shard, t.Wake(b.Shard)), args}
+	}
+	results := make([]PutResult, len(batches))
+	for i, cmd := range t.runAll(ctx, calls) {
+		results[i].Due, results[i].Err = putAnswer(cmd)
+		if results[i].Err != nil {
+			results[i].Err = fmt.Errorf("put to shard %d of topic %s: %w", batches[i].Shard, t.name, results[i].Err)
+		}
+	}
+	return results
+}
+
+// taskKeys are the four keys of most scripts, and those after them.
+func (t *Topic) taskKeys(shard int, more ...string) []string {
+	return append([]string{t.due(shard), t.tasks(shard), t.gate(shard), t.ledger(shard)}, more...)
+}
+
+func putAnswer(cmd *redis.Cmd) ([]int64, error) {
+	_, rest, err := answer(cmd)
+	if err != nil {
+		return nil, err
+	}
+	due := make([]int64, len(rest))
+	for i, v := range rest {
+		due[i], _ = v.(int64)
+	}
+	return due, nil
+}
+
+// Touch shows a shard a placement and reads tasks under it; a record that isn't
+// there is nil.
+func (t *Topic) Touch(ctx context.Context, shard int, p Placement, ids ...string) ([]*Record, error) {
+	args := make([]any, 1, 1+len(ids))
+	args[0] = p.String()
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	keys := []string{t.tasks(shard), t.gate(shard), t.ledger(shard)}
+	_, rest, err := answer(t.run(ctx, call{"touch", keys, args}))
+	if err != nil {
+		return nil, fmt.Errorf("touch shard %d of topic %s: %w", shard, t.name, err)
+	}
+	records := make([]*Record, len(ids))
+	for i, id := range ids {
+		if i >= len(rest) {
+			break
+		}
+		text, there := rest[i].(string)
+		if !there {
+			continue
+		}
+		r, err := DecodeRecord(t.name, id, text)
+		if err != nil {
+			return nil, fmt.Errorf("read task %q: %w", id, err)
+		}
+		records[i] = &r
+	}
+	return records, nil
+}
+
+// Delete removes tasks in whatever state and answers which were there. With
+// ledger their IDs are noted as taken over, so that no mover brings them back.
+func (t *Topic) Delete(ctx context.Context, shard int, p Placement, notAfter int64, ledger bool, ids ...string) ([]bool, error) {
+	note := "0"
+	if ledger {
+		note = "1"
+	}
+	args := make([]any, 3, 3+len(ids))
+	args[0], args[1], args[2] = p.String(), notAfter, note
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	_, rest, err := answer(t.run(ctx, call{"delete", t.taskKeys(shard), args}))
+	if err != nil {
+		return nil, fmt.Errorf("delete from shard %d of topic %s: %w", shard, t.name, err)
+	}
+	there := make([]bool, len(rest))
+	for i, v := range rest {
+		there[i] = v == int64(1)
+	}
+	return there, nil
+}
+
+// Move describes one new due time; see Topic.Reschedule.
+type Move struct {
+	Op    Op
+	ID    string
+	When  When
+	Split bool
+	// Fallback is the task as read at the old shard while it is moving house;
+	// nil if it is not there.
+	Fallback *Record
+}
+
+// Reschedule gives a task a new due time and answers it in ms, or
+// task.ErrNotFound.
+func (t *Topic) Reschedule(ctx context.Context, shard int, p Placement, notAfter int64, m Move) (int64, error) {
+	split, fallback := "0", ""
+	if m.Split {
+		split = "1"
+	}
+	if m.Fallback != nil {
+		fallback = m.Fallback.raw
+	}
+	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
+	status, rest, err := answer(t.run(ctx, call{"reschedule", t.taskKeys(shard, t.Wake(shard)), args}))
+	if err != nil {
+		return 0, fmt.Errorf("reschedule in shard %d of topic %s: %w", shard, t.name, err)
+	}
+	if status == "none" {
+		return 0, task.ErrNotFound
+	}
+	due, _ := rest[0].(int64)
+	return due, nil
+}
+
+// Stored is a record and where it stands.
+type Stored struct {
+	Record
+	State task.State
+	// Next is when the task is to be tried, or its lease ends; zero if parked.
+	Next time.Time
+}
+
+// Read returns one task, or task.ErrNotFound.
+func (t *Topic) Read(ctx context.Context, shard int, p Placement, id string) (Stored, error) {
+	keys := []string{t.due(shard), t.tasks(shard), t.gate(shard)}
+	status, rest, err := answer(t.run(ctx, call{"read", keys, []any{p.String(), id}}))
+	if err != nil {
+		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", shard, t.name, err)
+	}
+	if status == "none" {
+		return Stored{}, task.ErrNotFound
+	}
+	if len(rest) < 2 {
+		return Stored{}, errors.New("read: short answer")
+	}
+	scoreText, _ := rest[0].(string)
+	text, _ := rest[1].(string)
+	r, err := DecodeRecord(t.name, id, text)
+	if err != nil {
+		return Stored{}, fmt.Errorf("read task %q: %w", id, err)
+	}
+	score, err := strconv.ParseFloat(scoreText, 64)
+	if err != nil {
+		return Stored{}, fmt.Errorf("read score of task %q: %w", id, err)
+	}
+	s := Stored{Record: r, State: stateOf(score)}
+	if s.State != task.Parked {
+		s.Next = time.UnixMilli(int64(math.Abs(score))).UTC()
+	}
+	return s, nil
+}

@@ -1,0 +1,183 @@
+package shard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// A record is what a shard keeps of a task, format 1, integers big-endian:
+//
+//	offset  bytes
+//	0       1      format: 1
+//	1       1      flags: 1 redelivered, 2 lent, 4 noted
+//	2       2      attempts that the broker returned or refused
+//	4       6      due, Redis ms
+//	10      6      scheduled, Redis ms
+//	16      8      op: the number of the call that wrote it
+//	24      8      if lent: score from before, IEEE 754
+//	        2+n    if noted: reason of the last release
+//	        1+n    content type; n = 0: application/octet-stream
+//	        1      headers, and for each 1+n key, 2+n value, in the order of the keys
+//	        rest   payload
+//
+// The part after the note is the body, which producers write and scripts pass
+// on unread.
+const (
+	recordFormat = 1
+	recordHead   = 24
+
+	flagRedelivered = 1
+	flagLent        = 2
+	flagNoted       = 4
+)
+
+// EncodeBody packs what a producer decides of a task: content type, headers and
+// payload. They must have passed the rules of package task.
+func EncodeBody(t *task.Task) []byte {
+	size := 2 + len(t.ContentType) + len(t.Payload)
+	for k, v := range t.Headers {
+		size += 3 + len(k) + len(v)
+	}
+	b := make([]byte, 0, size)
+	contentType := t.ContentType
+	if contentType == task.DefaultContentType {
+		contentType = ""
+	}
+	b = append(b, byte(len(contentType)))
+	b = append(b, contentType...)
+	b = append(b, byte(len(t.Headers)))
+	if len(t.Headers) > 0 {
+		b = appendHeaders(b, t.Headers)
+	}
+	return append(b, t.Payload...)
+}
+
+func appendHeaders(b []byte, headers map[string]string) []byte {
+	keys := make([]string, 0, len(headers))
+	for k := range headers {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		v := headers[k]
+		b = append(b, byte(len(k)))
+		b = append(b, k...)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(v)))
+		b = append(b, v...)
+	}
+	return b
+}
+
+// Record is a stored task with what only the store knows of it.
+type Record struct {
+	task.Task
+	// Op is the number of the call that wrote this version.
+	Op string
+	// Reason of the last release, "" if there was none.
+	Reason string
+	raw    string
+}
+
+// FormatError says that a record is of a format this version doesn't read:
+// most likely a newer duefleet wrote it.
+type FormatError struct{ Format byte }
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("record format %d is not known to this version (it reads %d); upgrade it", e.Format, recordFormat)
+}
+
+// DecodeRecord unpacks a record; topic and id are where it was found.
+func DecodeRecord(topic, id string, record string) (Record, error) {
+	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
+	if len(record) > 0 && record[0] != recordFormat {
+		return r, &FormatError{record[0]}
+	}
+	if len(record) < recordHead {
+		return r, fmt.Errorf("record of %d bytes is cut short", len(record))
+	}
+	in := reader{text: record, at: recordHead}
+	flags := record[1]
+	r.Redelivered = flags&flagRedelivered != 0
+	r.Attempt = int(record[2])<<8 + int(record[3]) + 1
+	r.Due = time.UnixMilli(uint48(record[4:10])).UTC()
+	r.Scheduled = time.UnixMilli(uint48(record[10:16])).UTC()
+	r.Op = record[16:24]
+	if flags&flagLent != 0 {
+		in.take(8)
+	}
+	if flags&flagNoted != 0 {
+		r.Reason = in.take(in.length(2))
+	}
+	decodeBody(&in, &r.Task)
+	if in.short {
+		return r, fmt.Errorf("record of %d bytes is cut short", len(record))
+	}
+	return r, nil
+}
+
+func decodeBody(in *reader, t *task.Task) {
+	t.ContentType = in.take(in.length(1))
+	if t.ContentType == "" {
+		t.ContentType = task.DefaultContentType
+	}
+	if n := in.length(1); n > 0 {
+		t.Headers = make(map[string]string, n)
+		for range n {
+			key := in.take(in.length(1))
+			t.Headers[key] = in.take(in.length(2))
+		}
+	}
+	if !in.short {
+		t.Payload = []byte(in.text[in.at:])
+	}
+}
+
+// reader walks through a record; short is set once it was asked for more than
+// there is.
+type reader struct {
+	text  string
+	at    int
+	short bool
+}
+
+func (r *reader) take(n int) string {
+	if r.short || n > len(r.text)-r.at {
+		r.short = true
+		return ""
+	}
+	s := r.text[r.at : r.at+n]
+	r.at += n
+	return s
+}
+
+func (r *reader) length(bytes int) int {
+	n := 0
+	for _, c := range []byte(r.take(bytes)) {
+		n = n<<8 + int(c)
+	}
+	return n
+}
+
+func uint48(s string) int64 {
+	var n int64
+	for _, c := range []byte(s) {
+		n = n<<8 + int64(c)
+	}
+	return n
+}
+
+// stateOf reads a score.
+func stateOf(score float64) task.State {
+	switch {
+	case score < 0:
+		return task.Leased
+	case math.IsInf(score, 1):
+		return task.Parked
+	}
+	return task.Waiting
+}

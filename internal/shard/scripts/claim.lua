@@ -1,0 +1,102 @@
+#!lua flags=allow-oom
+-- uses: clock record
+-- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
+-- KEYS  due, task, gate, memory (of this claimant)
+-- ARGV  request, limit, lease (ms), budget (bytes of records; the first task
+--       always fits)
+-- Returns {token, now (µs), next (ms, when this shard next needs attention;
+--       -1: never), skipped, id, record, id, record, ...}. The token is the
+--       score the tasks have now: minus the lease's deadline in ms, with a
+--       fraction that tells claims of one millisecond apart.
+--       skipped counts tasks without a record, now parked, and records of a
+--       newer format, left alone for a minute.
+-- Executed twice: the same request answers with what is left of its batch.
+local request, limit, lease, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local due, tasks = KEYS[1], KEYS[2]
+
+local function attention()
+  local waiting = redis.call('ZRANGEBYSCORE', due, 0, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local lease_end = redis.call('ZREVRANGEBYSCORE', due, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local next = waiting and tonumber(waiting) or -1
+  if lease_end and (next == -1 or -lease_end < next) then next = math.ceil(-lease_end) end
+  return next
+end
+
+local function fetch(ids, from, to)
+  return redis.call('HMGET', tasks, unpack(ids, from, to))
+end
+
+local remembered = redis.call('GET', KEYS[4])
+if remembered and string.sub(remembered, 1, #request + 1) == request .. ' ' then
+  local token = string.sub(remembered, #request + 2)
+  local answer = {token, now_us, attention(), 0}
+  local ids = redis.call('ZRANGEBYSCORE', due, token, token)
+  local records = #ids > 0 and fetch(ids, 1, #ids) or {}
+  for i, id in ipairs(ids) do
+    answer[#answer + 1] = id
+    answer[#answer + 1] = records[i]
+  end
+  return answer
+end
+
+local number = redis.call('HGET', KEYS[3], 'claims') or 0
+local token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
+local answer, scores, skipped, size = {token, now_us, -1, 0}, {}, 0, 0
+
+local function score(id, value)
+  scores[#scores + 1] = value
+  scores[#scores + 1] = id
+end
+
+-- take leases one task unless its record is missing or not ours to read.
+local function take(id, record, lapsed)
+  if not record then
+    skipped = skipped + 1
+    return score(id, '+inf')
+  end
+  if string.byte(record) ~= 1 then
+    skipped = skipped + 1
+    return score(id, now + 60000)
+  end
+  if lapsed then
+    local r = open(record)
+    local prior = r.prior
+    if prior then r.prior = nil else r.redelivered = true end
+    record = seal(r)
+    redis.call('HSET', tasks, id, record)
+    if prior and prior > now then return score(id, prior) end
+  end
+  size = size + #record
+  score(id, token)
+  answer[#answer + 1] = id
+  answer[#answer + 1] = record
+end
+
+local function take_all(ids, lapsed)
+  for from = 1, #ids, 64 do
+    local to = math.min(from + 63, #ids)
+    local records = fetch(ids, from, to)
+    for i = from, to do
+      local record = records[i - from + 1]
+      if size > 0 and size + #(record or '') > budget then return end
+      take(ids[i], record, lapsed)
+    end
+  end
+end
+
+if limit > 0 then
+  local ids = redis.call('ZRANGEBYSCORE', due, -now, '(0', 'LIMIT', 0, limit)
+  if #ids > 0 then take_all(ids, true) end
+  limit = limit - #ids
+end
+if limit > 0 then
+  local ids = redis.call('ZRANGEBYSCORE', due, 0, now, 'LIMIT', 0, limit)
+  if #ids > 0 then take_all(ids, false) end
+end
+if #scores > 0 then redis.call('ZADD', due, unpack(scores)) end
+if #answer > 4 then
+  redis.call('HSET', KEYS[3], 'claims', number + 1)
+  redis.call('SET', KEYS[4], request .. ' ' .. token, 'PX', lease)
+end
+answer[3], answer[4] = attention(), skipped
+return answer

@@ -1,0 +1,5 @@
+-- The score of the earliest waiting task, or +inf.
+local function earliest(due)
+  local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return head[2] and tonumber(head[2]) or math.huge
+end

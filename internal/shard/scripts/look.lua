@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- uses: check
+-- Advances the pass that looks through a shard for misplaced tasks. A pass goes
+-- through the whole shard with ZSCAN; what it has been through is noted here, so
+-- that any worker can go on from there. Since the gate refuses the old placement,
+-- nothing misplaced can come in: a pass that met none, or saw each one off, proves
+-- the shard clean.
+-- KEYS  gate, ledger
+-- ARGV  placement, pass, from, to (cursors of ZSCAN), dirty (1: something
+--       misplaced was met and is still here)
+-- Returns {"ok", pass, cursor, clean (1 or 0)}: where to go on; {"moved", placement}.
+-- Executed twice: only the first advances, since a step must begin where the
+--       pass stands; the second answers with where it stands.
+local moved = check(KEYS[1], KEYS[2], ARGV[1])
+if moved then return moved end
+local at = redis.call('HMGET', KEYS[1], 'pass', 'cursor', 'dirty')
+local pass, cursor, dirty = at[1] or '1', at[2] or '0', at[3] or '0'
+local clean = 0
+if ARGV[2] == pass and ARGV[3] == cursor then
+  cursor = ARGV[4]
+  if ARGV[5] == '1' then dirty = '1' end
+  if cursor == '0' then
+    if dirty == '0' then clean = 1 end
+    pass, dirty = string.format('%d', pass + 1), '0'
+  end
+  redis.call('HSET', KEYS[1], 'pass', pass, 'cursor', cursor, 'dirty', dirty)
+end
+return {'ok', pass, cursor, clean}

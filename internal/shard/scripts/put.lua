@@ -1,0 +1,57 @@
+#!lua
+-- uses: clock check when wake
+-- Stores tasks as waiting, replacing whatever is there under their IDs.
+-- KEYS  due, task, gate, ledger, wake
+-- ARGV  placement, op (8 bytes), not_after (ms), mode ("" or "absent"), then for
+--       each task: id, when, split (1 while it is moving house, else 0), body
+-- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
+--       {"moved", placement} or {"late", now} with nothing written.
+-- Executed twice: a record of the same op is left as it is and gives the same
+--       answer, so only a task delivered in between is put again.
+local placement, op, not_after, absent = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == 'absent'
+
+local ids = {}
+for i = 5, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+local stored = redis.call('HMGET', KEYS[2], unpack(ids))
+
+local answer, same = {'ok'}, 0
+for i = 1, #ids do
+  local record = stored[i]
+  if record and string.sub(record, 17, 24) == op then
+    same = same + 1
+    answer[i + 1] = struct.unpack('>I6', record, 5)
+  end
+end
+if same == #ids then return answer end
+if now > not_after then return {'late', now} end
+local moved = check(KEYS[3], KEYS[4], placement)
+if moved then return moved end
+
+local scores, records, split, first, fresh = {}, {}, {}, math.huge, {}
+for i = 1, #ids do
+  local at = 1 + i * 4
+  local id = ids[i]
+  if answer[i + 1] then
+    -- the first execution of this call has stored it
+  elseif absent and (stored[i] or fresh[id]) then
+    answer[i + 1] = 0
+  else
+    local due = due_of(ARGV[at + 1])
+    answer[i + 1] = due
+    fresh[id] = true
+    first = math.min(first, due)
+    scores[#scores + 1] = due
+    scores[#scores + 1] = id
+    records[#records + 1] = id
+    records[#records + 1] = struct.pack('>BBI2I6I6', 1, 0, 0, due, now) .. op .. ARGV[at + 3]
+    if ARGV[at + 2] == '1' then split[#split + 1] = id end
+  end
+end
+if #scores == 0 then return answer end
+
+local head = earliest(KEYS[1])
+redis.call('HSET', KEYS[2], unpack(records))
+redis.call('ZADD', KEYS[1], unpack(scores))
+if #split > 0 then redis.call('SADD', KEYS[4], unpack(split)) end
+if first < head then redis.call('SPUBLISH', KEYS[5], first) end
+return answer

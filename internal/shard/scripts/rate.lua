@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- uses: clock
+-- Grants a share of a topic's rate over the whole fleet: the generic cell rate
+-- algorithm (ITU-T I.371). The key holds the theoretical arrival time in µs.
+-- KEYS  rate
+-- ARGV  rate (tasks a second), want (tasks; negative gives unused ones back),
+--       burst (µs of tasks that may leave at once)
+-- Returns {granted, wait (µs until one more is to be had)}.
+-- Executed twice: a lost grant is made up for within the burst.
+local interval = 1000000 / tonumber(ARGV[1])
+local want, burst = tonumber(ARGV[2]), tonumber(ARGV[3])
+local at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now_us)
+local room = math.floor((now_us + burst - at) / interval)
+local granted = math.min(want, math.max(room, 0))
+at = at + granted * interval
+redis.call('SET', KEYS[1], string.format('%.17g', at), 'PX', 60000)
+if granted ~= 0 then return {granted, 0} end
+return {0, math.max(math.ceil(at + interval - burst - now_us), 0)}

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- uses: clock record wake
+-- Gives leased tasks back, each only if still leased under the token of its
+-- claim: due again after a delay, or parked. A task on loan returns to its
+-- score from before instead.
+-- KEYS  due, task, wake
+-- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"),
+--       attempts to add (0 or 1), redelivered (1: an attempt may have reached
+--       the broker), reason ("" leaves the last one)
+-- Returns how many were given back.
+-- Executed twice: the second time changes nothing.
+local released, first = 0, math.huge
+local head = earliest(KEYS[1])
+for i = 1, #ARGV, 6 do
+  local id, delay = ARGV[i + 1], ARGV[i + 2]
+  local score = redis.call('ZSCORE', KEYS[1], id)
+  local record = redis.call('HGET', KEYS[2], id)
+  if score and record and tonumber(score) == tonumber(ARGV[i]) then
+    local r = open(record)
+    local back = r.due
+    if r.prior then
+      back, r.prior = r.prior, nil
+    else
+      r.attempts = math.min(r.attempts + tonumber(ARGV[i + 3]), 65535)
+      r.redelivered = r.redelivered or ARGV[i + 4] == '1'
+      if ARGV[i + 5] ~= '' then r.note = ARGV[i + 5] end
+      if delay == 'park' then
+        back = math.huge
+      elseif delay ~= '0' then
+        back = now + tonumber(delay)
+      end
+    end
+    redis.call('HSET', KEYS[2], id, seal(r))
+    redis.call('ZADD', KEYS[1], back == math.huge and '+inf' or back, id)
+    first = math.min(first, back)
+    released = released + 1
+  end
+end
+if first < head then redis.call('SPUBLISH', KEYS[3], first) end
+return released

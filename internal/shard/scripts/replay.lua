@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- uses: clock record wake
+-- Makes parked tasks due now, with a fresh count of attempts.
+-- KEYS  due, task, wake
+-- ARGV  id...
+-- Returns how many were parked and are due now.
+-- Executed twice: the second time finds none of them parked.
+local replayed = 0
+local head = earliest(KEYS[1])
+for _, id in ipairs(ARGV) do
+  local record = redis.call('HGET', KEYS[2], id)
+  if record and redis.call('ZSCORE', KEYS[1], id) == 'inf' then
+    local r = open(record)
+    r.attempts, r.note = 0, nil
+    redis.call('HSET', KEYS[2], id, seal(r))
+    redis.call('ZADD', KEYS[1], now, id)
+    replayed = replayed + 1
+  end
+end
+if replayed > 0 and now < head then redis.call('SPUBLISH', KEYS[3], now) end
+return replayed

@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- uses: clock check record when wake
+-- Gives a task a new due time and a fresh start: waiting, no attempts.
+-- KEYS  due, task, gate, ledger, wake
+-- ARGV  placement, op (8 bytes), not_after (ms), id, when, split (1 or 0),
+--       fallback (the record as read at the old shard, or "")
+-- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now}.
+-- Executed twice: a record of the same op gives the same answer again.
+local op, id, fallback = ARGV[2], ARGV[4], ARGV[7]
+local record = redis.call('HGET', KEYS[2], id)
+if record and string.sub(record, 17, 24) == op then
+  return {'ok', struct.unpack('>I6', record, 5)}
+end
+if now > tonumber(ARGV[3]) then return {'late', now} end
+local moved = check(KEYS[3], KEYS[4], ARGV[1])
+if moved then return moved end
+
+if not record then
+  if fallback == '' or redis.call('SISMEMBER', KEYS[4], id) == 1 then return {'none'} end
+  record = fallback
+end
+local r = open(record)
+r.due = due_of(ARGV[5])
+r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
+local head = earliest(KEYS[1])
+redis.call('HSET', KEYS[2], id, seal(r))
+redis.call('ZADD', KEYS[1], r.due, id)
+if ARGV[6] == '1' then redis.call('SADD', KEYS[4], id) end
+if r.due < head then redis.call('SPUBLISH', KEYS[5], r.due) end
+return {'ok', r.due}

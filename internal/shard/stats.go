@@ -1,0 +1,140 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Stats counts one shard.
+type Stats struct {
+	Shard   int   `json:"shard"`
+	Pending int64 `json:"pending"` // all that is stored
+	Backlog int64 `json:"backlog"` // due, and not leased
+	Leased  int64 `json:"leased"`
+	Parked  int64 `json:"parked"`
+	// Oldest is the due time of the earliest waiting task; zero if none waits.
+	Oldest time.Time `json:"oldest_due,omitzero"`
+	// Now is Redis's clock.
+	Now time.Time `json:"-"`
+}
+
+// Stats counts the first n shards in one round trip.
+func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
+	calls := make([]call, n)
+	for i := range calls {
+		calls[i] = call{"stats", []string{t.due(i)}, nil}
+	}
+	stats := make([]Stats, n)
+	for i, cmd := range t.runAll(ctx, calls) {
+		v, err := cmd.Int64Slice()
+		if err != nil {
+			return nil, fmt.Errorf("count shard %d of topic %s: %w", i, t.name, err)
+		}
+		stats[i] = Stats{Shard: i, Pending: v[1], Backlog: v[2], Leased: v[3], Parked: v[4], Now: time.UnixMilli(v[0])}
+		if v[5] >= 0 {
+			stats[i].Oldest = time.UnixMilli(v[5]).UTC()
+		}
+	}
+	return stats, nil
+}
+
+// Purge removes every task of the first n shards, in whatever state.
+func (t *Topic) Purge(ctx context.Context, n int) error {
+	for i := range n {
+		if err := t.rdb.Unlink(ctx, t.due(i), t.tasks(i), t.ledger(i)).Err(); err != nil {
+			return fmt.Errorf("purge shard %d of topic %s: %w", i, t.name, err)
+		}
+	}
+	return nil
+}
+
+// FleetAlive is how long a scanner may be silent before it counts as dead.
+const FleetAlive = 5 * time.Second
+
+// fleetForget is how long a dead scanner is still listed.
+const fleetForget = 10 * time.Minute
+
+// Heartbeat tells the fleet that an instance lives and answers how many do.
+func (s *Store) Heartbeat(ctx context.Context, instance string) (int, error) {
+	args := []any{instance, FleetAlive.Milliseconds(), fleetForget.Milliseconds()}
+	n, err := s.run(ctx, call{"heartbeat", []string{s.fleetKey()}, args}).Int()
+	if err != nil {
+		return 0, fmt.Errorf("heartbeat: %w", err)
+	}
+	return n, nil
+}
+
+// Leave takes an instance off the fleet.
+func (s *Store) Leave(ctx context.Context, instance string) error {
+	if err := s.rdb.ZRem(ctx, s.fleetKey(), instance).Err(); err != nil {
+		return fmt.Errorf("leave the fleet: %w", err)
+	}
+	return s.rdb.HDel(ctx, s.fleetNotesKey(), instance).Err()
+}
+
+// Member is one scanner of the fleet as it described itself.
+type Member struct {
+	Instance  string            `json:"instance"`
+	Heartbeat time.Time         `json:"heartbeat"`
+	Alive     bool              `json:"alive"`
+	Host      string            `json:"host"`
+	PID       int               `json:"pid"`
+	Version   string            `json:"version"`
+	Started   time.Time         `json:"started"`
+	Admin     string            `json:"admin,omitempty"`
+	Applied   uint64            `json:"config_applied_index"`
+	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
+	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
+}
+
+// Describe stores what an instance says of itself.
+func (s *Store) Describe(ctx context.Context, m Member) error {
+	note, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("describe instance %s: %w", m.Instance, err)
+	}
+	if err := s.rdb.HSet(ctx, s.fleetNotesKey(), m.Instance, note).Err(); err != nil {
+		return fmt.Errorf("describe instance %s: %w", m.Instance, err)
+	}
+	return nil
+}
+
+// Fleet lists the scanners heard of lately, the living first by name.
+func (s *Store) Fleet(ctx context.Context) ([]Member, error) {
+	now, err := s.askClock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	beats, err := s.rdb.ZRangeWithScores(ctx, s.fleetKey(), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the fleet: %w", err)
+	}
+	notes, err := s.rdb.HGetAll(ctx, s.fleetNotesKey()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the fleet: %w", err)
+	}
+	members := make([]Member, 0, len(beats))
+	for _, b := range beats {
+		name, _ := b.Member.(string)
+		m := Member{Instance: name}
+		_ = json.Unmarshal([]byte(notes[name]), &m) // a note of another version is shown by its name alone
+		m.Heartbeat = time.UnixMilli(int64(b.Score)).UTC()
+		m.Alive = now-int64(b.Score) <= FleetAlive.Milliseconds()
+		members = append(members, m)
+	}
+	return members, nil
+}
+
+// Grant asks for a share of a topic's rate over the whole fleet, in tasks;
+// a negative want gives unused tasks back. With nothing granted, wait is how
+// long until one more is to be had. burst is how much of the rate may leave at
+// once.
+func (t *Topic) Grant(ctx context.Context, rate, want int, burst time.Duration) (granted int, wait time.Duration, err error) {
+	v, err := t.run(ctx, call{"rate", []string{t.rateKey()}, []any{rate, want, burst.Microseconds()}}).Int64Slice()
+	if err != nil {
+		return 0, 0, fmt.Errorf("ask for the rate of topic %s: %w", t.name, err)
+	}
+	return int(v[0]), time.Duration(v[1]) * time.Microsecond, nil
+}

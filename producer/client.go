@@ -1,0 +1,134 @@
+// Package producer schedules tasks that are due later, and cancels, moves and
+// reads them by their ID. What is due is delivered by the fleet of scanners to
+// RabbitMQ; this package talks to Redis alone.
+//
+// Once Schedule returned without an error the task is delivered at least once,
+// never before its due time by Redis's clock, as long as Redis keeps what it
+// acknowledged. An error may mean that Redis was reached and the answer was not:
+// call again with the same ID, which replaces what may be there.
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// Config of a Client.
+type Config struct {
+	// Redis is the caller's client, which Close leaves open. Either it or
+	// Options must be given.
+	Redis redis.UniversalClient
+	// Options make a client of our own, which Close closes.
+	Options *redis.UniversalOptions
+	// Prefix of every key; the scanners' redis.prefix. Defaults to "duefleet".
+	Prefix string
+	// MaxPayload is the largest payload taken, in bytes, at most 16 MiB.
+	// Defaults to 256 KiB.
+	MaxPayload int
+}
+
+// Client schedules tasks. It is safe for concurrent use.
+type Client struct {
+	store      *shard.Store
+	close      func() error
+	maxPayload int
+
+	mu     sync.Mutex
+	topics map[string]*topic
+}
+
+// New returns a client; it connects when it is first used.
+func New(cfg Config) (*Client, error) {
+	if (cfg.Redis == nil) == (cfg.Options == nil) {
+		return nil, errors.New("producer: give either Config.Redis or Config.Options")
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = "duefleet"
+	}
+	if cfg.MaxPayload == 0 {
+		cfg.MaxPayload = task.DefaultMaxPayload
+	}
+	if cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload {
+		return nil, fmt.Errorf("producer: Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
+	}
+	rdb, closeRedis := cfg.Redis, func() error { return nil }
+	if rdb == nil {
+		options := *cfg.Options
+		options.ContextTimeoutEnabled = true
+		rdb = redis.NewUniversalClient(&options)
+		closeRedis = rdb.Close
+	}
+	store, err := shard.New(rdb, cfg.Prefix)
+	if err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, topics: map[string]*topic{}}, nil
+}
+
+// Close closes the client's own connections. A Config.Redis stays open.
+func (c *Client) Close() error { return c.close() }
+
+// When is a due time: In a while from now, or At an instant.
+type When struct{ when shard.When }
+
+// In is d after now by the clock of the Redis that stores the task, cut to the
+// millisecond; a negative d means now.
+func In(d time.Duration) When { return When{shard.In(d)} }
+
+// At is the instant t as it is, cut to the millisecond; the past means now. At
+// most 100 years ahead.
+func At(t time.Time) When { return When{shard.At(t)} }
+
+// Request is one task to schedule.
+type Request struct {
+	// Topic it belongs to: 1 to 64 of A-Z a-z 0-9 . _ -, served by the fleet.
+	Topic string
+	// ID names it within the topic: 1 to 255 bytes of valid UTF-8.
+	ID string
+	// When it is due. The zero value means now.
+	When When
+	// Payload is delivered byte for byte, at most Config.MaxPayload.
+	Payload []byte
+	// ContentType of the payload. Defaults to application/octet-stream.
+	ContentType string
+	// Headers of the message: at most 32, keys of up to 128 bytes that don't
+	// begin with x-duefleet-, 64 KiB together.
+	Headers map[string]string
+	// IfAbsent refuses with task.ErrExists where a task of this ID is stored,
+	// in place of replacing it.
+	IfAbsent bool
+}
+
+func (r *Request) check(maxPayload int, now time.Time) error {
+	return first(
+		task.CheckTopic(r.Topic),
+		task.CheckID(r.ID),
+		task.CheckPayload(r.Payload, maxPayload),
+		task.CheckContentType(r.ContentType),
+		task.CheckHeaders(r.Headers),
+		task.CheckDue(r.When.when.Time(now), now),
+	)
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// now is Redis's clock, for checks.
+func (c *Client) now(ctx context.Context) (time.Time, error) {
+	ms, err := c.store.Now(ctx)
+	return time.UnixMilli(ms), err
+}
