@@ -1,0 +1,297 @@
+package telemetry
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// contract is every metric that users depend on: name, type, labels.
+var contract = []string{
+	"duefleet_backlog_tasks GAUGE shard,topic",
+	"duefleet_claim_seconds HISTOGRAM topic",
+	"duefleet_config_applied_index GAUGE ",
+	"duefleet_config_errors_total COUNTER ",
+	"duefleet_consul_up GAUGE ",
+	"duefleet_empty_ticks_total COUNTER topic",
+	"duefleet_forwarded_total COUNTER topic",
+	"duefleet_lateness_seconds HISTOGRAM topic",
+	"duefleet_leased_tasks GAUGE shard,topic",
+	"duefleet_migrating GAUGE topic",
+	"duefleet_misplaced_tasks GAUGE topic",
+	"duefleet_nacked_total COUNTER topic",
+	"duefleet_oldest_due_seconds GAUGE shard,topic",
+	"duefleet_parked_tasks GAUGE shard,topic",
+	"duefleet_parked_total COUNTER topic",
+	"duefleet_pending_tasks GAUGE shard,topic",
+	"duefleet_placement_epoch GAUGE topic",
+	"duefleet_publish_confirm_seconds HISTOGRAM topic",
+	"duefleet_rabbitmq_blocked GAUGE ",
+	"duefleet_rabbitmq_connected GAUGE ",
+	"duefleet_redelivered_total COUNTER topic",
+	"duefleet_redis_up GAUGE ",
+	"duefleet_released_total COUNTER topic",
+	"duefleet_returned_total COUNTER topic",
+	"duefleet_shards GAUGE topic",
+	"duefleet_ticks_total COUNTER topic",
+}
+
+// additions are metrics beyond the contract.
+var additions = []string{
+	"duefleet_build_info GAUGE go_version,revision,version",
+	"duefleet_early_total COUNTER topic",
+	"duefleet_errors_total COUNTER operation",
+	"duefleet_inflight_messages GAUGE topic",
+	"duefleet_live_scanners GAUGE ",
+	"duefleet_workers GAUGE topic",
+}
+
+func TestEveryNameOfTheContractIsExported(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
+		return []ShardStat{{Topic: "orders", Shard: 3}}, nil
+	})
+	m.Topic("orders")
+	m.SetConsulUp(true)
+	m.Error("claim")
+
+	var got []string
+	for _, f := range gather(t, reg) {
+		got = append(got, f.signature)
+	}
+	want := slices.Sorted(slices.Values(append(slices.Clone(contract), additions...)))
+	if !slices.Equal(got, want) {
+		t.Errorf("exported:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestNamesKeepPrometheusConventions(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	m.Topic("orders")
+	m.Error("claim")
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestEachEventCountsInItsOwnMetric(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	orders := m.Topic("orders")
+	m.Topic("mail").Forwarded(time.Second)
+	for range 2 {
+		orders.Forwarded(3 * time.Millisecond)
+	}
+	orders.Redelivered()
+	orders.Returned()
+	orders.Returned()
+	orders.Nacked()
+	orders.Parked(4)
+	orders.Released(5)
+	orders.Tick(true)
+	orders.Tick(false)
+	orders.Claimed(250 * time.Millisecond)
+	orders.Confirmed(500 * time.Millisecond)
+	orders.SetPlacement(8, 11, true)
+	orders.SetMisplaced(70)
+	orders.AddInflight(9)
+	orders.AddInflight(-2)
+	orders.AddWorkers(3)
+	m.SetRabbitMQConnected(true)
+	m.SetRabbitMQBlocked(true)
+	m.SetRabbitMQBlocked(false)
+	m.SetRedisUp(true)
+	m.SetConsulUp(true)
+	m.SetConfigApplied(42)
+	m.ConfigError()
+	m.Error("claim")
+	m.Error("claim")
+	m.SetLiveScanners(6)
+
+	wantValues(t, reg, map[string]float64{
+		`forwarded_total{topic=orders}`:               2,
+		`forwarded_total{topic=mail}`:                 1,
+		`lateness_seconds_count{topic=orders}`:        2,
+		`lateness_seconds_sum{topic=orders}`:          .006,
+		`early_total{topic=orders}`:                   0,
+		`redelivered_total{topic=orders}`:             1,
+		`returned_total{topic=orders}`:                2,
+		`nacked_total{topic=orders}`:                  1,
+		`parked_total{topic=orders}`:                  4,
+		`released_total{topic=orders}`:                5,
+		`ticks_total{topic=orders}`:                   2,
+		`empty_ticks_total{topic=orders}`:             1,
+		`claim_seconds_sum{topic=orders}`:             .25,
+		`publish_confirm_seconds_sum{topic=orders}`:   .5,
+		`publish_confirm_seconds_count{topic=orders}`: 1,
+		`shards{topic=orders}`:                        8,
+		`placement_epoch{topic=orders}`:               11,
+		`migrating{topic=orders}`:                     1,
+		`misplaced_tasks{topic=orders}`:               70,
+		`inflight_messages{topic=orders}`:             7,
+		`workers{topic=orders}`:                       3,
+		`rabbitmq_connected{}`:                        1,
+		`rabbitmq_blocked{}`:                          0,
+		`redis_up{}`:                                  1,
+		`consul_up{}`:                                 1,
+		`config_applied_index{}`:                      42,
+		`config_errors_total{}`:                       1,
+		`errors_total{operation=claim}`:               2,
+		`live_scanners{}`:                             6,
+	})
+}
+
+func TestEarlyTaskIsCountedAndLowersNoSum(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	m.Topic("orders").Forwarded(-time.Second)
+	wantValues(t, reg, map[string]float64{
+		`forwarded_total{topic=orders}`:        1,
+		`early_total{topic=orders}`:            1,
+		`lateness_seconds_count{topic=orders}`: 1,
+		`lateness_seconds_sum{topic=orders}`:   0,
+	})
+}
+
+func TestConsulIsAbsentUntilItIsSet(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	if _, ok := values(gather(t, reg))["consul_up{}"]; ok {
+		t.Error("consul_up is exported though Consul was never mentioned")
+	}
+	m.SetConsulUp(false)
+	wantValues(t, reg, map[string]float64{"consul_up{}": 0})
+}
+
+func TestForgottenTopicLeavesNoSeries(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	old := m.Topic("orders")
+	old.Forwarded(time.Millisecond)
+	m.Topic("mail").Nacked()
+	m.Forget("orders")
+	old.Forwarded(time.Millisecond)
+	for series := range values(gather(t, reg)) {
+		if strings.Contains(series, "topic=orders") {
+			t.Errorf("%s is still exported", series)
+		}
+	}
+	m.Topic("orders")
+	wantValues(t, reg, map[string]float64{
+		`forwarded_total{topic=orders}`: 0,
+		`nacked_total{topic=mail}`:      1,
+	})
+}
+
+func TestTopicsComeAndGoWhileCountingGoesOn(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				m.Topic("orders").Forwarded(time.Millisecond)
+				m.Topic("mail").Forwarded(time.Millisecond)
+				m.Forget("orders")
+			}
+		})
+	}
+	wg.Wait()
+	got := values(gather(t, reg))
+	if _, ok := got[`forwarded_total{topic=orders}`]; ok || got[`forwarded_total{topic=mail}`] != 800 {
+		t.Errorf("orders exported: %t; mail forwarded: %v, want 800", ok, got[`forwarded_total{topic=mail}`])
+	}
+}
+
+func TestTakenNameRegistersNothing(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(gauge("workers", "Somebody else's."))
+	if _, err := NewMetrics(reg); err == nil {
+		t.Fatal("registered over a name that was taken")
+	}
+	if got := gather(t, reg); len(got) != 1 {
+		t.Errorf("exported %v, want the other's gauge alone", got)
+	}
+}
+
+func newMetrics(t *testing.T) (*prometheus.Registry, *Metrics) {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	m, err := NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg, m
+}
+
+// family is one metric of a scrape: name, type and labels, and its series.
+type family struct {
+	signature string
+	series    map[string]float64
+}
+
+func gather(t *testing.T, reg prometheus.Gatherer) []family {
+	t.Helper()
+	gathered, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []family
+	for _, mf := range gathered {
+		name := strings.TrimPrefix(mf.GetName(), "duefleet_")
+		f := family{series: map[string]float64{}}
+		var labels []string
+		for _, metric := range mf.GetMetric() {
+			labels = labels[:0]
+			var pairs []string
+			for _, l := range metric.GetLabel() {
+				labels = append(labels, l.GetName())
+				pairs = append(pairs, l.GetName()+"="+l.GetValue())
+			}
+			key := "{" + strings.Join(pairs, ",") + "}"
+			if h := metric.GetHistogram(); h != nil {
+				f.series[name+"_count"+key] = float64(h.GetSampleCount())
+				f.series[name+"_sum"+key] = h.GetSampleSum()
+				continue
+			}
+			f.series[name+key] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+		}
+		f.signature = mf.GetName() + " " + mf.GetType().String() + " " + strings.Join(labels, ",")
+		all = append(all, f)
+	}
+	return all
+}
+
+func values(families []family) map[string]float64 {
+	all := map[string]float64{}
+	for _, f := range families {
+		for k, v := range f.series {
+			all[k] = v
+		}
+	}
+	return all
+}
+
+func wantValues(t *testing.T, reg prometheus.Gatherer, want map[string]float64) {
+	t.Helper()
+	got := values(gather(t, reg))
+	for series, v := range want {
+		if g, ok := got[series]; !ok || g != v {
+			t.Errorf("%s = %v (exported: %t), want %v", series, g, ok, v)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package telemetry
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TopicMetrics counts for one topic. Its label values are resolved once, so
+// that counting a task costs an atomic addition and no look-up. All methods
+// may be called concurrently.
+type TopicMetrics struct {
+	forwarded, early, redelivered, returned, nacked prometheus.Counter
+	parked, released, ticks, emptyTicks             prometheus.Counter
+
+	lateness, confirm, claim prometheus.Observer
+
+	shards, epoch, migrating, misplaced, inflight, workers prometheus.Gauge
+}
+
+// Topic returns the handle of a topic and makes its series appear, at zero.
+// Ask once and keep it: two handles of one topic count into the same series.
+func (m *Metrics) Topic(name string) *TopicMetrics {
+	v := m.topics
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return &TopicMetrics{
+		forwarded:   v.forwarded.WithLabelValues(name),
+		early:       v.early.WithLabelValues(name),
+		redelivered: v.redelivered.WithLabelValues(name),
+		returned:    v.returned.WithLabelValues(name),
+		nacked:      v.nacked.WithLabelValues(name),
+		parked:      v.parked.WithLabelValues(name),
+		released:    v.released.WithLabelValues(name),
+		ticks:       v.ticks.WithLabelValues(name),
+		emptyTicks:  v.emptyTicks.WithLabelValues(name),
+		lateness:    v.lateness.WithLabelValues(name),
+		confirm:     v.confirm.WithLabelValues(name),
+		claim:       v.claim.WithLabelValues(name),
+		shards:      v.shards.WithLabelValues(name),
+		epoch:       v.epoch.WithLabelValues(name),
+		migrating:   v.migrating.WithLabelValues(name),
+		misplaced:   v.misplaced.WithLabelValues(name),
+		inflight:    v.inflight.WithLabelValues(name),
+		workers:     v.workers.WithLabelValues(name),
+	}
+}
+
+// Forget takes a topic's series away, once the topic is gone and its workers
+// have stopped: what an old handle counts after this is not exported.
+func (m *Metrics) Forget(topic string) {
+	m.topics.mu.Lock()
+	defer m.topics.mu.Unlock()
+	for _, v := range m.topics.vectors {
+		v.DeleteLabelValues(topic)
+	}
+}
+
+// Forwarded counts a task that RabbitMQ confirmed and did not return, and its
+// lateness: confirm minus due, by Redis's clock. Below zero the task was early,
+// which breaks a promise: it is counted by itself and as no lateness at all.
+func (t *TopicMetrics) Forwarded(lateness time.Duration) {
+	t.forwarded.Inc()
+	if lateness < 0 {
+		t.early.Inc()
+		lateness = 0
+	}
+	t.lateness.Observe(lateness.Seconds())
+}
+
+// Confirmed observes how long RabbitMQ took to answer a publish, either way.
+func (t *TopicMetrics) Confirmed(took time.Duration) { t.confirm.Observe(took.Seconds()) }
+
+// Redelivered counts a task forwarded although an earlier attempt may have
+// reached the broker.
+func (t *TopicMetrics) Redelivered() { t.redelivered.Inc() }
+
+// Returned counts a message that no queue was bound for.
+func (t *TopicMetrics) Returned() { t.returned.Inc() }
+
+// Nacked counts a message that the broker refused.
+func (t *TopicMetrics) Nacked() { t.nacked.Inc() }
+
+// Parked counts n tasks set aside after their last attempt.
+func (t *TopicMetrics) Parked(n int) { t.parked.Add(float64(n)) }
+
+// Released counts n tasks whose claim was given back.
+func (t *TopicMetrics) Released(n int) { t.released.Add(float64(n)) }
+
+// Tick counts a tick that is over; an empty one found nothing due.
+func (t *TopicMetrics) Tick(empty bool) {
+	t.ticks.Inc()
+	if empty {
+		t.emptyTicks.Inc()
+	}
+}
+
+// Claimed observes how long a claim's round trip to Redis took.
+func (t *TopicMetrics) Claimed(took time.Duration) { t.claim.Observe(took.Seconds()) }
+
+// SetPlacement states the placement this scanner works by: M, the epoch, and
+// whether tasks are on the move.
+func (t *TopicMetrics) SetPlacement(shards int, epoch int64, migrating bool) {
+	t.shards.Set(float64(shards))
+	t.epoch.Set(float64(epoch))
+	t.migrating.Set(oneIf(migrating))
+}
+
+// SetMisplaced is how many tasks a migration has still to move.
+func (t *TopicMetrics) SetMisplaced(n int64) { t.misplaced.Set(float64(n)) }
+
+// AddInflight changes the number of messages published and not answered yet.
+func (t *TopicMetrics) AddInflight(delta int) { t.inflight.Add(float64(delta)) }
+
+// AddWorkers changes the number of workers this scanner runs for the topic.
+func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
+
+// topicVectors are the metrics labelled by topic. The lock keeps Topic and
+// Forget apart: a handle is resolved whole or not at all.
+type topicVectors struct {
+	mu      sync.Mutex
+	vectors []vector
+
+	forwarded, early, redelivered, returned, nacked *prometheus.CounterVec
+	parked, released, ticks, emptyTicks             *prometheus.CounterVec
+
+	lateness, confirm, claim *prometheus.HistogramVec
+
+	shards, epoch, migrating, misplaced, inflight, workers *prometheus.GaugeVec
+}
+
+type vector interface {
+	prometheus.Collector
+	DeleteLabelValues(values ...string) bool
+}
+
+func newTopicVectors() *topicVectors {
+	v := &topicVectors{}
+	v.forwarded = v.counter("forwarded_total", "Tasks that RabbitMQ confirmed and did not return.")
+	v.early = v.counter("early_total", "Tasks forwarded before they were due. Anything but 0 is a defect.")
+	v.redelivered = v.counter("redelivered_total", "Tasks forwarded although an earlier attempt may have reached the broker.")
+	v.returned = v.counter("returned_total", "Messages returned by RabbitMQ as unroutable.")
+	v.nacked = v.counter("nacked_total", "Messages refused by RabbitMQ.")
+	v.parked = v.counter("parked_total", "Tasks set aside after their last attempt.")
+	v.released = v.counter("released_total", "Tasks whose claim was given back.")
+	v.ticks = v.counter("ticks_total", "Ticks that workers spent with a shard.")
+	v.emptyTicks = v.counter("empty_ticks_total", "Ticks in which nothing was due.")
+	v.lateness = v.histogram("lateness_seconds", "Confirm time minus due time of the tasks forwarded.", latenessBuckets())
+	v.confirm = v.histogram("publish_confirm_seconds", "From a publish to RabbitMQ's confirm.", confirmBuckets())
+	v.claim = v.histogram("claim_seconds", "Round trip of a claim to Redis.", claimBuckets())
+	v.shards = v.gauge("shards", "M, the number of shards the topic is placed on.")
+	v.epoch = v.gauge("placement_epoch", "Epoch of the placement this scanner works by.")
+	v.migrating = v.gauge("migrating", "1 while tasks move to a new placement.")
+	v.misplaced = v.gauge("misplaced_tasks", "Tasks a migration has still to move.")
+	v.inflight = v.gauge("inflight_messages", "Messages published and not answered yet.")
+	v.workers = v.gauge("workers", "Workers this scanner runs.")
+	return v
+}
+
+// latenessBuckets begin at 0.5 ms, because an attended shard forwards within
+// the millisecond and a regression must show there; steps of 1, 2, 3, 5 keep a
+// quantile's error within a factor of two and put a bound on every round
+// objective up to 10 s. The three above tell a short outage from a long one,
+// and a shard that waits for its turn (at most tick x M / workers) from both.
+func latenessBuckets() []float64 {
+	return []float64{
+		.0005, .001, .002, .003, .005, .01, .02, .03, .05, .1, .2, .3, .5, 1, 2, 3, 5, 10,
+		30, 60, 300,
+	}
+}
+
+// confirmBuckets reach from a queue in memory to a broker about to be given up:
+// no confirm is waited for longer than a default lease of 30 s.
+func confirmBuckets() []float64 {
+	return []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
+}
+
+// claimBuckets begin at a round trip over loopback and end where a Redis
+// client's time-outs do.
+func claimBuckets() []float64 {
+	return []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}
+}
+
+func (v *topicVectors) counter(name, help string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, []string{"topic"})
+	v.vectors = append(v.vectors, c)
+	return c
+}
+
+func (v *topicVectors) gauge(name, help string) *prometheus.GaugeVec {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"topic"})
+	v.vectors = append(v.vectors, g)
+	return g
+}
+
+func (v *topicVectors) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: name, Help: help, Buckets: buckets,
+	}, []string{"topic"})
+	v.vectors = append(v.vectors, h)
+	return h
+}
