@@ -1,0 +1,159 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// probeTimeout bounds one probe, so that /readyz answers within the second that
+// a kubelet waits by default, and an optional check that hangs costs no pod.
+const probeTimeout = 800 * time.Millisecond
+
+// Check is one thing a scanner depends on, or a state of its own such as
+// shutting down.
+type Check struct {
+	// Name is what /readyz calls it, unique and in snake_case.
+	Name string
+	// Required makes the scanner not ready while the check fails. Others are
+	// shown and change nothing.
+	Required bool
+	// Probe tells whether all is well, and a line that says what is the matter
+	// or what it is connected to; no secrets. Best it reads a state somebody
+	// else keeps. A probe that takes longer than 800 ms has failed, and is not
+	// called again before it returned.
+	Probe func() (ok bool, detail string)
+}
+
+// readiness is what /readyz answers with. The JSON names are an interface.
+type readiness struct {
+	Ready  bool          `json:"ready"`
+	Checks []checkResult `json:"checks"`
+}
+
+type checkResult struct {
+	Name     string `json:"name"`
+	Required bool   `json:"required"`
+	OK       bool   `json:"ok"`
+	Detail   string `json:"detail,omitempty"`
+}
+
+// health asks all checks at once, each through a shared call of its own.
+type health struct {
+	checks []Check
+	probes []*shared[checkResult]
+}
+
+func newHealth(checks []Check) (*health, error) {
+	h := &health{checks: checks}
+	seen := map[string]bool{}
+	for _, c := range checks {
+		if c.Name == "" || c.Probe == nil {
+			return nil, fmt.Errorf("check %q: name and probe are required", c.Name)
+		}
+		if seen[c.Name] {
+			return nil, fmt.Errorf("check %q: given twice", c.Name)
+		}
+		seen[c.Name] = true
+		h.probes = append(h.probes, &shared[checkResult]{ask: c.ask, timeout: probeTimeout})
+	}
+	return h, nil
+}
+
+func (c Check) ask(context.Context) (checkResult, error) {
+	ok, detail := c.Probe()
+	return checkResult{c.Name, c.Required, ok, strings.Join(strings.Fields(detail), " ")}, nil
+}
+
+func (h *health) readiness() readiness {
+	r := readiness{Ready: true, Checks: make([]checkResult, len(h.checks))}
+	var wg sync.WaitGroup
+	for i, p := range h.probes {
+		wg.Go(func() {
+			result, err := p.get()
+			if err != nil {
+				result = checkResult{Name: h.checks[i].Name, Required: h.checks[i].Required, Detail: slowProbe(err)}
+			}
+			r.Checks[i] = result
+		})
+	}
+	wg.Wait()
+	for _, c := range r.Checks {
+		r.Ready = r.Ready && (c.OK || !c.Required)
+	}
+	return r
+}
+
+func slowProbe(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %s", probeTimeout)
+	}
+	return err.Error()
+}
+
+func (h *health) serveReady(w http.ResponseWriter, req *http.Request) {
+	r := h.readiness()
+	status := http.StatusOK
+	if !r.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	if wantsJSON(req) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(r) // the client hung up
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, r.text())
+}
+
+// text is one line for the whole and one for each check, as in
+// "redis: down (required): dial tcp 127.0.0.1:6379: connection refused".
+func (r readiness) text() string {
+	var b strings.Builder
+	b.WriteString(word(r.Ready, "ready\n", "not ready\n"))
+	for _, c := range r.Checks {
+		b.WriteString(c.Name + ": " + word(c.OK, "ok", "down"))
+		if !c.OK {
+			b.WriteString(word(c.Required, " (required)", " (optional)"))
+		}
+		if c.Detail != "" {
+			b.WriteString(": " + c.Detail)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func wantsJSON(req *http.Request) bool {
+	switch req.URL.Query().Get("format") {
+	case "json":
+		return true
+	case "text":
+		return false
+	}
+	return strings.Contains(req.Header.Get("Accept"), "application/json")
+}
+
+// serveLive says that the process runs and serves, and asks nobody: a restart
+// heals no dependency.
+func serveLive(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+func word(yes bool, then, otherwise string) string {
+	if yes {
+		return then
+	}
+	return otherwise
+}
