@@ -1,0 +1,47 @@
+package telemetry
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// NewLogger returns a logger that writes lines to w. The level is debug, info,
+// warn or error and the format text or json, as in the configuration's log
+// section; anything else is an error that names the choices. Durations read
+// like 1.5s in both formats.
+func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	lowest, err := logLevel(level)
+	if err != nil {
+		return nil, err
+	}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: lowest})), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: lowest, ReplaceAttr: spellDuration})), nil
+	}
+	return nil, fmt.Errorf("log.format %q: must be text or json", format)
+}
+
+func logLevel(level string) (slog.Level, error) {
+	switch level {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "warn":
+		return slog.LevelWarn, nil
+	case "error":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("log.level %q: must be debug, info, warn or error", level)
+}
+
+// spellDuration keeps JSON from holding nanoseconds under a name without a unit.
+func spellDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
