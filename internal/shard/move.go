@@ -125,3 +125,16 @@ func (t *Topic) Scan(ctx context.Context, shard int, cursor uint64, count int) (
 	}
 	return ids, next, nil
 }
+
+// TryMove asks to be a shard's only mover for a while, so that two workers don't
+// look through it at once. It saves work; safety doesn't rest on it.
+func (t *Topic) TryMove(ctx context.Context, shard int, claimant string, hold time.Duration) (bool, error) {
+	ok, err := t.rdb.SetNX(ctx, t.key("mover", shard), claimant, hold).Result()
+	return ok, wrapIf(err, "become mover of shard %d of topic %s", shard, t.name)
+}
+
+// StopMove lets the next worker move on.
+func (t *Topic) StopMove(ctx context.Context, shard int) error {
+	err := t.rdb.Del(ctx, t.key("mover", shard)).Err()
+	return wrapIf(err, "stop moving shard %d of topic %s", shard, t.name)
+}

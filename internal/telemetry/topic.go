@@ -12,7 +12,7 @@ import (
 // may be called concurrently.
 type TopicMetrics struct {
 	forwarded, early, redelivered, returned, nacked prometheus.Counter
-	parked, released, ticks, emptyTicks             prometheus.Counter
+	parked, released, ticks, emptyTicks, moved      prometheus.Counter
 
 	lateness, confirm, claim prometheus.Observer
 
@@ -35,6 +35,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		released:    v.released.WithLabelValues(name),
 		ticks:       v.ticks.WithLabelValues(name),
 		emptyTicks:  v.emptyTicks.WithLabelValues(name),
+		moved:       v.moved.WithLabelValues(name),
 		lateness:    v.lateness.WithLabelValues(name),
 		confirm:     v.confirm.WithLabelValues(name),
 		claim:       v.claim.WithLabelValues(name),
@@ -107,6 +108,9 @@ func (t *TopicMetrics) SetPlacement(shards int, epoch int64, migrating bool) {
 	t.migrating.Set(oneIf(migrating))
 }
 
+// Moved counts tasks moved to their new shard.
+func (t *TopicMetrics) Moved(n int) { t.moved.Add(float64(n)) }
+
 // SetMisplaced is how many tasks a migration has still to move.
 func (t *TopicMetrics) SetMisplaced(n int64) { t.misplaced.Set(float64(n)) }
 
@@ -123,7 +127,7 @@ type topicVectors struct {
 	vectors []vector
 
 	forwarded, early, redelivered, returned, nacked *prometheus.CounterVec
-	parked, released, ticks, emptyTicks             *prometheus.CounterVec
+	parked, released, ticks, emptyTicks, moved      *prometheus.CounterVec
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
@@ -146,6 +150,7 @@ func newTopicVectors() *topicVectors {
 	v.released = v.counter("released_total", "Tasks whose claim was given back.")
 	v.ticks = v.counter("ticks_total", "Ticks that workers spent with a shard.")
 	v.emptyTicks = v.counter("empty_ticks_total", "Ticks in which nothing was due.")
+	v.moved = v.counter("moved_tasks_total", "Tasks this scanner moved to their new shard.")
 	v.lateness = v.histogram("lateness_seconds", "Confirm time minus due time of the tasks forwarded.", latenessBuckets())
 	v.confirm = v.histogram("publish_confirm_seconds", "From a publish to RabbitMQ's confirm.", confirmBuckets())
 	v.claim = v.histogram("claim_seconds", "Round trip of a claim to Redis.", claimBuckets())
