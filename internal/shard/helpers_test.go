@@ -1,0 +1,233 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+// corner is a topic of one test's own, under the placement it began with.
+type corner struct {
+	*Topic
+	t *testing.T
+	p Placement
+}
+
+func newCorner(t *testing.T, shards int) *corner {
+	t.Helper()
+	addr, prefix := stacktest.Redis(t)
+	return cornerOn(t, addr, prefix, shards)
+}
+
+func cornerOn(t *testing.T, addr, prefix string, shards int) *corner {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &corner{Topic: store.Topic("orders"), t: t}
+	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *corner) ctx() context.Context { return c.t.Context() }
+
+// ok ends the test on an error.
+func (c *corner) ok(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// equal ends the test unless got is want.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// eventually polls until done says so, and ends the test after 20 s.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 20 s in vain: %s", what)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// now is Redis's clock in ms, asked each time.
+func (c *corner) now() int64 {
+	c.t.Helper()
+	now, err := c.rdb.Time(c.ctx()).Result()
+	c.ok(err)
+	return now.UnixMilli()
+}
+
+func (c *corner) notAfter() int64 {
+	c.t.Helper()
+	at, err := c.NotAfter(c.ctx())
+	c.ok(err)
+	return at
+}
+
+func body(payload string) []byte { return EncodeBody(&task.Task{Payload: []byte(payload)}) }
+
+func entry(id string, when When) Entry { return Entry{ID: id, When: when, Body: body("payload of " + id)} }
+
+// tryPut stores entries in one shard under p.
+func (c *corner) tryPut(p Placement, b Put) PutResult {
+	c.t.Helper()
+	if b.Op == "" {
+		b.Op = NewOp()
+	}
+	return c.Put(c.ctx(), p, c.notAfter(), []Put{b})[0]
+}
+
+// put stores tasks in shard 0, all due at when, and returns their due in ms.
+func (c *corner) put(when When, ids ...string) []int64 {
+	c.t.Helper()
+	b := Put{}
+	for _, id := range ids {
+		b.Entries = append(b.Entries, entry(id, when))
+	}
+	r := c.tryPut(c.p, b)
+	c.ok(r.Err)
+	return r.Due
+}
+
+// claim asks for up to 1000 tasks of shard 0 for a minute, under a request of
+// its own.
+func (c *corner) claim() Batch {
+	c.t.Helper()
+	return c.claimFor(time.Minute)
+}
+
+func (c *corner) claimFor(lease time.Duration) Batch {
+	c.t.Helper()
+	return c.ask(Claim{Claimant: "w", Request: string(NewOp()), Limit: MaxBatch, Lease: lease})
+}
+
+func (c *corner) ask(claim Claim) Batch {
+	c.t.Helper()
+	b, err := c.Claim(c.ctx(), claim)
+	c.ok(err)
+	return b
+}
+
+// claimIDs claims and ends the test unless it got exactly these tasks.
+func (c *corner) claimIDs(want ...string) Batch {
+	c.t.Helper()
+	b := c.claim()
+	c.sameIDs(b, want...)
+	return b
+}
+
+func (c *corner) sameIDs(b Batch, want ...string) {
+	c.t.Helper()
+	got := idsOf(b)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		c.t.Fatalf("claimed %q, want %q", got, want)
+	}
+}
+
+func idsOf(b Batch) []string {
+	ids := make([]string, len(b.Tasks))
+	for i, t := range b.Tasks {
+		ids[i] = t.ID
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func leases(b Batch) []Lease {
+	l := make([]Lease, len(b.Tasks))
+	for i, t := range b.Tasks {
+		l[i] = Lease{t.ID, t.Token}
+	}
+	return l
+}
+
+func (c *corner) settle(l ...Lease) int {
+	c.t.Helper()
+	n, err := c.Settle(c.ctx(), 0, l)
+	c.ok(err)
+	return n
+}
+
+func (c *corner) release(r ...Release) int {
+	c.t.Helper()
+	n, err := c.Release(c.ctx(), 0, r)
+	c.ok(err)
+	return n
+}
+
+// read returns a task of shard 0, which must be there.
+func (c *corner) read(id string) Stored {
+	c.t.Helper()
+	s, err := c.Read(c.ctx(), 0, c.p, id)
+	c.ok(err)
+	return s
+}
+
+// gone ends the test if a task is in shard 0, in the set or in the hash.
+func (c *corner) gone(id string) {
+	c.t.Helper()
+	if _, err := c.Read(c.ctx(), 0, c.p, id); !errors.Is(err, task.ErrNotFound) {
+		c.t.Fatalf("task %q is still there (%v)", id, err)
+	}
+	if err := c.rdb.ZScore(c.ctx(), c.due(0), id).Err(); !errors.Is(err, redis.Nil) {
+		c.t.Fatalf("task %q has still a score (%v)", id, err)
+	}
+}
+
+// in ends the test unless a task of shard 0 is in a state.
+func (c *corner) in(id string, want task.State) Stored {
+	c.t.Helper()
+	s := c.read(id)
+	equal(c.t, fmt.Sprintf("state of task %q", id), s.State, want)
+	return s
+}
+
+func (c *corner) delete(id string) bool {
+	c.t.Helper()
+	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, id)
+	c.ok(err)
+	return there[0]
+}
+
+// park brings a waiting, due task to be parked.
+func (c *corner) park(id, reason string) {
+	c.t.Helper()
+	b := c.claimIDs(id)
+	equal(c.t, "parked", c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: reason}), 1)
+}
+
+// begin changes the shard count and moves the corner on to the new placement.
+func (c *corner) begin(shards int) (before Placement) {
+	c.t.Helper()
+	before = c.p
+	done, err := c.Begin(c.ctx(), c.p, shards)
+	c.ok(err)
+	equal(c.t, "the change began", done, true)
+	c.p, err = c.Placement(c.ctx())
+	c.ok(err)
+	return before
+}

@@ -1,0 +1,196 @@
+package shard
+
+import (
+	"encoding/hex"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+type recordVectors struct {
+	Records []recordVector `json:"records"`
+}
+
+type recordVector struct {
+	Name        string            `json:"name"`
+	Record      string            `json:"record"`
+	Attempt     int               `json:"attempt"`
+	Redelivered bool              `json:"redelivered"`
+	Lent        bool              `json:"lent"`
+	Due         int64             `json:"due"`
+	Scheduled   int64             `json:"scheduled"`
+	Op          string            `json:"op"`
+	Reason      string            `json:"reason"`
+	ContentType string            `json:"content_type"`
+	Headers     map[string]string `json:"headers"`
+	Payload     string            `json:"payload"`
+}
+
+func (v recordVector) bytes(t testing.TB) string {
+	t.Helper()
+	b, err := hex.DecodeString(v.Record)
+	if err != nil {
+		t.Fatalf("%s: %v", v.Name, err)
+	}
+	return string(b)
+}
+
+func TestRecordsDecodeAsTheVectorsSay(t *testing.T) {
+	t.Parallel()
+	for _, v := range golden[recordVectors](t, "record.json").Records {
+		t.Run(v.Name, func(t *testing.T) {
+			t.Parallel()
+			r, err := DecodeRecord("orders", "o-1", v.bytes(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "topic", r.Topic, "orders")
+			equal(t, "ID", r.ID, "o-1")
+			equal(t, "attempt", r.Attempt, v.Attempt)
+			equal(t, "redelivered", r.Redelivered, v.Redelivered)
+			equal(t, "due", r.Due.UnixMilli(), v.Due)
+			equal(t, "scheduled", r.Scheduled.UnixMilli(), v.Scheduled)
+			equal(t, "op", hex.EncodeToString([]byte(r.Op)), v.Op)
+			equal(t, "reason", r.Reason, v.Reason)
+			equal(t, "content type", r.ContentType, v.ContentType)
+			equal(t, "payload", hex.EncodeToString(r.Payload), v.Payload)
+			if !maps.Equal(r.Headers, v.Headers) {
+				t.Errorf("headers: got %q, want %q", r.Headers, v.Headers)
+			}
+		})
+	}
+}
+
+func TestBodiesEncodeAsTheVectorsSay(t *testing.T) {
+	t.Parallel()
+	for _, v := range golden[recordVectors](t, "record.json").Records {
+		r, err := DecodeRecord("orders", "o-1", v.bytes(t))
+		if err != nil {
+			t.Fatalf("%s: %v", v.Name, err)
+		}
+		if b := hex.EncodeToString(EncodeBody(&r.Task)); !strings.HasSuffix(v.Record, b) {
+			t.Errorf("%s: body %s is not the end of record %s", v.Name, b, v.Record)
+		}
+	}
+}
+
+func TestScriptsReadAndWriteRecordsAsTheVectorsSay(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	lib, err := sources.ReadFile("scripts/lib_record.lua")
+	c.ok(err)
+	reseal := redis.NewScript(string(lib) + "\nlocal r = open(ARGV[1])\nreturn {seal(r), r.prior and 1 or 0}")
+	for _, v := range golden[recordVectors](t, "record.json").Records {
+		reply, err := reseal.Run(c.ctx(), c.rdb, nil, v.bytes(t)).Slice()
+		c.ok(err)
+		sealed, _ := reply[0].(string)
+		equal(t, v.Name, hex.EncodeToString([]byte(sealed)), v.Record)
+		equal(t, v.Name+": lent", reply[1] == int64(1), v.Lent)
+	}
+}
+
+func TestAPutStoresTheRecordByteForByte(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.now() + time.Hour.Milliseconds()
+	in := &task.Task{ContentType: "a/b", Headers: map[string]string{"k": "v"}, Payload: []byte("p")}
+	at := At(time.UnixMilli(due))
+	c.ok(c.tryPut(c.p, Put{Op: "ABCDEFGH", Entries: []Entry{{ID: "a", When: at, Body: EncodeBody(in)}}}).Err)
+	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), "a").Result()
+	c.ok(err)
+	scheduled := uint48(raw[10:16])
+	want := "\x01\x00\x00\x00" + big48(due) + big48(scheduled) + "ABCDEFGH" + "\x03a/b" + "\x01" + "\x01k\x00\x01v" + "p"
+	equal(t, "record", hex.EncodeToString([]byte(raw)), hex.EncodeToString([]byte(want)))
+	if now := c.now(); scheduled > now || scheduled < now-20_000 {
+		t.Errorf("scheduled at %d, and now is %d", scheduled, now)
+	}
+}
+
+func big48(n int64) string {
+	return string([]byte{byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// head is the part of a record that scripts write, for a task without history.
+const head = "\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02ABCDEFGH"
+
+func TestBodiesComeBackAsTheyWent(t *testing.T) {
+	t.Parallel()
+	text := rapid.String().Filter(func(s string) bool { return len(s) <= task.MaxHeaderKey })
+	key := text.Filter(func(s string) bool { return task.CheckHeaders(map[string]string{s: ""}) == nil })
+	rapid.Check(t, func(t *rapid.T) {
+		in := task.Task{
+			ContentType: text.Draw(t, "content type"),
+			Headers:     rapid.MapOfN(key, rapid.String(), 0, task.MaxHeaders).Draw(t, "headers"),
+			Payload:     rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
+		}
+		out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in.ContentType == "" {
+			in.ContentType = task.DefaultContentType
+		}
+		if out.ContentType != in.ContentType || string(out.Payload) != string(in.Payload) || !maps.Equal(out.Headers, in.Headers) {
+			t.Fatalf("got %+v, want %+v", out.Task, in)
+		}
+	})
+}
+
+func TestTheLargestHeadersComeBackAsTheyWent(t *testing.T) {
+	t.Parallel()
+	in := task.Task{
+		ContentType: strings.Repeat("c", task.MaxContentType),
+		Headers:     map[string]string{"k": strings.Repeat("v", task.MaxHeaderBytes-1)},
+		Payload:     []byte("p"),
+	}
+	if err := task.CheckHeaders(in.Headers); err != nil {
+		t.Fatal(err)
+	}
+	out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
+	if err != nil || !maps.Equal(out.Headers, in.Headers) || out.ContentType != in.ContentType || string(out.Payload) != "p" {
+		t.Fatalf("came back otherwise: %v, %d headers, payload %q", err, len(out.Headers), out.Payload)
+	}
+}
+
+func TestARecordCutAnywhereBeforeItsPayloadIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, v := range golden[recordVectors](t, "record.json").Records {
+		whole := v.bytes(t)
+		for n := range len(whole) - len(v.Payload)/2 {
+			if _, err := DecodeRecord("orders", "o-1", whole[:n]); err == nil || !strings.Contains(err.Error(), "cut short") {
+				t.Fatalf("%s, cut to %d of %d bytes: got %v", v.Name, n, len(whole), err)
+			}
+		}
+	}
+}
+
+func TestARecordOfANewerFormatIsNamedAsSuch(t *testing.T) {
+	t.Parallel()
+	_, err := DecodeRecord("orders", "o-1", "\x02whatever")
+	var format *FormatError
+	if !errors.As(err, &format) || format.Format != 2 || !strings.Contains(err.Error(), "upgrade") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	f.Add("")
+	f.Add("\x02")
+	f.Add(head)
+	for _, flags := range []string{"\x00", "\x01", "\x02", "\x04", "\x07", "\xff"} {
+		f.Add("\x01" + flags + head[2:] + "\x3f\xf0\x00\x00\x00\x00\x00\x00\x00\x02no\x01c\x01\x01k\x00\x01vpayload")
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := DecodeRecord("orders", "o-1", text)
+		if err == nil && (r.Attempt < 1 || len(r.Payload) > len(text) || r.ContentType == "") {
+			t.Fatalf("decoded %q to %+v", text, r)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package shard
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// scriptNames lists the scripts, the libraries they use excepted.
+func scriptNames(t *testing.T) []string {
+	t.Helper()
+	files, err := sources.ReadDir("scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		if name := strings.TrimSuffix(f.Name(), ".lua"); !strings.HasPrefix(name, "lib_") {
+			names = append(names, name)
+		}
+	}
+	if len(names) < 15 {
+		t.Fatalf("only %d scripts: %q", len(names), names)
+	}
+	return names
+}
+
+func TestEveryScriptCompiles(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for _, name := range scriptNames(t) {
+		text, err := Script(name)
+		c.ok(err)
+		if _, err := c.rdb.ScriptLoad(c.ctx(), text).Result(); err != nil {
+			t.Errorf("script %s: %v", name, err)
+		}
+	}
+}
+
+func TestEveryScriptSaysWhatItTakesReturnsAndDoesTwice(t *testing.T) {
+	t.Parallel()
+	for _, name := range scriptNames(t) {
+		text, err := sources.ReadFile("scripts/" + name + ".lua")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "#!lua") {
+			t.Errorf("script %s doesn't begin with #!lua", name)
+		}
+		for _, part := range []string{`KEYS  \S`, `Returns \S`, `Executed twice: \S`} {
+			if !regexp.MustCompile(`(?m)^-- ` + part).Match(text) {
+				t.Errorf("the header of script %s has no line %q", name, part)
+			}
+		}
+		takesArguments := strings.Contains(string(text), "ARGV[") || strings.Contains(string(text), "(ARGV)")
+		if takesArguments && !regexp.MustCompile(`(?m)^-- ARGV  \S`).Match(text) {
+			t.Errorf("the header of script %s doesn't say what ARGV is", name)
+		}
+	}
+}
+
+func TestScriptsThatOnlyReadSaySo(t *testing.T) {
+	t.Parallel()
+	writes := regexp.MustCompile(`redis\.call\('(SET|HSET|HSETNX|HDEL|ZADD|ZREM|SADD|DEL|SPUBLISH)'`)
+	for _, name := range scriptNames(t) {
+		text, err := Script(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(text, "\n")
+		if strings.Contains(first, "no-writes") == writes.MatchString(text) {
+			t.Errorf("script %s begins with %q: does it write?", name, first)
+		}
+	}
+}
+
+func TestAScriptThatIsNotThereIsAnError(t *testing.T) {
+	t.Parallel()
+	if _, err := Script("nothing"); err == nil || !strings.Contains(err.Error(), "nothing") {
+		t.Fatalf("got %v", err)
+	}
+}
