@@ -89,7 +89,9 @@ func (c *corner) notAfter() int64 {
 
 func body(payload string) []byte { return EncodeBody(&task.Task{Payload: []byte(payload)}) }
 
-func entry(id string, when When) Entry { return Entry{ID: id, When: when, Body: body("payload of " + id)} }
+func entry(id string, when When) Entry {
+	return Entry{ID: id, When: when, Body: body("payload of " + id)}
+}
 
 // tryPut stores entries in one shard under p.
 func (c *corner) tryPut(p Placement, b Put) PutResult {

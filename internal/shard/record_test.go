@@ -118,7 +118,10 @@ func big48(n int64) string {
 }
 
 // head is the part of a record that scripts write, for a task without history.
-const head = "\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02ABCDEFGH"
+const head = "\x01\x00" + headRest
+
+// headRest is what follows the flags.
+const headRest = "\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02ABCDEFGH"
 
 func TestBodiesComeBackAsTheyWent(t *testing.T) {
 	t.Parallel()

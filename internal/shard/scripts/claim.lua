@@ -58,8 +58,8 @@ local function take(id, record, lapsed)
     skipped = skipped + 1
     return score(id, now + 60000)
   end
-  if lapsed then
-    local r = open(record)
+  local r = lapsed and open(record)
+  if r then
     local prior = r.prior
     if prior then r.prior = nil else r.redelivered = true end
     record = seal(r)

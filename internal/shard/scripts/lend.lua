@@ -38,8 +38,8 @@ for i = 5, #ARGV do
   local id = ARGV[i]
   local score = tonumber(redis.call('ZSCORE', due, id) or -1)
   local record = score >= 0 and redis.call('HGET', tasks, id)
-  if record and string.byte(record) == 1 and (score > now + soon or score < now - 1000) then
-    local r = open(record)
+  local r = record and open(record)
+  if r and (score > now + soon or score < now - 1000) then
     r.prior = score
     redis.call('HSET', tasks, id, seal(r))
     redis.call('ZADD', due, token, id)

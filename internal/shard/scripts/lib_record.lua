@@ -3,7 +3,7 @@
 -- the last release, if NOTED; then the body, which scripts never look into.
 local REDELIVERED, LENT, NOTED = 1, 2, 4
 
-local function open(record)
+local function parse(record)
   local r = {}
   local at
   r.version, r.flags, r.attempts, r.due, r.scheduled, r.op, at = struct.unpack('>BBI2I6I6c8', record)
@@ -16,6 +16,14 @@ local function open(record)
   end
   r.body = string.sub(record, at)
   return r
+end
+
+-- open returns nil for a record that is damaged or of a newer format: an error
+-- would stop the script, and with it every other task of the shard.
+local function open(record)
+  if string.byte(record) ~= 1 then return nil end
+  local readable, r = pcall(parse, record)
+  return readable and r or nil
 end
 
 local function seal(r)

@@ -2,7 +2,7 @@
 -- uses: clock record wake
 -- Gives leased tasks back, each only if still leased under the token of its
 -- claim: due again after a delay, or parked. A task on loan returns to its
--- score from before instead.
+-- score from before instead. A record that can't be read keeps its bytes.
 -- KEYS  due, task, wake
 -- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"),
 --       attempts to add (0 or 1), redelivered (1: an attempt may have reached
@@ -17,20 +17,22 @@ for i = 1, #ARGV, 6 do
   local record = redis.call('HGET', KEYS[2], id)
   if score and record and tonumber(score) == tonumber(ARGV[i]) then
     local r = open(record)
-    local back = r.due
-    if r.prior then
+    local back = r and r.due or now
+    if r and r.prior then
       back, r.prior = r.prior, nil
     else
-      r.attempts = math.min(r.attempts + tonumber(ARGV[i + 3]), 65535)
-      r.redelivered = r.redelivered or ARGV[i + 4] == '1'
-      if ARGV[i + 5] ~= '' then r.note = ARGV[i + 5] end
+      if r then
+        r.attempts = math.min(r.attempts + tonumber(ARGV[i + 3]), 65535)
+        r.redelivered = r.redelivered or ARGV[i + 4] == '1'
+        if ARGV[i + 5] ~= '' then r.note = ARGV[i + 5] end
+      end
       if delay == 'park' then
         back = math.huge
       elseif delay ~= '0' then
         back = now + tonumber(delay)
       end
     end
-    redis.call('HSET', KEYS[2], id, seal(r))
+    if r then redis.call('HSET', KEYS[2], id, seal(r)) end
     redis.call('ZADD', KEYS[1], back == math.huge and '+inf' or back, id)
     first = math.min(first, back)
     released = released + 1

@@ -3,14 +3,14 @@
 -- Makes parked tasks due now, with a fresh count of attempts.
 -- KEYS  due, task, wake
 -- ARGV  id...
--- Returns how many were parked and are due now.
+-- Returns how many were parked and are due now. What can't be read stays parked.
 -- Executed twice: the second time finds none of them parked.
 local replayed = 0
 local head = earliest(KEYS[1])
 for _, id in ipairs(ARGV) do
   local record = redis.call('HGET', KEYS[2], id)
-  if record and redis.call('ZSCORE', KEYS[1], id) == 'inf' then
-    local r = open(record)
+  local r = record and redis.call('ZSCORE', KEYS[1], id) == 'inf' and open(record)
+  if r then
     r.attempts, r.note = 0, nil
     redis.call('HSET', KEYS[2], id, seal(r))
     redis.call('ZADD', KEYS[1], now, id)

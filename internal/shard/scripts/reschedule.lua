@@ -4,7 +4,8 @@
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (8 bytes), not_after (ms), id, when, split (1 or 0),
 --       fallback (the record as read at the old shard, or "")
--- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now}.
+-- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now};
+--       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
 local op, id, fallback = ARGV[2], ARGV[4], ARGV[7]
 local record = redis.call('HGET', KEYS[2], id)
@@ -20,6 +21,7 @@ if not record then
   record = fallback
 end
 local r = open(record)
+if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
 r.due = due_of(ARGV[5])
 r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
 local head = earliest(KEYS[1])

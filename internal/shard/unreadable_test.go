@@ -1,0 +1,110 @@
+package shard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// cutRecord says that it has a score from before, and ends in front of it.
+const cutRecord = "\x01\x02" + headRest
+
+// plant stores a record as it is.
+func (c *corner) plant(id, record string, score float64) {
+	c.t.Helper()
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), id, record).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: score, Member: id}).Err())
+}
+
+// kept ends the test unless a record is as it was planted.
+func (c *corner) kept(id, record string) {
+	c.t.Helper()
+	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), id).Result()
+	c.ok(err)
+	equal(c.t, "record of "+id, raw, record)
+}
+
+func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.plant("short", "\x01cut", 1)
+	c.plant("cut", cutRecord, -1)
+	c.put(In(0), "a")
+	b := c.claimFor(30 * time.Millisecond)
+	c.sameIDs(b, "a")
+	equal(t, "bad", len(b.Bad), 2)
+	eventually(t, "the leases end", func() bool { b = c.claim(); return len(b.Tasks) > 0 })
+	c.sameIDs(b, "a")
+	equal(t, "bad", len(b.Bad), 2)
+	releases := []Release{
+		{Lease: Lease{"short", b.Bad[0].Token}, Park: true, Reason: "unreadable"},
+		{Lease: Lease{"cut", b.Bad[0].Token}, Park: true, Attempted: true},
+		{Lease: leases(b)[0]},
+	}
+	equal(t, "released", c.release(releases...), 3)
+	c.claimIDs("a")
+	stats, err := c.Stats(c.ctx(), 1)
+	c.ok(err)
+	equal(t, "parked", stats[0].Parked, 2)
+	c.kept("short", "\x01cut")
+	c.kept("cut", cutRecord)
+}
+
+func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.plant("cut", cutRecord, 1)
+	for range 2 { // as soon as may be, and later
+		b := c.claim()
+		equal(t, "bad", len(b.Bad), 1)
+		equal(t, "released", c.release(Release{Lease: Lease{"cut", b.Bad[0].Token}}), 1)
+	}
+	b := c.claim()
+	equal(t, "released", c.release(Release{Lease: Lease{"cut", b.Bad[0].Token}, Delay: time.Hour}), 1)
+	if wait := c.claim().Next.Sub(b.Now); wait < time.Hour-time.Second {
+		t.Errorf("next in %s, want an hour", wait)
+	}
+}
+
+func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
+	t.Parallel()
+	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x02" + head[1:]} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			far := float64(c.now() + time.Hour.Milliseconds())
+			c.plant("parked", record, math.Inf(1))
+			c.plant("waiting", record, far)
+			n, err := c.Replay(c.ctx(), 0, "parked")
+			c.ok(err)
+			equal(t, "replayed", n, 0)
+			_, err = c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "waiting", When: In(0)})
+			if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
+				t.Fatalf("reschedule: got %v", err)
+			}
+			loan, err := c.Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"parked", "waiting"}})
+			c.ok(err)
+			equal(t, "lent", len(loan.Tasks), 0)
+			c.kept("parked", record)
+			c.kept("waiting", record)
+			equal(t, "score", c.rdb.ZScore(c.ctx(), c.due(0), "waiting").Val(), far)
+			equal(t, "deleted", c.delete("waiting"), true)
+			n, err = c.PurgeParked(c.ctx(), 0, "parked")
+			c.ok(err)
+			equal(t, "purged", n, 1)
+		})
+	}
+}
+
+func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.plant("a", "\x02", 1)
+	c.put(In(0), "a")
+	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
+}
