@@ -1,0 +1,280 @@
+package shard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestClaimIsNeverEarly(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.put(In(150*time.Millisecond), "a")[0]
+	var b Batch
+	eventually(t, "the task is claimed", func() bool {
+		b = c.claim()
+		if len(b.Tasks) == 0 {
+			equal(t, "next", b.Next.UnixMilli(), due)
+			if b.Now.UnixMilli() >= due {
+				t.Fatalf("not claimed at %d, and due at %d", b.Now.UnixMilli(), due)
+			}
+		}
+		return len(b.Tasks) == 1
+	})
+	if b.Now.UnixMilli() < due {
+		t.Fatalf("claimed at %d, and due at %d", b.Now.UnixMilli(), due)
+	}
+	c.sameIDs(b, "a")
+}
+
+func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	b := c.claimIDs()
+	equal(t, "next is zero", b.Next.IsZero(), true)
+	c.put(In(0), "a")
+	c.park("a", "given up")
+	equal(t, "next beside a parked task is zero", c.claimIDs().Next.IsZero(), true)
+}
+
+func TestClaimBringsTheWholeTask(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	in := &task.Task{ContentType: "text/plain", Headers: map[string]string{"k": "v"}, Payload: []byte("\x00\xff")}
+	r := c.tryPut(c.p, Put{Entries: []Entry{{ID: "a {b}\n🚀", When: In(0), Body: EncodeBody(in)}}})
+	c.ok(r.Err)
+	b := c.claimIDs("a {b}\n🚀")
+	got := b.Tasks[0]
+	equal(t, "topic", got.Topic, "orders")
+	equal(t, "due", got.Due.UnixMilli(), r.Due[0])
+	equal(t, "scheduled", got.Scheduled.UnixMilli(), r.Due[0])
+	equal(t, "attempt", got.Attempt, 1)
+	equal(t, "redelivered", got.Redelivered, false)
+	equal(t, "content type", got.ContentType, "text/plain")
+	equal(t, "header", got.Headers["k"], "v")
+	equal(t, "payload", string(got.Payload), "\x00\xff")
+	equal(t, "state", c.read(got.ID).State, task.Leased)
+}
+
+func TestALeasedTaskIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	first := c.claimIDs("a")
+	second := c.claimIDs()
+	deadline := first.Now.Add(time.Minute).UnixMilli()
+	if next := second.Next.UnixMilli(); next < deadline || next > deadline+1 {
+		t.Fatalf("next at %d, want the end of the lease at %d", next, deadline)
+	}
+}
+
+func TestARequestAskedAgainIsAnsweredWithItsBatch(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a", "b", "c")
+	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
+	first := c.ask(request)
+	c.sameIDs(first, "a", "b", "c")
+	c.put(In(0), "d")
+	second := c.ask(request)
+	c.sameIDs(second, "a", "b", "c")
+	equal(t, "token", second.Tasks[0].Token, first.Tasks[0].Token)
+	equal(t, "redelivered", second.Tasks[0].Redelivered, false)
+
+	equal(t, "settled", c.settle(leases(first)[0]), 1)
+	third := c.ask(request)
+	equal(t, "what is left of the batch", len(third.Tasks), 2)
+	equal(t, "settled", c.settle(leases(third)...), 2)
+	equal(t, "what is left of the batch", len(c.ask(request).Tasks), 0)
+	request.Request = "2"
+	c.sameIDs(c.ask(request), "d")
+}
+
+func TestARequestThatIsAnothersBeginningIsNotTakenForIt(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}), "a")
+	c.put(In(0), "b")
+	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}), "b")
+	c.put(In(0), "c")
+	c.sameIDs(c.ask(Claim{Claimant: "v", Request: "1", Limit: 10, Lease: time.Minute}), "c")
+}
+
+func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: 30 * time.Millisecond}
+	first := c.ask(request)
+	c.sameIDs(first, "a")
+	var second Batch
+	eventually(t, "the lease ends", func() bool {
+		second = c.claim()
+		return len(second.Tasks) == 1
+	})
+	if second.Now.Before(first.Now.Add(30 * time.Millisecond).Truncate(time.Millisecond)) {
+		t.Fatalf("claimed at %s and again at %s, within the lease", first.Now, second.Now)
+	}
+	equal(t, "redelivered", second.Tasks[0].Redelivered, true)
+	equal(t, "attempt", second.Tasks[0].Attempt, 1)
+	equal(t, "settled under the old token", c.settle(leases(first)...), 0)
+	equal(t, "released under the old token", c.release(Release{Lease: leases(first)[0]}), 0)
+	equal(t, "what the old request gets", len(c.ask(request).Tasks), 0)
+	equal(t, "settled", c.settle(leases(second)...), 1)
+	c.gone("a")
+}
+
+func TestClaimKeepsItsLimitAndSaysThatThereIsMore(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.put(In(0), "a", "b", "c")
+	claim := Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Minute}
+	b := c.ask(claim)
+	equal(t, "tasks", len(b.Tasks), 2)
+	equal(t, "next", b.Next.UnixMilli(), due[0])
+	claim.Request, claim.Limit = "2", 0
+	b = c.ask(claim)
+	equal(t, "tasks with a limit of 0", len(b.Tasks), 0)
+	equal(t, "next", b.Next.UnixMilli(), due[0])
+	claim.Request, claim.Limit = "3", 1
+	equal(t, "tasks", len(c.ask(claim).Tasks), 1)
+}
+
+func TestTheEarliestTasksAreClaimedFirst(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	first := c.put(In(0), "z")[0]
+	eventually(t, "a millisecond passes", func() bool { return c.now() > first })
+	c.put(In(0), "a")
+	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Minute}), "z")
+}
+
+func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	const n, size = 20, 256 << 10
+	for i := range n {
+		e := Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))}
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{e}}).Err)
+	}
+	first := c.claim()
+	if got := len(first.Tasks); got != claimBudget/size-1 {
+		t.Fatalf("%d tasks of %d bytes in a batch of %d", got, size, claimBudget)
+	}
+	if first.Next.IsZero() || first.Next.After(first.Now) {
+		t.Fatalf("next is %s, and there is more at %s", first.Next, first.Now)
+	}
+	rest := c.claim()
+	equal(t, "all tasks", len(first.Tasks)+len(rest.Tasks), n)
+	equal(t, "settled", c.settle(append(leases(first), leases(rest)...)...), n)
+}
+
+func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for _, id := range []string{"a", "b"} {
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: In(0), Body: body(strings.Repeat("x", claimBudget+1))}}}).Err)
+	}
+	c.claimIDs("a")
+	c.claimIDs("b")
+}
+
+func TestABatchOfTheMostTasksGoesThroughEveryScript(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	ids := make([]string, MaxBatch)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%04d", i)
+	}
+	equal(t, "put", len(c.put(In(0), ids...)), MaxBatch)
+	b := c.claimFor(50 * time.Millisecond)
+	equal(t, "claimed", len(b.Tasks), MaxBatch)
+	eventually(t, "the leases end", func() bool { b = c.claim(); return len(b.Tasks) > 0 })
+	equal(t, "claimed again", len(b.Tasks), MaxBatch)
+	releases := make([]Release, len(b.Tasks))
+	for i, l := range leases(b) {
+		releases[i] = Release{Lease: l}
+	}
+	equal(t, "released", c.release(releases...), MaxBatch)
+	b = c.claim()
+	equal(t, "settled", c.settle(append(leases(b), leases(b)...)...), MaxBatch)
+	equal(t, "keys of tasks left", c.rdb.Exists(c.ctx(), c.due(0), c.tasks(0)).Val(), 0)
+}
+
+func TestALimitAboveTheMostIsCut(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	ids := make([]string, 2)
+	for batch := range 2 {
+		ids = ids[:0]
+		for i := range 600 {
+			ids = append(ids, fmt.Sprintf("%d-%d", batch, i))
+		}
+		c.put(In(0), ids...)
+	}
+	b := c.ask(Claim{Claimant: "w", Request: "1", Limit: 5000, Lease: time.Minute})
+	equal(t, "claimed", len(b.Tasks), MaxBatch)
+}
+
+func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	now := c.now()
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "new", "\x02of the future").Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: float64(now), Member: "new"}).Err())
+	c.put(In(0), "a")
+	b := c.claimIDs("a")
+	equal(t, "skipped", b.Skipped, 1)
+	score, err := c.rdb.ZScore(c.ctx(), c.due(0), "new").Result()
+	c.ok(err)
+	if wait := int64(score) - b.Now.UnixMilli(); wait != 60_000 {
+		t.Errorf("left alone for %d ms", wait)
+	}
+	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), "new").Result()
+	c.ok(err)
+	equal(t, "record", raw, "\x02of the future")
+	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
+}
+
+func TestAMemberWithoutARecordIsParked(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: 1, Member: "waiting"}, redis.Z{Score: -1, Member: "leased"}).Err())
+	b := c.claimIDs()
+	equal(t, "skipped", b.Skipped, 2)
+	stats, err := c.Stats(c.ctx(), 1)
+	c.ok(err)
+	equal(t, "parked", stats[0].Parked, 2)
+	parked, err := c.Parked(c.ctx(), 0, 0, 10)
+	c.ok(err)
+	equal(t, "listed", len(parked), 2)
+	if parked[0].Reason == "" {
+		t.Error("no reason is given for a task without a record")
+	}
+	n, err := c.PurgeParked(c.ctx(), 0, "waiting", "leased")
+	c.ok(err)
+	equal(t, "purged", n, 2)
+}
+
+func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "bad", "\x01cut").Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: 1, Member: "bad"}).Err())
+	c.put(In(0), "a")
+	b := c.claimIDs("a")
+	equal(t, "bad records", len(b.Bad), 1)
+	equal(t, "bad ID", b.Bad[0].ID, "bad")
+	equal(t, "token", b.Bad[0].Token, b.Tasks[0].Token)
+	if b.Bad[0].Err == nil {
+		t.Error("no reason")
+	}
+	bad := Lease{"bad", b.Bad[0].Token}
+	equal(t, "parked", c.release(Release{Lease: bad, Park: true, Reason: "unreadable"}), 1)
+}

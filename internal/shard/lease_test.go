@@ -1,0 +1,252 @@
+package shard
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestSettleRemovesATaskForGood(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a", "b")
+	b := c.claimIDs("a", "b")
+	equal(t, "settled", c.settle(leases(b)...), 2)
+	c.gone("a")
+	c.gone("b")
+	equal(t, "settled the second time", c.settle(leases(b)...), 0)
+	c.claimIDs()
+}
+
+func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	first := c.claimIDs("a")
+	c.put(In(0), "b")
+	second := c.claimIDs("b")
+	crossed := []Lease{{"a", second.Tasks[0].Token}, {"b", first.Tasks[0].Token}}
+	equal(t, "settled under each other's token", c.settle(crossed...), 0)
+	equal(t, "settled", c.settle(append(leases(first), leases(second)...)...), 2)
+}
+
+func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	l := leases(c.claimIDs("a"))[0]
+	many := make([]Lease, 2*MaxBatch+1)
+	for i := range many {
+		many[i] = Lease{"nothing", l.Token}
+	}
+	many[2*MaxBatch] = l
+	equal(t, "settled", c.settle(many...), 1)
+	equal(t, "settled of none", c.settle(), 0)
+}
+
+// TestAnOldTokenTouchesNothing tries a claim's token on the task of the same ID
+// that came after it.
+func TestAnOldTokenTouchesNothing(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]func(c *corner){
+		"cancelled and scheduled again": func(c *corner) { c.delete("a"); c.put(In(0), "a") },
+		"replaced":                      func(c *corner) { c.put(In(0), "a") },
+		"rescheduled": func(c *corner) {
+			_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+			c.ok(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			c.put(In(0), "a")
+			old := leases(c.claimIDs("a"))[0]
+			replace(c)
+			untouched := func(state task.State) {
+				equal(t, "settled", c.settle(old), 0)
+				equal(t, "released", c.release(Release{Lease: old, Attempted: true, Redelivered: true, Reason: "old"}), 0)
+				equal(t, "parked", c.release(Release{Lease: old, Park: true}), 0)
+				s := c.in("a", state)
+				equal(t, "attempt", s.Attempt, 1)
+				equal(t, "redelivered", s.Redelivered, false)
+				equal(t, "reason", s.Reason, "")
+			}
+			untouched(task.Waiting)
+			b := c.claimIDs("a")
+			untouched(task.Leased)
+			equal(t, "settled under the new token", c.settle(leases(b)...), 1)
+		})
+	}
+}
+
+func TestTwoClaimsOfOneMillisecondHaveTheirOwnTokens(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	seen := map[string]bool{}
+	for range 50 {
+		c.put(In(0), "a")
+		token := c.claimIDs("a").Tasks[0].Token
+		if seen[token] {
+			t.Fatalf("token %s was given twice", token)
+		}
+		seen[token] = true
+	}
+}
+
+func TestReleaseMakesATaskDueAtOnceInItsOldPlace(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.put(In(0), "a")[0]
+	b := c.claimIDs("a")
+	r := Release{Lease: leases(b)[0], Redelivered: true}
+	equal(t, "released", c.release(r), 1)
+	s := c.in("a", task.Waiting)
+	equal(t, "next", s.Next.UnixMilli(), due)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "redelivered", s.Redelivered, true)
+	equal(t, "released the second time", c.release(r), 0)
+	got := c.claimIDs("a").Tasks[0]
+	equal(t, "redelivered", got.Redelivered, true)
+	equal(t, "payload", string(got.Payload), "payload of a")
+}
+
+func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.put(In(0), "a")[0]
+	before := c.now()
+	equal(t, "released", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Delay: time.Hour}), 1)
+	s := c.in("a", task.Waiting)
+	equal(t, "due", s.Due.UnixMilli(), due)
+	if next := s.Next.UnixMilli() - time.Hour.Milliseconds(); next < before || next > c.now() {
+		t.Errorf("to be tried at %s, want in an hour", s.Next)
+	}
+	equal(t, "next", c.claimIDs().Next.UnixMilli(), s.Next.UnixMilli())
+}
+
+func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.put(In(0), "a")[0]
+	b := c.claimIDs("a")
+	equal(t, "released", c.release(Release{Lease: leases(b)[0], Delay: time.Microsecond}), 1)
+	if next := c.read("a").Next.UnixMilli(); next <= due || next <= b.Now.UnixMilli() {
+		t.Errorf("to be tried at %d, want after %d", next, b.Now.UnixMilli())
+	}
+}
+
+func TestReleaseCountsOnlyTheAttemptsItIsToldOf(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	for i, want := range []int{1, 2, 2, 3} {
+		b := c.claimIDs("a")
+		equal(t, "attempt", b.Tasks[0].Attempt, want)
+		r := Release{Lease: leases(b)[0], Attempted: i%2 == 0}
+		equal(t, "released", c.release(r), 1)
+		equal(t, "released the second time", c.release(r), 0)
+	}
+	equal(t, "attempt", c.read("a").Attempt, 3)
+}
+
+func TestReleaseKeepsTheLastReason(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	long := strings.Repeat("r", maxReason)
+	for _, v := range []struct{ reason, want string }{
+		{"first", "first"}, {"", "first"}, {"second – ü", "second – ü"}, {long + "more", long}, {"s", "s"},
+	} {
+		c.release(Release{Lease: leases(c.claimIDs("a"))[0], Reason: v.reason})
+		equal(t, "reason", c.read("a").Reason, v.want)
+		equal(t, "payload", string(c.read("a").Payload), "payload of a")
+	}
+}
+
+func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.put(In(0), "a")[0]
+	b := c.claimIDs("a")
+	r := Release{Lease: leases(b)[0], Park: true, Attempted: true, Redelivered: true, Reason: "NO_ROUTE"}
+	equal(t, "parked", c.release(r), 1)
+	equal(t, "parked the second time", c.release(r), 0)
+	s := c.in("a", task.Parked)
+	equal(t, "next is zero", s.Next.IsZero(), true)
+	equal(t, "reason", s.Reason, "NO_ROUTE")
+	equal(t, "attempt", s.Attempt, 2)
+	c.claimIDs()
+
+	before := c.now()
+	n, err := c.Replay(c.ctx(), 0, "a", "nothing")
+	c.ok(err)
+	equal(t, "replayed", n, 1)
+	n, err = c.Replay(c.ctx(), 0, "a")
+	c.ok(err)
+	equal(t, "replayed the second time", n, 0)
+	s = c.in("a", task.Waiting)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "reason", s.Reason, "")
+	equal(t, "redelivered", s.Redelivered, true)
+	equal(t, "due", s.Due.UnixMilli(), due)
+	if next := s.Next.UnixMilli(); next < before || next > c.now() {
+		t.Errorf("replayed to %d, want now (%d)", next, before)
+	}
+	c.claimIDs("a")
+}
+
+func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "leased")
+	c.claimIDs("leased")
+	c.put(In(time.Hour), "waiting")
+	for _, id := range []string{"leased", "waiting", "nothing"} {
+		n, err := c.Replay(c.ctx(), 0, id)
+		c.ok(err)
+		equal(t, "replayed "+id, n, 0)
+		n, err = c.PurgeParked(c.ctx(), 0, id)
+		c.ok(err)
+		equal(t, "purged "+id, n, 0)
+	}
+	c.in("leased", task.Leased)
+	c.in("waiting", task.Waiting)
+}
+
+func TestPurgeRemovesAParkedTaskForGood(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	c.park("a", "given up")
+	for _, want := range []int{1, 0} {
+		n, err := c.PurgeParked(c.ctx(), 0, "a")
+		c.ok(err)
+		equal(t, "purged", n, want)
+	}
+	c.gone("a")
+}
+
+func TestParkedTasksAreListedInPages(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for _, id := range []string{"c", "a", "b"} {
+		c.put(In(0), id)
+		c.park(id, "reason of "+id)
+	}
+	c.put(In(0), "waiting")
+	var ids []string
+	for offset := int64(0); ; offset += 2 {
+		page, err := c.Parked(c.ctx(), 0, offset, 2)
+		c.ok(err)
+		if len(page) == 0 {
+			break
+		}
+		for _, r := range page {
+			ids = append(ids, r.ID)
+			equal(t, "reason", r.Reason, "reason of "+r.ID)
+		}
+	}
+	equal(t, "parked", strings.Join(ids, " "), "a b c")
+}

@@ -1,0 +1,246 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestPutMakesATaskWaitUntilItIsDue(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	at := time.UnixMilli(c.now()).Add(time.Hour).UTC()
+	due := c.put(At(at), "a")
+	equal(t, "due", due[0], at.UnixMilli())
+	s := c.in("a", task.Waiting)
+	equal(t, "due", s.Due, at)
+	equal(t, "next", s.Next, at)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "payload", string(s.Payload), "payload of a")
+}
+
+func TestPutTakesThePastForNow(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	before := c.now()
+	for _, when := range []When{At(time.Time{}), At(time.UnixMilli(before - 5000)), In(-time.Hour), In(0), {}} {
+		due := c.put(when, "a")[0]
+		if after := c.now(); due < before || due > after {
+			t.Errorf("when %s: due at %d, want between %d and %d", when, due, before, after)
+		}
+	}
+}
+
+func TestPutCountsARelativeTimeFromRedisClock(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	before := c.now()
+	due := c.put(In(90*time.Second+999*time.Microsecond), "a")[0] - 90_000
+	if after := c.now(); due < before || due > after {
+		t.Errorf("due 90 s after %d, want between %d and %d", due, before, after)
+	}
+}
+
+func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour)), entry("b", In(2*time.Hour))}}
+	first := c.tryPut(c.p, b)
+	c.ok(first.Err)
+	b.Entries[0].Body = body("another")
+	eventually(t, "Redis's clock goes on", func() bool { return c.now() > first.Due[0]-time.Hour.Milliseconds() })
+	second := c.tryPut(c.p, b)
+	c.ok(second.Err)
+	equal(t, "due of a", second.Due[0], first.Due[0])
+	equal(t, "due of b", second.Due[1], first.Due[1])
+	equal(t, "payload", string(c.read("a").Payload), "payload of a")
+}
+
+func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(0)), entry("b", In(time.Hour))}}
+	first := c.tryPut(c.p, b)
+	equal(t, "settled", c.settle(leases(c.claimIDs("a"))...), 1)
+	second := c.tryPut(c.p, b)
+	c.ok(second.Err)
+	equal(t, "due of b", second.Due[1], first.Due[1])
+	c.in("a", task.Waiting)
+}
+
+func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	first := c.tryPut(c.p, b)
+	old := c.begin(2)
+	_, err := c.Touch(c.ctx(), 0, c.p)
+	c.ok(err)
+	second := c.Put(c.ctx(), old, 1, []Put{b})[0]
+	c.ok(second.Err)
+	equal(t, "due", second.Due[0], first.Due[0])
+}
+
+func TestPutReplacesATaskInWhateverState(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	b := c.claimIDs("a")
+	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "no route"})
+	b = c.claimIDs("a")
+	equal(t, "attempt", b.Tasks[0].Attempt, 2)
+	c.put(In(time.Hour), "a")
+	s := c.in("a", task.Waiting)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "redelivered", s.Redelivered, false)
+	equal(t, "reason", s.Reason, "")
+	equal(t, "settled under the lease from before", c.settle(leases(b)...), 0)
+
+	c.put(In(0), "a")
+	c.park("a", "given up")
+	c.put(In(0), "a")
+	c.in("a", task.Waiting)
+	c.claimIDs("a")
+}
+
+func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	absent := func(op Op, ids ...string) []int64 {
+		b := Put{Op: op, Absent: true}
+		for _, id := range ids {
+			b.Entries = append(b.Entries, Entry{ID: id, When: In(time.Hour), Body: body("absent")})
+		}
+		r := c.tryPut(c.p, b)
+		c.ok(r.Err)
+		return r.Due
+	}
+	c.put(In(0), "parked")
+	c.park("parked", "given up")
+	c.put(In(0), "leased")
+	c.claimIDs("leased")
+	c.put(In(0), "waiting")
+	op := NewOp()
+	due := absent(op, "waiting", "new", "leased", "parked")
+	for i, there := range []bool{true, false, true, true} {
+		equal(t, fmt.Sprintf("entry %d exists", i), due[i] == 0, there)
+	}
+	equal(t, "payload", string(c.in("waiting", task.Waiting).Payload), "payload of waiting")
+	c.in("leased", task.Leased)
+	c.in("parked", task.Parked)
+	equal(t, "due the second time", absent(op, "waiting", "new", "leased", "parked")[1], due[1])
+	equal(t, "due under another op", absent(NewOp(), "new")[0], 0)
+}
+
+func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	two := func(id string) []Entry {
+		return []Entry{{ID: id, When: In(time.Hour), Body: body("first")}, {ID: id, When: In(2 * time.Hour), Body: body("second")}}
+	}
+	r := c.tryPut(c.p, Put{Entries: two("a")})
+	c.ok(r.Err)
+	equal(t, "payload", string(c.read("a").Payload), "second")
+	equal(t, "due", c.read("a").Next.UnixMilli(), r.Due[1])
+	r = c.tryPut(c.p, Put{Absent: true, Entries: two("b")})
+	c.ok(r.Err)
+	equal(t, "payload", string(c.read("b").Payload), "first")
+	equal(t, "the second exists", r.Due[1], 0)
+}
+
+func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(time.Hour), "there")
+	due := c.read("there").Next
+	late := c.now() - 1
+	r := c.Put(c.ctx(), c.p, late, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0)), entry("there", In(0))}}})[0]
+	if !errors.Is(r.Err, ErrLate) || !strings.Contains(r.Err.Error(), "shard 0 of topic orders") {
+		t.Fatalf("put: got %v", r.Err)
+	}
+	if _, err := c.Delete(c.ctx(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
+		t.Fatalf("delete: got %v", err)
+	}
+	if _, err := c.Reschedule(c.ctx(), 0, c.p, late, Move{Op: NewOp(), ID: "there", When: In(0)}); !errors.Is(err, ErrLate) {
+		t.Fatalf("reschedule: got %v", err)
+	}
+	c.gone("a")
+	equal(t, "due", c.read("there").Next, due)
+	equal(t, "noted in the ledger", c.rdb.Exists(c.ctx(), c.ledger(0)).Val(), 0)
+}
+
+func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "parked")
+	c.park("parked", "given up")
+	c.put(In(0), "leased")
+	b := c.claimIDs("leased")
+	c.put(In(time.Hour), "waiting")
+	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "waiting", "never", "leased", "parked")
+	c.ok(err)
+	equal(t, "there", fmt.Sprint(there), fmt.Sprint([]bool{true, false, true, true}))
+	for _, id := range []string{"waiting", "leased", "parked"} {
+		c.gone(id)
+		equal(t, "there the second time", c.delete(id), false)
+	}
+	equal(t, "settled", c.settle(leases(b)...), 0)
+}
+
+func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	scheduled := c.read("a").Scheduled
+	c.park("a", "given up")
+	m := Move{Op: NewOp(), ID: "a", When: In(time.Hour)}
+	due, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), m)
+	c.ok(err)
+	s := c.in("a", task.Waiting)
+	equal(t, "due", s.Due.UnixMilli(), due)
+	equal(t, "next", s.Next.UnixMilli(), due)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "reason", s.Reason, "")
+	equal(t, "payload", string(s.Payload), "payload of a")
+	equal(t, "scheduled", s.Scheduled, scheduled)
+	again, err := c.Reschedule(c.ctx(), 0, c.p, 1, m)
+	c.ok(err)
+	equal(t, "due the second time", again, due)
+}
+
+func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	b := c.claimIDs("a")
+	_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
+	c.ok(err)
+	equal(t, "settled", c.settle(leases(b)...), 0)
+	equal(t, "released", c.release(Release{Lease: leases(b)[0], Park: true}), 0)
+	c.in("a", task.Waiting)
+}
+
+func TestRescheduleOfNothingIsNotFound(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+	if !errors.Is(err, task.ErrNotFound) {
+		t.Fatalf("got %v", err)
+	}
+	c.gone("a")
+}
+
+func TestDueTimesKeepTheirMillisecondForAHundredYears(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for _, at := range []time.Time{time.Now().AddDate(100, 0, 0), time.Now().Add(time.Hour)} {
+		c.put(At(at), "a")
+		s := c.read("a")
+		equal(t, "due", s.Due.UnixMilli(), at.UnixMilli())
+		equal(t, "next", s.Next.UnixMilli(), at.UnixMilli())
+	}
+}
