@@ -1,0 +1,141 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+// ownRedis is a server that a test may fill and flush.
+func ownRedis(t *testing.T, args ...string) *corner {
+	t.Helper()
+	stacktest.Need(t, "redis-server")
+	r, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return cornerOn(t, r.Addr(), "own", 1)
+}
+
+func TestAFullRedisGoesOnDelivering(t *testing.T) {
+	t.Parallel()
+	c := ownRedis(t, "--maxmemory", "16mb", "--maxmemory-policy", "noeviction", "--appendonly", "no")
+	c.put(In(0), "a", "b", "c", "d")
+	c.put(In(time.Hour), "later")
+	big := body(strings.Repeat("x", 64<<10))
+	fill := func(i int) error {
+		return c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("fill-", i), When: In(time.Hour), Body: big}}}).Err
+	}
+	var full error
+	for i := 0; full == nil && i < 1000; i++ {
+		full = fill(i)
+	}
+	if !errors.Is(full, task.ErrRedisFull) || !strings.Contains(full.Error(), "maxmemory") {
+		t.Fatalf("put: got %v", full)
+	}
+	stillFull := func() {
+		t.Helper()
+		if err := fill(2000); !errors.Is(err, task.ErrRedisFull) {
+			t.Fatalf("there is room again: %v", err)
+		}
+	}
+	b := c.claimIDs("a", "b", "c", "d")
+	stillFull()
+	l := leases(b)
+	equal(t, "released", c.release(Release{Lease: l[0], Delay: time.Hour, Attempted: true, Reason: "busy"}), 1)
+	equal(t, "parked", c.release(Release{Lease: l[1], Park: true, Attempted: true, Reason: "given up"}), 1)
+	n, err := c.Replay(c.ctx(), 0, l[1].ID)
+	c.ok(err)
+	equal(t, "replayed", n, 1)
+	_, err = c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: In(0)})
+	c.ok(err)
+	stillFull()
+	_, err = c.Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"fill-0"}})
+	if !errors.Is(err, task.ErrRedisFull) {
+		t.Fatalf("lend: got %v", err)
+	}
+	_, err = c.Adopt(c.ctx(), 0, c.p, c.now()+60_000, []LentTask{{"x", "1", head + "\x00\x00"}})
+	if !errors.Is(err, task.ErrRedisFull) {
+		t.Fatalf("adopt: got %v", err)
+	}
+	equal(t, "cancelled", c.delete(l[2].ID), true)
+	equal(t, "settled", c.settle(l[3]), 1)
+	stillFull()
+	for i := range 20 {
+		equal(t, "cancelled", c.delete(fmt.Sprint("fill-", i)), true)
+	}
+	c.ok(fill(0))
+}
+
+func TestAScriptCacheThatWasFlushedIsFilledAgain(t *testing.T) {
+	t.Parallel()
+	c := ownRedis(t)
+	flush := func() { c.ok(c.rdb.ScriptFlush(c.ctx()).Err()) }
+	flush()
+	c.put(In(0), "a")
+	flush()
+	b := c.claimIDs("a")
+	flush()
+	equal(t, "released", c.release(Release{Lease: leases(b)[0]}), 1)
+	b = c.claimIDs("a")
+	flush()
+	equal(t, "settled", c.settle(leases(b)...), 1)
+	flush()
+	_, err := c.Stats(c.ctx(), 3)
+	c.ok(err)
+}
+
+// flusher empties the script cache in front of every pipeline and in its middle.
+type flusher struct{ rdb *redis.Client }
+
+func (f flusher) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (f flusher) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f flusher) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		half := len(cmds) / 2
+		first := next(ctx, cmds[:half])
+		if err := f.rdb.ScriptFlush(ctx).Err(); err != nil {
+			return err
+		}
+		return errors.Join(first, next(ctx, cmds[half:]))
+	}
+}
+
+func TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask(t *testing.T) {
+	t.Parallel()
+	c := ownRedis(t)
+	c.put(In(time.Hour), "warm")
+	rdb, ok := c.rdb.(*redis.Client)
+	equal(t, "a plain client", ok, true)
+	plain := redis.NewClient(&redis.Options{Addr: rdb.Options().Addr})
+	defer plain.Close()
+	rdb.AddHook(flusher{plain})
+	batches := make([]Put, 4)
+	for i := range batches {
+		batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint(i), In(0))}}
+	}
+	for i, r := range c.Put(c.ctx(), c.p, c.notAfter(), batches) {
+		c.ok(r.Err)
+		equal(t, "due times", len(r.Due), 1)
+		s, err := c.Read(c.ctx(), i, c.p, fmt.Sprint(i))
+		c.ok(err)
+		equal(t, "due", s.Next.UnixMilli(), r.Due[0])
+	}
+	_, err := c.Stats(c.ctx(), 4)
+	c.ok(err)
+}

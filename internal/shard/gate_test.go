@@ -1,0 +1,204 @@
+package shard
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// checked are the calls that show a shard their placement, all on shard 0.
+func checked() map[string]func(c *corner, p Placement) error {
+	return map[string]func(c *corner, p Placement) error{
+		"put": func(c *corner, p Placement) error {
+			return c.tryPut(p, Put{Entries: []Entry{entry("put", In(0))}}).Err
+		},
+		"put if absent": func(c *corner, p Placement) error {
+			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", In(0))}}).Err
+		},
+		"touch": func(c *corner, p Placement) error {
+			_, err := c.Touch(c.ctx(), 0, p, "there")
+			return err
+		},
+		"delete": func(c *corner, p Placement) error {
+			_, err := c.Delete(c.ctx(), 0, p, c.notAfter(), false, "there")
+			return err
+		},
+		"reschedule": func(c *corner, p Placement) error {
+			_, err := c.Reschedule(c.ctx(), 0, p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: In(0)})
+			return err
+		},
+		"lend": func(c *corner, p Placement) error {
+			_, err := c.Lend(c.ctx(), p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
+			return err
+		},
+		"adopt": func(c *corner, p Placement) error {
+			_, err := c.Adopt(c.ctx(), 0, p, c.now()+60_000, []LentTask{{"adopted", "1", head + "\x00\x00"}})
+			return err
+		},
+		"look": func(c *corner, p Placement) error {
+			_, err := c.Pass(c.ctx(), 0, p)
+			return err
+		},
+	}
+}
+
+func TestTheGateRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
+	t.Parallel()
+	calls := checked()
+	calls["read"] = func(c *corner, p Placement) error {
+		_, err := c.Read(c.ctx(), 0, p, "there")
+		return err
+	}
+	for name, do := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			due := c.put(In(time.Hour), "there")[0]
+			old := c.begin(2)
+			_, err := c.Touch(c.ctx(), 0, c.p)
+			c.ok(err)
+			var moved *MovedError
+			if err := do(c, old); !errors.As(err, &moved) {
+				t.Fatalf("got %v, want a MovedError", err)
+			}
+			equal(t, "placement", moved.Placement, c.p)
+			equal(t, "pending", c.rdb.ZCard(c.ctx(), c.due(0)).Val(), 1)
+			equal(t, "due", c.in("there", task.Waiting).Next.UnixMilli(), due)
+			equal(t, "ledger", c.rdb.SCard(c.ctx(), c.ledger(0)).Val(), 0)
+		})
+	}
+}
+
+func TestANewerPlacementLiftsTheGateAndEmptiesTheLedger(t *testing.T) {
+	t.Parallel()
+	for name, do := range checked() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			c.put(In(time.Hour), "there")
+			c.begin(2)
+			c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "split", When: In(time.Hour), Split: true, Body: body("")}}}).Err)
+			equal(t, "noted in the ledger", c.noted("split"), true)
+			c.ok(do(c, c.p))
+			equal(t, "noted under the same placement", c.noted("split"), true)
+			newer := Placement{c.p.Epoch + 1, 2, 2, Stable}
+			c.ok(do(c, newer))
+			equal(t, "noted under the newer one", c.noted("split"), false)
+			var moved *MovedError
+			if _, err := c.Touch(c.ctx(), 0, c.p); !errors.As(err, &moved) || moved.Placement != newer {
+				t.Fatalf("got %v, want a MovedError to %v", err, newer)
+			}
+		})
+	}
+}
+
+// noted says whether an ID is in the ledger of shard 0.
+func (c *corner) noted(id string) bool {
+	c.t.Helper()
+	is, err := c.rdb.SIsMember(c.ctx(), c.ledger(0), id).Result()
+	c.ok(err)
+	return is
+}
+
+func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(time.Hour), "there")
+	newer := Placement{c.p.Epoch + 1, 2, 1, Migrating}
+	_, err := c.Read(c.ctx(), 0, newer, "there")
+	c.ok(err)
+	_, err = c.Touch(c.ctx(), 0, c.p)
+	c.ok(err)
+}
+
+func TestClaimSettleAndReleaseNeedNoPlacement(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a", "b")
+	b := c.claimIDs("a", "b")
+	c.begin(2)
+	_, err := c.Touch(c.ctx(), 0, c.p)
+	c.ok(err)
+	l := leases(b)
+	equal(t, "settled", c.settle(l[0]), 1)
+	equal(t, "released", c.release(Release{Lease: l[1]}), 1)
+	c.claimIDs(l[1].ID)
+}
+
+func TestEpochsAreComparedAsNumbers(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	nine, ten := Placement{9, 1, 1, Stable}, Placement{10, 1, 1, Stable}
+	for _, p := range []Placement{nine, ten} {
+		_, err := c.Touch(c.ctx(), 0, p)
+		c.ok(err)
+	}
+	var moved *MovedError
+	if _, err := c.Touch(c.ctx(), 0, nine); !errors.As(err, &moved) || moved.Placement != ten {
+		t.Fatalf("got %v, want a MovedError to %v", err, ten)
+	}
+}
+
+func TestTouchReadsTasksUnderItsPlacement(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(time.Hour), "a", "b")
+	for range 2 {
+		records, err := c.Touch(c.ctx(), 0, c.p, "b", "nothing", "a")
+		c.ok(err)
+		equal(t, "records", len(records), 3)
+		equal(t, "b", records[0].ID, "b")
+		equal(t, "nothing is nil", records[1] == nil, true)
+		equal(t, "payload of a", string(records[2].Payload), "payload of a")
+	}
+	equal(t, "in the gate after a touch", c.rdb.HGet(c.ctx(), c.gate(0), "touched").Val(), c.p.String())
+}
+
+func TestPutNotesOnlySplitTasksInTheLedger(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.begin(2)
+	entries := []Entry{{ID: "split", When: In(0), Split: true, Body: body("")}, entry("stays", In(0))}
+	c.ok(c.tryPut(c.p, Put{Entries: entries}).Err)
+	equal(t, "split is noted", c.noted("split"), true)
+	equal(t, "the other is noted", c.noted("stays"), false)
+	_, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), true, "never")
+	c.ok(err)
+	equal(t, "a cancelled task is noted", c.noted("never"), true)
+	_, err = c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "old")
+	c.ok(err)
+	equal(t, "one removed from its old shard is noted", c.noted("old"), false)
+}
+
+func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "a")
+	c.begin(3)
+	there, err := c.Touch(c.ctx(), 0, c.p, "a")
+	c.ok(err)
+	m := Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour), Split: true, Fallback: there[0]}
+	var due int64
+	for i := range 2 {
+		again, err := c.Reschedule(c.ctx(), 1, c.p, c.notAfter(), m)
+		c.ok(err)
+		if i > 0 {
+			equal(t, "due the second time", again, due)
+		}
+		due = again
+	}
+	s, err := c.Read(c.ctx(), 1, c.p, "a")
+	c.ok(err)
+	equal(t, "due", s.Next.UnixMilli(), due)
+	equal(t, "payload", string(s.Payload), "payload of a")
+	equal(t, "noted", c.rdb.SIsMember(c.ctx(), c.ledger(1), "a").Val(), true)
+
+	_, err = c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "a")
+	c.ok(err)
+	m.Op = NewOp()
+	if _, err := c.Reschedule(c.ctx(), 1, c.p, c.notAfter(), m); !errors.Is(err, task.ErrNotFound) {
+		t.Fatalf("a cancelled task came back by its fallback: %v", err)
+	}
+}

@@ -1,0 +1,273 @@
+package shard
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// lend borrows tasks of shard 0 under a request of its own.
+func (c *corner) lend(lease time.Duration, ids ...string) Loan {
+	c.t.Helper()
+	loan, err := c.Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: string(NewOp()), Lease: lease, IDs: ids})
+	c.ok(err)
+	return loan
+}
+
+// adopt takes a loan over into shard 1.
+func (c *corner) adopt(loan Loan) int {
+	c.t.Helper()
+	n, err := c.Adopt(c.ctx(), 1, c.p, loan.Deadline, loan.Tasks)
+	c.ok(err)
+	return n
+}
+
+// at1 is a task of shard 1, which must be there.
+func (c *corner) at1(id string) Stored {
+	c.t.Helper()
+	s, err := c.Read(c.ctx(), 1, c.p, id)
+	c.ok(err)
+	return s
+}
+
+func loanLeases(loan Loan) []Lease {
+	l := make([]Lease, len(loan.Tasks))
+	for i, lent := range loan.Tasks {
+		l[i] = Lease{lent.ID, loan.Token}
+	}
+	return l
+}
+
+func TestATaskMovesWithAllItIs(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(0), "parked")
+	c.park("parked", "no route")
+	c.put(In(0), "tried")
+	c.release(Release{Lease: leases(c.claimIDs("tried"))[0], Delay: time.Hour, Attempted: true, Redelivered: true, Reason: "nacked"})
+	c.put(In(time.Hour), "waiting")
+	ids := []string{"parked", "tried", "waiting"}
+	before := map[string]Stored{}
+	for _, id := range ids {
+		before[id] = c.read(id)
+	}
+	loan := c.lend(time.Minute, ids...)
+	equal(t, "lent", len(loan.Tasks), 3)
+	for _, id := range ids {
+		c.in(id, task.Leased)
+	}
+	equal(t, "adopted", c.adopt(loan), 3)
+	equal(t, "adopted the second time", c.adopt(loan), 0)
+	equal(t, "settled", c.settle(loanLeases(loan)...), 3)
+	for _, id := range ids {
+		c.gone(id)
+		s, was := c.at1(id), before[id]
+		equal(t, "state of "+id, s.State, was.State)
+		equal(t, "next of "+id, s.Next, was.Next)
+		equal(t, "record of "+id, s.raw, was.raw)
+	}
+}
+
+func TestALoanAskedForAgainIsTheSame(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "a", "b")
+	l := Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"a", "b"}}
+	first, err := c.Lend(c.ctx(), c.p, l)
+	c.ok(err)
+	second, err := c.Lend(c.ctx(), c.p, l)
+	c.ok(err)
+	equal(t, "token", second.Token, first.Token)
+	equal(t, "deadline", second.Deadline, first.Deadline)
+	equal(t, "tasks", len(second.Tasks), 2)
+	for i := range first.Tasks {
+		equal(t, "task", second.Tasks[i], first.Tasks[i])
+	}
+	equal(t, "lent to another request", len(c.lend(time.Minute, "a", "b").Tasks), 0)
+}
+
+func TestLendLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(0), "leased")
+	c.claimIDs("leased")
+	c.put(In(30*time.Second), "soon")
+	c.put(In(0), "now")
+	c.put(In(0), "overdue")
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: float64(c.now() - 60_000), Member: "overdue"}).Err())
+	c.put(In(time.Hour), "later")
+	loan, err := c.Lend(c.ctx(), c.p, Lending{
+		Claimant: "m", Request: "1", Lease: time.Minute, Soon: time.Minute,
+		IDs: []string{"leased", "soon", "now", "nothing", "overdue", "later", "later"},
+	})
+	c.ok(err)
+	equal(t, "lent", len(loan.Tasks), 2)
+	equal(t, "lent first", loan.Tasks[0].ID, "overdue")
+	equal(t, "lent second", loan.Tasks[1].ID, "later")
+	if c.read("soon").State != task.Waiting || c.read("leased").State != task.Leased {
+		t.Error("lend touched what it left")
+	}
+}
+
+func TestALapsedLoanGoesBackToItsScoreFromBefore(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	due := c.put(In(time.Hour), "waiting")[0]
+	c.put(In(0), "parked")
+	c.park("parked", "no route")
+	raw := c.read("waiting").raw
+	equal(t, "lent", len(c.lend(30*time.Millisecond, "waiting", "parked").Tasks), 2)
+	eventually(t, "the loan lapses", func() bool {
+		c.claimIDs()
+		return c.read("waiting").State != task.Leased
+	})
+	equal(t, "next", c.in("waiting", task.Waiting).Next.UnixMilli(), due)
+	equal(t, "record", c.read("waiting").raw, raw)
+	c.in("parked", task.Parked)
+	equal(t, "next", c.claimIDs().Next.UnixMilli(), due)
+}
+
+func TestALapsedLoanThatIsDueIsDeliveredAndNoRedelivery(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	due := c.put(In(100*time.Millisecond), "a")[0]
+	loan := c.lend(200*time.Millisecond, "a")
+	equal(t, "lent", len(loan.Tasks), 1)
+	var b Batch
+	eventually(t, "the task is claimed", func() bool { b = c.claim(); return len(b.Tasks) == 1 })
+	if now := b.Now.UnixMilli(); now < due || now < loan.Deadline {
+		t.Fatalf("claimed at %d; due at %d, lent until %d", now, due, loan.Deadline)
+	}
+	equal(t, "redelivered", b.Tasks[0].Redelivered, false)
+	equal(t, "attempt", b.Tasks[0].Attempt, 1)
+	equal(t, "released", c.release(Release{Lease: leases(b)[0], Attempted: true}), 1)
+	equal(t, "attempt, no longer lent", c.read("a").Attempt, 2)
+	_, err := c.Adopt(c.ctx(), 1, c.p, loan.Deadline, loan.Tasks)
+	if !errors.Is(err, ErrLate) {
+		t.Fatalf("adopted past the deadline: %v", err)
+	}
+	equal(t, "settled by the mover that slept", c.settle(loanLeases(loan)...), 0)
+}
+
+func TestALoanGivenBackIsAsItWas(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	due := c.put(In(time.Hour), "waiting")[0]
+	c.put(In(0), "parked")
+	c.park("parked", "no route")
+	loan := c.lend(time.Minute, "waiting", "parked")
+	for _, l := range loanLeases(loan) {
+		r := Release{Lease: l, Park: l.ID == "waiting", Attempted: true, Redelivered: true, Reason: "a mover's"}
+		equal(t, "released", c.release(r), 1)
+		equal(t, "released the second time", c.release(r), 0)
+	}
+	s := c.in("waiting", task.Waiting)
+	equal(t, "next", s.Next.UnixMilli(), due)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "redelivered", s.Redelivered, false)
+	s = c.in("parked", task.Parked)
+	equal(t, "attempt", s.Attempt, 2)
+	equal(t, "reason", s.Reason, "no route")
+}
+
+func TestAdoptSkipsWhatIsOrWasHere(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "cancelled", "replaced", "moving")
+	c.begin(3)
+	loan := c.lend(time.Minute, "cancelled", "replaced", "moving")
+	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "cancelled")
+	c.ok(err)
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Split: true, Body: body("newer")}}}).Err)
+	equal(t, "adopted", c.adopt(loan), 1)
+	equal(t, "payload", string(c.at1("replaced").Payload), "newer")
+	c.at1("moving")
+	if _, err := c.Read(c.ctx(), 1, c.p, "cancelled"); !errors.Is(err, task.ErrNotFound) {
+		t.Fatalf("a cancelled task came back: %v", err)
+	}
+	equal(t, "settled, the skipped ones too", c.settle(loanLeases(loan)...), 3)
+}
+
+func TestAdoptLeavesATaskThatIsHereWithoutTheLedger(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "a")
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "a", When: In(2 * time.Hour), Body: body("here")}}}).Err)
+	next := c.at1("a").Next
+	equal(t, "adopted", c.adopt(c.lend(time.Minute, "a")), 0)
+	equal(t, "payload", string(c.at1("a").Payload), "here")
+	equal(t, "next", c.at1("a").Next, next)
+}
+
+func TestWhatWasDeliveredAfterItMovedIsNotAdoptedAgain(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(50*time.Millisecond), "a")
+	loan := c.lend(time.Minute, "a")
+	equal(t, "adopted", c.adopt(loan), 1)
+	var b Batch
+	eventually(t, "the task is claimed at its new shard", func() bool {
+		b = c.ask(Claim{Shard: 1, Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
+		return len(b.Tasks) == 1
+	})
+	n, err := c.Settle(c.ctx(), 1, leases(b))
+	c.ok(err)
+	equal(t, "settled", n, 1)
+	equal(t, "adopted again", c.adopt(loan), 0)
+	equal(t, "pending", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 0)
+}
+
+func TestAdoptKeepsAParkedTasksScore(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(0), "parked")
+	c.park("parked", "no route")
+	equal(t, "adopted", c.adopt(c.lend(time.Minute, "parked")), 1)
+	score, err := c.rdb.ZScore(c.ctx(), c.due(1), "parked").Result()
+	c.ok(err)
+	equal(t, "score", score, math.Inf(1))
+}
+
+func TestARescheduledOrCancelledLoanIsTakenFromItsMover(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "a", "b")
+	loan := c.lend(time.Minute, "a", "b")
+	due, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
+	c.ok(err)
+	equal(t, "cancelled", c.delete("b"), true)
+	equal(t, "settled", c.settle(loanLeases(loan)...), 0)
+	equal(t, "next", c.in("a", task.Waiting).Next.UnixMilli(), due)
+}
+
+func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "parked")
+	c.park("parked", "no route")
+	c.put(In(0), "leased")
+	c.claimIDs("leased")
+	want := map[string]bool{"parked": true, "leased": true}
+	for range 5 {
+		ids := make([]string, 200)
+		for i := range ids {
+			ids[i] = string(NewOp())
+			want[ids[i]] = true
+		}
+		c.put(In(time.Hour), ids...)
+	}
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		ids, next, err := c.Scan(c.ctx(), 0, cursor, 100)
+		c.ok(err)
+		for _, id := range ids {
+			delete(want, id)
+		}
+		cursor = next
+	}
+	equal(t, "tasks the scan didn't meet", len(want), 0)
+}

@@ -1,0 +1,190 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestStatsCountsEveryStateExactly(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(0), "p1", "p2", "p3")
+	for _, l := range leases(c.claimIDs("p1", "p2", "p3")) {
+		c.release(Release{Lease: l, Park: true})
+	}
+	c.put(In(0), "l1", "l2")
+	c.claimIDs("l1", "l2")
+	c.put(In(0), "lapsed")
+	c.sameIDs(c.claimFor(time.Millisecond), "lapsed")
+	c.put(In(time.Hour), "w1", "w2", "w3", "w4")
+	oldest := c.put(In(0), "b1", "b2", "b3", "b4", "b5")[0]
+	var got Stats
+	eventually(t, "the lease ends", func() bool {
+		stats, err := c.Stats(c.ctx(), 2)
+		c.ok(err)
+		got = stats[0]
+		equal(t, "the other shard's pending", stats[1].Pending, 0)
+		equal(t, "the other shard's number", stats[1].Shard, 1)
+		equal(t, "the other shard has no oldest", stats[1].Oldest.IsZero(), true)
+		return got.Leased == 2
+	})
+	equal(t, "pending", got.Pending, 3+2+1+4+5)
+	equal(t, "backlog", got.Backlog, 1+5)
+	equal(t, "parked", got.Parked, 3)
+	equal(t, "oldest", got.Oldest.UnixMilli(), oldest)
+	if now := c.now(); got.Now.UnixMilli() > now || got.Now.UnixMilli() < now-20_000 {
+		t.Errorf("now is %s", got.Now)
+	}
+}
+
+func TestPurgeOfATopicLeavesNoTask(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a", "b")
+	c.claimIDs("a", "b")
+	c.put(In(time.Hour), "c")
+	c.ok(c.Purge(c.ctx(), 1))
+	for _, id := range []string{"a", "b", "c"} {
+		c.gone(id)
+	}
+}
+
+// TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest collects what a shard's
+// channel tells during each step.
+func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	listen := c.rdb.SSubscribe(c.ctx(), c.Wake(0))
+	defer listen.Close()
+	if _, err := listen.Receive(c.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	heard := func() string {
+		c.ok(c.rdb.SPublish(c.ctx(), c.Wake(0), "end").Err())
+		var all []string
+		for {
+			m, err := listen.ReceiveMessage(c.ctx())
+			c.ok(err)
+			if m.Payload == "end" {
+				return strings.Join(all, " ")
+			}
+			all = append(all, m.Payload)
+		}
+	}
+	wakes := func(step string, ms ...int64) {
+		t.Helper()
+		want := strings.Trim(fmt.Sprint(ms), "[]")
+		equal(t, "wakes after "+step, heard(), want)
+	}
+	reschedule := func(id string, when When) int64 {
+		due, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when})
+		c.ok(err)
+		return due
+	}
+	at := time.UnixMilli(c.now()).Add(time.Hour)
+	wakes("the first put", c.put(At(at), "a")...)
+	c.put(At(at), "b")
+	c.put(At(at.Add(time.Second)), "c")
+	wakes("puts at the same time and later")
+	wakes("an earlier put", c.put(At(at.Add(-time.Second)), "d")...)
+	due := slices.Min(c.put(At(at.Add(-time.Minute)), "e", "f"))
+	wakes("one batch of several", due)
+	reschedule("e", At(at.Add(time.Hour)))
+	wakes("a later due time")
+	wakes("an earlier due time", reschedule("c", At(at.Add(-time.Hour+time.Minute))))
+	now := c.put(In(0), "now")[0]
+	wakes("a put that is due", now)
+	b := c.claimIDs("now")
+	wakes("a claim")
+	c.release(Release{Lease: leases(b)[0]})
+	wakes("a release", now)
+	b = c.claimIDs("now")
+	c.release(Release{Lease: leases(b)[0], Delay: 2 * time.Hour})
+	wakes("a release behind others")
+	c.delete("now")
+	c.put(In(0), "parked")
+	heard()
+	c.park("parked", "given up")
+	wakes("parking")
+	n, err := c.Replay(c.ctx(), 0, "parked")
+	c.ok(err)
+	equal(t, "replayed", n, 1)
+	wakes("a replay", c.read("parked").Next.UnixMilli())
+	equal(t, "settled", c.settle(leases(c.claimIDs("parked"))...), 1)
+	c.delete("a")
+	wakes("settling and deleting")
+}
+
+func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "parked")
+	c.park("parked", "given up")
+	listen := c.rdb.SSubscribe(c.ctx(), c.Wake(0))
+	defer listen.Close()
+	if _, err := listen.Receive(c.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	due := c.put(In(time.Hour), "a")[0]
+	m, err := listen.ReceiveMessage(c.ctx())
+	c.ok(err)
+	equal(t, "wake", m.Payload, fmt.Sprint(due))
+}
+
+func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for i, instance := range []string{"a", "a", "b"} {
+		n, err := c.Heartbeat(c.ctx(), instance)
+		c.ok(err)
+		equal(t, "alive", n, []int{1, 1, 2}[i])
+	}
+	silent := float64(c.now() - FleetAlive.Milliseconds() - 1000)
+	long := float64(c.now() - fleetForget.Milliseconds() - 1000)
+	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: silent, Member: "silent"}, redis.Z{Score: long, Member: "forgotten"}).Err())
+	n, err := c.Heartbeat(c.ctx(), "a")
+	c.ok(err)
+	equal(t, "alive", n, 2)
+	c.ok(c.Describe(c.ctx(), Member{Instance: "a", Host: "h", PID: 7, Troubles: map[string]string{"orders": "no exchange"}}))
+	members, err := c.Fleet(c.ctx())
+	c.ok(err)
+	alive := map[string]bool{}
+	for _, m := range members {
+		alive[m.Instance] = m.Alive
+		if m.Instance == "a" && (m.Host != "h" || m.PID != 7 || m.Troubles["orders"] != "no exchange") {
+			t.Errorf("a described itself otherwise: %+v", m)
+		}
+	}
+	equal(t, "members", fmt.Sprint(alive), fmt.Sprint(map[string]bool{"a": true, "b": true, "silent": false}))
+	c.ok(c.Leave(c.ctx(), "a"))
+	n, err = c.Heartbeat(c.ctx(), "b")
+	c.ok(err)
+	equal(t, "alive after one left", n, 1)
+}
+
+func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	grant := func(want int) (int, time.Duration) {
+		n, wait, err := c.Grant(c.ctx(), 1, want, 10*time.Second)
+		c.ok(err)
+		return n, wait
+	}
+	n, _ := grant(100)
+	equal(t, "granted of the burst", n, 10)
+	n, wait := grant(1)
+	equal(t, "granted beyond it", n, 0)
+	if wait <= 0 || wait > time.Second {
+		t.Errorf("wait %s for one at one a second", wait)
+	}
+	grant(-4)
+	n, _ = grant(100)
+	if n < 4 || n > 5 { // one more where a second has passed meanwhile
+		t.Errorf("granted %d after giving 4 back", n)
+	}
+}
