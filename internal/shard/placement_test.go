@@ -1,0 +1,258 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// together runs a call 20 times at once and answers how many said that it was
+// their doing.
+func (c *corner) together(call func(ctx context.Context) (bool, error)) int {
+	c.t.Helper()
+	const callers = 20
+	done, errs := make([]bool, callers), make([]error, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { done[i], errs[i] = call(c.ctx()) })
+	}
+	all.Wait()
+	c.ok(errors.Join(errs...))
+	n := 0
+	for _, d := range done {
+		if d {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *corner) placed() Placement {
+	c.t.Helper()
+	p, err := c.Placement(c.ctx())
+	c.ok(err)
+	return p
+}
+
+func TestOnlyOneOfManyCallersChangesThePlacement(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 4)
+	stable := Placement{1, 4, 4, Stable}
+	equal(t, "at first", c.placed(), stable)
+	n := c.together(func(ctx context.Context) (bool, error) { return c.Begin(ctx, stable, 5) })
+	equal(t, "changes begun", n, 1)
+	migrating := Placement{2, 5, 4, Migrating}
+	equal(t, "after Begin", c.placed(), migrating)
+	n = c.together(func(ctx context.Context) (bool, error) { return c.Begin(ctx, stable, 6) })
+	equal(t, "changes begun from what was before", n, 0)
+	n = c.together(func(ctx context.Context) (bool, error) { return c.Begin(ctx, migrating, 6) })
+	equal(t, "changes begun during a change", n, 0)
+	n = c.together(func(ctx context.Context) (bool, error) { return c.Finish(ctx, migrating) })
+	equal(t, "changes finished", n, 1)
+	after := Placement{3, 5, 5, Stable}
+	equal(t, "after Finish", c.placed(), after)
+	n = c.together(func(ctx context.Context) (bool, error) { return c.Remove(ctx, after) })
+	equal(t, "removed", n, 1)
+	if _, err := c.Placement(c.ctx()); !errors.Is(err, task.ErrUnknownTopic) || !strings.Contains(err.Error(), "orders") {
+		t.Fatalf("placement of a removed topic: %v", err)
+	}
+}
+
+func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 4)
+	ensure := func(name string) []Placement {
+		var mu sync.Mutex
+		var seen []Placement
+		c.together(func(ctx context.Context) (bool, error) {
+			p, err := c.Store.Topic(name).Ensure(ctx, 2)
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, p)
+			return false, err
+		})
+		return slices.Compact(seen)
+	}
+	seen := ensure("new")
+	equal(t, "placements seen", fmt.Sprint(seen), fmt.Sprint([]Placement{{1, 2, 2, Stable}}))
+	names, err := c.Topics(c.ctx())
+	c.ok(err)
+	equal(t, "topics", strings.Join(names, " "), "new orders")
+	p, err := c.Ensure(c.ctx(), 9)
+	c.ok(err)
+	equal(t, "placement that was there", p, c.p)
+
+	done, err := c.Remove(c.ctx(), c.p)
+	c.ok(err)
+	equal(t, "removed", done, true)
+	c.ok(c.Forget(c.ctx()))
+	names, err = c.Topics(c.ctx())
+	c.ok(err)
+	equal(t, "topics after one was forgotten", strings.Join(names, " "), "new")
+	seen = ensure("orders")
+	equal(t, "placements after a removal", fmt.Sprint(seen), fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, 2, Stable}}))
+	_, err = c.Touch(c.ctx(), 0, seen[0])
+	c.ok(err)
+}
+
+func TestFinishShowsEveryShardTheStablePlacement(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 3)
+	c.begin(1)
+	for s := range 3 {
+		_, err := c.Delete(c.ctx(), s, c.p, c.notAfter(), true, "noted")
+		c.ok(err)
+	}
+	done, err := c.Finish(c.ctx(), c.p)
+	c.ok(err)
+	equal(t, "finished", done, true)
+	for s := range 3 {
+		var moved *MovedError
+		if _, err := c.Touch(c.ctx(), s, c.p); !errors.As(err, &moved) || moved.Placement != c.placed() {
+			t.Errorf("shard %d: got %v", s, err)
+		}
+		equal(t, "ledger", c.rdb.SCard(c.ctx(), c.ledger(s)).Val(), 0)
+	}
+}
+
+func TestRemoveShutsEveryShard(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	done, err := c.Remove(c.ctx(), c.p)
+	c.ok(err)
+	equal(t, "removed", done, true)
+	for s := range 2 {
+		var moved *MovedError
+		if _, err := c.Touch(c.ctx(), s, c.p); !errors.As(err, &moved) || moved.Placement.Phase != Removed {
+			t.Errorf("shard %d: got %v", s, err)
+		}
+	}
+}
+
+func TestRestorePutsAPlacementBackThatTheGatesHaveSeen(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(c *corner){
+		"fell behind": func(*corner) {},
+		"is gone":     func(c *corner) { c.ok(c.rdb.Del(c.ctx(), c.placementKey()).Err()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 2)
+			seen := Placement{5, 3, 2, Migrating}
+			lose(c)
+			c.together(func(ctx context.Context) (bool, error) { return false, c.Restore(ctx, seen) })
+			equal(t, "placement", c.placed(), seen)
+			c.ok(c.Restore(c.ctx(), Placement{4, 2, 2, Stable}))
+			equal(t, "placement after restoring an older one", c.placed(), seen)
+		})
+	}
+}
+
+func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	wanted := Placement{2, 3, 2, Migrating}
+	change := func(nonce string) bool {
+		args := []any{c.p.String(), wanted.String(), nonce}
+		reply, err := c.run(c.ctx(), call{"place", []string{c.placementKey()}, args}).Slice()
+		c.ok(err)
+		equal(t, "placement answered", reply[1], any(wanted.String()))
+		return reply[0] == int64(1)
+	}
+	equal(t, "first", change("n1"), true)
+	equal(t, "the same again", change("n1"), true)
+	equal(t, "another's", change("n2"), false)
+}
+
+func TestAPlacementThatCannotBeReadIsAnError(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	for _, text := range []string{"", "5", "5 2 2 moving", "5 0 2 stable", "5 2 4097 stable", "x 2 2 stable"} {
+		c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", text).Err())
+		if p, err := c.Placement(c.ctx()); err == nil || errors.Is(err, task.ErrUnknownTopic) {
+			t.Errorf("placement %q: got %v, %v", text, p, err)
+		}
+	}
+}
+
+func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
+	t.Parallel()
+	for _, v := range []struct {
+		p       Placement
+		scanned int
+		split   bool
+	}{
+		{Placement{1, 4, 2, Stable}, 4, false},
+		{Placement{2, 4, 2, Migrating}, 4, true},
+		{Placement{2, 2, 4, Migrating}, 4, true},
+		{Placement{2, 4, 4, Migrating}, 4, false},
+		{Placement{3, 2, 4, Stable}, 2, false},
+	} {
+		equal(t, v.p.String()+": scanned", v.p.Scanned(), v.scanned)
+		split := 0
+		for i := range 100 {
+			id := fmt.Sprint("order-", i)
+			if v.p.Split(id) {
+				split++
+				if v.p.Old(id) == v.p.New(id) {
+					t.Errorf("%s: %s is split and stays", v.p, id)
+				}
+			}
+		}
+		equal(t, v.p.String()+": some are split", split > 0, v.split)
+	}
+}
+
+func TestMarkCleanCountsDownTheShards(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 3)
+	clean := func() string {
+		marks, err := c.Clean(c.ctx(), c.p)
+		c.ok(err)
+		return fmt.Sprint(marks)
+	}
+	mark := func(p Placement, shard int) int {
+		left, err := c.MarkClean(c.ctx(), p, shard)
+		c.ok(err)
+		return left
+	}
+	equal(t, "stable shards are clean", clean(), "[true true true]")
+	old := c.begin(2)
+	equal(t, "at first", clean(), "[false false false]")
+	equal(t, "left", mark(c.p, 2), 2)
+	equal(t, "left", mark(c.p, 2), 2)
+	equal(t, "marked", clean(), "[false false true]")
+	equal(t, "left under another placement", mark(old, 0), -1)
+	equal(t, "left", mark(c.p, 0), 1)
+	equal(t, "left", mark(c.p, 1), 0)
+	equal(t, "marked", clean(), "[true true true]")
+	done, err := c.Finish(c.ctx(), c.p)
+	c.ok(err)
+	equal(t, "finished", done, true)
+	equal(t, "left after the end", mark(c.p, 1), -1)
+	c.p = c.placed()
+	c.begin(4)
+	equal(t, "in the next change", clean(), "[false false false false]")
+}
+
+func TestTheLastGoodDocumentIsKept(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	doc, err := c.Document(c.ctx())
+	c.ok(err)
+	equal(t, "no document is nil", doc == nil, true)
+	c.ok(c.SaveDocument(c.ctx(), []byte("shards: 4\n")))
+	doc, err = c.Document(c.ctx())
+	c.ok(err)
+	equal(t, "document", string(doc), "shards: 4\n")
+	c.ok(c.Forget(c.ctx()))
+	doc, err = c.Document(c.ctx())
+	c.ok(err)
+	equal(t, "the forgotten topic's is nil", doc == nil, true)
+}
