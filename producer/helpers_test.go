@@ -1,0 +1,210 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+const orders = "orders"
+
+// fleet stands in for the scanners: it makes topics, moves tasks and claims.
+type fleet struct {
+	t      *testing.T
+	rdb    *redis.Client
+	prefix string
+	store  *shard.Store
+	*shard.Topic
+}
+
+// newFleet serves the topic orders in some shards.
+func newFleet(t *testing.T, shards int) *fleet {
+	t.Helper()
+	addr, prefix := stacktest.Redis(t)
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{t, rdb, prefix, store, store.Topic(orders)}
+	_, err = f.Ensure(t.Context(), shards)
+	f.ok(err)
+	return f
+}
+
+// client is a producer that knows no placement yet.
+func (f *fleet) client() *Client {
+	f.t.Helper()
+	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix})
+	f.ok(err)
+	return c
+}
+
+// informed is a producer that has read the present placement.
+func (f *fleet) informed() *Client {
+	f.t.Helper()
+	c := f.client()
+	if _, err := c.Get(f.ctx(), orders, "nothing"); !errors.Is(err, task.ErrNotFound) {
+		f.t.Fatalf("get: %v", err)
+	}
+	return c
+}
+
+func (f *fleet) ctx() context.Context { return f.t.Context() }
+
+func (f *fleet) ok(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// is ends the test unless err is of a kind and says some words.
+func is(t *testing.T, err, kind error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("got error %v, want %v", err, kind)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Fatalf("error %q doesn't say %q", err, w)
+		}
+	}
+}
+
+func (f *fleet) placement() shard.Placement {
+	f.t.Helper()
+	p, err := f.Placement(f.ctx())
+	f.ok(err)
+	return p
+}
+
+// begin changes the shard count; every shard has seen it afterwards.
+func (f *fleet) begin(shards int) shard.Placement {
+	f.t.Helper()
+	done, err := f.Begin(f.ctx(), f.placement(), shards)
+	f.ok(err)
+	equal(f.t, "the change began", done, true)
+	p := f.placement()
+	for s := range p.Scanned() {
+		_, err := f.Touch(f.ctx(), s, p)
+		f.ok(err)
+	}
+	return p
+}
+
+// move takes every misplaced task to its shard and ends the change.
+func (f *fleet) move() {
+	f.t.Helper()
+	p := f.placement()
+	for s := range p.Scanned() {
+		for dirty := true; dirty; {
+			dirty = false
+			for id := range f.stored(s) {
+				if to := p.New(id); to != s {
+					dirty = true
+					f.moveOne(p, s, to, id)
+				}
+			}
+		}
+	}
+	done, err := f.Finish(f.ctx(), p)
+	f.ok(err)
+	equal(f.t, "the change ended", done, true)
+}
+
+func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
+	f.t.Helper()
+	loan, err := f.Lend(f.ctx(), p, shard.Lending{
+		Shard: from, Claimant: "mover", Request: string(shard.NewOp()), Lease: time.Minute, IDs: []string{id},
+	})
+	f.ok(err)
+	for _, lent := range loan.Tasks {
+		_, err := f.Adopt(f.ctx(), to, p, loan.Deadline, loan.Tasks)
+		f.ok(err)
+		_, err = f.Settle(f.ctx(), from, []shard.Lease{{ID: lent.ID, Token: loan.Token}})
+		f.ok(err)
+	}
+}
+
+// stored lists the IDs of one shard.
+func (f *fleet) stored(at int) map[string]bool {
+	f.t.Helper()
+	ids := map[string]bool{}
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		some, next, err := f.Scan(f.ctx(), at, cursor, 500)
+		f.ok(err)
+		for _, id := range some {
+			ids[id] = true
+		}
+		cursor = next
+	}
+	return ids
+}
+
+// inPlace ends the test unless exactly these tasks are stored, each once and in
+// the shard where it belongs.
+func (f *fleet) inPlace(want map[string]bool) {
+	f.t.Helper()
+	p := f.placement()
+	seen := map[string]int{}
+	for s := range p.Scanned() + 2 {
+		for id := range f.stored(s) {
+			seen[id]++
+			if p.New(id) != s || !want[id] {
+				f.t.Errorf("%q is in shard %d; it belongs to %d, or nowhere", id, s, p.New(id))
+			}
+		}
+	}
+	for id := range want {
+		if seen[id] != 1 {
+			f.t.Errorf("%q is stored %d times", id, seen[id])
+		}
+	}
+}
+
+// claimAll leases what is due in all shards.
+func (f *fleet) claimAll() []shard.Claimed {
+	f.t.Helper()
+	var all []shard.Claimed
+	for s := range f.placement().Scanned() {
+		b, err := f.Claim(f.ctx(), shard.Claim{
+			Shard: s, Claimant: "w", Request: string(shard.NewOp()), Limit: shard.MaxBatch, Lease: time.Minute,
+		})
+		f.ok(err)
+		all = append(all, b.Tasks...)
+	}
+	return all
+}
+
+// splitID is an ID that is moving house under p, the n-th of its kind.
+func splitID(p shard.Placement, n int) string {
+	for i := 0; ; i++ {
+		id := "split-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26)
+		if p.Split(id) {
+			if n--; n < 0 {
+				return id
+			}
+		}
+	}
+}
+
+func request(id string, when When) Request {
+	return Request{Topic: orders, ID: id, When: when, Payload: []byte("payload of " + id)}
+}

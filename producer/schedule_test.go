@@ -1,0 +1,297 @@
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestAScheduledTaskIsReadBackAsItWent(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	at := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC()
+	r := Request{
+		Topic: orders, ID: "o-1", When: At(at), Payload: []byte("\x00\xffbytes"),
+		ContentType: "application/json", Headers: map[string]string{"traceparent": "00-ab-cd-01", "k": ""},
+	}
+	due, err := c.Schedule(f.ctx(), r)
+	f.ok(err)
+	equal(t, "due", due, at)
+	s, err := c.Get(f.ctx(), orders, "o-1")
+	f.ok(err)
+	equal(t, "state", s.State, task.Waiting)
+	equal(t, "due", s.Due, at)
+	equal(t, "next attempt", s.NextAttempt, at)
+	equal(t, "attempt", s.Attempt, 1)
+	equal(t, "payload", string(s.Payload), string(r.Payload))
+	equal(t, "content type", s.ContentType, "application/json")
+	equal(t, "headers", fmt.Sprint(s.Headers), fmt.Sprint(r.Headers))
+	equal(t, "topic and ID", s.Topic+" "+s.ID, "orders o-1")
+	if age := time.Since(s.Scheduled); age < -time.Minute || age > time.Minute {
+		t.Errorf("scheduled at %s", s.Scheduled)
+	}
+}
+
+func TestIDsOfAnyCharactersAreKeptApart(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	ids := []string{
+		"a b", " ", "{orders:3}", "}{", "line\nbreak\r\n", "\x00", "🚀", "日本語", "é", "e\u0301", "a", "A",
+		"*", "+inf", "-1", "1", "01", strings.Repeat("x", 255), strings.Repeat("é", 127) + "!", `"quoted"\`,
+	}
+	want := map[string]bool{}
+	for _, id := range ids {
+		_, err := c.Schedule(f.ctx(), request(id, In(time.Hour)))
+		f.ok(err)
+		want[id] = true
+	}
+	f.inPlace(want)
+	for _, id := range ids {
+		s, err := c.Get(f.ctx(), orders, id)
+		f.ok(err)
+		equal(t, "payload", string(s.Payload), "payload of "+id)
+		_, err = c.Reschedule(f.ctx(), orders, id, In(2*time.Hour))
+		f.ok(err)
+		f.ok(c.Cancel(f.ctx(), orders, id))
+	}
+	f.inPlace(nil)
+}
+
+func TestTheSameIDInAnotherTopicIsAnotherTask(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	_, err := f.store.Topic("other").Ensure(f.ctx(), 2)
+	f.ok(err)
+	c := f.client()
+	results := c.ScheduleMany(f.ctx(), []Request{
+		{Topic: orders, ID: "a", When: In(time.Hour), Payload: []byte("1")},
+		{Topic: "other", ID: "a", When: In(time.Hour), Payload: []byte("2")},
+	})
+	for _, r := range results {
+		f.ok(r.Err)
+	}
+	f.ok(c.Cancel(f.ctx(), orders, "a"))
+	s, err := c.Get(f.ctx(), "other", "a")
+	f.ok(err)
+	equal(t, "payload", string(s.Payload), "2")
+}
+
+func TestSchedulingAPendingIDReplacesIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	_, err := c.Schedule(f.ctx(), request("a", In(0)))
+	f.ok(err)
+	equal(t, "claimed", len(f.claimAll()), 1)
+	due, err := c.Schedule(f.ctx(), Request{Topic: orders, ID: "a", When: In(time.Hour), Payload: []byte("second")})
+	f.ok(err)
+	s, err := c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "state", s.State, task.Waiting)
+	equal(t, "due", s.Due, due)
+	equal(t, "payload", string(s.Payload), "second")
+}
+
+func TestIfAbsentRefusesAPendingID(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	r := request("a", In(time.Hour))
+	r.IfAbsent = true
+	due, err := c.Schedule(f.ctx(), r)
+	f.ok(err)
+	_, err = c.Schedule(f.ctx(), r)
+	is(t, err, task.ErrExists, "orders", `"a"`)
+	s, err := c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "due", s.Due, due)
+	f.ok(c.Cancel(f.ctx(), orders, "a"))
+	_, err = c.Schedule(f.ctx(), r)
+	f.ok(err)
+}
+
+func TestOfTwoRequestsForOneIDTheLaterWins(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	var requests []Request
+	for round := range 3 {
+		for i := range 50 {
+			r := request(fmt.Sprint("o-", i), In(time.Duration(round+1)*time.Hour))
+			r.Payload = fmt.Append(nil, round)
+			requests = append(requests, r)
+		}
+	}
+	absent := request("o-0", In(time.Hour))
+	absent.IfAbsent = true
+	results := f.client().ScheduleMany(f.ctx(), append(requests, absent))
+	is(t, results[150].Err, task.ErrExists)
+	for i := range 50 {
+		s, err := f.client().Get(f.ctx(), orders, fmt.Sprint("o-", i))
+		f.ok(err)
+		equal(t, "payload", string(s.Payload), "2")
+		equal(t, "due", s.Due, results[100+i].Due)
+		f.ok(results[i].Err)
+	}
+}
+
+func TestManyRequestsEachSucceedOrFailAlone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	_, err := c.Schedule(f.ctx(), request("there", In(time.Hour)))
+	f.ok(err)
+	absent := request("there", In(time.Hour))
+	absent.IfAbsent = true
+	requests := []Request{
+		request("good-1", In(time.Hour)),
+		request("", In(time.Hour)),
+		{Topic: "unknown", ID: "a", When: In(time.Hour)},
+		absent,
+		{Topic: orders, ID: "big", When: In(time.Hour), Payload: make([]byte, task.DefaultMaxPayload+1)},
+		request("good-2", At(time.Now().AddDate(101, 0, 0))),
+		request("good-3", In(-time.Hour)),
+		{Topic: "bad topic", ID: "a"},
+	}
+	results := c.ScheduleMany(f.ctx(), requests)
+	kinds := []error{nil, task.ErrInvalid, task.ErrUnknownTopic, task.ErrExists, task.ErrInvalid, task.ErrInvalid, nil, task.ErrInvalid}
+	for i, kind := range kinds {
+		if !errors.Is(results[i].Err, kind) || results[i].Due.IsZero() != (kind != nil) {
+			t.Errorf("request %d: got %v, want %v", i, results[i], kind)
+		}
+	}
+	f.inPlace(map[string]bool{"there": true, "good-1": true, "good-3": true})
+}
+
+func TestMoreTasksThanOneScriptTakesAreAllStored(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	requests, want := make([]Request, 2345), map[string]bool{}
+	for i := range requests {
+		requests[i] = request(fmt.Sprint("o-", i), In(time.Hour))
+		want[requests[i].ID] = true
+	}
+	for i, r := range f.client().ScheduleMany(f.ctx(), requests) {
+		if r.Err != nil || r.Due.IsZero() {
+			t.Fatalf("request %d: %v", i, r)
+		}
+	}
+	f.inPlace(want)
+	equal(t, "results of nothing", len(f.client().ScheduleMany(f.ctx(), nil)), 0)
+}
+
+func TestPayloadsKeepTheConfiguredLimit(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	small, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MaxPayload: 10})
+	f.ok(err)
+	large, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MaxPayload: task.MaxMaxPayload})
+	f.ok(err)
+	for _, v := range []struct {
+		c    *Client
+		size int
+		kind error
+	}{
+		{f.client(), 0, nil},
+		{f.client(), task.DefaultMaxPayload, nil},
+		{f.client(), task.DefaultMaxPayload + 1, task.ErrInvalid},
+		{small, 10, nil},
+		{small, 11, task.ErrInvalid},
+		{large, task.MaxMaxPayload, nil},
+	} {
+		id := fmt.Sprint(v.size)
+		_, err := v.c.Schedule(f.ctx(), Request{Topic: orders, ID: id, When: In(time.Hour), Payload: make([]byte, v.size)})
+		if !errors.Is(err, v.kind) {
+			t.Fatalf("payload of %d bytes: got %v, want %v", v.size, err, v.kind)
+		}
+		s, err := v.c.Get(f.ctx(), orders, id)
+		if v.kind != nil {
+			is(t, err, task.ErrNotFound)
+			continue
+		}
+		f.ok(err)
+		equal(t, "payload", len(s.Payload), v.size)
+	}
+}
+
+func TestATopicThatNoScannerServesIsUnknown(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c := f.client()
+	_, err := c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a"})
+	is(t, err, task.ErrUnknownTopic, "unknown")
+	is(t, c.Cancel(f.ctx(), "unknown", "a"), task.ErrUnknownTopic)
+	_, err = c.Get(f.ctx(), "unknown", "a")
+	is(t, err, task.ErrUnknownTopic)
+	_, err = c.Reschedule(f.ctx(), "unknown", "a", In(0))
+	is(t, err, task.ErrUnknownTopic)
+	_, err = f.store.Topic("unknown").Ensure(f.ctx(), 2)
+	f.ok(err)
+	_, err = c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a"})
+	f.ok(err)
+}
+
+func TestEveryCallChecksTopicAndID(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c := f.client()
+	for _, v := range [][2]string{{"", "a"}, {"my orders", "a"}, {orders, ""}, {orders, strings.Repeat("x", 256)}, {orders, "\xff"}} {
+		_, err := c.Schedule(f.ctx(), Request{Topic: v[0], ID: v[1]})
+		is(t, err, task.ErrInvalid)
+		_, err = c.Reschedule(f.ctx(), v[0], v[1], In(0))
+		is(t, err, task.ErrInvalid)
+		_, err = c.Get(f.ctx(), v[0], v[1])
+		is(t, err, task.ErrInvalid)
+		is(t, c.Cancel(f.ctx(), v[0], v[1]), task.ErrInvalid)
+	}
+	_, err := c.Reschedule(f.ctx(), orders, "a", At(time.Now().AddDate(101, 0, 0)))
+	is(t, err, task.ErrInvalid, "due")
+	f.inPlace(nil)
+}
+
+func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	defer rdb.Close()
+	for name, cfg := range map[string]Config{
+		"no Redis":             {},
+		"two":                  {Redis: rdb, Options: &redis.UniversalOptions{}},
+		"a negative limit":     {Redis: rdb, MaxPayload: -1},
+		"a limit above 16 MiB": {Redis: rdb, MaxPayload: task.MaxMaxPayload + 1},
+	} {
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	c, err := New(Config{Redis: rdb})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range c.ScheduleMany(t.Context(), []Request{request("a", In(0)), request("b", In(0))}) {
+		if r.Err == nil || !r.Due.IsZero() {
+			t.Errorf("stored without a Redis: %v", r)
+		}
+	}
+}
+
+func TestCloseLeavesTheCallersRedisOpen(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	f.ok(f.client().Close())
+	f.ok(f.rdb.Ping(f.ctx()).Err())
+	own, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{f.rdb.Options().Addr}}, Prefix: f.prefix})
+	f.ok(err)
+	_, err = own.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	f.ok(own.Close())
+	if _, err := own.Get(f.ctx(), orders, "a"); err == nil {
+		t.Error("a closed client goes on")
+	}
+}
