@@ -1,0 +1,81 @@
+package producer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestACancelledTaskIsNotDelivered(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	for _, id := range []string{"waiting", "due", "leased"} {
+		_, err := c.Schedule(f.ctx(), request(id, map[string]When{"waiting": In(time.Hour)}[id]))
+		f.ok(err)
+		if id == "leased" {
+			equal(t, "claimed", len(f.claimAll()), 2)
+		}
+	}
+	for _, id := range []string{"waiting", "due", "leased"} {
+		f.ok(c.Cancel(f.ctx(), orders, id))
+		is(t, c.Cancel(f.ctx(), orders, id), task.ErrNotFound, "orders", id)
+		_, err := c.Get(f.ctx(), orders, id)
+		is(t, err, task.ErrNotFound, "orders", id)
+	}
+	f.inPlace(nil)
+}
+
+func TestRescheduleKeepsAllButTheDueTime(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	r := request("a", In(time.Hour))
+	r.Headers, r.ContentType = map[string]string{"k": "v"}, "text/plain"
+	_, err := c.Schedule(f.ctx(), r)
+	f.ok(err)
+	due, err := c.Reschedule(f.ctx(), orders, "a", In(-time.Hour))
+	f.ok(err)
+	s, err := c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "due", s.Due, due)
+	equal(t, "payload", string(s.Payload), "payload of a")
+	equal(t, "header", s.Headers["k"], "v")
+	equal(t, "content type", s.ContentType, "text/plain")
+	equal(t, "claimed", len(f.claimAll()), 1)
+	_, err = c.Reschedule(f.ctx(), orders, "nothing", In(0))
+	is(t, err, task.ErrNotFound, "orders", "nothing")
+}
+
+func TestGetTellsTheStateAndTheReason(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	c := f.client()
+	_, err := c.Schedule(f.ctx(), request("a", In(0)))
+	f.ok(err)
+	claimed := f.claimAll()[0]
+	s, err := c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "state", s.State, task.Leased)
+	if left := time.Until(s.NextAttempt); left <= 0 || left > 2*time.Minute {
+		t.Errorf("the lease ends in %s", left)
+	}
+	_, err = f.Release(f.ctx(), 0, []shard.Release{{
+		Lease: shard.Lease{ID: "a", Token: claimed.Token}, Park: true, Attempted: true, Reason: "312 NO_ROUTE",
+	}})
+	f.ok(err)
+	s, err = c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "state", s.State, task.Parked)
+	equal(t, "reason", s.Reason, "312 NO_ROUTE")
+	equal(t, "attempt", s.Attempt, 2)
+	equal(t, "next attempt is zero", s.NextAttempt.IsZero(), true)
+	_, err = c.Reschedule(f.ctx(), orders, "a", In(time.Hour))
+	f.ok(err)
+	s, err = c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "state", s.State, task.Waiting)
+	equal(t, "attempt", s.Attempt, 1)
+}

@@ -1,0 +1,239 @@
+package producer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// TestEveryCallFindsATaskWhereverItLiesDuringAChange runs each call on tasks
+// that have not moved yet and on tasks that have, from producers that know of
+// the change and from producers that don't.
+func TestEveryCallFindsATaskWhereverItLiesDuringAChange(t *testing.T) {
+	t.Parallel()
+	for _, change := range [][2]int{{2, 3}, {3, 2}, {1, 2}} {
+		for _, moved := range []bool{false, true} {
+			for _, stale := range []bool{false, true} {
+				name := fmt.Sprintf("%d to %d, moved %t, stale %t", change[0], change[1], moved, stale)
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					everyCall(t, change[0], change[1], moved, stale)
+				})
+			}
+		}
+	}
+}
+
+func everyCall(t *testing.T, from, to int, moved, stale bool) {
+	f := newFleet(t, from)
+	c := f.informed()
+	before := f.placement()
+	after := before
+	after.Epoch, after.Shards, after.Previous, after.Phase = before.Epoch+1, to, from, "migrating"
+	id := func(n int) string { return splitID(after, n) }
+	for n := range 5 {
+		_, err := c.Schedule(f.ctx(), request(id(n), In(time.Hour)))
+		f.ok(err)
+	}
+	p := f.begin(to)
+	equal(t, "placement", p, after)
+	if moved {
+		for n := range 5 {
+			f.moveOne(p, p.Old(id(n)), p.New(id(n)), id(n))
+		}
+	}
+	client := func() *Client {
+		if stale {
+			stale := f.client()
+			stale.topic(orders).known = before
+			return stale
+		}
+		return f.informed()
+	}
+	s, err := client().Get(f.ctx(), orders, id(0))
+	f.ok(err)
+	equal(t, "payload", string(s.Payload), "payload of "+id(0))
+
+	absent := request(id(0), In(time.Hour))
+	absent.IfAbsent = true
+	_, err = client().Schedule(f.ctx(), absent)
+	is(t, err, task.ErrExists)
+
+	f.ok(client().Cancel(f.ctx(), orders, id(1)))
+	is(t, client().Cancel(f.ctx(), orders, id(1)), task.ErrNotFound)
+	_, err = client().Reschedule(f.ctx(), orders, id(1), In(0))
+	is(t, err, task.ErrNotFound)
+
+	due, err := client().Reschedule(f.ctx(), orders, id(2), In(2*time.Hour))
+	f.ok(err)
+	s, err = client().Get(f.ctx(), orders, id(2))
+	f.ok(err)
+	equal(t, "due", s.Due, due)
+	equal(t, "payload", string(s.Payload), "payload of "+id(2))
+
+	replacing := Request{Topic: orders, ID: id(3), When: In(2 * time.Hour), Payload: []byte("newer")}
+	fresh := Request{Topic: orders, ID: id(5), When: In(2 * time.Hour), IfAbsent: true}
+	for _, r := range client().ScheduleMany(f.ctx(), []Request{replacing, fresh}) {
+		f.ok(r.Err)
+	}
+	f.move()
+	s, err = client().Get(f.ctx(), orders, id(3))
+	f.ok(err)
+	equal(t, "payload", string(s.Payload), "newer")
+	f.inPlace(map[string]bool{id(0): true, id(2): true, id(3): true, id(4): true, id(5): true})
+}
+
+func TestAProducerThatSleptThroughAChangeRefreshesByItself(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c := f.informed()
+	want := map[string]bool{}
+	var requests []Request
+	for i := range 100 {
+		requests = append(requests, request(fmt.Sprint("o-", i), In(time.Hour)))
+		want[requests[i].ID] = true
+	}
+	for _, r := range c.ScheduleMany(f.ctx(), requests) {
+		f.ok(r.Err)
+	}
+	slept := f.informed()
+	for _, shards := range []int{5, 3} {
+		f.begin(shards)
+		f.move()
+	}
+	for _, r := range requests[:50] {
+		s, err := slept.Get(f.ctx(), orders, r.ID)
+		f.ok(err)
+		equal(t, "payload", string(s.Payload), string(r.Payload))
+	}
+	slept = f.client()
+	slept.topic(orders).known = c.topic(orders).known
+	for _, r := range slept.ScheduleMany(f.ctx(), requests) {
+		f.ok(r.Err)
+	}
+	f.inPlace(want)
+}
+
+func TestARemovedTopicIsUnknownToAProducerThatKnewIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c := f.informed()
+	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	before := c.topic(orders).known
+	done, err := f.Remove(f.ctx(), f.placement())
+	f.ok(err)
+	equal(t, "removed", done, true)
+	stale := func() *Client {
+		s := f.client()
+		s.topic(orders).known = before
+		return s
+	}
+	_, err = stale().Schedule(f.ctx(), request("b", In(time.Hour)))
+	is(t, err, task.ErrUnknownTopic, orders)
+	_, err = stale().Get(f.ctx(), orders, "a")
+	is(t, err, task.ErrUnknownTopic)
+	_, err = stale().Reschedule(f.ctx(), orders, "a", In(0))
+	is(t, err, task.ErrUnknownTopic)
+	is(t, stale().Cancel(f.ctx(), orders, "a"), task.ErrUnknownTopic)
+
+	_, err = f.Ensure(f.ctx(), 3)
+	f.ok(err)
+	_, err = stale().Schedule(f.ctx(), request("b", In(time.Hour)))
+	f.ok(err)
+}
+
+func TestAPlacementThatFellBackIsPutBackFromTheGates(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	lost := f.placement()
+	key := f.prefix + ":placement:{" + orders + "}"
+	value, err := f.rdb.HGetAll(f.ctx(), key).Result()
+	f.ok(err)
+	f.begin(3)
+	f.move()
+	ahead := f.placement()
+	f.ok(f.rdb.Del(f.ctx(), key).Err())
+	f.ok(f.rdb.HSet(f.ctx(), key, value).Err())
+	equal(t, "placement after the failover", f.placement(), lost)
+	_, err = f.client().Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	equal(t, "placement", f.placement(), ahead)
+	f.inPlace(map[string]bool{"a": true})
+}
+
+// TestNothingIsLostOrBroughtBackWhileShardsChange lets producers schedule, cancel
+// and move tasks of their own through four changes, and compares what is stored
+// with what they were told.
+func TestNothingIsLostOrBroughtBackWhileShardsChange(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	const producers, ids = 4, 25
+	stop := make(chan struct{})
+	told := make([]map[string]string, producers) // ID -> payload
+	var all sync.WaitGroup
+	for n := range producers {
+		told[n] = map[string]string{}
+		c := f.client()
+		all.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := step(f, c, told[n], fmt.Sprintf("p%d-%d", n, rand.IntN(ids)), i); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for _, shards := range []int{2, 5, 3, 1} {
+		f.begin(shards)
+		f.move()
+	}
+	close(stop)
+	all.Wait()
+	want := map[string]bool{}
+	for _, mine := range told {
+		for id, payload := range mine {
+			want[id] = true
+			s, err := f.informed().Get(f.ctx(), orders, id)
+			f.ok(err)
+			equal(t, "payload of "+id, string(s.Payload), payload)
+		}
+	}
+	f.inPlace(want)
+}
+
+// step does one thing to a task and notes what it must be afterwards.
+func step(f *fleet, c *Client, mine map[string]string, id string, i int) error {
+	_, there := mine[id]
+	switch rand.IntN(4) {
+	case 0:
+		if err := c.Cancel(f.ctx(), orders, id); (err == nil) != there {
+			return fmt.Errorf("cancel %s, there %t: %w", id, there, err)
+		}
+		delete(mine, id)
+	case 1:
+		if _, err := c.Reschedule(f.ctx(), orders, id, In(time.Hour)); (err == nil) != there {
+			return fmt.Errorf("reschedule %s, there %t: %w", id, there, err)
+		}
+	case 2:
+		if _, err := c.Get(f.ctx(), orders, id); (err == nil) != there {
+			return fmt.Errorf("get %s, there %t: %w", id, there, err)
+		}
+	default:
+		mine[id] = fmt.Sprint(i)
+		r := Request{Topic: orders, ID: id, When: In(time.Hour), Payload: []byte(mine[id])}
+		if _, err := c.Schedule(f.ctx(), r); err != nil {
+			return fmt.Errorf("schedule %s: %w", id, err)
+		}
+	}
+	return nil
+}
