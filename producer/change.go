@@ -104,9 +104,7 @@ func (t *topic) reschedule(ctx context.Context, p shard.Placement, m shard.Move)
 	if err != nil && !gone || gone && m.Fallback == nil {
 		return 0, err
 	}
-	_, closing := t.Delete(ctx, old, p, notAfter, false, m.ID)
-	var moved *shard.MovedError
-	if closing != nil && !errors.As(closing, &moved) {
+	if closing := t.deleteOld(ctx, old, p, m.ID); closing != nil {
 		return 0, closing
 	}
 	return due, err

@@ -2,7 +2,6 @@ package producer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -115,14 +114,15 @@ func (s *scheduling) run(ctx context.Context, items []item) {
 // old shards see the placement first and lose their copies last. It returns
 // those to be stored under a newer one, and why.
 func (s *scheduling) attempt(ctx context.Context, p shard.Placement, items []item) ([]item, error) {
-	notAfter, err := s.NotAfter(ctx)
-	if err != nil {
-		return items, err
-	}
 	if p.Phase == shard.Migrating {
+		var err error
 		if items, err = s.beforeSplit(ctx, p, items); err != nil {
 			return items, err
 		}
+	}
+	notAfter, err := s.NotAfter(ctx)
+	if err != nil {
+		return items, err
 	}
 	groups := group(items, p)
 	puts := make([]shard.Put, len(groups))
@@ -141,7 +141,7 @@ func (s *scheduling) attempt(ctx context.Context, p shard.Placement, items []ite
 			split = append(split, groups[i].stored(r.Due, p)...)
 		}
 	}
-	s.afterSplit(ctx, p, notAfter, split)
+	s.afterSplit(ctx, p, split)
 	return again, refusal
 }
 
@@ -150,38 +150,62 @@ func (s *scheduling) attempt(ctx context.Context, p shard.Placement, items []ite
 // are returned.
 func (s *scheduling) beforeSplit(ctx context.Context, p shard.Placement, items []item) ([]item, error) {
 	left := items[:0:0]
-	for i, it := range items {
-		if !p.Split(it.ID) {
-			left = append(left, it)
-			continue
-		}
+	absent := map[int][]item{}
+	for _, it := range items {
 		old := p.Old(it.ID)
-		if !it.IfAbsent {
-			if err := s.touch(ctx, old, p); err != nil {
-				return append(left, items[i:]...), err
-			}
-			left = append(left, it)
-			continue
-		}
-		there, err := s.Touch(ctx, old, p, it.ID)
 		switch {
-		case err != nil:
-			return append(left, items[i:]...), err
-		case there[0] == nil:
-			left = append(left, it)
-		case there[0].Op == string(s.op): // put before the change began; a mover brings it along
-			it.result.Due = there[0].Due
-		default:
-			it.result.Err = exists(it.Request)
+		case p.Split(it.ID) && it.IfAbsent:
+			absent[old] = append(absent[old], it)
+			continue
+		case p.Split(it.ID):
+			if err := s.touch(ctx, old, p); err != nil {
+				return items, err
+			}
+		}
+		left = append(left, it)
+	}
+	for old, asked := range absent {
+		for len(asked) > 0 {
+			n := min(len(asked), scriptTasks)
+			free, err := s.absentAt(ctx, p, old, asked[:n])
+			if err != nil {
+				return items, err
+			}
+			left, asked = append(left, free...), asked[n:]
 		}
 	}
 	return left, nil
 }
 
+// absentAt answers the if-absent items whose tasks lie at their old shard, and
+// returns the others. A record of this very call was put before the change began;
+// a mover brings it along.
+func (s *scheduling) absentAt(ctx context.Context, p shard.Placement, old int, items []item) (free []item, err error) {
+	ids := make([]string, len(items))
+	for i, it := range items {
+		ids[i] = it.ID
+	}
+	there, err := s.Touch(ctx, old, p, ids...)
+	if err != nil {
+		return nil, err
+	}
+	for i, it := range items {
+		switch {
+		case there[i] == nil:
+			free = append(free, it)
+		case there[i].Op == string(s.op):
+			*it.result = Result{Due: there[i].Due}
+		default:
+			*it.result = Result{Err: exists(it.Request)}
+		}
+	}
+	return free, nil
+}
+
 // afterSplit removes the old copies of items that are stored in their new
 // shards. A shard that has seen a newer placement has none left: a mover of this
 // one was done with it.
-func (s *scheduling) afterSplit(ctx context.Context, p shard.Placement, notAfter int64, items []item) {
+func (s *scheduling) afterSplit(ctx context.Context, p shard.Placement, items []item) {
 	byOld := map[int][]item{}
 	for _, it := range items {
 		byOld[p.Old(it.ID)] = append(byOld[p.Old(it.ID)], it)
@@ -193,9 +217,7 @@ func (s *scheduling) afterSplit(ctx context.Context, p shard.Placement, notAfter
 			for i, it := range items[:n] {
 				ids[i] = it.ID
 			}
-			_, err := s.Delete(ctx, old, p, notAfter, false, ids...)
-			var moved *shard.MovedError
-			if err != nil && !errors.As(err, &moved) {
+			if err := s.deleteOld(ctx, old, p, ids...); err != nil {
 				fail(items[:n], err)
 			}
 			items = items[n:]
@@ -255,10 +277,10 @@ func (b *batch) put(p shard.Placement, op shard.Op) shard.Put {
 func (b *batch) stored(due []int64, p shard.Placement) (split []item) {
 	for i, it := range b.items {
 		if due[i] == 0 {
-			it.result.Err = exists(it.Request)
+			*it.result = Result{Err: exists(it.Request)}
 			continue
 		}
-		it.result.Due = fromMillis(due[i])
+		*it.result = Result{Due: fromMillis(due[i])}
 		if p.Split(it.ID) {
 			split = append(split, it)
 		}

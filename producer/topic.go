@@ -76,6 +76,22 @@ func (t *topic) touch(ctx context.Context, at int, p shard.Placement) error {
 	return nil
 }
 
+// deleteOld removes the copies that tasks left at their old shard, the closing
+// step of an operation on tasks that are moving house. A shard that has seen a
+// newer placement has none: the movers of this one were done with it.
+func (t *topic) deleteOld(ctx context.Context, old int, p shard.Placement, ids ...string) error {
+	notAfter, err := t.NotAfter(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = t.Delete(ctx, old, p, notAfter, false, ids...)
+	var moved *shard.MovedError
+	if errors.As(err, &moved) {
+		return nil
+	}
+	return err
+}
+
 // retry runs an operation under the placement known, and again from its
 // beginning under a newer one whenever a shard says that there is one.
 func (t *topic) retry(ctx context.Context, operation func(p shard.Placement) error) error {

@@ -57,7 +57,7 @@ type Claim struct {
 func (t *Topic) Claim(ctx context.Context, c Claim) (Batch, error) {
 	keys := []string{t.due(c.Shard), t.tasks(c.Shard), t.gate(c.Shard), t.memory(c.Shard, c.Claimant)}
 	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget}
-	reply, err := t.run(ctx, call{"claim", keys, args}).Slice()
+	reply, err := t.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", c.Shard, t.name, err)
 	}
@@ -102,7 +102,7 @@ func (t *Topic) Settle(ctx context.Context, shard int, leases []Lease) (int, err
 			args = append(args, l.Token, l.ID)
 		}
 		leases = leases[n:]
-		done, err := t.run(ctx, call{"settle", []string{t.due(shard), t.tasks(shard)}, args}).Int()
+		done, err := t.run(ctx, call{script: "settle", keys: []string{t.due(shard), t.tasks(shard)}, args: args}).Int()
 		if err != nil {
 			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", shard, t.name, err)
 		}
@@ -141,7 +141,7 @@ func (t *Topic) Release(ctx context.Context, shard int, releases []Release) (int
 		}
 		releases = releases[n:]
 		keys := []string{t.due(shard), t.tasks(shard), t.Wake(shard)}
-		done, err := t.run(ctx, call{"release", keys, args}).Int()
+		done, err := t.run(ctx, call{script: "release", keys: keys, args: args}).Int()
 		if err != nil {
 			return released, fmt.Errorf("release in shard %d of topic %s: %w", shard, t.name, err)
 		}

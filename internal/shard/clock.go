@@ -20,9 +20,10 @@ type clock struct {
 // need to drift by the slack in notAfter.
 const clockAge = time.Minute
 
-// callLife is how long a script may take to reach Redis, repeats of a lost call
-// included, before it does nothing.
-const callLife = 30 * time.Second
+// callLife is how long a script may take to reach Redis before it does nothing;
+// so it is also how long a caller waits, after a connection died, until it may
+// repeat a call whose fate it doesn't know.
+const callLife = 3 * time.Second
 
 // Now estimates Redis's clock in ms.
 func (s *Store) Now(ctx context.Context) (int64, error) {

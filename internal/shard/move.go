@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -43,7 +44,7 @@ func (t *Topic) Lend(ctx context.Context, p Placement, l Lending) (Loan, error) 
 		args = append(args, id)
 	}
 	keys := t.taskKeys(l.Shard, t.memory(l.Shard, l.Claimant))
-	_, rest, err := answer(t.run(ctx, call{"lend", keys, args}))
+	_, rest, err := answer(t.run(ctx, call{script: "lend", keys: keys, args: args}))
 	if err != nil {
 		return Loan{}, fmt.Errorf("lend from shard %d of topic %s: %w", l.Shard, t.name, err)
 	}
@@ -69,7 +70,7 @@ func (t *Topic) Adopt(ctx context.Context, shard int, p Placement, deadline int6
 	for _, l := range lent {
 		args = append(args, l.ID, l.score, l.record)
 	}
-	_, rest, err := answer(t.run(ctx, call{"adopt", t.taskKeys(shard, t.Wake(shard)), args}))
+	_, rest, err := answer(t.run(ctx, call{script: "adopt", keys: t.taskKeys(shard, t.Wake(shard)), args: args}))
 	if err != nil {
 		return 0, fmt.Errorf("adopt into shard %d of topic %s: %w", shard, t.name, err)
 	}
@@ -80,6 +81,8 @@ func (t *Topic) Adopt(ctx context.Context, shard int, p Placement, deadline int6
 // Pass is how far the look through a shard for misplaced tasks has come.
 type Pass struct {
 	Number string
+	// Count is how many passes this shard has seen in a row, this one included.
+	Count  int
 	Cursor uint64
 	// Clean: the pass that has just ended met nothing misplaced that stayed.
 	Clean bool
@@ -99,12 +102,14 @@ func (t *Topic) Look(ctx context.Context, shard int, p Placement, from Pass, to 
 
 func (t *Topic) look(ctx context.Context, shard int, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), flag(dirty)}
-	_, rest, err := answer(t.run(ctx, call{"look", []string{t.gate(shard), t.ledger(shard)}, args}))
+	_, rest, err := answer(t.run(ctx, call{script: "look", keys: []string{t.gate(shard), t.ledger(shard)}, args: args}))
 	if err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", shard, t.name, err)
 	}
 	var at Pass
 	at.Number, _ = rest[0].(string)
+	_, count, _ := strings.Cut(at.Number, "-")
+	at.Count, _ = strconv.Atoi(count)
 	text, _ := rest[1].(string)
 	at.Clean = rest[2] == int64(1)
 	at.Cursor, err = strconv.ParseUint(text, 10, 64)

@@ -43,14 +43,14 @@ func wrapIf(err error, format string, args ...any) error {
 // Replay makes parked tasks of a shard due now and answers how many were parked.
 func (t *Topic) Replay(ctx context.Context, shard int, ids ...string) (int, error) {
 	keys := []string{t.due(shard), t.tasks(shard), t.Wake(shard)}
-	n, err := t.run(ctx, call{"replay", keys, anys(ids)}).Int()
+	n, err := t.run(ctx, call{script: "replay", keys: keys, args: anys(ids)}).Int()
 	return n, wrapIf(err, "replay in shard %d of topic %s", shard, t.name)
 }
 
 // PurgeParked removes parked tasks of a shard for good and answers how many
 // were parked.
 func (t *Topic) PurgeParked(ctx context.Context, shard int, ids ...string) (int, error) {
-	n, err := t.run(ctx, call{"purge", []string{t.due(shard), t.tasks(shard)}, anys(ids)}).Int()
+	n, err := t.run(ctx, call{script: "purge", keys: []string{t.due(shard), t.tasks(shard)}, args: anys(ids)}).Int()
 	return n, wrapIf(err, "purge in shard %d of topic %s", shard, t.name)
 }
 

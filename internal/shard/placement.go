@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -109,9 +110,12 @@ func unknownTopic(name string) error {
 	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it to the configuration of a running scanner", task.ErrUnknownTopic, name)
 }
 
-// Ensure returns the topic's placement and makes a stable one of that many
-// shards if there is none. It also notes the topic among the known ones.
+// Ensure returns the topic's placement and makes one of that many shards if
+// there is none. It also notes the topic among the known ones.
 func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
+	if err := checkShards(shards); err != nil {
+		return Placement{}, err
+	}
 	if err := t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err(); err != nil {
 		return Placement{}, fmt.Errorf("note topic %s: %w", t.name, redisError(err))
 	}
@@ -121,6 +125,9 @@ func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
 			return p, err
 		}
 		wanted := Placement{Epoch: p.Epoch + 1, Shards: shards, Previous: shards, Phase: Stable}
+		if p.Phase == Removed { // what its removal may have left is moved like anything else
+			wanted.Previous, wanted.Phase = max(p.Shards, p.Previous), Migrating
+		}
 		if done, err := t.change(ctx, p, wanted); err != nil || done {
 			return wanted, err
 		}
@@ -130,10 +137,20 @@ func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
 // Begin starts a change from a stable placement to another shard count, and
 // answers whether it did: another may have been first.
 func (t *Topic) Begin(ctx context.Context, from Placement, shards int) (bool, error) {
+	if err := checkShards(shards); err != nil {
+		return false, err
+	}
 	if from.Phase != Stable {
 		return false, nil
 	}
 	return t.change(ctx, from, Placement{from.Epoch + 1, shards, from.Shards, Migrating})
+}
+
+func checkShards(n int) error {
+	if n < 1 || n > MaxShards {
+		return fmt.Errorf("shards: must be 1 to %d; got %d", MaxShards, n)
+	}
+	return nil
 }
 
 // Finish ends a change whose shards are all clean, and shows every shard the
@@ -150,6 +167,9 @@ func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
 // Remove ends a topic: its shards refuse every placement known so far, so that
 // a producer that has not heard is told that the topic is unknown.
 func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
+	if from.Phase == Removed { // an earlier call got no further
+		return true, t.touchAll(ctx, from, max(from.Shards, from.Previous))
+	}
 	gone := Placement{from.Epoch + 1, from.Shards, from.Previous, Removed}
 	done, err := t.change(ctx, from, gone)
 	if err != nil || !done {
@@ -190,7 +210,7 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 	if from.Epoch > 0 {
 		expected = from.String()
 	}
-	c := call{"place", []string{t.placementKey()}, []any{expected, to.String(), rand.Text()}}
+	c := call{script: "place", keys: []string{t.placementKey()}, args: []any{expected, to.String(), rand.Text()}}
 	reply, err := t.run(ctx, c).Slice()
 	if err != nil {
 		return false, fmt.Errorf("change placement of topic %s: %w", t.name, redisError(err))
@@ -201,7 +221,7 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 // MarkClean notes that a shard holds nothing misplaced under p, and answers how
 // many shards are left; -1 if the placement is another one by now.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
-	c := call{"mark", []string{t.placementKey()}, []any{p.String(), shard, p.Scanned()}}
+	c := call{script: "mark", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}
 	left, err = t.run(ctx, c).Int()
 	if err != nil {
 		return 0, fmt.Errorf("mark shard %d of topic %s clean: %w", shard, t.name, err)
@@ -223,12 +243,13 @@ func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
 	return clean, nil
 }
 
-// Topics lists the topics known, removed ones excepted, in order.
+// Topics lists the topics known, in order.
 func (s *Store) Topics(ctx context.Context) ([]string, error) {
-	names, err := s.rdb.Sort(ctx, s.topicsKey(), &redis.Sort{Alpha: true}).Result()
+	names, err := s.rdb.SMembers(ctx, s.topicsKey()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
 	}
+	slices.Sort(names)
 	return names, nil
 }
 

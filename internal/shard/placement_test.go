@@ -96,7 +96,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	c.ok(err)
 	equal(t, "topics after one was forgotten", strings.Join(names, " "), "new")
 	seen = ensure("orders")
-	equal(t, "placements after a removal", fmt.Sprint(seen), fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, 2, Stable}}))
+	equal(t, "placements after a removal", fmt.Sprint(seen), fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, c.p.Shards, Migrating}}))
 	_, err = c.Touch(c.ctx(), 0, seen[0])
 	c.ok(err)
 }
@@ -160,7 +160,7 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
-		reply, err := c.run(c.ctx(), call{"place", []string{c.placementKey()}, args}).Slice()
+		reply, err := c.run(c.ctx(), call{script: "place", keys: []string{c.placementKey()}, args: args}).Slice()
 		c.ok(err)
 		equal(t, "placement answered", reply[1], any(wanted.String()))
 		return reply[0] == int64(1)

@@ -102,7 +102,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 			}
 			args = append(args, e.ID, e.When.String(), split, e.Body)
 		}
-		calls[i] = call{"put", t.taskKeys(b.Shard, t.Wake(b.Shard)), args}
+		calls[i] = call{script: "put", keys: t.taskKeys(b.Shard, t.Wake(b.Shard)), args: args, notAfter: 2}
 	}
 	results := make([]PutResult, len(batches))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -140,7 +140,7 @@ func (t *Topic) Touch(ctx context.Context, shard int, p Placement, ids ...string
 		args = append(args, id)
 	}
 	keys := []string{t.tasks(shard), t.gate(shard), t.ledger(shard)}
-	_, rest, err := answer(t.run(ctx, call{"touch", keys, args}))
+	_, rest, err := answer(t.run(ctx, call{script: "touch", keys: keys, args: args}))
 	if err != nil {
 		return nil, fmt.Errorf("touch shard %d of topic %s: %w", shard, t.name, err)
 	}
@@ -174,7 +174,7 @@ func (t *Topic) Delete(ctx context.Context, shard int, p Placement, notAfter int
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	_, rest, err := answer(t.run(ctx, call{"delete", t.taskKeys(shard), args}))
+	_, rest, err := answer(t.run(ctx, call{script: "delete", keys: t.taskKeys(shard), args: args, notAfter: 1}))
 	if err != nil {
 		return nil, fmt.Errorf("delete from shard %d of topic %s: %w", shard, t.name, err)
 	}
@@ -207,7 +207,7 @@ func (t *Topic) Reschedule(ctx context.Context, shard int, p Placement, notAfter
 		fallback = m.Fallback.raw
 	}
 	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
-	status, rest, err := answer(t.run(ctx, call{"reschedule", t.taskKeys(shard, t.Wake(shard)), args}))
+	status, rest, err := answer(t.run(ctx, call{script: "reschedule", keys: t.taskKeys(shard, t.Wake(shard)), args: args, notAfter: 2}))
 	if err != nil {
 		return 0, fmt.Errorf("reschedule in shard %d of topic %s: %w", shard, t.name, err)
 	}
@@ -229,7 +229,7 @@ type Stored struct {
 // Read returns one task, or task.ErrNotFound.
 func (t *Topic) Read(ctx context.Context, shard int, p Placement, id string) (Stored, error) {
 	keys := []string{t.due(shard), t.tasks(shard), t.gate(shard)}
-	status, rest, err := answer(t.run(ctx, call{"read", keys, []any{p.String(), id}}))
+	status, rest, err := answer(t.run(ctx, call{script: "read", keys: keys, args: []any{p.String(), id}}))
 	if err != nil {
 		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", shard, t.name, err)
 	}

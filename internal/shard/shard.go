@@ -13,7 +13,6 @@
 package shard
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -32,13 +31,17 @@ var sources embed.FS
 type Store struct {
 	rdb     redis.UniversalClient
 	prefix  string
-	scripts map[string]*redis.Script
+	scripts map[string]script
 	clock   clock
 }
 
-// New returns the store under prefix. It talks to Redis only when asked to.
+// New returns the store under prefix, which must not hold braces: they would
+// decide which slot of a Redis Cluster a key is in. New doesn't talk to Redis.
 func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
-	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]*redis.Script{}}
+	if strings.ContainsAny(prefix, "{}") {
+		return nil, fmt.Errorf("prefix %q: must not hold braces", prefix)
+	}
+	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}}
 	files, err := sources.ReadDir("scripts")
 	if err != nil {
 		return nil, fmt.Errorf("read scripts: %w", err)
@@ -52,7 +55,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.scripts[name] = redis.NewScript(text)
+		s.scripts[name] = script{redis.NewScript(text), text}
 	}
 	return s, nil
 }
@@ -81,39 +84,6 @@ func Script(name string) (string, error) {
 	}
 	text.WriteString(rest)
 	return text.String(), nil
-}
-
-// call is one execution of a script on one shard.
-type call struct {
-	script string
-	keys   []string
-	args   []any
-}
-
-// run executes one script.
-func (s *Store) run(ctx context.Context, c call) *redis.Cmd {
-	return s.scripts[c.script].Run(ctx, s.rdb, c.keys, c.args...)
-}
-
-// runAll executes scripts of several shards in one pipeline. A shard's server
-// that does not know a script yet gets its text in a second try: inside a
-// pipeline go-redis can't fall back by itself.
-func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
-	if len(calls) == 1 {
-		return []*redis.Cmd{s.run(ctx, calls[0])}
-	}
-	cmds := make([]*redis.Cmd, len(calls))
-	pipe := s.rdb.Pipeline()
-	for i, c := range calls {
-		cmds[i] = s.scripts[c.script].EvalSha(ctx, pipe, c.keys, c.args...)
-	}
-	_, _ = pipe.Exec(ctx) // each command carries its own error
-	for i, c := range calls {
-		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			cmds[i] = s.run(ctx, c)
-		}
-	}
-	return cmds
 }
 
 // MovedError says that a shard has seen a newer placement than the caller's:

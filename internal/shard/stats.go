@@ -24,7 +24,7 @@ type Stats struct {
 func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 	calls := make([]call, n)
 	for i := range calls {
-		calls[i] = call{"stats", []string{t.due(i)}, nil}
+		calls[i] = call{script: "stats", keys: []string{t.due(i)}}
 	}
 	stats := make([]Stats, n)
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -59,11 +59,17 @@ const fleetForget = 10 * time.Minute
 // Heartbeat tells the fleet that an instance lives and answers how many do.
 func (s *Store) Heartbeat(ctx context.Context, instance string) (int, error) {
 	args := []any{instance, FleetAlive.Milliseconds(), fleetForget.Milliseconds()}
-	n, err := s.run(ctx, call{"heartbeat", []string{s.fleetKey()}, args}).Int()
+	reply, err := s.run(ctx, call{script: "heartbeat", keys: []string{s.fleetKey()}, args: args}).Slice()
 	if err != nil {
-		return 0, fmt.Errorf("heartbeat: %w", err)
+		return 0, fmt.Errorf("heartbeat: %w", redisError(err))
 	}
-	return n, nil
+	live, _ := reply[0].(int64)
+	for _, gone := range reply[1:] {
+		if err := s.rdb.HDel(ctx, s.fleetNotesKey(), fmt.Sprint(gone)).Err(); err != nil {
+			return int(live), fmt.Errorf("forget a dead scanner: %w", err)
+		}
+	}
+	return int(live), nil
 }
 
 // Leave takes an instance off the fleet.
@@ -132,7 +138,7 @@ func (s *Store) Fleet(ctx context.Context) ([]Member, error) {
 // long until one more is to be had. burst is how much of the rate may leave at
 // once.
 func (t *Topic) Grant(ctx context.Context, rate, want int, burst time.Duration) (granted int, wait time.Duration, err error) {
-	v, err := t.run(ctx, call{"rate", []string{t.rateKey()}, []any{rate, want, burst.Microseconds()}}).Int64Slice()
+	v, err := t.run(ctx, call{script: "rate", keys: []string{t.rateKey()}, args: []any{rate, want, burst.Microseconds()}}).Int64Slice()
 	if err != nil {
 		return 0, 0, fmt.Errorf("ask for the rate of topic %s: %w", t.name, err)
 	}

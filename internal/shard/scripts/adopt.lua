@@ -13,7 +13,8 @@ local adopted, first = 0, math.huge
 local head = earliest(KEYS[1])
 for i = 3, #ARGV, 3 do
   local id, score, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if redis.call('SADD', KEYS[4], id) == 1 and redis.call('HSETNX', KEYS[2], id, record) == 1 then
+  if redis.call('SADD', KEYS[4], id) == 1 and not redis.call('ZSCORE', KEYS[1], id) then
+    redis.call('HSET', KEYS[2], id, record)
     redis.call('ZADD', KEYS[1], score == 'inf' and '+inf' or score, id)
     first = math.min(first, score == 'inf' and math.huge or tonumber(score))
     adopted = adopted + 1

@@ -40,7 +40,11 @@ if remembered and string.sub(remembered, 1, #request + 1) == request .. ' ' then
 end
 
 local number = redis.call('HGET', KEYS[3], 'claims') or 0
-local token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
+local token
+repeat -- past the tokens of other leases that end in the same ms
+  number = number + 1
+  token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
+until redis.call('ZCOUNT', due, token, token) == 0
 local answer, scores, skipped, size = {token, now_us, -1, 0}, {}, 0, 0
 
 local function score(id, value)
@@ -56,12 +60,12 @@ local function take(id, record, lapsed)
   end
   if string.byte(record) ~= 1 then
     skipped = skipped + 1
-    return score(id, now + 60000)
+    return score(id, lapsed and -(now + 60000) or now + 60000)
   end
   local r = lapsed and open(record)
   if r then
     local prior = r.prior
-    if prior then r.prior = nil else r.redelivered = true end
+    r.prior, r.redelivered = nil, true -- also after a loan: it may have been adopted
     record = seal(r)
     redis.call('HSET', tasks, id, record)
     if prior and prior > now then return score(id, prior) end
@@ -95,7 +99,7 @@ if limit > 0 then
 end
 if #scores > 0 then redis.call('ZADD', due, unpack(scores)) end
 if #answer > 4 then
-  redis.call('HSET', KEYS[3], 'claims', number + 1)
+  redis.call('HSET', KEYS[3], 'claims', number)
   redis.call('SET', KEYS[4], request .. ' ' .. token, 'PX', lease)
 end
 answer[3], answer[4] = attention(), skipped

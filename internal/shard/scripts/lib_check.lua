@@ -1,10 +1,11 @@
 -- CHECK, the first thing a script that knows a placement does.
 -- placement: "epoch shards previous state". Answers nil to go on, or the
--- caller's whole reply if this shard has seen a newer placement.
+-- caller's whole reply if this shard has seen a newer placement, or another one
+-- of the same epoch, as after a failover that lost one of them.
 local function check(gate, ledger, placement)
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
-  if seen and tonumber(string.match(placement, '^%d+')) < tonumber(string.match(seen, '^%d+')) then
+  if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
   redis.call('HSET', gate, 'placement', placement)

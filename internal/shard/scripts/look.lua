@@ -4,7 +4,8 @@
 -- through the whole shard with ZSCAN; what it has been through is noted here, so
 -- that any worker can go on from there. Since the gate refuses the old placement,
 -- nothing misplaced can come in: a pass that met none, or saw each one off, proves
--- the shard clean.
+-- the shard clean. A cursor means nothing to another server process, whose hash
+-- seed is its own: a pass that began in one begins anew in the next.
 -- KEYS  gate, ledger
 -- ARGV  placement, pass, from, to (cursors of ZSCAN), dirty (1: something
 --       misplaced was met and is still here)
@@ -13,15 +14,20 @@
 --       pass stands; the second answers with where it stands.
 local moved = check(KEYS[1], KEYS[2], ARGV[1])
 if moved then return moved end
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local at = redis.call('HMGET', KEYS[1], 'pass', 'cursor', 'dirty')
-local pass, cursor, dirty = at[1] or '1', at[2] or '0', at[3] or '0'
+local pass, cursor, dirty = at[1], at[2], at[3]
+if not pass or string.sub(pass, 1, #server) ~= server then
+  pass, cursor, dirty = server .. '-1', '0', '0'
+  redis.call('HSET', KEYS[1], 'pass', pass, 'cursor', cursor, 'dirty', dirty)
+end
 local clean = 0
 if ARGV[2] == pass and ARGV[3] == cursor then
   cursor = ARGV[4]
   if ARGV[5] == '1' then dirty = '1' end
   if cursor == '0' then
     if dirty == '0' then clean = 1 end
-    pass, dirty = string.format('%d', pass + 1), '0'
+    pass, dirty = string.format('%s-%d', server, string.sub(pass, #server + 2) + 1), '0'
   end
   redis.call('HSET', KEYS[1], 'pass', pass, 'cursor', cursor, 'dirty', dirty)
 end

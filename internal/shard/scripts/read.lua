@@ -2,7 +2,7 @@
 -- Reads one task.
 -- KEYS  due, task, gate
 -- ARGV  placement, id
--- Returns {"ok", score, record, now}; {"none"}; {"moved", placement} if this
+-- Returns {"ok", score, record}; {"none"}; {"moved", placement} if this
 --       shard has seen a newer placement, under which the task may have moved.
 -- Executed twice: the same, nothing is written.
 local seen = redis.call('HGET', KEYS[3], 'placement')

@@ -1,0 +1,166 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// script is one script, known to Redis by the hash of its text.
+type script struct {
+	*redis.Script
+	text string
+}
+
+// call is one execution of a script on one shard.
+type call struct {
+	script string
+	keys   []string
+	args   []any
+	// notAfter is where in args the Redis ms stands after which the script does
+	// nothing. 0: it has none, and may be repeated at any time.
+	notAfter int
+}
+
+// once is a command that go-redis never repeats by itself.
+type once struct{ *redis.Cmd }
+
+// NoRetry is what go-redis asks.
+func (once) NoRetry() bool { return true }
+
+// repeats bounds how often a script with a not-after time is sent.
+const repeats = 5
+
+// run executes one script. One without a not-after time go-redis may repeat by
+// itself. One with such a time is repeated here, and only when the copy sent
+// before can't be carried out any more: a copy that lay in a socket would undo
+// what was done since.
+func (s *Store) run(ctx context.Context, c call) *redis.Cmd {
+	if c.notAfter == 0 {
+		return s.scripts[c.script].Run(ctx, s.rdb, c.keys, c.args...)
+	}
+	return s.repeat(ctx, c, s.send(ctx, c, false))
+}
+
+// send executes a script once, by its hash or by its text.
+func (s *Store) send(ctx context.Context, c call, text bool) *redis.Cmd {
+	cmd := s.command(ctx, c, text)
+	_ = s.rdb.Process(ctx, once{cmd}) // the command carries its own error
+	return cmd
+}
+
+func (s *Store) command(ctx context.Context, c call, text bool) *redis.Cmd {
+	args := make([]any, 3, 3+len(c.keys)+len(c.args))
+	args[0], args[1], args[2] = "evalsha", s.scripts[c.script].Hash(), len(c.keys)
+	if text {
+		args[0], args[1] = "eval", s.scripts[c.script].text
+	}
+	for _, k := range c.keys {
+		args = append(args, k)
+	}
+	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// repeat sends a script again while its last answer leaves room for that.
+func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd {
+	pause := 20 * time.Millisecond
+	for range repeats {
+		switch err := last.Err(); {
+		case redis.HasErrorPrefix(err, "NOSCRIPT"):
+			last = s.send(ctx, c, true)
+			continue
+		case unsent(err):
+			if !wait(ctx, pause) {
+				return last
+			}
+			pause *= 3
+		case unknown(err):
+			if !s.outlast(ctx, c) {
+				return last
+			}
+		default:
+			return last
+		}
+		notAfter, err := s.NotAfter(ctx)
+		if err != nil {
+			return last
+		}
+		c.args[c.notAfter] = notAfter
+		last = s.send(ctx, c, false)
+	}
+	return last
+}
+
+// unsent says that a script was certainly not executed, and may be soon: no
+// connection was had, or the server said that it can't right now.
+func unsent(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// unknown says that a script may have been executed, or may be yet.
+func unknown(err error) bool {
+	var answered redis.Error
+	return err != nil && !errors.As(err, &answered)
+}
+
+// outlast waits until a copy of the call does nothing any more, and answers
+// whether it could.
+func (s *Store) outlast(ctx context.Context, c call) bool {
+	end, ok := c.args[c.notAfter].(int64)
+	now, err := s.Now(ctx)
+	return ok && err == nil && wait(ctx, time.Duration(end-now+1)*time.Millisecond)
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// runAll executes scripts of several shards in one pipeline. What could not be
+// carried out there is executed alone: inside a pipeline a script that Redis
+// doesn't know can't be sent by its text instead.
+func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
+	if len(calls) == 1 {
+		return []*redis.Cmd{s.run(ctx, calls[0])}
+	}
+	cmds := make([]*redis.Cmd, len(calls))
+	pipe := s.rdb.Pipeline()
+	for i, c := range calls {
+		cmds[i] = s.command(ctx, c, false)
+		if c.notAfter > 0 {
+			_ = pipe.Process(ctx, once{cmds[i]})
+		} else {
+			_ = pipe.Process(ctx, cmds[i])
+		}
+	}
+	_, _ = pipe.Exec(ctx) // each command carries its own error
+	for i, c := range calls {
+		switch {
+		case c.notAfter > 0:
+			cmds[i] = s.repeat(ctx, c, cmds[i])
+		case redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT"):
+			cmds[i] = s.run(ctx, c)
+		}
+	}
+	return cmds
+}
