@@ -1,0 +1,215 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Change is one setting that differs. Old is empty where there was none, New
+// where there is none any more.
+type Change struct{ Key, Old, New string }
+
+// Diff lists what differs between two topics' settings, defaults included.
+func Diff(before, after Topic) []Change {
+	was, is := shown(&before), shown(&after)
+	var changes []Change
+	for _, f := range topicFields() {
+		if was[f.key] != is[f.key] {
+			changes = append(changes, Change{f.key, was[f.key], is[f.key]})
+		}
+	}
+	return changes
+}
+
+// shown writes every setting of a topic, but not those of a section it lacks.
+func shown(t *Topic) map[string]string {
+	all := map[string]string{}
+	undeclared := t.Declare == nil
+	for _, f := range topicFields() {
+		if !undeclared || !strings.HasPrefix(f.key, "declare.") {
+			all[f.key] = show(f.at(t))
+		}
+	}
+	return all
+}
+
+// Edit applies assignments such as shards=8 and declare.queue=q to a topic's
+// document. An empty value removes a key, or a whole section, so that the
+// default applies. An empty doc makes a new one, whose diff is all that was
+// set. The result is checked like any document, so an edit may also mend a
+// broken one. newDoc is YAML in the order of the reference; comments are lost.
+// The error is Mistakes.
+func Edit(name string, doc []byte, assignments []string) (newDoc []byte, diff []Change, err error) {
+	rep := &report{file: name}
+	s := readTopic(name, doc, rep)
+	isNew := len(s.values) == 0 && len(rep.list) == 0
+	old := buildTopic(name, s, &report{})
+	s = s.cloned()
+	e := editor{table: topicFields(), out: s, rep: rep, done: map[string]bool{}}
+	for _, a := range assignments {
+		e.assign(a)
+	}
+	edited := buildTopic(name, s, rep)
+	if err := rep.err(); err != nil {
+		return nil, nil, err
+	}
+	if isNew {
+		return render(s), e.set(), nil
+	}
+	return render(s), Diff(old, edited), nil
+}
+
+func (s settings) cloned() settings {
+	return settings{values: maps.Clone(s.values), sections: maps.Clone(s.sections), refused: maps.Clone(s.refused)}
+}
+
+// editor changes the settings of a topic's document.
+type editor struct {
+	table table[Topic]
+	out   settings
+	rep   *report
+	done  map[string]bool
+}
+
+func (e *editor) assign(assignment string) {
+	key, text, ok := strings.Cut(assignment, "=")
+	switch {
+	case !ok || key == "":
+		e.rep.add("", 0, "must be key=value; got %s", clip(assignment))
+	case e.done[key]:
+		e.rep.add(key, 0, "assigned twice")
+	case text == "":
+		e.remove(key)
+	default:
+		e.put(key, text)
+	}
+	e.done[key] = true
+}
+
+// remove also takes keys that nobody knows, if they stand in the document.
+func (e *editor) remove(key string) {
+	stood := e.forgive(key)
+	if _, known := e.table.find(key); !known && !e.table.isSection(key) && !stood {
+		e.unknown(key)
+		return
+	}
+	maps.DeleteFunc(e.out.values, func(k string, _ given) bool { return k == key || strings.HasPrefix(k, key+".") })
+	if section, _, _ := strings.Cut(key, "."); !e.holds(section) {
+		delete(e.out.sections, section)
+	}
+}
+
+func (e *editor) put(key, text string) {
+	f, known := e.table.find(key)
+	if !known {
+		e.unknown(key)
+		return
+	}
+	value, problem := f.fromText(text)
+	if problem != "" {
+		e.rep.add(key, 0, "%s", problem)
+		e.out.refused[key] = 0
+		return
+	}
+	e.forgive(key)
+	e.out.values[key] = given{value: value}
+}
+
+func (e *editor) unknown(key string) {
+	section, name := "", key
+	if i := strings.LastIndexByte(key, '.'); i >= 0 && e.table.isSection(key[:i]) {
+		section, name = key[:i], key[i+1:]
+	}
+	names := e.table.children(section)
+	if e.table.isSection(key) {
+		e.rep.add(key, 0, "is a section; set one of its keys: %s", strings.Join(e.table.children(key), ", "))
+	} else if like := nearest(name, names); like != "" {
+		e.rep.add(key, 0, "unknown key; did you mean %s?", strings.TrimPrefix(section+"."+like, "."))
+	} else {
+		e.rep.add(key, 0, "unknown key")
+	}
+}
+
+// forgive drops the document's mistakes about a key that is being replaced,
+// and reports whether there were any.
+func (e *editor) forgive(key string) bool {
+	before := len(e.rep.list)
+	e.rep.list = slices.DeleteFunc(e.rep.list, func(m Mistake) bool {
+		return m.Key == key || strings.HasPrefix(m.Key, key+".")
+	})
+	delete(e.out.refused, key)
+	return len(e.rep.list) < before
+}
+
+func (e *editor) holds(section string) bool {
+	for key := range e.out.values {
+		if strings.HasPrefix(key, section+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// set lists what a new document holds.
+func (e *editor) set() []Change {
+	var changes []Change
+	for _, f := range e.table {
+		if g, ok := e.out.values[f.key]; ok {
+			changes = append(changes, Change{Key: f.key, New: show(g.value)})
+		}
+	}
+	return changes
+}
+
+// render writes a topic's settings as YAML, in the table's order.
+func render(s settings) []byte {
+	var out bytes.Buffer
+	open := ""
+	for _, f := range topicFields() {
+		g, ok := s.values[f.key]
+		if !ok {
+			continue
+		}
+		section, leaf, nested := strings.Cut(f.key, ".")
+		if !nested {
+			fmt.Fprintf(&out, "%s: %s\n", f.key, scalar(g.value))
+			continue
+		}
+		if section != open {
+			fmt.Fprintf(&out, "%s:\n", section)
+			open = section
+		}
+		fmt.Fprintf(&out, "  %s: %s\n", leaf, scalar(g.value))
+	}
+	if out.Len() == 0 {
+		return []byte("{}\n")
+	}
+	return out.Bytes()
+}
+
+// scalar writes a value so that it is read as its own kind again. Texts that
+// could be taken for something else become JSON strings, which YAML reads.
+func scalar(value any) string {
+	text, ok := value.(string)
+	if !ok || isPlain(text) {
+		return show(value)
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(fmt.Sprintf("marshal a string: %v", err)) // no string fails
+	}
+	return string(quoted)
+}
+
+// isPlain knows the texts that need no quotes in any version of YAML.
+func isPlain(text string) bool {
+	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
+	if text == "" || slices.Contains(words, strings.ToLower(text)) || letters("._-", 255)(text) != "" {
+		return false
+	}
+	return strings.Trim(text[:1], "0123456789._-") != ""
+}

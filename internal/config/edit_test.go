@@ -1,0 +1,195 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestEditMakesANewDocument(t *testing.T) {
+	t.Parallel()
+	doc, diff, err := Edit("orders", nil, []string{"shards=8", "declare.queue=q"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "shards: 8\ndeclare:\n  queue: q\n"; string(doc) != want {
+		t.Errorf("got %q, want %q", doc, want)
+	}
+	if want := []Change{{"shards", "", "8"}, {"declare.queue", "", "q"}}; !slices.Equal(diff, want) {
+		t.Errorf("got %v, want %v", diff, want)
+	}
+}
+
+func TestEditChangesADocument(t *testing.T) {
+	t.Parallel()
+	const doc = "# comment\nbackoff: {max: 1m}\npaused: false\nshards: 8\n"
+	for _, c := range []struct {
+		name   string
+		assign []string
+		doc    string
+		diff   []Change
+	}{
+		{"a value", []string{"shards=12"}, "shards: 12\nbackoff:\n  max: 1m\npaused: false\n", []Change{{"shards", "8", "12"}}},
+		{"back to the default", []string{"shards="}, "backoff:\n  max: 1m\npaused: false\n", []Change{{"shards", "8", "4"}}},
+		{"a whole section", []string{"backoff=", "paused=true"}, "shards: 8\npaused: true\n", []Change{{"backoff.max", "1m", "5m"}, {"paused", "false", "true"}}},
+		{"nothing new", []string{"tick=1000ms"}, "shards: 8\ntick: 1s\nbackoff:\n  max: 1m\npaused: false\n", nil},
+		{"a text like a number", []string{"exchange=12"}, "shards: 8\nexchange: \"12\"\nbackoff:\n  max: 1m\npaused: false\n", []Change{{"exchange", "orders", "12"}}},
+		{"a value with =", []string{"exchange=a=b"}, "shards: 8\nexchange: \"a=b\"\nbackoff:\n  max: 1m\npaused: false\n", []Change{{"exchange", "orders", "a=b"}}},
+		{
+			"a section", []string{"declare.queue=q"}, "shards: 8\ndeclare:\n  queue: q\nbackoff:\n  max: 1m\npaused: false\n",
+			[]Change{{"declare.type", "", "direct"}, {"declare.queue", "", "q"}, {"declare.queue_type", "", "quorum"}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, diff, err := Edit("orders", []byte(doc), c.assign)
+			if err != nil || string(got) != c.doc || !slices.Equal(diff, c.diff) {
+				t.Errorf("got %q, %v, %v", got, diff, err)
+			}
+		})
+	}
+}
+
+func TestEditRefuses(t *testing.T) {
+	t.Parallel()
+	for assignment, want := range map[string]string{
+		"shards":                 `orders: must be key=value; got "shards"`,
+		"=8":                     `orders: must be key=value; got "=8"`,
+		"shard=8":                `orders: shard: unknown key; did you mean shards?`,
+		"shard=":                 `orders: shard: unknown key; did you mean shards?`,
+		"declare.queues=q":       `orders: declare.queues: unknown key; did you mean declare.queue?`,
+		"declare=q":              `orders: declare: is a section; set one of its keys: type, queue, queue_type`,
+		"declare.type=topic":     `orders: declare.queue: is required where declare is given`,
+		"declare.type=headers":   `orders: declare.type: must be one of direct, topic, fanout; got "headers"`,
+		"declare.queue=amq.gone": `orders: declare.queue: must not begin with amq., which is the broker's own`,
+		"tick=5":                 `orders: tick: needs a unit, as in "5s"; got "5"`,
+		"backoff.max=1ms":        `orders: backoff.min: must be at most backoff.max, which is 1ms; got 1s`,
+	} {
+		_, _, err := Edit("orders", nil, []string{assignment})
+		wantLines(t, err, want)
+	}
+	_, _, err := Edit("orders", nil, []string{"shards=8", "shards=9"})
+	wantLines(t, err, `orders: shards: assigned twice`)
+	_, _, err = Edit("orders", []byte("shards: 0\ntick: 1s\nwindow: 0\n"), []string{"shards=8"})
+	wantLines(t, err, `orders:3: window: must be 1 to 100000; got 0`)
+	_, _, err = Edit("orders", []byte("declare: {queue: q, type: topic}\n"), []string{"declare.queue="})
+	wantLines(t, err, `orders:1: declare.queue: is required where declare is given`)
+}
+
+func TestEditMendsABrokenDocument(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		doc    string
+		assign []string
+		want   string
+	}{
+		{"shards: 0\n", []string{"shards=8"}, "shards: 8\n"},
+		{"shards: 0\nrate: 5\n", []string{"shards="}, "rate: 5\n"},
+		{"shard: 8\nrate: 5\n", []string{"shard="}, "rate: 5\n"},
+		{"rate: 5\nrate: 6\n", []string{"rate=7"}, "rate: 7\n"},
+		{"declare: q\n", []string{"declare="}, "{}\n"},
+		{"declare: {type: headers}\nrate: 5\n", []string{"declare="}, "rate: 5\n"},
+		{"declare: {type: headers, queue: q}\n", []string{"declare.type=fanout"}, "declare:\n  type: fanout\n  queue: q\n"},
+		{"declare: {queue: q}\nrate: 1\n", []string{"declare.queue="}, "rate: 1\n"},
+	} {
+		got, _, err := Edit("orders", []byte(c.doc), c.assign)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%q %v: got %q, %v", c.doc, c.assign, got, err)
+		}
+	}
+}
+
+func TestDiffOfTheSameTopicIsEmpty(t *testing.T) {
+	t.Parallel()
+	a := DefaultTopic("orders")
+	if got := Diff(a, DefaultTopic("orders")); got != nil {
+		t.Errorf("got %v", got)
+	}
+	if a.Declare != nil {
+		t.Error("the topic was changed")
+	}
+}
+
+// drawTopic draws any topic that keeps the rules.
+func drawTopic(t *rapid.T) Topic {
+	durations := func(least, most time.Duration) *rapid.Generator[time.Duration] {
+		return rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, "d"))
+		})
+	}
+	name := rapid.StringN(1, -1, 255).Filter(func(s string) bool { return queueName(s) == "" })
+	topic := Topic{
+		Shards:      rapid.IntRange(1, 4096).Draw(t, "shards"),
+		Exchange:    name.Draw(t, "exchange"),
+		RoutingKey:  name.Draw(t, "routing_key"),
+		Tick:        durations(10*time.Millisecond, time.Minute).Draw(t, "tick"),
+		Workers:     rapid.IntRange(0, 1024).Draw(t, "workers"),
+		Batch:       rapid.IntRange(1, 1000).Draw(t, "batch"),
+		Window:      rapid.IntRange(1, 100_000).Draw(t, "window"),
+		Lease:       durations(time.Second, time.Hour).Draw(t, "lease"),
+		MaxAttempts: rapid.IntRange(1, 1000).Draw(t, "max_attempts"),
+		Rate:        rapid.IntRange(0, 1_000_000).Draw(t, "rate"),
+		Paused:      rapid.Bool().Draw(t, "paused"),
+	}
+	topic.Backoff.Min = durations(time.Millisecond, 24*time.Hour).Draw(t, "min")
+	topic.Backoff.Max = durations(topic.Backoff.Min, 24*time.Hour).Draw(t, "max")
+	if rapid.Bool().Draw(t, "declare") {
+		topic.Declare = &Declare{
+			Type:      rapid.SampledFrom([]string{"direct", "topic", "fanout"}).Draw(t, "type"),
+			Queue:     name.Draw(t, "queue"),
+			QueueType: rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "queue_type"),
+		}
+	}
+	return topic
+}
+
+func assignmentsOf(topic Topic) []string {
+	var all []string
+	for key, text := range shown(&topic) {
+		all = append(all, key+"="+text)
+	}
+	return all
+}
+
+func TestParseGivesBackWhatEditSet(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		first, second := drawTopic(t), drawTopic(t)
+		doc, _, err := Edit("orders", nil, assignmentsOf(first))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, first) {
+			t.Fatalf("%s\ngot %+v, %v; want %+v", doc, got, err, first)
+		}
+		change := assignmentsOf(second)
+		if second.Declare == nil {
+			change = append(change, "declare=")
+		}
+		doc, diff, err := Edit("orders", doc, change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ParseTopic("orders", doc); err != nil || !reflect.DeepEqual(got, second) {
+			t.Fatalf("%s\ngot %+v, %v; want %+v", doc, got, err, second)
+		}
+		if !slices.Equal(diff, Diff(first, second)) {
+			t.Fatalf("got %v, want %v", diff, Diff(first, second))
+		}
+	})
+}
+
+func TestDurationsAreShownShortAndWhole(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Second: "1s", 5 * time.Minute: "5m", 90 * time.Second: "1m30s", time.Hour: "1h", 10 * time.Minute: "10m",
+		100 * time.Minute: "1h40m", time.Hour + time.Second: "1h0m1s", 10 * time.Hour: "10h", 1500 * time.Microsecond: "1.5ms", 0: "0s",
+	} {
+		if got := show(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}

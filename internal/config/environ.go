@@ -1,0 +1,86 @@
+package config
+
+import (
+	"strings"
+)
+
+const (
+	envPrefix = "DUEFLEET_"
+	// envTestPrefix begins the variables that only the tests read.
+	envTestPrefix = "DUEFLEET_TEST_"
+)
+
+// envName is the variable of a key outside topics: redis.tls.ca_file is
+// DUEFLEET_REDIS_TLS_CA_FILE.
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// environment reads the variables that begin with DUEFLEET_. Lists are
+// separated by commas. An empty variable is an empty value, not a missing
+// one. An unknown variable is a mistake.
+func environment(environ []string, rep *report) settings {
+	s := newSettings()
+	byName := map[string]field[Config]{}
+	var names []string
+	for _, f := range configFields() {
+		byName[envName(f.key)] = f
+		names = append(names, envName(f.key))
+	}
+	for _, line := range environ {
+		name, text, _ := strings.Cut(line, "=")
+		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, envTestPrefix) || ofKubernetes(name, text) {
+			continue
+		}
+		f, known := byName[name]
+		if !known {
+			rep.variable(name, unknownVariable(name, names))
+			continue
+		}
+		value, problem := f.fromText(text)
+		if problem != "" {
+			rep.variable(name, problem)
+			continue
+		}
+		s.values[f.key] = given{value: value, file: environmentFile, name: name}
+	}
+	return s
+}
+
+// environmentFile stands in a Mistake for the file.
+const environmentFile = "environment"
+
+func (r *report) variable(name, problem string) {
+	r.list = append(r.list, Mistake{File: environmentFile, Key: name, Problem: problem})
+}
+
+func unknownVariable(name string, names []string) string {
+	if like := nearest(strings.TrimPrefix(name, envPrefix), trimmed(names)); like != "" {
+		return "unknown variable; did you mean " + envPrefix + like + "?"
+	}
+	return "unknown variable"
+}
+
+func trimmed(names []string) []string {
+	short := make([]string, len(names))
+	for i, name := range names {
+		short[i] = strings.TrimPrefix(name, envPrefix)
+	}
+	return short
+}
+
+// ofKubernetes knows the variables that a pod gets for each Service of its
+// namespace: one named duefleet or duefleet-redis would otherwise keep every
+// scanner from starting.
+func ofKubernetes(name, text string) bool {
+	if strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") {
+		return true
+	}
+	_, port, found := strings.Cut(name, "_PORT")
+	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
+		if found && strings.Contains(port, "_"+protocol) {
+			return true
+		}
+	}
+	return found && port == "" && strings.Contains(text, "://")
+}

@@ -1,0 +1,209 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/duefleet/duefleet/task"
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Load reads the file at path, if one is given, and the environment, which
+// wins (see environment), and checks all of it. The error is Mistakes, every
+// one there is, or that of reading the file.
+func Load(path string, environ []string) (*Config, error) {
+	var doc []byte
+	if path != "" {
+		var err error
+		if doc, err = readLimited(path, maxDocument); err != nil {
+			return nil, fmt.Errorf("read config: %w", err)
+		}
+	}
+	return decode(path, doc, environ)
+}
+
+func decode(path string, doc []byte, environ []string) (*Config, error) {
+	rep := &report{file: path}
+	parsed := readFile(doc, rep)
+	env := environment(environ, rep)
+	bothGiven(parsed.connections, rep)
+	bothGiven(env, rep)
+	s := parsed.connections.overlaid(env)
+	readSecrets(s, rep)
+	cfg := Defaults()
+	configFields().apply(&cfg, s)
+	checkConfig(cfg, s, rep)
+	for name, t := range parsed.topics {
+		cfg.Topics[name] = t.topic
+	}
+	if err := rep.err(); err != nil {
+		return nil, err
+	}
+	return &cfg, nil
+}
+
+// contents is what a file says, before the environment.
+type contents struct {
+	connections settings
+	topics      map[string]fileTopic
+}
+
+// fileTopic is one topic of a file, and the document it would be by itself.
+type fileTopic struct {
+	topic Topic
+	doc   []byte
+}
+
+func readFile(doc []byte, rep *report) contents {
+	c := contents{connections: newSettings(), topics: map[string]fileTopic{}}
+	w := walker[Config]{table: configFields(), rep: rep, out: c.connections}
+	w.other = map[string]func(int, ast.Node){"topics": func(_ int, n ast.Node) {
+		readTopics(n, c.topics, rep)
+	}}
+	if root := parse(doc, maxFileMarks, rep); root != nil {
+		w.mapping("", root)
+	}
+	return c
+}
+
+func readTopics(n ast.Node, topics map[string]fileTopic, rep *report) {
+	table := topicFields()
+	for _, p := range rep.pairs("topics", n) {
+		if err := task.CheckTopic(p.key); err != nil {
+			rep.add("topics."+p.key, p.line, "%v", err)
+			continue
+		}
+		part := rep.within("topics." + p.key + ".")
+		w := walker[Topic]{table: table, rep: part, out: newSettings()}
+		w.mapping("", p.value)
+		topics[p.key] = fileTopic{topic: buildTopic(p.key, w.out, part), doc: render(w.out)}
+		rep.list = append(rep.list, part.list...)
+	}
+}
+
+// bothGiven finds secrets that one source gives twice, as value and as file.
+func bothGiven(s settings, rep *report) {
+	for _, f := range configFields() {
+		if _, file := s.values[f.key]; !file || f.fileOf == "" {
+			continue
+		}
+		if _, value := s.values[f.fileOf]; value {
+			rep.about(s, f.key, "can't be given together with %s", f.fileOf)
+		}
+	}
+}
+
+// overlaid returns the settings with those of over in place of their own. A
+// secret's value replaces its file, and the other way round.
+func (s settings) overlaid(over settings) settings {
+	all := newSettings()
+	all.sections, all.refused = s.sections, s.refused
+	for key, g := range s.values {
+		all.values[key] = g
+	}
+	for _, f := range configFields() {
+		if _, ok := over.values[f.key]; ok && f.fileOf != "" {
+			delete(all.values, f.fileOf)
+		}
+		if _, ok := over.values[f.fileOf]; ok {
+			delete(all.values, f.key)
+		}
+	}
+	for key, g := range over.values {
+		all.values[key] = g
+	}
+	return all
+}
+
+// readSecrets puts each secret's file's content in its place.
+func readSecrets(s settings, rep *report) {
+	table := configFields()
+	for _, twin := range table {
+		g, ok := s.values[twin.key]
+		if !ok || twin.fileOf == "" {
+			continue
+		}
+		f, _ := table.find(twin.fileOf)
+		value, problem := secretIn(f, g.value.(string))
+		if problem != "" {
+			rep.about(s, twin.key, "%s", problem)
+			continue
+		}
+		g.value = value
+		s.values[f.key] = g
+	}
+}
+
+// maxSecret is far more than any password, token or list of URLs.
+const maxSecret = 64 << 10
+
+func secretIn(f field[Config], path string) (any, string) {
+	content, err := readLimited(path, maxSecret)
+	if err != nil {
+		return nil, err.Error()
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	if text == "" || len(content) > maxSecret {
+		return nil, fmt.Sprintf("must name a file of 1 to %d bytes; %s has %d", maxSecret, path, len(text))
+	}
+	value, problem := f.fromText(text)
+	if problem != "" {
+		problem = "content of the file: " + problem
+	}
+	return value, problem
+}
+
+// readLimited reads a file and stops one byte over limit.
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	return content, errors.Join(err, f.Close())
+}
+
+// checkConfig checks what several keys must keep together.
+func checkConfig(c Config, s settings, rep *report) {
+	if len(c.Redis.Addrs) > 1 && c.Redis.MasterName == "" && c.Redis.DB != 0 {
+		rep.about(s, "redis.db", "must be 0 with several redis.addrs: a cluster has no other database")
+	}
+	checkTLS("redis.tls", c.Redis.TLS, s, rep)
+	checkTLS("rabbitmq.tls", c.RabbitMQ.TLS, s, rep)
+	checkTLS("consul.tls", c.Consul.TLS, s, rep)
+	if c.RabbitMQ.TLS.Enabled {
+		for i, u := range c.RabbitMQ.URLs {
+			if !strings.HasPrefix(u, "amqps://") {
+				rep.about(s, "rabbitmq.urls", "number %d must begin with amqps://: rabbitmq.tls is enabled", i+1)
+			}
+		}
+	}
+	if c.Consul.TLS.Enabled && strings.HasPrefix(c.Consul.Addr, "http://") {
+		rep.about(s, "consul.addr", "must begin with https://: consul.tls is enabled")
+	}
+}
+
+// checkTLS refuses what would silently go unencrypted, and files that can't
+// be used.
+func checkTLS(section string, t TLS, s settings, rep *report) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		rep.about(s, section+".cert_file", "and key_file must be given together")
+		return
+	}
+	if !t.Enabled {
+		_, said := s.values[section+".enabled"]
+		if t != (TLS{}) && !said {
+			rep.about(s, section+".enabled", "must be given where the rest of the section is: true, or false to leave it unused")
+		}
+		return
+	}
+	if _, err := t.roots(); err != nil {
+		rep.about(s, section+".ca_file", "%v", err)
+	}
+	if _, err := t.certificates(); err != nil {
+		rep.about(s, section+".cert_file", "%v", err)
+	}
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func between(least, most int) rule {
+	return func(value any) string {
+		if n := value.(int); n < least || n > most {
+			return fmt.Sprintf("must be %d to %d; got %d", least, most, n)
+		}
+		return ""
+	}
+}
+
+func during(least, most time.Duration) rule {
+	return func(value any) string {
+		if d := value.(time.Duration); d < least || d > most {
+			return fmt.Sprintf("must be %s to %s; got %s", show(least), show(most), show(d))
+		}
+		return ""
+	}
+}
+
+func oneOf(words ...string) rule {
+	return func(value any) string {
+		word := value.(string)
+		if slices.Contains(words, word) {
+			return ""
+		}
+		return fmt.Sprintf("must be one of %s; got %s", strings.Join(words, ", "), clip(word))
+	}
+}
+
+// length bounds a text by its bytes.
+func length(least, most int) rule {
+	return func(value any) string {
+		if n := len(value.(string)); n < least || n > most {
+			return fmt.Sprintf("must be %d to %d bytes; got %d", least, most, n)
+		}
+		return ""
+	}
+}
+
+// queueName is an AMQP short string that the broker doesn't keep for itself.
+func queueName(value any) string {
+	if strings.HasPrefix(value.(string), "amq.") {
+		return "must not begin with amq., which is the broker's own"
+	}
+	return length(1, 255)(value)
+}
+
+// letters allows ASCII letters, digits and the extra characters, up to most.
+func letters(extra string, most int) rule {
+	return func(value any) string {
+		text := value.(string)
+		bad := strings.IndexFunc(text, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(extra, r)
+		})
+		if bad >= 0 || text == "" || len(text) > most {
+			return fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 %s; got %s", most, strings.Join(strings.Split(extra, ""), " "), clip(text))
+		}
+		return ""
+	}
+}
+
+// folder is the path of a folder in Consul's store.
+func folder(value any) string {
+	if problem := letters("._-/", 128)(value); problem != "" {
+		return problem
+	}
+	if text := "/" + value.(string) + "/"; strings.Contains(text, "//") {
+		return "must be names with one / between them; got " + clip(value.(string))
+	}
+	return ""
+}
+
+// hostPort is an address to listen at: the host may be left out.
+func hostPort(value any) string {
+	_, port, err := net.SplitHostPort(value.(string))
+	if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 0 || n > 65535 {
+		return "must be host:port, as in 127.0.0.1:9320; got " + clip(value.(string))
+	}
+	return ""
+}
+
+// dialAddr is an address to connect to.
+func dialAddr(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	n, perr := strconv.Atoi(port)
+	return err == nil && perr == nil && host != "" && n > 0 && n <= 65535 && !strings.ContainsAny(host, " /@")
+}
+
+// maxServers bounds the lists of servers.
+const maxServers = 64
+
+func dialAddrs(value any) string {
+	addrs := value.([]string)
+	if len(addrs) == 0 || len(addrs) > maxServers {
+		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
+	}
+	for i, addr := range addrs {
+		if !dialAddr(addr) {
+			return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is %s", i+1, clip(addr))
+		}
+	}
+	return ""
+}
+
+// consulAddr is empty, host:port or an http or https URL.
+func consulAddr(value any) string {
+	addr := value.(string)
+	for _, scheme := range []string{"http://", "https://"} {
+		addr = strings.TrimPrefix(addr, scheme)
+	}
+	addr, _, _ = strings.Cut(addr, "/")
+	if value.(string) == "" || dialAddr(addr) {
+		return ""
+	}
+	return "must be host:port or an http or https URL with a port, as in 127.0.0.1:8500"
+}
+
+// amqpURLs never quotes a URL: each holds a password.
+func amqpURLs(value any) string {
+	urls := value.([]string)
+	if len(urls) == 0 || len(urls) > maxServers {
+		return fmt.Sprintf("must be 1 to %d URLs; got %d", maxServers, len(urls))
+	}
+	for i, u := range urls {
+		if problem := amqpURL(u); problem != "" {
+			return fmt.Sprintf("number %d %s", i+1, problem)
+		}
+	}
+	return ""
+}
+
+func amqpURL(text string) string {
+	if !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://") {
+		return "must begin with amqp:// or amqps://"
+	}
+	parsed, err := amqp.ParseURI(text)
+	if _, uerr := url.Parse(text); uerr != nil || err != nil {
+		return "must be amqp://user:password@host:port/vhost, special characters in them percent-encoded"
+	}
+	if parsed.Port < 1 || parsed.Port > 65535 {
+		return fmt.Sprintf("must have a port of 1 to 65535; got %d", parsed.Port)
+	}
+	return ""
+}

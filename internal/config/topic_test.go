@@ -1,0 +1,103 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseTopic(t *testing.T) {
+	t.Parallel()
+	want := DefaultTopic("orders")
+	want.Shards = 8
+	want.RoutingKey = "order.due"
+	want.Declare = &Declare{Type: "direct", Queue: "q", QueueType: "classic"}
+	want.Backoff.Max = time.Hour
+	for _, doc := range []string{
+		"shards: 8\nrouting_key: order.due\ndeclare: {queue: q, queue_type: classic}\nbackoff:\n  max: 1h\n",
+		`{"shards":8,"routing_key":"order.due","declare":{"queue":"q","queue_type":"classic"},"backoff":{"max":"1h"}}`,
+		"{\n\t\"shards\": 8,\n\t\"routing_key\": \"order\\u002edue\",\n\t\"declare\": {\"queue\": \"q\", \"queue_type\": \"classic\"},\n\t\"backoff\": {\"max\": \"60m\"}\n}",
+		"---\r\nshards: 8\r\nrouting_key: 'order.due'\r\ndeclare:\r\n  queue: q\r\n  queue_type: \"classic\"\r\nbackoff: {max: 1h}\r\n",
+	} {
+		got, err := ParseTopic("orders", []byte(doc))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v", doc, got, err)
+		}
+	}
+}
+
+func TestParseTopicMistakes(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]string{
+		"tick: 1s\nshard: 4\n":              `orders:2: shard: unknown key; did you mean shards?`,
+		"orders:\n  shards: 4\n":            `orders:1: orders: unknown key; did you mean workers?`,
+		"declare.queue: q\n":                `orders:1: declare.queue: unknown key`,
+		"\"a\\nbcdefgh\": 1\n":              `orders:1: "a\nbcdefgh": unknown key`,
+		"tick: 1h\n":                        `orders:1: tick: must be 10ms to 1m; got 1h`,
+		"declare:\n":                        `orders:1: declare.queue: is required where declare is given`,
+		"\ndeclare: {queue: }\n":            `orders:2: declare.queue: must be a text, in quotes if it looks like something else; got no value`,
+		"exchange: ''\ndeclare: {queue: q}": `orders:1: exchange: must have a name where declare is given: AMQP's default exchange can't be declared`,
+		"backoff: {max: 10ms}":              `orders:1: backoff.min: must be at most backoff.max, which is 10ms; got 1s`,
+		strings.Repeat("[", 200_000):        `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
+		strings.Repeat("a: 1\n", 100_000):   `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
+	} {
+		_, err := ParseTopic("orders", []byte(doc))
+		wantLines(t, err, want)
+	}
+	_, err := ParseTopic("a/b", nil)
+	wantLines(t, err, `a/b: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 3 bytes with '/' at byte 1`)
+}
+
+// AMQP's default exchange is named by writing nothing down on purpose.
+func TestDefaultExchangeIsNotTheDefault(t *testing.T) {
+	t.Parallel()
+	got, err := ParseTopic("orders", []byte(`exchange: ""`))
+	if err != nil || got.Exchange != "" || got.RoutingKey != "orders" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func FuzzParseTopic(f *testing.F) {
+	for _, doc := range []string{
+		"", "shards: 8\n", `{"shards":8,"declare":{"queue":"q"}}`, "declare: {queue: a:b}\n", "a: &b [*b]\n", "<<: {a: 1}",
+		"? a\n: b\n", "tick: 1s # x\nbackoff:\n  min: 1ms\n", "exchange: |\n  x\n", "!!map {a: !!int 1}", "%YAML 1.2\n---\na: 1",
+		"[[[[", "{a: {a: {", "\"\\x", "- - - a", "exchange: \"\\ud83d\\ude00\"", "\t", "a:\n\tb: 1", "*", "&", "|", ">-\n", "!", "{?:", "{,}",
+	} {
+		f.Add([]byte(doc))
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		topic, err := ParseTopic("orders", doc)
+		if err != nil {
+			if len(mistakesOf(t, err)) == 0 {
+				t.Fatal("an error without a mistake")
+			}
+			return
+		}
+		again, _, err := Edit("orders", doc, nil)
+		if err != nil {
+			t.Fatalf("edit what parses: %v", err)
+		}
+		if got, err := ParseTopic("orders", again); err != nil || !reflect.DeepEqual(got, topic) {
+			t.Fatalf("written again as %q: got %+v, %v; want %+v", again, got, err, topic)
+		}
+	})
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, doc := range []string{
+		"", "redis: {addrs: [a:1], tls: {enabled: false}}\n", "rabbitmq: {urls: [amqp://a:b@c/]}\n", "topics: {a: {}, b: {shards: 1}}\n",
+		"topics:\n  orders:\n    tick: 1s\n", "log: {level: info}\nlog: {}\n", "redis: *a", "redis: {addrs: [a:b:c, 'x':1, a: b]}", "shutdown_timeout: 1",
+	} {
+		f.Add([]byte(doc), "DUEFLEET_REDIS_DB=1")
+	}
+	f.Fuzz(func(t *testing.T, doc []byte, variable string) {
+		if strings.Contains(string(doc), "_file") || strings.Contains(variable, "_FILE") {
+			t.Skip("would open files")
+		}
+		cfg, err := decode("c.yaml", doc, []string{variable})
+		if (cfg == nil) != (err != nil) {
+			t.Fatalf("got %v, %v", cfg, err)
+		}
+	})
+}

@@ -1,0 +1,309 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+const (
+	// maxDocument is the most bytes of a document: what one value in Consul
+	// holds.
+	maxDocument = 512 << 10
+	// maxTopicMarks bounds the lines, brackets and other marks of a topic's
+	// document, which has twenty keys. The parser's time grows with their
+	// square, and one topic must not hold up the others.
+	maxTopicMarks = 4096
+	// maxFileMarks is the same for a file with thousands of topics.
+	maxFileMarks = 200_000
+)
+
+// parse returns the root of the only document in doc, or nil if it is empty
+// or not to be read, which rep then knows.
+func parse(doc []byte, maxMarks int, rep *report) ast.Node {
+	if len(doc) > maxDocument {
+		rep.add("", 0, "must be at most %d bytes; got %d", maxDocument, len(doc))
+		return nil
+	}
+	if !utf8.Valid(doc) {
+		rep.add("", 0, "must be UTF-8")
+		return nil
+	}
+	file, err := parseBounded(doc, maxMarks)
+	if err != nil {
+		line, problem := syntaxProblem(err)
+		rep.add("", line, "not valid YAML: %s", problem)
+		return nil
+	}
+	var root ast.Node
+	for _, d := range file.Docs {
+		_, directive := d.Body.(*ast.DirectiveNode)
+		switch {
+		case d.Body == nil || directive:
+		case root != nil:
+			rep.add("", d.Body.GetToken().Position.Line, "must be one document")
+			return nil
+		default:
+			root = d.Body
+		}
+	}
+	return root
+}
+
+// syntaxProblem leaves out the library's own text: it quotes the lines around
+// the mistake, secrets too.
+func syntaxProblem(err error) (line int, problem string) {
+	var syntax yaml.Error
+	if !errors.As(err, &syntax) {
+		return 0, err.Error()
+	}
+	if tok := syntax.GetToken(); tok != nil && tok.Position != nil {
+		line = tok.Position.Line
+	}
+	return line, syntax.GetMessage()
+}
+
+// parseBounded refuses what would take the parser minutes, and turns its panics
+// into errors: a document from outside must not end or hold up the process.
+func parseBounded(doc []byte, maxMarks int) (file *ast.File, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("the parser gave up")
+		}
+	}()
+	text := strings.TrimPrefix(string(doc), "\ufeff") // some editors' byte order mark
+	if text == "" {
+		return &ast.File{}, nil
+	}
+	marks := 0
+	for i := range len(text) {
+		if strings.IndexByte("\n:,[]{}-?&*!|>'\"", text[i]) >= 0 {
+			marks++
+		}
+	}
+	if marks > maxMarks {
+		return nil, fmt.Errorf("more than %d lines, brackets and other marks", maxMarks)
+	}
+	return parser.ParseBytes([]byte(text), 0, parser.AllowDuplicateMapKey())
+}
+
+// walker goes down one document and collects what the table knows. The rest
+// is a mistake.
+type walker[T any] struct {
+	table table[T]
+	rep   *report
+	out   settings
+	// other keeps the top keys that are no field of the table.
+	other map[string]func(line int, value ast.Node)
+}
+
+func (w *walker[T]) mapping(section string, n ast.Node) {
+	pairs := w.rep.pairs(section, n)
+	for _, p := range pairs {
+		key := p.key
+		if section != "" {
+			key = section + "." + p.key
+		}
+		w.entry(section, key, p)
+	}
+}
+
+func (w *walker[T]) entry(section, key string, p pair) {
+	if other, ok := w.other[key]; ok {
+		other(p.line, p.value)
+		return
+	}
+	if w.table.isSection(key) && !strings.Contains(p.key, ".") {
+		w.out.sections[key] = p.line
+		w.mapping(key, p.value)
+		return
+	}
+	f, ok := w.table.find(key)
+	if !ok || strings.Contains(p.key, ".") { // a section is written as one
+		w.unknown(section, key, p)
+		return
+	}
+	value, problem := fromNode(f.kind(), p.value)
+	if problem == "" {
+		problem = f.check(value)
+	}
+	if problem != "" {
+		w.rep.add(key, p.line, "%s", problem)
+		w.out.refused[key] = p.line
+		return
+	}
+	w.out.values[key] = given{value: value, line: p.line}
+}
+
+func (w *walker[T]) unknown(section, key string, p pair) {
+	names := w.table.children(section)
+	for name := range w.other {
+		names = append(names, name)
+	}
+	if like := nearest(p.key, names); like != "" {
+		w.rep.add(key, p.line, "unknown key; did you mean %s?", like)
+		return
+	}
+	w.rep.add(key, p.line, "unknown key")
+}
+
+// pair is one line of a mapping.
+type pair struct {
+	key   string
+	line  int
+	value ast.Node
+}
+
+// pairs lists a mapping's entries. No value at all is an empty mapping: a
+// section whose keys are all commented out.
+func (r *report) pairs(section string, n ast.Node) []pair {
+	if _, empty := n.(*ast.NullNode); empty {
+		return nil
+	}
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		r.add(section, n.GetToken().Position.Line, "must be keys with values; got %s", nodeName(n))
+		return nil
+	}
+	var list []pair
+	seen := map[string]int{}
+	for it := m.MapRange(); it.Next(); {
+		tok := it.Key().GetToken()
+		if problem := keyProblem(it.Key()); problem != "" {
+			r.add(section, tok.Position.Line, "%s", problem)
+			continue
+		}
+		p := pair{key: tok.Value, line: tok.Position.Line, value: it.Value()}
+		if first, twice := seen[p.key]; twice {
+			key := p.key
+			if section != "" {
+				key = section + "." + key
+			}
+			r.add(key, p.line, "given twice; first at line %d", first)
+			continue
+		}
+		seen[p.key] = p.line
+		list = append(list, p)
+	}
+	return list
+}
+
+func keyProblem(key ast.Node) string {
+	switch key.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
+		return ""
+	default:
+		return "a key must be a plain word; got " + nodeName(key)
+	}
+}
+
+// fromNode reads a YAML value as the kind asks. It never quotes a text.
+func fromNode(kind any, n ast.Node) (any, string) {
+	switch kind.(type) {
+	case *string:
+		return nodeText(n)
+	case *[]string:
+		return nodeList(n)
+	case *int:
+		switch n.(type) {
+		case *ast.IntegerNode, *ast.FloatNode:
+			return parseText(kind, n.GetToken().Value)
+		}
+		return nil, "must be a whole number; got " + nodeName(n)
+	case *bool:
+		b, ok := n.(*ast.BoolNode)
+		if !ok {
+			return nil, "must be true or false; got " + nodeName(n)
+		}
+		return b.Value, ""
+	default:
+		switch n.(type) {
+		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
+			return parseText(kind, n.GetToken().Value)
+		}
+		return nil, "must be a duration, as in 30s; got " + nodeName(n)
+	}
+}
+
+func nodeText(n ast.Node) (any, string) {
+	switch v := n.(type) {
+	case *ast.StringNode:
+		return v.Value, ""
+	case *ast.LiteralNode:
+		return v.Value.Value, ""
+	default:
+		return nil, "must be a text, in quotes if it looks like something else; got " + nodeName(n)
+	}
+}
+
+func nodeList(n ast.Node) (any, string) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return nil, "must be a list, as in [a, b]; got " + nodeName(n)
+	}
+	list := []string{}
+	for i, item := range seq.Values {
+		if whole, ok := unsplit(item); ok {
+			list = append(list, whole)
+			continue
+		}
+		text, problem := nodeText(item)
+		if problem != "" {
+			return nil, fmt.Sprintf("number %d %s", i+1, problem)
+		}
+		list = append(list, text.(string))
+	}
+	return list, ""
+}
+
+// unsplit mends what the parser makes of {addrs: [redis:6379]}: inside braces
+// it takes every colon for the end of a key, where YAML wants a space after it.
+func unsplit(n ast.Node) (string, bool) {
+	m, ok := n.(*ast.MappingNode)
+	if !ok || m.IsFlowStyle || len(m.Values) != 1 {
+		return "", false
+	}
+	switch m.Values[0].Value.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
+	default:
+		return "", false
+	}
+	key, value := m.Values[0].Key.GetToken(), m.Values[0].Value.GetToken()
+	apart := !strings.HasSuffix(key.Origin, key.Value) || !strings.HasPrefix(value.Origin, value.Value)
+	if apart || key.Type == token.DoubleQuoteType || key.Type == token.SingleQuoteType {
+		return "", false
+	}
+	return key.Value + ":" + value.Value, true
+}
+
+// nodeName says what a value is, without the value.
+func nodeName(n ast.Node) string {
+	switch n.(type) {
+	case *ast.NullNode:
+		return "no value"
+	case *ast.StringNode, *ast.LiteralNode:
+		return "a text"
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return "a number"
+	case *ast.BoolNode:
+		return "true or false"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "keys with values"
+	case *ast.AnchorNode, *ast.AliasNode:
+		return "an anchor or alias, which are not supported"
+	case *ast.MergeKeyNode:
+		return "a merge key, which is not supported"
+	case *ast.TagNode:
+		return "a tag, which is not supported"
+	default:
+		return "something else"
+	}
+}
