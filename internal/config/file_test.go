@@ -1,0 +1,188 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// watching runs a source's Watch for the time of the test.
+func watching(t *testing.T, s Source) <-chan Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	snapshots, done := make(chan Snapshot, 1000), make(chan error, 1)
+	go func() { done <- s.Watch(ctx, func(s Snapshot) { snapshots <- s }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("watch: %v", err)
+		}
+	})
+	return snapshots
+}
+
+// next returns the snapshot that must come.
+func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
+	t.Helper()
+	select {
+	case s := <-snapshots:
+		return s
+	case <-time.After(30 * time.Second):
+		t.Fatal("no snapshot came")
+		return Snapshot{}
+	}
+}
+
+func shardsOf(s Snapshot, topic string) int { return s.Documents[topic].Topic.Shards }
+
+// quiet fails if a snapshot comes within d.
+func quiet(t *testing.T, snapshots <-chan Snapshot, d time.Duration) {
+	t.Helper()
+	select {
+	case s := <-snapshots:
+		t.Errorf("unexpected snapshot %+v", s)
+	case <-time.After(d):
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// In each of these the clock is the bubble's: a second costs nothing.
+func inFile(t *testing.T, content string, test func(t *testing.T, path string, f *File, reload chan<- struct{})) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	write(t, path, content)
+	synctest.Test(t, func(t *testing.T) {
+		reload := make(chan struct{})
+		test(t, path, NewFile(path, reload), reload)
+	})
+}
+
+func TestFileFollowsChanges(t *testing.T) {
+	inFile(t, "topics: {a: {shards: 1}, b: {}}", func(t *testing.T, path string, f *File, _ chan<- struct{}) {
+		w := watching(t, f)
+		first := next(t, w)
+		if first.Err != nil || len(first.Documents) != 2 || shardsOf(first, "a") != 1 {
+			t.Fatalf("got %+v", first)
+		}
+		write(t, path, "topics: {a: {shards: 2}, b: {}}\n")
+		second := next(t, w)
+		if shardsOf(second, "a") != 2 || second.Index <= first.Index {
+			t.Errorf("got %+v", second)
+		}
+		if second.Documents["a"].Index <= first.Documents["a"].Index || second.Documents["b"].Index != first.Documents["b"].Index {
+			t.Errorf("only a changed: got %+v after %+v", second, first)
+		}
+		write(t, path, "topics: {b: {}}")
+		if third := next(t, w); len(third.Documents) != 1 {
+			t.Errorf("got %+v", third)
+		}
+		quiet(t, w, time.Minute)
+	})
+}
+
+func TestFileDocumentsStandByThemselves(t *testing.T) {
+	inFile(t, "topics: {a: {shards: 1, declare: {queue: q}}}", func(t *testing.T, _ string, f *File, _ chan<- struct{}) {
+		d := next(t, watching(t, f)).Documents["a"]
+		again, err := ParseTopic("a", d.Raw)
+		if err != nil || Diff(d.Topic, again) != nil {
+			t.Errorf("%s: got %+v, %v", d.Raw, again, err)
+		}
+	})
+}
+
+func TestBrokenFileIsToldOnceAndChangesNothing(t *testing.T) {
+	const good = "topics: {a: {shards: 1}}"
+	inFile(t, good, func(t *testing.T, path string, f *File, reload chan<- struct{}) {
+		w := watching(t, f)
+		index := next(t, w).Documents["a"].Index
+		write(t, path, "topics: {a: {shards: 2}, b: {shards: 0}}")
+		broken := next(t, w)
+		if broken.Documents != nil || broken.Err == nil || !strings.Contains(broken.Err.Error(), "c.yaml:1: topics.b.shards: must be 1 to 4096; got 0") {
+			t.Errorf("got %+v", broken)
+		}
+		if _, _, err := f.Read(t.Context(), "a"); err == nil {
+			t.Error("read of a broken file is no error")
+		}
+		reload <- struct{}{}
+		quiet(t, w, time.Minute)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if gone := next(t, w); gone.Documents != nil || gone.Err == nil {
+			t.Errorf("got %+v", gone)
+		}
+		quiet(t, w, time.Minute)
+		write(t, path, good)
+		if back := next(t, w); back.Err != nil || shardsOf(back, "a") != 1 || back.Documents["a"].Index != index {
+			t.Errorf("got %+v", back)
+		}
+	})
+}
+
+func TestSignalReadsTheFileAtOnce(t *testing.T) {
+	inFile(t, "topics: {a: {shards: 1}}", func(t *testing.T, path string, f *File, reload chan<- struct{}) {
+		w := watching(t, f)
+		next(t, w)
+		synctest.Wait()
+		write(t, path, "topics: {a: {shards: 2}}")
+		began := time.Now()
+		reload <- struct{}{}
+		if s := next(t, w); shardsOf(s, "a") != 2 || time.Since(began) != 0 {
+			t.Errorf("after %v: got %+v", time.Since(began), s)
+		}
+	})
+}
+
+// A writer that needs longer than one look must not be taken at its half.
+func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
+	inFile(t, "topics: {a: {}, b: {}}", func(t *testing.T, path string, f *File, _ chan<- struct{}) {
+		w := watching(t, f)
+		next(t, w)
+		time.Sleep(filePoll / 2) // of the bubble's clock: each part lies between two looks
+		for _, part := range []string{"", "topics:\n", "topics:\n  a: {shards: 2}\n", "topics:\n  a: {shards: 2}\n  b: {}\n"} {
+			write(t, path, part)
+			if d, ok, err := f.Read(timeout(t, filePoll/4), "b"); err == nil {
+				t.Errorf("read of a part: got %+v, %v", d, ok)
+			}
+			time.Sleep(filePoll - filePoll/4)
+		}
+		if s := next(t, w); s.Err != nil || len(s.Documents) != 2 || shardsOf(s, "a") != 2 {
+			t.Errorf("got %+v", s)
+		}
+		quiet(t, w, time.Minute)
+	})
+}
+
+// timeout is a context that ends after d.
+func timeout(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestFileReadIsFresh(t *testing.T) {
+	inFile(t, "topics: {a: {shards: 1}}", func(t *testing.T, path string, f *File, _ chan<- struct{}) {
+		d, ok, err := f.Read(t.Context(), "a")
+		if err != nil || !ok || d.Topic.Shards != 1 {
+			t.Fatalf("got %+v, %v, %v", d, ok, err)
+		}
+		write(t, path, "topics: {a: {shards: 2}}")
+		later, ok, err := f.Read(t.Context(), "a")
+		if err != nil || !ok || later.Topic.Shards != 2 || later.Index <= d.Index {
+			t.Errorf("got %+v, %v, %v", later, ok, err)
+		}
+		if _, ok, err := f.Read(t.Context(), "b"); ok || err != nil {
+			t.Errorf("got %v, %v", ok, err)
+		}
+	})
+}

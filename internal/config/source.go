@@ -1,0 +1,45 @@
+package config
+
+import "context"
+
+// Document is one topic as its source holds it.
+type Document struct {
+	// Name is the topic's, as the source has it: not checked if Err is set.
+	Name string
+	// Raw is the document by itself, as ParseTopic reads it.
+	Raw []byte
+	// Topic is what Raw says; empty if Err is set.
+	Topic Topic
+	// Err says why the document can't be applied: usually Mistakes.
+	Err error
+	// Index changes, and grows, whenever this document does.
+	Index uint64
+}
+
+// Snapshot is all topics of a source at one moment.
+type Snapshot struct {
+	// Documents by topic; nil if Err is set.
+	Documents map[string]Document
+	// Index grows with every change.
+	Index uint64
+	// Err says why the source can't be read right now. What was applied
+	// before stays as it is.
+	Err error
+}
+
+// Source is where the topics' settings come from. File and ConsulSource are
+// the two there are.
+type Source interface {
+	// Watch calls apply at the start and after every change, and blocks until
+	// ctx ends, which is no error.
+	Watch(ctx context.Context, apply func(Snapshot)) error
+	// Read returns one topic as it is at this moment, or false if there is no
+	// such document.
+	Read(ctx context.Context, topic string) (Document, bool, error)
+}
+
+// parseDocument never fails: a broken document says so in its Err.
+func parseDocument(name string, raw []byte, index uint64) Document {
+	t, err := ParseTopic(name, raw)
+	return Document{Name: name, Raw: raw, Topic: t, Err: err, Index: index}
+}
