@@ -12,7 +12,8 @@ type Document struct {
 	Topic Topic
 	// Err says why the document can't be applied: usually Mistakes.
 	Err error
-	// Index changes, and grows, whenever this document does.
+	// Index grows whenever this document changes. It starts anew only with a
+	// new Consul, or a new process that reads a file.
 	Index uint64
 }
 
@@ -20,7 +21,7 @@ type Document struct {
 type Snapshot struct {
 	// Documents by topic; nil if Err is set.
 	Documents map[string]Document
-	// Index grows with every change.
+	// Index grows with every change, as a document's does.
 	Index uint64
 	// Err says why the source can't be read right now. What was applied
 	// before stays as it is.

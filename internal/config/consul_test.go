@@ -1,0 +1,448 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+func newConsul(t *testing.T, addr, prefix string) *ConsulSource {
+	t.Helper()
+	c, err := NewConsul(Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func sharedConsul(t *testing.T) *ConsulSource {
+	t.Helper()
+	addr, prefix := stacktest.Consul(t)
+	return newConsul(t, addr, prefix)
+}
+
+// put writes a document past the checks, as any client of Consul may.
+func put(t *testing.T, c *ConsulSource, key, doc string) {
+	t.Helper()
+	pair := &api.KVPair{Key: c.prefix + "/" + key, Value: []byte(doc)}
+	if _, err := c.client.KV().Put(pair, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until takes snapshots until one is as wanted.
+func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) Snapshot {
+	t.Helper()
+	limit := time.After(time.Minute)
+	for {
+		select {
+		case s := <-snapshots:
+			if wanted(s) {
+				return s
+			}
+		case <-limit:
+			t.Fatalf("no snapshot with %s", what)
+		}
+	}
+}
+
+func TestConsulWatchFollowsChanges(t *testing.T) {
+	t.Parallel()
+	c := sharedConsul(t)
+	w := watching(t, c)
+	if first := next(t, w); first.Err != nil || len(first.Documents) != 0 || first.Documents == nil {
+		t.Fatalf("got %+v", first)
+	}
+	put(t, c, "topics/orders", "shards: 8")
+	made := next(t, w)
+	if made.Err != nil || shardsOf(made, "orders") != 8 {
+		t.Fatalf("got %+v", made)
+	}
+	put(t, c, "topics/orders", `{"shards": 9}`)
+	changed := next(t, w)
+	if shardsOf(changed, "orders") != 9 || changed.Index <= made.Index || changed.Documents["orders"].Index <= made.Documents["orders"].Index {
+		t.Errorf("got %+v after %+v", changed, made)
+	}
+	put(t, c, "topics/mails", "")
+	if s := next(t, w); len(s.Documents) != 2 || shardsOf(s, "mails") != 4 {
+		t.Errorf("got %+v", s)
+	}
+	if ok, err := c.Delete(t.Context(), "orders", changed.Documents["orders"].Index); !ok || err != nil {
+		t.Fatalf("got %v, %v", ok, err)
+	}
+	if s := next(t, w); len(s.Documents) != 1 || shardsOf(s, "mails") != 4 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestConsulBrokenDocumentAffectsOnlyItself(t *testing.T) {
+	t.Parallel()
+	c := sharedConsul(t)
+	put(t, c, "topics/good", "shards: 8")
+	put(t, c, "topics/bad", "tick: 1s\nshards: 0")
+	put(t, c, "topics/bad/name", "shards: 8")
+	put(t, c, "topics/empty/", "")
+	put(t, c, "topics/huge", strings.Repeat("[", 500_000))
+	s := next(t, watching(t, c))
+	if s.Err != nil || len(s.Documents) != 4 || shardsOf(s, "good") != 8 || s.Documents["good"].Err != nil {
+		t.Fatalf("got %+v", s)
+	}
+	wantLines(t, s.Documents["bad"].Err, "bad:2: shards: must be 1 to 4096; got 0")
+	wantLines(t, s.Documents["bad/name"].Err, "bad/name: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 8 bytes with '/' at byte 3")
+	wantLines(t, s.Documents["huge"].Err, "huge: not valid YAML: more than 4096 lines, brackets and other marks")
+	if d, ok, err := c.Read(t.Context(), "bad"); err != nil || !ok || d.Err == nil {
+		t.Errorf("got %+v, %v, %v", d, ok, err)
+	}
+}
+
+func TestConsulPutIsCheckAndSet(t *testing.T) {
+	t.Parallel()
+	c, ctx := sharedConsul(t), t.Context()
+	if _, ok, err := c.Get(ctx, "orders"); ok || err != nil {
+		t.Fatalf("got %v, %v", ok, err)
+	}
+	if ok, err := c.Put(ctx, "orders", []byte("shards: 8"), 5); ok || err != nil {
+		t.Errorf("put over nothing: got %v, %v", ok, err)
+	}
+	if ok, err := c.Put(ctx, "orders", []byte("shards: 8"), 0); !ok || err != nil {
+		t.Fatalf("make: got %v, %v", ok, err)
+	}
+	if ok, err := c.Put(ctx, "orders", []byte("shards: 9"), 0); ok || err != nil {
+		t.Errorf("make twice: got %v, %v", ok, err)
+	}
+	d, ok, err := c.Get(ctx, "orders")
+	if err != nil || !ok || d.Topic.Shards != 8 || string(d.Raw) != "shards: 8" || d.Name != "orders" {
+		t.Fatalf("got %+v, %v, %v", d, ok, err)
+	}
+	if ok, err := c.Put(ctx, "orders", []byte("shards: 9"), d.Index); !ok || err != nil {
+		t.Errorf("change: got %v, %v", ok, err)
+	}
+	if ok, err := c.Put(ctx, "orders", []byte("shards: 10"), d.Index); ok || err != nil {
+		t.Errorf("change what changed meanwhile: got %v, %v", ok, err)
+	}
+	if ok, err := c.Delete(ctx, "orders", d.Index); ok || err != nil {
+		t.Errorf("delete what changed meanwhile: got %v, %v", ok, err)
+	}
+	if ok, err := c.Delete(ctx, "orders", 0); ok || err == nil {
+		t.Errorf("delete without an index: got %v, %v", ok, err)
+	}
+	if d, _, err := c.Get(ctx, "orders"); err != nil || d.Topic.Shards != 9 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+}
+
+func TestConsulPutRefusesWhatDoesNotParse(t *testing.T) {
+	t.Parallel()
+	c, ctx := sharedConsul(t), t.Context()
+	_, err := c.Put(ctx, "orders", []byte("shards: 0"), 0)
+	wantLines(t, err, "orders:1: shards: must be 1 to 4096; got 0")
+	if _, err := c.Put(ctx, "a/b", nil, 0); err == nil {
+		t.Error("a name with a slash was written")
+	}
+	if list, err := c.List(ctx); len(list) != 0 || err != nil {
+		t.Errorf("got %v, %v", list, err)
+	}
+}
+
+func TestConsulListIsByName(t *testing.T) {
+	t.Parallel()
+	c, ctx := sharedConsul(t), t.Context()
+	for _, topic := range []string{"b", "c", "a"} {
+		if ok, err := c.Put(ctx, topic, nil, 0); !ok || err != nil {
+			t.Fatalf("got %v, %v", ok, err)
+		}
+	}
+	list, err := c.List(ctx)
+	var names []string
+	for _, d := range list {
+		names = append(names, d.Name)
+	}
+	if err != nil || !slices.Equal(names, []string{"a", "b", "c"}) {
+		t.Errorf("got %v, %v", names, err)
+	}
+}
+
+func TestConsulStatus(t *testing.T) {
+	t.Parallel()
+	c, ctx := sharedConsul(t), t.Context()
+	if err := c.WriteStatus(ctx, "host-1", []byte("bad")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WriteStatus(ctx, "host-2", []byte("fine")); err != nil {
+		t.Fatal(err)
+	}
+	pair, _, err := c.client.KV().Get(c.prefix+"/status/host-1/config", nil)
+	if err != nil || pair == nil || string(pair.Value) != "bad" {
+		t.Errorf("got %v, %v", pair, err)
+	}
+	if err := c.DeleteStatus(ctx, "host-1"); err != nil {
+		t.Error(err)
+	}
+	notes, err := c.Statuses(ctx)
+	if err != nil || len(notes) != 1 || string(notes["host-2"]) != "fine" {
+		t.Errorf("got %q, %v", notes, err)
+	}
+}
+
+// Without the folder's key a watch of an empty prefix wakes at every write.
+func TestConsulWatchSleepsThroughOtherWrites(t *testing.T) {
+	t.Parallel()
+	c := sharedConsul(t)
+	asked := countRequests(c)
+	w := watching(t, c)
+	next(t, w)
+	for began := time.Now(); time.Since(began) < 2*time.Second; {
+		put(t, c, "elsewhere/x", time.Now().String())
+	}
+	// One query at the start, one that saw the folder made, one that waits.
+	if n := asked.Load(); n > 3 {
+		t.Errorf("%d queries while nothing changed", n)
+	}
+	put(t, c, "topics/orders", "")
+	if s := next(t, w); len(s.Documents) != 1 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// countRequests counts the watch's queries.
+func countRequests(c *ConsulSource) *atomic.Int64 {
+	asked, inner := new(atomic.Int64), c.http.Transport
+	c.http.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Query().Has("recurse") {
+			asked.Add(1)
+		}
+		return inner.RoundTrip(r)
+	})
+	return asked
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func ownConsul(t *testing.T) *stack.Consul {
+	t.Helper()
+	stacktest.Need(t, "consul")
+	server, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	return server
+}
+
+func TestConsulUnreachableThenBack(t *testing.T) {
+	t.Parallel()
+	server := ownConsul(t)
+	c := newConsul(t, server.Addr(), "duefleet")
+	put(t, c, "topics/orders", "shards: 8")
+	w := watching(t, c)
+	if s := next(t, w); shardsOf(s, "orders") != 8 {
+		t.Fatalf("got %+v", s)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if s := next(t, w); s.Err == nil || s.Documents != nil {
+		t.Fatalf("got %+v", s)
+	}
+	if _, _, err := c.Read(t.Context(), "orders"); err == nil {
+		t.Error("read of a dead agent is no error")
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := next(t, w); s.Err != nil || shardsOf(s, "orders") != 8 {
+		t.Errorf("the outage was told more than once, or never ended: got %+v", s)
+	}
+	put(t, c, "topics/orders", "shards: 9")
+	until(t, w, "9 shards", func(s Snapshot) bool { return shardsOf(s, "orders") == 9 })
+}
+
+func TestConsulFrozenIsUnreachable(t *testing.T) {
+	t.Parallel()
+	server := ownConsul(t)
+	c := newConsul(t, server.Addr(), "duefleet")
+	c.pace.wait, c.pace.limit = 500*time.Millisecond, 2*time.Second
+	put(t, c, "topics/orders", "shards: 8")
+	w := watching(t, c)
+	next(t, w)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if s := next(t, w); s.Err == nil {
+		t.Errorf("got %+v", s)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, w, "the document", func(s Snapshot) bool { return s.Err == nil && shardsOf(s, "orders") == 8 })
+}
+
+// A new, empty Consul at the same address begins its indexes anew: below the
+// old ones, where a query that waits for more would hang.
+func TestConsulThatForgotEverything(t *testing.T) {
+	t.Parallel()
+	server := ownConsul(t)
+	c := newConsul(t, server.Addr(), "duefleet")
+	c.pace.wait = 10 * time.Minute // longer than the test has patience for
+	for i := range 50 {
+		put(t, c, "topics/orders", fmt.Sprintf("shards: %d", i+1))
+	}
+	w := watching(t, c)
+	until(t, w, "50 shards", func(s Snapshot) bool { return shardsOf(s, "orders") == 50 })
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if _, err := fmt.Sscan(port, &n); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir(), Port: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fresh.Kill() })
+	until(t, w, "no documents", func(s Snapshot) bool { return s.Err == nil && len(s.Documents) == 0 })
+	put(t, c, "topics/orders", "shards: 7")
+	until(t, w, "7 shards", func(s Snapshot) bool { return shardsOf(s, "orders") == 7 })
+}
+
+// These answers can't be had from an agent at will, so a server plays them.
+func TestConsulWatchNeverRunsHot(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"index 0": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("[]"))
+		},
+		"index that always falls": func(w http.ResponseWriter, r *http.Request) {
+			index := "10"
+			if r.URL.Query().Get("index") == "10" {
+				index = "5"
+			}
+			w.Header().Set("X-Consul-Index", index)
+			_, _ = w.Write([]byte("[]"))
+		},
+		"too many requests": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "limit reached", http.StatusTooManyRequests)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(answer)
+			t.Cleanup(server.Close)
+			c := newConsul(t, strings.TrimPrefix(server.URL, "http://"), "duefleet")
+			asked := countRequests(c)
+			if err := c.Watch(timeout(t, 2*time.Second), func(Snapshot) {}); err != nil {
+				t.Fatal(err)
+			}
+			if n := asked.Load(); n < 2 || n > 22 {
+				t.Errorf("%d queries in two seconds", n)
+			}
+		})
+	}
+}
+
+// What an agent of 1.22 answers to a token that may not read some, or any, of
+// the topics: none of them may look deleted.
+func TestConsulTopicsOutOfTheTokensSightAreAnError(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"some": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Consul-Results-Filtered-By-Acls", "true")
+			_, _ = w.Write([]byte(`[{"Key":"duefleet/topics/a","Value":null,"ModifyIndex":22}]`))
+		},
+		"all": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("recurse") {
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			http.Error(w, `token lacks permission 'key:read' on "duefleet/topics/"`, http.StatusForbidden)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Consul-Index", "24")
+				w.Header().Set("X-Consul-LastContact", "0")
+				answer(w, r)
+			}))
+			t.Cleanup(server.Close)
+			c := newConsul(t, server.URL, "duefleet")
+			if s := next(t, watching(t, c)); s.Err == nil || !strings.Contains(s.Err.Error(), "token") {
+				t.Errorf("got %+v", s)
+			}
+			if list, err := c.List(t.Context()); err == nil {
+				t.Errorf("got %v", list)
+			}
+		})
+	}
+}
+
+func TestConsulRegister(t *testing.T) {
+	t.Parallel()
+	c := sharedConsul(t)
+	var ready atomic.Int64
+	admin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			ready.Add(1)
+		}
+	}))
+	t.Cleanup(admin.Close)
+	_, port, err := net.SplitHostPort(admin.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []string{"127.0.0.1:" + port, "0.0.0.0:" + port, ":" + port, "[::]:" + port} {
+		if err := c.Register(t.Context(), c.prefix, addr); err != nil {
+			t.Fatal(err)
+		}
+		service, _, err := c.client.Agent().Service(serviceID(c.prefix), nil)
+		if err != nil || service.Service != "duefleet-scanner" || service.Address != "127.0.0.1" || fmt.Sprint(service.Port) != port {
+			t.Errorf("%s: got %+v, %v", addr, service, err)
+		}
+	}
+	waitFor(t, "a passing check", func() bool {
+		status, _, err := c.client.Agent().AgentHealthServiceByID(serviceID(c.prefix))
+		return err == nil && status == api.HealthPassing && ready.Load() > 0
+	})
+	for range 2 {
+		if err := c.Deregister(context.Background(), c.prefix); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, _, err := c.client.Agent().Service(serviceID(c.prefix), nil); err == nil {
+		t.Error("the service is still there")
+	}
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	limit, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-limit:
+			t.Fatalf("%s did not come", what)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// ServiceName is what scanners are registered as in Consul's catalog.
+const ServiceName = "duefleet-scanner"
+
+// WriteStatus leaves a scanner's note about its configuration under
+// <prefix>/status/<instance>/config.
+func (c *ConsulSource) WriteStatus(ctx context.Context, instance string, note []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	pair := &api.KVPair{Key: c.statusKey(instance), Value: note}
+	if _, err := c.client.KV().Put(pair, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+		return fmt.Errorf("write status of %s to consul: %w", instance, err)
+	}
+	return nil
+}
+
+// DeleteStatus removes a scanner's note, if there is one.
+func (c *ConsulSource) DeleteStatus(ctx context.Context, instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	if _, err := c.client.KV().Delete(c.statusKey(instance), (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+		return fmt.Errorf("delete status of %s from consul: %w", instance, err)
+	}
+	return nil
+}
+
+// Statuses returns the notes that scanners left, by instance. Those of
+// scanners that were killed stay until somebody deletes them.
+func (c *ConsulSource) Statuses(ctx context.Context) (map[string][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	folder := c.prefix + "/status/"
+	pairs, _, err := c.client.KV().List(folder, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("read statuses from consul: %w", err)
+	}
+	notes := map[string][]byte{}
+	for _, p := range pairs {
+		if instance, ok := strings.CutSuffix(strings.TrimPrefix(p.Key, folder), "/config"); ok {
+			notes[instance] = p.Value
+		}
+	}
+	return notes, nil
+}
+
+func (c *ConsulSource) statusKey(instance string) string {
+	return c.prefix + "/status/" + instance + "/config"
+}
+
+// Register enters a scanner into Consul's catalog, with a check of its
+// /readyz at adminAddr (host:port) every 5 seconds. A scanner that is dead for
+// longer than a minute is taken out. Registering again replaces: do so when an
+// agent came back that may have forgotten.
+func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string) error {
+	host, port, err := c.reachable(adminAddr)
+	if err != nil {
+		return fmt.Errorf("register %s in consul: %w", instance, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz"}
+	err = c.client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
+		ID:      serviceID(instance),
+		Name:    ServiceName,
+		Address: host,
+		Port:    port,
+		Meta:    map[string]string{"instance": instance, "prefix": c.prefix},
+		Check: &api.AgentServiceCheck{
+			HTTP:                           ready.String(),
+			Interval:                       "5s",
+			Timeout:                        "2s",
+			DeregisterCriticalServiceAfter: "90s",
+		},
+	}, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("register %s in consul: %w", instance, err)
+	}
+	return nil
+}
+
+// Deregister takes a scanner out of Consul's catalog. One that isn't in it is
+// no error.
+func (c *ConsulSource) Deregister(ctx context.Context, instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	err := c.client.Agent().ServiceDeregisterOpts(serviceID(instance), (&api.QueryOptions{}).WithContext(ctx))
+	var status api.StatusError
+	if errors.As(err, &status) && status.Code == 404 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deregister %s from consul: %w", instance, err)
+	}
+	return nil
+}
+
+func serviceID(instance string) string { return ServiceName + "-" + instance }
+
+// reachable is where Consul's agent can call a server that listens at addr: a
+// host that stands for every interface becomes the one that leads to the agent.
+func (c *ConsulSource) reachable(addr string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	if port, err = strconv.Atoi(text); err != nil {
+		return "", 0, err
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return host, port, nil
+	}
+	agent := c.addr
+	if _, rest, ok := strings.Cut(agent, "://"); ok {
+		agent = rest
+	}
+	agent, _, _ = strings.Cut(agent, "/")
+	conn, err := net.Dial("udp", agent) // sends nothing
+	if err != nil {
+		return "", 0, err
+	}
+	host, _, err = net.SplitHostPort(conn.LocalAddr().String())
+	return host, port, errors.Join(err, conn.Close())
+}

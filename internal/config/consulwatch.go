@@ -1,0 +1,119 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Watch implements Source with blocking queries. A Consul that can't be read
+// is one Snapshot with Err, until it answers again.
+func (c *ConsulSource) Watch(ctx context.Context, apply func(Snapshot)) error {
+	w := watch{source: c, apply: apply}
+	for ctx.Err() == nil {
+		asked := time.Now()
+		pause := w.step(ctx)
+		sleep(ctx, pause-time.Since(asked))
+	}
+	return nil
+}
+
+// watch is where one Watch stands. Each step asks for news after index and
+// gets an answer when there is some, or when the wait is over: an answer means
+// that something may have changed. An index that fell belongs to another
+// history, so the next step asks without one, as it does after an error.
+type watch struct {
+	source *ConsulSource
+	apply  func(Snapshot)
+
+	index   uint64            // 0: answer at once
+	seen    map[string]uint64 // index of each key that was applied
+	down    bool
+	retries int
+	warned  bool
+}
+
+// step returns the least time from its beginning to that of the next one.
+func (w *watch) step(ctx context.Context) time.Duration {
+	pairs, meta, err := w.ask(ctx)
+	if ctx.Err() != nil {
+		return 0
+	}
+	if err != nil {
+		return w.fail(err)
+	}
+	w.retries = 0
+	fell := meta.LastIndex < w.index
+	w.index = meta.LastIndex
+	now := map[string]uint64{}
+	for _, p := range pairs {
+		now[p.Key] = p.ModifyIndex
+	}
+	if _, ok := now[w.source.folder()]; !ok {
+		w.makeFolder(ctx)
+	}
+	delete(now, w.source.folder())
+	if w.down || fell || w.seen == nil || !maps.Equal(now, w.seen) {
+		w.down, w.seen = false, now
+		w.apply(Snapshot{Documents: w.source.documents(pairs), Index: meta.LastIndex})
+	}
+	if fell {
+		w.index = 0
+	}
+	return w.source.pace.gap
+}
+
+func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
+	pace := w.source.pace
+	limit := pace.limit
+	if w.index > 0 {
+		limit += pace.wait + pace.wait/16 // Consul adds up to a sixteenth
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return w.source.query(ctx, &api.QueryOptions{WaitIndex: w.index, WaitTime: pace.wait})
+}
+
+// fail returns how long to wait: doubled with each error, half of it by chance.
+func (w *watch) fail(err error) time.Duration {
+	if !w.down {
+		w.down = true
+		w.apply(Snapshot{Err: err})
+	}
+	w.index = 0
+	pace := w.source.pace
+	most := min(pace.minRetry<<min(w.retries, 16), pace.maxRetry)
+	w.retries++
+	return most/2 + rand.N(most/2+1)
+}
+
+// makeFolder creates the key that all topics' keys begin with: a watch on a
+// prefix without any key wakes at every write to the store. A token that may
+// only read can do without.
+func (w *watch) makeFolder(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, w.source.pace.limit)
+	defer cancel()
+	pair := &api.KVPair{Key: w.source.folder()}
+	_, _, err := w.source.client.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx))
+	if err != nil && !w.warned {
+		w.warned = true
+		w.source.log.WarnContext(ctx, "can't create the folder of the topics in consul; watching it costs more",
+			"key", w.source.folder(), "error", fmt.Sprint(err))
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
