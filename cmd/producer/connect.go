@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+// connection is what every verb takes: where Redis is, and how to print.
+type connection struct {
+	config     string
+	addrs      []string
+	prefix     string
+	maxPayload int
+	format     format
+}
+
+func (c *connection) register(f *pflag.FlagSet) {
+	c.format = formatText
+	f.StringVar(&c.config, "config", "", "the configuration file; its redis section is used")
+	f.StringSliceVar(&c.addrs, "redis-addr", nil, "host:port of Redis; may be repeated, for a cluster (default 127.0.0.1:6379)")
+	f.StringVar(&c.prefix, "redis-prefix", "", "of every key (default duefleet)")
+	f.IntVar(&c.maxPayload, "max-payload", task.DefaultMaxPayload, fmt.Sprintf("largest payload in bytes, 1 to %d", task.MaxMaxPayload))
+	f.VarP(&c.format, "output", "o", "how to print the result")
+}
+
+// check refuses flags that no verb could work with.
+func (c *connection) check(cmd *cobra.Command, _ []string) error {
+	if c.maxPayload < 1 || c.maxPayload > task.MaxMaxPayload {
+		return usageError(fmt.Sprintf("--max-payload %d: must be 1 to %d bytes", c.maxPayload, task.MaxMaxPayload))
+	}
+	if cmd.Flags().Changed("redis-addr") && (len(c.addrs) == 0 || slices.Contains(c.addrs, "")) {
+		return usageError("--redis-addr: must be host:port")
+	}
+	return nil
+}
+
+// open makes the client. It talks to Redis only when it is asked to do something.
+func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
+	flags := cmd.Flags()
+	cfg, err := config.Load(c.config, os.Environ())
+	if err != nil {
+		return nil, err
+	}
+	if flags.Changed("redis-addr") {
+		cfg.Redis.Addrs = c.addrs
+	}
+	if flags.Changed("redis-prefix") {
+		cfg.Redis.Prefix = c.prefix
+	}
+	options, err := cfg.Redis.Options()
+	if err != nil {
+		return nil, err
+	}
+	return producer.New(producer.Config{
+		Options:    options,
+		Prefix:     cfg.Redis.Prefix,
+		MaxPayload: c.maxPayload,
+	})
+}

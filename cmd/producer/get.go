@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+func getCommand(conn *connection) *cobra.Command {
+	var name named
+	cmd := &cobra.Command{
+		Use:   "get --topic T --id ID",
+		Short: "Prints a stored task as JSON",
+		Long: `Prints a stored task as JSON, over several lines or with -o json on one. The
+payload is in "payload" where it is text, else in "payload_base64". Exits with 3
+if there is no such task.`,
+		Args: noArguments,
+		RunE: verb(func(cmd *cobra.Command) error { return get(cmd, conn, name) }),
+	}
+	name.register(cmd)
+	return cmd
+}
+
+func get(cmd *cobra.Command, conn *connection, name named) error {
+	client, err := conn.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	stored, err := client.Get(cmd.Context(), name.Topic, name.ID)
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	indent := "  "
+	if conn.format == formatJSON {
+		indent = ""
+	}
+	return printJSON(cmd.OutOrStdout(), newGetOutput(name, stored), indent)
+}
+
+// getOutput is what get prints. Times are RFC 3339, and Unix milliseconds under
+// the name with _ms.
+type getOutput struct {
+	named
+	State           task.State `json:"state"`
+	Due             string     `json:"due"`
+	DueMillis       int64      `json:"due_ms"`
+	Scheduled       string     `json:"scheduled"`
+	ScheduledMillis int64      `json:"scheduled_ms"`
+	// NextAttempt is when the task is looked at next, where that is not its due
+	// time: the end of a lease or of a backoff. Absent otherwise.
+	NextAttempt string `json:"next_attempt,omitempty"`
+	// Attempts that the broker returned or refused.
+	Attempts    int               `json:"attempts"`
+	Redelivered bool              `json:"redelivered"`
+	ContentType string            `json:"content_type"`
+	Headers     map[string]string `json:"headers"`
+	// One of the two is present: Payload where it is valid UTF-8.
+	Payload       *string `json:"payload,omitempty"`
+	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
+	// Reason is why the task was parked or last given back.
+	Reason string `json:"reason,omitempty"`
+}
+
+func newGetOutput(name named, s producer.Stored) getOutput {
+	out := getOutput{
+		named:           name,
+		State:           s.State,
+		Due:             formatTime(s.Due),
+		DueMillis:       s.Due.UnixMilli(),
+		Scheduled:       formatTime(s.Scheduled),
+		ScheduledMillis: s.Scheduled.UnixMilli(),
+		Attempts:        max(s.Attempt-1, 0),
+		Redelivered:     s.Redelivered,
+		ContentType:     s.ContentType,
+		Headers:         s.Headers,
+		Reason:          s.Reason,
+	}
+	if out.Headers == nil {
+		out.Headers = map[string]string{}
+	}
+	if s.State != task.Parked && !s.NextAttempt.IsZero() && s.NextAttempt.Sub(s.Due).Abs() >= time.Millisecond {
+		out.NextAttempt = formatTime(s.NextAttempt)
+	}
+	if utf8.Valid(s.Payload) {
+		text := string(s.Payload)
+		out.Payload = &text
+	} else {
+		out.PayloadBase64 = s.Payload
+	}
+	return out
+}

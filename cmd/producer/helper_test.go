@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// binaryVar names the built producer for the tests of this package.
+const binaryVar = "DUEFLEET_TEST_PRODUCER"
+
+// TestMain builds the command once: these tests see what a user sees.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "duefleet-producer-")
+	if err != nil {
+		panic(err)
+	}
+	binary := filepath.Join(dir, "producer")
+	args := []string{"build", "-o", binary}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, ".")...)
+	build.Stderr = os.Stderr
+	if err := errors.Join(build.Run(), os.Setenv(binaryVar, binary)); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// result is what one run of the command left.
+type result struct {
+	code           int
+	stdout, stderr string
+	// peak is the most memory it held, in bytes.
+	peak int64
+}
+
+// command prepares a run with nothing but the environment given.
+func command(t testing.TB, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, os.Getenv(binaryVar), args...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir()}, env...)
+	return cmd
+}
+
+// finish runs a prepared command to its end.
+func finish(t testing.TB, cmd *exec.Cmd) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), peakMemory(cmd.ProcessState)}
+}
+
+// corner is one test's own Redis prefix, with the topic orders in it.
+type corner struct {
+	t            testing.TB
+	addr, prefix string
+	rdb          *redis.Client
+	orders       *shard.Topic
+}
+
+const testShards = 3
+
+func newCorner(t testing.TB) *corner {
+	t.Helper()
+	addr, prefix := stacktest.Redis(t)
+	return cornerAt(t, addr, prefix)
+}
+
+// cornerAt is a corner of a Redis of the test's own.
+func cornerAt(t testing.TB, addr, prefix string) *corner {
+	t.Helper()
+	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewClient(&redis.Options{Addr: addr})}
+	t.Cleanup(func() { c.rdb.Close() })
+	store, err := shard.New(c.rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.orders = store.Topic("orders")
+	if _, err := c.orders.Ensure(t.Context(), testShards); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// args adds where Redis is.
+func (c *corner) args(args ...string) []string {
+	return append(args, "--redis-addr", c.addr, "--redis-prefix", c.prefix)
+}
+
+// run executes a verb with input on its standard input.
+func (c *corner) run(input string, args ...string) result {
+	c.t.Helper()
+	cmd := command(c.t, nil, c.args(args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	return finish(c.t, cmd)
+}
+
+// must executes a verb that has to succeed, and decodes its JSON.
+func (c *corner) must(args ...string) map[string]any {
+	c.t.Helper()
+	r := c.run("", append(args, "-o", "json")...)
+	if r.code != 0 || r.stderr != "" {
+		c.t.Fatalf("%q: exit code %d, %s", args, r.code, r.stderr)
+	}
+	return decodeOne(c.t, r.stdout)
+}
+
+// stored counts the tasks in the corner.
+func (c *corner) stored() int {
+	c.t.Helper()
+	total := 0
+	for s := range testShards {
+		n, err := c.rdb.ZCard(c.t.Context(), fmt.Sprintf("%s:due:{orders:%d}", c.prefix, s)).Result()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		total += int(n)
+	}
+	return total
+}
+
+// payload reads a task's payload through the verb get.
+func (c *corner) payload(id string) string {
+	c.t.Helper()
+	text, _ := c.must("get", "--topic", "orders", "--id", id)["payload"].(string)
+	return text
+}
+
+// decodeOne decodes text that has to be exactly one JSON object on one line.
+func decodeOne(t testing.TB, text string) map[string]any {
+	t.Helper()
+	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
+		t.Fatalf("want one line, got %q", text)
+	}
+	var object map[string]any
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	if err := dec.Decode(&object); err != nil {
+		t.Fatalf("%v in %q", err, text)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		t.Fatalf("more than one object in %q", text)
+	}
+	return object
+}
+
+// wantError checks an exit code and that standard error is one line with text.
+func wantError(t testing.TB, r result, code int, text string) {
+	t.Helper()
+	oneLine := strings.HasPrefix(r.stderr, "producer: ") && strings.Index(r.stderr, "\n") == len(r.stderr)-1
+	if r.code != code || !oneLine || !strings.Contains(r.stderr, text) {
+		t.Errorf("exit code %d, want %d; standard error:\n%swant one line with %q", r.code, code, r.stderr, text)
+	}
+}
+
+// eventually polls a condition until it holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within 30s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+// Command producer schedules delayed tasks from the command line
+// It is a client of the public producer library, and
+// of nothing else. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task,
+// 4 exists already.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	logging.Disable() // every error reaches the user as this command's own line
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal exits at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	return report(stderr, cmd, err)
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "producer",
+		Short: "Schedules delayed tasks in Redis, for scanners to forward to RabbitMQ",
+		Long: `Schedules delayed tasks in Redis, for scanners to forward to RabbitMQ.
+
+The connection comes from the redis section of --config, the environment
+(DUEFLEET_REDIS_ADDRS, DUEFLEET_REDIS_PASSWORD, ...) and the flags below; a flag
+wins over the environment, and the environment over the file. A password is
+never a flag: other users of the machine could read it.
+
+Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
+3 no such task (cancel, reschedule, get); 4 exists already (schedule --if-absent).`,
+		Args:          noArguments,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError("name a command: schedule, cancel, reschedule or get")
+		},
+	}
+	var conn connection
+	conn.register(root.PersistentFlags())
+	root.PersistentPreRunE = conn.check
+	root.AddCommand(
+		scheduleCommand(&conn),
+		cancelCommand(&conn),
+		rescheduleCommand(&conn),
+		getCommand(&conn),
+	)
+	return root
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// TestLifeOfATask: what schedule stored get shows, reschedule moves and cancel
+// removes.
+func TestLifeOfATask(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "2099-12-01T10:00:00.250Z", "--payload", `{"a":"<ü>"}`,
+		"--content-type", "application/json", "--header", "tenant=acme", "--header", "expr=a=b,c")
+	if due["due"] != "2099-12-01T10:00:00.250Z" || due["due_ms"] != json.Number("4099802400250") || due["id"] != "o-1" || due["topic"] != "orders" {
+		t.Errorf("schedule printed %v", due)
+	}
+	got := c.must("get", "--topic", "orders", "--id", "o-1")
+	for key, want := range map[string]any{
+		"id": "o-1", "topic": "orders", "state": "waiting", "due": "2099-12-01T10:00:00.250Z", "due_ms": json.Number("4099802400250"),
+		"attempts": json.Number("0"), "redelivered": false, "content_type": "application/json", "payload": `{"a":"<ü>"}`,
+	} {
+		if got[key] != want {
+			t.Errorf("%s: got %v, want %v", key, got[key], want)
+		}
+	}
+	if headers := got["headers"].(map[string]any); len(headers) != 2 || headers["tenant"] != "acme" || headers["expr"] != "a=b,c" {
+		t.Errorf("headers: %v", headers)
+	}
+	if scheduled, err := time.Parse(time.RFC3339, got["scheduled"].(string)); err != nil || time.Since(scheduled).Abs() > time.Minute {
+		t.Errorf("scheduled: %v", got["scheduled"])
+	}
+	for _, absent := range []string{"reason", "payload_base64", "next_attempt"} {
+		if v, there := got[absent]; there {
+			t.Errorf("%s: %v", absent, v)
+		}
+	}
+
+	moved := c.must("reschedule", "--topic", "orders", "--id", "o-1", "--at", "4099802400999")
+	if moved["due_ms"] != json.Number("4099802400999") || c.payload("o-1") != `{"a":"<ü>"}` {
+		t.Errorf("reschedule printed %v, payload is %q", moved, c.payload("o-1"))
+	}
+	if gone := c.must("cancel", "--topic", "orders", "--id", "o-1"); gone["cancelled"] != true || gone["id"] != "o-1" {
+		t.Errorf("cancel printed %v", gone)
+	}
+	if c.stored() != 0 {
+		t.Error("the task is there after cancel")
+	}
+}
+
+// TestTextOutput: without -o a person reads one line, and get prints JSON still.
+func TestTextOutput(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	at := "2099-12-01T10:00:00.000Z"
+	for _, test := range []struct{ args, want string }{
+		{"schedule --at " + at, `scheduled orders "a b", due ` + at},
+		{"reschedule --at " + at, `rescheduled orders "a b", due ` + at},
+		{"cancel", `cancelled orders "a b"`},
+	} {
+		if test.args == "cancel" {
+			r := c.run("", "get", "--topic", "orders", "--id", "a b")
+			if !json.Valid([]byte(r.stdout)) || strings.Count(r.stdout, "\n") < 5 {
+				t.Errorf("get printed %s", r.stdout)
+			}
+		}
+		r := c.run("", append(strings.Fields(test.args), "--topic", "orders", "--id", "a b")...)
+		if r.code != 0 || r.stdout != test.want+"\n" || r.stderr != "" {
+			t.Errorf("%s: exit code %d\n%s%s", test.args, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+// TestInIsRelativeToNow: --in counts from now, and the past means now.
+func TestInIsRelativeToNow(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	for in, want := range map[string]time.Duration{"2d": 48 * time.Hour, "1h30m": 90 * time.Minute, "500ms": 500 * time.Millisecond, "-2h": 0} {
+		due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", in)
+		at, err := time.Parse(time.RFC3339, due["due"].(string))
+		if off := time.Until(at) - want; err != nil || off.Abs() > 10*time.Second {
+			t.Errorf("--in %s: due %v, %v off", in, due["due"], off)
+		}
+	}
+}
+
+// TestPayloadSources: text, a file and standard input arrive byte for byte.
+func TestPayloadSources(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	bytes := "\x00\xff\xfe\n"
+	file := filepath.Join(t.TempDir(), "payload")
+	if err := os.WriteFile(file, []byte(bytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, source := range map[string][]string{"file": {"--payload-file", file}, "input": {"--payload-file", "-"}} {
+		r := c.run(bytes, append(source, "schedule", "--topic", "orders", "--id", name, "--in", "1h")...)
+		if r.code != 0 {
+			t.Fatalf("%s: %s", name, r.stderr)
+		}
+		got := c.must("get", "--topic", "orders", "--id", name)
+		if got["payload_base64"] != base64.StdEncoding.EncodeToString([]byte(bytes)) || got["payload"] != nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	c.must("schedule", "--topic", "orders", "--id", "none", "--in", "1h")
+	if got := c.must("get", "--topic", "orders", "--id", "none"); got["payload"] != "" || got["content_type"] != "application/octet-stream" {
+		t.Errorf("no payload: %v", got)
+	}
+}
+
+// TestReplaceAndIfAbsent: a pending task is replaced, or with --if-absent left
+// alone with exit code 4.
+func TestReplaceAndIfAbsent(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload", "first", "--if-absent")
+	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload", "second")
+	r := c.run("", "schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload", "third", "--if-absent")
+	wantError(t, r, 4, "exists already")
+	if got := c.payload("o-1"); got != "second" || c.stored() != 1 {
+		t.Errorf("payload %q of %d tasks", got, c.stored())
+	}
+}
+
+func TestNoSuchTask(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	for _, verb := range [][]string{{"cancel"}, {"reschedule", "--in", "1h"}, {"get"}} {
+		r := c.run("", append(verb, "--topic", "orders", "--id", "o-1", "-o", "json")...)
+		wantError(t, r, 3, "no such task")
+		if r.stdout != "" || c.stored() != 0 {
+			t.Errorf("%v: printed %q, %d tasks are stored", verb, r.stdout, c.stored())
+		}
+	}
+}
+
+// TestGetStates: a leased task and a parked one are told from a waiting one.
+func TestGetStates(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "0s")
+	lease := func() shard.Claimed {
+		at := shard.Place("o-1", testShards)
+		claim := shard.Claim{Shard: at, Claimant: t.Name(), Request: fmt.Sprint(time.Now().UnixNano()), Limit: 1, Lease: time.Minute}
+		var batch shard.Batch
+		eventually(t, "a claim of the task", func() bool {
+			var err error
+			if batch, err = c.orders.Claim(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+			return len(batch.Tasks) == 1
+		})
+		return batch.Tasks[0]
+	}
+	claimed := lease()
+	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["state"] != "leased" || got["next_attempt"] == nil || got["attempts"] != json.Number("0") {
+		t.Errorf("leased: %v", got)
+	}
+	release := shard.Release{Lease: shard.Lease{ID: "o-1", Token: claimed.Token}, Park: true, Attempted: true, Reason: "NO_ROUTE"}
+	if n, err := c.orders.Release(t.Context(), claimed.Shard, []shard.Release{release}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	got := c.must("get", "--topic", "orders", "--id", "o-1")
+	if got["state"] != "parked" || got["reason"] != "NO_ROUTE" || got["attempts"] != json.Number("1") || got["next_attempt"] != nil {
+		t.Errorf("parked: %v", got)
+	}
+}
+
+// TestConfigurationSources: flags win over the environment, and that over the
+// file.
+func TestConfigurationSources(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	get := func(addr, prefix string, env []string, args ...string) int {
+		t.Helper()
+		yaml := fmt.Sprintf("redis:\n  addrs: [%q]\n  prefix: %s\n", addr, prefix)
+		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return finish(t, command(t, env, append(args, "get", "--topic", "orders", "--id", "o-1", "--config", file)...)).code
+	}
+	nowhere := "127.0.0.1:1"
+	if code := get(c.addr, c.prefix, nil); code != 0 {
+		t.Errorf("file: exit code %d", code)
+	}
+	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + c.addr, "DUEFLEET_REDIS_PREFIX=" + c.prefix}); code != 0 {
+		t.Errorf("environment over file: exit code %d", code)
+	}
+	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + nowhere}, "--redis-addr", c.addr, "--redis-prefix", c.prefix); code != 0 {
+		t.Errorf("flags over both: exit code %d", code)
+	}
+	if code := get(c.addr, "other", nil); code != 1 {
+		t.Errorf("another prefix: exit code %d", code)
+	}
+}
+
+// TestMaxPayload: the limit can be raised, and lowered.
+func TestMaxPayload(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	large := string(bytes.Repeat([]byte("x"), 300<<10))
+	args := []string{"schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload-file", "-"}
+	wantError(t, c.run(large, args...), 1, "payload: must be at most 262144 bytes")
+	if r := c.run(large, append(args, "--max-payload", "400000")...); r.code != 0 {
+		t.Errorf("raised limit: %s", r.stderr)
+	}
+	if got := c.payload("o-1"); got != large {
+		t.Errorf("payload of %d bytes came back as %d", len(large), len(got))
+	}
+	wantError(t, c.run("123456", append(args, "--max-payload", "5")...), 1, "payload: must be at most 5 bytes")
+}
