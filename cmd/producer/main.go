@@ -1,5 +1,5 @@
-// Command producer schedules delayed tasks from the command line
-// It is a client of the public producer library, and
+// Command producer schedules delayed tasks from the command line: one at a time
+// or as a stream of lines. It is a client of the public producer library, and
 // of nothing else. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task,
 // 4 exists already.
 package main
@@ -50,7 +50,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError("name a command: schedule, cancel, reschedule or get")
+			return usageError("name a command: schedule, load, cancel, reschedule or get")
 		},
 	}
 	var conn connection
@@ -58,6 +58,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 	root.PersistentPreRunE = conn.check
 	root.AddCommand(
 		scheduleCommand(&conn),
+		loadCommand(&conn),
 		cancelCommand(&conn),
 		rescheduleCommand(&conn),
 		getCommand(&conn),

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+func testDecoder() lineDecoder {
+	return lineDecoder{topic: "orders", maxPayload: 1000, now: time.Now}
+}
+
+func TestDecodeLine(t *testing.T) {
+	t.Parallel()
+	at := producer.At(time.UnixMilli(1796119200000).UTC())
+	for name, test := range map[string]struct {
+		line string
+		want producer.Request
+	}{
+		"the least": {`{"id":"o-1","in":"30m"}`, producer.Request{ID: "o-1", When: producer.In(30 * time.Minute)}},
+		"all fields": {
+			`{"id":"o-1","at":1796119200000,"payload":"{\"a\":1}","content_type":"application/json","headers":{"k":"v"}}`,
+			producer.Request{ID: "o-1", When: at, Payload: []byte(`{"a":1}`), ContentType: "application/json", Headers: map[string]string{"k": "v"}},
+		},
+		"at as text":        {`{"id":"o-1","at":"2026-12-01T10:00:00Z"}`, producer.Request{ID: "o-1", When: at}},
+		"at as digits":      {`{"id":"o-1","at":"1796119200000"}`, producer.Request{ID: "o-1", When: at}},
+		"bytes":             {`{"id":"o-1","at":1796119200000,"payload_base64":"AP/+"}`, producer.Request{ID: "o-1", When: at, Payload: []byte{0, 255, 254}}},
+		"white space":       {" \t{ \"id\" : \"o-1\" , \"at\" : 1796119200000 } \r", producer.Request{ID: "o-1", When: at}},
+		"a surrogate pair":  {`{"id":"\ud83d\ude00","at":1796119200000}`, producer.Request{ID: "😀", When: at}},
+		"escaped backslash": {`{"id":"\\ud83d","at":1796119200000}`, producer.Request{ID: `\ud83d`, When: at}},
+		"any characters":    {`{"id":"\u0000\n☃ \"","at":1796119200000}`, producer.Request{ID: "\x00\n☃ \"", When: at}},
+		"no headers":        {`{"id":"o-1","at":1796119200000,"headers":{}}`, producer.Request{ID: "o-1", When: at}},
+	} {
+		got, err := testDecoder().decode([]byte(test.line))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		test.want.Topic = "orders"
+		if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", test.want); g != w {
+			t.Errorf("%s:\n got %s\nwant %s", name, g, w)
+		}
+	}
+}
+
+func TestDecodeBadLine(t *testing.T) {
+	t.Parallel()
+	many := make([]string, task.MaxHeaders+1)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"k%d":""`, i)
+	}
+	for line, want := range map[string]string{
+		`{"id":"o-1","in":"30m"`:                          "malformed JSON: the line ends too soon: want a comma or the object's end",
+		`{"id":"o-1","in":"30m",}`:                        "malformed JSON",
+		`{"id":"o-1" "in":"30m"}`:                         "malformed JSON",
+		`{"id":"o-1","in":"30m"} {"id":"o-2","in":"30m"}`: "more than one object",
+		`{"id":"o-1","in":"30m"} x`:                       "more than one object",
+		`{"id":"o-1","in":"30m","payload":"a`:             "malformed JSON: the line ends too soon: the string has no end",
+		`{"id":"o-1\`:                                     "malformed JSON: the line ends too soon",
+		`{"id":"o-1\x"}`:                                  "malformed JSON: invalid character 'x' in string escape code",
+		"{\"id\":\"o\t1\"}":                               "malformed JSON at byte 9: a control character",
+		`{"id":"o-1","at":1e}`:                            "malformed JSON at byte 20: not a number",
+		`{"id":"o-1","at":01}`:                            "not a number",
+		`{"id":"o-1",,}`:                                  "malformed JSON at byte 13: want a field's name",
+		`{"id":o-1}`:                                      "malformed JSON at byte 7: want a string",
+		`{"id":}`:                                         "malformed JSON at byte 7: want a string",
+		`{"id"}`:                                          "malformed JSON at byte 6: want a colon",
+		`{id:"o-1"}`:                                      "malformed JSON at byte 2: want a field's name in double quotes",
+		`hello`:                                           "malformed JSON at byte 1: want a JSON object",
+		`[1]`:                                             "want a JSON object, got an array",
+		`"o-1"`:                                           "want a JSON object, got a string",
+		`null`:                                            "want a JSON object, got null",
+		"{\"id\":\"\xff\",\"in\":\"1m\"}":                 "not valid UTF-8",
+		`{"id":"\ud83d","in":"1m"}`:                       "half a surrogate pair",
+		`{"id":"\ude00","in":"1m"}`:                       "half a surrogate pair",
+		`{"id":"\ud83d\ud83d","in":"1m"}`:                 "half a surrogate pair",
+		`{"id":"o-1","in":"1m","color":"red"}`:            `unknown field "color"`,
+		`{"ID":"o-1","in":"1m"}`:                          `unknown field "ID"`,
+		`{"id":"o-1","id":"o-2","in":"1m"}`:               "id: given twice",
+		`{"id":"o-1","in":"1m","headers":{},"headers":{}}`: "headers: given twice",
+		`{"id":"o-1","in":"1m","headers":{"k":"","k":""}}`: "header k: given twice",
+		`{"id":1,"in":"1m"}`:                                                       "id: want a string, got a number",
+		`{"id":null,"in":"1m"}`:                                                    "id: want a string, got null",
+		`{"id":"o-1","in":1}`:                                                      "in: want a string, got a number",
+		`{"id":"o-1","in":"1m","payload":{"a":1}}`:                                 "payload: want a string, got an object",
+		`{"id":"o-1","in":"1m","payload":true}`:                                    "payload: want a string, got true or false",
+		`{"id":"o-1","in":"1m","headers":["k"]}`:                                   "headers: want a JSON object, got an array",
+		`{"id":"o-1","in":"1m","headers":{"k":1}}`:                                 "header k: want a string, got a number",
+		`{"id":"o-1","in":"1m","at":1}`:                                            "only one of them",
+		`{"id":"o-1"}`:                                                             "in, at: one of them is needed",
+		`{"id":"o-1","in":"soon"}`:                                                 "in: want a duration",
+		`{"id":"o-1","at":"tomorrow"}`:                                             "at: want RFC 3339",
+		`{"id":"o-1","at":1.5}`:                                                    "at: want RFC 3339",
+		`{"id":"o-1","at":true}`:                                                   "at: want a string, got true or false",
+		`{"id":"o-1","in":"1m","payload":"","payload_base64":""}`:                  "payload, payload_base64: only one",
+		`{"id":"o-1","in":"1m","payload_base64":"AP/"}`:                            "payload_base64: illegal base64",
+		`{"id":"o-1","in":"1m","payload_base64":"AP_-"}`:                           "payload_base64: illegal base64",
+		`{"in":"1m"}`:                                                              "id: must be 1 to 255 bytes of valid UTF-8; got 0 bytes",
+		`{"id":"","in":"1m"}`:                                                      "id: must be 1 to 255 bytes of valid UTF-8; got 0 bytes",
+		`{"in":"1m","id":"` + strings.Repeat("x", 256) + `"}`:                      "id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes",
+		`{"id":"o-1","in":"1m","payload":"` + strings.Repeat("x", 1001) + `"}`:     "payload: must be at most 1000 bytes (max_payload); got 1001 bytes",
+		`{"id":"o-1","in":"1m","content_type":"` + strings.Repeat("x", 256) + `"}`: "content_type: must be 0 to 255 bytes of valid UTF-8; got 256 bytes",
+		`{"id":"o-1","in":"1m","headers":{` + strings.Join(many, ",") + `}}`:       "headers: must be at most 32; got 33 headers",
+		`{"id":"o-1","in":"1m","headers":{"X-Duefleet-Due":"1"}}`:                  "header key: must not begin with x-duefleet-",
+		`{"id":"o-1","in":"1m","headers":{"":"1"}}`:                                "header key: must be 1 to 128 bytes",
+		`{"id":"o-1","in":"36600d"}`:                                               "due: must be at most 100 years ahead",
+		`{"id":"o-1","at":9223372036854775807}`:                                    "due: must be at most 100 years ahead",
+	} {
+		_, err := testDecoder().decode([]byte(line))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80s\n got %v\nwant %s", line, err, want)
+		}
+	}
+}
+
+// FuzzLine: a line that is taken is valid JSON whose text fields arrive as they
+// stand there, and a request that breaks no rule.
+func FuzzLine(f *testing.F) {
+	for _, line := range []string{
+		`{"id":"o-1","in":"30m","payload":"p"}`,
+		`{"id":"\ud83d\ude00","at":1796119200000,"payload_base64":"AP/+","headers":{"k":"v"},"content_type":"text/plain"}`,
+		`{"id":"o-1","at":"2026-12-01T10:00:00Z","headers":{}}`,
+		`{"id":"\\\u0041","in":"-1.5d2h"}`, `{"id":"o-1","id":"o-2"}`, `{"id":"\ud83d","in":"1m"}`, `{"id":1,}`, `[`, ``, `null`,
+	} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		req, err := testDecoder().decode(line)
+		if err != nil {
+			if s := oneLine(err.Error()); s == "" || strings.ContainsAny(s, "\n\r\x1b") {
+				t.Fatalf("error %q", s)
+			}
+			return
+		}
+		var plain struct {
+			ID          string            `json:"id"`
+			Payload     string            `json:"payload"`
+			Base64      []byte            `json:"payload_base64"`
+			ContentType string            `json:"content_type"`
+			Headers     map[string]string `json:"headers"`
+			In          string            `json:"in"`
+			At          any               `json:"at"`
+		}
+		if err := json.Unmarshal(line, &plain); err != nil {
+			t.Fatalf("taken, and not JSON: %v", err)
+		}
+		if req.ID != plain.ID || string(req.Payload) != plain.Payload+string(plain.Base64) || req.ContentType != plain.ContentType {
+			t.Fatalf("got %+v, want %+v", req, plain)
+		}
+		if len(req.Headers) != len(plain.Headers) {
+			t.Fatalf("headers %v, want %v", req.Headers, plain.Headers)
+		}
+		for k, v := range plain.Headers {
+			if req.Headers[k] != v {
+				t.Fatalf("header %q: %q, want %q", k, req.Headers[k], v)
+			}
+		}
+		if (plain.In == "") == (plain.At == nil) {
+			t.Fatalf("in %q and at %v", plain.In, plain.At)
+		}
+		if err := errors.Join(task.CheckID(req.ID), task.CheckHeaders(req.Headers), task.CheckPayload(req.Payload, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		if !utf8.ValidString(req.ID) || strings.ContainsRune(req.ID, utf8.RuneError) && !strings.Contains(string(line), "�") && !strings.Contains(strings.ToLower(string(line)), `\ufffd`) {
+			t.Fatalf("ID %q was mended", req.ID)
+		}
+	})
+}
+
+func BenchmarkDecodeLine(b *testing.B) {
+	line := []byte(`{"id":"order-123456789","in":"30m","payload":"` + strings.Repeat("x", 200) + `"}`)
+	d := testDecoder()
+	for b.Loop() {
+		if _, err := d.decode(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// lines writes numbered lines, each made by its number, to a pipe that is closed
+// behind the last.
+func lines(n int, line func(i int) string) io.Reader {
+	out, in := io.Pipe()
+	go func() {
+		w := bufio.NewWriterSize(in, 64<<10)
+		for i := range n {
+			fmt.Fprintln(w, line(i))
+		}
+		in.CloseWithError(w.Flush())
+	}()
+	return out
+}
+
+// load runs the verb with input and returns its summary as well.
+func (c *corner) load(input io.Reader, args ...string) (result, map[string]any) {
+	c.t.Helper()
+	cmd := command(c.t, nil, c.args(append([]string{"load", "--topic", "orders", "-o", "json"}, args...)...)...)
+	cmd.Stdin = input
+	r := finish(c.t, cmd)
+	return r, decodeOne(c.t, r.stdout)
+}
+
+// wantCounts checks a summary's counts, given as "key=number" words.
+func wantCounts(t testing.TB, sum map[string]any, counts string) {
+	t.Helper()
+	for word := range strings.FieldsSeq(counts) {
+		key, want, _ := strings.Cut(word, "=")
+		if fmt.Sprint(sum[key]) != want {
+			t.Errorf("%s: got %v, want %s", key, sum[key], want)
+		}
+	}
+}
+
+// TestLoadManyLines: 100,000 tasks go in, each as its line says.
+func TestLoadManyLines(t *testing.T) {
+	t.Parallel()
+	const n = 100_000
+	c := newCorner(t)
+	payload := strings.Repeat("x", 150)
+	r, sum := c.load(lines(n, func(i int) string {
+		return fmt.Sprintf(`{"id":"o-%d","at":%d,"payload":"%s-%d","headers":{"n":"%d"}}`, i, 4099802400000+i, payload, i, i)
+	}))
+	if r.code != 0 || r.stderr != "" {
+		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	}
+	wantCounts(t, sum, fmt.Sprintf("lines=%d scheduled=%d existing=0 bad=0 unwritten=0 safe_line=%d", n, n, n))
+	if rate, _ := sum["rate"].(json.Number).Float64(); rate < 1 {
+		t.Errorf("rate %v over %v seconds", sum["rate"], sum["seconds"])
+	}
+	if got := c.stored(); got != n {
+		t.Fatalf("%d tasks are stored", got)
+	}
+	for _, i := range []int{0, 1, 499, 500, 77_777, n - 1} {
+		got := c.must("get", "--topic", "orders", "--id", fmt.Sprint("o-", i))
+		wantCounts(t, got, fmt.Sprintf("due_ms=%d payload=%s-%d headers=map[n:%d]", 4099802400000+i, payload, i, i))
+	}
+	t.Logf("%s tasks a second, %d MiB at its peak", sum["rate"], r.peak>>20)
+}
+
+// TestLoadInBoundedMemory: a stream of 320 MB takes a fraction of that.
+func TestLoadInBoundedMemory(t *testing.T) {
+	t.Parallel()
+	if raceEnabled {
+		t.Skip("the race detector's own memory is not what this is about")
+	}
+	const n, size, most = 20_000, 16 << 10, 160 << 20
+	c := newCorner(t)
+	payload := strings.Repeat("x", size)
+	r, sum := c.load(lines(n, func(i int) string {
+		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i%500, payload)
+	}))
+	wantCounts(t, sum, fmt.Sprintf("lines=%d scheduled=%d", n, n))
+	if r.peak > most {
+		t.Errorf("held %d MiB at its peak", r.peak>>20)
+	}
+	t.Logf("%d MiB at its peak", r.peak>>20)
+}
+
+// TestLoadBadLines: each bad line is reported with its number and reason, and
+// the good ones go in.
+func TestLoadBadLines(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	bad := map[int]string{
+		2: `{"id":"o-2","in":"1m"`,
+		3: `{"id":"o-3","in":"1m","color":"red"}`,
+		5: `{"id":"o-5","in":"1m","at":0}`,
+		6: `{"id":"o-6","in":"1m","payload_base64":"%"}`,
+		8: `{"id":"` + strings.Repeat("x", 256) + `","in":"1m"}`,
+		9: `{"id":"o-9","in":"1m","payload":"` + strings.Repeat("x", 3<<20) + `"}`,
+	}
+	reasons := []string{
+		"producer: line 2: malformed JSON",
+		`producer: line 3: unknown field "color"`,
+		"producer: line 5: in, at: only one of them may be given",
+		"producer: line 6: payload_base64: illegal base64",
+		"producer: line 8: id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes",
+		"producer: line 9: line: must be at most ",
+		"producer: load orders: 6 of 8 lines are bad",
+	}
+	r, sum := c.load(lines(10, func(i int) string {
+		if line, there := bad[i+1]; there {
+			return line
+		}
+		if i+1 == 4 || i+1 == 7 {
+			return "  \r"
+		}
+		return fmt.Sprintf(`{"id":"o-%d","in":"1m"}`+"\r", i+1)
+	}))
+	if r.code != 1 || strings.Count(r.stderr, "\n") != len(reasons) {
+		t.Errorf("exit code %d:\n%s", r.code, r.stderr)
+	}
+	for i, line := range strings.Split(strings.TrimSpace(r.stderr), "\n") {
+		if i < len(reasons) && !strings.HasPrefix(line, reasons[i]) {
+			t.Errorf("got  %s\nwant %s", line, reasons[i])
+		}
+	}
+	wantCounts(t, sum, "lines=8 scheduled=2 bad=6 safe_line=10")
+	if c.stored() != 2 {
+		t.Errorf("%d tasks are stored", c.stored())
+	}
+}
+
+// TestLoadStrict: what is before the bad line is written, nothing after it.
+func TestLoadStrict(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	r, sum := c.load(lines(10_000, func(i int) string {
+		if i+1 == 5001 {
+			return "{}"
+		}
+		return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i+1)
+	}), "--strict")
+	if r.code != 1 || !strings.HasPrefix(r.stderr, "producer: line 5001: in, at: one of them is needed\n") || strings.Count(r.stderr, "\n") != 2 {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	wantCounts(t, sum, "scheduled=5000 bad=1 unwritten=0")
+	if got := c.stored(); got != 5000 {
+		t.Errorf("%d tasks are stored", got)
+	}
+	c.must("get", "--topic", "orders", "--id", "o-5000")
+	wantError(t, c.run("", "get", "--topic", "orders", "--id", "o-5002"), 3, "no such task")
+}
+
+// TestLoadTwice: loading replaces, and with --if-absent leaves what is there.
+func TestLoadTwice(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	tasks := func(n int, payload string) io.Reader {
+		return lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i, payload) })
+	}
+	_, sum := c.load(tasks(1000, "first"))
+	wantCounts(t, sum, "scheduled=1000 existing=0")
+	_, sum = c.load(tasks(1000, "second"))
+	wantCounts(t, sum, "scheduled=1000 existing=0")
+	r, sum := c.load(tasks(1500, "third"), "--if-absent")
+	wantCounts(t, sum, "lines=1500 scheduled=500 existing=1000 bad=0")
+	if r.code != 0 || c.payload("o-7") != "second" || c.payload("o-1007") != "third" {
+		t.Errorf("exit code %d, payloads %s and %s", r.code, c.payload("o-7"), c.payload("o-1007"))
+	}
+}
+
+// TestLoadSameIDs: of several lines for one ID the last one stays.
+func TestLoadSameIDs(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	const n, ids = 3000, 7
+	_, sum := c.load(lines(n, func(i int) string {
+		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%d"}`, i%ids, i)
+	}), "--batch", "5")
+	wantCounts(t, sum, fmt.Sprintf("scheduled=%d", n))
+	for i := n - ids; i < n; i++ {
+		if got := c.payload(fmt.Sprint("o-", i%ids)); got != strconv.Itoa(i) {
+			t.Errorf("o-%d: line %s stayed, want %d", i%ids, got, i)
+		}
+	}
+}
+
+// TestLoadFile: a file is read like a pipe, and the summary is for people.
+func TestLoadFile(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tasks.ndjson")
+	if err := os.WriteFile(file, []byte(oneTask+"\n"+strings.TrimSpace(strings.ReplaceAll(oneTask, "o-1", "o-2"))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := c.run("", "load", "--topic", "orders", "--file", file)
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "2 lines: 2 scheduled, 0 existing, 0 bad in ") || r.stderr != "" {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	wantError(t, c.run("", "load", "--topic", "orders", "--file", file+"x"), 1, "no such file")
+	if r := c.run("", "load", "--topic", "orders", "--file", dir); r.code != 1 || !strings.Contains(r.stderr, "is a directory") {
+		t.Errorf("a directory: exit code %d, %s", r.code, r.stderr)
+	}
+	if c.stored() != 2 {
+		t.Errorf("%d tasks are stored", c.stored())
+	}
+}
+
+// piped is a load that is fed line by line.
+type piped struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	stdout *bufio.Reader
+	stderr *strings.Builder
+}
+
+func (c *corner) startLoad(args ...string) *piped {
+	c.t.Helper()
+	cmd := command(c.t, nil, c.args(append([]string{"load", "--topic", "orders", "-o", "json"}, args...)...)...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p := &piped{cmd: cmd, input: input, stdout: bufio.NewReader(stdout), stderr: &strings.Builder{}}
+	cmd.Stderr = p.stderr
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// wait returns how the load ended.
+func (p *piped) wait(t testing.TB) (result, map[string]any) {
+	t.Helper()
+	line, err := p.stdout.ReadString('\n')
+	if err != nil {
+		t.Errorf("read the summary: %v", err)
+	}
+	_ = p.cmd.Wait() // its exit code says it
+	return result{code: p.cmd.ProcessState.ExitCode(), stdout: line, stderr: p.stderr.String()}, decodeOne(t, line)
+}
+
+// TestLoadPipe: each line is written within 50 ms of its arrival, though more
+// may come. Every line has to get there by itself; the time is that of the best,
+// so that a busy machine does not fail the test and a wait for more lines does.
+func TestLoadPipe(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	p := c.startLoad()
+	best := time.Hour
+	for i := range 20 {
+		brought := time.Now()
+		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
+		eventually(t, fmt.Sprintf("line %d is in", i+1), func() bool { return c.stored() == i+1 })
+		best = min(best, time.Since(brought))
+	}
+	if best > 50*time.Millisecond {
+		t.Errorf("the fastest line took %v", best)
+	}
+	p.input.Close()
+	if r, sum := p.wait(t); r.code != 0 || fmt.Sprint(sum["scheduled"]) != "20" {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// TestLoadInterrupted: Ctrl-C ends a load whose pipe stays open; all it had read
+// is in, and the summary says so.
+func TestLoadInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	p := c.startLoad()
+	for i := range 50 {
+		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
+	}
+	eventually(t, "all lines are in", func() bool { return c.stored() == 50 })
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	r, sum := p.wait(t)
+	wantError(t, r, 1, "stopped after line 50, and every good line up to it is in: interrupted")
+	wantCounts(t, sum, "lines=50 scheduled=50 unwritten=0 safe_line=50")
+}
+
+// TestLoadLosesRedis: when Redis dies on the way, the load stops with the number
+// of the last safe line, and Redis has every line up to it when it is back.
+func TestLoadLosesRedis(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t)
+	c := cornerAt(t, server.Addr(), "duefleet")
+	p := c.startLoad("--batch", "20")
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		for i := 1; ; i++ {
+			if _, err := fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i); err != nil {
+				return
+			}
+		}
+	}()
+	eventually(t, "the first thousand lines are in", func() bool { return c.stored() > 1000 })
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r, sum := p.wait(t)
+	<-fed
+	safe, _ := strconv.Atoi(fmt.Sprint(sum["safe_line"]))
+	wantError(t, r, 1, fmt.Sprintf("stopped; every good line up to line %d is in: ", safe))
+	if safe < 500 || fmt.Sprint(sum["unwritten"]) == "0" {
+		t.Errorf("summary: %s", r.stdout)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i <= safe; i++ {
+		if !c.has(fmt.Sprint("o-", i)) {
+			t.Fatalf("line %d is not in, and %d is said to be safe", i, safe)
+		}
+	}
+}
+
+// has tells whether a task is stored.
+func (c *corner) has(id string) bool {
+	c.t.Helper()
+	for s := range testShards {
+		there, err := c.rdb.HExists(c.t.Context(), fmt.Sprintf("%s:task:{orders:%d}", c.prefix, s), id).Result()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if there {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+// recorder takes what a loader writes, in the time that delay says, and notes
+// it when it is done. A payload is its line's number.
+type recorder struct {
+	delay func() time.Duration
+	// fail, if set, says which lines are not written.
+	fail func(line int) error
+
+	mu      sync.Mutex
+	lines   map[string][]int // by ID, in the order they were written
+	at      map[int]time.Time
+	flying  int
+	highest int
+	largest int
+}
+
+func (r *recorder) write(_ context.Context, requests []producer.Request) []producer.Result {
+	r.mu.Lock()
+	r.flying++
+	r.highest, r.largest = max(r.highest, r.flying), max(r.largest, len(requests))
+	r.mu.Unlock()
+	time.Sleep(r.delay())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flying--
+	results := make([]producer.Result, len(requests))
+	for i, req := range requests {
+		line, _ := strconv.Atoi(string(req.Payload))
+		if r.fail != nil {
+			if results[i].Err = r.fail(line); results[i].Err != nil {
+				continue
+			}
+		}
+		r.lines[req.ID] = append(r.lines[req.ID], line)
+		r.at[line] = time.Now()
+	}
+	return results
+}
+
+func newRecorder(delay func() time.Duration) *recorder {
+	return &recorder{delay: delay, lines: map[string][]int{}, at: map[int]time.Time{}}
+}
+
+func (r *recorder) loader(batch int, strict bool) *loader {
+	return newLoader(loaderConfig{
+		Decoder:  lineDecoder{topic: "orders", maxPayload: 1 << 20, now: time.Now},
+		Batch:    batch,
+		Strict:   strict,
+		Write:    r.write,
+		Bad:      func(int, error) {},
+		Progress: func(int) {},
+	})
+}
+
+func upTo(d time.Duration) func() time.Duration {
+	return func() time.Duration { return rand.N(d) + 1 }
+}
+
+// numbered is n lines over some IDs, each with its number as its payload.
+func numbered(n, ids int) string {
+	var text strings.Builder
+	for line := 1; line <= n; line++ {
+		fmt.Fprintf(&text, `{"id":"o-%d","in":"1m","payload":"%d"}`+"\n", rand.IntN(ids), line)
+	}
+	return text.String()
+}
+
+// TestLoaderKeepsTheOrderOfAnID: with several batches in flight that overtake
+// each other, the lines of one ID are written one after the other.
+func TestLoaderKeepsTheOrderOfAnID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lines, batch = 5000, 50
+		r := newRecorder(upTo(20 * time.Millisecond))
+		sum, err := r.loader(batch, false).load(t.Context(), strings.NewReader(numbered(lines, 300)))
+		if err != nil || sum.Scheduled != lines || sum.Lines != lines || sum.SafeLine != lines {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		total := 0
+		for id, order := range r.lines {
+			total += len(order)
+			if !slices.IsSorted(order) {
+				t.Errorf("%s was written in the order %v", id, order)
+			}
+		}
+		if total != lines || r.highest != lanes || r.largest != batch {
+			t.Errorf("%d lines, at most %d batches at once, of at most %d", total, r.highest, r.largest)
+		}
+	})
+}
+
+// TestLoaderDoesNotWaitForAFullBatch: a line that a pipe brought is written
+// within 50 ms, whether others follow or not.
+func TestLoaderDoesNotWaitForAFullBatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out, in := io.Pipe()
+		r := newRecorder(upTo(time.Millisecond))
+		brought := map[int]time.Time{}
+		go func() {
+			for line := 1; line <= 100; line++ {
+				brought[line] = time.Now()
+				fmt.Fprintf(in, `{"id":"o-%d","in":"1m","payload":"%d"}`+"\n", line, line)
+				time.Sleep(rand.N(30 * time.Millisecond))
+			}
+			time.Sleep(time.Hour)
+			in.Close()
+		}()
+		if _, err := r.loader(500, false).load(t.Context(), out); err != nil {
+			t.Fatal(err)
+		}
+		for line, at := range brought {
+			if waited := r.at[line].Sub(at); waited < 0 || waited > 50*time.Millisecond {
+				t.Errorf("line %d was written after %v", line, waited)
+			}
+		}
+	})
+}
+
+// TestLoaderSafeLine: when Redis goes away, every line up to the one reported
+// is written, and the counts add up.
+func TestLoaderSafeLine(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			const lines = 2000
+			r := newRecorder(upTo(5 * time.Millisecond))
+			gone := errors.New("gone")
+			from := 1 + rand.IntN(lines)
+			r.fail = func(line int) error {
+				if line >= from && rand.IntN(3) > 0 {
+					return gone
+				}
+				return nil
+			}
+			sum, err := r.loader(20, false).load(t.Context(), strings.NewReader(numbered(lines, 1000)))
+			if from < lines-10 && !errors.Is(err, gone) {
+				t.Fatalf("failing from line %d on: %v", from, err)
+			}
+			for line := 1; line <= sum.SafeLine; line++ {
+				if r.at[line].IsZero() {
+					t.Fatalf("line %d is not in, and %d is said to be safe", line, sum.SafeLine)
+				}
+			}
+			if sum.SafeLine < from-1 && sum.SafeLine < from-lanes*(20+20) {
+				t.Errorf("failing from line %d on, safe up to %d only", from, sum.SafeLine)
+			}
+			if int(sum.Scheduled) != len(r.at) || sum.Lines != sum.Scheduled+sum.Unwritten {
+				t.Errorf("%d lines are in: %+v", len(r.at), sum)
+			}
+		})
+	}
+}
+
+// TestLoaderStrict: every line before the first bad one is written, and none
+// after it.
+func TestLoaderStrict(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(upTo(20 * time.Millisecond))
+		text := numbered(777, 300) + "nonsense\n" + strings.ReplaceAll(numbered(777, 300), `"payload":"`, `"payload":"9`)
+		sum, err := r.loader(50, true).load(t.Context(), strings.NewReader(text))
+		if err == nil || sum.Scheduled != 777 || sum.Bad != 1 || sum.Lines != 778 || sum.Unwritten != 0 {
+			t.Errorf("%+v, %v", sum, err)
+		}
+		for line := range r.at {
+			if line > 777 {
+				t.Errorf("line %d is written", line)
+			}
+		}
+	})
+}
+
+// TestLoaderCounts: what Redis says of a line is counted as that.
+func TestLoaderCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(upTo(time.Millisecond))
+		r.fail = func(line int) error {
+			switch {
+			case line%10 == 0:
+				return fmt.Errorf("topic orders: %w", task.ErrExists)
+			case line%10 == 5:
+				return &task.RuleError{Field: "due", Rule: "must be earlier", Got: "later"}
+			}
+			return nil
+		}
+		sum, err := r.loader(7, false).load(t.Context(), strings.NewReader("\n"+numbered(100, 100)+"  \t\r\n"))
+		if err == nil || sum.Lines != 100 || sum.Scheduled != 80 || sum.Existing != 10 || sum.Bad != 10 || sum.SafeLine != 102 {
+			t.Errorf("%+v, %v", sum, err)
+		}
+	})
+}
+
+// TestLoaderInterrupted: a reader that blocks for good does not keep it from
+// ending, and what had come is written.
+func TestLoaderInterrupted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out, in := io.Pipe()
+		defer in.Close()
+		ctx, interrupt := context.WithCancel(t.Context())
+		r := newRecorder(upTo(20 * time.Millisecond))
+		go func() {
+			io.WriteString(in, numbered(3, 3)+`{"id":"half`)
+			time.Sleep(5 * time.Millisecond)
+			interrupt()
+		}()
+		sum, err := r.loader(500, false).load(ctx, out)
+		if !errors.Is(err, errInterrupted) || sum.Scheduled != 3 || sum.SafeLine != 3 || len(r.at) != 3 {
+			t.Errorf("%+v, %v", sum, err)
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/stack"
+)
+
+// TestWrongUsage: exit code 2, one line that says what is wrong and where help
+// is, and no try to reach Redis.
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	task := []string{"--topic", "orders", "--id", "o-1"}
+	for line, want := range map[string]string{
+		"":                                                       "name a command",
+		"frobnicate":                                             `unknown command "frobnicate"; see producer --help`,
+		"schedule --in 1m --id o-1":                              `required flag(s) "topic" not set; see producer schedule --help`,
+		"schedule --in 1m --topic orders":                        `"id" not set`,
+		"cancel --topic orders":                                  `"id" not set; see producer cancel --help`,
+		"load":                                                   `"topic" not set; see producer load --help`,
+		"schedule TASK":                                          "exactly one of --in and --at must be given; see producer schedule --help",
+		"schedule TASK --in 1m --at 0":                           "exactly one of --in and --at must be given",
+		"reschedule TASK":                                        "exactly one of --in and --at must be given; see producer reschedule --help",
+		"schedule TASK --in soon":                                `--in "soon": want a duration such as 30m`,
+		"schedule TASK --in 30":                                  "want a duration",
+		"schedule TASK --at tomorrow":                            `--at "tomorrow": want RFC 3339`,
+		"schedule TASK --at 2026-12-01":                          "want RFC 3339",
+		"schedule TASK --in 1m --bogus":                          "unknown flag: --bogus",
+		"schedule TASK --in 1m extra":                            `unexpected argument "extra"`,
+		"schedule TASK --in 1m --header a":                       `--header "a": want key=value`,
+		"schedule TASK --in 1m -o yaml":                          "must be text or json",
+		"schedule TASK --in 1m --max-payload":                    "needs an argument",
+		"get TASK --max-payload 0":                               "--max-payload 0: must be 1 to 16777216 bytes",
+		"get TASK --max-payload 16777217":                        "--max-payload 16777217: must be",
+		"get TASK --redis-addr=":                                 "--redis-addr: must be host:port",
+		"load --topic orders --batch 0":                          "--batch 0: must be 1 to 1000",
+		"load --topic orders --batch 1001":                       "--batch 1001: must be 1 to 1000",
+		"load --topic orders --batch x":                          "invalid argument",
+		"schedule TASK --in 1m --header a=1 --header a=2":        `--header "a": given twice`,
+		"schedule TASK --in 1m --payload x --payload-file -":     "only one of --payload and --payload-file may be given",
+		"schedule TASK --in 1m --payload= --payload-file=/dev/0": "only one of --payload and --payload-file",
+	} {
+		var args []string
+		for _, word := range strings.Fields(line) {
+			if word == "TASK" {
+				args = append(args, task...)
+			} else {
+				args = append(args, word)
+			}
+		}
+		r := finish(t, command(t, []string{"DUEFLEET_REDIS_ADDRS=127.0.0.1:1"}, args...))
+		wantError(t, r, 2, want)
+		if r.stdout != "" || !strings.Contains(r.stderr, "--help") {
+			t.Errorf("%s: printed %q, and %q", line, r.stdout, r.stderr)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"help"}, {"schedule", "--help"}, {"load", "-h"}} {
+		r := finish(t, command(t, nil, args...))
+		if r.code != 0 || !strings.Contains(r.stdout, "Usage:") || r.stderr != "" {
+			t.Errorf("%v: exit code %d\n%s%s", args, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+// everyVerb is a valid command line for each verb, without where Redis is.
+func everyVerb() map[string][]string {
+	return map[string][]string{
+		"schedule":   {"schedule", "--topic", "orders", "--id", "o-1", "--in", "1m"},
+		"cancel":     {"cancel", "--topic", "orders", "--id", "o-1"},
+		"reschedule": {"reschedule", "--topic", "orders", "--id", "o-1", "--in", "1m"},
+		"get":        {"get", "--topic", "orders", "--id", "o-1"},
+		"load":       {"load", "--topic", "orders"},
+	}
+}
+
+// oneTask is input for load.
+const oneTask = `{"id":"o-1","in":"1m"}` + "\n"
+
+// TestUnreachableRedis: one line that says what to check, within seconds.
+func TestUnreachableRedis(t *testing.T) {
+	t.Parallel()
+	for _, args := range everyVerb() {
+		cmd := command(t, nil, append(args, "--redis-addr", "127.0.0.1:1")...)
+		cmd.Stdin = strings.NewReader(oneTask)
+		wantError(t, finish(t, cmd), 1, "connection refused; check that Redis runs there, and --redis-addr")
+	}
+	cmd := command(t, nil, append(everyVerb()["get"], "--redis-addr", "no-such-host.invalid:6379")...)
+	wantError(t, finish(t, cmd), 1, "no-such-host.invalid")
+}
+
+func TestUnknownTopic(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	for _, args := range everyVerb() {
+		wantError(t, c.run(oneTask, append(args, "--topic", "mails")...), 1, "unknown topic mails")
+	}
+}
+
+// TestPasswords: a wrong one and none get one line that says where it belongs,
+// without the password; the environment and a file bring the right one.
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t, "--requirepass", "right")
+	args := append(everyVerb()["get"], "--redis-addr", server.Addr())
+	const where = "check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and DUEFLEET_REDIS_PASSWORD"
+	wantError(t, finish(t, command(t, nil, args...)), 1, where)
+	r := finish(t, command(t, []string{"DUEFLEET_REDIS_PASSWORD=hunter2"}, args...))
+	wantError(t, r, 1, where)
+	if strings.Contains(r.stderr, "hunter2") {
+		t.Errorf("the password is in %s", r.stderr)
+	}
+	wantError(t, finish(t, command(t, []string{"DUEFLEET_REDIS_PASSWORD=right"}, args...)), 1, "unknown topic orders")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("redis: {password: right}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, finish(t, command(t, nil, append(args, "--config", file)...)), 1, "unknown topic orders")
+}
+
+// TestFullRedis: a server at maxmemory refuses new tasks with a line that says
+// so, and nothing of them is there.
+func TestFullRedis(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t, "--maxmemory-policy", "noeviction")
+	c := cornerAt(t, server.Addr(), "duefleet")
+	c.must("schedule", "--topic", "orders", "--id", "o-0", "--in", "1h")
+	if err := c.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, c.run("", everyVerb()["schedule"]...), 1, "Redis is out of memory")
+	r := c.run(oneTask, "load", "--topic", "orders", "-o", "json")
+	wantError(t, r, 1, "stopped; every good line up to line 0 is in: ")
+	if c.stored() != 1 {
+		t.Errorf("%d tasks are stored", c.stored())
+	}
+}
+
+// TestBadConfiguration: every mistake is on the one line.
+func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("redis:\n  adrs: [x]\n  db: one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := finish(t, command(t, nil, append(everyVerb()["get"], "--config", file)...))
+	wantError(t, r, 1, "config.yaml:2: redis.adrs: ")
+	wantError(t, r, 1, "config.yaml:3: redis.db: ")
+	wantError(t, finish(t, command(t, nil, append(everyVerb()["get"], "--config", file+"x")...)), 1, "no such file")
+}
+
+// ownRedis is a server that a test may bring into trouble.
+func ownRedis(t *testing.T, args ...string) *stack.Redis {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := stack.Find("redis-server"); err != nil && os.Getenv("CI") != "true" && os.Getenv("DUEFLEET_TEST_REQUIRE") != "1" {
+		t.Skip(err)
+	}
+	server, err := stack.StartRedis(ctx, stack.RedisConfig{Dir: t.TempDir(), Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	return server
+}
