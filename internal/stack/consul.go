@@ -1,0 +1,112 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// ConsulConfig says which Consul to start.
+type ConsulConfig struct {
+	// Dir takes the data and the log; it is made if missing. Required.
+	Dir string
+	// Port of the HTTP API on 127.0.0.1. Defaults to a free one.
+	Port int
+	// Binary is the path of consul. Defaults to what Find finds.
+	Binary string
+}
+
+// Consul is a consul server of one node.
+type Consul struct {
+	server
+	addr string
+}
+
+// StartConsul returns when Consul serves consistent reads. ctx bounds the start
+// alone.
+func StartConsul(ctx context.Context, cfg ConsulConfig) (*Consul, error) {
+	path, err := consulBinary(cfg)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start consul: %w", err)
+	}
+	ports := &ports{}
+	port, err := ports.choose(ctx, cfg.Port)
+	if err != nil {
+		return nil, fmt.Errorf("start consul: %w", err)
+	}
+	args, err := consulArgs(ctx, dir, port, ports)
+	if err != nil {
+		return nil, fmt.Errorf("start consul: %w", err)
+	}
+	c := &Consul{addr: address(port)}
+	c.server = server{
+		main: &process{
+			name: "consul", path: path, args: args, env: os.Environ(),
+			dir: dir, log: filepath.Join(dir, "consul.log"),
+		},
+		listens: []string{c.addr},
+		ready:   c.readConsistently,
+		ports:   ports,
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Addr is the HTTP API's "127.0.0.1:port".
+func (c *Consul) Addr() string { return c.addr }
+
+func consulBinary(cfg ConsulConfig) (string, error) {
+	if cfg.Binary != "" {
+		return filepath.Abs(cfg.Binary)
+	}
+	return Find("consul")
+}
+
+// consulArgs describe a server of one node that keeps its data in dir. It is
+// not "agent -dev": that one forgets everything when it ends.
+func consulArgs(ctx context.Context, dir string, port int, ports *ports) ([]string, error) {
+	serverPort, err := ports.choose(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	serfPort, err := ports.choose(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"agent", "-server", "-bootstrap-expect=1", "-data-dir", filepath.Join(dir, "data"),
+		"-node", "duefleet", "-bind", "127.0.0.1", "-client", "127.0.0.1",
+		"-http-port", strconv.Itoa(port), "-server-port", strconv.Itoa(serverPort),
+		"-serf-lan-port", strconv.Itoa(serfPort), "-serf-wan-port", "-1",
+		"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
+		"-log-level", "warn", "-hcl",
+		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = false }",
+	}, nil
+}
+
+// readConsistently is nil once a leader serves reads of the latest state. The
+// key need not exist.
+func (c *Consul) readConsistently(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr+"/v1/kv/ready?consistent", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client().Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
+		return fmt.Errorf("consistent read: %s", resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+//go:build unix && !linux
+
+package stack
+
+import (
+	"context"
+	"io"
+	"syscall"
+)
+
+// childAttr puts a child into a group of its own. Only Linux can have it
+// killed with its parent.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
+
+// reserve does nothing here: only Linux has abstract sockets.
+func reserve(context.Context, int) (io.Closer, error) {
+	return io.NopCloser(nil), nil
+}

@@ -1,0 +1,145 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// process is one child, in a process group of its own, that can be started
+// again after it ended.
+type process struct {
+	name string
+	path string
+	args []string
+	env  []string
+	dir  string
+	log  string
+
+	mu    sync.Mutex
+	child *os.Process
+	gone  chan struct{}
+}
+
+// start runs the child. On Linux a child's death signal follows the thread
+// that started it, so one goroutine starts the child and waits for it, on a
+// thread that it keeps.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child != nil {
+		return fmt.Errorf("start %s: it runs already", p.name)
+	}
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	defer out.Close()
+
+	cmd := exec.Command(p.path, p.args...) //nolint:gosec,noctx // outlives the call that starts it; end it with Stop or Kill
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.env, p.dir, out, out
+	cmd.SysProcAttr = childAttr()
+	started, gone := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.reap(cmd, gone)
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.child, p.gone = cmd.Process, gone
+	return nil
+}
+
+// reap waits for the child, and ends whatever it left behind in its group. How
+// it ended doesn't matter: whoever cares reads the log.
+func (p *process) reap(cmd *exec.Cmd, gone chan struct{}) {
+	_ = cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.child = nil
+	close(gone)
+}
+
+// ended is closed when the child that was started last is gone.
+func (p *process) ended() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == nil {
+		return 0
+	}
+	return p.child.Pid
+}
+
+// stop sends SIGTERM to the child alone: it ends its own children. A paused
+// child is resumed, because it could not end otherwise.
+func (p *process) stop(ctx context.Context) error {
+	if p.pid() == 0 {
+		return nil
+	}
+	if err := p.signal(syscall.SIGTERM, false); err != nil {
+		return err
+	}
+	if err := p.signal(syscall.SIGCONT, true); err != nil {
+		return err
+	}
+	select {
+	case <-p.ended():
+		return nil
+	case <-ctx.Done():
+		err := fmt.Errorf("stop %s: killed it, since it did not end: %w", p.name, ctx.Err())
+		return errors.Join(err, p.kill())
+	}
+}
+
+func (p *process) kill() error {
+	if p.pid() == 0 {
+		return nil
+	}
+	if err := p.signal(syscall.SIGKILL, true); err != nil {
+		return err
+	}
+	<-p.ended()
+	return nil
+}
+
+func (p *process) pause() error  { return p.signal(syscall.SIGSTOP, true) }
+func (p *process) resume() error { return p.signal(syscall.SIGCONT, true) }
+
+// signal reaches the child, or its whole group. A child that ended in the
+// meantime takes SIGTERM, SIGKILL and SIGCONT without an error.
+func (p *process) signal(sig syscall.Signal, group bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child == nil {
+		if sig == syscall.SIGSTOP {
+			return fmt.Errorf("pause %s: it does not run", p.name)
+		}
+		return nil
+	}
+	pid := p.child.Pid
+	if group {
+		pid = -pid
+	}
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("%s to %s: %w", sig, p.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// RabbitMQConfig says which RabbitMQ node to start.
+type RabbitMQConfig struct {
+	// Dir takes all of the node's files; it is made if missing. Required.
+	Dir string
+	// Port of AMQP on 127.0.0.1. Defaults to a free one.
+	Port int
+	// Nodename is the part before the @ of the node's name. Defaults to
+	// "duefleet-" and the port.
+	Nodename string
+	// Management turns the management plugin and its HTTP API on, on a free
+	// port. It makes the start some seconds longer.
+	Management bool
+	// Conf are further lines of rabbitmq.conf, as in
+	// "vm_memory_high_watermark.absolute = 64MB". They win over what stack
+	// sets. Defaults to none.
+	Conf string
+}
+
+// RabbitMQ is a node of its own: its name, its ports, its port mapper, its
+// cookie and its files are shared with no other. The user is guest, with the
+// password guest.
+type RabbitMQ struct {
+	server
+	addr       string
+	management string
+	bin        string
+}
+
+// nodePorts are the ports of one node.
+type nodePorts struct {
+	amqp, dist, epmd, management int
+}
+
+// StartRabbitMQ returns when the node accepts AMQP connections, and HTTP
+// requests if Management is on. ctx bounds the start alone. It takes 5 to 8 s.
+func StartRabbitMQ(ctx context.Context, cfg RabbitMQConfig) (*RabbitMQ, error) {
+	path, err := Find("rabbitmq-server")
+	if err != nil {
+		return nil, err
+	}
+	epmd, err := findEpmd()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start rabbitmq-server: %w", err)
+	}
+	held := &ports{}
+	at, err := chooseNodePorts(ctx, cfg, held)
+	if err != nil {
+		return nil, fmt.Errorf("start rabbitmq-server: %w", err)
+	}
+	if err := writeNodeFiles(cfg, dir, at); err != nil {
+		return nil, fmt.Errorf("start rabbitmq-server: %w", err)
+	}
+	r := &RabbitMQ{addr: address(at.amqp), bin: filepath.Dir(path)}
+	listens := []string{r.addr, address(at.dist), address(at.epmd)}
+	if cfg.Management {
+		r.management = "http://guest:guest@" + address(at.management)
+		listens = append(listens, address(at.management))
+	}
+	env := nodeEnv(cfg, dir, at)
+	r.server = server{
+		main:    &process{name: "rabbitmq-server", path: path, env: env, dir: dir, log: filepath.Join(dir, "rabbitmq.log")},
+		side:    epmdProcess(epmd, dir, at.epmd),
+		listens: listens,
+		ready:   r.answers,
+		ports:   held,
+	}
+	if err := r.start(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// URL is the node's AMQP URL for a vhost, as in "/" or "orders".
+func (r *RabbitMQ) URL(vhost string) string { return amqpURL(r.addr, vhost) }
+
+// ManagementURL is the root of the HTTP API with user and password, to which
+// "/api/..." is appended. It is empty unless Management is on.
+func (r *RabbitMQ) ManagementURL() string { return r.management }
+
+// Node is ManagementURL and the port of AMQP in one value, as in
+// "http://guest:guest@127.0.0.1:15672?amqp=5672": what stacktest reads from
+// DUEFLEET_TEST_RABBITMQ. It needs Management.
+func (r *RabbitMQ) Node() string {
+	_, port, _ := strings.Cut(r.addr, ":")
+	return r.management + "?amqp=" + port
+}
+
+// Ctl runs rabbitmqctl on this node and returns what it wrote. It takes a
+// second or two, most of which is the start of an Erlang machine.
+func (r *RabbitMQ) Ctl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q"}, args...)...) //nolint:gosec // the arguments are the caller's business
+	cmd.Env, cmd.Dir = r.main.env, r.main.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("rabbitmqctl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// AddVhost makes a vhost that guest may use: through the HTTP API if
+// Management is on, else with Ctl, which takes seconds.
+func (r *RabbitMQ) AddVhost(ctx context.Context, name string) error {
+	if r.management != "" {
+		return AddVhost(ctx, r.management, name)
+	}
+	if _, err := r.Ctl(ctx, "add_vhost", name); err != nil {
+		return err
+	}
+	_, err := r.Ctl(ctx, "set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+	return err
+}
+
+// DeleteVhost removes a vhost with all that is in it and closes its
+// connections. One that doesn't exist is an error.
+func (r *RabbitMQ) DeleteVhost(ctx context.Context, name string) error {
+	if r.management != "" {
+		return DeleteVhost(ctx, r.management, name)
+	}
+	_, err := r.Ctl(ctx, "delete_vhost", name)
+	return err
+}
+
+// answers is nil once a client can log in to the default vhost and, where it
+// is on, the HTTP API answers.
+func (r *RabbitMQ) answers(ctx context.Context) error {
+	dial := func(network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return conn, conn.SetDeadline(time.Now().Add(askLimit))
+	}
+	conn, err := amqp.DialConfig(r.URL("/"), amqp.Config{Dial: dial})
+	if err != nil {
+		return err
+	}
+	if err := conn.Close(); err != nil {
+		return err
+	}
+	if r.management == "" {
+		return nil
+	}
+	return manage(ctx, "GET", r.management+"/api/whoami", "")
+}
+
+func amqpURL(addr, vhost string) string {
+	if vhost == "/" {
+		vhost = ""
+	}
+	return "amqp://guest:guest@" + addr + "/" + url.PathEscape(vhost)
+}
+
+func chooseNodePorts(ctx context.Context, cfg RabbitMQConfig, held *ports) (nodePorts, error) {
+	var at nodePorts
+	var err error
+	if at.amqp, err = held.choose(ctx, cfg.Port); err != nil {
+		return at, err
+	}
+	if at.dist, err = held.choose(ctx, 0); err != nil {
+		return at, err
+	}
+	if at.epmd, err = held.choose(ctx, 0); err != nil {
+		return at, err
+	}
+	at.management, err = held.choose(ctx, 0)
+	return at, err
+}
+
+// writeNodeFiles writes what the node reads: its configuration, the plugins
+// that are on, and the cookie that rabbitmqctl shares with it.
+func writeNodeFiles(cfg RabbitMQConfig, dir string, at nodePorts) error {
+	conf, plugins := "", "[]."
+	if cfg.Management {
+		conf = fmt.Sprintf("management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = %d\n", at.management)
+		plugins = "[rabbitmq_management]."
+	}
+	files := map[string]string{
+		"rabbitmq.conf":   conf + cfg.Conf + "\n",
+		"enabled_plugins": plugins + "\n",
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	cookie := filepath.Join(dir, ".erlang.cookie")
+	if _, err := os.Stat(cookie); err == nil {
+		return nil
+	}
+	return os.WriteFile(cookie, []byte(fmt.Sprintf("duefleet-%d-%d", at.amqp, time.Now().UnixNano())), 0o400)
+}
+
+// nodeEnv keeps every file, name and port of the node apart from those of
+// other nodes and from those of a service of the system. rabbitmqctl takes the
+// same environment.
+func nodeEnv(cfg RabbitMQConfig, dir string, at nodePorts) []string {
+	name := cfg.Nodename
+	if name == "" {
+		name = "duefleet-" + strconv.Itoa(at.amqp)
+	}
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LANG=C.UTF-8", "LC_ALL=C.UTF-8",
+		"ERL_EPMD_PORT=" + strconv.Itoa(at.epmd), "ERL_EPMD_ADDRESS=127.0.0.1",
+		"RABBITMQ_CONF_ENV_FILE=/dev/null",
+		"RABBITMQ_NODENAME=" + name + "@localhost",
+		"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+		"RABBITMQ_NODE_PORT=" + strconv.Itoa(at.amqp),
+		"RABBITMQ_DIST_PORT=" + strconv.Itoa(at.dist),
+		"RABBITMQ_MNESIA_BASE=" + filepath.Join(dir, "mnesia"),
+		"RABBITMQ_LOG_BASE=" + filepath.Join(dir, "log"),
+		"RABBITMQ_LOGS=-",
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + filepath.Join(dir, "enabled_plugins"),
+		"RABBITMQ_PID_FILE=" + filepath.Join(dir, "rabbitmq.pid"),
+		"RABBITMQ_CONFIG_FILE=" + filepath.Join(dir, "rabbitmq.conf"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(dir, "advanced.config"),
+		"RABBITMQ_GENERATED_CONFIG_DIR=" + filepath.Join(dir, "generated"),
+		"RABBITMQ_SCHEMA_DIR=" + filepath.Join(dir, "schema"),
+		// The script becomes the Erlang machine instead of waiting for it, so
+		// that signals, the death signal too, reach the machine.
+		"RABBITMQ_ALLOW_INPUT=1", "RABBITMQ_SERVER_START_ARGS=-noinput",
+		// Two schedulers that sleep when idle, and no port open to others.
+		"RABBITMQ_SCHEDULER_BIND_TYPE=u", "RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD=none",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} -start_epmd false",
+	}
+}
+
+// epmdProcess is Erlang's port mapper. The node would start one that stays
+// when the node ends.
+func epmdProcess(path, dir string, port int) *process {
+	return &process{
+		name: "epmd", path: path, args: []string{"-port", strconv.Itoa(port), "-address", "127.0.0.1"},
+		env: []string{"PATH=" + os.Getenv("PATH")}, dir: dir, log: filepath.Join(dir, "epmd.log"),
+	}
+}
+
+func findEpmd() (string, error) {
+	if path, err := exec.LookPath("epmd"); err == nil {
+		return path, nil
+	}
+	if path := firstExecutable([]string{"/usr/bin/epmd", "/usr/lib/erlang/bin/epmd"}); path != "" {
+		return path, nil
+	}
+	return "", fmt.Errorf("epmd is not installed; to install it: apt-get install erlang-base")
+}

@@ -1,0 +1,100 @@
+package stack
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RedisConfig says which Redis to start.
+type RedisConfig struct {
+	// Dir takes the append-only file and the log; it is made if missing. Required.
+	Dir string
+	// Port on 127.0.0.1. Defaults to a free one.
+	Port int
+	// Args are further arguments to redis-server, as in "--maxmemory", "100mb".
+	// They win over what stack sets. Defaults to none.
+	Args []string
+}
+
+// Redis is a redis-server. It appends every write to a file that is synced
+// each second, so that a Restart finds what a Stop or a Kill left.
+type Redis struct {
+	server
+	addr string
+}
+
+// StartRedis returns when Redis answers. ctx bounds the start alone.
+func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
+	path, err := Find("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start redis-server: %w", err)
+	}
+	ports := &ports{}
+	port, err := ports.choose(ctx, cfg.Port)
+	if err != nil {
+		return nil, fmt.Errorf("start redis-server: %w", err)
+	}
+	args := []string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+	}
+	r := &Redis{addr: address(port)}
+	r.server = server{
+		main: &process{
+			name: "redis-server", path: path, args: append(args, cfg.Args...), env: os.Environ(),
+			dir: dir, log: filepath.Join(dir, "redis.log"),
+		},
+		listens: []string{r.addr},
+		ready:   r.ping,
+		ports:   ports,
+	}
+	if err := r.start(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Addr is the server's "127.0.0.1:port".
+func (r *Redis) Addr() string { return r.addr }
+
+// ping is nil once Redis serves commands, or asks for a password before it
+// would: a server that loads its file answers with LOADING until then.
+func (r *Redis) ping(ctx context.Context) error {
+	reply, err := exchange(ctx, r.addr, "PING\r\n")
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(reply, "+PONG") && !strings.HasPrefix(reply, "-NOAUTH") {
+		return fmt.Errorf("ping: %s", reply)
+	}
+	return nil
+}
+
+// exchange sends a line and returns the first line of the answer.
+func exchange(ctx context.Context, addr, line string) (string, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(askLimit)); err != nil {
+		return "", err
+	}
+	if _, err := conn.Write([]byte(line)); err != nil {
+		return "", err
+	}
+	reply, err := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(reply), err
+}

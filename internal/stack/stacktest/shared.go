@@ -1,0 +1,115 @@
+package stacktest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/stack"
+)
+
+// The variables that name servers to use instead of starting some.
+const (
+	redisVar    = "DUEFLEET_TEST_REDIS"
+	rabbitmqVar = "DUEFLEET_TEST_RABBITMQ"
+	consulVar   = "DUEFLEET_TEST_CONSUL"
+)
+
+// shared are the servers of this test binary: starting them once is what makes
+// real servers affordable, and a test binary has no better place for them.
+var shared = servers{ //nolint:gochecknoglobals // see above
+	redis:    lazy{variable: redisVar, binary: "redis-server", start: startRedis},
+	rabbitmq: lazy{variable: rabbitmqVar, binary: "rabbitmq-server", start: startRabbitMQ},
+	consul:   lazy{variable: consulVar, binary: "consul", start: startConsul},
+}
+
+type servers struct {
+	redis, rabbitmq, consul lazy
+}
+
+// lazy is a server that starts when the first test asks for it.
+type lazy struct {
+	variable string
+	binary   string
+	start    func(dir string) (string, error)
+
+	once sync.Once
+	at   string
+	err  error
+}
+
+// get returns where the server is. A test that needs one that isn't installed
+// is skipped, or fails where servers are required.
+func (l *lazy) get(t testing.TB) string {
+	t.Helper()
+	if at := os.Getenv(l.variable); at != "" {
+		return at
+	}
+	if _, err := stack.Find(l.binary); err != nil {
+		if required() {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	l.once.Do(func() { l.at, l.err = l.startIn() })
+	if l.err != nil {
+		t.Fatal(l.err)
+	}
+	return l.at
+}
+
+func (l *lazy) startIn() (string, error) {
+	dir, err := tempDir(l.binary)
+	if err != nil {
+		return "", err
+	}
+	return l.start(dir)
+}
+
+func startRedis(dir string) (string, error) {
+	r, err := stack.StartRedis(context.Background(), stack.RedisConfig{Dir: dir})
+	if err != nil {
+		return "", err
+	}
+	return r.Addr(), nil
+}
+
+func startRabbitMQ(dir string) (string, error) {
+	r, err := stack.StartRabbitMQ(context.Background(), stack.RabbitMQConfig{Dir: dir, Management: true})
+	if err != nil {
+		return "", err
+	}
+	return r.Node(), nil
+}
+
+func startConsul(dir string) (string, error) {
+	c, err := stack.StartConsul(context.Background(), stack.ConsulConfig{Dir: dir})
+	if err != nil {
+		return "", err
+	}
+	return c.Addr(), nil
+}
+
+// tempDir makes a folder for a server of this process. Nothing runs when a
+// test binary is over, so the next one removes the folders of those that ended.
+func tempDir(server string) (string, error) {
+	const prefix = "duefleet-stacktest-"
+	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	if err != nil {
+		return "", err
+	}
+	for _, dir := range old {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+		pid, err := strconv.Atoi(owner)
+		if err == nil && syscall.Kill(pid, 0) == syscall.ESRCH {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	return os.MkdirTemp("", fmt.Sprintf("%s%d-%s-", prefix, os.Getpid(), server))
+}

@@ -1,0 +1,130 @@
+package stacktest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestRedisCorner: a test's keys are gone when it is over, those of its
+// neighbour stay.
+func TestRedisCorner(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr, mine := Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	var other string
+	t.Run("other", func(t *testing.T) {
+		_, other = Redis(t)
+		for _, prefix := range []string{mine, other} {
+			if err := client.Set(ctx, prefix+":key", "v", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if n := client.Exists(ctx, other+":key").Val(); n != 0 {
+		t.Errorf("%s:key still exists after its test", other)
+	}
+	if n := client.Exists(ctx, mine+":key").Val(); n != 1 {
+		t.Errorf("%s:key is gone before its test is over", mine)
+	}
+}
+
+// TestRabbitMQCorner: a test's vhost takes publishes, and is gone when the
+// test is over.
+func TestRabbitMQCorner(t *testing.T) {
+	t.Parallel()
+	var at string
+	t.Run("inner", func(t *testing.T) {
+		at = RabbitMQ(t)
+		conn, err := amqp.Dial(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ch, err := conn.Channel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if at == "" {
+		t.Skip("RabbitMQ is not installed")
+	}
+	if conn, err := amqp.Dial(at); err == nil {
+		_ = conn.Close()
+		t.Errorf("%s still exists after its test", at)
+	}
+}
+
+// TestConsulCorner: a test's keys are gone when it is over, those of its
+// neighbour stay.
+func TestConsulCorner(t *testing.T) {
+	t.Parallel()
+	addr, mine := Consul(t)
+	var other string
+	t.Run("other", func(t *testing.T) {
+		_, other = Consul(t)
+		for _, prefix := range []string{mine, other} {
+			if got := kv(t, http.MethodPut, addr, prefix+"/topics/a", "v"); got != http.StatusOK {
+				t.Fatalf("put %s: %d", prefix, got)
+			}
+		}
+	})
+	if got := kv(t, http.MethodGet, addr, other+"/topics/a", ""); got != http.StatusNotFound {
+		t.Errorf("%s after its test: %d, want 404", other, got)
+	}
+	if got := kv(t, http.MethodGet, addr, mine+"/topics/a", ""); got != http.StatusOK {
+		t.Errorf("%s before its test is over: %d, want 200", mine, got)
+	}
+}
+
+// TestRequired: a missing server skips a test at home and fails it in CI.
+func TestRequired(t *testing.T) {
+	t.Setenv("CI", "")
+	t.Setenv("DUEFLEET_TEST_REQUIRE", "")
+	if required() {
+		t.Error("servers are required without CI and without DUEFLEET_TEST_REQUIRE")
+	}
+	t.Setenv("CI", "true")
+	if !required() {
+		t.Error("servers are not required with CI=true")
+	}
+}
+
+// TestSplitNode reads what stackrun writes, and refuses what has no AMQP port.
+func TestSplitNode(t *testing.T) {
+	t.Parallel()
+	management, addr, err := splitNode("http://guest:guest@127.0.0.1:15672?amqp=5672")
+	if err != nil || management != "http://guest:guest@127.0.0.1:15672" || addr != "127.0.0.1:5672" {
+		t.Errorf("got %q, %q, %v", management, addr, err)
+	}
+	if _, _, err := splitNode("http://127.0.0.1:15672"); err == nil {
+		t.Error("took a value without an AMQP port")
+	}
+}
+
+func kv(t *testing.T, method, addr, key, value string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr+"/v1/kv/"+key, strings.NewReader(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode
+}
