@@ -19,8 +19,8 @@ import (
 
 const (
 	// startLimit bounds a start where ctx has no earlier deadline: RabbitMQ
-	// takes 5 to 8 s alone, several times that on a machine that is busy.
-	startLimit = 90 * time.Second
+	// takes 5 to 8 s alone, ten times that on a machine that is busy.
+	startLimit = 3 * time.Minute
 	// stopLimit bounds a graceful stop in the same way.
 	stopLimit = 30 * time.Second
 	// askEvery is the pause between two questions to a server that starts.

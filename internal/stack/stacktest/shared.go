@@ -51,12 +51,7 @@ func (l *lazy) get(t testing.TB) string {
 	if at := os.Getenv(l.variable); at != "" {
 		return at
 	}
-	if _, err := stack.Find(l.binary); err != nil {
-		if required() {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	Need(t, l.binary)
 	l.once.Do(func() { l.at, l.err = l.startIn() })
 	if l.err != nil {
 		t.Fatal(l.err)

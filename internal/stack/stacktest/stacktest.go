@@ -89,6 +89,21 @@ func Consul(t testing.TB) (addr, prefix string) {
 	return addr, prefix
 }
 
+// Need is for a test that starts servers of its own with package stack. Unless
+// all of them are installed the test is skipped, or fails where servers are
+// required: with CI=true or DUEFLEET_TEST_REQUIRE=1.
+func Need(t testing.TB, servers ...string) {
+	t.Helper()
+	for _, name := range servers {
+		if _, err := stack.Find(name); err != nil {
+			if required() {
+				t.Fatal(err)
+			}
+			t.Skip(err)
+		}
+	}
+}
+
 // unique is a name for this test's corner: letters, digits and dashes, and at
 // its end a number that makes it the beginning of no other name.
 func unique(t testing.TB) string {

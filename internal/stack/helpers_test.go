@@ -1,0 +1,107 @@
+package stack_test
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+func startRedis(t *testing.T, cfg stack.RedisConfig) *stack.Redis {
+	t.Helper()
+	stacktest.Need(t, "redis-server")
+	r, err := stack.StartRedis(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Kill() })
+	return r
+}
+
+// startRabbitMQ may run beside the test's goroutine: it returns nil after an
+// error.
+func startRabbitMQ(t *testing.T, cfg stack.RabbitMQConfig) *stack.RabbitMQ {
+	node, err := stack.StartRabbitMQ(t.Context(), cfg)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	t.Cleanup(func() {
+		_ = node.Kill()
+		if b, err := os.ReadFile(node.Log()); err == nil && t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", node.URL("/"), b[max(0, len(b)-4000):])
+		}
+	})
+	return node
+}
+
+func dial(t *testing.T, r *stack.Redis) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func put(t *testing.T, url, value string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, req)
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return do(t, req)
+}
+
+func do(t *testing.T, req *http.Request) string {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s: %s, %v: %s", req.Method, req.URL, resp.Status, err, body)
+	}
+	return string(body)
+}
+
+func listening(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second) //nolint:noctx // bounded by its own limit
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// await polls until ok, for at most 10 s.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-limit:
+			t.Fatalf("waited 10s in vain: %s", what)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package stack_test
+
+import (
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// TestTwoRabbitMQNodes: two nodes of one process know nothing of each other,
+// and one keeps its messages over a crash while the other goes on.
+func TestTwoRabbitMQNodes(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "rabbitmq-server")
+	started := make(chan *stack.RabbitMQ)
+	for range 2 {
+		cfg := stack.RabbitMQConfig{Dir: t.TempDir(), Management: true, Conf: "heartbeat = 7"}
+		go func() { started <- startRabbitMQ(t, cfg) }()
+	}
+	one, two := <-started, <-started
+	if one == nil || two == nil {
+		t.FailNow()
+	}
+	if err := one.AddVhost(t.Context(), "only/here"); err != nil {
+		t.Fatal(err)
+	}
+	checkVhost(t, one, true)
+	checkVhost(t, two, false)
+
+	publish(t, one.URL("only/here"))
+	// On a busy machine a node that is killed within a second of a declare can
+	// forget the queue with the confirmed messages in it.
+	if _, err := one.Ctl(t.Context(), "eval", "mnesia:dump_log()."); err != nil {
+		t.Fatal(err)
+	}
+	other, err := amqp.Dial(two.URL("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if other.Config.Heartbeat.Seconds() != 7 {
+		t.Errorf("the heartbeat is %s, want the 7s of Conf", other.Config.Heartbeat)
+	}
+	if err := one.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := consume(t, one.URL("only/here")); got != "kept" {
+		t.Errorf("the queue holds %q after a crash, want kept", got)
+	}
+	if other.IsClosed() {
+		t.Error("the other node lost its connection")
+	}
+	if err := one.DeleteVhost(t.Context(), "only/here"); err != nil {
+		t.Fatal(err)
+	}
+	checkVhost(t, one, false)
+}
+
+// TestVhostWithoutManagement: vhosts come and go without the HTTP API too.
+func TestVhostWithoutManagement(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "rabbitmq-server")
+	node := startRabbitMQ(t, stack.RabbitMQConfig{Dir: t.TempDir(), Nodename: "bare"})
+	if node == nil {
+		t.FailNow()
+	}
+	if node.ManagementURL() != "" {
+		t.Errorf("the management URL is %q, want none", node.ManagementURL())
+	}
+	if err := node.AddVhost(t.Context(), "v"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, node.URL("v"))
+	if err := node.DeleteVhost(t.Context(), "v"); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := amqp.Dial(node.URL("v")); err == nil {
+		_ = conn.Close()
+		t.Error("the vhost is still there")
+	}
+	if _, err := node.Ctl(t.Context(), "no_such_command"); err == nil {
+		t.Error("rabbitmqctl took no_such_command")
+	}
+}
+
+func checkVhost(t *testing.T, node *stack.RabbitMQ, want bool) {
+	t.Helper()
+	out, err := node.Ctl(t.Context(), "list_vhosts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Contains(out, "only/here"); got != want {
+		t.Errorf("the node at %s has the vhost: %t, want %t", node.URL("/"), got, want)
+	}
+}
+
+// publish puts one durable message into a durable queue and waits for the
+// confirm.
+func publish(t *testing.T, url string) {
+	t.Helper()
+	ch := channel(t, url)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	msg := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: []byte("kept")}
+	confirm, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "q", true, false, msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
+		t.Fatalf("confirm: %t, %v", ok, err)
+	}
+}
+
+func consume(t *testing.T, url string) string {
+	t.Helper()
+	msg, ok, err := channel(t, url).Get("q", true)
+	if err != nil || !ok {
+		t.Fatalf("get: %t, %v", ok, err)
+	}
+	return string(msg.Body)
+}
+
+func channel(t *testing.T, url string) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}

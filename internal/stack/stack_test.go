@@ -1,0 +1,246 @@
+package stack_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// parentVar makes this test binary the parent of TestChildrenDieWithTheParent.
+const parentVar = "DUEFLEET_STACK_PARENT_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(parentVar); dir != "" {
+		beParent(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestRestartKeepsPortAndData: what was written is there on the same address
+// after a stop, after a crash, and after a restart of a running server.
+func TestRestartKeepsPortAndData(t *testing.T) {
+	t.Parallel()
+	r := startRedis(t, stack.RedisConfig{Dir: t.TempDir()})
+	client := dial(t, r)
+	ends := map[string]func() error{
+		"stop": func() error { return r.Stop(t.Context()) },
+		"kill": r.Kill,
+		"none": func() error { return nil },
+	}
+	for name, end := range ends {
+		if err := client.Set(t.Context(), name, "kept", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		addr, pid := r.Addr(), r.PID()
+		if err := end(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if name != "none" && (r.PID() != 0 || listening(r.Addr())) {
+			t.Errorf("%s: the server still runs", name)
+		}
+		if err := r.Restart(t.Context()); err != nil {
+			t.Fatalf("restart after %s: %v", name, err)
+		}
+		if r.Addr() != addr || r.PID() == pid {
+			t.Errorf("%s: was %s process %d, is %s process %d", name, addr, pid, r.Addr(), r.PID())
+		}
+		if got := client.Get(t.Context(), name).Val(); got != "kept" {
+			t.Errorf("%s: the key holds %q, want kept", name, got)
+		}
+	}
+}
+
+// TestPause: a paused server takes connections and doesn't answer; resumed, it
+// does. It can be stopped while it is paused.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	r := startRedis(t, stack.RedisConfig{Dir: t.TempDir()})
+	client := redis.NewClient(&redis.Options{Addr: r.Addr(), ReadTimeout: 200 * time.Millisecond, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	if err := r.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context()).Err(); err == nil {
+		t.Error("a paused server answered")
+	}
+	if err := r.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("after Resume: %v", err)
+	}
+	if err := r.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Errorf("stop a paused server: %v", err)
+	}
+	if err := r.Pause(); err == nil {
+		t.Error("paused a server that does not run")
+	}
+}
+
+// TestStopKillsWhenOutOfTime: a server that can't end in time is killed, and
+// the error says so.
+func TestStopKillsWhenOutOfTime(t *testing.T) {
+	t.Parallel()
+	r := startRedis(t, stack.RedisConfig{Dir: t.TempDir()})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := r.Stop(ctx)
+	if r.PID() != 0 {
+		t.Error("the server still runs")
+	}
+	// A quick server may end by itself even so.
+	if err != nil && !strings.Contains(err.Error(), "killed") {
+		t.Errorf("got %q, want it to say that the server was killed", err)
+	}
+}
+
+// TestStartSaysWhy: a server that can't start tells what it wrote last, and
+// leaves nothing running.
+func TestStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	first := startRedis(t, stack.RedisConfig{Dir: t.TempDir()})
+	var port int
+	if _, err := fmt.Sscanf(first.Addr(), "127.0.0.1:%d", &port); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		cfg  stack.RedisConfig
+		want string
+	}{
+		"no folder":    {stack.RedisConfig{}, "dir must not be empty"},
+		"port taken":   {stack.RedisConfig{Dir: t.TempDir(), Port: port}, "port is taken"},
+		"bad argument": {stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--no-such-thing", "1"}}, "no-such-thing"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := stack.StartRedis(t.Context(), tt.cfg)
+			if err == nil {
+				_ = r.Kill()
+				t.Fatal("it started")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want it to contain %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestConsulRestartKeepsData: a key survives a crash of the agent.
+func TestConsulRestartKeepsData(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	c, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Kill() })
+	put(t, "http://"+c.Addr()+"/v1/kv/topics/a", "shards: 4")
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, "http://"+c.Addr()+"/v1/kv/topics/a?raw"); got != "shards: 4" {
+		t.Errorf("the key holds %q, want shards: 4", got)
+	}
+}
+
+// TestFind: the error is one line that tells how to install what is missing.
+func TestFind(t *testing.T) {
+	t.Setenv("PATH", "")
+	t.Chdir(t.TempDir())
+	_, err := stack.Find("consul")
+	if err == nil || err.Error() != "consul is not installed; to install it: make consul" {
+		t.Errorf("got %v", err)
+	}
+	tools := ".dev/tools/bin"
+	if err := os.MkdirAll(tools, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(tools+"/consul", nil, 0o700); err != nil { //nolint:gosec // it must be executable
+		t.Fatal(err)
+	}
+	if err := os.Mkdir("below", 0o750); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("below")
+	if path, err := stack.Find("consul"); err != nil || !strings.HasSuffix(path, tools+"/consul") {
+		t.Errorf("found %q, %v; want the one that make built", path, err)
+	}
+	if _, err := stack.Find("kafka"); err == nil {
+		t.Error("found kafka")
+	}
+}
+
+// TestChildrenDieWithTheParent: after SIGKILL of the process that started
+// them, nothing listens on the servers' ports.
+func TestChildrenDieWithTheParent(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server", "rabbitmq-server")
+	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
+	cmd.Env = append(os.Environ(), parentVar+"="+t.TempDir())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var addrs []string
+	for lines := bufio.NewScanner(out); len(addrs) < 3 && lines.Scan(); {
+		addrs = append(addrs, lines.Text())
+	}
+	if len(addrs) < 3 {
+		t.Fatalf("the parent named %d servers, want 3", len(addrs))
+	}
+	for _, addr := range addrs {
+		if !listening(addr) {
+			t.Fatalf("nothing listens on %s before the parent died", addr)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	for _, addr := range addrs {
+		await(t, "nothing listens on "+addr, func() bool { return !listening(addr) })
+	}
+}
+
+// beParent starts servers, tells where they listen, and waits to be killed.
+func beParent(dir string) {
+	ctx := context.Background()
+	r, err := stack.StartRedis(ctx, stack.RedisConfig{Dir: dir + "/redis"})
+	if err != nil {
+		panic(err)
+	}
+	q, err := stack.StartRabbitMQ(ctx, stack.RabbitMQConfig{Dir: dir + "/rabbitmq"})
+	if err != nil {
+		panic(err)
+	}
+	names, err := q.Ctl(ctx, "eval", `os:getenv("ERL_EPMD_PORT").`)
+	if err != nil {
+		panic(err)
+	}
+	amqp := strings.TrimSuffix(strings.TrimPrefix(q.URL("/"), "amqp://guest:guest@"), "/")
+	fmt.Printf("%s\n%s\n127.0.0.1:%s\n", r.Addr(), amqp, strings.Trim(names, "\"\n"))
+	select {}
+}
