@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
 )
 
 func cancelCommand(conn *connection) *cobra.Command {
@@ -13,8 +15,8 @@ func cancelCommand(conn *connection) *cobra.Command {
 		Short: "Removes a task, so that it is not delivered",
 		Long: `Removes a task. No scanner delivers it after this command has returned, unless it
 had begun to before. Exits with 3 if there is no such task.`,
-		Args: noArguments,
-		RunE: verb(func(cmd *cobra.Command) error { return cancel(cmd, conn, name) }),
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return cancel(cmd, conn, name) }),
 	}
 	name.register(cmd)
 	return cmd
@@ -33,5 +35,5 @@ func cancel(cmd *cobra.Command, conn *connection, name named) error {
 		named
 		Cancelled bool `json:"cancelled"`
 	}{name, true}
-	return conn.format.print(cmd.OutOrStdout(), fmt.Sprintf("cancelled %s", name), output)
+	return conn.print(cmd, fmt.Sprintf("cancelled %s", name), output)
 }

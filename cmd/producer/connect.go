@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -19,11 +20,11 @@ type connection struct {
 	addrs      []string
 	prefix     string
 	maxPayload int
-	format     format
+	format     cli.FormatFlag
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	c.format = formatText
+	c.format = cli.NewFormatFlag(cli.Text)
 	f.StringVar(&c.config, "config", "", "the configuration file; its redis section is used")
 	f.StringSliceVar(&c.addrs, "redis-addr", nil, "host:port of Redis; may be repeated, for a cluster (default 127.0.0.1:6379)")
 	f.StringVar(&c.prefix, "redis-prefix", "", "of every key (default duefleet)")
@@ -34,10 +35,10 @@ func (c *connection) register(f *pflag.FlagSet) {
 // check refuses flags that no verb could work with.
 func (c *connection) check(cmd *cobra.Command, _ []string) error {
 	if c.maxPayload < 1 || c.maxPayload > task.MaxMaxPayload {
-		return usageError(fmt.Sprintf("--max-payload %d: must be 1 to %d bytes", c.maxPayload, task.MaxMaxPayload))
+		return cli.UsageError(fmt.Sprintf("--max-payload %d: must be 1 to %d bytes", c.maxPayload, task.MaxMaxPayload))
 	}
 	if cmd.Flags().Changed("redis-addr") && (len(c.addrs) == 0 || slices.Contains(c.addrs, "")) {
-		return usageError("--redis-addr: must be host:port")
+		return cli.UsageError("--redis-addr: must be host:port")
 	}
 	return nil
 }

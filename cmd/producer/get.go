@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -19,8 +20,8 @@ func getCommand(conn *connection) *cobra.Command {
 		Long: `Prints a stored task as JSON, over several lines or with -o json on one. The
 payload is in "payload" where it is text, else in "payload_base64". Exits with 3
 if there is no such task.`,
-		Args: noArguments,
-		RunE: verb(func(cmd *cobra.Command) error { return get(cmd, conn, name) }),
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return get(cmd, conn, name) }),
 	}
 	name.register(cmd)
 	return cmd
@@ -37,10 +38,10 @@ func get(cmd *cobra.Command, conn *connection, name named) error {
 		return fmt.Errorf("get: %w", err)
 	}
 	indent := "  "
-	if conn.format == formatJSON {
+	if conn.format.Format == cli.JSON {
 		indent = ""
 	}
-	return printJSON(cmd.OutOrStdout(), newGetOutput(name, stored), indent)
+	return cli.PrintJSON(cmd.OutOrStdout(), newGetOutput(name, stored), indent)
 }
 
 // getOutput is what get prints. Times are RFC 3339, and Unix milliseconds under

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -134,7 +135,7 @@ func FuzzLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		req, err := testDecoder().decode(line)
 		if err != nil {
-			if s := oneLine(err.Error()); s == "" || strings.ContainsAny(s, "\n\r\x1b") {
+			if s := cli.OneLine(err.Error()); s == "" || strings.ContainsAny(s, "\n\r\x1b") {
 				t.Fatalf("error %q", s)
 			}
 			return

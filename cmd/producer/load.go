@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -42,8 +43,8 @@ each other. A bad line is reported with its number and the exit code is 1; the g
 ones are written. Ctrl-C stops reading and writes what was read.`,
 		Example: `  producer load --topic orders --file orders.ndjson
   generate | producer load --topic orders --strict -o json`,
-		Args: noArguments,
-		RunE: verb(func(cmd *cobra.Command) error { return load(cmd, conn, &flags) }),
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return load(cmd, conn, &flags) }),
 	}
 	registerTopic(cmd, &flags.topic)
 	f := cmd.Flags()
@@ -56,7 +57,7 @@ ones are written. Ctrl-C stops reading and writes what was read.`,
 
 func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	if flags.batch < 1 || flags.batch > maxBatch {
-		return usageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, maxBatch))
+		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, maxBatch))
 	}
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
@@ -80,13 +81,13 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 		Write:   client.ScheduleMany,
 		Bad: func(line int, err error) {
 			bar.clear()
-			fmt.Fprintf(cmd.ErrOrStderr(), "producer: line %d: %s\n", line, oneLine(err.Error()))
+			fmt.Fprintf(cmd.ErrOrStderr(), "producer: line %d: %s\n", line, cli.OneLine(err.Error()))
 		},
 		Progress: bar.add,
 	})
 	sum, err := loader.load(cmd.Context(), source)
 	bar.finish()
-	if printErr := conn.format.print(cmd.OutOrStdout(), sum.text(), sum); printErr != nil {
+	if printErr := conn.print(cmd, sum.text(), sum); printErr != nil {
 		return printErr
 	}
 	if err != nil {

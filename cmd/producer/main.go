@@ -13,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
 )
 
 func main() {
@@ -30,7 +32,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
-	return report(stderr, cmd, err)
+	return cli.Report(stderr, cmd, err, advice)
 }
 
 func rootCommand() *cobra.Command {
@@ -46,11 +48,11 @@ never a flag: other users of the machine could read it.
 
 Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 3 no such task (cancel, reschedule, get); 4 exists already (schedule --if-absent).`,
-		Args:          noArguments,
+		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError("name a command: schedule, load, cancel, reschedule or get")
+			return cli.UsageError("name a command: schedule, load, cancel, reschedule or get")
 		},
 	}
 	var conn connection

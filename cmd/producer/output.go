@@ -1,53 +1,24 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
 )
 
 // instant is RFC 3339 to the millisecond, the resolution of due times.
 const instant = "2006-01-02T15:04:05.000Z07:00"
 
-// format is how a verb prints its result: "text" or "json". It is a pflag.Value.
-type format string
-
-const (
-	formatText format = "text"
-	formatJSON format = "json"
-)
-
-// String, Set and Type are what pflag asks of a flag's value.
-func (f *format) String() string { return string(*f) }
-
-// Set takes text or json.
-func (f *format) Set(s string) error {
-	switch format(s) {
-	case formatText, formatJSON:
-		*f = format(s)
-		return nil
-	}
-	return fmt.Errorf("must be text or json")
-}
-
-// Type names the values in the help text.
-func (f *format) Type() string { return "text|json" }
-
 // print writes a verb's result: the text for people, or value as one line of JSON.
-func (f *format) print(w io.Writer, text string, value any) error {
-	if *f == formatText {
-		_, err := fmt.Fprintln(w, text)
-		return err
+func (c *connection) print(cmd *cobra.Command, text string, value any) error {
+	if c.format.Format == cli.JSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), value, "")
 	}
-	return printJSON(w, value, "")
-}
-
-func printJSON(w io.Writer, value any, indent string) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	return enc.Encode(value)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
 }
 
 // named is what every verb's JSON begins with.

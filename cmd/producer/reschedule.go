@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
 )
 
 func rescheduleCommand(conn *connection) *cobra.Command {
@@ -13,8 +15,8 @@ func rescheduleCommand(conn *connection) *cobra.Command {
 		Use:   "reschedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Changes when a task is due, and keeps the rest of it",
 		Long:  `Changes when a task is due, and keeps its payload. Exits with 3 if there is no such task.`,
-		Args:  noArguments,
-		RunE:  verb(func(cmd *cobra.Command) error { return reschedule(cmd, conn, name, &due) }),
+		Args:  cli.NoArguments,
+		RunE:  cli.Verb(func(cmd *cobra.Command, _ []string) error { return reschedule(cmd, conn, name, &due) }),
 	}
 	name.register(cmd)
 	due.register(cmd.Flags())
@@ -36,5 +38,5 @@ func reschedule(cmd *cobra.Command, conn *connection, name named, flags *dueFlag
 		return fmt.Errorf("reschedule: %w", err)
 	}
 	text := fmt.Sprintf("rescheduled %s, due %s", name, formatTime(due))
-	return conn.format.print(cmd.OutOrStdout(), text, newDueOutput(name, due))
+	return conn.print(cmd, text, newDueOutput(name, due))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -34,8 +35,8 @@ func scheduleCommand(conn *connection) *cobra.Command {
 its due time, payload, headers and attempts. A due time in the past means now.`,
 		Example: `  producer schedule --topic orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
   pg_dump shop | producer schedule --topic dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
-		Args: noArguments,
-		RunE: verb(func(cmd *cobra.Command) error { return schedule(cmd, conn, &flags) }),
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return schedule(cmd, conn, &flags) }),
 	}
 	f := cmd.Flags()
 	flags.named.register(cmd)
@@ -63,7 +64,7 @@ func schedule(cmd *cobra.Command, conn *connection, flags *scheduleFlags) error 
 		return fmt.Errorf("schedule: %w", err)
 	}
 	text := fmt.Sprintf("scheduled %s, due %s", flags.named, formatTime(due))
-	return conn.format.print(cmd.OutOrStdout(), text, newDueOutput(flags.named, due))
+	return conn.print(cmd, text, newDueOutput(flags.named, due))
 }
 
 // request puts the flags together.
@@ -96,7 +97,7 @@ func (s *scheduleFlags) readPayload(cmd *cobra.Command, maxPayload int) ([]byte,
 		return []byte(s.payload), nil
 	}
 	if cmd.Flags().Changed("payload") {
-		return nil, usageError("only one of --payload and --payload-file may be given")
+		return nil, cli.UsageError("only one of --payload and --payload-file may be given")
 	}
 	if s.payloadFile == "-" {
 		return readAtMost(cmd.InOrStdin(), maxPayload)
@@ -143,10 +144,10 @@ func parseHeaders(pairs []string) (map[string]string, error) {
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {
-			return nil, usageError(fmt.Sprintf("--header %q: want key=value", clip(pair)))
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: want key=value", clip(pair)))
 		}
 		if _, twice := headers[key]; twice {
-			return nil, usageError(fmt.Sprintf("--header %q: given twice", clip(key)))
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: given twice", clip(key)))
 		}
 		headers[key] = value
 	}
@@ -175,7 +176,7 @@ func (d *dueFlags) register(f *pflag.FlagSet) {
 
 func (d *dueFlags) when(f *pflag.FlagSet) (when, error) {
 	if f.Changed("in") == f.Changed("at") {
-		return when{}, usageError("exactly one of --in and --at must be given")
+		return when{}, cli.UsageError("exactly one of --in and --at must be given")
 	}
 	name, value, parse := "in", d.in, parseIn
 	if f.Changed("at") {
@@ -183,7 +184,7 @@ func (d *dueFlags) when(f *pflag.FlagSet) (when, error) {
 	}
 	w, err := parse(value)
 	if err != nil {
-		return when{}, usageError(fmt.Sprintf("--%s %q: %v", name, clip(value), err))
+		return when{}, cli.UsageError(fmt.Sprintf("--%s %q: %v", name, clip(value), err))
 	}
 	return w, nil
 }

@@ -137,7 +137,7 @@ func (t *Topic) Release(ctx context.Context, shard int, releases []Release) (int
 		n := min(len(releases), MaxBatch)
 		args := make([]any, 0, 6*n)
 		for _, r := range releases[:n] {
-			args = append(args, r.Token, r.ID, r.delay(), flag(r.Attempted), flag(r.Redelivered), r.reason())
+			args = append(args, r.Token, r.ID, r.delay(), oneIf(r.Attempted), oneIf(r.Redelivered), r.reason())
 		}
 		releases = releases[n:]
 		keys := []string{t.due(shard), t.tasks(shard), t.Wake(shard)}
@@ -167,7 +167,7 @@ func (r Release) reason() string {
 	return r.Reason
 }
 
-func flag(b bool) string {
+func oneIf(b bool) string {
 	if b {
 		return "1"
 	}

@@ -101,7 +101,7 @@ func (t *Topic) Look(ctx context.Context, shard int, p Placement, from Pass, to 
 }
 
 func (t *Topic) look(ctx context.Context, shard int, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
-	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), flag(dirty)}
+	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
 	_, rest, err := answer(t.run(ctx, call{script: "look", keys: []string{t.gate(shard), t.ledger(shard)}, args: args}))
 	if err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", shard, t.name, err)

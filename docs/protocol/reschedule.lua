@@ -1,0 +1,105 @@
+#!lua flags=allow-oom
+-- Redis's clock, the only one that decides: microseconds and whole milliseconds.
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_us / 1000)
+-- CHECK, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Answers nil to go on, or the
+-- caller's whole reply if this shard has seen a newer placement, or another one
+-- of the same epoch, as after a failover that lost one of them.
+local function check(gate, ledger, placement)
+  local seen = redis.call('HGET', gate, 'placement')
+  if seen == placement then return nil end
+  if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
+    return {'moved', seen}
+  end
+  redis.call('HSET', gate, 'placement', placement)
+  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty')
+  redis.call('DEL', ledger)
+  return nil
+end
+-- The record, format 1 (see record.go): version, flags, attempts, due,
+-- scheduled, op; then the score from before a loan, if LENT; then the reason of
+-- the last release, if NOTED; then the body, which scripts never look into.
+local REDELIVERED, LENT, NOTED = 1, 2, 4
+
+local function parse(record)
+  local r = {}
+  local at
+  r.version, r.flags, r.attempts, r.due, r.scheduled, r.op, at = struct.unpack('>BBI2I6I6c8', record)
+  r.redelivered = r.flags % 2 == 1
+  if r.flags % 4 >= 2 then
+    r.prior, at = struct.unpack('>d', record, at)
+  end
+  if r.flags % 8 >= 4 then
+    r.note, at = struct.unpack('>I2c0', record, at)
+  end
+  r.body = string.sub(record, at)
+  return r
+end
+
+-- open returns nil for a record that is damaged or of a newer format: an error
+-- would stop the script, and with it every other task of the shard.
+local function open(record)
+  if string.byte(record) ~= 1 then return nil end
+  local readable, r = pcall(parse, record)
+  return readable and r or nil
+end
+
+local function seal(r)
+  local flags, prior, note = 0, '', ''
+  if r.redelivered then flags = flags + REDELIVERED end
+  if r.prior then
+    flags = flags + LENT
+    prior = struct.pack('>d', r.prior)
+  end
+  if r.note then
+    flags = flags + NOTED
+    note = struct.pack('>I2c0', #r.note, r.note)
+  end
+  return struct.pack('>BBI2I6I6', 1, flags, r.attempts, r.due, r.scheduled) .. r.op .. prior .. note .. r.body
+end
+-- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
+-- is absolute; the past means now.
+local function due_of(when)
+  local ms = tonumber(when)
+  if string.sub(when, 1, 1) == '+' then ms = now + ms end
+  if ms < now then return now end
+  return ms
+end
+-- The score of the earliest waiting task, or +inf.
+local function earliest(due)
+  local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return head[2] and tonumber(head[2]) or math.huge
+end
+-- uses: clock check record when wake
+-- Gives a task a new due time and a fresh start: waiting, no attempts.
+-- KEYS  due, task, gate, ledger, wake
+-- ARGV  placement, op (8 bytes), not_after (ms), id, when, split (1 or 0),
+--       fallback (the record as read at the old shard, or "")
+-- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now};
+--       the error UNREADABLE with the task as it was.
+-- Executed twice: a record of the same op gives the same answer again.
+local op, id, fallback = ARGV[2], ARGV[4], ARGV[7]
+local record = redis.call('HGET', KEYS[2], id)
+if record and string.sub(record, 17, 24) == op then
+  return {'ok', struct.unpack('>I6', record, 5)}
+end
+if now > tonumber(ARGV[3]) then return {'late', now} end
+local moved = check(KEYS[3], KEYS[4], ARGV[1])
+if moved then return moved end
+
+if not record then
+  if fallback == '' or redis.call('SISMEMBER', KEYS[4], id) == 1 then return {'none'} end
+  record = fallback
+end
+local r = open(record)
+if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
+r.due = due_of(ARGV[5])
+r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
+local head = earliest(KEYS[1])
+redis.call('HSET', KEYS[2], id, seal(r))
+redis.call('ZADD', KEYS[1], r.due, id)
+if ARGV[6] == '1' then redis.call('SADD', KEYS[4], id) end
+if r.due < head then redis.call('SPUBLISH', KEYS[5], r.due) end
+return {'ok', r.due}

@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- CHECK, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Answers nil to go on, or the
+-- caller's whole reply if this shard has seen a newer placement, or another one
+-- of the same epoch, as after a failover that lost one of them.
+local function check(gate, ledger, placement)
+  local seen = redis.call('HGET', gate, 'placement')
+  if seen == placement then return nil end
+  if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
+    return {'moved', seen}
+  end
+  redis.call('HSET', gate, 'placement', placement)
+  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty')
+  redis.call('DEL', ledger)
+  return nil
+end
+-- uses: check
+-- Shows this shard a placement, and reads tasks under it.
+-- KEYS  task, gate, ledger
+-- ARGV  placement, id...
+-- Returns {"ok", record or false for each id}; {"moved", placement}.
+-- Executed twice: the same.
+local moved = check(KEYS[2], KEYS[3], ARGV[1])
+if moved then return moved end
+redis.call('HSET', KEYS[2], 'touched', ARGV[1]) -- a write, so that WAIT covers it
+local answer = {'ok'}
+for i = 2, #ARGV do answer[i] = redis.call('HGET', KEYS[1], ARGV[i]) end
+return answer

@@ -1,0 +1,135 @@
+// Package cli is what the commands scanner and producer have in common for
+// those who call them: exit codes, errors on one line, the output format.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// The exit codes, which scripts hold on to.
+const (
+	Done     = 0
+	Failed   = 1
+	Usage    = 2
+	NotFound = 3
+	Exists   = 4
+)
+
+// UsageError is a command line that asks for nothing that could be done.
+type UsageError string
+
+func (e UsageError) Error() string { return string(e) }
+
+// ranError is what a verb ended with after its command line was understood.
+// Every other error comes from cobra, and is about the command line.
+type ranError struct{ error }
+
+func (e ranError) Unwrap() error { return e.error }
+
+// Verb marks the errors of a command's own work, to tell them from cobra's.
+func Verb(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := work(cmd, args); err != nil {
+			return ranError{err}
+		}
+		return nil
+	}
+}
+
+// NoArguments refuses what is neither a flag nor a command.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return UsageError(fmt.Sprintf("unknown command %q", args[0]))
+	}
+	return UsageError(fmt.Sprintf("unexpected argument %q; a value follows its flag", args[0]))
+}
+
+// Report writes an error as one line to w, with advice on it, and returns the
+// exit code for it.
+func Report(w io.Writer, cmd *cobra.Command, err error, advice func(error) string) int {
+	if err == nil {
+		return Done
+	}
+	var usage UsageError
+	var ran ranError
+	if errors.As(err, &usage) || !errors.As(err, &ran) {
+		_, _ = fmt.Fprintf(w, "%s: %s; see %s --help\n", cmd.Root().Name(), OneLine(err.Error()), cmd.CommandPath())
+		return Usage
+	}
+	_, _ = fmt.Fprintf(w, "%s: %s\n", cmd.Root().Name(), OneLine(err.Error()+advice(err)))
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		return NotFound
+	case errors.Is(err, task.ErrExists):
+		return Exists
+	default:
+		return Failed
+	}
+}
+
+// OneLine keeps a text on one line, and a terminal safe from what came out of
+// somebody's data.
+func OneLine(s string) string {
+	s = strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "; ")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// Format is how a verb prints its result. It is a flag's value.
+type Format string
+
+// The formats.
+const (
+	Text  Format = "text"
+	Table Format = "table"
+	JSON  Format = "json"
+)
+
+// FormatFlag is a Format that takes JSON and one other, its default.
+type FormatFlag struct {
+	Format
+	plain Format
+}
+
+// NewFormatFlag returns the flag's value for a verb that prints plain unless
+// asked for JSON.
+func NewFormatFlag(plain Format) FormatFlag { return FormatFlag{plain, plain} }
+
+// String is the format chosen.
+func (f *FormatFlag) String() string { return string(f.Format) }
+
+// Set takes the flag's two formats.
+func (f *FormatFlag) Set(s string) error {
+	if Format(s) != f.plain && Format(s) != JSON {
+		return fmt.Errorf("must be %s or json", f.plain)
+	}
+	f.Format = Format(s)
+	return nil
+}
+
+// Type names the formats in the help text.
+func (f *FormatFlag) Type() string { return string(f.plain) + "|json" }
+
+// PrintJSON writes value as JSON, on one line if indent is "".
+func PrintJSON(w io.Writer, value any, indent string) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	return enc.Encode(value)
+}
