@@ -1,0 +1,85 @@
+// Command scanner is one member of the fleet that forwards due tasks from Redis
+// to RabbitMQ, and the operator's tool to look at the fleet and to set its
+// topics. Exit codes: 0 done, 1 failed, 2 wrong usage.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+)
+
+func main() {
+	logging.Disable() // every error reaches the user through this command's own log
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal exits at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	code := cli.Report(stderr, cmd, err, advice)
+	if code > cli.Usage {
+		code = cli.Failed // not found and exists are the producer's
+	}
+	return code
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "scanner",
+		Short: "Forwards due tasks from Redis to RabbitMQ, and shows and sets the fleet",
+		Long: `Forwards due tasks from Redis to RabbitMQ, and shows and sets the fleet.
+
+Every verb takes --config and the environment (DUEFLEET_REDIS_ADDRS,
+DUEFLEET_RABBITMQ_URLS, DUEFLEET_CONSUL_ADDR, ...), which wins over the file.
+
+Exit codes: 0 done; 1 failed; 2 wrong usage.`,
+		Args:          cli.NoArguments,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+		RunE: func(*cobra.Command, []string) error {
+			return cli.UsageError("name a command: run, check, status, topic or parked")
+		},
+	}
+	var s settings
+	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
+	root.AddCommand(runCommand(&s), checkCommand(&s), statusCommand(&s), topicCommand(&s), parkedCommand(&s))
+	return root
+}
+
+// version is what the build recorded of itself.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+// advice is what to do about an error that does not say so itself.
+func advice(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "NOPERM"):
+		return "; check redis.username and redis.password"
+	case strings.Contains(text, "connection refused"), strings.Contains(text, "no such host"), strings.Contains(text, "i/o timeout"):
+		return "; check that the server runs there, and its address in the configuration"
+	}
+	return ""
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+func parkedCommand(s *settings) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "parked",
+		Short: "Lists, replays and purges tasks that could not be delivered",
+		Args:  cli.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return cli.UsageError("name a command: ls, replay or purge")
+		},
+	}
+	cmd.AddCommand(
+		parkedList(s),
+		parkedChange(s, "replay", "Makes parked tasks due now, with a fresh count of attempts", "replayed", scanner.Parked.Replay),
+		parkedChange(s, "purge", "Removes parked tasks for good", "purged", scanner.Parked.Purge),
+	)
+	return cmd
+}
+
+// selection is which parked tasks a verb is about.
+type selection struct {
+	topic, id string
+	all       bool
+	format    cli.FormatFlag
+}
+
+func (sel *selection) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&sel.topic, "topic", "", "the topic (required)")
+	f.StringVar(&sel.id, "id", "", "this task alone")
+	f.BoolVar(&sel.all, "all", false, "all parked tasks of the topic")
+	f.VarP(&sel.format, "output", "o", "how to print")
+}
+
+func (sel *selection) check() error {
+	if sel.topic == "" {
+		return cli.UsageError("--topic is required")
+	}
+	return task.CheckTopic(sel.topic)
+}
+
+func parkedList(s *settings) *cobra.Command {
+	sel := selection{format: cli.NewFormatFlag(cli.Table)}
+	cmd := &cobra.Command{
+		Use:   "ls --topic T",
+		Short: "Lists parked tasks with their reasons",
+		Args:  cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			if err := sel.check(); err != nil {
+				return err
+			}
+			_, rdb, store, err := s.open()
+			if err != nil {
+				return err
+			}
+			defer rdb.Close() //nolint:errcheck // the process ends
+			parked := scanner.Parked{Topic: store.Topic(sel.topic)}
+			list := listTable
+			if sel.format.Format == cli.JSON {
+				list = listJSON
+			}
+			return list(cmd, parked, sel.id)
+		}),
+	}
+	sel.register(cmd)
+	return cmd
+}
+
+// parkedTask is one line of `parked ls -o json`.
+type parkedTask struct {
+	Topic    string `json:"topic"`
+	ID       string `json:"id"`
+	DueMs    int64  `json:"due_ms"`
+	Attempts int    `json:"attempts"`
+	Bytes    int    `json:"payload_bytes"`
+	Reason   string `json:"reason"`
+}
+
+func newParkedTask(r shard.Record) parkedTask {
+	return parkedTask{r.Topic, r.ID, r.Due.UnixMilli(), r.Attempt - 1, len(r.Payload), r.Reason}
+}
+
+func listJSON(cmd *cobra.Command, parked scanner.Parked, id string) error {
+	return each(cmd, parked, id, func(p parkedTask) error {
+		return cli.PrintJSON(cmd.OutOrStdout(), p, "")
+	})
+}
+
+func listTable(cmd *cobra.Command, parked scanner.Parked, id string) error {
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 2, 0, 2, ' ', 0)
+	n := 0
+	err := each(cmd, parked, id, func(p parkedTask) error {
+		if n == 0 {
+			if _, err := io.WriteString(w, "ID\tDUE\tATTEMPTS\tBYTES\tREASON\n"); err != nil {
+				return err
+			}
+		}
+		n++
+		_, err := fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", cli.OneLine(p.ID), p.DueMs, p.Attempts, p.Bytes, cli.OneLine(p.Reason))
+		return err
+	})
+	if err == nil && n == 0 {
+		_, err = io.WriteString(w, "nothing is parked\n")
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// each visits the parked tasks, or the one of that ID.
+func each(cmd *cobra.Command, parked scanner.Parked, id string, visit func(parkedTask) error) error {
+	var failed error
+	err := parked.Each(cmd.Context(), func(r shard.Record) bool {
+		if id == "" || r.ID == id {
+			failed = visit(newParkedTask(r))
+		}
+		return failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+func parkedChange(s *settings, name, short, done string, change changeParked) *cobra.Command {
+	sel := selection{format: cli.NewFormatFlag(cli.Text)}
+	cmd := &cobra.Command{
+		Use:   name + " --topic T (--id ID | --all)",
+		Short: short,
+		Args:  cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			if err := sel.check(); err != nil {
+				return err
+			}
+			if (sel.id == "") == !sel.all {
+				return cli.UsageError("give either --id or --all")
+			}
+			_, rdb, store, err := s.open()
+			if err != nil {
+				return err
+			}
+			defer rdb.Close() //nolint:errcheck // the process ends
+			n, err := change(scanner.Parked{Topic: store.Topic(sel.topic)}, cmd.Context(), sel.id)
+			if err != nil {
+				return err
+			}
+			if sel.format.Format == cli.JSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]int{done: n}, "")
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %d\n", done, n)
+			return err
+		}),
+	}
+	sel.register(cmd)
+	return cmd
+}
+
+// changeParked is one of the operations on parked tasks.
+type changeParked func(p scanner.Parked, ctx context.Context, id string) (int, error) //nolint:revive // a method expression: the receiver comes first

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// settings is where every verb finds its configuration.
+type settings struct{ path string }
+
+func (s *settings) load() (*config.Config, error) { return config.Load(s.path, os.Environ()) }
+
+// open loads the configuration and makes a client of its Redis.
+func (s *settings) open() (*config.Config, redis.UniversalClient, *shard.Store, error) {
+	cfg, err := s.load()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	options, err := cfg.Redis.Options()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	rdb := redis.NewUniversalClient(options)
+	store, err := shard.New(rdb, cfg.Redis.Prefix)
+	return cfg, rdb, store, err
+}
+
+func runCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run --config config.yaml",
+		Short: "Runs one member of the fleet until SIGTERM or SIGINT",
+		Long: `Runs one member of the fleet until SIGTERM or SIGINT. Then it stops claiming,
+settles what is in flight (at most shutdown_timeout), releases the rest and exits
+with 0; a second signal exits at once. SIGHUP re-reads the topics of the file.`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			return runScanner(cmd.Context(), s, cmd)
+		}),
+	}
+}
+
+func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
+	cfg, rdb, _, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close() //nolint:errcheck // the process ends
+	log, err := telemetry.NewLogger(cmd.ErrOrStderr(), cfg.Log.Level, cfg.Log.Format)
+	if err != nil {
+		return err
+	}
+	sc := scanner.Config{
+		Settings: cfg, Redis: rdb, Instance: scanner.Instance(), Version: version(), Log: log,
+	}
+	done, err := chooseSource(ctx, s, cfg, log, &sc)
+	if err != nil {
+		return err
+	}
+	defer done()
+	member, err := scanner.New(sc)
+	if err != nil {
+		return err
+	}
+	return member.Run(ctx)
+}
+
+// chooseSource takes the topics from Consul where it is configured, else from
+// the file.
+func chooseSource(ctx context.Context, s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (done func(), err error) {
+	if cfg.Consul.Addr != "" {
+		consul, err := config.NewConsul(cfg.Consul, log)
+		if err != nil {
+			return nil, err
+		}
+		sc.Source, sc.Register = consul, consul
+		return consul.Close, nil
+	}
+	if s.path == "" {
+		return nil, fmt.Errorf("no topics to serve: name a file with --config, or Consul with DUEFLEET_CONSUL_ADDR")
+	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	reload := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+				select {
+				case reload <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	sc.Source = config.NewFile(s.path, reload)
+	return func() { signal.Stop(hup) }, nil
+}
+
+func checkCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check --config config.yaml",
+		Short: "Validates the configuration, and the topics' documents in Consul",
+		Long: `Validates the configuration file with the environment, and the topics' documents
+if Consul is configured and answers. Prints every mistake with its key and line;
+exit code 1 if there is any.`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			return check(cmd, s)
+		}),
+	}
+}
+
+func check(cmd *cobra.Command, s *settings) error {
+	cfg, err := s.load()
+	if err != nil {
+		return printMistakes(cmd, err)
+	}
+	if cfg.Consul.Addr != "" {
+		return checkConsul(cmd, cfg)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics\n", len(cfg.Topics))
+	return err
+}
+
+// checkConsul checks every document there is.
+func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
+	consul, err := config.NewConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer consul.Close()
+	docs, err := consul.List(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("the file is good; its topics in consul can't be read: %w", err)
+	}
+	bad := 0
+	for _, d := range docs {
+		if d.Err != nil {
+			bad++
+			_ = printMistakes(cmd, d.Err)
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d topics' documents in consul have mistakes", bad, len(docs))
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics in consul\n", len(docs))
+	return err
+}
+
+// printMistakes prints every mistake on a line of its own and returns how many
+// there are as an error.
+func printMistakes(cmd *cobra.Command, err error) error {
+	mistakes, ok := asMistakes(err)
+	if !ok {
+		return err
+	}
+	for _, m := range mistakes {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), m); err != nil {
+			return err
+		}
+	}
+	if len(mistakes) == 1 {
+		return fmt.Errorf("1 mistake in the configuration")
+	}
+	return fmt.Errorf("%d mistakes in the configuration", len(mistakes))
+}

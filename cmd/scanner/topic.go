@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/task"
+)
+
+func topicCommand(s *settings) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "topic",
+		Short: "Lists, shows and sets the topics' documents in Consul",
+		Args:  cli.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return cli.UsageError("name a command: ls, get, set, pause, resume or rm")
+		},
+	}
+	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s),
+		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", "paused=true"),
+		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
+		topicRemove(s))
+	return cmd
+}
+
+// withConsul runs a verb's work on the documents in Consul.
+func withConsul(s *settings, work func(ctx context.Context, c *config.ConsulSource) error) func(*cobra.Command) error {
+	return func(cmd *cobra.Command) error {
+		cfg, err := s.load()
+		if err != nil {
+			return err
+		}
+		if cfg.Consul.Addr == "" {
+			return errors.New("topics are set in the configuration file: consul.addr is empty, and `scanner topic` writes to consul only")
+		}
+		c, err := config.NewConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return work(cmd.Context(), c)
+	}
+}
+
+// oneTopic takes a topic's name as the first argument.
+func oneTopic(more cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cli.UsageError("name a topic")
+		}
+		if err := task.CheckTopic(args[0]); err != nil {
+			return cli.UsageError(err.Error())
+		}
+		return more(cmd, args[1:])
+	}
+}
+
+func topicList(s *settings) *cobra.Command {
+	format := cli.NewFormatFlag(cli.Table)
+	cmd := &cobra.Command{
+		Use: "ls", Short: "Lists the topics that have a document", Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+				docs, err := c.List(ctx)
+				if err != nil {
+					return err
+				}
+				if format.Format == cli.JSON {
+					return cli.PrintJSON(cmd.OutOrStdout(), describeTopics(docs), "  ")
+				}
+				return printTopics(cmd.OutOrStdout(), docs)
+			})(cmd)
+		}),
+	}
+	cmd.Flags().VarP(&format, "output", "o", "how to print")
+	return cmd
+}
+
+// topicLine is one topic of `topic ls -o json`.
+type topicLine struct {
+	Topic    string `json:"topic"`
+	Shards   int    `json:"shards"`
+	Exchange string `json:"exchange"`
+	Paused   bool   `json:"paused"`
+	Index    uint64 `json:"index"`
+	Error    string `json:"error,omitempty"`
+}
+
+func describeTopics(docs []config.Document) []topicLine {
+	lines := make([]topicLine, len(docs))
+	for i, d := range docs {
+		lines[i] = topicLine{Topic: d.Name, Shards: d.Topic.Shards, Exchange: d.Topic.Exchange, Paused: d.Topic.Paused, Index: d.Index}
+		if d.Err != nil {
+			lines[i].Error = d.Err.Error()
+		}
+	}
+	return lines
+}
+
+func printTopics(out io.Writer, docs []config.Document) error {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TOPIC\tSHARDS\tEXCHANGE\tROUTING KEY\tPAUSED\tINDEX")
+	for _, d := range docs {
+		if d.Err != nil {
+			fmt.Fprintf(w, "%s\t! %s\n", d.Name, cli.OneLine(d.Err.Error()))
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%v\t%d\n", d.Name, d.Topic.Shards, d.Topic.Exchange, d.Topic.RoutingKey, d.Topic.Paused, d.Index)
+	}
+	return w.Flush()
+}
+
+func topicGet(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "get TOPIC", Short: "Prints a topic's document as it is stored", Args: oneTopic(cli.NoArguments),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+				doc, err := document(ctx, c, args[0])
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", trimNewline(doc.Raw))
+				return err
+			})(cmd)
+		}),
+	}
+}
+
+func trimNewline(b []byte) []byte {
+	if n := len(b); n > 0 && b[n-1] == '\n' {
+		return b[:n-1]
+	}
+	return b
+}
+
+// document reads one that must be there.
+func document(ctx context.Context, c *config.ConsulSource, topic string) (config.Document, error) {
+	doc, there, err := c.Get(ctx, topic)
+	if err == nil && !there {
+		err = fmt.Errorf("topic %s has no document in consul; `scanner topic set %s key=value...` makes one", topic, topic)
+	}
+	return doc, err
+}
+
+func topicSet(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use:   "set TOPIC key=value...",
+		Short: "Changes settings of a topic, or makes a new one",
+		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
+declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
+The whole document is checked before it is written; it is written only if nobody
+else wrote it meanwhile; the difference is printed. Comments in it are lost.`,
+		Args: oneTopic(func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.UsageError("name at least one key=value")
+			}
+			return nil
+		}),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+				return set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true)
+			})(cmd)
+		}),
+	}
+}
+
+// set changes a document and prints the difference. A topic that has none gets
+// one if make allows it.
+func set(ctx context.Context, out io.Writer, c *config.ConsulSource, topic string, assignments []string, make bool) error {
+	doc, there, err := c.Get(ctx, topic)
+	if err != nil {
+		return err
+	}
+	if !there && !make {
+		_, err := document(ctx, c, topic)
+		return err
+	}
+	raw, changes, err := config.Edit(topic, doc.Raw, assignments)
+	if err != nil {
+		return err
+	}
+	if there && len(changes) == 0 {
+		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
+		return err
+	}
+	for _, ch := range changes {
+		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
+	}
+	ok, err := c.Put(ctx, topic, raw, doc.Index)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
+	}
+	_, err = fmt.Fprintf(out, "topic %s written\n", topic)
+	return err
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}
+
+func topicPause(s *settings, name, short, assignment string) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " TOPIC", Short: short, Args: oneTopic(cli.NoArguments),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+				return set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+			})(cmd)
+		}),
+	}
+}
+
+func topicRemove(s *settings) *cobra.Command {
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "rm TOPIC [--purge]",
+		Short: "Removes a topic; refuses while it holds tasks unless told to purge them",
+		Args:  oneTopic(cli.NoArguments),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			return removeTopic(cmd, s, args[0], purge)
+		}),
+	}
+	cmd.Flags().BoolVar(&purge, "purge", false, "remove its tasks, too")
+	return cmd
+}
+
+// removeTopic removes the document, if Consul holds one, and the topic from
+// Redis.
+func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) error {
+	cfg, rdb, store, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close() //nolint:errcheck // the process ends
+	if _, inFile := cfg.Topics[topic]; inFile && cfg.Consul.Addr == "" {
+		return fmt.Errorf("topic %s is in the configuration file; take it out there first", topic)
+	}
+	removal := scanner.Removal{Topic: store.Topic(topic), Purge: purge}
+	if err := removal.Check(cmd.Context()); err != nil {
+		return err
+	}
+	if cfg.Consul.Addr != "" {
+		err := withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+			doc, there, err := c.Get(ctx, topic)
+			if err != nil || !there {
+				return err
+			}
+			ok, err := c.Delete(ctx, topic, doc.Index)
+			if err == nil && !ok {
+				err = fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was removed", topic)
+			}
+			return err
+		})(cmd)
+		if err != nil {
+			return err
+		}
+	}
+	purged, err := removal.Run(cmd.Context())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s removed, with %d tasks\n", topic, purged)
+	return err
+}

@@ -1,0 +1,189 @@
+package scanner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// applied is what this member thinks of its configuration; guarded by
+// Scanner.mu.
+type applied struct {
+	index  uint64
+	errors map[string]string // by topic; "" is the source as a whole
+	heard  bool              // the source has answered at least once
+}
+
+// watch applies what the source says until ctx ends. Topics that the source
+// doesn't name, or can't be asked for, start from the last good documents that
+// Redis keeps.
+func (s *Scanner) watch(ctx context.Context) error {
+	err := s.cfg.Source.Watch(ctx, func(snap config.Snapshot) { s.apply(ctx, snap) })
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// apply puts a snapshot in force. Its documents were parsed and checked; one that
+// is broken changes nothing but what is said of it.
+func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.note(ctx, "", snap.Err); snap.Err == nil {
+		for name, doc := range snap.Documents {
+			s.applyDocument(ctx, name, doc)
+		}
+		s.markOrphans(ctx, snap)
+		s.applied.index = snap.Index
+		s.metrics.SetConfigApplied(snap.Index)
+	}
+	s.applied.heard = true
+	s.publishStatus(ctx)
+}
+
+func (s *Scanner) applyDocument(ctx context.Context, name string, doc config.Document) {
+	if s.note(ctx, name, doc.Err); doc.Err != nil {
+		return
+	}
+	v := s.topics[name]
+	if v == nil {
+		v = s.serve(name, doc.Topic)
+		s.log.InfoContext(ctx, "topic served", "topic", name, "shards", doc.Topic.Shards, "exchange", doc.Topic.Exchange)
+	} else if !bytes.Equal(v.raw, doc.Raw) {
+		for _, c := range config.Diff(*v.settings(), doc.Topic) {
+			s.log.InfoContext(ctx, "topic setting applied", "topic", name, "key", c.Key, "old", c.Old, "new", c.New)
+		}
+		v.apply(doc.Topic)
+	} else if !v.orphan.Load() {
+		return
+	}
+	v.raw = doc.Raw
+	v.orphan.Store(false)
+	s.save(name, doc.Raw)
+}
+
+// save keeps a good document in Redis, as soon as Redis can be reached.
+func (s *Scanner) save(name string, doc []byte) {
+	s.support.Go(func() error {
+		var retry backoff
+		for s.working.Err() == nil {
+			if err := s.store.Topic(name).SaveDocument(s.working, doc); err == nil {
+				break
+			}
+			retry.wait(s.working)
+		}
+		return nil
+	})
+}
+
+// note remembers what is wrong with a topic's document, or with the source, and
+// says it once.
+func (s *Scanner) note(ctx context.Context, name string, err error) {
+	if err == nil {
+		if s.applied.errors[name] != "" {
+			delete(s.applied.errors, name)
+			s.log.InfoContext(ctx, "configuration is good again", "topic", name)
+		}
+		return
+	}
+	if s.applied.errors[name] == err.Error() {
+		return
+	}
+	s.applied.errors[name] = err.Error()
+	s.metrics.ConfigError()
+	s.log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "topic", name, "error", err)
+}
+
+// markOrphans finds topics whose documents vanished. They are served on with
+// their last good settings until somebody sets or removes them.
+func (s *Scanner) markOrphans(ctx context.Context, snap config.Snapshot) {
+	for name, v := range s.topics {
+		if _, there := snap.Documents[name]; !there && v.orphan.CompareAndSwap(false, true) {
+			s.log.WarnContext(ctx, "topic has no document any more, it is served with its last settings", "topic", name)
+		}
+	}
+}
+
+// restore serves topics that Redis knows and the source doesn't, or can't tell,
+// with their last good documents. It waits until the source was heard, or didn't
+// answer for a while.
+func (s *Scanner) restore(ctx context.Context) error {
+	names, err := s.store.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := s.restoreTopic(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
+	raw, err := s.store.Topic(name).Document(ctx)
+	if err != nil || raw == nil {
+		return err
+	}
+	settings, err := config.ParseTopic(name, raw)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.topics[name] != nil {
+		return nil
+	}
+	if err != nil {
+		s.note(ctx, name, fmt.Errorf("last good document in Redis: %w", err))
+		return nil
+	}
+	v := s.serve(name, settings)
+	v.raw = raw
+	v.orphan.Store(s.applied.heard && s.applied.errors[""] == "")
+	s.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", name)
+	return nil
+}
+
+// reap stops serving topics that were removed from Redis and have no document.
+func (s *Scanner) reap(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, v := range s.topics {
+		if _, removed := v.known(); !removed || !v.orphan.Load() {
+			continue
+		}
+		delete(s.topics, name)
+		v.stopped.Store(true)
+		s.log.InfoContext(ctx, "topic removed", "topic", name)
+		s.support.Go(func() error {
+			defer s.metrics.Forget(name)
+			return v.shutDown(s.serving)
+		})
+	}
+}
+
+// publishStatus writes what this member thinks of its configuration to Consul.
+func (s *Scanner) publishStatus(ctx context.Context) {
+	if s.cfg.Register == nil {
+		return
+	}
+	note, err := json.Marshal(struct {
+		Time    time.Time         `json:"time"`
+		Applied uint64            `json:"config_applied_index"`
+		Errors  map[string]string `json:"errors"`
+	}{time.Now().UTC(), s.applied.index, s.applied.errors})
+	if err == nil {
+		s.support.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+			defer cancel()
+			if err := s.cfg.Register.WriteStatus(ctx, s.cfg.Instance, note); err != nil && !errors.Is(err, context.Canceled) {
+				s.log.WarnContext(ctx, "status not written to consul", "error", err)
+			}
+			return nil
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+const (
+	heartbeat = time.Second
+	// redisSilence is how long heartbeats may go unanswered before Redis counts
+	// as down.
+	redisSilence = 3 * time.Second
+	// restoreAfter is how long a member waits for its source to answer before it
+	// starts from the documents that Redis keeps.
+	restoreAfter = 3 * time.Second
+	// registerTimeout bounds one call to Consul.
+	registerTimeout = 5 * time.Second
+)
+
+// beat tells the fleet that this member lives, until ctx ends.
+func (s *Scanner) beat(ctx context.Context) error {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	restored := false
+	for {
+		s.beatOnce(ctx)
+		if !restored && s.mayRestore() {
+			restored = s.restore(ctx) == nil
+		}
+		s.reap(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *Scanner) mayRestore() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.working.Err() == nil && (s.applied.heard || time.Since(s.started) > restoreAfter)
+}
+
+func (s *Scanner) beatOnce(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisSilence)
+	defer cancel()
+	live, err := s.store.Heartbeat(ctx, s.cfg.Instance)
+	if err == nil {
+		err = s.store.Describe(ctx, s.describe())
+	}
+	if err == nil {
+		s.live.Store(int64(live))
+		s.beaten.Store(time.Now().UnixMilli())
+		s.metrics.SetLiveScanners(live)
+	}
+	up, _ := s.redisUp()
+	s.metrics.SetRedisUp(up)
+	connected, blocked, _ := s.connection.State()
+	s.metrics.SetRabbitMQConnected(connected)
+	s.metrics.SetRabbitMQBlocked(blocked)
+	if s.cfg.Register != nil {
+		up, _ := s.sourceUp()
+		s.metrics.SetConsulUp(up)
+	}
+}
+
+// describe is what this member says of itself to the others.
+func (s *Scanner) describe() shard.Member {
+	host, _ := os.Hostname()
+	m := shard.Member{
+		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version,
+		Started: s.started.UTC(), Admin: s.admin.Addr(), Troubles: map[string]string{},
+	}
+	s.mu.Lock()
+	m.Applied, m.Errors = s.applied.index, maps.Clone(s.applied.errors)
+	s.mu.Unlock()
+	for _, t := range s.all() {
+		if trouble := t.trouble(); trouble != "" {
+			m.Troubles[t.name] = trouble
+		}
+	}
+	return m
+}
+
+// trouble says why a topic isn't served as it should be; "" if it is.
+func (t *served) trouble() string {
+	if ready, reason := t.publisher.Ready(); !ready {
+		return reason
+	}
+	if t.orphan.Load() {
+		return "orphan: it has no document; set it or remove it with `scanner topic`"
+	}
+	return ""
+}
+
+// depart takes this member off the fleet.
+func (s *Scanner) depart(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
+	defer cancel()
+	if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
+		s.log.WarnContext(ctx, "fleet not left", "error", err)
+	}
+	if s.cfg.Register == nil {
+		return
+	}
+	if err := s.cfg.Register.Deregister(ctx, s.cfg.Instance); err != nil {
+		s.log.WarnContext(ctx, "not deregistered from consul", "error", err)
+	}
+	if err := s.cfg.Register.DeleteStatus(ctx, s.cfg.Instance); err != nil {
+		s.log.WarnContext(ctx, "status not removed from consul", "error", err)
+	}
+}
+
+// announce registers this member in Consul, trying until it is heard.
+func (s *Scanner) announce(ctx context.Context) error {
+	var retry backoff
+	for s.cfg.Register != nil && ctx.Err() == nil {
+		err := s.cfg.Register.Register(ctx, s.cfg.Instance, s.admin.Addr())
+		if err == nil {
+			return nil
+		}
+		s.log.DebugContext(ctx, "not registered in consul yet", "error", err)
+		retry.wait(ctx)
+	}
+	return nil
+}
+
+// observe sets up what others see of this member: health and metrics.
+func (s *Scanner) observe() error {
+	checks := []telemetry.Check{
+		{Name: "redis", Required: true, Probe: s.redisUp},
+		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
+		{Name: "config", Required: true, Probe: s.configured},
+	}
+	if s.cfg.Register != nil {
+		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.sourceUp})
+	}
+	admin, err := telemetry.NewServer(telemetry.ServerConfig{
+		Listen: s.cfg.Settings.Admin.Listen, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.admin = admin
+	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats, Metrics: s.metrics, Log: s.log})
+	if err != nil {
+		return err
+	}
+	return s.cfg.Registry.Register(collector)
+}
+
+func (s *Scanner) redisUp() (bool, string) {
+	since := time.Since(time.UnixMilli(s.beaten.Load()))
+	if s.beaten.Load() == 0 {
+		return false, "not reached yet"
+	}
+	if since > redisSilence {
+		return false, fmt.Sprintf("no answer for %s", since.Round(time.Second))
+	}
+	return true, "answers"
+}
+
+func (s *Scanner) rabbitUp() (bool, string) {
+	connected, blocked, reason := s.connection.State()
+	switch {
+	case !connected:
+		return false, "not connected: " + reason
+	case blocked:
+		return false, "blocks publishers: " + reason
+	}
+	return true, "connected"
+}
+
+func (s *Scanner) sourceUp() (bool, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if trouble := s.applied.errors[""]; trouble != "" {
+		return false, "last good settings stay in force: " + trouble
+	}
+	if !s.applied.heard {
+		return false, "not heard yet"
+	}
+	return true, "answers"
+}
+
+func (s *Scanner) configured() (bool, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.applied.heard && len(s.topics) == 0 {
+		return false, "not read yet"
+	}
+	return true, fmt.Sprintf("%d topics, %d errors", len(s.topics), len(s.applied.errors))
+}
+
+// shardStats counts every shard of every topic served.
+func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
+	var all []telemetry.ShardStat
+	for _, t := range s.all() {
+		stats, err := t.shard.Stats(ctx, t.scanned())
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range stats {
+			all = append(all, shardStat(t.name, v))
+		}
+	}
+	return all, nil
+}
+
+func shardStat(name string, v shard.Stats) telemetry.ShardStat {
+	stat := telemetry.ShardStat{
+		Topic: name, Shard: v.Shard, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased, Parked: v.Parked,
+	}
+	if !v.Oldest.IsZero() {
+		stat.OldestDue = max(v.Now.Sub(v.Oldest), 0)
+	}
+	return stat
+}

@@ -1,0 +1,219 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// Config of one member of the fleet.
+type Config struct {
+	// Settings that are fixed while the process runs.
+	Settings *config.Config
+	// Source of the topics' documents.
+	Source config.Source
+	// Register announces this member where Consul is configured; nil elsewhere.
+	Register Register
+	// Redis is the client; the caller closes it.
+	Redis redis.UniversalClient
+	// Instance names this member in the fleet; it must be unique.
+	Instance string
+	// Version of the program.
+	Version string
+	Log     *slog.Logger
+	// Registry takes the metrics. Defaults to one of its own.
+	Registry *prometheus.Registry
+}
+
+// Register announces a member and what it thinks of its configuration.
+type Register interface {
+	Register(ctx context.Context, instance, adminAddr string) error
+	Deregister(ctx context.Context, instance string) error
+	WriteStatus(ctx context.Context, instance string, note []byte) error
+	DeleteStatus(ctx context.Context, instance string) error
+}
+
+// Scanner is one member of the fleet.
+type Scanner struct {
+	cfg        Config
+	log        *slog.Logger
+	store      *shard.Store
+	connection *forward.Connection
+	metrics    *telemetry.Metrics
+	admin      *telemetry.Server
+
+	started time.Time
+	live    atomic.Int64 // scanners that live, as of the last heartbeat
+	beaten  atomic.Int64 // when the last heartbeat was answered, Unix ms here
+
+	serving context.Context //nolint:containedctx // the life of what outlasts the workers; set once by Run
+	working context.Context //nolint:containedctx // ends when claiming must
+	support *errgroup.Group
+
+	mu      sync.Mutex
+	topics  map[string]*served
+	applied applied
+}
+
+// served is a topic that is being served.
+type served struct {
+	*topic
+	raw    []byte      // the document in force
+	orphan atomic.Bool // its document vanished
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// New puts a member together and checks all that can be checked without
+// talking to a server. It starts nothing.
+func New(cfg Config) (*Scanner, error) {
+	if cfg.Registry == nil {
+		cfg.Registry = telemetry.NewRegistry()
+	}
+	store, err := shard.New(cfg.Redis, cfg.Settings.Redis.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, topics: map[string]*served{}}
+	s.applied.errors = map[string]string{}
+	s.live.Store(1)
+	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
+	if err != nil {
+		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
+	}
+	s.connection, err = forward.New(forward.Config{
+		URLs: cfg.Settings.RabbitMQ.URLs, TLS: tlsConfig, Log: cfg.Log, Name: "duefleet " + cfg.Instance,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.metrics, err = telemetry.NewMetrics(cfg.Registry); err != nil {
+		return nil, err
+	}
+	return s, s.observe()
+}
+
+// Run serves topics until ctx ends; then it stops claiming, settles what is in
+// flight, gives back the rest and closes, within the configured shutdown
+// timeout. It fails at once only for what waiting can't mend, as an admin
+// address in use: servers that are away it waits for.
+func (s *Scanner) Run(ctx context.Context) error {
+	if err := s.admin.Listen(); err != nil {
+		return err
+	}
+	s.started = time.Now()
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	working, stopWorking := context.WithCancel(ctx)
+	defer stopWorking()
+	s.serving, s.working, s.support = serving, working, &errgroup.Group{}
+	s.support.Go(func() error { return s.connection.Run(serving) })
+	s.support.Go(func() error {
+		defer stopWorking() // without it nobody could see how the scanner does
+		return s.admin.Run(serving)
+	})
+	s.support.Go(func() error { return s.beat(serving) })
+	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
+
+	var watching errgroup.Group
+	watching.Go(func() error { return s.watch(working) })
+	watching.Go(func() error { return s.announce(working) })
+	<-working.Done()
+	s.log.InfoContext(ctx, "scanner stops: settling what is in flight", "timeout", s.cfg.Settings.ShutdownTimeout)
+	err := s.shutDown(context.WithoutCancel(ctx), &watching)
+	stopServing()
+	err = errors.Join(err, s.support.Wait())
+	s.log.InfoContext(ctx, "scanner stopped")
+	return err
+}
+
+// shutDown is the order of shutting down: stop claiming, settle what is in
+// flight, release the rest, leave.
+func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Settings.ShutdownTimeout-drainRest)
+	defer cancel()
+	err := watching.Wait()
+	var draining errgroup.Group
+	for _, t := range s.all() {
+		t.stopped.Store(true)
+		draining.Go(func() error { return t.shutDown(ctx) })
+	}
+	err = errors.Join(err, draining.Wait())
+	s.depart(ctx)
+	return err
+}
+
+// shutDown waits for a topic's workers and drains what they left.
+func (t *served) shutDown(ctx context.Context) error {
+	t.stop()
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+	}
+	return t.drain(ctx)
+}
+
+func (s *Scanner) all() []*served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*served, 0, len(s.topics))
+	for _, t := range s.topics {
+		all = append(all, t)
+	}
+	return all
+}
+
+// serve starts serving a topic; s.mu is held.
+func (s *Scanner) serve(name string, settings config.Topic) *served {
+	t := &topic{
+		name: name, instance: s.cfg.Instance, rdb: s.cfg.Redis, shard: s.store.Topic(name), source: s.cfg.Source,
+		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
+		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return int(s.live.Load()) },
+		clean: map[int]bool{}, gates: map[int]int64{}, changed: make(chan struct{}),
+	}
+	t.settler = newSettler(t.shard, t.window, t.unsettled)
+	t.publisher = s.connection.NewPublisher(name, route(settings), t.resolved)
+	t.apply(settings)
+	ctx, stop := context.WithCancel(s.working)
+	v := &served{topic: t, stop: stop, done: make(chan struct{})}
+	s.topics[name] = v
+	s.support.Go(func() error { return t.publisher.Run(s.serving) })
+	s.support.Go(func() error { t.settler.run(s.serving); return nil })
+	s.support.Go(func() error {
+		defer close(v.done)
+		return t.run(ctx)
+	})
+	return v
+}
+
+// unsettled notes that Redis could not be told what became of tasks; it is
+// tried again.
+func (t *topic) unsettled(operation string, err error) {
+	t.all.Error(operation)
+	if t.complaints.allow() {
+		t.log.WarnContext(context.Background(), "redis not told of outcomes, trying again", "operation", operation, "error", err)
+	}
+}
+
+// Instance makes a name for this process that no other has.
+func Instance() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixMilli()%1e6)
+}

@@ -1,0 +1,98 @@
+package scanner
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What Redis could not be told of during an outage it is told of after it, and
+// until then the window stays taken: that bounds the memory.
+func TestTheSettlerOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{
+		Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}, // everysec may put a write off while the disk is busy
+	})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer server.Stop(context.Background()) //nolint:errcheck // the test is over
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer rdb.Close() //nolint:errcheck // the test is over
+	store, err := shard.New(rdb, "settler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders := store.Topic("orders")
+	p, err := orders.Ensure(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notAfter, err := store.NotAfter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := []shard.Entry{{ID: "done", Body: []byte{0, 0}}, {ID: "back", Body: []byte{0, 0}}}
+	if r := orders.Put(t.Context(), p, notAfter, []shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	batch, err := orders.Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Minute})
+	if err != nil || len(batch.Tasks) != 2 {
+		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
+	}
+
+	w := newWindow(2)
+	if _, err := w.reserve(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan struct{}, 1000)
+	s := newSettler(orders, w, func(string, error) {
+		select {
+		case failed <- struct{}{}:
+		default:
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); s.run(ctx) }()
+	defer func() { stop(); <-done }()
+
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range batch.Tasks {
+		lease := shard.Lease{ID: task.ID, Token: task.Token}
+		if task.ID == "done" {
+			s.settle(0, lease)
+		} else {
+			s.release(0, shard.Release{Lease: lease})
+		}
+	}
+	<-failed
+	if w.inUse() != 2 {
+		t.Fatalf("%d places taken while Redis knows of nothing", w.inUse())
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := s.drain(deadline); err != nil {
+		t.Fatal(err)
+	}
+	stats, err := orders.Stats(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stats[0].Pending != 1 || stats[0].Leased != 0 || w.inUse() != 0 {
+		t.Fatalf("after the outage: %+v, %d places taken", stats[0], w.inUse())
+	}
+}

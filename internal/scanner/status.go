@@ -1,0 +1,213 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// Status is what an operator sees of a fleet; it is read from Redis alone.
+type Status struct {
+	Topics []TopicStatus  `json:"topics"`
+	Fleet  []shard.Member `json:"fleet"`
+}
+
+// TopicStatus is one topic.
+type TopicStatus struct {
+	Topic    string        `json:"topic"`
+	Shards   int           `json:"shards"`
+	Previous int           `json:"previous_shards,omitempty"`
+	Epoch    int64         `json:"epoch"`
+	Phase    shard.Phase   `json:"phase"`
+	Clean    int           `json:"clean_shards,omitempty"` // while migrating
+	Attended int           `json:"attended_shards"`
+	Pending  int64         `json:"pending"`
+	Backlog  int64         `json:"backlog"`
+	Leased   int64         `json:"leased"`
+	Parked   int64         `json:"parked"`
+	Oldest   time.Time     `json:"oldest_due,omitzero"`
+	PerShard []shard.Stats `json:"per_shard"`
+	// Notes say why the topic isn't served as it should be, as its scanners see
+	// it.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// ReadStatus describes one topic, or all that are known if topic is "".
+func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
+	var s Status
+	var err error
+	if s.Fleet, err = store.Fleet(ctx); err != nil {
+		return s, err
+	}
+	names := []string{topic}
+	if topic == "" {
+		if names, err = store.Topics(ctx); err != nil {
+			return s, err
+		}
+	}
+	s.Topics = []TopicStatus{}
+	for _, name := range names {
+		t, err := readTopic(ctx, store.Topic(name))
+		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
+			continue // removed between the two reads
+		}
+		if err != nil {
+			return s, err
+		}
+		t.Notes = notes(name, s.Fleet)
+		s.Topics = append(s.Topics, t)
+	}
+	return s, nil
+}
+
+func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
+	p, err := t.Placement(ctx)
+	if err != nil {
+		return TopicStatus{}, err
+	}
+	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Attended: p.Scanned()}
+	if p.Phase == shard.Migrating {
+		out.Previous = p.Previous
+		clean, err := t.Clean(ctx, p)
+		if err != nil {
+			return out, err
+		}
+		for _, is := range clean {
+			if is {
+				out.Clean++
+			}
+		}
+	}
+	if out.PerShard, err = t.Stats(ctx, p.Scanned()); err != nil {
+		return out, err
+	}
+	for _, v := range out.PerShard {
+		out.Pending += v.Pending
+		out.Backlog += v.Backlog
+		out.Leased += v.Leased
+		out.Parked += v.Parked
+		if !v.Oldest.IsZero() && (out.Oldest.IsZero() || v.Oldest.Before(out.Oldest)) {
+			out.Oldest = v.Oldest
+		}
+	}
+	return out, nil
+}
+
+// notes gathers what the living scanners say of a topic, each remark once.
+func notes(topic string, fleet []shard.Member) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, m := range fleet {
+		if !m.Alive {
+			continue
+		}
+		for _, n := range []string{m.Troubles[topic], m.Errors[topic], m.Errors[""]} {
+			if n != "" && !seen[n] {
+				seen[n] = true
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// Parked are the parked tasks of one topic, for an operator.
+type Parked struct{ Topic *shard.Topic }
+
+// parkedPage is how many parked tasks are read at once.
+const parkedPage = 500
+
+// Each calls yield with every parked task until it returns false.
+func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
+	placement, err := p.Topic.Placement(ctx)
+	if err != nil {
+		return err
+	}
+	for at := range placement.Scanned() {
+		for offset := int64(0); ; offset += parkedPage {
+			page, err := p.Topic.Parked(ctx, at, offset, parkedPage)
+			if err != nil {
+				return err
+			}
+			for _, r := range page {
+				if !yield(r) {
+					return nil
+				}
+			}
+			if len(page) < parkedPage {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// Replay makes one parked task due now, or all if id is "". It answers how many;
+// none for an ID is task.ErrNotFound.
+func (p Parked) Replay(ctx context.Context, id string) (int, error) {
+	return p.change(ctx, id, p.Topic.Replay)
+}
+
+// Purge removes one parked task for good, or all if id is "". It answers how
+// many; none for an ID is task.ErrNotFound.
+func (p Parked) Purge(ctx context.Context, id string) (int, error) {
+	return p.change(ctx, id, p.Topic.PurgeParked)
+}
+
+func (p Parked) change(ctx context.Context, id string, change func(context.Context, int, ...string) (int, error)) (int, error) {
+	placement, err := p.Topic.Placement(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if id == "" {
+		return p.changeAll(ctx, placement, change)
+	}
+	shards := []int{placement.New(id)}
+	if placement.Split(id) {
+		shards = append(shards, placement.Old(id))
+	}
+	total := 0
+	for _, at := range shards {
+		n, err := change(ctx, at, id)
+		if err != nil {
+			return total, err
+		}
+		total += n
+	}
+	if total == 0 {
+		return 0, fmt.Errorf("topic %s, ID %q: not parked: %w", p.Topic.Name(), id, task.ErrNotFound)
+	}
+	return total, nil
+}
+
+func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change func(context.Context, int, ...string) (int, error)) (int, error) {
+	total := 0
+	for at := range placement.Scanned() {
+		for {
+			page, err := p.Topic.Parked(ctx, at, 0, parkedPage)
+			if err != nil || len(page) == 0 {
+				if err != nil {
+					return total, err
+				}
+				break
+			}
+			ids := make([]string, len(page))
+			for i, r := range page {
+				ids[i] = r.ID
+			}
+			n, err := change(ctx, at, ids...)
+			if err != nil {
+				return total, err
+			}
+			total += n
+			if n == 0 {
+				break // none of them can be changed: a record is missing
+			}
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,138 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// stewardBeat is how often a scanner looks whether a topic's placement is what
+// its document wishes for.
+const stewardBeat = 500 * time.Millisecond
+
+// steward keeps the placement at the document's wish. Every scanner does it; the
+// compare-and-set on the placement lets one of them through.
+func (t *topic) steward(ctx context.Context) error {
+	silent := false
+	var retry backoff
+	for ctx.Err() == nil {
+		err := t.tend(ctx)
+		if err == nil {
+			silent = false
+			retry.reset()
+			t.awaitSteward(ctx)
+			continue
+		}
+		if ctx.Err() == nil && !silent {
+			silent = true
+			t.log.WarnContext(ctx, "placement not tended", "error", err)
+		}
+		t.all.Error("placement")
+		retry.wait(ctx)
+	}
+	return nil
+}
+
+func (t *topic) awaitSteward(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stewardBeat)
+	defer cancel()
+	t.awaitChange(ctx)
+}
+
+// tend makes the placement if there is none, begins a change that is wished for,
+// and ends one whose shards are all clean.
+func (t *topic) tend(ctx context.Context) error {
+	p, err := t.shard.Placement(ctx)
+	if errors.Is(err, task.ErrUnknownTopic) {
+		p, err = t.make(ctx)
+	}
+	if err != nil || p.Epoch == 0 {
+		return err
+	}
+	t.learn(p)
+	if p.Phase == shard.Migrating {
+		return t.followChange(ctx, p)
+	}
+	if !t.wish.Load() {
+		return nil
+	}
+	return t.beginChange(ctx, p)
+}
+
+// make makes the placement of a topic that a document asks for. A topic that was
+// removed, and whose document is gone, is not brought back.
+func (t *topic) make(ctx context.Context) (shard.Placement, error) {
+	doc, there, err := t.source.Read(ctx, t.name)
+	if err != nil {
+		if _, removed := t.known(); removed {
+			return shard.Placement{}, err
+		}
+		return t.shard.Ensure(ctx, t.settings().Shards) // the last good settings must do
+	}
+	if !there || doc.Err != nil {
+		t.learnRemoved()
+		return shard.Placement{}, nil
+	}
+	return t.shard.Ensure(ctx, doc.Topic.Shards)
+}
+
+// beginChange changes the shard count to what the document says now: it is read
+// again, consistently, after the placement, so that an old wish can't undo a
+// newer one.
+func (t *topic) beginChange(ctx context.Context, p shard.Placement) error {
+	doc, there, err := t.source.Read(ctx, t.name)
+	if err != nil {
+		return err
+	}
+	if !there || doc.Err != nil {
+		return nil
+	}
+	if doc.Topic.Shards == p.Shards {
+		t.wish.Store(false)
+		return nil
+	}
+	began, err := t.shard.Begin(ctx, p, doc.Topic.Shards)
+	if began {
+		t.log.InfoContext(ctx, "shard count changes", "from", p.Shards, "to", doc.Topic.Shards, "epoch", p.Epoch+1)
+	}
+	return err
+}
+
+// followChange notes which shards are clean, and ends the change when all are:
+// the scanner that cleaned the last one may have died before it could.
+func (t *topic) followChange(ctx context.Context, p shard.Placement) error {
+	clean, err := t.shard.Clean(ctx, p)
+	if err != nil {
+		return err
+	}
+	left := 0
+	t.mu.Lock()
+	for at, is := range clean {
+		t.clean[at] = is
+		if !is {
+			left++
+		}
+	}
+	t.mu.Unlock()
+	if left > 0 {
+		return nil
+	}
+	return t.finishChange(ctx, p)
+}
+
+func (t *topic) finishChange(ctx context.Context, p shard.Placement) error {
+	done, err := t.shard.Finish(ctx, p)
+	if done {
+		t.log.InfoContext(ctx, "shard count changed", "from", p.Previous, "to", p.Shards, "epoch", p.Epoch+1)
+	}
+	return err
+}
+
+func (t *topic) isClean(p shard.Placement, at int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.placement.Epoch == p.Epoch && t.clean[at]
+}

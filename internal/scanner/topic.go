@@ -1,0 +1,248 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// topic is what this scanner does for one topic: its workers, its publisher, and
+// what they share.
+type topic struct {
+	name      string
+	instance  string
+	rdb       redis.UniversalClient
+	shard     *shard.Topic
+	source    config.Source
+	publisher *forward.Publisher
+	window    *window
+	settler   *settler
+	bells     *bells
+	log       *slog.Logger
+	all       *telemetry.Metrics
+	metrics   *telemetry.TopicMetrics
+	live      func() int // scanners of the fleet that live
+	complaints
+
+	now     atomic.Pointer[config.Topic]
+	stopped atomic.Bool // no more claims
+	wish    atomic.Bool // the document's shard count is to be applied
+
+	mu        sync.Mutex
+	placement shard.Placement
+	clean     map[int]bool  // shards known to be clean under placement
+	gates     map[int]int64 // by shard: the epoch it was last touched with
+	changed   chan struct{} // closed and replaced when settings or placement change
+	removed   bool          // the topic was removed from Redis
+}
+
+func (t *topic) settings() *config.Topic { return t.now.Load() }
+
+// apply puts new settings in force; they have passed every check.
+func (t *topic) apply(s config.Topic) {
+	before := t.now.Swap(&s)
+	t.window.resize(s.Window)
+	t.publisher.SetRoute(route(s))
+	if before == nil || before.Shards != s.Shards {
+		t.wish.Store(true)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.change()
+}
+
+func (t *topic) change() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+func (t *topic) changes() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed
+}
+
+// awaitChange waits for new settings, a new placement, or ctx.
+func (t *topic) awaitChange(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-t.changes():
+	}
+}
+
+func route(s config.Topic) forward.Route {
+	r := forward.Route{Exchange: s.Exchange, RoutingKey: s.RoutingKey, Window: s.Window, ConfirmTimeout: s.Lease / 2}
+	if s.Declare != nil {
+		r.Declare = &forward.Declare{Type: s.Declare.Type, Queue: s.Declare.Queue, QueueType: s.Declare.QueueType}
+	}
+	return r
+}
+
+// learn notes a placement that was read from Redis.
+func (t *topic) learn(p shard.Placement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.Epoch <= t.placement.Epoch {
+		return
+	}
+	t.placement, t.clean, t.removed = p, map[int]bool{}, false
+	t.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
+	t.change()
+}
+
+func (t *topic) learnRemoved() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removed = true
+}
+
+func (t *topic) known() (p shard.Placement, removed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.placement, t.removed
+}
+
+// scanned is how many shards are attended; at least 1.
+func (t *topic) scanned() int {
+	p, _ := t.known()
+	return max(p.Scanned(), 1)
+}
+
+// waitScanned waits until another number of shards than n is attended.
+func (t *topic) waitScanned(ctx context.Context, n int) {
+	for t.scanned() == n && ctx.Err() == nil {
+		changed := t.changes()
+		if t.scanned() != n {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
+
+// touched is the epoch that a shard is known to have seen.
+func (t *topic) touched(at int) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.gates[at]
+}
+
+func (t *topic) touch(at int, epoch int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gates[at] = max(t.gates[at], epoch)
+}
+
+// wanted is how many workers this scanner runs for the topic.
+func (t *topic) wanted() int {
+	s := t.settings()
+	if s.Workers > 0 {
+		return s.Workers
+	}
+	return balance.Workers(t.scanned(), t.live())
+}
+
+func (t *topic) closing() bool { return t.stopped.Load() }
+
+// crewBeat is how often the number of workers is brought to what is wanted.
+const crewBeat = 250 * time.Millisecond
+
+// run serves the topic until ctx ends; then it stops claiming and waits for its
+// workers. What is in flight goes on until drain.
+func (t *topic) run(ctx context.Context) error {
+	var group errgroup.Group
+	group.Go(func() error { return t.steward(ctx) })
+	group.Go(func() error { return t.listen(ctx) })
+	group.Go(func() error { return t.crew(ctx) })
+	return group.Wait()
+}
+
+// crew keeps as many workers running as are wanted.
+func (t *topic) crew(ctx context.Context) error {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	running := map[int]chan struct{}{}
+	for ctx.Err() == nil {
+		if p, _ := t.known(); p.Epoch > 0 {
+			t.hire(ctx, running, &workers)
+		}
+		t.awaitBeat(ctx)
+	}
+	return nil
+}
+
+func (t *topic) hire(ctx context.Context, running map[int]chan struct{}, workers *sync.WaitGroup) {
+	for i, gone := range running {
+		select {
+		case <-gone:
+			delete(running, i)
+		default:
+		}
+	}
+	for i := range t.wanted() {
+		if running[i] != nil {
+			continue
+		}
+		gone := make(chan struct{})
+		running[i] = gone
+		w := &worker{topic: t, index: i, name: fmt.Sprintf("%s/%d", t.instance, i)}
+		t.metrics.AddWorkers(1)
+		workers.Go(func() {
+			defer close(gone)
+			defer t.metrics.AddWorkers(-1)
+			w.run(ctx)
+		})
+	}
+}
+
+func (t *topic) awaitBeat(ctx context.Context) {
+	timer := time.NewTimer(crewBeat)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-t.changes():
+	}
+}
+
+// drain lets what is in flight end, and gives back what has not by the end of
+// ctx. Nothing is claimed any more.
+func (t *topic) drain(ctx context.Context) error {
+	if err := t.publisher.Drain(ctx); err != nil {
+		t.log.WarnContext(ctx, "messages not confirmed in time, given back", "error", err)
+	}
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
+	defer cancel()
+	if err := t.settler.drain(rest); err != nil {
+		return fmt.Errorf("settle topic %s: %w: its tasks in flight are delivered again when their leases end", t.name, err)
+	}
+	return nil
+}
+
+// drainRest is the time to tell Redis what became of the last tasks, in any case.
+const drainRest = 2 * time.Second
+
+func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }
+
+// complaints lets one log line a minute through.
+type complaints struct{ last atomic.Int64 }
+
+func (c *complaints) allow() bool {
+	now, last := time.Now().Unix(), c.last.Load()
+	return now-last >= 60 && c.last.CompareAndSwap(last, now)
+}

@@ -1,0 +1,251 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// worker attends one shard a tick.
+type worker struct {
+	*topic
+	index    int
+	name     string // the claimant, unique in the fleet
+	requests uint64
+	retry    backoff
+	silent   bool // an outage was logged and is not over
+}
+
+// run draws a ticket every tick and attends the shard it stands for, until ctx
+// ends or the topic needs fewer workers. Ticks keep to one beat, so that the
+// order of draws in the fleet stays as it is. The first is cut short at random:
+// workers that start together shall not draw together.
+func (w *worker) run(ctx context.Context) {
+	end := time.Now().Add(jitter(w.settings().Tick))
+	for ctx.Err() == nil && w.index < w.wanted() {
+		at, p, err := w.draw(ctx)
+		if err != nil {
+			w.outage(ctx, "draw", err)
+			continue
+		}
+		w.recovered(ctx)
+		w.attend(ctx, at, p, end)
+		if end = end.Add(w.settings().Tick); time.Now().After(end) {
+			end = time.Now().Add(w.settings().Tick)
+		}
+	}
+}
+
+// draw takes a ticket and reads the placement, in one round trip.
+func (w *worker) draw(ctx context.Context) (int, shard.Placement, error) {
+	pipe := w.rdb.Pipeline()
+	ticket := balance.Draw(ctx, pipe, w.shard.TicketKey())
+	placement := w.shard.PlacementIn(ctx, pipe)
+	_, err := pipe.Exec(ctx)
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return 0, shard.Placement{}, err
+	}
+	p, err := placement.Result()
+	if err != nil {
+		return 0, p, err
+	}
+	w.learn(p)
+	return balance.Shard(ticket.Val(), p.Scanned()), p, nil
+}
+
+// attend stays with a shard until the tick ends: claims what is due and forwards
+// it, claims again while there is more, moves what is misplaced, else waits for
+// the next due time, a wake-up or the end.
+func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	bell, leave := w.bells.attend(at)
+	defer leave()
+	m := w.mover(at, p)
+	defer m.leave(ctx)
+	empty := true
+	for ctx.Err() == nil {
+		claimed, next, err := w.serve(ctx, at)
+		if err != nil {
+			w.outage(ctx, "claim", err)
+			continue
+		}
+		empty = empty && claimed == 0
+		if !m.step(ctx, next) {
+			w.await(ctx, m.before(next), bell)
+		}
+	}
+	w.metrics.Tick(empty)
+}
+
+// moment is an instant of Redis's clock as this process will see it come.
+type moment struct {
+	local time.Time // zero: never
+	redis int64     // ms
+}
+
+// serve claims one batch, if the topic may, and hands it over to be forwarded.
+// It answers how many it claimed and when to look again.
+func (w *worker) serve(ctx context.Context, at int) (claimed int, next moment, err error) {
+	s := w.settings()
+	if s.Paused {
+		w.awaitChange(ctx)
+		return 0, moment{}, nil
+	}
+	if err := w.publisher.WaitReady(ctx); err != nil {
+		return 0, moment{}, nil //nolint:nilerr // the tick is over: the publisher says itself what it lacks
+	}
+	room, err := w.window.reserve(ctx, s.Batch)
+	if err != nil {
+		return 0, moment{}, nil //nolint:nilerr // the tick is over
+	}
+	allowed, wait, err := w.allowed(ctx, room)
+	if err != nil || allowed == 0 {
+		w.window.free(room)
+		return 0, moment{local: time.Now().Add(wait)}, err
+	}
+	w.window.free(room - allowed)
+	return w.claim(ctx, at, allowed)
+}
+
+// claim leases up to limit tasks and forwards them. Its places in the window
+// are taken already. A claim whose reply was lost is asked for again until it is
+// heard or its lease would be over: the shard remembers the batch.
+func (w *worker) claim(ctx context.Context, at, limit int) (int, moment, error) {
+	s := w.settings()
+	w.requests++
+	c := shard.Claim{
+		Shard: at, Claimant: w.name, Request: strconv.FormatUint(w.requests, 10),
+		Limit: limit, Lease: s.Lease,
+	}
+	asked := time.Now()
+	batch, err := w.insist(ctx, c, asked)
+	if err != nil {
+		w.window.free(limit)
+		return 0, moment{}, err
+	}
+	heard := time.Now()
+	w.metrics.Claimed(heard.Sub(asked))
+	w.unused(ctx, limit-len(batch.Tasks))
+	w.window.free(limit - len(batch.Tasks) - len(batch.Bad))
+	w.complain(ctx, at, batch)
+	w.forward(ctx, flight{topic: w.topic, shard: at, asked: asked, heard: heard, batch: batch, settings: s})
+	next := moment{}
+	if !batch.Next.IsZero() {
+		next = moment{heard.Add(batch.Next.Sub(batch.Now)), batch.Next.UnixMilli()}
+	}
+	return len(batch.Tasks), next, nil
+}
+
+// insist sends one claim until its answer is heard. It outlives the tick, and a
+// scanner that is told to stop: what it leased must be forwarded or given back.
+func (w *worker) insist(ctx context.Context, c shard.Claim, asked time.Time) (shard.Batch, error) {
+	sure := context.WithoutCancel(ctx)
+	var retry backoff
+	for {
+		batch, err := w.shard.Claim(sure, c)
+		if err == nil || time.Since(asked) > c.Lease || w.closing() {
+			return batch, err
+		}
+		w.log.DebugContext(ctx, "claim repeated", "shard", c.Shard, "error", err)
+		retry.wait(sure)
+	}
+}
+
+// rateBurst is how much of a topic's rate may leave at once, and rateRest how
+// long a worker waits at least for more of it, so that it doesn't claim tasks
+// one by one.
+const (
+	rateBurst = 20 * time.Millisecond
+	rateRest  = 5 * time.Millisecond
+)
+
+// allowed asks for a share of the topic's rate, if it has one.
+func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, error) {
+	rate := w.settings().Rate
+	if rate == 0 {
+		return want, 0, nil
+	}
+	burst := max(rateBurst, 2*time.Second/time.Duration(rate))
+	n, wait, err := w.shard.Grant(context.WithoutCancel(ctx), rate, want, burst)
+	return n, max(wait, rateRest), err
+}
+
+// unused gives back what of the rate was not needed.
+func (w *worker) unused(ctx context.Context, n int) {
+	rate := w.settings().Rate
+	if rate == 0 || n <= 0 {
+		return
+	}
+	if _, _, err := w.shard.Grant(context.WithoutCancel(ctx), rate, -n, rateBurst); err != nil {
+		w.log.DebugContext(ctx, "rate not given back", "tasks", n, "error", err)
+	}
+}
+
+// complain reports what could not be claimed, and parks records that are broken.
+func (w *worker) complain(ctx context.Context, at int, batch shard.Batch) {
+	if batch.Skipped > 0 {
+		w.log.ErrorContext(ctx, "tasks left alone: no record, or one of a newer format", "shard", at, "tasks", batch.Skipped)
+	}
+	for _, bad := range batch.Bad {
+		w.log.ErrorContext(ctx, "task with a broken record parked", "shard", at, "id", bad.ID, "error", bad.Err)
+		w.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})
+	}
+}
+
+// await waits for the next due time, an earlier one that the bell tells of, or
+// the end of the tick.
+func (w *worker) await(ctx context.Context, next moment, bell *bell) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if !next.local.IsZero() {
+			timer.Reset(time.Until(next.local))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-bell.rung:
+			score := bell.take()
+			if next.redis == 0 {
+				return // no clock to compare it with: look
+			}
+			if score < next.redis {
+				next.local = next.local.Add(time.Duration(score-next.redis) * time.Millisecond)
+				next.redis = score
+			}
+		}
+	}
+}
+
+// outage notes an error of Redis's once for each outage, and backs off.
+func (w *worker) outage(ctx context.Context, operation string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.all.Error(operation)
+	if errors.Is(err, task.ErrUnknownTopic) {
+		w.learnRemoved()
+	} else if !w.silent {
+		w.silent = true
+		w.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", err)
+	}
+	w.retry.wait(ctx)
+}
+
+func (w *worker) recovered(ctx context.Context) {
+	w.retry.reset()
+	if w.silent {
+		w.silent = false
+		w.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
+	}
+}
