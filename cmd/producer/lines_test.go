@@ -29,7 +29,7 @@ func TestLineReader(t *testing.T) {
 			t.Errorf("line %d: got %.20q as number %d, %v; want %.20q", i+1, got, lines.number, err, want)
 		}
 	}
-	if _, err := lines.next(); err != io.EOF {
+	if _, err := lines.next(); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
@@ -51,7 +51,7 @@ func TestLineReaderProperty(t *testing.T) {
 				t.Fatalf("line %d of %q: got %q, %v", i+1, text, got, err)
 			}
 		}
-		if _, err := lines.next(); err != io.EOF {
+		if _, err := lines.next(); !errors.Is(err, io.EOF) {
 			t.Fatalf("at the end of %q: %v", text, err)
 		}
 	})

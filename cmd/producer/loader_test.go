@@ -196,10 +196,10 @@ func TestLoaderCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(upTo(time.Millisecond))
 		r.fail = func(line int) error {
-			switch {
-			case line%10 == 0:
+			switch line % 10 {
+			case 0:
 				return fmt.Errorf("topic orders: %w", task.ErrExists)
-			case line%10 == 5:
+			case 5:
 				return &task.RuleError{Field: "due", Rule: "must be earlier", Got: "later"}
 			}
 			return nil
@@ -221,7 +221,7 @@ func TestLoaderInterrupted(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		r := newRecorder(upTo(20 * time.Millisecond))
 		go func() {
-			io.WriteString(in, numbered(3, 3)+`{"id":"half`)
+			_, _ = io.WriteString(in, numbered(3, 3)+`{"id":"half`)
 			time.Sleep(5 * time.Millisecond)
 			interrupt()
 		}()

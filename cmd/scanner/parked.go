@@ -67,7 +67,7 @@ func parkedList(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer rdb.Close() //nolint:errcheck // the process ends
+			defer rdb.Close()
 			parked := scanner.Parked{Topic: store.Topic(sel.topic)}
 			list := listTable
 			if sel.format.Format == cli.JSON {
@@ -154,7 +154,7 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 			if err != nil {
 				return err
 			}
-			defer rdb.Close() //nolint:errcheck // the process ends
+			defer rdb.Close()
 			n, err := change(scanner.Parked{Topic: store.Topic(sel.topic)}, cmd.Context(), sel.id)
 			if err != nil {
 				return err
@@ -171,4 +171,4 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 }
 
 // changeParked is one of the operations on parked tasks.
-type changeParked func(p scanner.Parked, ctx context.Context, id string) (int, error) //nolint:revive // a method expression: the receiver comes first
+type changeParked func(p scanner.Parked, ctx context.Context, id string) (int, error)

@@ -58,7 +58,7 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() //nolint:errcheck // the process ends
+	defer rdb.Close()
 	log, err := telemetry.NewLogger(cmd.ErrOrStderr(), cfg.Log.Level, cfg.Log.Format)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func statusCommand(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer rdb.Close() //nolint:errcheck // the process ends
+			defer rdb.Close()
 			status, err := scanner.ReadStatus(cmd.Context(), store, topic)
 			if err != nil {
 				return err

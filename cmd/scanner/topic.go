@@ -174,13 +174,13 @@ else wrote it meanwhile; the difference is printed. Comments in it are lost.`,
 }
 
 // set changes a document and prints the difference. A topic that has none gets
-// one if make allows it.
-func set(ctx context.Context, out io.Writer, c *config.ConsulSource, topic string, assignments []string, make bool) error {
+// one if mayMake.
+func set(ctx context.Context, out io.Writer, c *config.ConsulSource, topic string, assignments []string, mayMake bool) error {
 	doc, there, err := c.Get(ctx, topic)
 	if err != nil {
 		return err
 	}
-	if !there && !make {
+	if !there && !mayMake {
 		_, err := document(ctx, c, topic)
 		return err
 	}
@@ -245,7 +245,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) erro
 	if err != nil {
 		return err
 	}
-	defer rdb.Close() //nolint:errcheck // the process ends
+	defer rdb.Close()
 	if _, inFile := cfg.Topics[topic]; inFile && cfg.Consul.Addr == "" {
 		return fmt.Errorf("topic %s is in the configuration file; take it out there first", topic)
 	}

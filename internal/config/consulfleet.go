@@ -65,7 +65,7 @@ func (c *ConsulSource) statusKey(instance string) string {
 // longer than a minute is taken out. Registering again replaces: do so when an
 // agent came back that may have forgotten.
 func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string) error {
-	host, port, err := c.reachable(adminAddr)
+	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
 		return fmt.Errorf("register %s in consul: %w", instance, err)
 	}
@@ -111,7 +111,7 @@ func serviceID(instance string) string { return ServiceName + "-" + instance }
 
 // reachable is where Consul's agent can call a server that listens at addr: a
 // host that stands for every interface becomes the one that leads to the agent.
-func (c *ConsulSource) reachable(addr string) (host string, port int, err error) {
+func (c *ConsulSource) reachable(ctx context.Context, addr string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", 0, err
@@ -127,7 +127,7 @@ func (c *ConsulSource) reachable(addr string) (host string, port int, err error)
 		agent = rest
 	}
 	agent, _, _ = strings.Cut(agent, "/")
-	conn, err := net.Dial("udp", agent) // sends nothing
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", agent) // sends nothing
 	if err != nil {
 		return "", 0, err
 	}

@@ -39,13 +39,13 @@ func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 
 func shardsOf(s Snapshot, topic string) int { return s.Documents[topic].Topic.Shards }
 
-// quiet fails if a snapshot comes within d.
-func quiet(t *testing.T, snapshots <-chan Snapshot, d time.Duration) {
+// quiet fails if a snapshot comes within a minute.
+func quiet(t *testing.T, snapshots <-chan Snapshot) {
 	t.Helper()
 	select {
 	case s := <-snapshots:
 		t.Errorf("unexpected snapshot %+v", s)
-	case <-time.After(d):
+	case <-time.After(time.Minute): // of the fake clock
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFileFollowsChanges(t *testing.T) {
 		if third := next(t, w); len(third.Documents) != 1 {
 			t.Errorf("got %+v", third)
 		}
-		quiet(t, w, time.Minute)
+		quiet(t, w)
 	})
 }
 
@@ -114,14 +114,14 @@ func TestBrokenFileIsToldOnceAndChangesNothing(t *testing.T) {
 			t.Error("read of a broken file is no error")
 		}
 		reload <- struct{}{}
-		quiet(t, w, time.Minute)
+		quiet(t, w)
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		if gone := next(t, w); gone.Documents != nil || gone.Err == nil {
 			t.Errorf("got %+v", gone)
 		}
-		quiet(t, w, time.Minute)
+		quiet(t, w)
 		write(t, path, good)
 		if back := next(t, w); back.Err != nil || shardsOf(back, "a") != 1 || back.Documents["a"].Index != index {
 			t.Errorf("got %+v", back)
@@ -159,7 +159,7 @@ func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
 		if s := next(t, w); s.Err != nil || len(s.Documents) != 2 || shardsOf(s, "a") != 2 {
 			t.Errorf("got %+v", s)
 		}
-		quiet(t, w, time.Minute)
+		quiet(t, w)
 	})
 }
 

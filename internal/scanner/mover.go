@@ -161,7 +161,6 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 		return false, nil
 	}
 	m.requests++
-	asked := time.Now()
 	loan, err := m.topic.shard.Lend(ctx, m.p, shard.Lending{
 		Shard: m.shard, Claimant: m.name + "/move", Request: strconv.FormatUint(m.requests, 10),
 		Lease: moveLease, Soon: m.soon(), IDs: ids,
@@ -175,7 +174,7 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 	}
 	moved := 0
 	for to, lent := range byShard {
-		n, err := m.handOver(ctx, loan, to, lent, asked)
+		n, err := m.handOver(ctx, loan, to, lent)
 		if err != nil {
 			return true, err
 		}
@@ -198,7 +197,7 @@ func (m *mover) soon() time.Duration {
 // handOver has one shard adopt its share of a loan and removes it here. Where it
 // is certain that nothing was adopted the tasks are given back at once; where it
 // is not, their lease must run out first.
-func (m *mover) handOver(ctx context.Context, loan shard.Loan, to int, lent []shard.LentTask, asked time.Time) (int, error) {
+func (m *mover) handOver(ctx context.Context, loan shard.Loan, to int, lent []shard.LentTask) (int, error) {
 	deadline := loan.Deadline - moveMargin.Milliseconds()
 	_, err := m.topic.shard.Adopt(ctx, to, m.p, deadline, lent)
 	var moved *shard.MovedError

@@ -26,7 +26,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	}
 	defer server.Stop(context.Background()) //nolint:errcheck // the test is over
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
-	defer rdb.Close() //nolint:errcheck // the test is over
+	defer rdb.Close()
 	store, err := shard.New(rdb, "settler")
 	if err != nil {
 		t.Fatal(err)

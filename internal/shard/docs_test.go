@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the scripts in docs/protocol") //nolint:gochecknoglobals // a test's flag
+var update = flag.Bool("update", false, "rewrite the scripts in docs/protocol")
 
 // The scripts that a producer in another language sends.
 func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {

@@ -61,7 +61,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 }
 
 // usesLine names the libraries of a script, in the order they are put in front.
-var usesLine = regexp.MustCompile(`(?m)^-- uses: (.*)$`) //nolint:gochecknoglobals // a constant in all but syntax
+var usesLine = regexp.MustCompile(`(?m)^-- uses: (.*)$`)
 
 // Script returns the whole text of a script, its libraries included, as it is
 // sent to Redis.

@@ -64,7 +64,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 // Listen binds the address, so that a start with a port that is taken fails
 // early and says what to do. Calling it is optional: Run does it otherwise.
 func (s *Server) Listen() error {
-	ln, err := net.Listen("tcp", s.addr)
+	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("admin.listen %s is taken, perhaps by another scanner: stop that one, or give this one "+
 			"an address of its own with admin.listen or DUEFLEET_ADMIN_LISTEN: %w", s.addr, err)
@@ -115,7 +115,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.WarnContext(grace, "admin requests cut off", "after", shutdownGrace, "error", err)
 		_ = s.http.Close() // nothing is left to be done about it
 	}
-	<-broken
+	_ = <-broken // it has ended
 	return nil
 }
 
