@@ -83,7 +83,7 @@ func do(t *testing.T, req *http.Request) string {
 }
 
 func listening(addr string) bool {
-	conn, err := net.DialTimeout("tcp", addr, time.Second) //nolint:noctx // bounded by its own limit
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return false
 	}

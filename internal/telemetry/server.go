@@ -115,7 +115,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.WarnContext(grace, "admin requests cut off", "after", shutdownGrace, "error", err)
 		_ = s.http.Close() // nothing is left to be done about it
 	}
-	_ = <-broken // it has ended
+	if err := <-broken; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", s.Addr(), err)
+	}
 	return nil
 }
 
