@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,6 @@ func (t *topic) settings() *config.Topic { return t.now.Load() }
 func (t *topic) apply(s config.Topic) {
 	before := t.now.Swap(&s)
 	t.window.resize(s.Window)
-	t.publisher.SetRoute(route(s))
 	if before == nil || before.Shards != s.Shards {
 		t.wish.Store(true)
 	}
@@ -89,6 +89,24 @@ func route(s config.Topic) forward.Route {
 		r.Declare = &forward.Declare{Type: s.Declare.Type, Queue: s.Declare.Queue, QueueType: s.Declare.QueueType}
 	}
 	return r
+}
+
+// direct gives the publisher the route of the settings in force. It may have to
+// wait for the broker, which nothing else of the topic shall.
+func (t *topic) direct(ctx context.Context) error {
+	var last forward.Route
+	for ctx.Err() == nil {
+		changed := t.changes()
+		if next := route(*t.settings()); !reflect.DeepEqual(next, last) {
+			t.publisher.SetRoute(next)
+			last = next
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+	return nil
 }
 
 // learn notes a placement that was read from Redis.
@@ -168,6 +186,7 @@ func (t *topic) run(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return t.steward(ctx) })
 	group.Go(func() error { return t.listen(ctx) })
+	group.Go(func() error { return t.direct(ctx) })
 	group.Go(func() error { return t.crew(ctx) })
 	return group.Wait()
 }
