@@ -65,7 +65,7 @@ func printStatus(out io.Writer, s scanner.Status, now time.Time) error {
 func printTopic(w io.Writer, t scanner.TopicStatus, now time.Time) {
 	phase := string(t.Phase)
 	if t.Phase == shard.Migrating {
-		phase = fmt.Sprintf("migrating from %d: %d of %d shards clean", t.Previous, t.Clean, t.Attended)
+		phase = migrating(t, now)
 	}
 	fmt.Fprintf(w, "topic %s: M %d, epoch %d, %s\n", t.Topic, t.Shards, t.Epoch, phase)
 	for _, n := range t.Notes {
@@ -77,6 +77,17 @@ func printTopic(w io.Writer, t scanner.TopicStatus, now time.Time) {
 	}
 	row(w, "all", shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}, now)
 	fmt.Fprintln(w)
+}
+
+// migrating describes a change under way in one line.
+func migrating(t scanner.TopicStatus, now time.Time) string {
+	c := t.Change
+	text := fmt.Sprintf("migrating from %d: %d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
+		t.Previous, c.Clean, t.Attended, c.Moved, c.Misplaced, c.Rate)
+	if !c.End.IsZero() {
+		text += ", end " + relative(c.End, now)
+	}
+	return text
 }
 
 func row(w io.Writer, name string, v shard.Stats, now time.Time) {

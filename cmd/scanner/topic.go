@@ -152,13 +152,16 @@ func document(ctx context.Context, c *config.ConsulSource, topic string) (config
 }
 
 func topicSet(s *settings) *cobra.Command {
-	return &cobra.Command{
-		Use:   "set TOPIC key=value...",
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "set TOPIC key=value... [--wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
 The whole document is checked before it is written; it is written only if nobody
-else wrote it meanwhile; the difference is printed. Comments in it are lost.`,
+else wrote it meanwhile; the difference is printed. Comments in it are lost.
+
+With --wait it follows a change of the shard count to its end.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.UsageError("name at least one key=value")
@@ -167,10 +170,15 @@ else wrote it meanwhile; the difference is printed. Comments in it are lost.`,
 		}),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
-				return set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true)
+				if err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true); err != nil || !wait {
+					return err
+				}
+				return awaitShards(cmd, s, c, args[0])
 			})(cmd)
 		}),
 	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
+	return cmd
 }
 
 // set changes a document and prints the difference. A topic that has none gets

@@ -14,7 +14,7 @@ local function check(gate, ledger, placement)
     return {'moved', seen}
   end
   redis.call('HSET', gate, 'placement', placement)
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty')
+  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
   redis.call('DEL', ledger)
   return nil
 end

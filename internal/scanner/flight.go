@@ -137,7 +137,7 @@ func (t *topic) sayUndelivered(tk task.Task, reason string, parked bool) {
 	ctx := context.Background()
 	if parked {
 		t.log.ErrorContext(ctx, "task parked", "id", tk.ID, "attempts", tk.Attempt, "reason", reason)
-	} else if t.complaints.allow() {
+	} else if t.complaints.allow(complaintBeat) {
 		t.log.WarnContext(ctx, "task not taken by the broker, to be tried again", "id", tk.ID, "attempt", tk.Attempt, "reason", reason)
 	}
 }

@@ -204,7 +204,7 @@ func (s *Scanner) serve(name string, settings config.Topic) *served {
 // tried again.
 func (t *topic) unsettled(operation string, err error) {
 	t.all.Error(operation)
-	if t.complaints.allow() {
+	if t.complaints.allow(complaintBeat) {
 		t.log.WarnContext(context.Background(), "redis not told of outcomes, trying again", "operation", operation, "error", err)
 	}
 }

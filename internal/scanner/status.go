@@ -23,7 +23,7 @@ type TopicStatus struct {
 	Previous int           `json:"previous_shards,omitempty"`
 	Epoch    int64         `json:"epoch"`
 	Phase    shard.Phase   `json:"phase"`
-	Clean    int           `json:"clean_shards,omitempty"` // while migrating
+	Change   *Change       `json:"change,omitempty"` // while migrating
 	Attended int           `json:"attended_shards"`
 	Pending  int64         `json:"pending"`
 	Backlog  int64         `json:"backlog"`
@@ -34,6 +34,16 @@ type TopicStatus struct {
 	// Notes say why the topic isn't served as it should be, as its scanners see
 	// it.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Change is the progress of a change of the shard count.
+type Change struct {
+	Since     time.Time `json:"since"`
+	Clean     int       `json:"clean_shards"`
+	Moved     int64     `json:"moved"`
+	Misplaced int64     `json:"misplaced"` // still to be moved or delivered; estimated in large shards
+	Rate      float64   `json:"moved_per_second"`
+	End       time.Time `json:"estimated_end,omitzero"`
 }
 
 // ReadStatus describes one topic, or all that are known if topic is "".
@@ -72,14 +82,8 @@ func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
 	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Attended: p.Scanned()}
 	if p.Phase == shard.Migrating {
 		out.Previous = p.Previous
-		clean, err := t.Clean(ctx, p)
-		if err != nil {
+		if out.Change, err = readChange(ctx, t, p); err != nil {
 			return out, err
-		}
-		for _, is := range clean {
-			if is {
-				out.Clean++
-			}
 		}
 	}
 	if out.PerShard, err = t.Stats(ctx, p.Scanned()); err != nil {
@@ -95,6 +99,26 @@ func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
 		}
 	}
 	return out, nil
+}
+
+func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change, error) {
+	progress, err := t.Progress(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	ms, err := t.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.UnixMilli(ms).UTC()
+	c := &Change{
+		Since: progress.Since.UTC(), Clean: progress.Clean, Moved: progress.Moved,
+		Misplaced: progress.Misplaced, Rate: progress.Rate(now),
+	}
+	if left := progress.Left(now); left > 0 {
+		c.End = now.Add(left)
+	}
+	return c, nil
 }
 
 // notes gathers what the living scanners say of a topic, each remark once.

@@ -13,6 +13,9 @@ import (
 // its document wishes for.
 const stewardBeat = 500 * time.Millisecond
 
+// sampleBeat is how often the tasks that are still to be moved are estimated.
+const sampleBeat = 2 * time.Second
+
 // steward keeps the placement at the document's wish. Every scanner does it; the
 // compare-and-set on the placement lets one of them through.
 func (t *topic) steward(ctx context.Context) error {
@@ -117,10 +120,17 @@ func (t *topic) followChange(ctx context.Context, p shard.Placement) error {
 		}
 	}
 	t.mu.Unlock()
-	if left > 0 {
-		return nil
+	if left == 0 {
+		return t.finishChange(ctx, p)
 	}
-	return t.finishChange(ctx, p)
+	if t.sampled.allow(sampleBeat) {
+		progress, err := t.shard.Progress(ctx, p)
+		if err != nil {
+			return err
+		}
+		t.metrics.SetMisplaced(progress.Misplaced)
+	}
+	return nil
 }
 
 func (t *topic) finishChange(ctx context.Context, p shard.Placement) error {

@@ -23,20 +23,21 @@ import (
 // topic is what this scanner does for one topic: its workers, its publisher, and
 // what they share.
 type topic struct {
-	name      string
-	instance  string
-	rdb       redis.UniversalClient
-	shard     *shard.Topic
-	source    config.Source
-	publisher *forward.Publisher
-	window    *window
-	settler   *settler
-	bells     *bells
-	log       *slog.Logger
-	all       *telemetry.Metrics
-	metrics   *telemetry.TopicMetrics
-	live      func() int // scanners of the fleet that live
-	complaints
+	name       string
+	instance   string
+	rdb        redis.UniversalClient
+	shard      *shard.Topic
+	source     config.Source
+	publisher  *forward.Publisher
+	window     *window
+	settler    *settler
+	bells      *bells
+	log        *slog.Logger
+	all        *telemetry.Metrics
+	metrics    *telemetry.TopicMetrics
+	live       func() int // scanners of the fleet that live
+	complaints limiter
+	sampled    limiter
 
 	now     atomic.Pointer[config.Topic]
 	stopped atomic.Bool // no more claims
@@ -118,6 +119,9 @@ func (t *topic) learn(p shard.Placement) {
 	}
 	t.placement, t.clean, t.removed = p, map[int]bool{}, false
 	t.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
+	if p.Phase == shard.Stable {
+		t.metrics.SetMisplaced(0)
+	}
 	t.change()
 }
 
@@ -258,10 +262,13 @@ const drainRest = 2 * time.Second
 
 func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }
 
-// complaints lets one log line a minute through.
-type complaints struct{ last atomic.Int64 }
+// limiter lets something through once in a while.
+type limiter struct{ last atomic.Int64 }
 
-func (c *complaints) allow() bool {
-	now, last := time.Now().Unix(), c.last.Load()
-	return now-last >= 60 && c.last.CompareAndSwap(last, now)
+func (l *limiter) allow(every time.Duration) bool {
+	now, last := time.Now().UnixMilli(), l.last.Load()
+	return now-last >= every.Milliseconds() && l.last.CompareAndSwap(last, now)
 }
+
+// complaintBeat is how often a trouble that goes on is logged.
+const complaintBeat = time.Minute

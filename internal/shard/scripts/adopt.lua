@@ -20,5 +20,6 @@ for i = 3, #ARGV, 3 do
     adopted = adopted + 1
   end
 end
+if adopted > 0 then redis.call('HINCRBY', KEYS[3], 'moved', adopted) end
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
 return {'ok', adopted}

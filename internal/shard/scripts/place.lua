@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
+-- uses: clock
 -- Changes a topic's placement by compare-and-set on the whole old value.
 -- KEYS  placement
 -- ARGV  expected ("" : there is none yet), wanted, nonce (of this call, the same
 --       in each execution)
 -- Returns {1 or 0: is wanted in place by this call's doing, the placement now}.
 -- Executed twice: the nonce tells the second execution that the change is its own.
-local now = redis.call('HMGET', KEYS[1], 'value', 'nonce')
-local value, nonce = now[1] or '', now[2]
+local there = redis.call('HMGET', KEYS[1], 'value', 'nonce')
+local value, nonce = there[1] or '', there[2]
 if value == ARGV[1] then
-  redis.call('HSET', KEYS[1], 'value', ARGV[2], 'nonce', ARGV[3])
+  redis.call('HSET', KEYS[1], 'value', ARGV[2], 'nonce', ARGV[3], 'since', now)
   redis.call('HDEL', KEYS[1], 'clean')
   return {1, ARGV[2]}
 end
