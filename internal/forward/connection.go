@@ -1,0 +1,274 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	defaultTimeout   = 10 * time.Second
+	defaultHeartbeat = 10 * time.Second
+	// watchTick is how often a connection is looked at when nothing happens.
+	watchTick = time.Second
+	// stallLimit is how long this process may stand still (stopped, frozen,
+	// starved) before what the library told it meanwhile is no longer
+	// trusted: at 5 s the library drops what nobody took, a return too.
+	stallLimit = 4 * time.Second
+
+	unanswered = "RabbitMQ has not answered yet"
+)
+
+// Config of a Connection.
+type Config struct {
+	// URLs are tried in turn, as in amqp://user:password@host:5672/vhost.
+	// Required.
+	URLs []string
+	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
+	TLS *tls.Config
+	// Log takes outages: one record when one begins, one when it is over.
+	// Defaults to none.
+	Log *slog.Logger
+	// Name is shown in RabbitMQ's list of connections. Defaults to none.
+	Name string
+	// WriteTimeout bounds one write to the broker. Defaults to 10s.
+	WriteTimeout time.Duration
+	// ConnectTimeout bounds one attempt to connect, and the requests that open
+	// a topic's channel. A URL's connection_timeout wins. Defaults to 10s.
+	ConnectTimeout time.Duration
+	// Heartbeat is asked of the broker, in whole seconds; a silence of one and
+	// a half is a loss. A URL's heartbeat wins. Defaults to 10s.
+	Heartbeat time.Duration
+}
+
+// Connection keeps one AMQP connection up for all topics.
+type Connection struct {
+	cfg       Config
+	log       *slog.Logger
+	endpoints []endpoint
+	turn      int // which endpoint is tried next; Run's own
+	changed   broadcast
+
+	mu     sync.Mutex
+	link   *link // nil while there is none
+	usable bool  // the link's broker answered its probe
+	reason string
+}
+
+// New checks the configuration and starts nothing. An error names a bad URL by
+// its place in the list.
+func New(cfg Config) (*Connection, error) {
+	if len(cfg.URLs) == 0 {
+		return nil, errors.New("rabbitmq urls: must name a broker")
+	}
+	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, defaultTimeout)
+	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, defaultTimeout)
+	cfg.Heartbeat = orDefault(cfg.Heartbeat, defaultHeartbeat)
+	c := &Connection{cfg: cfg, log: cfg.Log, reason: "not connected yet"}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	for i, raw := range cfg.URLs {
+		e, err := parseEndpoint(raw, cfg)
+		if err != nil {
+			return nil, fmt.Errorf("rabbitmq url %d: %w", i+1, err)
+		}
+		c.endpoints = append(c.endpoints, e)
+	}
+	return c, nil
+}
+
+func orDefault(d, value time.Duration) time.Duration {
+	if d <= 0 {
+		return value
+	}
+	return d
+}
+
+// State tells whether the broker is connected, whether an alarm makes it block
+// publishers, and in both bad cases why.
+func (c *Connection) State() (connected, blocked bool, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return false, false, c.reason
+	}
+	return true, c.link.blocked.Load(), c.reason
+}
+
+// Run keeps the connection up until ctx ends, then closes it within two
+// seconds and returns nil. What was in flight becomes Unknown. While there is
+// no broker it tries all URLs in turn, again and again, with pauses of 100ms to
+// 5s; a connection that lasted ends the growth of the pauses.
+func (c *Connection) Run(ctx context.Context) error {
+	var pause backoff
+	var outage time.Time
+	for {
+		l, err := c.dialAny(ctx)
+		if err == nil {
+			c.logUp(ctx, l, outage)
+			outage = time.Time{}
+			began := time.Now()
+			err = c.attend(ctx, l)
+			if time.Since(began) > backoffMax {
+				pause.reset()
+			}
+		}
+		if ctx.Err() != nil {
+			c.set(nil, false, "stopped")
+			return nil
+		}
+		c.set(nil, false, err.Error())
+		if outage.IsZero() {
+			outage = time.Now()
+			c.log.WarnContext(ctx, "rabbitmq is unavailable", "error", err)
+		}
+		sleep(ctx, pause.next())
+	}
+}
+
+func (c *Connection) logUp(ctx context.Context, l *link, outage time.Time) {
+	if outage.IsZero() {
+		c.log.InfoContext(ctx, "rabbitmq is connected", "address", l.addr)
+		return
+	}
+	c.log.InfoContext(ctx, "rabbitmq is available again", "address", l.addr, "outage", time.Since(outage))
+}
+
+// dialAny tries each endpoint once, beginning with the one after the last that
+// failed.
+func (c *Connection) dialAny(ctx context.Context) (*link, error) {
+	var errs []error
+	for range c.endpoints {
+		l, err := dial(ctx, c.endpoints[c.turn], c.cfg.Name, c.cfg.WriteTimeout)
+		if err == nil {
+			return l, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		errs = append(errs, err)
+		c.turn = (c.turn + 1) % len(c.endpoints)
+	}
+	return nil, oneLine(errs)
+}
+
+// oneLine is errors.Join for a log.
+func oneLine(errs []error) error {
+	all := errs[0]
+	for _, err := range errs[1:] {
+		all = fmt.Errorf("%w; %w", all, err)
+	}
+	return all
+}
+
+// attend serves one link until it is lost, with the reason, or ctx ends.
+func (c *Connection) attend(ctx context.Context, l *link) error {
+	probed := make(chan struct{})
+	go func() {
+		l.probe()
+		close(probed)
+	}()
+	c.set(l, false, unanswered)
+	tick := time.NewTicker(watchTick)
+	defer tick.Stop()
+	began, last := time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			l.close()
+			return nil
+		case e := <-l.closes:
+			// The library may leave the TCP connection open here.
+			l.wire.abort()
+			return l.lossError(e)
+		case b, ok := <-l.blocking:
+			if !ok {
+				l.blocking = nil // closes tells why
+				continue
+			}
+			c.block(ctx, l, b)
+		case <-probed:
+			probed = nil
+			c.answered(l)
+		case <-tick.C:
+		}
+		now := time.Now()
+		if now.Sub(last) > stallLimit {
+			l.wire.abort()
+			return fmt.Errorf("this process stood still for %v", now.Sub(last))
+		}
+		last = now
+		if probed != nil && !l.blocked.Load() && now.Sub(began) > c.cfg.ConnectTimeout {
+			l.wire.abort()
+			return fmt.Errorf("no answer from %s within %v", l.addr, c.cfg.ConnectTimeout)
+		}
+	}
+}
+
+// block notes that an alarm began or ended.
+func (c *Connection) block(ctx context.Context, l *link, b amqp.Blocking) {
+	if l.blocked.Swap(b.Active) == b.Active {
+		return
+	}
+	if b.Active {
+		c.log.WarnContext(ctx, "rabbitmq blocks publishers", "reason", b.Reason)
+	} else {
+		c.log.InfoContext(ctx, "rabbitmq takes messages again")
+	}
+	c.mu.Lock()
+	c.reason = b.Reason
+	if !b.Active && !c.usable {
+		c.reason = unanswered
+	}
+	c.mu.Unlock()
+	c.changed.fire()
+}
+
+// answered opens the link to publishers.
+func (c *Connection) answered(l *link) {
+	c.mu.Lock()
+	c.usable = true
+	if !l.blocked.Load() {
+		c.reason = ""
+	}
+	c.mu.Unlock()
+	c.changed.fire()
+}
+
+func (c *Connection) set(l *link, usable bool, reason string) {
+	c.mu.Lock()
+	c.link, c.usable, c.reason = l, usable, reason
+	c.mu.Unlock()
+	c.changed.fire()
+}
+
+// open is the link if it can be published to now; else it is nil, with why.
+func (c *Connection) open() (*link, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.link == nil:
+		return nil, "not connected to RabbitMQ: " + c.reason
+	case c.link.blocked.Load():
+		return nil, "RabbitMQ blocks publishers: " + c.reason
+	case !c.usable:
+		return nil, unanswered
+	}
+	return c.link, ""
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

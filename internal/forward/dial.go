@@ -1,0 +1,159 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// frameSize is the frame_max asked for, RabbitMQ's own default, in bytes.
+const frameSize = 128 << 10
+
+// endpoint is one broker to try.
+type endpoint struct {
+	addr      string // host:port, the only part of the URL that logs show
+	vhost     string
+	tls       *tls.Config // nil without TLS
+	sasl      []amqp.Authentication
+	heartbeat time.Duration
+	timeout   time.Duration
+}
+
+// parseEndpoint never repeats the URL in an error: it holds a password, and
+// where it is malformed nobody can tell which part that is.
+func parseEndpoint(raw string, cfg Config) (endpoint, error) {
+	uri, err := amqp.ParseURI(raw)
+	if malformed := new(url.Error); errors.As(err, &malformed) {
+		return endpoint{}, errors.New("must be amqp://user:password@host:5672/vhost, with reserved characters percent-encoded")
+	}
+	if err != nil {
+		return endpoint{}, err
+	}
+	if uri.CACertFile != "" || uri.CertFile != "" || uri.KeyFile != "" {
+		return endpoint{}, errors.New("must not name TLS files; they belong to the tls settings")
+	}
+	e := endpoint{
+		addr:      net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
+		vhost:     uri.Vhost,
+		heartbeat: cfg.Heartbeat,
+		timeout:   cfg.ConnectTimeout,
+	}
+	if uri.ConnectionTimeout > 0 {
+		e.timeout = time.Duration(uri.ConnectionTimeout) * time.Millisecond
+	}
+	if u, err := url.Parse(raw); err == nil && u.Query().Has("heartbeat") {
+		seconds, err := strconv.Atoi(u.Query().Get("heartbeat"))
+		if err != nil {
+			return endpoint{}, errors.New("heartbeat must be seconds")
+		}
+		e.heartbeat = time.Duration(seconds) * time.Second
+	}
+	if uri.Scheme == "amqps" {
+		e.tls = tlsConfig(cfg.TLS, uri)
+	}
+	e.sasl, err = mechanisms(uri)
+	return e, err
+}
+
+func tlsConfig(base *tls.Config, uri amqp.URI) *tls.Config {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if base != nil {
+		cfg = base.Clone()
+	}
+	if uri.ServerName != "" {
+		cfg.ServerName = uri.ServerName
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = uri.Host
+	}
+	return cfg
+}
+
+func mechanisms(uri amqp.URI) ([]amqp.Authentication, error) {
+	if len(uri.AuthMechanism) == 0 {
+		return []amqp.Authentication{uri.PlainAuth()}, nil
+	}
+	var sasl []amqp.Authentication
+	for _, name := range uri.AuthMechanism {
+		switch strings.ToUpper(name) {
+		case "PLAIN":
+			sasl = append(sasl, uri.PlainAuth())
+		case "AMQPLAIN":
+			sasl = append(sasl, uri.AMQPlainAuth())
+		case "EXTERNAL":
+			sasl = append(sasl, &amqp.ExternalAuth{})
+		default:
+			return nil, fmt.Errorf("auth_mechanism must be plain, amqplain or external; got %q", name)
+		}
+	}
+	return sasl, nil
+}
+
+// dial opens one connection within the endpoint's timeout. It doesn't use
+// amqp.DialConfig, which would put TLS above the wire and can't be cancelled.
+func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Duration) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := raw
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	defer stop()
+	if e.tls != nil {
+		client := tls.Client(raw, e.tls)
+		if err := client.HandshakeContext(ctx); err != nil {
+			_ = raw.Close()
+			return nil, fmt.Errorf("TLS with %s: %w", e.addr, err)
+		}
+		conn = client
+	}
+	l, err := open(newWire(conn, raw, writeTimeout), e, name)
+	if !stop() {
+		// Cut, which the library takes for a wrong password or vhost.
+		return nil, fmt.Errorf("open %s within %v: %w", e.addr, e.timeout, ctx.Err())
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("open %s: %s", e.addr, brokerText(err))
+	}
+	return l, nil
+}
+
+func open(w *wire, e endpoint, name string) (*link, error) {
+	properties := amqp.NewConnectionProperties()
+	properties["product"] = appID
+	if name != "" {
+		properties["connection_name"] = name
+	}
+	conn, err := amqp.Open(w, amqp.Config{
+		SASL:       e.sasl,
+		Vhost:      e.vhost,
+		Heartbeat:  e.heartbeat,
+		FrameSize:  frameSize,
+		Locale:     "en_US",
+		Properties: properties,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := &link{
+		amqp:     conn,
+		wire:     w,
+		addr:     e.addr,
+		endpoint: e,
+		closes:   conn.NotifyClose(make(chan *amqp.Error, 1)),
+		blocking: conn.NotifyBlocked(make(chan amqp.Blocking, blockingBuffer)),
+		frame:    conn.Config.FrameSize,
+	}
+	return l, nil
+}

@@ -1,0 +1,159 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	// blockingBuffer takes more alarms than come while one is looked at; the
+	// library drops a notice that waits for 5 s.
+	blockingBuffer = 16
+	// closeTimeout is what a polite goodbye may take, of a channel or of a
+	// connection, before the TCP connection is closed under it.
+	closeTimeout = time.Second
+	// probeKey is a routing key no queue is bound with.
+	probeKey = "duefleet: are you reading?"
+)
+
+// link is one AMQP connection, from its opening to its loss.
+type link struct {
+	amqp     *amqp.Connection
+	wire     *wire
+	addr     string
+	endpoint endpoint
+	closes   chan *amqp.Error
+	blocking chan amqp.Blocking
+	frame    int // frame_max, in bytes
+
+	blocked atomic.Bool  // by an alarm
+	maxBody atomic.Int64 // the broker's max_message_size once an error told it
+}
+
+func (l *link) limits() limits {
+	return limits{frame: l.frame, body: int(l.maxBody.Load())}
+}
+
+// learn takes the broker's max_message_size out of the error that ended a
+// channel, so that the next message above it is refused here instead of ending
+// another channel with all that is in flight on it.
+func (l *link) learn(e *amqp.Error) {
+	if e == nil || e.Code != amqp.PreconditionFailed {
+		return
+	}
+	_, words, ok := strings.Cut(e.Reason, "message size ")
+	_, size, found := strings.Cut(words, "max size ")
+	if !ok || !found {
+		return
+	}
+	if limit, err := strconv.ParseInt(size, 10, 64); err == nil {
+		l.maxBody.Store(limit)
+	}
+}
+
+// probe returns once the broker reads from this connection. Under an alarm a
+// broker accepts a new connection, and blocks it only after its first message:
+// without a probe that would be a batch of tasks, each of them Unknown in the
+// end. The probe's message goes nowhere; the answer to closing its channel
+// says that the broker went on reading. Errors don't matter: a user who may
+// not write to the default exchange is answered too.
+func (l *link) probe() {
+	channel, err := l.amqp.Channel()
+	if err != nil {
+		return
+	}
+	if err := channel.Publish("", probeKey, false, false, amqp.Publishing{}); err != nil {
+		return
+	}
+	_ = channel.Close()
+}
+
+// call runs requests to the broker, which take no context, for at most limit,
+// and only a moment longer than ctx. Requests that are given up end when the
+// broker answers or the connection is lost; then undo runs.
+func (l *link) call(ctx context.Context, limit time.Duration, requests func() error, undo func()) error {
+	done := make(chan error, 1)
+	go func() { done <- requests() }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+	case <-ctx.Done():
+		timer.Reset(closeTimeout)
+		select {
+		case err := <-done:
+			return err
+		case <-timer.C:
+		}
+	}
+	l.suspect()
+	go func() {
+		if <-done == nil {
+			undo()
+		}
+	}()
+	return fmt.Errorf("no answer from %s within %v", l.addr, limit)
+}
+
+// suspect cuts the connection unless the broker answers on it. A channel that
+// gets no answer may be stuck for a reason of its own, such as a queue without
+// its leader, and the other topics' channels must not pay for that.
+func (l *link) suspect() {
+	answer := make(chan struct{})
+	go func() {
+		if channel, err := l.amqp.Channel(); err == nil {
+			_ = channel.Close()
+		}
+		close(answer)
+	}()
+	select {
+	case <-answer:
+	case <-time.After(closeTimeout):
+		l.wire.abort()
+	}
+}
+
+// close says goodbye, and is over within closeTimeout and a moment.
+func (l *link) close() {
+	done := make(chan struct{})
+	go func() {
+		_ = l.amqp.Close()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeTimeout):
+	}
+	l.wire.abort()
+	<-done
+}
+
+// lossError is why the link died: a failed write if there was one, since the
+// library only reports that reading a closed connection failed.
+func (l *link) lossError(e *amqp.Error) error {
+	if err := l.wire.failure(); err != nil {
+		return err
+	}
+	if e == nil {
+		return fmt.Errorf("%s closed the connection", l.addr)
+	}
+	return fmt.Errorf("connection to %s: %s", l.addr, brokerText(e))
+}
+
+// brokerText is an error as the broker put it, with its AMQP code.
+func brokerText(err error) string {
+	var e *amqp.Error
+	if errors.As(err, &e) && e != nil {
+		return strconv.Itoa(e.Code) + " " + e.Reason
+	}
+	return err.Error()
+}

@@ -1,0 +1,175 @@
+package forward
+
+import (
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// The headers that tell a consumer about the task behind a message.
+const (
+	headerTopic       = task.ReservedHeaderPrefix + "topic"
+	headerDue         = task.ReservedHeaderPrefix + "due"
+	headerScheduled   = task.ReservedHeaderPrefix + "scheduled"
+	headerAttempt     = task.ReservedHeaderPrefix + "attempt"
+	headerRedelivered = task.ReservedHeaderPrefix + "redelivered"
+
+	ownHeaders = 5
+	appID      = "duefleet"
+)
+
+// Message is a task on its way to the broker.
+type Message struct {
+	// Task is what is published. It must not change before its Result.
+	Task task.Task
+	// Ref is the caller's and comes back with the Result.
+	Ref any
+	// Deadline is when the outcome must be known, by the monotonic clock. A
+	// message whose deadline passes unwritten is Unsent, one in flight is
+	// Unknown. Zero leaves it to Route.ConfirmTimeout.
+	Deadline time.Time
+}
+
+// Outcome is what became of a message.
+type Outcome uint8
+
+const (
+	// Confirmed messages are the broker's now.
+	Confirmed Outcome = iota + 1
+	// Returned messages were routed to no queue.
+	Returned
+	// Refused messages were turned down by the broker (nack), or can't be
+	// written as an AMQP message that this broker would take.
+	Refused
+	// Unknown messages may or may not have reached the broker.
+	Unknown
+	// Unsent messages never reached the broker: they can be given back without
+	// a mark.
+	Unsent
+)
+
+// String is the outcome in lower case, as metrics and logs show it.
+func (o Outcome) String() string {
+	switch o {
+	case Confirmed:
+		return "confirmed"
+	case Returned:
+		return "returned"
+	case Refused:
+		return "refused"
+	case Unknown:
+		return "unknown"
+	case Unsent:
+		return "unsent"
+	}
+	return fmt.Sprintf("outcome(%d)", uint8(o))
+}
+
+// Result is the one answer to a message.
+type Result struct {
+	Message *Message
+	Outcome Outcome
+	// Reason says why the message was not confirmed, for an operator. Empty
+	// with Confirmed.
+	Reason string
+	// Elapsed is the time from writing the message to knowing its outcome.
+	// Zero for what was not written.
+	Elapsed time.Duration
+}
+
+// Publishing is the message that t is delivered as. Its body shares t.Payload.
+func Publishing(t task.Task) amqp.Publishing {
+	return publishing(&t, make(amqp.Table, len(t.Headers)+ownHeaders))
+}
+
+// publishing fills headers, which may be used again once the message is written.
+func publishing(t *task.Task, headers amqp.Table) amqp.Publishing {
+	for k, v := range t.Headers {
+		headers[k] = v
+	}
+	headers[headerTopic] = t.Topic
+	headers[headerDue] = t.Due.UnixMilli()
+	headers[headerScheduled] = t.Scheduled.UnixMilli()
+	headers[headerAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
+	headers[headerRedelivered] = t.Redelivered
+
+	contentType := t.ContentType
+	if contentType == "" {
+		contentType = task.DefaultContentType
+	}
+	return amqp.Publishing{
+		Headers:      headers,
+		ContentType:  contentType,
+		DeliveryMode: amqp.Persistent,
+		MessageId:    t.ID,
+		Timestamp:    t.Due,
+		Type:         t.Topic,
+		AppId:        appID,
+		Body:         t.Payload,
+	}
+}
+
+// sameVersion tells whether a returned message is this version of the task:
+// a task that was rescheduled while in flight shares its message-id only.
+func sameVersion(r *amqp.Return, t *task.Task) bool {
+	return r.Headers[headerDue] == t.Due.UnixMilli() &&
+		r.Headers[headerScheduled] == t.Scheduled.UnixMilli() &&
+		r.Headers[headerAttempt] == int32(t.Attempt) && //nolint:gosec // as in publishing
+		r.Headers[headerRedelivered] == t.Redelivered
+}
+
+const (
+	// maxShortString is the longest AMQP short string, in bytes.
+	maxShortString = 255
+	// headerFrameRest bounds what a content header frame holds beside the
+	// task's own headers: four short strings, duefleet's headers, numbers.
+	headerFrameRest = 2 << 10
+	// headerFieldRest is a field's lengths and type, beside its key and value.
+	headerFieldRest = 6
+)
+
+// limits are what one connection's broker takes, in bytes; zero is no limit.
+type limits struct {
+	frame, body int
+}
+
+// refusal says why t can't become a message, or is empty. A longer short
+// string or a larger header would end the connection, and a header or a body
+// the broker objects to would end the channel, each time the task is tried:
+// that must hit the task and not its topic.
+func refusal(t *task.Task, l limits) string {
+	switch {
+	case len(t.ID) > maxShortString:
+		return fmt.Sprintf("the ID has %d bytes; a message-id holds %d", len(t.ID), maxShortString)
+	case len(t.Topic) > maxShortString:
+		return fmt.Sprintf("the topic has %d bytes; a message's type holds %d", len(t.Topic), maxShortString)
+	case len(t.ContentType) > maxShortString:
+		return fmt.Sprintf("the content type has %d bytes; a message holds %d", len(t.ContentType), maxShortString)
+	case l.body > 0 && len(t.Payload) > l.body:
+		return fmt.Sprintf("the payload has %d bytes; the broker takes %d (its max_message_size)", len(t.Payload), l.body)
+	case len(t.Headers) == 0:
+		return ""
+	}
+	total := headerFrameRest
+	for k, v := range t.Headers {
+		if len(k) > maxShortString {
+			return fmt.Sprintf("a header key has %d bytes; a message holds %d", len(k), maxShortString)
+		}
+		if k == "CC" || k == "BCC" {
+			return fmt.Sprintf("header %s: RabbitMQ reads it as a list of routing keys and refuses text", k)
+		}
+		total += len(k) + len(v) + headerFieldRest
+	}
+	if l.frame > 0 && total > l.frame {
+		return fmt.Sprintf("the headers take %d bytes; the broker's frame_max is %d", total, l.frame)
+	}
+	return ""
+}
+
+// returnReason is why a message came back, for an operator.
+func returnReason(r *amqp.Return) string {
+	return fmt.Sprintf("returned: %d %s from exchange %q with routing key %q", r.ReplyCode, r.ReplyText, r.Exchange, r.RoutingKey)
+}

@@ -1,0 +1,197 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// Publisher publishes one topic's messages and reports what became of each.
+type Publisher struct {
+	conn   *Connection
+	topic  string
+	log    *slog.Logger
+	handle func([]Result)
+
+	turn       chan struct{} // held by the one goroutine that publishes
+	handling   sync.Mutex    // held while handle runs
+	unresolved tally
+	changed    broadcast
+	kicked     chan struct{} // tells Run to look again
+
+	mu       sync.Mutex
+	running  bool
+	route    Route  // wanted
+	version  uint64 // of route
+	applied  uint64 // the version that Publish obeys
+	current  *session
+	sessions map[*session]struct{} // with results to come
+	reason   string                // why current is nil
+}
+
+// NewPublisher makes the publisher of a topic; Run opens its channel.
+//
+// handle gets the results, as many at once as are known. Its calls don't
+// overlap, but come from several goroutines, Publish's own among them. The
+// slice is its for the call only. It must not block, nor call the publisher:
+// while it does not return nothing of the topic is settled, and after four
+// seconds what is in flight becomes Unknown.
+func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) *Publisher {
+	return &Publisher{
+		conn:     c,
+		topic:    topic,
+		log:      c.log.With("topic", topic),
+		handle:   handle,
+		turn:     make(chan struct{}, 1),
+		kicked:   make(chan struct{}, 1),
+		route:    r.withDefaults(),
+		version:  1,
+		sessions: make(map[*session]struct{}),
+		reason:   "not started yet",
+	}
+}
+
+// Ready tells whether Publish would write now: the channel is open, the
+// exchange there, the broker not blocked. If not, why.
+func (p *Publisher) Ready() (ok bool, reason string) {
+	s, reason := p.open()
+	return s != nil, reason
+}
+
+// WaitReady returns nil once Ready is true. The error wraps ctx's and says
+// what was missing last.
+func (p *Publisher) WaitReady(ctx context.Context) error {
+	for {
+		connection, topic := p.conn.changed.next(), p.changed.next()
+		ok, reason := p.Ready()
+		if ok {
+			return nil
+		}
+		select {
+		case <-connection:
+		case <-topic:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for topic %s: %s: %w", p.topic, reason, ctx.Err())
+		}
+	}
+}
+
+// SetRoute changes where messages go. What is published after it returned goes
+// by the new route; what is in flight is settled as before. A new exchange or
+// declaration is checked or made first, on a channel of its own; if that fails
+// the topic is not ready until it succeeds, since the old exchange is no
+// longer wanted. It may take as long as the requests do, at most the connect
+// timeout, while other goroutines still publish by the old route.
+func (p *Publisher) SetRoute(r Route) {
+	p.mu.Lock()
+	p.route = r.withDefaults()
+	p.version++
+	version := p.version
+	p.mu.Unlock()
+	notify(p.kicked)
+	for {
+		changed := p.changed.next()
+		p.mu.Lock()
+		done := !p.running || p.applied >= version
+		p.mu.Unlock()
+		if done {
+			return
+		}
+		<-changed
+	}
+}
+
+// Publish hands a batch over. Every message gets exactly one Result through
+// handle, most of them after Publish has returned: a Deadline or the route's
+// ConfirmTimeout bounds when. It blocks while the window is full, for at most
+// the write timeout while the network is, and while another goroutine
+// publishes. An error says why messages got Unsent; it needs no other handling.
+func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
+	p.unresolved.add(len(batch))
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return p.unsent(batch, ctx.Err())
+	}
+	var last *session
+	for len(batch) > 0 {
+		s, reason := p.open()
+		if s == nil {
+			return p.unsent(batch, errors.New(reason))
+		}
+		if s == last {
+			return p.unsent(batch, errClosed)
+		}
+		n, err := s.publish(ctx, batch)
+		p.deliver(s.takeRefused())
+		batch = batch[n:]
+		if err != nil && !errors.Is(err, errClosed) {
+			return p.unsent(batch, err)
+		}
+		last = s
+	}
+	return nil
+}
+
+// Drain waits until every message has its Result. When ctx ends first, those
+// in flight become Unknown, and the error says how many messages were left.
+// Call it when no more is published, and before the contexts of Run end.
+func (p *Publisher) Drain(ctx context.Context) error {
+	err := p.unresolved.wait(ctx)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("drain topic %s: %d messages unresolved: %w", p.topic, p.unresolved.count(), err)
+	p.abandonAll("given up while draining")
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*closeTimeout)
+	defer cancel()
+	return errors.Join(err, p.unresolved.wait(last))
+}
+
+// open is the session to publish on, or nil and why there is none.
+func (p *Publisher) open() (*session, string) {
+	l, reason := p.conn.open()
+	p.mu.Lock()
+	s, why := p.current, p.reason
+	p.mu.Unlock()
+	switch {
+	case l == nil:
+		return nil, reason
+	case s == nil:
+		return nil, why
+	}
+	if ended, why, _ := s.flights.ended(); ended {
+		return nil, why
+	}
+	if s.link != l {
+		return nil, "the channel is being opened again"
+	}
+	return s, ""
+}
+
+// unsent gives the rest of a batch back.
+func (p *Publisher) unsent(rest []*Message, why error) error {
+	if len(rest) == 0 {
+		return nil
+	}
+	results := make([]Result, len(rest))
+	for i, m := range rest {
+		results[i] = Result{Message: m, Outcome: Unsent, Reason: why.Error()}
+	}
+	p.deliver(results)
+	return fmt.Errorf("publish to topic %s: %d messages unsent: %w", p.topic, len(rest), why)
+}
+
+// deliver hands results to the caller; each message passes here once.
+func (p *Publisher) deliver(results []Result) {
+	if len(results) == 0 {
+		return
+	}
+	p.handling.Lock()
+	p.handle(results)
+	p.handling.Unlock()
+	p.unresolved.add(-len(results))
+}

@@ -1,0 +1,161 @@
+package forward
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// supervisor is what a publisher's Run knows between two looks.
+type supervisor struct {
+	*Publisher
+	loops    sync.WaitGroup
+	pause    backoff
+	tried    uint64    // the route version of the last try
+	retryAt  time.Time // no other try of that version before this
+	troubled bool      // an outage of this topic was logged
+}
+
+// Run keeps the topic's channel open until ctx ends; then everything in flight
+// becomes Unknown, the channel is closed and it returns nil. A broker that says
+// no (404, 403, 406) makes this topic try again after 100ms to 5s, and no other.
+func (p *Publisher) Run(ctx context.Context) error {
+	p.start()
+	s := &supervisor{Publisher: p}
+	defer s.loops.Wait()
+	defer p.end()
+	for ctx.Err() == nil {
+		changed := p.conn.changed.next()
+		again := s.look(ctx)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-p.kicked:
+		case <-again:
+		}
+	}
+	return nil
+}
+
+// look compares what is wanted with what is there and takes the step between
+// them: use the open channel with the new route, open another, or none. The
+// channel it answers with says when to look again if nothing changes.
+func (s *supervisor) look(ctx context.Context) <-chan time.Time {
+	want, version, current := s.wanted()
+	if current != nil {
+		if ended, reason, proven := current.flights.ended(); ended {
+			s.install(nil, version, reason)
+			s.gone(ctx, current, reason, proven)
+			current = nil
+		}
+	}
+	if current != nil && current.fits(want) {
+		current.use(want)
+		s.install(current, version, "")
+		return nil
+	}
+	l, reason := s.conn.open()
+	if l == nil {
+		s.install(nil, version, reason)
+		return nil
+	}
+	if wait := time.Until(s.retryAt); version == s.tried && wait > 0 {
+		return time.After(wait)
+	}
+	s.tried = version
+	next, err := s.openSession(ctx, l, want)
+	if err != nil {
+		s.install(nil, version, err.Error())
+		if l.amqp.IsClosed() {
+			return nil // not this topic's trouble; the next connection is a change
+		}
+		return s.rest(ctx, err.Error())
+	}
+	if s.troubled {
+		s.troubled = false
+		s.log.InfoContext(ctx, "topic can be forwarded again", "exchange", want.Exchange)
+	}
+	s.install(next, version, "")
+	s.loops.Go(next.run)
+	return nil
+}
+
+// gone takes leave of a session that ended by itself. If the connection ended,
+// the next one is the only thing to wait for.
+func (s *supervisor) gone(ctx context.Context, old *session, reason string, proven bool) {
+	if proven {
+		s.pause.reset()
+	}
+	if !old.link.amqp.IsClosed() {
+		s.rest(ctx, reason)
+	}
+}
+
+// rest starts a pause before the next try, and logs the first of an outage.
+func (s *supervisor) rest(ctx context.Context, reason string) <-chan time.Time {
+	if !s.troubled {
+		s.troubled = true
+		s.log.WarnContext(ctx, "topic cannot be forwarded", "reason", reason)
+	}
+	wait := s.pause.next()
+	s.retryAt = time.Now().Add(wait)
+	return time.After(wait)
+}
+
+func (p *Publisher) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = true
+}
+
+// end gives up what is in flight and lets nobody wait for Run.
+func (p *Publisher) end() {
+	p.mu.Lock()
+	p.running = false
+	p.current, p.reason = nil, "stopped"
+	p.mu.Unlock()
+	p.abandonAll("stopped before the broker's confirm")
+	p.changed.fire()
+}
+
+func (p *Publisher) wanted() (r Route, version uint64, current *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.route, p.version, p.current
+}
+
+// install makes s, or with nil none for that reason, what Publish uses, and
+// lets the one before settle what it has.
+func (p *Publisher) install(s *session, version uint64, reason string) {
+	p.mu.Lock()
+	old := p.current
+	p.current, p.applied, p.reason = s, version, reason
+	if s != nil {
+		p.sessions[s] = struct{}{}
+	}
+	p.mu.Unlock()
+	if old != nil && old != s {
+		old.flights.retire()
+	}
+	p.changed.fire()
+}
+
+// leave is called by a session with no more results to come.
+func (p *Publisher) leave(s *session) {
+	p.mu.Lock()
+	delete(p.sessions, s)
+	p.mu.Unlock()
+	notify(p.kicked)
+	p.changed.fire()
+}
+
+func (p *Publisher) abandonAll(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.sessions {
+		select {
+		case s.stop <- reason:
+		default: // it was told already
+		}
+	}
+}
