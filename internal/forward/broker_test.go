@@ -1,0 +1,199 @@
+package forward_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// ownBroker starts a broker for a test that ill-treats it.
+func ownBroker(t *testing.T, conf string) *stack.RabbitMQ {
+	t.Helper()
+	stacktest.Need(t, "rabbitmq-server")
+	broker, err := stack.StartRabbitMQ(t.Context(), stack.RabbitMQConfig{Dir: t.TempDir(), Conf: conf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := broker.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return broker
+}
+
+// One broker suffers all of these, one after the other: a start takes seconds.
+func TestBroker(t *testing.T) {
+	t.Parallel()
+	broker := ownBroker(t, "max_message_size = 100000")
+	t.Run("largest message", func(t *testing.T) { largestMessage(t, broker) })
+	t.Run("alarm", func(t *testing.T) { alarm(t, broker) })
+	t.Run("alarm outlasts the deadline", func(t *testing.T) { longAlarm(t, broker) })
+	t.Run("stands still", func(t *testing.T) { standstill(t, broker) })
+	t.Run("killed", func(t *testing.T) { killed(t, broker) })
+}
+
+func quorumRoute(queue string) forward.Route {
+	return forward.Route{Exchange: queue, RoutingKey: "k", Declare: &forward.Declare{Queue: queue, QueueType: "quorum"}, Window: 500}
+}
+
+// A payload above max_message_size ends the channel once; from then on it is
+// the task's trouble alone.
+func largestMessage(t *testing.T, broker *stack.RabbitMQ) {
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", quorumRoute("largest"))
+	ready(t, p)
+	large := messages("topic", "large", 2)
+	large[0].Task.Payload, large[1].Task.Payload = make([]byte, 100_001), make([]byte, 100_001)
+	publish(t, p, large[0])
+	if r := got.all(large[0])[0]; r.Outcome != forward.Unknown || !strings.Contains(r.Reason, "larger than") {
+		t.Errorf("%+v, want unknown with the broker's words", r)
+	}
+	ready(t, p)
+	fits := messages("topic", "fits", 1)[0]
+	fits.Task.Payload = make([]byte, 100_000)
+	publish(t, p, large[1], fits)
+	if r := got.all(large[1])[0]; r.Outcome != forward.Refused || !strings.Contains(r.Reason, "the broker takes 100000") {
+		t.Errorf("%+v, want refused", r)
+	}
+	if r := got.all(fits)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v, want confirmed", r)
+	}
+}
+
+func setAlarm(t *testing.T, broker *stack.RabbitMQ, on bool) {
+	t.Helper()
+	watermark := "0.4"
+	if on {
+		watermark = "0.0000001"
+	}
+	if _, err := broker.Ctl(t.Context(), "set_vm_memory_high_watermark", watermark); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A memory alarm of several heartbeats under load: blocked is reported, the
+// connection survives, nothing hangs, and the load goes on afterwards.
+func alarm(t *testing.T, broker *stack.RabbitMQ) {
+	const heartbeat = time.Second
+	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat, WriteTimeout: 2 * time.Second})
+	p, got := publisher(t, c, "topic", quorumRoute("alarm"))
+	ready(t, p)
+	loading, stop := context.WithCancel(t.Context())
+	sent := make(chan []*forward.Message, 1)
+	go func() { sent <- load(loading, t, p, "topic", "m") }()
+	eventually(t, "messages to flow", func() bool { return got.count() > 1000 })
+	setAlarm(t, broker, true)
+	defer setAlarm(t, broker, false)
+	eventually(t, "the alarm", func() bool {
+		connected, blocked, reason := c.State()
+		return connected && blocked && strings.Contains(reason, "low on memory")
+	})
+	m := messages("topic", "blocked", 1)[0]
+	if err := p.Publish(t.Context(), []*forward.Message{m}); err == nil || got.all(m)[0].Outcome != forward.Unsent {
+		t.Errorf("%v and %+v while blocked, want an error and unsent", err, got.all(m)[0])
+	}
+	for end := time.Now().Add(4 * heartbeat); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if connected, blocked, reason := c.State(); !connected || !blocked {
+			t.Fatalf("connected=%v blocked=%v (%s) during the alarm", connected, blocked, reason)
+		}
+	}
+	setAlarm(t, broker, false)
+	ready(t, p)
+	before := got.count()
+	eventually(t, "messages to flow again", func() bool { return got.count() > before+1000 })
+	stop()
+	truthful(t, got.all(<-sent...), stored(t, amqpChannel(t, broker.URL("/")), "alarm"))
+}
+
+// What an alarm keeps in flight is given up at its deadline, and the new
+// connection finds out that it is blocked before any task is written to it.
+func longAlarm(t *testing.T, broker *stack.RabbitMQ) {
+	log := &logLines{}
+	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
+	route := quorumRoute("long-alarm")
+	route.ConfirmTimeout = time.Second
+	p, got := publisher(t, c, "topic", route)
+	ready(t, p)
+	loading, stop := context.WithCancel(t.Context())
+	sent := make(chan []*forward.Message, 1)
+	go func() { sent <- load(loading, t, p, "topic", "m") }()
+	eventually(t, "messages to flow", func() bool { return got.count() > 1000 })
+	setAlarm(t, broker, true)
+	defer setAlarm(t, broker, false)
+	eventually(t, "the alarm", func() bool { _, blocked, _ := c.State(); return blocked })
+	stop()
+	batch := <-sent
+	before := outcomes(got.all(batch...))[forward.Unknown]
+
+	late, gotLate := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", route)
+	eventually(t, "the alarm on a connection that is new", func() bool {
+		_, reason := late.Ready()
+		return strings.HasPrefix(reason, "RabbitMQ blocks publishers: low on memory")
+	})
+	setAlarm(t, broker, false)
+	ready(t, late)
+	ready(t, p)
+	m := messages("topic", "after", 1)[0]
+	publish(t, late, m)
+	if r := gotLate.all(m)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v after the alarm, want confirmed", r)
+	}
+	t.Logf("%d unknown during the alarm", before)
+	truthful(t, got.all(batch...), stored(t, amqpChannel(t, broker.URL("/")), "long-alarm"))
+}
+
+// A broker that is stopped takes bytes and answers nothing: the heartbeat ends
+// the connection, and Run does not wait for a broker that doesn't answer.
+func standstill(t *testing.T, broker *stack.RabbitMQ) {
+	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: time.Second, ConnectTimeout: 2 * time.Second})
+	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
+	ready(t, p)
+	if err := broker.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	batch := messages("topic", "m", 50)
+	publish(t, p, batch...)
+	n := outcomes(got.all(batch...))
+	if err := broker.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if n[forward.Unknown] != len(batch) {
+		t.Errorf("%v, want all unknown", n)
+	}
+	ready(t, p)
+}
+
+func killed(t *testing.T, broker *stack.RabbitMQ) {
+	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}})
+	// After kill -9 a quorum queue of RabbitMQ 3.10 may confirm nothing for
+	// minutes, to any client.
+	p, got := publisher(t, c, "topic", forward.Route{Exchange: "killed", RoutingKey: "k", Declare: &forward.Declare{Queue: "killed"}, Window: 500})
+	ready(t, p)
+	loading, stop := context.WithCancel(t.Context())
+	sent := make(chan []*forward.Message, 1)
+	go func() { sent <- load(loading, t, p, "topic", "m") }()
+	eventually(t, "messages to flow", func() bool { return got.count() > 1000 })
+	if err := broker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
+	if err := broker.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ready(t, p)
+	before := got.count()
+	eventually(t, "messages to flow again", func() bool { return got.count() > before+1000 })
+	stop()
+	found := got.all(<-sent...)
+	if outcomes(found)[forward.Unknown] == 0 {
+		t.Errorf("%v, want some unknown", outcomes(found))
+	}
+	truthful(t, found, stored(t, amqpChannel(t, broker.URL("/")), "killed"))
+}

@@ -1,0 +1,277 @@
+package forward_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+func TestMalformedURLKeepsItsPassword(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{
+		"amqp://user:secret@host:port/", "amqp://user:secret#1@host/", "amqp://user:secret%zz@host/", "http://user:secret@host/",
+		"amqp://user:secret@host/ v", "amqp://user:secret@host/?heartbeat=x", "amqp://user:secret@host/?auth_mechanism=magic",
+		"amqps://user:secret@host/?cacertfile=ca.pem", "://user:secret@host", "amqp://user:se/cret@host", "",
+	} {
+		_, err := forward.New(forward.Config{URLs: []string{"amqp://fine", raw}})
+		switch {
+		case err == nil:
+			t.Errorf("%q was taken", raw)
+		case !strings.HasPrefix(err.Error(), "rabbitmq url 2: "):
+			t.Errorf("%q: error %q doesn't say which URL", raw, err)
+		case strings.Contains(err.Error(), "se") && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), ":se")):
+			t.Errorf("the error tells the password: %q", err)
+		}
+	}
+	if _, err := forward.New(forward.Config{}); err == nil {
+		t.Error("no URL was taken")
+	}
+}
+
+// logLines collects a log.
+type logLines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func textLog(l *logLines) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logLines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), part)
+}
+
+func TestWrongPasswordIsAnOutage(t *testing.T) {
+	t.Parallel()
+	url := strings.Replace(stacktest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1)
+	log := &logLines{}
+	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
+	eventually(t, "the reason", func() bool {
+		connected, _, reason := c.State()
+		return !connected && strings.Contains(reason, "403 username or password not allowed")
+	})
+	time.Sleep(300 * time.Millisecond) // more tries, that must not be logged
+	if n := log.count("level="); n != 1 || log.count("secret") != 0 {
+		t.Errorf("%d records, want one without the password:\n%s", n, &log.buf)
+	}
+}
+
+func TestURLsAreTriedInTurn(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "amqp://" + listener.Addr().String()
+	_ = listener.Close()
+	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{closed, closed, stacktest.RabbitMQ(t)}}), "topic", forward.Route{})
+	ready(t, p)
+}
+
+func TestLostConnection(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	network, via := newProxy(t, url)
+	log := &logLines{}
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)}), "topic", forward.Route{
+		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"}, Window: 300,
+	})
+	ready(t, p)
+	loading, stop := context.WithCancel(t.Context())
+	sent := make(chan []*forward.Message, 1)
+	go func() { sent <- load(loading, t, p, "topic", "m") }()
+	const cuts = 5
+	for i := range cuts {
+		before := got.count()
+		eventually(t, "messages to flow", func() bool { return got.count() > before+500 })
+		network.cut()
+		eventually(t, "the loss to be noticed", func() bool { return log.count("rabbitmq is unavailable") == i+1 })
+		ready(t, p)
+	}
+	stop()
+	truthful(t, got.all(<-sent...), stored(t, amqpChannel(t, url), "q"))
+	if began, ended := log.count("level=WARN"), log.count("rabbitmq is available again"); began != cuts || ended != cuts {
+		t.Errorf("%d outages began and %d ended in the log, want %d each:\n%s", began, ended, cuts, &log.buf)
+	}
+}
+
+// A network that forwards nothing and closes nothing: only deadlines help.
+func TestHalfOpenConnection(t *testing.T) {
+	t.Parallel()
+	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, Heartbeat: 30 * time.Second}), "topic", forward.Route{
+		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+	})
+	ready(t, p)
+	network.freeze()
+	batch := messages("topic", "m", 100)
+	deadline := time.Now().Add(700 * time.Millisecond)
+	for i, m := range batch {
+		m.Deadline = deadline.Add(time.Duration(100-i) * time.Second)
+	}
+	batch[99].Deadline = deadline
+	publish(t, p, batch...)
+	for _, r := range got.all(batch...) {
+		if r.Outcome != forward.Unknown || r.Reason != "the broker's confirm is overdue" {
+			t.Fatalf("%+v, want unknown because overdue", r)
+		}
+	}
+	if late := time.Since(deadline); late < 0 || late > 5*time.Second {
+		t.Errorf("resolved %v after the deadline", late)
+	}
+	expired := messages("topic", "expired", 1)[0]
+	expired.Deadline = time.Now()
+	_ = p.Publish(t.Context(), []*forward.Message{expired})
+	if r := got.all(expired)[0]; r.Outcome != forward.Unsent {
+		t.Errorf("%+v with its deadline over, want unsent", r)
+	}
+	network.thaw()
+	ready(t, p)
+	m := messages("topic", "again", 1)[0]
+	publish(t, p, m)
+	if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v, want confirmed", r)
+	}
+}
+
+// One topic's channel that the broker never answers on again costs this topic
+// its confirms, and no other topic its connection.
+func TestStuckChannel(t *testing.T) {
+	t.Parallel()
+	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	log := &logLines{}
+	c := connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)})
+	fine, gotFine := publisher(t, c, "fine", forward.Route{Exchange: "e1", Declare: &forward.Declare{Queue: "q1"}})
+	ready(t, fine)
+	stuck, got := publisher(t, c, "stuck", forward.Route{Exchange: "e2", Declare: &forward.Declare{Queue: "q2"}, ConfirmTimeout: 500 * time.Millisecond})
+	ready(t, stuck)
+	loading, stop := context.WithCancel(t.Context())
+	sent := make(chan []*forward.Message, 1)
+	go func() { sent <- load(loading, t, fine, "fine", "m") }()
+
+	network.muteNewest()
+	m := messages("stuck", "m", 1)[0]
+	publish(t, stuck, m)
+	if r := got.all(m)[0]; r.Outcome != forward.Unknown {
+		t.Errorf("%+v, want unknown", r)
+	}
+	ready(t, stuck)
+	m = messages("stuck", "again", 1)[0]
+	publish(t, stuck, m)
+	if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v on another channel, want confirmed", r)
+	}
+	stop()
+	batch := <-sent
+	if n := outcomes(gotFine.all(batch...)); n[forward.Confirmed] != len(batch) {
+		t.Errorf("%v on the other topic, want all confirmed", n)
+	}
+	if log.count("rabbitmq is unavailable") != 0 {
+		t.Errorf("the connection was lost:\n%s", &log.buf)
+	}
+}
+
+// A write into a connection that takes nothing ends at the write timeout.
+func TestWriteTimeout(t *testing.T) {
+	t.Parallel()
+	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, WriteTimeout: 500 * time.Millisecond}), "topic", forward.Route{
+		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+	})
+	ready(t, p)
+	network.freeze()
+	batch := messages("topic", "m", 200)
+	for _, m := range batch {
+		m.Task.Payload = make([]byte, 256<<10)
+	}
+	began := time.Now()
+	_ = p.Publish(t.Context(), batch)
+	n := outcomes(got.all(batch...))
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if n[forward.Unknown] == 0 || n[forward.Unsent] == 0 || n[forward.Unknown]+n[forward.Unsent] != len(batch) {
+		t.Errorf("%v, want unknown what was written and unsent the rest", n)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{
+		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+	})
+	ready(t, p)
+	batch := messages("topic", "m", 1000)
+	publish(t, p, batch...)
+	if err := p.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != len(batch) || got.count() != len(batch) {
+		t.Errorf("%v when drained, want all confirmed", n)
+	}
+
+	network.freeze()
+	stuck := messages("topic", "stuck", 100)
+	publish(t, p, stuck...)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := p.Drain(ctx); err == nil || !strings.Contains(err.Error(), "100 messages unresolved") {
+		t.Errorf("error %v, want one that counts the unresolved", err)
+	}
+	if got.count() != len(batch)+len(stuck) {
+		t.Errorf("%d results after Drain, want %d", got.count(), len(batch)+len(stuck))
+	}
+	if n := outcomes(got.all(stuck...)); n[forward.Unknown] != len(stuck) {
+		t.Errorf("%v, want all unknown", n)
+	}
+}
+
+// Whoever stops the process waits for these.
+func TestRunEndsInTime(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	network, via := newProxy(t, url)
+	c, err := forward.New(forward.Config{URLs: []string{via}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := newResults(t)
+	p := c.NewPublisher("topic", forward.Route{Exchange: "e", Declare: &forward.Declare{Queue: "q"}}, got.take)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	running.Go(func() { _ = p.Run(ctx) })
+	ready(t, p)
+	network.freeze()
+	batch := messages("topic", "m", 10)
+	publish(t, p, batch...)
+	began := time.Now()
+	cancel()
+	running.Wait()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %v to end", took)
+	}
+	if n := outcomes(got.all(batch...)); n[forward.Unknown] != len(batch) {
+		t.Errorf("%v, want all unknown", n)
+	}
+	if ok, _ := p.Ready(); ok {
+		t.Error("ready after the end")
+	}
+}

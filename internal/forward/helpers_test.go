@@ -1,0 +1,386 @@
+package forward_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestMain(m *testing.M) {
+	// The servers that all tests share outlive them.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap"))
+}
+
+// patience bounds every wait of a test.
+const patience = 30 * time.Second
+
+// results collects what a publisher reports and notices a second result.
+type results struct {
+	t  testing.TB
+	mu sync.Mutex
+	of map[*forward.Message]forward.Result
+}
+
+func newResults(t testing.TB) *results {
+	return &results{t: t, of: make(map[*forward.Message]forward.Result)}
+}
+
+func (r *results) take(batch []forward.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range batch {
+		if earlier, ok := r.of[one.Message]; ok {
+			r.t.Errorf("two results for %q: %v (%s), then %v (%s)", one.Message.Task.ID, earlier.Outcome, earlier.Reason, one.Outcome, one.Reason)
+		}
+		r.of[one.Message] = one
+	}
+}
+
+func (r *results) get(m *forward.Message) (forward.Result, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	one, ok := r.of[m]
+	return one, ok
+}
+
+func (r *results) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.of)
+}
+
+// all waits for the results of all messages, in their order.
+func (r *results) all(messages ...*forward.Message) []forward.Result {
+	r.t.Helper()
+	found := make([]forward.Result, len(messages))
+	for i, m := range messages {
+		eventually(r.t, fmt.Sprintf("a result for %q", m.Task.ID), func() bool {
+			one, ok := r.get(m)
+			found[i] = one
+			return ok
+		})
+	}
+	return found
+}
+
+// outcomes counts what became of the messages.
+func outcomes(found []forward.Result) map[forward.Outcome]int {
+	n := make(map[forward.Outcome]int)
+	for _, one := range found {
+		n[one.Outcome]++
+	}
+	return n
+}
+
+// eventually polls until ok.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// connect runs a connection until the test is over.
+func connect(t testing.TB, cfg forward.Config) *forward.Connection {
+	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	}
+	c, err := forward.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, c.Run)
+	return c
+}
+
+// publisher runs a publisher until the test is over.
+func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Route) (*forward.Publisher, *results) {
+	t.Helper()
+	got := newResults(t)
+	p := c.NewPublisher(topic, r, got.take)
+	background(t, p.Run)
+	return p, got
+}
+
+// background runs until the test is over and wants a clean end.
+func background(t testing.TB, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Error("Run did not end")
+		}
+	})
+}
+
+func ready(t testing.TB, p *forward.Publisher) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func publish(t testing.TB, p *forward.Publisher, batch ...*forward.Message) {
+	t.Helper()
+	if err := p.Publish(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// messages makes n of them with distinct IDs.
+func messages(topic, prefix string, n int) []*forward.Message {
+	batch := make([]*forward.Message, n)
+	for i := range batch {
+		batch[i] = &forward.Message{Task: task.Task{
+			Topic: topic, ID: fmt.Sprintf("%s-%d", prefix, i), Attempt: 1,
+			Due: time.Now(), Scheduled: time.Now(), Payload: []byte("payload"),
+		}}
+	}
+	return batch
+}
+
+// amqpChannel is a test's own way to the broker.
+func amqpChannel(t testing.TB, rawURL string) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// declareExchange makes a durable exchange.
+func declareExchange(t testing.TB, ch *amqp.Channel, name, kind string) {
+	t.Helper()
+	if err := ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// declareQueue makes a durable queue and binds it.
+func declareQueue(t testing.TB, ch *amqp.Channel, queue, exchange, key string, args, match amqp.Table) {
+	t.Helper()
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind(queue, key, exchange, false, match); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored takes all messages out of a queue, up to an end mark of its own, and
+// counts them by message-id.
+func stored(t testing.TB, ch *amqp.Channel, queue string) map[string]int {
+	t.Helper()
+	const end = "the end of a test's messages"
+	if err := ch.Publish("", queue, true, false, amqp.Publishing{MessageId: end}); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, queue, true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[string]int)
+	timeout := time.After(patience)
+	for {
+		select {
+		case m := <-deliveries:
+			if m.MessageId != end {
+				ids[m.MessageId]++
+				continue
+			}
+			if err := ch.Cancel(queue, false); err != nil {
+				t.Fatal(err)
+			}
+			return ids
+		case <-timeout:
+			t.Fatalf("waited %v for the end of queue %s", patience, queue)
+		}
+	}
+}
+
+// testWriter shows the log of a test that failed.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", p)
+	return len(p), nil
+}
+
+// proxy stands between a publisher and the broker, to be a bad network.
+type proxy struct {
+	listener net.Listener
+	target   string
+
+	mu      sync.Mutex
+	frozen  chan struct{}   // not nil while nothing is forwarded; closed at its end
+	muted   map[uint16]bool // channels whose frames from the broker are dropped
+	highest uint16          // channel that the broker sent a frame on
+	conns   map[net.Conn]struct{}
+	running sync.WaitGroup
+}
+
+// newProxy returns a proxy to the broker of a URL, and the URL through it.
+func newProxy(t testing.TB, rawURL string) (*proxy, string) {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: listener, target: u.Host, conns: make(map[net.Conn]struct{})}
+	u.Host = listener.Addr().String()
+	p.running.Go(p.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.thaw()
+		p.cut()
+		p.running.Wait()
+	})
+	return p, u.String()
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.conns[client], p.conns[server] = struct{}{}, struct{}{}
+		p.mu.Unlock()
+		p.running.Go(func() { p.copyFrames(client, server) })
+		p.running.Go(func() { p.copy(server, client) })
+	}
+}
+
+// copy forwards what the client sends.
+func (p *proxy) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 4096)
+	for {
+		n, err := from.Read(buf)
+		p.waitThaw()
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// copyFrames forwards what the broker sends, frame by frame.
+func (p *proxy) copyFrames(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	in := bufio.NewReader(from)
+	for {
+		frame := make([]byte, 7)
+		if _, err := io.ReadFull(in, frame); err != nil {
+			return
+		}
+		rest := make([]byte, binary.BigEndian.Uint32(frame[3:])+1)
+		if _, err := io.ReadFull(in, rest); err != nil {
+			return
+		}
+		p.waitThaw()
+		channel := binary.BigEndian.Uint16(frame[1:])
+		p.mu.Lock()
+		p.highest = max(p.highest, channel)
+		muted := p.muted[channel]
+		p.mu.Unlock()
+		if muted {
+			continue
+		}
+		if _, err := to.Write(append(frame, rest...)); err != nil {
+			return
+		}
+	}
+}
+
+func (p *proxy) waitThaw() {
+	p.mu.Lock()
+	frozen := p.frozen
+	p.mu.Unlock()
+	if frozen != nil {
+		<-frozen
+	}
+}
+
+// muteNewest makes the broker silent on the channel that was opened last.
+func (p *proxy) muteNewest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.muted = map[uint16]bool{p.highest: true}
+}
+
+// freeze keeps all connections open and forwards nothing.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = make(chan struct{})
+}
+
+func (p *proxy) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.frozen != nil {
+		close(p.frozen)
+		p.frozen = nil
+	}
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}

@@ -1,0 +1,197 @@
+package forward_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestMessageArrivesAsPromised(t *testing.T) {
+	t.Parallel()
+	due := time.Date(2026, 12, 1, 10, 0, 0, 123e6, time.UTC)
+	binary := make([]byte, 300<<10) // more than two AMQP frames
+	for i := range binary {
+		binary[i] = byte(i * 7)
+	}
+	full := task.Task{
+		Topic: "orders", ID: "🚚 o-1", Due: due, Scheduled: due.Add(-time.Hour), Attempt: 3, Redelivered: true,
+		ContentType: "application/json", Payload: binary,
+		Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "k=v", "größe": "übergröße"},
+	}
+	plain := task.Task{Topic: "orders", ID: "plain", Due: due, Scheduled: due, Attempt: 1}
+	for _, queueType := range []string{"classic", "quorum"} {
+		t.Run(queueType, func(t *testing.T) {
+			t.Parallel()
+			url := stacktest.RabbitMQ(t)
+			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "orders", forward.Route{
+				Exchange: "orders", RoutingKey: "order.due",
+				Declare: &forward.Declare{Type: "direct", Queue: "orders.due", QueueType: queueType},
+			})
+			ready(t, p)
+			batch := []*forward.Message{{Task: full, Ref: 7}, {Task: plain, Ref: 8}}
+			publish(t, p, batch...)
+			for i, r := range got.all(batch...) {
+				if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Ref != 7+i {
+					t.Errorf("%+v, want it confirmed after some time", r)
+				}
+			}
+			ch := amqpChannel(t, url)
+			checkMessage(t, ch, "orders.due", full, "application/json")
+			checkMessage(t, ch, "orders.due", plain, "application/octet-stream")
+		})
+	}
+}
+
+func checkMessage(t *testing.T, ch *amqp.Channel, queue string, want task.Task, contentType string) {
+	t.Helper()
+	m, ok, err := ch.Get(queue, true)
+	if err != nil || !ok {
+		t.Fatalf("no message in %s: %v", queue, err)
+	}
+	headers := amqp.Table{
+		"x-duefleet-topic": want.Topic, "x-duefleet-due": want.Due.UnixMilli(), "x-duefleet-scheduled": want.Scheduled.UnixMilli(),
+		"x-duefleet-attempt": int32(want.Attempt), "x-duefleet-redelivered": want.Redelivered,
+	}
+	for k, v := range want.Headers {
+		headers[k] = v
+	}
+	delete(m.Headers, "x-delivery-count") // a quorum queue's own
+	if !maps.Equal(m.Headers, headers) {
+		t.Errorf("headers\n%#v, want\n%#v", m.Headers, headers)
+	}
+	if !bytes.Equal(m.Body, want.Payload) {
+		t.Errorf("body of %d bytes differs from the payload of %d", len(m.Body), len(want.Payload))
+	}
+	got := []any{m.ContentType, m.DeliveryMode, m.MessageId, m.Type, m.Timestamp.UTC(), m.AppId, m.Exchange, m.RoutingKey}
+	wanted := []any{contentType, amqp.Persistent, want.ID, want.Topic, want.Due.UTC().Truncate(time.Second), "duefleet", "orders", "order.due"}
+	if fmt.Sprint(got) != fmt.Sprint(wanted) {
+		t.Errorf("properties\n%v, want\n%v", got, wanted)
+	}
+	if rest := fmt.Sprint(m.ContentEncoding, m.Priority, m.CorrelationId, m.ReplyTo, m.Expiration, m.UserId); rest != fmt.Sprint("", 0, "", "", "", "") {
+		t.Errorf("properties that were not asked for: %q", rest)
+	}
+}
+
+func TestMissingExchange(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "late", RoutingKey: "k"})
+	eventually(t, "the missing exchange as a reason", func() bool {
+		ok, reason := p.Ready()
+		return !ok && strings.Contains(reason, "404 NOT_FOUND - no exchange 'late'")
+	})
+	early := messages("topic", "early", 3)
+	if err := p.Publish(t.Context(), early); err == nil || !strings.Contains(err.Error(), "no exchange 'late'") {
+		t.Errorf("error %v, want one that names the exchange", err)
+	}
+	if n := outcomes(got.all(early...)); n[forward.Unsent] != 3 {
+		t.Errorf("%v, want all unsent", n)
+	}
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "late", amqp.ExchangeDirect)
+	declareQueue(t, ch, "q", "late", "k", nil, nil)
+	ready(t, p)
+	m := messages("topic", "then", 1)[0]
+	publish(t, p, m)
+	if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v, want confirmed", r)
+	}
+}
+
+// What exists with other properties (406), or a type that the broker closes the
+// connection for (503), is this topic's trouble alone.
+func TestDeclarationThatConflicts(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	declareExchange(t, amqpChannel(t, url), "taken", amqp.ExchangeFanout)
+	log := &logLines{}
+	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
+	bad, _ := publisher(t, c, "bad", forward.Route{Exchange: "taken", Declare: &forward.Declare{}})
+	odd, _ := publisher(t, c, "odd", forward.Route{Exchange: "odd", Declare: &forward.Declare{Type: "x-of-no-plugin"}})
+	good, _ := publisher(t, c, "good", forward.Route{Exchange: "amq.direct"})
+	ready(t, good)
+	eventually(t, "the type as a reason", func() bool {
+		ok, reason := odd.Ready()
+		return !ok && strings.Contains(reason, "unknown exchange type")
+	})
+	eventually(t, "the conflict as a reason", func() bool {
+		ok, reason := bad.Ready()
+		return !ok && strings.Contains(reason, `declare exchange "taken": 406 PRECONDITION_FAILED`)
+	})
+	if ok, reason := good.Ready(); !ok {
+		t.Errorf("the other topic is not ready: %s", reason)
+	}
+	if log.count("rabbitmq is unavailable") != 0 {
+		t.Errorf("the connection was lost:\n%s", &log.buf)
+	}
+}
+
+// The window bounds what is unconfirmed, however much is published at once.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	network, via := newProxy(t, url)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{
+		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"}, Window: 10,
+	})
+	ready(t, p)
+	batch := messages("topic", "m", 100)
+	network.freeze()
+	done := make(chan error, 1)
+	go func() { done <- p.Publish(t.Context(), batch) }()
+	select {
+	case err := <-done:
+		t.Fatalf("100 messages published into a window of 10: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	network.thaw()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 100 {
+		t.Errorf("%v, want all confirmed", n)
+	}
+
+	network.freeze()
+	batch = messages("topic", "given-up", 100)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := p.Publish(ctx, batch); err == nil {
+		t.Error("no error from a Publish whose context ended in a full window")
+	}
+	network.thaw()
+	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 10 || n[forward.Unsent] != 90 {
+		t.Errorf("%v, want 10 confirmed and 90 unsent", n)
+	}
+}
+
+func TestPublishWithoutRun(t *testing.T) {
+	t.Parallel()
+	c, err := forward.New(forward.Config{URLs: []string{"amqp://127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := newResults(t)
+	p := c.NewPublisher("topic", forward.Route{}, got.take)
+	p.SetRoute(forward.Route{Exchange: "other"})
+	batch := messages("topic", "m", 2)
+	if err := p.Publish(t.Context(), batch); err == nil {
+		t.Error("no error")
+	}
+	if n := outcomes(got.all(batch...)); n[forward.Unsent] != 2 {
+		t.Errorf("%v, want all unsent", n)
+	}
+	if err := p.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

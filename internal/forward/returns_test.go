@@ -1,0 +1,136 @@
+package forward_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// A returned message is acknowledged too. Of thousands in flight, every second
+// one of them unroutable, each must get the outcome of its own.
+func TestReturnedIsNeverConfirmed(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
+	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "picky", RoutingKey: "k", Window: 700})
+	ready(t, p)
+	batch := messages("topic", "m", 6000)
+	for i, m := range batch {
+		m.Task.Headers = map[string]string{"route": []string{"yes", "no"}[i%2]}
+	}
+	publish(t, p, batch...)
+	for i, r := range got.all(batch...) {
+		want := []forward.Outcome{forward.Confirmed, forward.Returned}[i%2]
+		if r.Outcome != want {
+			t.Fatalf("message %d: %v (%s), want %v", i, r.Outcome, r.Reason, want)
+		}
+		if want == forward.Returned && r.Reason != `returned: 312 NO_ROUTE from exchange "picky" with routing key "k"` {
+			t.Fatalf("reason %q", r.Reason)
+		}
+	}
+	if ids := stored(t, ch, "routed"); len(ids) != len(batch)/2 {
+		t.Errorf("%d messages in the queue, want %d", len(ids), len(batch)/2)
+	}
+}
+
+// A task that was rescheduled while its first version was in flight is there
+// twice with one message-id.
+func TestReturnOfOneOfTwoVersions(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
+	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "picky"})
+	ready(t, p)
+	version := func(route string, age time.Duration) *forward.Message {
+		m := messages("topic", "twice", 1)[0]
+		m.Task.Due = time.UnixMilli(1796119200000).Add(-age)
+		m.Task.Headers = map[string]string{"route": route}
+		return m
+	}
+	for range 200 {
+		batch := []*forward.Message{version("yes", time.Second), version("no", 0), version("no", time.Second), version("yes", 0)}
+		older, same := batch[:2], batch[2:]
+		same[0].Task.ID, same[1].Task.ID = "other", "other"
+		publish(t, p, append(older, same...)...)
+		if found := got.all(batch...); found[0].Outcome != forward.Confirmed || found[1].Outcome != forward.Returned ||
+			found[2].Outcome != forward.Returned || found[3].Outcome != forward.Confirmed {
+			t.Fatalf("%+v, want confirmed, returned, returned, confirmed", found)
+		}
+	}
+	twins := []*forward.Message{version("yes", 0), version("no", 0)}
+	publish(t, p, twins...)
+	for _, r := range got.all(twins...) {
+		if r.Outcome != forward.Unknown && r.Outcome != forward.Confirmed {
+			t.Errorf("%+v of two that can't be told apart, want unknown", r)
+		}
+	}
+	if r := got.all(twins[1])[0]; r.Outcome != forward.Unknown {
+		t.Errorf("%+v, want the returned twin unknown", r)
+	}
+}
+
+// The library drops a return that nobody takes for five seconds. A caller that
+// blocks that long must not turn returned messages into confirmed ones.
+func TestBlockedHandlerLosesNoReturn(t *testing.T) {
+	t.Parallel()
+	c := connect(t, forward.Config{URLs: []string{stacktest.RabbitMQ(t)}})
+	got := newResults(t)
+	block := make(chan struct{})
+	p := c.NewPublisher("topic", forward.Route{Exchange: "amq.direct", RoutingKey: "nowhere", Window: 500}, func(batch []forward.Result) {
+		<-block
+		got.take(batch)
+	})
+	background(t, p.Run)
+	ready(t, p)
+	batch := messages("topic", "m", 500)
+	publish(t, p, batch...)
+	time.Sleep(7 * time.Second) // longer than the library's patience
+	close(block)
+	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 0 || n[forward.Returned] == 0 {
+		t.Errorf("%v, want none confirmed", n)
+	}
+	ready(t, p)
+	m := messages("topic", "again", 1)[0]
+	publish(t, p, m)
+	if r := got.all(m)[0]; r.Outcome != forward.Returned {
+		t.Errorf("%+v, want returned", r)
+	}
+}
+
+func TestFullQueueRefuses(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "small", amqp.ExchangeDirect)
+	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(3), "x-overflow": "reject-publish"}, nil)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "small", RoutingKey: "k"})
+	ready(t, p)
+	for _, m := range messages("topic", "fits", 3) {
+		publish(t, p, m)
+		if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
+			t.Fatalf("%+v, want confirmed", r)
+		}
+	}
+	batch := messages("topic", "more", 50)
+	publish(t, p, batch...)
+	for _, r := range got.all(batch...) {
+		if r.Outcome != forward.Refused || !strings.Contains(r.Reason, "nack") {
+			t.Fatalf("%+v, want refused", r)
+		}
+	}
+	if ok, reason := p.Ready(); !ok {
+		t.Errorf("not ready after a nack: %s", reason)
+	}
+	if q, err := ch.QueueDeclarePassive("small", true, false, false, false, nil); err != nil || q.Messages != 3 {
+		t.Errorf("%d in the queue (%v), want 3", q.Messages, err)
+	}
+}

@@ -1,0 +1,108 @@
+package forward_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// Routes change all the time while four goroutines publish: nothing is lost,
+// nothing goes by a route that was replaced before it was published.
+func TestSetRouteUnderLoad(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	routes := make([]forward.Route, 6)
+	for i := range routes {
+		routes[i] = forward.Route{
+			Exchange: fmt.Sprintf("e%d", i/2), RoutingKey: fmt.Sprintf("k%d", i), Window: 50 << i,
+			Declare: &forward.Declare{Queue: fmt.Sprintf("q%d", i)},
+		}
+	}
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", routes[0])
+	ready(t, p)
+	loading, stop := context.WithCancel(t.Context())
+	var loaders sync.WaitGroup
+	sent := make(chan []*forward.Message, 4)
+	for i := range 4 {
+		loaders.Go(func() { sent <- load(loading, t, p, "topic", fmt.Sprint(i)) })
+	}
+	markers := make(map[int][]*forward.Message)
+	for i := range 60 {
+		at := i % len(routes)
+		p.SetRoute(routes[at])
+		marker := messages("topic", fmt.Sprintf("marker-%d", i), 2)
+		publish(t, p, marker...)
+		markers[at] = append(markers[at], marker...)
+	}
+	stop()
+	loaders.Wait()
+
+	ch := amqpChannel(t, url)
+	all := make(map[string]int)
+	for i := range routes {
+		in := stored(t, ch, fmt.Sprintf("q%d", i))
+		for id, n := range in {
+			all[id] += n
+		}
+		got.all(markers[i]...)
+		for _, m := range markers[i] {
+			if in[m.Task.ID] != 1 {
+				t.Errorf("%s was published after SetRoute returned and is not in q%d", m.Task.ID, i)
+			}
+		}
+	}
+	total := 0
+	for range 4 {
+		batch := <-sent
+		total += len(batch)
+		if n := outcomes(got.all(batch...)); n[forward.Confirmed] != len(batch) {
+			t.Errorf("%v of %d, want all confirmed", n, len(batch))
+		}
+		truthful(t, got.all(batch...), all)
+	}
+	t.Logf("%d messages over 60 routes", total)
+}
+
+// A new exchange that isn't there costs readiness, and nothing in flight.
+func TestSetRouteToMissingExchange(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{
+		Exchange: "old", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+	})
+	ready(t, p)
+	inFlight := messages("topic", "before", 2000)
+	publish(t, p, inFlight...)
+	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k"})
+	if ok, reason := p.Ready(); ok || !strings.Contains(reason, "404") {
+		t.Errorf("ready=%v (%s) with a missing exchange", ok, reason)
+	}
+	after := messages("topic", "after", 5)
+	_ = p.Publish(t.Context(), after)
+	if n := outcomes(got.all(inFlight...)); n[forward.Confirmed] != len(inFlight) {
+		t.Errorf("%v of those in flight, want all confirmed", n)
+	}
+	if n := outcomes(got.all(after...)); n[forward.Unsent] != len(after) {
+		t.Errorf("%v of those after, want all unsent", n)
+	}
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "new", amqp.ExchangeFanout)
+	declareQueue(t, ch, "q2", "new", "", nil, nil)
+	ready(t, p)
+	m := messages("topic", "then", 1)[0]
+	publish(t, p, m)
+	if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v, want confirmed", r)
+	}
+	p.SetRoute(forward.Route{Exchange: strings.Repeat("e", 256)})
+	if ok, reason := p.Ready(); ok || !strings.Contains(reason, "at most 255 bytes") {
+		t.Errorf("ready=%v (%s) with a name that AMQP can't write", ok, reason)
+	}
+}

@@ -1,0 +1,119 @@
+package forward
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// tcpPair is a wire and its peer.
+func tcpPair(t *testing.T, timeout time.Duration) (*wire, net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = near.Close()
+		_ = far.Close()
+	})
+	return newWire(near, near, timeout), far
+}
+
+func TestWireKeepsWhatIsCorked(t *testing.T) {
+	t.Parallel()
+	w, peer := tcpPair(t, time.Second)
+	var sent []byte
+	write := func(p []byte) {
+		t.Helper()
+		if n, err := w.Write(p); n != len(p) || err != nil {
+			t.Fatal(n, err)
+		}
+		sent = append(sent, p...)
+	}
+	arrives := func(n int) {
+		t.Helper()
+		got := make([]byte, n)
+		_ = peer.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.ReadFull(peer, got); err != nil || !bytes.Equal(got, sent[:n]) {
+			t.Fatalf("read %q: %v, want %q", got, err, sent[:n])
+		}
+		sent = sent[n:]
+	}
+	silent := func() {
+		t.Helper()
+		_ = peer.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := peer.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Fatal("bytes were sent while corked")
+		}
+	}
+	write([]byte("at once"))
+	arrives(7)
+	w.cork()
+	w.cork()
+	write([]byte("later"))
+	write([]byte(" and together"))
+	silent()
+	w.uncork() // the other cork holds nobody up
+	arrives(18)
+	write([]byte("still corked"))
+	silent()
+	write(bytes.Repeat([]byte("large"), wireBuffer))
+	arrives(12 + 5*wireBuffer)
+	write(bytes.Repeat([]byte("s"), wireBuffer/2))
+	write(bytes.Repeat([]byte("t"), wireBuffer/2+1))
+	arrives(wireBuffer / 2)
+	silent()
+	w.uncork()
+	arrives(wireBuffer/2 + 1)
+	write([]byte("at once"))
+	arrives(7)
+}
+
+func TestWireEndsAWriteThatBlocks(t *testing.T) {
+	t.Parallel()
+	const timeout = 200 * time.Millisecond
+	w, _ := tcpPair(t, timeout) // the peer reads nothing
+	began := time.Now()
+	for range 10_000 {
+		if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+			break
+		}
+	}
+	if took := time.Since(began); w.failure() == nil || took > 5*time.Second {
+		t.Fatalf("error %v after %v, want one after %v", w.failure(), took, timeout)
+	}
+	if _, err := w.Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("read: %v, want the connection closed on this side", err)
+	}
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("a write after the connection ended succeeded")
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	var b backoff
+	ceiling := backoffMin
+	for range 100 {
+		if d := b.next(); d <= 0 || d > ceiling {
+			t.Fatalf("%v, want up to %v", d, ceiling)
+		}
+		ceiling = min(2*ceiling, backoffMax)
+	}
+	b.reset()
+	if d := b.next(); d > backoffMin {
+		t.Errorf("%v after reset, want up to %v", d, backoffMin)
+	}
+}
