@@ -24,6 +24,10 @@ help: ## List the targets
 build: ## Build bin/scanner and bin/producer
 	go build -trimpath -o bin/ ./cmd/scanner ./cmd/producer
 
+.PHONY: demo
+demo: brokers $(if $(CONSUL),consul) ## See 20,000 tasks arrive on time (KEEP=1 leaves it running, CONSUL=1 with Consul)
+	go run ./test/demo $(if $(KEEP),-keep) $(if $(CONSUL),-consul)
+
 .PHONY: test
 test: servers ## Run all tests with the race detector on one set of real servers
 	$(stackrun) go test -race -timeout 20m ./...
@@ -54,7 +58,10 @@ clean: ## Remove what was built and measured, the pinned tools excepted
 	find .dev -mindepth 1 -maxdepth 1 ! -name tools -exec rm -rf {} + 2>/dev/null || true
 
 .PHONY: servers
-servers: consul ## Install redis-server, rabbitmq-server and consul where they are missing
+servers: brokers consul ## Install redis-server, rabbitmq-server and consul where they are missing
+
+.PHONY: brokers
+brokers: ## Install redis-server and rabbitmq-server where they are missing
 	@missing=(); \
 	type -P redis-server >/dev/null || missing+=(redis-server); \
 	[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || type -P rabbitmq-server >/dev/null || missing+=(rabbitmq-server); \
