@@ -15,8 +15,14 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// ownRedis is a server that a test may fill and flush.
+// ownRedis is a topic on a server that a test may fill and flush.
 func ownRedis(t *testing.T, args ...string) *corner {
+	t.Helper()
+	return cornerOn(t, &redis.Options{Addr: ownServer(t, args...).Addr()}, "own", 1)
+}
+
+// ownServer is a server that a test may stop.
+func ownServer(t *testing.T, args ...string) *stack.Redis {
 	t.Helper()
 	stacktest.Need(t, "redis-server")
 	r, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: args})
@@ -28,7 +34,7 @@ func ownRedis(t *testing.T, args ...string) *corner {
 			t.Error(err)
 		}
 	})
-	return cornerOn(t, r.Addr(), "own", 1)
+	return r
 }
 
 func TestAFullRedisGoesOnDelivering(t *testing.T) {

@@ -202,3 +202,26 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 		t.Fatalf("a cancelled task came back by its fallback: %v", err)
 	}
 }
+
+func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheLedgerKept(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "a")
+	c.begin(3)
+	loan := c.lend(time.Minute, "a")
+	equal(t, "cancelled", c.delete("a"), true)
+	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "a")
+	c.ok(err)
+	other := c.p
+	other.Shards = 4
+	_, touched := c.Touch(c.ctx(), 1, other)
+	put := c.tryPut(other, Put{Shard: 1, Entries: []Entry{entry("b", In(0))}}).Err
+	for _, err := range []error{touched, put} {
+		var moved *MovedError
+		if !errors.As(err, &moved) || moved.Placement != c.p {
+			t.Errorf("under another placement of epoch %d: %v", other.Epoch, err)
+		}
+	}
+	equal(t, "adopted what was cancelled", c.adopt(loan), 0)
+	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 0)
+}

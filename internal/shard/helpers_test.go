@@ -24,12 +24,12 @@ type corner struct {
 func newCorner(t *testing.T, shards int) *corner {
 	t.Helper()
 	addr, prefix := stacktest.Redis(t)
-	return cornerOn(t, addr, prefix, shards)
+	return cornerOn(t, &redis.Options{Addr: addr}, prefix, shards)
 }
 
-func cornerOn(t *testing.T, addr, prefix string, shards int) *corner {
+func cornerOn(t *testing.T, options *redis.Options, prefix string, shards int) *corner {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
 	if err != nil {

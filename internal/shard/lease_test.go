@@ -1,9 +1,12 @@
 package shard
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
 )
@@ -92,6 +95,41 @@ func TestTwoClaimsOfOneMillisecondHaveTheirOwnTokens(t *testing.T) {
 			t.Fatalf("token %s was given twice", token)
 		}
 		seen[token] = true
+	}
+}
+
+// TestTokensOfDifferentLeasesNeverMeet leases a task in every millisecond in
+// which the leases under test may end, under the token of 1023 claims ago: the
+// fraction of a token comes round after so many.
+func TestTokensOfDifferentLeasesNeverMeet(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	first := c.now() + time.Minute.Milliseconds()
+	taken := make([]redis.Z, 20_000)
+	for i := range taken {
+		end := float64(first + int64(i))
+		taken[i] = redis.Z{Score: -(end + 2.0/1024), Member: fmt.Sprint("taken-", i)}
+	}
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), taken...).Err())
+	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.gate(0), "claims", 1023).Err()) }
+	c.put(In(time.Hour), "later")
+	c.put(In(0), "now")
+
+	come()
+	claim := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
+	for range 2 { // the second is answered with all that is under the token
+		b := c.ask(claim)
+		c.sameIDs(b, "now")
+		equal(t, "bad", len(b.Bad), 0)
+	}
+	come()
+	l := Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"later"}}
+	for range 2 {
+		loan, err := c.Lend(c.ctx(), c.p, l)
+		c.ok(err)
+		equal(t, "lent", len(loan.Tasks), 1)
+		under := c.rdb.ZCount(c.ctx(), c.due(0), loan.Token, loan.Token).Val()
+		equal(t, "tasks under the loan's token", under, 1)
 	}
 }
 

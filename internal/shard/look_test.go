@@ -1,6 +1,13 @@
 package shard
 
-import "testing"
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 func TestAPassThroughACleanShardProvesIt(t *testing.T) {
 	t.Parallel()
@@ -54,6 +61,80 @@ func TestCursorsOf64BitsArePassedOnWhole(t *testing.T) {
 	const far = 1<<63 + 12345
 	equal(t, "cursor", c.step(c.pass(), far, false).Cursor, far)
 	equal(t, "cursor", c.pass().Cursor, far)
+}
+
+// moveOut moves what is in shard 1 to shard 0 until a pass proves shard 1 clean,
+// and tells seen of each step.
+func (c *corner) moveOut(seen func(at Pass)) {
+	c.t.Helper()
+	at, err := c.Pass(c.ctx(), 1, c.p)
+	c.ok(err)
+	for steps := 0; !at.Clean; steps++ {
+		if steps == 1000 {
+			c.t.Fatalf("not clean after %d steps of %d passes", steps, at.Count)
+		}
+		ids, next, err := c.Scan(c.ctx(), 1, at.Cursor, 100)
+		c.ok(err)
+		lending := Lending{Shard: 1, Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
+		loan, err := c.Lend(c.ctx(), c.p, lending)
+		c.ok(err)
+		_, err = c.Adopt(c.ctx(), 0, c.p, loan.Deadline, loan.Tasks)
+		c.ok(err)
+		settled, err := c.Settle(c.ctx(), 1, loanLeases(loan))
+		c.ok(err)
+		at, err = c.Look(c.ctx(), 1, c.p, at, next, settled < len(ids))
+		c.ok(err)
+		seen(at)
+	}
+}
+
+func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
+	t.Parallel()
+	server := ownServer(t, "--appendfsync", "always")
+	c := cornerOn(t, &redis.Options{Addr: server.Addr()}, "own", 2)
+	const tasks = 3 * MaxBatch
+	for batch := range 3 {
+		b := Put{Shard: 1}
+		for i := range MaxBatch {
+			b.Entries = append(b.Entries, entry(fmt.Sprint(batch, "-", i), In(time.Hour)))
+		}
+		c.ok(c.tryPut(c.p, b).Err)
+	}
+	c.begin(1)
+	stored := func(shard int) int64 { return c.rdb.ZCard(c.ctx(), c.due(shard)).Val() }
+	before := Pass{}
+	c.moveOut(func(at Pass) {
+		if before.Number == "" && stored(1) <= tasks/2 {
+			before = at
+			c.ok(server.Kill())
+			c.ok(server.Restart(c.ctx()))
+		}
+	})
+	if before.Cursor == 0 {
+		t.Fatal("Redis was not restarted within a pass")
+	}
+	equal(t, "tasks left in a shard that is clean", stored(1), 0)
+	equal(t, "tasks where they belong", stored(0), tasks)
+	at, err := c.Pass(c.ctx(), 1, c.p)
+	c.ok(err)
+	if at.Number[:40] == before.Number[:40] {
+		t.Errorf("pass %s has the name of %s, of a process that is gone", at.Number, before.Number)
+	}
+}
+
+func TestAMemberWithoutARecordDoesNotKeepItsShardFromGettingClean(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("a", In(time.Hour))}}).Err)
+	c.begin(1)
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(1), redis.Z{Score: 1, Member: "waiting"},
+		redis.Z{Score: -1, Member: "lapsed"}, redis.Z{Score: math.Inf(1), Member: "parked"}).Err())
+	passes := 0
+	c.moveOut(func(at Pass) { passes = at.Count })
+	equal(t, "passes begun", passes, 3) // one that met them, one that proves, the next
+	equal(t, "members left", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 0)
+	c.read("a")
+	equal(t, "members that moved", c.rdb.ZCard(c.ctx(), c.due(0)).Val(), 1)
 }
 
 func (c *corner) pass() Pass {

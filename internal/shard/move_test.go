@@ -153,6 +153,30 @@ func TestALapsedLoanThatIsDueIsARedelivery(t *testing.T) {
 	equal(t, "settled by the mover that slept", c.settle(loanLeases(loan)...), 0)
 }
 
+func TestALapsedLeaseIsLentWhileNobodyClaims(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(0), "parked")
+	c.park("parked", "no route")
+	c.put(In(0), "claimed")
+	c.sameIDs(c.claimFor(30*time.Millisecond), "claimed")
+	due := c.put(In(time.Hour), "lent")[0]
+	equal(t, "lent", len(c.lend(30*time.Millisecond, "lent", "parked").Tasks), 2)
+	for _, id := range []string{"lent", "parked", "claimed"} {
+		var loan Loan
+		eventually(t, id+" is lent", func() bool {
+			loan = c.lend(time.Minute, id)
+			return len(loan.Tasks) == 1
+		})
+		equal(t, "adopted", c.adopt(loan), 1)
+		equal(t, "settled", c.settle(loanLeases(loan)...), 1)
+		equal(t, id+" may have been delivered or adopted", c.at1(id).Redelivered, true)
+	}
+	equal(t, "next", c.at1("lent").Next.UnixMilli(), due)
+	equal(t, "state", c.at1("parked").State, task.Parked)
+	equal(t, "state", c.at1("claimed").State, task.Waiting)
+}
+
 func TestALoanGivenBackIsAsItWas(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)

@@ -135,6 +135,65 @@ func TestRemoveShutsEveryShard(t *testing.T) {
 	}
 }
 
+func TestAnInterruptedRemovalIsFinishedByAnother(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 3)
+	c.begin(1)
+	gone := Placement{c.p.Epoch + 1, 1, 3, Removed}
+	done, err := c.change(c.ctx(), c.p, gone) // the first step, and no gate was told
+	c.ok(err)
+	equal(t, "the removal began", done, true)
+	found, err := c.Placement(c.ctx())
+	if !errors.Is(err, task.ErrUnknownTopic) || found != gone {
+		t.Fatalf("placement: got %v, %v", found, err)
+	}
+	for _, which := range []string{"the next", "one more"} {
+		done, err = c.Remove(c.ctx(), found)
+		c.ok(err)
+		equal(t, which+" removed it", done, true)
+	}
+	for s := range 3 {
+		var moved *MovedError
+		err := c.tryPut(c.p, Put{Shard: s, Entries: []Entry{entry("a", In(0))}}).Err
+		if !errors.As(err, &moved) || moved.Placement != gone {
+			t.Errorf("put to shard %d: %v", s, err)
+		}
+	}
+}
+
+func TestAShardCountOutOfRangeIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	for _, shards := range []int{-1, 0, MaxShards + 1} {
+		_, ensured := c.Store.Topic("new").Ensure(c.ctx(), shards)
+		done, begun := c.Begin(c.ctx(), c.p, shards)
+		equal(t, fmt.Sprintf("a change to %d shards began", shards), done, false)
+		for _, err := range []error{ensured, begun} {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("1 to %d; got %d", MaxShards, shards)) {
+				t.Errorf("%d shards: %v", shards, err)
+			}
+		}
+	}
+	equal(t, "placement", c.placed(), c.p)
+	names, err := c.Topics(c.ctx())
+	c.ok(err)
+	equal(t, "topics", strings.Join(names, " "), "orders")
+	_, err = c.Store.Topic("new").Ensure(c.ctx(), 1)
+	c.ok(err)
+	c.begin(MaxShards)
+	equal(t, "placement", c.p, Placement{2, MaxShards, 2, Migrating})
+}
+
+func TestAPrefixWithBracesIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for _, prefix := range []string{"{a}", "a{", "}a"} {
+		if _, err := New(c.rdb, prefix); err == nil || !strings.Contains(err.Error(), prefix) {
+			t.Errorf("prefix %q: %v", prefix, err)
+		}
+	}
+}
+
 func TestRestorePutsAPlacementBackThatTheGatesHaveSeen(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(c *corner){

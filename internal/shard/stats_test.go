@@ -167,6 +167,25 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	equal(t, "alive after one left", n, 1)
 }
 
+func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for instance, silence := range map[string]time.Duration{
+		"alive": 0, "silent": fleetForget - time.Minute, "dead": fleetForget + time.Second, "long dead": 48 * time.Hour,
+	} {
+		c.ok(c.Describe(c.ctx(), Member{Instance: instance}))
+		beat := float64(c.now() - silence.Milliseconds())
+		c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: beat, Member: instance}).Err())
+	}
+	n, err := c.Heartbeat(c.ctx(), "new")
+	c.ok(err)
+	equal(t, "alive", n, 2)
+	notes, err := c.rdb.HKeys(c.ctx(), c.fleetNotesKey()).Result()
+	c.ok(err)
+	slices.Sort(notes)
+	equal(t, "notes", strings.Join(notes, ", "), "alive, silent")
+}
+
 func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

@@ -55,6 +55,38 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	c.kept("cut", cutRecord)
 }
 
+func TestADamagedRecordDoesNotMakeALentNeighbourEarly(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	due := c.put(In(time.Hour), "lent")[0]
+	equal(t, "lent", len(c.lend(30*time.Millisecond, "lent").Tasks), 1)
+	c.plant("cut", cutRecord, -1) // its lease ended before, so it comes behind
+	eventually(t, "the loan lapses", func() bool {
+		c.claimIDs()
+		return c.read("lent").State != task.Leased
+	})
+	equal(t, "next", c.in("lent", task.Waiting).Next.UnixMilli(), due)
+	c.claimIDs()
+}
+
+func TestALapsedLoanOfANewerFormatIsNotMadeDue(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	due := c.put(In(time.Hour), "a")[0]
+	equal(t, "lent", len(c.lend(30*time.Millisecond, "a").Tasks), 1)
+	record := c.read("a").raw
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "a", "\x02"+record[1:]).Err())
+	var b Batch
+	eventually(t, "the loan lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
+	c.kept("a", "\x02"+record[1:])
+	score := c.rdb.ZScore(c.ctx(), c.due(0), "a").Val()
+	equal(t, "leased for", int64(-score)-b.Now.UnixMilli(), 60_000)
+
+	c.plant("a", record, -1) // the minute is over, and this scanner reads the format
+	c.claimIDs()
+	equal(t, "next", c.in("a", task.Waiting).Next.UnixMilli(), due)
+}
+
 func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
