@@ -111,10 +111,11 @@ func unsent(err error) bool {
 	return false
 }
 
-// unknown says that a script may have been executed, or may be yet.
+// unknown says that a script may have been executed, or may be yet, and that the
+// client is still open.
 func unknown(err error) bool {
 	var answered redis.Error
-	return err != nil && !errors.As(err, &answered)
+	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed)
 }
 
 // outlast waits until a copy of the call does nothing any more, and answers
@@ -138,7 +139,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // runAll executes scripts of several shards in one pipeline. What could not be
 // carried out there is executed alone: inside a pipeline a script that Redis
-// doesn't know can't be sent by its text instead.
+// doesn't know can't be sent by its text instead. Once that was in vain for one,
+// the others keep their errors: together they would take as long as there are
+// shards.
 func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 	if len(calls) == 1 {
 		return []*redis.Cmd{s.run(ctx, calls[0])}
@@ -154,10 +157,12 @@ func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
+	vain := false
 	for i, c := range calls {
 		switch {
-		case c.notAfter > 0:
+		case c.notAfter > 0 && !vain:
 			cmds[i] = s.repeat(ctx, c, cmds[i])
+			vain = unsent(cmds[i].Err()) || unknown(cmds[i].Err())
 		case redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT"):
 			cmds[i] = s.run(ctx, c)
 		}
