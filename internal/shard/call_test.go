@@ -146,6 +146,21 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 	}
 }
 
+func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
+	t.Parallel()
+	addr, prefix := stacktest.Redis(t)
+	l, c := lineTo(t, addr, prefix)
+	c.put(In(time.Hour), "before")
+	c.clock.millis += 2000
+	notAfter := c.notAfter()
+	l.sent = nil
+	l.lossy.Store(true)
+	c.ok(c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0].Err)
+	if len(l.sent) != 2 || l.sent[1] <= notAfter {
+		t.Errorf("sent at %d; the first copy could be carried out until %d", l.sent, notAfter)
+	}
+}
+
 func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 8} {
