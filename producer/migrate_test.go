@@ -1,12 +1,17 @@
 package producer
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -145,6 +150,72 @@ func TestARemovedTopicIsUnknownToAProducerThatKnewIt(t *testing.T) {
 	f.ok(err)
 	_, err = stale().Schedule(f.ctx(), request("b", In(time.Hour)))
 	f.ok(err)
+}
+
+func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	stale := f.informed()
+	gone := f.placement()
+	gone.Epoch, gone.Phase = gone.Epoch+1, shard.Removed
+	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", gone.String()).Err())
+	left, err := f.Placement(f.ctx())
+	is(t, err, task.ErrUnknownTopic)
+	done, err := f.Remove(f.ctx(), left)
+	f.ok(err)
+	equal(t, "removed", done, true)
+	for _, r := range stale.ScheduleMany(f.ctx(), []Request{request("a", In(0)), request("b", In(0)), request("c", In(0))}) {
+		is(t, r.Err, task.ErrUnknownTopic, orders)
+	}
+	equal(t, "tasks stored", len(f.stored(0))+len(f.stored(1)), 0)
+}
+
+// trips counts the round trips of a client.
+type trips struct{ n atomic.Int64 }
+
+func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+func TestManyIfAbsentDuringAChangeTakeFewRoundTrips(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	f.begin(64)
+	c := f.informed()
+	var requests []Request
+	want := map[string]bool{}
+	for i := range 2000 {
+		r := request(fmt.Sprint("o-", i), In(time.Hour))
+		r.IfAbsent = true
+		requests, want[r.ID] = append(requests, r), true
+	}
+	f.ok(c.ScheduleMany(f.ctx(), requests[:1])[0].Err) // Redis knows the scripts
+	f.ok(c.Cancel(f.ctx(), orders, requests[0].ID))
+	var counted trips
+	f.rdb.AddHook(&counted)
+	for _, r := range c.ScheduleMany(f.ctx(), requests) {
+		f.ok(r.Err)
+	}
+	// 2,000 are four scripts of 500 before and after, and one pipeline of puts.
+	if n := counted.n.Load(); n > 12 {
+		t.Errorf("%d round trips for %d tasks", n, len(requests))
+	}
+	for _, r := range c.ScheduleMany(f.ctx(), requests) {
+		is(t, r.Err, task.ErrExists)
+	}
+	f.inPlace(want)
 }
 
 func TestAPlacementThatFellBackIsPutBackFromTheGates(t *testing.T) {

@@ -265,6 +265,7 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 		"two":                  {Redis: rdb, Options: &redis.UniversalOptions{}},
 		"a negative limit":     {Redis: rdb, MaxPayload: -1},
 		"a limit above 16 MiB": {Redis: rdb, MaxPayload: task.MaxMaxPayload + 1},
+		"braces in the prefix": {Redis: rdb, Prefix: "{orders}"},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: taken", name)

@@ -1,0 +1,94 @@
+package producer
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// late ends the test unless Redis refused a script that was held up.
+func late(t *testing.T, answer string) {
+	t.Helper()
+	if !strings.Contains(answer, "late") {
+		t.Fatalf("a script that was held up was answered %q", answer)
+	}
+}
+
+func TestACancelThatArrivesLateRemovesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	p, c := f.behind()
+	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	release := p.hold()
+	f.ok(c.Cancel(f.ctx(), orders, "a"))
+	_, err = c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	late(t, release())
+	f.inPlace(map[string]bool{"a": true})
+}
+
+func TestASchedulingThatArrivesLateDoesNotBringBackWhatWasCancelled(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	p, c := f.behind()
+	release := p.hold()
+	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	f.ok(c.Cancel(f.ctx(), orders, "a"))
+	late(t, release())
+	_, err = c.Get(f.ctx(), orders, "a")
+	is(t, err, task.ErrNotFound)
+	f.inPlace(nil)
+}
+
+func TestASchedulingThatArrivesLateDoesNotReplaceTheNewer(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	p, c := f.behind()
+	release := p.hold()
+	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	newer := Request{Topic: orders, ID: "a", When: In(2 * time.Hour), Payload: []byte("newer")}
+	due, err := c.Schedule(f.ctx(), newer)
+	f.ok(err)
+	late(t, release())
+	s, err := c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "payload", string(s.Payload), "newer")
+	equal(t, "due", s.Due, due)
+}
+
+func TestASchedulingWhoseReplyIsLostSucceedsAndStoresTheTaskOnce(t *testing.T) {
+	t.Parallel()
+	for name, absent := range map[string]bool{"replacing": false, "if absent": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, 4)
+			p, c := f.behind()
+			r := request("nothing", In(time.Hour))
+			r.IfAbsent = absent
+			p.loseReply()
+			due, err := c.Schedule(f.ctx(), r)
+			f.ok(err)
+			s, err := c.Get(f.ctx(), orders, r.ID)
+			f.ok(err)
+			equal(t, "due", s.Due, due)
+			equal(t, "the reply was lost", p.lost(), true)
+			f.inPlace(map[string]bool{r.ID: true})
+		})
+	}
+}
+
+func TestACancelWhoseReplyIsLostLeavesNoTask(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	p, c := f.behind()
+	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	p.loseReply()
+	is(t, c.Cancel(f.ctx(), orders, "a"), task.ErrNotFound) // its first execution removed it
+	f.inPlace(nil)
+}

@@ -1,0 +1,184 @@
+package producer
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// proxy is a bad network between a client and Redis.
+type proxy struct {
+	t        *testing.T
+	addr     string
+	redis    string
+	answered chan string // what Redis answered to what was held up
+
+	mu    sync.Mutex
+	links []*link
+	lose  bool
+}
+
+// link is one connection through the proxy.
+type link struct {
+	client, redis net.Conn
+	held          chan struct{} // closed when what the client sends may go on; nil if it always may
+}
+
+// finish ends the client's side; Redis answers what it was sent before.
+func (l *link) finish() {
+	if conn, ok := l.redis.(*net.TCPConn); ok {
+		_ = conn.CloseWrite()
+	}
+}
+
+func newProxy(t *testing.T, redis string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{t: t, addr: listener.Addr().String(), redis: redis, answered: make(chan string, 100)}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if l := p.link(client); l != nil {
+				all.Go(func() { p.up(l) })
+				all.Go(func() { p.down(l) })
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.mu.Lock()
+		for _, l := range p.links {
+			_, _ = l.client.Close(), l.redis.Close()
+		}
+		p.mu.Unlock()
+		all.Wait()
+	})
+	return p
+}
+
+func (p *proxy) link(client net.Conn) *link {
+	redis, err := net.Dial("tcp", p.redis)
+	if err != nil {
+		_ = client.Close()
+		return nil
+	}
+	l := &link{client: client, redis: redis}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links = append(p.links, l)
+	return l
+}
+
+// up carries what the client sends. What was held up goes on even after the
+// client gave its connection up.
+func (p *proxy) up(l *link) {
+	defer l.finish()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := l.client.Read(buffer)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		held := l.held
+		p.mu.Unlock()
+		if held != nil {
+			<-held
+		}
+		if _, err := l.redis.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// down carries what Redis answers.
+func (p *proxy) down(l *link) {
+	defer func() { _, _ = l.client.Close(), l.redis.Close() }()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := l.redis.Read(buffer)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		held, lose := l.held, p.lose
+		p.lose = false
+		p.mu.Unlock()
+		switch {
+		case lose:
+			return
+		case held != nil:
+			p.answered <- string(buffer[:n])
+			return
+		}
+		if _, err := l.client.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// hold keeps what is sent from now on over the connections that are open; over
+// later ones it passes. release lets it go on and returns what Redis answered to
+// the one script that was kept.
+func (p *proxy) hold() (release func() string) {
+	held := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.held = held
+	}
+	once := sync.OnceFunc(func() { close(held) })
+	p.t.Cleanup(once)
+	return func() string {
+		p.t.Helper()
+		once()
+		select {
+		case answer := <-p.answered:
+			return answer
+		case <-time.After(20 * time.Second):
+			p.t.Fatal("no script was held up")
+		}
+		return ""
+	}
+}
+
+// loseReply breaks the connection at the next answer of Redis, which the client
+// doesn't get.
+func (p *proxy) loseReply() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lose = true
+}
+
+// lost says whether the answer that was to be lost was.
+func (p *proxy) lost() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.lose
+}
+
+// behind is a producer behind a proxy that knows the placement and Redis's
+// clock, has one connection open, and whose scripts Redis knows.
+func (f *fleet) behind() (*proxy, *Client) {
+	f.t.Helper()
+	p := newProxy(f.t, f.rdb.Options().Addr)
+	c, err := New(Config{Prefix: f.prefix, Options: &redis.UniversalOptions{
+		Addrs: []string{p.addr}, ReadTimeout: 500 * time.Millisecond, PoolSize: 2,
+	}})
+	f.ok(err)
+	f.t.Cleanup(func() { f.ok(c.Close()) })
+	_, err = c.Schedule(f.ctx(), request("nothing", In(time.Hour)))
+	f.ok(err)
+	f.ok(c.Cancel(f.ctx(), orders, "nothing"))
+	return p, c
+}
