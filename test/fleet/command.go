@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+)
+
+// Command is one call of scanner or producer.
+type Command struct {
+	// Path of the program, and its arguments.
+	Path string
+	Args []string
+	// Env are more variables.
+	Env []string
+	// Stdin is what the program reads. Defaults to nothing.
+	Stdin io.Reader
+}
+
+// Output is what a program said and how it ended.
+type Output struct {
+	Stdout, Stderr string
+	// Code is the exit code, or -1 where a signal ended it.
+	Code int
+}
+
+// Run returns when the program ended; ctx kills it. A code other than 0 is no
+// error.
+func (c Command) Run(ctx context.Context) (Output, error) {
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running it is what we are for
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, &stdout, &stderr
+	cmd.Env = append(os.Environ(), c.Env...)
+	err := cmd.Run()
+	out := Output{Stdout: stdout.String(), Stderr: stderr.String()}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return out, fmt.Errorf("run %s: %w", c.Path, err)
+	}
+	out.Code = cmd.ProcessState.ExitCode()
+	return out, ctx.Err()
+}
+
+// Status is what `scanner status -o json` prints, as far as it is looked at here.
+type Status struct {
+	Topics []TopicStatus  `json:"topics"`
+	Fleet  []MemberStatus `json:"fleet"`
+}
+
+// TopicStatus is one topic of it.
+type TopicStatus struct {
+	Topic    string `json:"topic"`
+	Shards   int    `json:"shards"`
+	Epoch    int64  `json:"epoch"`
+	Phase    string `json:"phase"`
+	Pending  int64  `json:"pending"`
+	Backlog  int64  `json:"backlog"`
+	Leased   int64  `json:"leased"`
+	Parked   int64  `json:"parked"`
+	PerShard []struct {
+		Shard   int   `json:"shard"`
+		Pending int64 `json:"pending"`
+	} `json:"per_shard"`
+	Notes []string `json:"notes"`
+}
+
+// MemberStatus is one scanner of it.
+type MemberStatus struct {
+	Instance string            `json:"instance"`
+	Alive    bool              `json:"alive"`
+	Admin    string            `json:"admin"`
+	Errors   map[string]string `json:"config_errors"`
+}
+
+// ReadStatus asks scanner status. A topic the fleet doesn't know is an error.
+func ReadStatus(ctx context.Context, scanner, config string) (Status, error) {
+	out, err := Command{Path: scanner, Args: []string{"status", "--config", config, "-o", "json"}}.Run(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	if out.Code != 0 {
+		return Status{}, fmt.Errorf("scanner status: code %d: %s", out.Code, out.Stderr)
+	}
+	var s Status
+	if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil {
+		return s, fmt.Errorf("scanner status: %w: %s", err, out.Stdout)
+	}
+	return s, nil
+}
+
+// Topic is the topic of that name; the zero value where there is none.
+func (s Status) Topic(name string) TopicStatus {
+	for _, t := range s.Topics {
+		if t.Topic == name {
+			return t
+		}
+	}
+	return TopicStatus{}
+}
+
+// Alive counts the live members.
+func (s Status) Alive() int {
+	n := 0
+	for _, m := range s.Fleet {
+		if m.Alive {
+			n++
+		}
+	}
+	return n
+}

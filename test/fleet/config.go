@@ -1,0 +1,82 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Topic is one topic's document, key for key as in the configuration.
+type Topic map[string]any
+
+// With is a copy of the document with more or other keys.
+func (t Topic) With(changes Topic) Topic {
+	c := maps.Clone(t)
+	maps.Copy(c, changes)
+	return c
+}
+
+// Settings are those of a fleet. Where a scanner listens is its own: see
+// ScannerConfig.Admin.
+type Settings struct {
+	// RedisAddr is host:port, and RedisPrefix what every key begins with.
+	RedisAddr, RedisPrefix string
+	// RabbitMQURL is one amqp URL.
+	RabbitMQURL string
+	// ConsulAddr is host:port; empty: the topics below are used. ConsulPrefix
+	// is what Consul's keys begin with.
+	ConsulAddr, ConsulPrefix string
+	// ShutdownTimeout as in the configuration. Defaults to the scanner's own.
+	ShutdownTimeout string
+	// Topics by name.
+	Topics map[string]Topic
+}
+
+// Document is the settings as the configuration's sections.
+func (s Settings) Document() map[string]any {
+	doc := map[string]any{
+		"redis":    map[string]any{"addrs": []string{s.RedisAddr}, "prefix": s.RedisPrefix},
+		"rabbitmq": map[string]any{"urls": []string{s.RabbitMQURL}},
+	}
+	if s.ConsulAddr != "" {
+		doc["consul"] = map[string]any{"addr": s.ConsulAddr, "prefix": s.ConsulPrefix}
+	}
+	if s.ShutdownTimeout != "" {
+		doc["shutdown_timeout"] = s.ShutdownTimeout
+	}
+	if len(s.Topics) > 0 {
+		doc["topics"] = s.Topics
+	}
+	return doc
+}
+
+// WriteConfig writes a document as YAML. The file changes in one step, so that
+// a scanner that watches it never reads half of it.
+func WriteConfig(path string, document any) error {
+	b, err := yaml.Marshal(document)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return WriteFile(path, b)
+}
+
+// WriteFile writes a file in one step: whoever reads it sees the old content or
+// the new.
+func WriteFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it was renamed unless something went wrong
+	if _, err := f.Write(content); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(f.Name(), path)
+}

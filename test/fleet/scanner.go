@@ -1,0 +1,229 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// askEvery is the pause between two questions while something is awaited.
+const askEvery = 20 * time.Millisecond
+
+// ScannerConfig says which scanner to start.
+type ScannerConfig struct {
+	// Binary is the path of scanner. Required.
+	Binary string
+	// Config is the path of its configuration, which a fleet may share.
+	// Required.
+	Config string
+	// Dir takes the log; it is made if missing. Required.
+	Dir string
+	// Name tells it from the others in names of files and in errors. Defaults
+	// to "scanner".
+	Name string
+	// Admin is where it listens, given to it by the environment. Defaults to a
+	// free port of 127.0.0.1.
+	Admin string
+	// Env are more variables, as in "DUEFLEET_LOG_LEVEL=debug".
+	Env []string
+}
+
+// Scanner is one member of a fleet, as a process. Its methods may be called
+// from several goroutines, though not Start beside Start.
+type Scanner struct {
+	cfg ScannerConfig
+	log string
+
+	mu  sync.Mutex
+	run *process
+}
+
+// StartScanner returns when the scanner is ready, or with the end of its log if
+// it ended or ctx did before.
+func StartScanner(ctx context.Context, cfg ScannerConfig) (*Scanner, error) {
+	if cfg.Name == "" {
+		cfg.Name = "scanner"
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cfg.Name, err)
+	}
+	if cfg.Admin == "" {
+		addr, err := FreeAddress(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", cfg.Name, err)
+		}
+		cfg.Admin = addr
+	}
+	s := &Scanner{cfg: cfg, log: filepath.Join(cfg.Dir, cfg.Name+".log")}
+	return s, s.Start(ctx)
+}
+
+// Start starts a scanner that was stopped or killed again, with the same
+// configuration and address.
+func (s *Scanner) Start(ctx context.Context) error {
+	env := append(os.Environ(), "DUEFLEET_ADMIN_LISTEN="+s.cfg.Admin)
+	env = append(env, s.cfg.Env...)
+	run, err := startProcess(s.cfg.Name, s.cfg.Binary, []string{"run", "--config", s.cfg.Config}, env, s.log)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.run = run
+	s.mu.Unlock()
+	if err := s.awaitReady(ctx, run); err != nil {
+		err = fmt.Errorf("start %s: %w; the end of %s:\n%s", s.cfg.Name, err, s.log, tail(s.log))
+		return errors.Join(err, s.Kill())
+	}
+	return nil
+}
+
+func (s *Scanner) awaitReady(ctx context.Context, run *process) error {
+	err := Await(ctx, func() bool {
+		select {
+		case <-run.gone:
+			return true
+		default:
+			return s.Get(ctx, "/readyz", io.Discard) == nil
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	select {
+	case <-run.gone:
+		return fmt.Errorf("it ended with code %d", run.code())
+	default:
+		return nil
+	}
+}
+
+// Get asks the scanner's own HTTP server and writes the body of the answer; an
+// answer other than 200 is an error.
+func (s *Scanner) Get(ctx context.Context, path string, body io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.cfg.Admin+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	if _, err := io.Copy(body, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s", path, resp.Status)
+	}
+	return nil
+}
+
+// Stop sends SIGTERM and returns the exit code once the scanner ended. If ctx
+// ends first, it is killed and the error says so.
+func (s *Scanner) Stop(ctx context.Context) (code int, err error) {
+	if err := s.Signal(syscall.SIGTERM); err != nil {
+		return -1, err
+	}
+	return s.Wait(ctx)
+}
+
+// Wait returns the exit code once the scanner ended. If ctx ends first, it is
+// killed and the error says so.
+func (s *Scanner) Wait(ctx context.Context) (code int, err error) {
+	run := s.current()
+	select {
+	case <-run.gone:
+		return run.code(), nil
+	case <-ctx.Done():
+		err := fmt.Errorf("stop %s: killed it, since it did not end: %w", s.cfg.Name, ctx.Err())
+		return -1, errors.Join(err, s.Kill())
+	}
+}
+
+// Kill ends the scanner with SIGKILL and returns when it is gone. Killing one
+// that doesn't run does nothing.
+func (s *Scanner) Kill() error {
+	if err := s.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-s.current().gone
+	return nil
+}
+
+// Pause freezes the scanner with SIGSTOP: its connections stay open and it does
+// nothing, as in a long stall.
+func (s *Scanner) Pause() error { return s.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Scanner) Resume() error { return s.Signal(syscall.SIGCONT) }
+
+// Signal sends sig unless the scanner ended.
+func (s *Scanner) Signal(sig syscall.Signal) error { return s.current().signal(sig) }
+
+// Gone is closed when the scanner ended.
+func (s *Scanner) Gone() <-chan struct{} { return s.current().gone }
+
+// PID is the process ID of the run that was started last.
+func (s *Scanner) PID() int { return s.current().cmd.Process.Pid }
+
+// Log is the path of the file that takes its output, over all its runs.
+func (s *Scanner) Log() string { return s.log }
+
+// Admin is the address where it serves /livez, /readyz and /metrics.
+func (s *Scanner) Admin() string { return s.cfg.Admin }
+
+func (s *Scanner) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run
+}
+
+// FreeAddress is an address of 127.0.0.1 where nothing listens. It lies below
+// Linux's ephemeral ports, so that no client is given it by chance.
+func FreeAddress(ctx context.Context) (string, error) {
+	const lowest, highest, tries = 12000, 32000, 100
+	for range tries {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(highest-lowest)))
+		var lc net.ListenConfig
+		if l, err := lc.Listen(ctx, "tcp", addr); err == nil {
+			return addr, l.Close()
+		}
+	}
+	return "", errors.New("choose a port: found none free")
+}
+
+// Await polls until the condition holds. It is ctx's error if that ends first.
+func Await(ctx context.Context, condition func() bool) error {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// tail is the end of a log, for an error.
+func tail(path string) string {
+	const most = 2000
+	b, err := os.ReadFile(path) //nolint:gosec // the path of our own log
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-most):])
+}
