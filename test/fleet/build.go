@@ -36,7 +36,8 @@ func Build(ctx context.Context, cfg BuildConfig) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
-	args := []string{"build", "-trimpath", "-o", dir + string(filepath.Separator)}
+	// No -trimpath: what the caller was compiled of would be compiled again.
+	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if cfg.Race {
 		args = append(args, "-race")
 	}
