@@ -17,9 +17,9 @@ import (
 // TestExactlyOnce: three scanners, two topics with exchanges and routing keys of
 // their own, 20,000 tasks due over ten seconds, of which some are cancelled,
 // moved or replaced. Each arrives once, as its newest version, not early, with
-// every property; what was cancelled doesn't.
-func TestExactlyOnce(t *testing.T) {
-	t.Parallel()
+// every property; what was cancelled doesn't. It measures lateness, and so runs
+// beside no other test.
+func TestExactlyOnce(t *testing.T) { //nolint:paralleltest // see above
 	const tasks, over = 20_000, 10 * time.Second
 	w := newWorld(t, map[string]fleet.Topic{
 		"orders":   declared("orders", nil),

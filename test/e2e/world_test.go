@@ -37,6 +37,8 @@ type world struct {
 	redis    *redis.Client
 	recorder fleet.Recorder
 	scanners []*fleet.Scanner
+	// tap sees every message beside the ledger. Defaults to nothing.
+	tap func(fleet.Delivery)
 
 	mu       sync.Mutex
 	messages []fleet.Delivery
@@ -189,6 +191,9 @@ func (w *world) arrived(d fleet.Delivery, end chan<- struct{}) {
 		close(end)
 		return
 	}
+	if w.tap != nil {
+		w.tap(d)
+	}
 	w.recorder.Ledger.Delivered(d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,13 +223,20 @@ func (w *world) await(what string, condition func() bool) {
 	}
 }
 
+// stays tells whether the condition remains true for d.
+func (w *world) stays(d time.Duration, condition func() bool) bool {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), d)
+	defer cancel()
+	err := fleet.Await(ctx, func() bool { return !condition() })
+	return errors.Is(err, context.DeadlineExceeded)
+}
+
 // holds fails the test if the condition becomes false within d: for what must
 // not happen.
 func (w *world) holds(what string, d time.Duration, condition func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), d)
-	defer cancel()
-	if err := fleet.Await(ctx, func() bool { return !condition() }); !errors.Is(err, context.DeadlineExceeded) {
+	if !w.stays(d, condition) {
 		w.t.Fatalf("did not hold for %s: %s", d, what)
 	}
 }
@@ -243,18 +255,18 @@ func (w *world) awaitEmpty() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	empty := func() bool {
-		if w.recorder.Ledger.Missing() > 0 {
-			return false
-		}
-		pending := int64(0)
-		for _, t := range w.status().Topics {
-			pending += t.Pending
-		}
-		return pending == 0
+	if err := fleet.Await(ctx, func() bool { return w.recorder.Ledger.Missing() == 0 }); err != nil {
+		w.t.Errorf("%d tasks are missing after %s", w.recorder.Ledger.Missing(), patience)
+		return
 	}
-	if err := fleet.Await(ctx, empty); err != nil {
-		w.t.Errorf("after %s tasks are still missing or stored; status %+v", patience, w.status().Topics)
+	stored := func() (n int64) {
+		for _, t := range w.status().Topics {
+			n += t.Pending
+		}
+		return n
+	}
+	if err := fleet.Await(ctx, func() bool { return stored() == 0 }); err != nil {
+		w.t.Errorf("%d tasks are stored after all arrived; status %+v", stored(), w.status())
 	}
 }
 

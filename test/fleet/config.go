@@ -14,7 +14,8 @@ type Topic map[string]any
 
 // With is a copy of the document with more or other keys.
 func (t Topic) With(changes Topic) Topic {
-	c := maps.Clone(t)
+	c := Topic{}
+	maps.Copy(c, t)
 	maps.Copy(c, changes)
 	return c
 }

@@ -36,9 +36,10 @@ type LedgerConfig struct {
 type Ledger struct {
 	cfg LedgerConfig
 
-	mu    sync.Mutex
-	tasks map[Key]*account
-	count int
+	mu      sync.Mutex
+	tasks   map[Key]*account
+	count   int
+	missing int
 }
 
 // account is all that is known of one task.
@@ -130,7 +131,10 @@ func (l *Ledger) MaybeCancelled(k Key) {
 func (l *Ledger) change(k Key, do func(a *account, nowMillis int64)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	do(l.account(k), l.cfg.Now().Add(l.cfg.Offset).UnixMilli())
+	a := l.account(k)
+	l.missing -= a.missing()
+	do(a, l.cfg.Now().Add(l.cfg.Offset).UnixMilli())
+	l.missing += a.missing()
 }
 
 func (l *Ledger) account(k Key) *account {
@@ -164,6 +168,38 @@ func (a *account) loosen() {
 	}
 }
 
+// missing counts the versions that must arrive and have not.
+func (a *account) missing() int {
+	n := 0
+	for i, v := range a.versions {
+		if v.state == live && a.arrived(v.identity) <= a.liveBefore(i) {
+			n++
+		}
+	}
+	return n
+}
+
+func (a *account) arrived(id identity) int {
+	n := 0
+	for _, m := range a.arrivals {
+		if m.identity == id {
+			n++
+		}
+	}
+	return n
+}
+
+// liveBefore counts the live versions before the i-th that look like it.
+func (a *account) liveBefore(i int) int {
+	n := 0
+	for _, v := range a.versions[:i] {
+		if v.state == live && v.identity == a.versions[i].identity {
+			n++
+		}
+	}
+	return n
+}
+
 // payload is the newest version's.
 func (a *account) payload() uint64 {
 	if len(a.versions) == 0 {
@@ -180,6 +216,8 @@ func (l *Ledger) Delivered(d Delivery) {
 	defer l.mu.Unlock()
 	l.count++
 	a := l.account(Key{d.Type, d.MessageId})
+	l.missing -= a.missing()
+	defer func() { l.missing += a.missing() }()
 	a.arrivals = append(a.arrivals, arrival{
 		identity:    identity{due, sum(d.Body)},
 		at:          d.At.Add(l.cfg.Offset),
@@ -193,6 +231,13 @@ func (l *Ledger) Count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count
+}
+
+// Missing is how many versions must still arrive. It costs nothing to ask.
+func (l *Ledger) Missing() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.missing
 }
 
 func sum(payload []byte) uint64 {

@@ -170,7 +170,11 @@ func TestLedgerFinds(t *testing.T) {
 			t.Parallel()
 			b := newBook()
 			tt.do(b)
-			err := b.Check().Err()
+			r := b.Check()
+			if b.Missing() != r.Lost {
+				t.Errorf("%d missing, want the %d lost", b.Missing(), r.Lost)
+			}
+			err := r.Err()
 			switch {
 			case tt.want == "" && err != nil:
 				t.Errorf("found %v, want nothing", err)

@@ -80,9 +80,6 @@ func (l *Ledger) Check() Report {
 	return r
 }
 
-// Missing is how many promised versions have not arrived yet.
-func (l *Ledger) Missing() int { return l.Check().Lost }
-
 // share is all versions of a task that a message can't tell apart, and their
 // arrivals.
 type share struct {

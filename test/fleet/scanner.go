@@ -17,7 +17,7 @@ import (
 )
 
 // askEvery is the pause between two questions while something is awaited.
-const askEvery = 20 * time.Millisecond
+const askEvery = 25 * time.Millisecond
 
 // ScannerConfig says which scanner to start.
 type ScannerConfig struct {

@@ -1,0 +1,132 @@
+package e2e_test
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// metrics are what a scanner exports, by name.
+type metrics map[string]*dto.MetricFamily
+
+func readMetrics(t *testing.T, s *fleet.Scanner) metrics {
+	t.Helper()
+	var body bytes.Buffer
+	if err := s.Get(t.Context(), "/metrics", &body); err != nil {
+		t.Fatal(err)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(&body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// sum adds a metric's values over all of its series; histograms count.
+func (m metrics) sum(name string) float64 {
+	total := 0.0
+	for _, s := range m[name].GetMetric() {
+		total += s.GetCounter().GetValue() + s.GetGauge().GetValue() + float64(s.GetHistogram().GetSampleCount())
+	}
+	return total
+}
+
+// labels are the names of a metric's labels, in the order they are exported.
+func (m metrics) labels(name string) string {
+	series := m[name].GetMetric()
+	if len(series) == 0 {
+		return "no series"
+	}
+	var names []string
+	for _, l := range series[0].GetLabel() {
+		names = append(names, l.GetName())
+	}
+	return strings.Join(names, " ")
+}
+
+// contractMetrics are those that dashboards hold on to: their type and labels.
+func contractMetrics() map[string]struct {
+	kind   dto.MetricType
+	labels string
+} {
+	type family = struct {
+		kind   dto.MetricType
+		labels string
+	}
+	all := map[string]family{}
+	add := func(kind dto.MetricType, labels, names string) {
+		for _, name := range strings.Fields(names) {
+			all["duefleet_"+name] = family{kind, labels}
+		}
+	}
+	add(dto.MetricType_COUNTER, "topic", "forwarded_total redelivered_total returned_total nacked_total parked_total released_total ticks_total empty_ticks_total")
+	add(dto.MetricType_HISTOGRAM, "topic", "lateness_seconds publish_confirm_seconds claim_seconds")
+	add(dto.MetricType_GAUGE, "shard topic", "pending_tasks backlog_tasks leased_tasks parked_tasks oldest_due_seconds")
+	add(dto.MetricType_GAUGE, "topic", "shards placement_epoch migrating misplaced_tasks")
+	add(dto.MetricType_GAUGE, "", "rabbitmq_connected rabbitmq_blocked redis_up consul_up config_applied_index")
+	add(dto.MetricType_COUNTER, "", "config_errors_total")
+	return all
+}
+
+// TestMetrics: a running scanner exports every metric of the contract with its
+// type and labels, and the numbers are those of what happened.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.set("orders", declared("orders", nil))
+	w.start(1)
+	w.consume("orders.due")
+	w.send("orders", "o", 100)
+	w.arrive("the tasks")
+	w.schedule(orders("orders", "later", 30, time.Now().Add(time.Hour), time.Second, 0)...)
+	s := w.scanners[0]
+	// The last confirm may come after the message, and shards are counted anew
+	// now and then.
+	w.await("the numbers of what happened", func() bool {
+		m := readMetrics(t, s)
+		return m.sum("duefleet_forwarded_total") == 100 && m.sum("duefleet_pending_tasks") == 30
+	})
+
+	m := readMetrics(t, s)
+	for name, want := range contractMetrics() {
+		f := m[name]
+		if f == nil || len(f.GetMetric()) == 0 {
+			t.Errorf("%s is not exported", name)
+			continue
+		}
+		if f.GetType() != want.kind || m.labels(name) != want.labels {
+			t.Errorf("%s is a %s with labels %q, want a %s with labels %q", name, f.GetType(), m.labels(name), want.kind, want.labels)
+		}
+		if f.GetHelp() == "" {
+			t.Errorf("%s has no help text", name)
+		}
+	}
+	for name, want := range map[string]float64{
+		"lateness_seconds": 100, "publish_confirm_seconds": 100, "returned_total": 0, "parked_total": 0, "redelivered_total": 0,
+		"shards": 4, "migrating": 0, "misplaced_tasks": 0, "leased_tasks": 0, "backlog_tasks": 0, "parked_tasks": 0,
+		"rabbitmq_connected": 1, "rabbitmq_blocked": 0, "redis_up": 1, "consul_up": 1, "config_errors_total": 0,
+	} {
+		if got := m.sum("duefleet_" + name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if m.sum("duefleet_claim_seconds") == 0 || m.sum("duefleet_ticks_total") == 0 {
+		t.Error("no claim and no tick was counted")
+	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if err := s.Get(t.Context(), path, io.Discard); err != nil {
+			t.Error(err)
+		}
+	}
+}

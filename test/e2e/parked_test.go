@@ -1,0 +1,151 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// TestUnroutable: a task that no queue takes is tried max_attempts times, parked
+// with the reason, and waits for an operator who replays or purges it.
+func TestUnroutable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{"orders": {
+		"shards": 4, "exchange": "orders", "routing_key": "order.due",
+		"max_attempts": 3, "backoff": map[string]any{"min": "20ms", "max": "50ms"},
+	}})
+	w.exchange("direct", "orders", "", "")
+	w.start(2)
+	before := time.Now().Truncate(time.Millisecond)
+	all := orders("orders", "o", 10, before.Add(time.Second), 100*time.Millisecond, 0)
+	w.schedule(all...)
+	stored := time.Now().Add(time.Millisecond)
+	w.await("all to be parked", func() bool { return w.status().Topic("orders").Parked == 10 })
+	w.checkParked(10, 3)
+	if got := w.get("orders", "o-000000"); got.State != "parked" || got.Attempts != 3 || got.Reason == "" {
+		t.Errorf("get: %+v, want it parked after 3 attempts with a reason", got)
+	}
+
+	ch := w.channel()
+	w.queue(ch, "orders", "orders.due", "order.due")
+	w.consume("orders.due")
+	must(t, w.scanner("parked", "replay", "--topic", "orders", "--id", "o-000000"))
+	w.await("the one that is replayed", func() bool { return len(w.delivered("orders", "o-000000")) == 1 })
+	w.checkParked(9, 3)
+	must(t, w.scanner("parked", "purge", "--topic", "orders", "--id", "o-000001"))
+	w.checkParked(8, 3)
+	if err := w.recorder.Cancel(t.Context(), fleet.Key{Topic: "orders", ID: "o-000002"}); err != nil {
+		t.Errorf("cancel a parked task: %v", err)
+	}
+	must(t, w.scanner("parked", "replay", "--topic", "orders", "--all"))
+	w.await("all that are replayed", func() bool { return w.recorder.Ledger.Count() == 8 })
+	if out := must(t, w.scanner("parked", "ls", "--topic", "orders", "-o", "json")); strings.TrimSpace(out.Stdout) != "" {
+		t.Errorf("parked ls: %s, want nothing", out.Stdout)
+	}
+	if out := w.producer("get", "--topic", "orders", "--id", "o-000001"); out.Code != 3 {
+		t.Errorf("get a purged task: code %d, want 3", out.Code)
+	}
+	for _, d := range w.messages {
+		var i int
+		for all[i].ID != d.MessageId {
+			i++
+		}
+		want{Order: all[i], storedAfter: before, storedBefore: stored, attempt: 1}.check(t, d)
+	}
+}
+
+// TestAttempts: a task that was returned and then has a queue arrives with the
+// count of its attempt, and is no repeat.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{"orders": {
+		"shards": 1, "exchange": "orders", "routing_key": "order.due",
+		"max_attempts": 1000, "backoff": map[string]any{"min": "500ms", "max": "500ms"},
+	}})
+	w.exchange("direct", "orders", "", "")
+	w.start(1)
+	before := time.Now().Truncate(time.Millisecond)
+	o := order("orders", "a", before.Add(time.Second), "p")
+	w.schedule(o)
+	stored := time.Now().Add(time.Millisecond)
+	w.await("the first return", func() bool { return w.get("orders", "a").Attempts >= 1 })
+	w.queue(w.channel(), "orders", "orders.due", "order.due")
+	w.consume("orders.due")
+	if err := w.finish().Err(); err != nil {
+		t.Error(err)
+	}
+	for _, d := range w.messages {
+		attempt, _ := d.Headers["x-duefleet-attempt"].(int32)
+		if attempt < 2 {
+			t.Errorf("attempt %v, want 2 or more", d.Headers["x-duefleet-attempt"])
+		}
+		want{Order: o, storedAfter: before, storedBefore: stored, attempt: attempt}.check(t, d)
+	}
+}
+
+// TestMissingExchange: a topic whose exchange is missing neither loses its tasks
+// nor holds another topic up.
+func TestMissingExchange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{
+		"good": declared("good", nil),
+		"bad":  {"shards": 2, "exchange": "missing", "routing_key": "k", "backoff": map[string]any{"min": "50ms", "max": "200ms"}},
+	})
+	w.start(2)
+	w.consume("good.due")
+	start := time.Now().Add(500 * time.Millisecond)
+	w.schedule(orders("bad", "b", 200, start, time.Second, 0)...)
+	w.schedule(orders("good", "g", 400, start, 3*time.Second, 0)...)
+	w.await("the good topic's tasks", func() bool { return w.recorder.Ledger.Count() == 400 })
+	r := w.recorder.Ledger.Check()
+	if p99 := r.Lateness.At(0.99); p99 > time.Second {
+		t.Errorf("p99 of the good topic's lateness is %s, want at most 1s", p99)
+	}
+	w.exchange("direct", "missing", "bad.due", "k")
+	w.consume("bad.due")
+	if err := w.finish().Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkParked holds the list of parked tasks against how many there are.
+func (w *world) checkParked(n, attempts int) {
+	w.t.Helper()
+	out := must(w.t, w.scanner("parked", "ls", "--topic", "orders", "-o", "json"))
+	lines := strings.Split(strings.TrimSpace(out.Stdout), "\n")
+	if len(lines) != n {
+		w.t.Fatalf("parked ls: %d lines, want %d:\n%s", len(lines), n, out.Stdout)
+	}
+	for _, line := range lines {
+		var p struct {
+			ID, Reason string
+			Attempts   int
+		}
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			w.t.Fatal(err)
+		}
+		if p.ID == "" || p.Attempts != attempts || !strings.Contains(p.Reason, "NO_ROUTE") {
+			w.t.Errorf("parked ls: %s, want %d attempts and the broker's NO_ROUTE", line, attempts)
+		}
+	}
+}
+
+// stored is what producer get prints, as far as it is looked at here.
+type stored struct {
+	State    string
+	Attempts int
+	Reason   string
+}
+
+func (w *world) get(topic, id string) stored {
+	w.t.Helper()
+	out := must(w.t, w.producer("get", "--topic", topic, "--id", id, "-o", "json"))
+	var s stored
+	if err := json.Unmarshal([]byte(out.Stdout), &s); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
