@@ -46,7 +46,7 @@ func (c *connection) check(cmd *cobra.Command, _ []string) error {
 // open makes the client. It talks to Redis only when it is asked to do something.
 func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 	flags := cmd.Flags()
-	cfg, err := config.Load(c.config, os.Environ())
+	cfg, err := config.LoadConnections(c.config, os.Environ())
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func parkedList(s *settings) *cobra.Command {
 			if err := sel.check(); err != nil {
 				return err
 			}
-			_, rdb, store, err := s.open()
+			rdb, store, err := s.open()
 			if err != nil {
 				return err
 			}
@@ -150,7 +150,7 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 			if (sel.id == "") == !sel.all {
 				return cli.UsageError("give either --id or --all")
 			}
-			_, rdb, store, err := s.open()
+			rdb, store, err := s.open()
 			if err != nil {
 				return err
 			}

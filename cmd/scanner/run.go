@@ -23,20 +23,29 @@ type settings struct{ path string }
 
 func (s *settings) load() (*config.Config, error) { return config.Load(s.path, os.Environ()) }
 
-// open loads the configuration and makes a client of its Redis.
-func (s *settings) open() (*config.Config, redis.UniversalClient, *shard.Store, error) {
-	cfg, err := s.load()
+// connections loads what it takes to reach the servers.
+func (s *settings) connections() (*config.Config, error) {
+	return config.LoadConnections(s.path, os.Environ())
+}
+
+// open makes a client of the configured Redis.
+func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
+	cfg, err := s.connections()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
+	return connect(cfg)
+}
+
+func connect(cfg *config.Config) (redis.UniversalClient, *shard.Store, error) {
 	options, err := cfg.Redis.Options()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	options.ContextTimeoutEnabled = true
 	rdb := redis.NewUniversalClient(options)
 	store, err := shard.New(rdb, cfg.Redis.Prefix)
-	return cfg, rdb, store, err
+	return rdb, store, err
 }
 
 func runCommand(s *settings) *cobra.Command {
@@ -54,7 +63,11 @@ with 0; a second signal exits at once. SIGHUP re-reads the topics of the file.`,
 }
 
 func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
-	cfg, rdb, _, err := s.open()
+	cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	rdb, _, err := connect(cfg)
 	if err != nil {
 		return err
 	}

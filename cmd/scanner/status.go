@@ -30,7 +30,7 @@ func statusCommand(s *settings) *cobra.Command {
 		Short: "Shows topics, their shards, and the members of the fleet",
 		Args:  cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			_, rdb, store, err := s.open()
+			rdb, store, err := s.open()
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func topicCommand(s *settings) *cobra.Command {
 // withConsul runs a verb's work on the documents in Consul.
 func withConsul(s *settings, work func(ctx context.Context, c *config.ConsulSource) error) func(*cobra.Command) error {
 	return func(cmd *cobra.Command) error {
-		cfg, err := s.load()
+		cfg, err := s.connections()
 		if err != nil {
 			return err
 		}
@@ -249,7 +249,11 @@ func topicRemove(s *settings) *cobra.Command {
 // removeTopic removes the document, if Consul holds one, and the topic from
 // Redis.
 func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) error {
-	cfg, rdb, store, err := s.open()
+	cfg, err := s.load()
+	if err != nil {
+		return err
+	}
+	rdb, store, err := connect(cfg)
 	if err != nil {
 		return err
 	}

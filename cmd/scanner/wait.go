@@ -31,7 +31,7 @@ func awaitShards(cmd *cobra.Command, s *settings, c *config.ConsulSource, topic 
 	if err != nil {
 		return err
 	}
-	_, rdb, store, err := s.open()
+	rdb, store, err := s.open()
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/duefleet/duefleet/task"
@@ -15,18 +16,52 @@ import (
 // wins (see environment), and checks all of it. The error is Mistakes, every
 // one there is, or that of reading the file.
 func Load(path string, environ []string) (*Config, error) {
-	var doc []byte
-	if path != "" {
-		var err error
-		if doc, err = readLimited(path, maxDocument); err != nil {
-			return nil, fmt.Errorf("read config: %w", err)
-		}
+	doc, err := read(path)
+	if err != nil {
+		return nil, err
 	}
 	return decode(path, doc, environ)
 }
 
+// LoadConnections is Load for those who want to reach the servers and nothing
+// else: mistakes in topics don't keep an operator from looking at the fleet.
+// Topics is empty.
+func LoadConnections(path string, environ []string) (*Config, error) {
+	doc, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	rep := &report{file: path}
+	cfg := examine(doc, environ, rep)
+	cfg.Topics = map[string]Topic{}
+	rep.list = slices.DeleteFunc(rep.list, func(m Mistake) bool {
+		return m.Key == "topics" || strings.HasPrefix(m.Key, "topics.")
+	})
+	return cfg, rep.err()
+}
+
+func read(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	doc, err := readLimited(path, maxDocument)
+	if err != nil {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	return doc, nil
+}
+
 func decode(path string, doc []byte, environ []string) (*Config, error) {
 	rep := &report{file: path}
+	cfg := examine(doc, environ, rep)
+	if err := rep.err(); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// examine reports every mistake, and returns what can be made of the rest.
+func examine(doc []byte, environ []string, rep *report) *Config {
 	parsed := readFile(doc, rep)
 	env := environment(environ, rep)
 	bothGiven(parsed.connections, rep)
@@ -39,10 +74,7 @@ func decode(path string, doc []byte, environ []string) (*Config, error) {
 	for name, t := range parsed.topics {
 		cfg.Topics[name] = t.topic
 	}
-	if err := rep.err(); err != nil {
-		return nil, err
-	}
-	return &cfg, nil
+	return &cfg
 }
 
 // contents is what a file says, before the environment.

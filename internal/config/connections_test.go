@@ -1,0 +1,30 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestABrokenTopicDoesNotHideTheConnections(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	doc := "redis: {prefix: mine}\ntopics:\n  orders: {shards: 99999}\n  bad topic: {}\n"
+	if err := os.WriteFile(path, []byte(doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path, nil); err == nil {
+		t.Fatal("Load took a broken topic")
+	}
+	cfg, err := LoadConnections(path, nil)
+	if err != nil || cfg.Redis.Prefix != "mine" || len(cfg.Topics) != 0 {
+		t.Fatalf("got %+v, %v", cfg, err)
+	}
+	if err := os.WriteFile(path, []byte("redis: {prefixx: mine}\n"+doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadConnections(path, nil); err == nil || !strings.Contains(err.Error(), "prefixx") {
+		t.Fatalf("a mistake in the connections: %v", err)
+	}
+}
