@@ -24,7 +24,7 @@ const (
 	// adopted any more: more than two Redis servers' clocks differ by.
 	moveMargin = time.Second
 	// moveRest is how long a shard rests when all misplaced tasks that are left
-	// are leased, or about to be delivered.
+	// are leased, or about to be delivered, or when somebody else moves them.
 	moveRest = 100 * time.Millisecond
 )
 
@@ -44,9 +44,9 @@ type mover struct {
 type moverState int
 
 const (
-	moverNew    moverState = iota // has not asked to be the shard's mover
+	moverNew    moverState = iota // has not become the shard's mover yet
 	moverActive                   // is
-	moverOff                      // another one is, or nothing is left to do
+	moverOff                      // nothing is left to do
 )
 
 func (w *worker) mover(at int, p shard.Placement) *mover {
@@ -91,7 +91,7 @@ func (m *mover) moved(ctx context.Context, err error) {
 
 // before is when to look again, for due tasks or for misplaced ones.
 func (m *mover) before(next moment) moment {
-	if m.state == moverActive && (next.local.IsZero() || m.rest.Before(next.local)) {
+	if m.state != moverOff && !m.rest.IsZero() && (next.local.IsZero() || m.rest.Before(next.local)) {
 		return moment{local: m.rest, redis: next.redis}
 	}
 	return next
@@ -136,8 +136,12 @@ func (m *mover) start(ctx context.Context) error {
 		return nil
 	}
 	mine, err := m.topic.shard.TryMove(ctx, m.shard, m.name, m.settings().Tick+moveLease)
-	if err != nil || !mine {
+	if err != nil {
 		return err
+	}
+	if !mine { // most likely somebody whose tick is about to end
+		m.state, m.rest = moverNew, time.Now().Add(moveRest)
+		return nil
 	}
 	m.state = moverActive
 	m.pass, err = m.topic.shard.Pass(ctx, m.shard, m.p)

@@ -224,7 +224,7 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 		}
 		return conn, err
 	}
-	c := cornerOn(t, &redis.Options{Addr: server.Addr(), Dialer: dial}, "own", 1)
+	c := cornerOn(t, &redis.Options{Addr: server.Addr(), Dialer: dial, DialerRetries: 1}, "own", 1)
 	c.put(In(time.Hour), "before")
 	c.ok(server.Kill())
 	put := make(chan PutResult, 1)

@@ -51,7 +51,7 @@ func (t *Topic) Purge(ctx context.Context, n int) error {
 }
 
 // FleetAlive is how long a scanner may be silent before it counts as dead.
-const FleetAlive = 5 * time.Second
+const FleetAlive = 3 * time.Second
 
 // fleetForget is how long a dead scanner is still listed.
 const fleetForget = 10 * time.Minute
