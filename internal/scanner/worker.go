@@ -72,7 +72,7 @@ func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time
 	defer m.leave(ctx)
 	empty := true
 	for ctx.Err() == nil {
-		claimed, next, err := w.serve(ctx, at)
+		claimed, next, err := w.serve(ctx, at, m.state == moverOff)
 		if err != nil {
 			w.outage(ctx, "claim", err)
 			continue
@@ -92,19 +92,12 @@ type moment struct {
 }
 
 // serve claims one batch, if the topic may, and hands it over to be forwarded.
-// It answers how many it claimed and when to look again.
-func (w *worker) serve(ctx context.Context, at int) (claimed int, next moment, err error) {
-	s := w.settings()
-	if s.Paused {
-		w.awaitChange(ctx)
-		return 0, moment{}, nil
-	}
-	if err := w.publisher.WaitReady(ctx); err != nil {
-		return 0, moment{}, nil //nolint:nilerr // the tick is over: the publisher says itself what it lacks
-	}
-	room, err := w.window.reserve(ctx, s.Batch)
-	if err != nil {
-		return 0, moment{}, nil //nolint:nilerr // the tick is over
+// It answers how many it claimed and when to look again. Unless it is patient it
+// doesn't wait for what it lacks: there are tasks to be moved meanwhile.
+func (w *worker) serve(ctx context.Context, at int, patient bool) (claimed int, next moment, err error) {
+	room := w.room(ctx, patient)
+	if room == 0 {
+		return 0, moment{local: time.Now().Add(moveRest)}, nil
 	}
 	allowed, wait, err := w.allowed(ctx, room)
 	if err != nil || allowed == 0 {
@@ -113,6 +106,31 @@ func (w *worker) serve(ctx context.Context, at int) (claimed int, next moment, e
 	}
 	w.window.free(room - allowed)
 	return w.claim(ctx, at, allowed)
+}
+
+// room reserves places in the window for a batch once the topic isn't paused and
+// the broker takes messages; 0: not now.
+func (w *worker) room(ctx context.Context, patient bool) int {
+	s := w.settings()
+	if !patient {
+		if ready, _ := w.publisher.Ready(); s.Paused || !ready {
+			return 0
+		}
+		n, _ := w.window.try(s.Batch)
+		return n
+	}
+	if s.Paused {
+		w.awaitChange(ctx)
+		return 0
+	}
+	if err := w.publisher.WaitReady(ctx); err != nil {
+		return 0 // the tick is over: the publisher says itself what it lacks
+	}
+	n, err := w.window.reserve(ctx, s.Batch)
+	if err != nil {
+		return 0 // the tick is over
+	}
+	return n
 }
 
 // claim leases up to limit tasks and forwards them. Its places in the window
