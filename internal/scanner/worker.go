@@ -97,7 +97,7 @@ type moment struct {
 func (w *worker) serve(ctx context.Context, at int, patient bool) (claimed int, next moment, err error) {
 	room := w.room(ctx, patient)
 	if room == 0 {
-		return 0, moment{local: time.Now().Add(moveRest)}, nil
+		return 0, moment{local: time.Now().Add(impatience)}, nil
 	}
 	allowed, wait, err := w.allowed(ctx, room)
 	if err != nil || allowed == 0 {
@@ -107,6 +107,10 @@ func (w *worker) serve(ctx context.Context, at int, patient bool) (claimed int, 
 	w.window.free(room - allowed)
 	return w.claim(ctx, at, allowed)
 }
+
+// impatience is how soon a worker that also moves tasks looks again whether it
+// may claim.
+const impatience = 5 * time.Millisecond
 
 // room reserves places in the window for a batch once the topic isn't paused and
 // the broker takes messages; 0: not now.
