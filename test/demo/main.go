@@ -1,0 +1,96 @@
+// Command demo shows a fleet at work: it starts servers and three scanners of
+// its own, schedules tasks, and tells how many arrived and how late.
+//
+//	go run ./test/demo [-keep] [-consul] [-tasks 20000] [-over 10s]
+//
+// Exit codes: 0 every task arrived once and none early, 1 not so or failed, 2
+// wrong usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// options are the flags.
+type options struct {
+	keep   bool
+	consul bool
+	tasks  int
+	over   time.Duration
+}
+
+func main() {
+	var o options
+	flag.BoolVar(&o.keep, "keep", false, "go on running until Ctrl-C, to look around")
+	flag.BoolVar(&o.consul, "consul", false, "keep the topics in Consul; done without the flag too where consul is on PATH")
+	flag.IntVar(&o.tasks, "tasks", 20_000, "how many tasks")
+	flag.DurationVar(&o.over, "over", 10*time.Second, "the span of time they are due in")
+	flag.Parse()
+	if flag.NArg() > 0 || o.tasks < 1 || o.over < 0 {
+		fmt.Fprintln(os.Stderr, "demo: -tasks must be 1 or more, -over 0 or more, and nothing else may be given")
+		os.Exit(exitUsage)
+	}
+	if _, err := exec.LookPath("consul"); err == nil {
+		o.consul = true
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	if err := run(ctx, o); err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(exitFailed)
+	}
+}
+
+// run keeps the folder with the logs where something went wrong.
+func run(ctx context.Context, o options) (err error) {
+	if err := os.MkdirAll(".dev", 0o750); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(".dev", "demo-")
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	d := &demo{options: o, dir: dir}
+	defer func() {
+		err = errors.Join(err, d.stop())
+		if err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "demo: the logs are in", dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	}()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	report, err := d.play(ctx)
+	if err != nil {
+		return err
+	}
+	printReport(os.Stdout, report)
+	if o.keep {
+		d.explain(os.Stdout)
+		<-ctx.Done()
+		fmt.Println("\nstopping")
+	}
+	return report.Err()
+}
