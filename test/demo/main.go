@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/stack"
 )
 
 const (
@@ -60,6 +62,9 @@ func main() {
 
 // run keeps the folder with the logs where something went wrong.
 func run(ctx context.Context, o options) (err error) {
+	if err := findServers(o); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(".dev", 0o750); err != nil {
 		return err
 	}
@@ -93,4 +98,18 @@ func run(ctx context.Context, o options) (err error) {
 		fmt.Println("\nstopping")
 	}
 	return report.Err()
+}
+
+// findServers names every server that isn't installed, before anything starts.
+func findServers(o options) error {
+	needed := []string{"redis-server", "rabbitmq-server"}
+	if o.consul {
+		needed = append(needed, "consul")
+	}
+	var errs []error
+	for _, name := range needed {
+		_, err := stack.Find(name)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
