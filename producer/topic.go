@@ -78,18 +78,25 @@ func (t *topic) touch(ctx context.Context, at int, p shard.Placement) error {
 
 // deleteOld removes the copies that tasks left at their old shard, the closing
 // step of an operation on tasks that are moving house. A shard that has seen a
-// newer placement has none: the movers of this one were done with it.
+// newer placement has none: the movers of this one were done with it. One that
+// came late is sent again: what it closes is stored already.
 func (t *topic) deleteOld(ctx context.Context, old int, p shard.Placement, ids ...string) error {
-	notAfter, err := t.NotAfter(ctx)
-	if err != nil {
-		return err
+	for range maxRestarts {
+		notAfter, err := t.NotAfter(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = t.Delete(ctx, old, p, notAfter, false, ids...)
+		var moved *shard.MovedError
+		switch {
+		case errors.As(err, &moved):
+			return nil
+		case !errors.Is(err, shard.ErrLate):
+			return err
+		}
+		t.ForgetClock()
 	}
-	_, err = t.Delete(ctx, old, p, notAfter, false, ids...)
-	var moved *shard.MovedError
-	if errors.As(err, &moved) {
-		return nil
-	}
-	return err
+	return fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", t.Name(), old, maxRestarts, shard.ErrLate)
 }
 
 // retry runs an operation under the placement known, and again from its
