@@ -1,0 +1,82 @@
+package model
+
+// strike is the one fault of a shard's server: it fails over to its replica, or
+// restarts with what it holds.
+func (w *world) strike(s *state, at uint8) {
+	if s.struck != 0 {
+		return
+	}
+	behind := w.failover && s.replicas[at] != s.shards[at]
+	if behind && w.rules&waits != 0 {
+		n := *s
+		n.replicas[at] = s.shards[at]
+		w.emit(s, &n, did("replica", at, "catches up"))
+	}
+	if behind {
+		n := *s
+		n.struck = 1
+		n.shards[at] = s.replicas[at]
+		n.replicas = [maxShards]shard{}
+		w.emit(s, &n, did("failover", 0, "the replica takes over").on(at).maybe())
+	}
+	if w.restart {
+		n := *s
+		n.struck = 1
+		n.shards[at].order ^= 1
+		if w.rules&noAnew == 0 {
+			n.anew(at)
+		}
+		w.emit(s, &n, did("restart", 0, "the server begins again").on(at).maybe())
+	}
+}
+
+// replicate lets replicas follow a step. Without waits each is one step behind;
+// with them it may be far behind, but has all that a caller waited for.
+func (w *world) replicate(s, n *state, st step) {
+	for i := range w.shards {
+		switch {
+		case w.rules&waits == 0 && n.shards[i] != s.shards[i]:
+			n.replicas[i] = s.shards[i]
+			for j := range n.replicas[i].slots {
+				if l := &n.replicas[i].slots[j]; l.token != 0 && l.token != nobody && !n.held(l.token) {
+					l.token = nobody
+				}
+			}
+		case w.rules&waits != 0 && st.waited == int8(i) && !w.unwaited(st):
+			n.replicas[i] = n.shards[i]
+		}
+	}
+}
+
+func (w *world) unwaited(st step) bool {
+	switch st.what {
+	case "adopt":
+		return w.rules&noWaitAdopt != 0
+	case "look: clean":
+		return w.rules&noWaitLook != 0
+	case "touch", "touches":
+		return w.rules&noWaitTouch != 0
+	}
+	return false
+}
+
+// socket is what becomes of a copy of a script that lies in a socket: it is
+// carried out after all, or its not-after time passes.
+func (w *world) socket(s *state) {
+	c := s.copy
+	if c.verb == noCall {
+		return
+	}
+	op := w.ops[c.op]
+	n := *s
+	n.copy = call{}
+	w.emit(s, &n, did("socket", 0, "drops the late copy").of(op.id, op.version))
+	n = *s
+	n.copy = call{}
+	if w.perform(&n, c) == moved {
+		return
+	}
+	st := did("socket", 0, "carries the copy out: ").of(op.id, op.version).on(c.shard).under(c.view)
+	st.reply = c.verb.String()
+	w.emit(s, &n, st.maybe())
+}

@@ -1,0 +1,40 @@
+package model
+
+import (
+	"flag"
+	"strings"
+	"testing"
+)
+
+var long = flag.Bool("long", false, "explore the large scopes, too; it takes minutes")
+
+// run is one exploration and what must come of it.
+type run struct {
+	name  string
+	scope scope
+	// breaks is the promise that must be found broken. None: all are kept.
+	breaks promises
+	// large runs are left out without -long.
+	large bool
+}
+
+func explorations(t *testing.T, runs []run) {
+	t.Helper()
+	for _, r := range runs {
+		t.Run(r.name, func(t *testing.T) {
+			if r.large && !*long {
+				t.Skip("explored with -long")
+			}
+			got := explore(r.scope)
+			t.Log(got)
+			switch {
+			case got.broken != r.breaks && got.broken != 0:
+				t.Errorf("a promise is broken:\n%s", strings.Join(got.trace, "\n"))
+			case got.broken != r.breaks:
+				t.Errorf("want a trace that breaks %s", describe(r.breaks))
+			case testing.Verbose() && got.broken != 0:
+				t.Logf("as it must, for without the rule:\n%s", strings.Join(got.trace, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,229 @@
+package model
+
+// mover carries misplaced tasks of one shard to their new shards.
+type mover struct {
+	at      moverStep
+	view    uint8
+	shard   uint8
+	id      uint8
+	version uint8 // on loan
+	parked  uint8
+	lapsed  uint8 // its loan ran out
+	cursor  uint8 // where it believes the pass stands
+	stale   uint8 // that pass is over
+	dirty   uint8
+}
+
+type moverStep uint8
+
+const (
+	moverIdle moverStep = iota
+	moverLent
+	moverAdopted // or skipped
+	moverRefused // MOVED or LATE: it gives back
+	moverPassed  // looked at one task of the pass
+	moverClean   // found nothing misplaced
+)
+
+func (m mover) holds() bool { return m.at >= moverLent && m.at <= moverRefused }
+
+func (m mover) point() points {
+	if m.at == moverAdopted {
+		return adopted
+	}
+	return lent
+}
+
+// move is all that movers may do next.
+func (w *world) move(s *state) {
+	for i := range uint8(w.movers) {
+		switch m := s.movers[i]; m.at {
+		case moverIdle:
+			w.attend(s, i)
+		case moverPassed:
+			w.advancePass(s, i)
+		case moverClean:
+			n := *s
+			if s.placement == m.view {
+				n.clean |= bit(m.shard)
+			}
+			n.movers[i] = mover{}
+			w.emit(s, &n, did("mover", i, "marks the shard clean").on(m.shard).under(m.view))
+		default:
+			w.carry(s, i)
+		}
+	}
+}
+
+// leave drops what a mover knows. What it had on loan stays leased.
+func (n *state) leave(i uint8) {
+	n.abandon(i + 1)
+	n.movers[i] = mover{}
+}
+
+// attend begins with some shard under some placement that once was in force.
+func (w *world) attend(s *state, i uint8) {
+	for view := uint8(0); view <= s.placement; view++ {
+		if w.path[view].phase != migrating {
+			continue
+		}
+		for at := range w.path[view].scanned() {
+			switch sh := &s.shards[at]; {
+			case w.epoch(sh.gate) < w.epoch(view):
+				n := *s
+				w.check(&n.shards[at], view)
+				w.emit(s, &n, did("mover", i, "touch").on(at).under(view).acked(at))
+			case !w.seen(sh, view):
+			case w.rules&passes != 0:
+				w.lookOn(s, i, view, at)
+			default:
+				w.look(s, i, view, at)
+			}
+		}
+	}
+}
+
+// misplaced says whether a task that is there belongs elsewhere.
+func (w *world) misplaced(sh *shard, view, at, id uint8) bool {
+	l := sh.slots[id]
+	return l.state != none && w.newHome(view, id) != at &&
+		(w.rules&ignoreLeased == 0 || l.state != leased)
+}
+
+// lendable tasks are waiting and not due soon, parked, or leased by somebody
+// whose lease ran out.
+func (w *world) lendable(s *state, l slot) bool {
+	if l.state == leased {
+		return l.lapsed != 0 && w.rules&keepLapsed == 0
+	}
+	return s.due&bit(l.version) == 0 || l.parked != 0 || w.rules&lendDue != 0
+}
+
+// look is the protocol's script of that name; where something is misplaced, any
+// of it may be lent.
+func (w *world) look(s *state, i, view, at uint8) {
+	clean := true
+	for id := range w.tasks {
+		if w.misplaced(&s.shards[at], view, at, id) {
+			clean = false
+			w.lend(s, i, view, at, id)
+		}
+	}
+	if clean && view == s.placement && s.clean&bit(at) == 0 {
+		n := *s
+		n.movers[i] = mover{at: moverClean, view: view, shard: at}
+		w.emit(s, &n, did("mover", i, "look: clean").on(at).under(view).acked(at))
+	}
+}
+
+func (w *world) lend(s *state, i, view, at, id uint8) bool {
+	l := s.shards[at].slots[id]
+	if !w.lendable(s, l) {
+		return false
+	}
+	n := *s
+	n.shards[at].slots[id] = slot{leased, l.version, i + 1, 0, l.parked}
+	n.movers[i] = mover{at: moverLent, view: view, shard: at, id: id, version: l.version, parked: l.parked, cursor: s.shards[at].cursor}
+	st := did("mover", i, "lend").of(id, l.version).on(at).under(view)
+	w.emit(s, &n, st)
+	if w.lost&lostLend != 0 {
+		n := *s
+		n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, l.parked}
+		w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
+	}
+	return true
+}
+
+// carry brings a task on loan to its new shard, or back.
+func (w *world) carry(s *state, i uint8) {
+	m := s.movers[i]
+	if m.lapsed == 0 && w.stall&m.point() != 0 {
+		n := *s
+		n.movers[i].lapsed = 1
+		n.lapse(i + 1)
+		w.emit(s, &n, did("mover", i, "sleeps past its lease").maybe())
+	}
+	if w.crash&m.point() != 0 {
+		n := *s
+		n.leave(i)
+		w.emit(s, &n, did("mover", i, "dies").maybe())
+	}
+	switch m.at {
+	case moverLent:
+		w.handOver(s, i)
+	case moverAdopted:
+		n := *s
+		l := &n.shards[m.shard].slots[m.id]
+		settled := l.token == i+1
+		if settled {
+			*l = slot{}
+		}
+		n.leave(i)
+		if w.rules&passes != 0 {
+			m.at, m.dirty = moverPassed, 1
+			if settled {
+				m.dirty = 0
+			}
+			n.movers[i] = mover{at: m.at, view: m.view, shard: m.shard, cursor: m.cursor, stale: m.stale, dirty: m.dirty}
+		}
+		w.emit(s, &n, did("mover", i, "settle").of(m.id, m.version).on(m.shard))
+	case moverRefused:
+		n := *s
+		if l := &n.shards[m.shard].slots[m.id]; l.token == i+1 {
+			*l = slot{state: waiting, version: l.version, parked: l.parked}
+		}
+		n.leave(i)
+		w.emit(s, &n, did("mover", i, "release").of(m.id, m.version).on(m.shard))
+	}
+}
+
+// handOver has the new shard adopt a task, unless the loan's deadline is over.
+func (w *world) handOver(s *state, i uint8) {
+	m := s.movers[i]
+	to := w.newHome(m.view, m.id)
+	st := did("mover", i, "adopt").of(m.id, m.version).on(to).under(m.view)
+	past := m.lapsed != 0 && w.rules&noDeadline == 0
+	if past || w.late {
+		w.adoptLate(s, i, to, st)
+	}
+	if past {
+		return
+	}
+	n := *s
+	a := w.adopt(&n.shards[to], m.view, m.id, slot{version: m.version, parked: m.parked})
+	if a == moved {
+		w.refused(s, i, st.answer("MOVED"))
+		return
+	}
+	if n != *s && w.lost&lostAdopt != 0 {
+		w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
+	}
+	n.movers[i].at = moverAdopted
+	if a == there {
+		st = st.answer("skipped")
+	}
+	w.emit(s, &n, st.acked(to))
+}
+
+// adoptLate is adopt past the deadline.
+func (w *world) adoptLate(s *state, i, to uint8, st step) {
+	m := s.movers[i]
+	sh := &s.shards[to]
+	if w.rules&adoptRemembers != 0 && w.seen(sh, m.view) && sh.ledger&bit(m.id) != 0 {
+		n := *s
+		n.movers[i].at = moverAdopted
+		w.emit(s, &n, st.answer("late, but in the ledger"))
+		return
+	}
+	w.refused(s, i, st.answer("LATE"))
+}
+
+func (w *world) refused(s *state, i uint8, st step) {
+	n := *s
+	if w.rules&noGiveBack != 0 {
+		n.leave(i)
+	} else {
+		n.movers[i].at = moverRefused
+	}
+	w.emit(s, &n, st)
+}

@@ -1,0 +1,81 @@
+package model
+
+import "testing"
+
+// A script is carried out, its caller hears nothing and sends it again.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	lost := func(programs string, lost scripts, rules rules, promises promises) scope {
+		return scope{path: changes(1, 2), programs: programs, quiet: true, lost: lost, rules: rules, promises: promises}
+	}
+	explorations(t, []run{
+		{name: "delete", scope: lost("S0;C0", lostDelete, 0, safety|once)},
+		{name: "lend", scope: lost("S0;C0", lostLend, 0, safety|once)},
+		{name: "adopt", scope: lost("S0;C0", lostAdopt, 0, safety|once)},
+		{name: "claim", scope: lost("S0;C0", lostClaim, 0, safety|once)},
+		{name: "all", scope: lost("S0;C0", lostAll, 0, safety)},
+		{name: "all, if absent", large: true, scope: lost("S0;A0", lostAll, 0, safety)},
+		{name: "all, reschedule", large: true, scope: lost("S0;R0", lostAll, 0, safety)},
+		{name: "if absent without op", breaks: noEffect, scope: lost("S0;A0", lostPut, noOp, noEffect)},
+		{name: "reschedule without op", breaks: noEffect, scope: lost("S0;R0", lostPut, noOp, noEffect)},
+		// What op in the record does not cover: a delivery between the two.
+		{name: "put, delivered in between", breaks: once, scope: lost("S0;C0", lostPut, 0, once)},
+		{name: "reschedule, delivered in between", breaks: noEffect, scope: lost("S0;R0", lostPut, 0, noEffect)},
+	})
+	explorations(t, large(each([]path{changes(1, 2), changes(1, 2, 1)}, []string{"S0;C0", "S0;S0", "S0;A0", "S0;R0"},
+		scope{lost: lostAll, promises: safety})))
+}
+
+// A mover gives back what was certainly not adopted. After a lost reply LATE is
+// no such certainty.
+func TestGivingBack(t *testing.T) {
+	t.Parallel()
+	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: lent, promises: safety | once}
+	again := late
+	again.lost, again.stall = lostAdopt, 0
+	explorations(t, []run{
+		{name: "late", scope: late},
+		{name: "late, let lapse", scope: withRules(late, noGiveBack)},
+		{name: "late, adopted before", scope: again, breaks: once},
+		{name: "late, adopted before, let lapse", scope: withRules(again, noGiveBack), breaks: once},
+		{name: "late, adopted before, and adopt knows", scope: withRules(again, adoptRemembers)},
+	})
+}
+
+func withRules(sc scope, r rules) scope {
+	sc.rules = r
+	return sc
+}
+
+// A copy of a script lies in a socket and is carried out after its caller went
+// on.
+func TestLateCopies(t *testing.T) {
+	t.Parallel()
+	late := func(programs string, r rules) scope {
+		return scope{path: changes(1, 2), programs: programs, quiet: true, movers: 1, delayed: true, rules: r, promises: safety}
+	}
+	explorations(t, []run{
+		{name: "put", scope: late("S0;C0", 0)},
+		{name: "put, replaced", large: true, scope: late("S0;S0", 0)},
+		{name: "delete", scope: late("C0;S0", 0)},
+		{name: "reschedule in a row", scope: late("S0R0", 0)},
+		{name: "reschedule", large: true, scope: late("S0;R0", 0)},
+		{name: "if absent", large: true, scope: late("S0;A0", 0)},
+		{name: "put, repeated at once", scope: late("S0;C0", noOutlast), breaks: cancelled},
+		{name: "put, repeated at once, replaced", scope: late("S0;S0", noOutlast), breaks: kept | replaced},
+		{name: "delete, repeated at once", scope: late("C0;S0", noOutlast), breaks: kept},
+		{name: "reschedule, repeated at once", scope: late("S0R0;S0", noOutlast), breaks: kept | replaced},
+	})
+	givenUp := late("S0;S0", 0)
+	givenUp.crash = everywhere &^ (claimed | published)
+	strict := givenUp
+	strict.strict = true
+	explorations(t, []run{
+		{name: "given up", large: true, scope: givenUp},
+		// An operation that ended with an error may take effect until its
+		// not-after time, after a later one.
+		{name: "given up, effective later", breaks: kept | replaced, scope: strict},
+	})
+	explorations(t, large(each([]path{changes(1, 2), changes(1, 2, 1)},
+		[]string{"S0;C0", "S0;S0", "C0;S0", "S0;A0", "S0;R0", "S0R0;C0"}, scope{delayed: true, crash: adopted, stall: lent, promises: safety})))
+}

@@ -1,0 +1,73 @@
+package model
+
+// lookOn is a mover's step of a pass: it meets the task at the cursor, and lends
+// it if it is misplaced. The server's order of tasks is its own.
+func (w *world) lookOn(s *state, i, view, at uint8) {
+	if view == s.placement && s.clean&bit(at) != 0 {
+		return
+	}
+	sh := &s.shards[at]
+	id := sh.cursor
+	if sh.order != 0 {
+		id = w.tasks - 1 - id
+	}
+	dirty := w.misplaced(sh, view, at, id)
+	if dirty && w.lend(s, i, view, at, id) {
+		return
+	}
+	n := *s
+	n.movers[i] = mover{at: moverPassed, view: view, shard: at, cursor: sh.cursor}
+	st := did("mover", i, "looks at the next task: nothing misplaced")
+	if dirty {
+		n.movers[i].dirty = 1
+		st = did("mover", i, "looks at the next task: misplaced, stays")
+	}
+	w.emit(s, &n, st.of(id, sh.slots[id].version).on(at).under(view))
+}
+
+// advancePass notes what a mover met, by compare-and-set on where the pass
+// stands. Whoever ends a pass that met nothing misplaced marks the shard clean.
+func (w *world) advancePass(s *state, i uint8) {
+	n := *s
+	m := n.movers[i]
+	n.movers[i] = mover{}
+	sh := &n.shards[m.shard]
+	st := did("mover", i, "look").on(m.shard).under(m.view).acked(m.shard)
+	switch {
+	case !w.check(sh, m.view):
+		st = st.answer("MOVED")
+	case w.rules&noCompare == 0 && (m.stale != 0 || m.cursor != sh.cursor):
+		st = st.answer("the pass stands elsewhere")
+	default:
+		sh.cursor = m.cursor + 1
+		if w.rules&noDirty == 0 {
+			sh.dirty |= m.dirty
+		}
+		st = st.answer("the pass goes on")
+		if sh.cursor == w.tasks {
+			st = w.endPass(&n, i, m, st)
+		}
+	}
+	w.emit(s, &n, st)
+}
+
+func (w *world) endPass(n *state, i uint8, m mover, st step) step {
+	sh := &n.shards[m.shard]
+	clean := sh.dirty == 0
+	n.anew(m.shard)
+	if !clean {
+		return st.answer("the pass ends")
+	}
+	n.movers[i] = mover{at: moverClean, view: m.view, shard: m.shard}
+	return st.answer("the pass ends: clean")
+}
+
+// anew begins a shard's next pass.
+func (s *state) anew(at uint8) {
+	s.shards[at].cursor, s.shards[at].dirty = 0, 0
+	for i := range s.movers {
+		if m := &s.movers[i]; m.shard == at && m.at != moverIdle && m.at != moverClean {
+			m.stale = 1
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package model
+
+// producer is one application: where it stands in its program.
+type producer struct {
+	next   uint8 // operation of the program
+	at     producerStep
+	view   uint8 // the placement it knows
+	steady uint8 // the task has been there ever since the operation began
+	record uint8 // version seen at the old shard
+	absent uint8 // answers "not found" once the copy at the old shard is gone
+}
+
+type producerStep uint8
+
+const (
+	producerIdle producerStep = iota
+	atOld
+	atNew
+	atClosing // the delete at the old shard that ends most operations
+)
+
+func (a producerStep) point() points { return beforeOld << (a - atOld) }
+
+// firstStep of an operation under a placement.
+func (w *world) firstStep(op planned, view uint8) producerStep {
+	if !w.split(view, op.id) ||
+		op.kind == 'S' && w.rules&noTouch != 0 ||
+		op.kind == 'C' && w.rules&newFirst != 0 {
+		return atNew
+	}
+	return atOld
+}
+
+// script is what a producer sends next.
+func (w *world) script(i uint8, p producer) call {
+	at := w.programs[i][p.next]
+	op := w.ops[at]
+	c := call{caller: i + 1, op: at, view: p.view, record: p.record, shard: w.oldHome(p.view, op.id)}
+	if p.at == atNew {
+		c.shard = w.newHome(p.view, op.id)
+	}
+	switch {
+	case op.kind == 'G':
+		c.verb = read
+	case op.kind == 'C' && p.at == atNew && w.split(p.view, op.id):
+		c.verb = removeNote
+	case op.kind == 'C', p.at == atClosing:
+		c.verb = remove
+	case p.at == atOld:
+		c.verb = touch
+	case op.kind == 'A':
+		c.verb = putAbsent
+	case op.kind == 'R':
+		c.verb = reschedule
+	default:
+		c.verb = put
+	}
+	return c
+}
+
+// produce is all that producers may do next.
+func (w *world) produce(s *state) {
+	for i := range w.programs {
+		p := &s.producers[i]
+		switch {
+		case int(p.next) == len(w.programs[i]):
+		case p.at == producerIdle:
+			w.beginOperation(s, uint8(i))
+		default:
+			w.goOn(s, uint8(i))
+		}
+	}
+}
+
+func (w *world) beginOperation(s *state, i uint8) {
+	at := w.programs[i][s.producers[i].next]
+	op := w.ops[at]
+	for view := uint8(0); view <= s.placement; view++ {
+		if w.path[view].phase == removed {
+			continue
+		}
+		n := *s
+		n.operations[at].status = running
+		for j, other := range s.operations {
+			switch other.status {
+			case returned:
+				n.operations[at].after |= bit(uint8(j))
+			case crashed:
+				n.operations[at].afterCrashed |= bit(uint8(j))
+			}
+		}
+		p := &n.producers[i]
+		p.view, p.at = view, w.firstStep(op, view)
+		if op.kind == 'G' || op.kind == 'A' || op.kind == 'R' {
+			p.steady = 1
+		}
+		st := did("producer", i, op.begins()).of(op.id, op.version).under(view).maybe()
+		w.emit(s, &n, st)
+		if op.kind == 'S' && p.at == atOld && w.knows(&s.shards[w.oldHome(view, op.id)], view) {
+			p.at = atNew
+			w.emit(s, &n, st)
+		}
+	}
+}
+
+// knows says whether Schedule may leave out the touch, this process having seen
+// the shard at the placement's epoch before.
+func (w *world) knows(sh *shard, view uint8) bool {
+	if w.rules&knownTouch == 0 || w.epoch(sh.gate) < w.epoch(view) {
+		return false
+	}
+	return w.rules&knownByText == 0 || sh.gate == view || w.epoch(sh.gate) > w.epoch(view)
+}
+
+// goOn lets a producer send its next script, or not be able to.
+func (w *world) goOn(s *state, i uint8) {
+	p := s.producers[i]
+	c := w.script(i, p)
+	op := w.ops[c.op]
+	if op.writes() && w.crash&p.at.point() != 0 {
+		n := *s
+		n.finish(i, c.op, crashed)
+		if n.copy.caller == i+1 {
+			n.copy.caller = 0
+		}
+		w.emit(s, &n, did("producer", i, "dies, or gives up").maybe())
+	}
+	if s.copy.caller == i+1 && w.rules&noOutlast == 0 {
+		return
+	}
+	n := *s
+	a := w.perform(&n, c)
+	st := did("producer", i, c.verb.String()).of(op.id, op.version).on(c.shard).under(c.view)
+	if lost := w.lostKind(c.verb); w.lost&lost != 0 && a == ok && n != *s {
+		w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
+	}
+	if w.delayed && c.verb.writes() && s.copy.verb == noCall {
+		d := *s
+		d.copy = c
+		w.emit(s, &d, st.answer("no reply: it lies in a socket").maybe())
+	}
+	if a == moved && (p.at != atClosing || w.rules&startOver != 0) {
+		w.renew(s, i)
+		return
+	}
+	broken := w.advance(&n, i, c, a)
+	w.emit(s, &n, w.result(st, &n, c).acked(c.shard).breaks(broken))
+}
+
+func (w *world) lostKind(v verb) scripts {
+	switch v {
+	case put, putAbsent, reschedule:
+		return lostPut
+	case remove, removeNote:
+		return lostDelete
+	}
+	return 0
+}
+
+// renew reads the placement again and starts the operation over. A topic that
+// was removed is an error.
+func (w *world) renew(s *state, i uint8) {
+	n := *s
+	p := &n.producers[i]
+	at := w.programs[i][p.next]
+	st := did("producer", i, "is told MOVED").under(p.view)
+	if w.path[s.placement].phase == removed {
+		n.finish(i, at, crashed)
+		w.emit(s, &n, st.answer("the topic is unknown"))
+		return
+	}
+	p.view, p.record, p.absent = s.placement, 0, 0
+	p.at = w.firstStep(w.ops[at], p.view)
+	w.emit(s, &n, st.answer("starts over"))
+}
+
+// result says in a trace what came of the operation.
+func (w *world) result(st step, n *state, c call) step {
+	switch n.operations[c.op].status {
+	case returned:
+		return st.answer("returned")
+	case inEffect:
+		return st.answer("returned without an effect")
+	}
+	return st
+}
+
+func (s *state) finish(i, op, status uint8) {
+	s.operations[op].status = status
+	s.producers[i] = producer{next: s.producers[i].next + 1}
+}
+
+// advance takes the answer to a script in, and says which promise the answer to
+// the caller breaks.
+func (w *world) advance(n *state, i uint8, c call, a answer) promises {
+	p := &n.producers[i]
+	op := w.ops[c.op]
+	two := w.split(c.view, op.id)
+	switch {
+	case op.kind == 'G':
+		return w.advanceGet(n, i, c, a)
+	case p.at == atOld && (op.kind == 'A' || op.kind == 'R') && a == there:
+		return w.meetOld(n, i, c)
+	case p.at == atOld:
+		p.at = atNew
+	case p.at == atClosing && p.absent != 0:
+		n.finish(i, c.op, inEffect)
+	case p.at == atClosing:
+		n.finish(i, c.op, returned)
+	case a == there: // if-absent
+		n.finish(i, c.op, inEffect)
+	case a == gone: // reschedule
+		return w.advanceNotFound(n, i, c)
+	case two && (op.kind != 'C' || w.rules&newFirst != 0):
+		broken := w.answered(*p, op)
+		p.at = atClosing
+		return broken
+	default:
+		broken := w.answered(*p, op)
+		n.finish(i, c.op, returned)
+		return broken
+	}
+	return 0
+}
+
+func (w *world) answered(p producer, op planned) promises {
+	if op.kind == 'A' && p.steady != 0 {
+		return absentAnswer
+	}
+	return 0
+}
+
+func (w *world) advanceGet(n *state, i uint8, c call, a answer) promises {
+	p := &n.producers[i]
+	if a == gone && p.at == atOld {
+		p.at = atNew
+		return 0
+	}
+	broken := a == gone && p.steady != 0
+	n.finish(i, c.op, inEffect)
+	if broken {
+		return getAnswer
+	}
+	return 0
+}
+
+// meetOld is what if-absent and reschedule do about a record at the old shard.
+// One of their own was put before the change began; a mover brings it along.
+func (w *world) meetOld(n *state, i uint8, c call) promises {
+	p := &n.producers[i]
+	op := w.ops[c.op]
+	version := n.shards[c.shard].slots[op.id].version
+	switch {
+	case version == op.version && w.rules&noOp == 0:
+		n.finish(i, c.op, returned)
+	case op.kind == 'A':
+		n.finish(i, c.op, inEffect)
+	default:
+		p.record, p.at = version, atNew
+	}
+	return 0
+}
+
+// advanceNotFound is reschedule that found nothing at the new shard: a copy at
+// the old one is overruled and goes first.
+func (w *world) advanceNotFound(n *state, i uint8, c call) promises {
+	p := &n.producers[i]
+	broken := p.steady != 0
+	if w.split(c.view, w.ops[c.op].id) && p.record != 0 {
+		p.at, p.absent = atClosing, 1
+	} else {
+		n.finish(i, c.op, inEffect)
+	}
+	if broken {
+		return rescheduleAnswer
+	}
+	return 0
+}
+
+func (o planned) begins() string {
+	switch o.kind {
+	case 'S':
+		return "begins schedule"
+	case 'C':
+		return "begins cancel"
+	case 'G':
+		return "begins get"
+	case 'A':
+		return "begins schedule if absent"
+	}
+	return "begins reschedule"
+}

@@ -1,0 +1,200 @@
+package model
+
+import "strings"
+
+// promises to applications, and what the protocol promises itself for them.
+type promises = set
+
+const (
+	kept             promises = 1 << iota // P1
+	cancelled                             // P2
+	replaced                              // P3
+	single                                // P3b
+	once                                  // P4
+	getAnswer                             // P6
+	attended                              // P7
+	inPlace                               // PH
+	absentAnswer                          // PA
+	rescheduleAnswer                      // PR
+	noEffect                              // PX
+	staysParked                           // PP
+	ends                                  // P8
+)
+
+// safety is what holds whatever dies or stalls.
+const safety = kept | cancelled | replaced | single | getAnswer | attended | inPlace | absentAnswer | rescheduleAnswer
+
+func describe(broken promises) string {
+	texts := [...]string{
+		"P1: a scheduled task is neither pending where somebody looks nor delivered",
+		"P2: a version is pending, or claimed, after its cancel returned",
+		"P3: a version is pending, or claimed, after its replacement's schedule returned",
+		"P3b: two versions of one task are pending while no operation is under way",
+		"P4: a version is delivered twice",
+		"P6: get says not found for a task that was there throughout",
+		"P7: a task lies in a shard that nobody attends",
+		"PH: the placement is stable, and a task lies out of its place",
+		"PA: if-absent succeeds though the task was there throughout",
+		"PR: reschedule says not found for a task that was there throughout",
+		"PX: an operation was answered without an effect, and its version is pending or delivered",
+		"PP: a parked task is claimed",
+		"P8: from here the change cannot end",
+	}
+	var out []string
+	for i, text := range texts {
+		if broken&(1<<i) != 0 {
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// broken says which promises a state breaks by itself.
+func (w *world) broken(s *state) promises {
+	var b promises
+	for id := range w.tasks {
+		b |= w.brokenCopies(s, id)
+		if w.promises&kept != 0 && w.lostTask(s, id) {
+			b |= kept
+		}
+	}
+	if w.promises&noEffect != 0 && w.effectAfterAll(s) {
+		b |= noEffect
+	}
+	if s.firedAgain != 0 {
+		b |= once
+	}
+	return b & w.promises
+}
+
+// brokenCopies looks at where the copies of one task lie.
+func (w *world) brokenCopies(s *state, id uint8) (b promises) {
+	first := uint8(0)
+	for at := range w.shards {
+		l := s.shards[at].slots[id]
+		if l.state == none {
+			continue
+		}
+		b |= w.overruled(s, w.writer[l.version])
+		if first == 0 {
+			first = l.version
+		} else if first != l.version && w.allReturned(s) {
+			b |= single
+		}
+		if at >= w.path[s.placement].scanned() {
+			b |= attended
+		}
+		if w.path[s.placement].phase == stable && w.newHome(s.placement, id) != at {
+			b |= inPlace
+		}
+	}
+	return b
+}
+
+// allReturned is false while an operation is under way, or was left half done.
+func (w *world) allReturned(s *state) bool {
+	for i := range w.ops {
+		if st := s.operations[i].status; st == running || st == crashed {
+			return false
+		}
+	}
+	return true
+}
+
+// overruled says which promise the version of an operation would break by being
+// pending: a later operation on the task, begun after this one had returned, has
+// returned too.
+func (w *world) overruled(s *state, op uint8) promises {
+	for j, later := range w.ops {
+		o := s.operations[j]
+		if uint8(j) == op || !later.writes() || later.id != w.ops[op].id || o.status != returned {
+			continue
+		}
+		after := o.after
+		if w.strict {
+			after |= o.afterCrashed
+		}
+		if after&bit(op) == 0 {
+			continue
+		}
+		if later.kind == 'C' {
+			return cancelled
+		}
+		return replaced
+	}
+	return 0
+}
+
+// lostTask says that an operation returned whose effect is nowhere, with nothing
+// that could have overruled it.
+func (w *world) lostTask(s *state, id uint8) bool {
+	promised := false
+	for i, op := range w.ops {
+		st := s.operations[i].status
+		delivered := s.fired&bit(op.version) != 0 && s.parked&bit(op.version) == 0
+		unasked := op.id != id || !op.writes() || st == notBegun
+		if unasked || st == inEffect && !delivered || w.overruled(s, uint8(i)) != 0 {
+			continue
+		}
+		if op.kind == 'C' || delivered || w.pending(s, id, op.version) {
+			return false
+		}
+		promised = promised || st == returned
+	}
+	return promised
+}
+
+// pending says whether a version lies where somebody looks.
+func (w *world) pending(s *state, id, version uint8) bool {
+	for at := range w.path[s.placement].scanned() {
+		if l := s.shards[at].slots[id]; l.state != none && l.version == version {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) effectAfterAll(s *state) bool {
+	for i, op := range w.ops {
+		if s.operations[i].status != inEffect || op.kind != 'A' && op.kind != 'R' {
+			continue
+		}
+		if s.fired&bit(op.version) != 0 {
+			return true
+		}
+		for at := range s.shards {
+			if l := s.shards[at].slots[op.id]; l.state != none && l.version == op.version {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) present(s *state, id uint8) bool {
+	for at := range w.shards {
+		if s.shards[at].slots[id].state != none {
+			return true
+		}
+	}
+	return false
+}
+
+// authoritative says whether a task is there that neither was delivered nor is
+// overruled by the ledger of its new shard.
+func (w *world) authoritative(s *state, id uint8) bool {
+	for at := range w.shards {
+		l := s.shards[at].slots[id]
+		if l.state == none || s.fired&bit(l.version) != 0 {
+			continue
+		}
+		if w.split(s.placement, id) && w.oldHome(s.placement, id) == at {
+			n := &s.shards[w.newHome(s.placement, id)]
+			if w.seen(n, s.placement) && n.ledger&bit(id) != 0 {
+				continue
+			}
+		}
+		return true
+	}
+	return false
+}

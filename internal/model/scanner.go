@@ -1,0 +1,144 @@
+package model
+
+// scanner claims one task at a time.
+type scanner struct {
+	at      scannerStep
+	view    uint8 // only under settleChecked
+	shard   uint8
+	id      uint8
+	version uint8
+	lapsed  uint8 // its lease ran out
+}
+
+type scannerStep uint8
+
+const (
+	scannerIdle scannerStep = iota
+	scannerClaimed
+	scannerPublished
+)
+
+func (a scannerStep) point() points { return claimed << (a - scannerClaimed) }
+
+// scan is all that scanners may do next.
+func (w *world) scan(s *state) {
+	for i := range uint8(w.scanners) {
+		if s.scanners[i].at == scannerIdle {
+			w.claims(s, i)
+		} else {
+			w.forward(s, i)
+		}
+	}
+}
+
+// claims tries every shard that some placement so far attends: a range that is a
+// little stale harms nothing.
+func (w *world) claims(s *state, i uint8) {
+	if w.rules&settleChecked == 0 {
+		w.claimAny(s, i, 0, w.attended(s))
+		return
+	}
+	for view := range s.placement + 1 {
+		w.claimAny(s, i, view, w.path[view].scanned())
+	}
+}
+
+func (w *world) attended(s *state) uint8 {
+	var n uint8
+	for _, p := range w.path[:s.placement+1] {
+		n = max(n, p.scanned())
+	}
+	return n
+}
+
+func (w *world) claimAny(s *state, i, view, shards uint8) {
+	for at := range shards {
+		for id := range w.tasks {
+			w.claim(s, i, view, at, id)
+		}
+	}
+}
+
+// claim leases what is due. A lease that ran out goes back to its score from
+// before if that is still to come.
+func (w *world) claim(s *state, i, view, at, id uint8) {
+	l := s.shards[at].slots[id]
+	due := s.due&bit(l.version) != 0
+	ranOut := l.state == leased && l.lapsed != 0
+	st := did("scanner", i, "claim").of(id, l.version).on(at)
+	switch {
+	case ranOut && (!due || l.parked != 0 && w.rules&noPrior == 0):
+		n := *s
+		n.shards[at].slots[id] = slot{state: waiting, version: l.version, parked: l.parked}
+		w.emit(s, &n, st.answer("back to its score from before"))
+	case ranOut, l.state == waiting && due && l.parked == 0:
+		n := *s
+		n.shards[at].slots[id] = slot{leased, l.version, maxMovers + i + 1, 0, 0}
+		n.scanners[i] = scanner{at: scannerClaimed, view: view, shard: at, id: id, version: l.version}
+		w.emit(s, &n, st.breaks(w.claimBreaks(s, l.version)))
+		if w.lost&lostClaim != 0 {
+			n := *s
+			n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, 0}
+			w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
+		}
+	}
+}
+
+func (w *world) claimBreaks(s *state, version uint8) promises {
+	broken := w.overruled(s, w.writer[version])
+	if s.parked&bit(version) != 0 {
+		broken |= staysParked
+	}
+	return broken
+}
+
+// forward publishes what is claimed, then settles or parks it.
+func (w *world) forward(s *state, i uint8) {
+	a := s.scanners[i]
+	token := maxMovers + i + 1
+	if a.lapsed == 0 && w.stall&a.at.point() != 0 {
+		n := *s
+		n.scanners[i].lapsed = 1
+		n.lapse(token)
+		w.emit(s, &n, did("scanner", i, "sleeps past its lease").maybe())
+	}
+	if w.crash&a.at.point() != 0 {
+		n := *s
+		n.abandon(token)
+		n.scanners[i] = scanner{}
+		w.emit(s, &n, did("scanner", i, "dies").maybe())
+	}
+	if a.at == scannerClaimed {
+		n := *s
+		n.scanners[i].at = scannerPublished
+		if w.promises&once != 0 {
+			n.firedAgain |= n.fired & bit(a.version)
+		}
+		n.fired |= bit(a.version)
+		w.emit(s, &n, did("scanner", i, "publishes").of(a.id, a.version))
+		return
+	}
+	w.settle(s, i, token)
+}
+
+func (w *world) settle(s *state, i, token uint8) {
+	n := *s
+	a := n.scanners[i]
+	sh := &n.shards[a.shard]
+	l := &sh.slots[a.id]
+	held := l.token == token
+	st := did("scanner", i, "settle").of(a.id, a.version).on(a.shard)
+	if w.rules&settleChecked != 0 && w.epoch(a.view) < w.epoch(sh.gate) {
+		st = st.answer("MOVED")
+	} else if held {
+		*l = slot{}
+	}
+	n.abandon(token)
+	n.scanners[i] = scanner{}
+	w.emit(s, &n, st)
+	if w.park && held {
+		*l = slot{state: waiting, version: a.version, parked: 1}
+		n.parked |= bit(a.version)
+		w.emit(s, &n, did("scanner", i, "park").of(a.id, a.version).on(a.shard).maybe())
+	}
+}

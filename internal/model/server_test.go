@@ -1,0 +1,96 @@
+package model
+
+import "testing"
+
+// One shard falls back to its replica.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	fall := func(p path, programs string, r rules, promises promises) scope {
+		return scope{path: p, programs: programs, quiet: true, movers: 1, failover: true, rules: r, promises: promises}
+	}
+	explorations(t, []run{
+		{name: "no wait, put is lost", breaks: kept, scope: fall(changes(2, 1), "S0;C0", 0, kept)},
+		{name: "no wait, cancel is lost", breaks: cancelled, scope: fall(changes(2, 1), "S0;C0", 0, cancelled)},
+		{name: "no wait, replacing is lost", breaks: replaced, scope: fall(changes(2, 1), "S0;S0", 0, replaced)},
+		{name: "no wait, gate is lost", breaks: getAnswer, scope: fall(changes(2, 1), "S0;G0", 0, getAnswer)},
+		{name: "no wait, gate of a clean shard is lost", breaks: attended, scope: fall(changes(2, 1), "S0;S0", 0, attended)},
+		{name: "no wait after adopt", breaks: kept, scope: fall(changes(1, 2), "S0", waits|noWaitAdopt, kept)},
+		{name: "no wait after look", breaks: attended, scope: fall(changes(2, 1), "S0", waits|noWaitLook, attended)},
+		{name: "no wait after touch", breaks: cancelled, scope: fall(changes(1, 2), "S0;C0", waits|noWaitTouch, cancelled)},
+		{name: "repeats remain", breaks: once, scope: fall(changes(1, 2), "S0;C0", waits, once)},
+		{name: "waits", scope: fall(changes(1, 2), "S0;C0", waits, kept|cancelled|replaced|single|attended|inPlace)},
+	})
+	explorations(t, large(each([]path{changes(1, 2), changes(2, 1)}, []string{"S0;C0", "S0;S0"},
+		scope{quiet: true, failover: true, rules: waits, crash: moverDies | published,
+			promises: kept | cancelled | replaced | single | attended | inPlace})))
+	explorations(t, large(each([]path{changes(1, 2, 1)}, []string{"S0;C0"},
+		scope{quiet: true, failover: true, rules: waits, crash: moverDies | published,
+			promises: kept | cancelled | replaced | single | attended | inPlace})))
+}
+
+// Movers look by passes that any of them may advance, and servers restart.
+func TestPasses(t *testing.T) {
+	t.Parallel()
+	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
+	pass := func(programs string, r rules) scope {
+		return scope{path: changes(1, 2), homes: both, programs: programs, quiet: true,
+			rules: passes | r, promises: attended | inPlace}
+	}
+	restarted := func(programs string, r rules) scope {
+		sc := pass(programs, r)
+		sc.restart = true
+		return sc
+	}
+	faults := scope{path: changes(1, 2), programs: "S0;C0", quiet: true, restart: true, crash: adopted, stall: moverDies,
+		rules: passes, promises: safety}
+	ended := faults
+	ended.liveness = true
+	explorations(t, []run{
+		{name: "one task", scope: restarted("S0", 0)},
+		{name: "a second one looked for", scope: restarted("S0G1", 0)},
+		{name: "the second one", scope: restarted("S1", 0)},
+		{name: "down", scope: scope{path: changes(2, 1), programs: "S0", quiet: true, restart: true, stall: lent,
+			rules: passes, promises: safety}},
+		{name: "with crashes and stalls, to the end", scope: ended, large: true},
+		{name: "two tasks", scope: restarted("S0S1", 0), large: true},
+		{name: "two producers", scope: restarted("S0;S1", 0), large: true},
+		{name: "without compare-and-set", scope: pass("S0G1", noCompare), breaks: inPlace},
+		{name: "without the mark", scope: pass("S0", noDirty), breaks: inPlace},
+		{name: "without beginning anew", scope: restarted("S1", noAnew), breaks: inPlace},
+	})
+}
+
+// The placement falls back, and another change begins under the same epoch.
+func TestFork(t *testing.T) {
+	t.Parallel()
+	fork := func(programs string, r rules, promises promises) scope {
+		return scope{path: start(1).begin(2).fork(3), programs: programs, quiet: true,
+			rules: r, promises: promises}
+	}
+	explorations(t, []run{
+		{name: "let through", large: true, breaks: kept, scope: fork("S0;S0", equalAccepted, kept)},
+		{name: "refused", scope: fork("S0;C0", readByText, safety)},
+		{name: "refused, but read", breaks: getAnswer, scope: fork("S0;G0", 0, safety)},
+		{name: "read is refused, too", scope: fork("S0;G0", readByText, safety)},
+		{name: "touches known by epoch", breaks: replaced, scope: fork("S0;S0", readByText|knownTouch, replaced)},
+		{name: "touches known by text", large: true, scope: fork("S0;S0", readByText|knownTouch|knownByText, safety)},
+		{name: "stuck", breaks: ends, scope: func() scope { s := fork("S0", readByText, safety); s.liveness = true; return s }()},
+	})
+}
+
+// A topic is removed and made again.
+func TestRemoval(t *testing.T) {
+	t.Parallel()
+	faults := scope{crash: adopted, stall: lent, promises: safety}
+	explorations(t, each([]path{start(2).remove().change(2), start(2).remove().change(1)}, []string{"S0;C0", "S0;G0"}, faults))
+	explorations(t, large(each([]path{start(2).remove().change(1), changes(1, 2).remove().change(1), start(1).remove().change(2)},
+		[]string{"S0;C0", "S0;S0", "S0;G0", "S0;A0", "S0;R0"}, faults)))
+	// What lies where only the count before last would look is found by movers,
+	// and by nobody who asks for it.
+	midway := scope{path: start(2).begin(3).remove().change(1), quiet: true, promises: cancelled | replaced | getAnswer}
+	for programs, breaks := range map[string]promises{"S0;C0": cancelled, "S0;S0": replaced, "S0;G0": getAnswer} {
+		sc := midway
+		sc.programs = programs
+		explorations(t, []run{{name: "removed while it changes " + programs, scope: sc, breaks: breaks}})
+	}
+}

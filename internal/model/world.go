@@ -1,0 +1,167 @@
+package model
+
+import "strings"
+
+// world is a scope made ready to be explored.
+type world struct {
+	scope
+	programs [][]uint8 // of operations, a producer each
+	ops      []planned
+	writer   [maxOperations + 1]uint8 // the operation that wrote a version
+	tasks    uint8
+	shards   uint8
+
+	visit func(n *state, st step)
+}
+
+func newWorld(sc scope) *world {
+	w := &world{scope: sc}
+	if len(w.homes) == 0 {
+		w.homes = [][3]uint8{{0, 1, 2}, {0, 0, 0}}
+	}
+	for _, p := range w.path {
+		w.shards = max(w.shards, p.shards)
+	}
+	version := uint8(0)
+	for _, text := range strings.Split(sc.programs, ";") {
+		var program []uint8
+		for i := 0; i < len(text); i += 2 {
+			op := planned{kind: kind(text[i]), id: text[i+1] - '0'}
+			w.tasks = max(w.tasks, op.id+1)
+			if op.kind != 'C' && op.kind != 'G' {
+				version++
+				op.version = version
+				w.writer[version] = uint8(len(w.ops))
+			}
+			program = append(program, uint8(len(w.ops)))
+			w.ops = append(w.ops, op)
+		}
+		w.programs = append(w.programs, program)
+	}
+	if w.movers == 0 {
+		w.movers = 2
+	}
+	if w.scanners == 0 {
+		w.scanners = 1
+	}
+	return w
+}
+
+// next visits all that may follow a state.
+func (w *world) next(s *state, visit func(n *state, st step)) {
+	w.visit = visit
+	w.produce(s)
+	w.move(s)
+	w.scan(s)
+	w.place(s)
+	w.tick(s)
+	for at := range w.shards {
+		w.lapse(s, at)
+		w.traffic(s, at)
+		w.strike(s, at)
+	}
+	w.socket(s)
+}
+
+// emit passes one step on, with what it means for replicas and promises.
+func (w *world) emit(s, n *state, st step) {
+	if w.failover && n.struck == s.struck {
+		w.replicate(s, n, st)
+	}
+	w.unsteady(n)
+	if st.broken &= w.promises; st.broken == 0 {
+		st.broken = w.broken(n)
+	}
+	w.visit(n, st)
+}
+
+// unsteady notes for operations under way that their task was not there.
+func (w *world) unsteady(n *state) {
+	for i := range w.programs {
+		p := &n.producers[i]
+		if p.steady == 0 {
+			continue
+		}
+		op := w.ops[w.programs[i][p.next]]
+		if op.kind == 'R' && !w.authoritative(n, op.id) || op.kind != 'R' && !w.present(n, op.id) {
+			p.steady = 0
+		}
+	}
+}
+
+// place changes the placement.
+func (w *world) place(s *state) {
+	if int(s.placement) == len(w.path)-1 {
+		return
+	}
+	from, to := w.path[s.placement], w.path[s.placement+1]
+	if from.phase == migrating && to.phase == stable {
+		shards := from.scanned()
+		if w.rules&newRange != 0 {
+			shards = from.shards
+		}
+		if all := bit(shards) - 1; s.clean&all != all {
+			return
+		}
+	}
+	n := *s
+	n.placement++
+	n.clean = 0
+	st := did("fleet", 0, "changes the placement").under(n.placement)
+	if from.phase == stable {
+		st = st.maybe()
+	}
+	w.emit(s, &n, st)
+}
+
+// tick makes versions due, but none that a mover holds: it took the loan long
+// before that.
+func (w *world) tick(s *state) {
+	for _, op := range w.ops {
+		if op.version == 0 || s.due&bit(op.version) != 0 || w.rules&lendDue == 0 && w.onLoan(s, op) {
+			continue
+		}
+		n := *s
+		n.due |= bit(op.version)
+		w.emit(s, &n, did("clock", 0, "makes a version due").of(op.id, op.version))
+	}
+}
+
+func (w *world) onLoan(s *state, op planned) bool {
+	for _, m := range s.movers {
+		if m.holds() && m.version == op.version && m.lapsed == 0 {
+			return true
+		}
+	}
+	for i := range s.shards {
+		if l := s.shards[i].slots[op.id]; l.state == leased && l.version == op.version && l.lapsed == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// lapse ends leases whose owner is gone.
+func (w *world) lapse(s *state, at uint8) {
+	for id := range w.tasks {
+		if l := s.shards[at].slots[id]; l.state == leased && l.token == nobody && l.lapsed == 0 {
+			n := *s
+			n.shards[at].slots[id].lapsed = 1
+			w.emit(s, &n, did("clock", 0, "ends a lease nobody holds").of(id, l.version).on(at))
+		}
+	}
+}
+
+// traffic of other tasks shows a shard a placement.
+func (w *world) traffic(s *state, at uint8) {
+	if w.quiet {
+		return
+	}
+	for view := range s.placement + 1 {
+		if at < w.path[view].scanned() && w.epoch(view) > w.epoch(s.shards[at].gate) {
+			n := *s
+			w.check(&n.shards[at], view)
+			w.emit(s, &n, did("another task", 0, "touches").on(at).under(view).acked(at))
+		}
+	}
+}
