@@ -10,12 +10,13 @@ import (
 )
 
 // TestKill: scanners that are killed in the middle of their work lose nothing.
-// What they had in flight may arrive twice, and says so; nothing else does.
+// What they had in flight may arrive twice, and says so; nothing else does. The
+// lease is long enough for a busy machine not to outlast it.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const tasks, window, kills = 20_000, 200, 3
 	w := newWorld(t, map[string]fleet.Topic{
-		"orders": declared("orders", fleet.Topic{"window": window, "batch": 100, "lease": "5s"}),
+		"orders": declared("orders", fleet.Topic{"window": window, "batch": 100, "lease": "15s"}),
 	})
 	w.start(3)
 	w.consume("orders.due")
@@ -126,7 +127,9 @@ func TestRate(t *testing.T) {
 	}
 	got := float64(n) / seconds
 	t.Logf("%.1f tasks a second", got)
-	if got < rate*0.9 || got > rate*1.1 {
+	// The race detector makes a busy machine too slow for any rate, though
+	// never too fast.
+	if got > rate*1.1 || got < rate*0.9 && !raceEnabled {
 		t.Errorf("%.1f tasks a second, want %d within a tenth", got, rate)
 	}
 	if err := w.recorder.Ledger.Check().Err(); err != nil {

@@ -48,7 +48,9 @@ func TestExactlyOnce(t *testing.T) { //nolint:paralleltest // see above
 	if cancelled := tasks / 20; r.Promised+r.Optional < tasks-cancelled || r.Promised < tasks*9/10 {
 		t.Errorf("%d promised and %d optional: that is not what this test is about", r.Promised, r.Optional)
 	}
-	if p99 := r.Lateness.At(0.99); p99 > time.Second {
+	// With the race detector a busy machine can't keep this pace; see
+	// TestLateness for one that it can.
+	if p99 := r.Lateness.At(0.99); p99 > time.Second && !raceEnabled {
 		t.Errorf("p99 of the lateness is %s, want at most 1s", p99)
 	}
 	for _, d := range w.messages {
@@ -58,6 +60,23 @@ func TestExactlyOnce(t *testing.T) { //nolint:paralleltest // see above
 			continue
 		}
 		want{Order: o, storedAfter: before, storedBefore: stored, attempt: 1}.check(t, d)
+	}
+}
+
+// TestLateness: at a pace that any machine keeps, tasks leave when they are due,
+// and not at the next of some polls. It runs beside no other test.
+func TestLateness(t *testing.T) { //nolint:paralleltest // see above
+	w := newWorld(t, map[string]fleet.Topic{"orders": declared("orders", nil)})
+	w.start(3)
+	w.consume("orders.due")
+	w.schedule(orders("orders", "o", 200, time.Now().Add(2*time.Second), 5*time.Second, 0)...)
+	r := w.finish()
+	t.Logf("p50 %s, p99 %s, max %s", r.Lateness.At(0.5), r.Lateness.At(0.99), r.Lateness.At(1))
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+	if p50, p99 := r.Lateness.At(0.5), r.Lateness.At(0.99); p50 > 250*time.Millisecond || p99 > time.Second {
+		t.Errorf("lateness p50 %s, p99 %s; want at most 250ms and 1s", p50, p99)
 	}
 }
 
