@@ -33,7 +33,7 @@ type search struct {
 // broken.
 func explore(sc scope) report {
 	x := &search{world: newWorld(sc), found: newTable()}
-	x.add(state{}, -1)
+	_, _ = x.add(state{}, -1)
 	for at := int32(0); int(at) < len(x.found.states) && x.report.broken == 0; at++ {
 		s := x.found.states[at]
 		x.next(&s, func(n *state, st step) { x.meet(at, n, st) })
@@ -45,12 +45,12 @@ func explore(sc scope) report {
 	return x.report
 }
 
-func (x *search) add(s state, parent int32) int32 {
-	at, fresh := x.found.add(s)
+func (x *search) add(s state, parent int32) (at int32, fresh bool) {
+	at, fresh = x.found.add(s)
 	if fresh {
 		x.parent = append(x.parent, parent)
 	}
-	return at
+	return at, fresh
 }
 
 func (x *search) meet(from int32, n *state, st step) {
@@ -58,14 +58,17 @@ func (x *search) meet(from int32, n *state, st step) {
 	if x.report.broken != 0 {
 		return
 	}
+	c := *n
+	x.canonical(&c)
+	to, fresh := x.add(c, from)
+	if fresh && st.broken == 0 {
+		st.broken = x.world.broken(n)
+	}
 	if st.broken != 0 {
 		x.report.broken = st.broken
 		x.trace = x.tell(from, st.broken)
 		return
 	}
-	c := *n
-	x.canonical(&c)
-	to := x.add(c, from)
 	if x.liveness && !st.optional {
 		x.ways = append(x.ways, [2]int32{from, to})
 	}
@@ -93,7 +96,10 @@ func (x *search) tell(to int32, broken promises) (lines []string) {
 		})
 	}
 	said := broken == ends
-	x.next(&s, func(_ *state, st step) {
+	x.next(&s, func(n *state, st step) {
+		if st.broken == 0 {
+			st.broken = x.world.broken(n)
+		}
 		if !said && st.broken == broken {
 			said = true
 			lines = append(lines, x.say(st))

@@ -47,7 +47,7 @@ func TestPasses(t *testing.T) {
 	ended.liveness = true
 	explorations(t, []run{
 		{name: "one task", scope: restarted("S0", 0)},
-		{name: "a second one looked for", scope: restarted("S0G1", 0)},
+		{name: "a second one looked for", large: true, scope: restarted("S0G1", 0)},
 		{name: "the second one", scope: restarted("S1", 0)},
 		{name: "down", scope: scope{path: changes(2, 1), programs: "S0", quiet: true, restart: true, stall: lent,
 			rules: passes, promises: safety}},

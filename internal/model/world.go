@@ -63,15 +63,13 @@ func (w *world) next(s *state, visit func(n *state, st step)) {
 	w.socket(s)
 }
 
-// emit passes one step on, with what it means for replicas and promises.
+// emit passes one step on, with what it means for replicas.
 func (w *world) emit(s, n *state, st step) {
 	if w.failover && n.struck == s.struck {
 		w.replicate(s, n, st)
 	}
 	w.unsteady(n)
-	if st.broken &= w.promises; st.broken == 0 {
-		st.broken = w.broken(n)
-	}
+	st.broken &= w.promises
 	w.visit(n, st)
 }
 
