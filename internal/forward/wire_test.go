@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"bytes"
 	"io"
 	"net"
@@ -94,7 +95,7 @@ func TestWireEndsAWriteThatBlocks(t *testing.T) {
 	if took := time.Since(began); w.failure() == nil || took > 5*time.Second {
 		t.Fatalf("error %v after %v, want one after %v", w.failure(), took, timeout)
 	}
-	if _, err := w.Read(make([]byte, 1)); err == nil || err == io.EOF {
+	if _, err := w.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("read: %v, want the connection closed on this side", err)
 	}
 	if _, err := w.Write([]byte("x")); err == nil {

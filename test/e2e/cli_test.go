@@ -108,7 +108,7 @@ func TestMalformed(t *testing.T) {
 		"AMQP URL":           {"rabbitmq:\n  urls: [http://127.0.0.1]\n", []string{"config.yaml:2", "rabbitmq.urls", "amqp"}},
 		"AMQP URL, no parse": {"rabbitmq:\n  urls: [\"amqp://guest:s3cret@127.0.0.1:port/\"]\n", []string{"config.yaml:2", "rabbitmq.urls"}},
 		"Redis address":      {"redis:\n  addrs: [127.0.0.1]\n", []string{"config.yaml:2", "redis.addrs"}},
-		"unknown key":        {"redis:\n  addres: [127.0.0.1:6379]\n", []string{"config.yaml:2", "addres"}},
+		"unknown key":        {"redis:\n  adders: [127.0.0.1:6379]\n", []string{"config.yaml:2", "adders"}},
 		"wrong type":         {"redis:\n  db: many\n", []string{"config.yaml:2", "redis.db"}},
 		"no YAML":            {"redis:\n  addrs: [\n", []string{"config.yaml:"}},
 	}
@@ -177,8 +177,8 @@ func TestExitCodes(t *testing.T) {
 	checkError(t, "schedule again", call("schedule", "--in", "1h", "--if-absent"), 4, "exists")
 	before := time.Now()
 	must(t, call("reschedule", "--in", "300ms"))
-	w.await("the message", func() bool { return len(w.delivered("orders", "a b\n🚀")) == 1 })
-	d := w.delivered("orders", "a b\n🚀")[0]
+	w.await("the message", func() bool { return len(w.delivered("a b\n🚀")) == 1 })
+	d := w.delivered("a b\n🚀")[0]
 	if string(d.Body) != "p" || d.ContentType != "text/plain" || d.Headers["k"] != "v=w" || d.At.Sub(before) < 300*time.Millisecond {
 		t.Errorf("%q, %s, %v after %s; want p, text/plain, k: v=w after 300ms", d.Body, d.ContentType, d.Headers, d.At.Sub(before))
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // programs are built once for all tests.
-var programs fleet.Binaries //nolint:gochecknoglobals // a test binary has no better place
+var programs fleet.Binaries
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -28,7 +28,7 @@ func build(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir)
 	programs, err = fleet.Build(context.Background(), fleet.BuildConfig{Dir: dir, Race: raceEnabled})
 	if err != nil {
 		return 1, err

@@ -33,7 +33,7 @@ func TestUnroutable(t *testing.T) {
 	w.queue(ch, "orders", "orders.due", "order.due")
 	w.consume("orders.due")
 	must(t, w.scanner("parked", "replay", "--topic", "orders", "--id", "o-000000"))
-	w.await("the one that is replayed", func() bool { return len(w.delivered("orders", "o-000000")) == 1 })
+	w.await("the one that is replayed", func() bool { return len(w.delivered("o-000000")) == 1 })
 	w.checkParked(9, 3)
 	must(t, w.scanner("parked", "purge", "--topic", "orders", "--id", "o-000001"))
 	w.checkParked(8, 3)

@@ -157,7 +157,7 @@ func TestRoute(t *testing.T) {
 		}})
 		w.arrive("the tasks on both routes")
 		w.check()
-		last := w.delivered("orders", all[len(all)-1].ID)
+		last := w.delivered(all[len(all)-1].ID)
 		if len(last) != 1 || last[0].Exchange != "elsewhere" || last[0].RoutingKey != "new.key" {
 			w.t.Errorf("the last task's messages: %d, the first %+v; want one by elsewhere, new.key", len(last), last)
 		}

@@ -200,13 +200,13 @@ func (w *world) arrived(d fleet.Delivery, end chan<- struct{}) {
 	w.messages = append(w.messages, d)
 }
 
-// delivered are the messages of a task so far.
-func (w *world) delivered(topic, id string) []fleet.Delivery {
+// delivered are the messages of a task of topic orders so far.
+func (w *world) delivered(id string) []fleet.Delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var found []fleet.Delivery
 	for _, d := range w.messages {
-		if d.Type == topic && d.MessageId == id {
+		if d.Type == "orders" && d.MessageId == id {
 			found = append(found, d)
 		}
 	}

@@ -71,7 +71,7 @@ func WriteFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it was renamed unless something went wrong
+	defer os.Remove(f.Name())
 	if _, err := f.Write(content); err != nil {
 		_ = f.Close()
 		return fmt.Errorf("write %s: %w", path, err)

@@ -87,7 +87,7 @@ func (c *Consumer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // whatever it says, a new one is made
+	defer conn.Close()
 	ch, err := conn.Channel()
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func (b *book) deliver(due time.Time, late time.Duration, payload string, change
 	b.Delivered(d)
 }
 
-var key = fleet.Key{Topic: "t", ID: "a"} //nolint:gochecknoglobals // the one task of these tests
+var key = fleet.Key{Topic: "t", ID: "a"}
 
 func requeued(d *fleet.Delivery) { d.Redelivered = true }
 

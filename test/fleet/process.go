@@ -28,7 +28,7 @@ func startProcess(name, path string, args, env []string, log string) (*process, 
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	defer out.Close()                  //nolint:errcheck // the child has its own
+	defer out.Close()
 	cmd := exec.Command(path, args...) //nolint:gosec,noctx // outlives the call that starts it; end it with stop or kill
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, out, out
 	cmd.SysProcAttr = childAttr()

@@ -120,7 +120,7 @@ func (s *Scanner) Get(ctx context.Context, path string, body io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if _, err := io.Copy(body, resp.Body); err != nil {
 		return err
 	}
