@@ -1,8 +1,8 @@
 package forward
 
 import (
-	"errors"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"testing"
