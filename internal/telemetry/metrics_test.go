@@ -48,6 +48,7 @@ var additions = []string{
 	"duefleet_early_total COUNTER topic",
 	"duefleet_errors_total COUNTER operation",
 	"duefleet_inflight_messages GAUGE topic",
+	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_workers GAUGE topic",
 }
