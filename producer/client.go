@@ -33,6 +33,12 @@ type Config struct {
 	// MaxPayload is the largest payload taken, in bytes, at most 16 MiB.
 	// Defaults to 256 KiB.
 	MaxPayload int
+	// MinReplicas of Redis must have what a call stored, moved or removed before it
+	// returns, at most 10; it waits for them for a second (WAIT), which must be less
+	// than the client's ReadTimeout. With too few it returns task.ErrReplicas,
+	// although the master may have stored it: call again. Redis must be one server,
+	// sentinels or a cluster. Defaults to 0.
+	MinReplicas int
 }
 
 // Client schedules tasks. It is safe for concurrent use.
@@ -42,7 +48,7 @@ type Client struct {
 	maxPayload int
 
 	mu     sync.Mutex
-	topics map[string]*topic
+	topics map[string]*shard.Caller
 }
 
 // New returns a client; it connects when it is first used.
@@ -59,18 +65,11 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload {
 		return nil, fmt.Errorf("producer: Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
 	}
-	rdb, closeRedis := cfg.Redis, func() error { return nil }
-	if rdb == nil {
-		options := *cfg.Options
-		options.ContextTimeoutEnabled = true
-		rdb = redis.NewUniversalClient(&options)
-		closeRedis = rdb.Close
-	}
-	store, err := shard.New(rdb, cfg.Prefix)
+	store, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, topics: map[string]*topic{}}, nil
+	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, topics: map[string]*shard.Caller{}}, nil
 }
 
 // Close closes the client's own connections. A Config.Redis stays open.
@@ -132,3 +131,17 @@ func (c *Client) now(ctx context.Context) (time.Time, error) {
 	ms, err := c.store.Now(ctx)
 	return time.UnixMilli(ms), err
 }
+
+// topic is what this client knows of one topic.
+func (c *Client) topic(name string) *shard.Caller {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.topics[name]
+	if t == nil {
+		t = c.store.Caller(name)
+		c.topics[name] = t
+	}
+	return t
+}
+
+func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

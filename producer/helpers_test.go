@@ -19,7 +19,8 @@ const orders = "orders"
 // fleet stands in for the scanners: it makes topics, moves tasks and claims.
 type fleet struct {
 	t      *testing.T
-	rdb    *redis.Client
+	addr   string
+	rdb    redis.UniversalClient
 	prefix string
 	store  *shard.Store
 	*shard.Topic
@@ -29,13 +30,13 @@ type fleet struct {
 func newFleet(t *testing.T, shards int) *fleet {
 	t.Helper()
 	addr, prefix := stacktest.Redis(t)
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t, rdb, prefix, store, store.Topic(orders)}
+	f := &fleet{t, addr, rdb, prefix, store, store.Topic(orders)}
 	_, err = f.Ensure(t.Context(), shards)
 	f.ok(err)
 	return f
@@ -136,9 +137,8 @@ func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	})
 	f.ok(err)
 	for _, lent := range loan.Tasks {
-		_, err := f.Adopt(f.ctx(), to, p, loan.Deadline, loan.Tasks)
-		f.ok(err)
-		_, err = f.Settle(f.ctx(), from, []shard.Lease{{ID: lent.ID, Token: loan.Token}})
+		f.ok(f.Adopt(f.ctx(), p, loan.Deadline, shard.Share{Shard: to, Tasks: loan.Tasks})[0].Err)
+		_, err := f.Settle(f.ctx(), from, []shard.Lease{{ID: lent.ID, Token: loan.Token}})
 		f.ok(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -91,4 +92,37 @@ func TestACancelWhoseReplyIsLostLeavesNoTask(t *testing.T) {
 	p.loseReply()
 	is(t, c.Cancel(f.ctx(), orders, "a"), task.ErrNotFound) // its first execution removed it
 	f.inPlace(nil)
+}
+
+// TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain: what docs/guarantees.md says
+// of a Schedule whose reply was lost. The copy that is delivered twice has another
+// due time: the one asked for was over.
+func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 1)
+	p, c := f.behind()
+	asked := time.Now().Add(500 * time.Millisecond).Truncate(time.Millisecond)
+	p.loseReply()
+	answered := make(chan time.Time, 1)
+	go func() {
+		due, err := c.Schedule(f.ctx(), request("a", At(asked)))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- due
+	}()
+	var first []shard.Claimed
+	for end := time.Now().Add(3 * time.Second); len(first) == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		first = f.claimAll()
+	}
+	equal(t, "tasks claimed", len(first), 1)
+	equal(t, "due", first[0].Due.UnixMilli(), asked.UnixMilli())
+	_, err := f.Settle(f.ctx(), 0, []shard.Lease{{ID: "a", Token: first[0].Token}})
+	f.ok(err)
+	due := <-answered
+	equal(t, "the reply was lost", p.lost(), true)
+	if !due.After(asked) {
+		t.Errorf("answered the due time %s, want one after %s, which was over", due, asked)
+	}
+	f.inPlace(map[string]bool{"a": true})
 }

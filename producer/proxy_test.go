@@ -2,6 +2,8 @@ package producer
 
 import (
 	"net"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +22,10 @@ type proxy struct {
 	links []*link
 	lose  bool
 }
+
+// clockAnswer is what Redis answers to TIME, which a client may have asked for
+// over another connection.
+var clockAnswer = regexp.MustCompile(`^\*2\r\n\$10\r\n\d{10}\r\n\$\d\r\n`)
 
 // link is one connection through the proxy.
 type link struct {
@@ -118,7 +124,9 @@ func (p *proxy) down(l *link) {
 		case lose:
 			return
 		case held != nil:
-			p.answered <- string(buffer[:n])
+			if answer := string(buffer[:n]); !clockAnswer.MatchString(answer) {
+				p.answered <- answer
+			}
 			return
 		}
 		if _, err := l.client.Write(buffer[:n]); err != nil {
@@ -171,7 +179,10 @@ func (p *proxy) lost() bool {
 // clock, has one connection open, and whose scripts Redis knows.
 func (f *fleet) behind() (*proxy, *Client) {
 	f.t.Helper()
-	p := newProxy(f.t, f.rdb.Options().Addr)
+	if strings.Contains(f.addr, ",") {
+		f.t.Skip("the proxy is in front of one server")
+	}
+	p := newProxy(f.t, f.addr)
 	c, err := New(Config{Prefix: f.prefix, Options: &redis.UniversalOptions{
 		Addrs: []string{p.addr}, ReadTimeout: 500 * time.Millisecond, PoolSize: 2,
 	}})

@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +21,9 @@ const (
 // state, and answers its due time by Redis's clock.
 //
 // Errors: *task.RuleError for input that breaks a rule, task.ErrUnknownTopic,
-// task.ErrExists with IfAbsent, task.ErrRedisFull, and Redis's own.
+// task.ErrExists with IfAbsent, task.ErrRedisFull, with Config.MinReplicas
+// task.ErrReplicas, beside which the due time is that of what the master has
+// stored, and Redis's own.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
 	result := c.ScheduleMany(ctx, []Request{r})[0]
 	return result.Due, result.Err
@@ -28,7 +31,7 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 
 // Result is what became of one Request.
 type Result struct {
-	// Due time by Redis's clock; zero with an error.
+	// Due time by Redis's clock; zero with an error other than task.ErrReplicas.
 	Due time.Time
 	// Err as from Schedule.
 	Err error
@@ -79,7 +82,7 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 		round[r.Topic] = append(round[r.Topic], item{r, &results[i], body})
 	}
 	for topic, items := range round {
-		s := scheduling{topic: c.topic(topic), op: shard.NewOp()}
+		s := scheduling{Caller: c.topic(topic), op: shard.NewOp()}
 		s.run(ctx, items)
 	}
 	return later
@@ -94,13 +97,13 @@ type item struct {
 
 // scheduling is one topic's share of a round.
 type scheduling struct {
-	*topic
+	*shard.Caller
 	op shard.Op
 }
 
 // run stores the items, starting over with those that met a newer placement.
 func (s *scheduling) run(ctx context.Context, items []item) {
-	err := s.retry(ctx, func(p shard.Placement) error {
+	err := s.Retry(ctx, func(p shard.Placement) error {
 		var err error
 		items, err = s.attempt(ctx, p, items)
 		return err
@@ -133,12 +136,15 @@ func (s *scheduling) attempt(ctx context.Context, p shard.Placement, items []ite
 	var refusal error
 	for i, r := range s.Put(ctx, p, notAfter, puts) {
 		switch {
-		case s.outdated(r.Err):
+		case s.Outdated(r.Err):
 			again, refusal = append(again, groups[i].items...), r.Err
+		case errors.Is(r.Err, task.ErrReplicas):
+			// What a failover may undo must not remove the old copies.
+			groups[i].stored(r.Due, p, r.Err)
 		case r.Err != nil:
 			fail(groups[i].items, r.Err)
 		default:
-			split = append(split, groups[i].stored(r.Due, p)...)
+			split = append(split, groups[i].stored(r.Due, p, nil)...)
 		}
 	}
 	s.afterSplit(ctx, p, split)
@@ -149,80 +155,85 @@ func (s *scheduling) attempt(ctx context.Context, p shard.Placement, items []ite
 // if-absent item whose task lies at the old shard is answered here; the others
 // are returned.
 func (s *scheduling) beforeSplit(ctx context.Context, p shard.Placement, items []item) ([]item, error) {
-	left := items[:0:0]
-	absent := map[int][]item{}
+	var left, asked []item
+	var shown []int
 	for _, it := range items {
-		old := p.Old(it.ID)
 		switch {
 		case p.Split(it.ID) && it.IfAbsent:
-			absent[old] = append(absent[old], it)
+			asked = append(asked, it)
 			continue
 		case p.Split(it.ID):
-			if err := s.touch(ctx, old, p); err != nil {
-				return items, err
-			}
+			shown = append(shown, p.Old(it.ID))
 		}
 		left = append(left, it)
 	}
-	for old, asked := range absent {
-		for len(asked) > 0 {
-			n := min(len(asked), scriptTasks)
-			free, err := s.absentAt(ctx, p, old, asked[:n])
-			if err != nil {
-				return items, err
-			}
-			left, asked = append(left, free...), asked[n:]
-		}
+	if err := s.Show(ctx, p, shown...); err != nil {
+		return items, err
 	}
-	return left, nil
+	free, err := s.absentAtOld(ctx, p, asked)
+	if err != nil {
+		return items, err
+	}
+	return append(left, free...), nil
 }
 
-// absentAt answers the if-absent items whose tasks lie at their old shard, and
-// returns the others. A record of this very call was put before the change began;
-// a mover brings it along.
-func (s *scheduling) absentAt(ctx context.Context, p shard.Placement, old int, items []item) (free []item, err error) {
-	ids := make([]string, len(items))
-	for i, it := range items {
-		ids[i] = it.ID
+// absentAtOld answers the if-absent items whose tasks lie at their old shards,
+// and returns the others. A record of this very call was put before the change
+// began; a mover brings it along.
+func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, items []item) (free []item, err error) {
+	if len(items) == 0 {
+		return nil, nil
 	}
-	there, err := s.Touch(ctx, old, p, ids...)
-	if err != nil {
-		return nil, err
-	}
-	for i, it := range items {
-		switch {
-		case there[i] == nil:
-			free = append(free, it)
-		case there[i].Op == string(s.op):
-			*it.result = Result{Due: there[i].Due}
-		default:
-			*it.result = Result{Err: exists(it.Request)}
+	names, groups := atOld(p, items)
+	for i, touched := range s.TouchAll(ctx, p, names) {
+		if touched.Err != nil {
+			err = errors.Join(err, touched.Err)
+			continue
+		}
+		for j, there := range touched.Records {
+			it := groups[i][j]
+			switch {
+			case there == nil:
+				free = append(free, it)
+			case there.Op == string(s.op):
+				*it.result = Result{Due: there.Due}
+			default:
+				*it.result = Result{Err: exists(it.Request)}
+			}
 		}
 	}
-	return free, nil
+	return free, err
 }
 
 // afterSplit removes the old copies of items that are stored in their new
-// shards. A shard that has seen a newer placement has none left: a mover of this
-// one was done with it.
+// shards.
 func (s *scheduling) afterSplit(ctx context.Context, p shard.Placement, items []item) {
-	byOld := map[int][]item{}
-	for _, it := range items {
-		byOld[p.Old(it.ID)] = append(byOld[p.Old(it.ID)], it)
+	if len(items) == 0 {
+		return
 	}
-	for old, items := range byOld {
-		for len(items) > 0 {
-			n := min(len(items), scriptTasks)
-			ids := make([]string, n)
-			for i, it := range items[:n] {
-				ids[i] = it.ID
-			}
-			if err := s.deleteOld(ctx, old, p, ids...); err != nil {
-				fail(items[:n], err)
-			}
-			items = items[n:]
+	names, groups := atOld(p, items)
+	for i, err := range s.DeleteOld(ctx, p, names...) {
+		if err != nil {
+			fail(groups[i], err)
 		}
 	}
+}
+
+// atOld sorts items by their old shards, in shares of what one script takes.
+func atOld(p shard.Placement, items []item) (names []shard.Names, groups [][]item) {
+	open := map[int]int{}
+	for _, it := range items {
+		old := p.Old(it.ID)
+		g, ok := open[old]
+		if !ok || len(groups[g]) == scriptTasks {
+			g = len(groups)
+			open[old] = g
+			names, groups = append(names, shard.Names{Shard: old}), append(groups, nil)
+		}
+		names[g].IDs = append(names[g].IDs, it.ID)
+		groups[g] = append(groups[g], it)
+	}
+	return names, groups
 }
 
 func fail(items []item, err error) {
@@ -273,14 +284,15 @@ func (b *batch) put(p shard.Placement, op shard.Op) shard.Put {
 	return put
 }
 
-// stored notes the due times and returns the items whose old copies must go.
-func (b *batch) stored(due []int64, p shard.Placement) (split []item) {
+// stored notes the due times, and an error beside them, and returns the items whose
+// old copies must go.
+func (b *batch) stored(due []int64, p shard.Placement, err error) (split []item) {
 	for i, it := range b.items {
 		if due[i] == 0 {
 			*it.result = Result{Err: exists(it.Request)}
 			continue
 		}
-		*it.result = Result{Due: fromMillis(due[i])}
+		*it.result = Result{Due: fromMillis(due[i]), Err: err}
 		if p.Split(it.ID) {
 			split = append(split, it)
 		}

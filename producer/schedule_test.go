@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -287,12 +288,33 @@ func TestCloseLeavesTheCallersRedisOpen(t *testing.T) {
 	f := newFleet(t, 2)
 	f.ok(f.client().Close())
 	f.ok(f.rdb.Ping(f.ctx()).Err())
-	own, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{f.rdb.Options().Addr}}, Prefix: f.prefix})
+	own, err := New(Config{Options: stacktest.RedisOptions(f.addr), Prefix: f.prefix})
 	f.ok(err)
 	_, err = own.Schedule(f.ctx(), request("a", In(time.Hour)))
 	f.ok(err)
 	f.ok(own.Close())
 	if _, err := own.Get(f.ctx(), orders, "a"); err == nil {
 		t.Error("a closed client goes on")
+	}
+}
+
+func TestASchedulingThatTooFewReplicasHaveSaysSo(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 5})
+	f.ok(err)
+	due, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
+	is(t, err, task.ErrReplicas, "of 5 have it", "the master has")
+	s, err := c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "due", s.Due, due)
+	due, err = c.Reschedule(f.ctx(), orders, "a", In(time.Minute))
+	is(t, err, task.ErrReplicas, "of 5 have it")
+	s, err = c.Get(f.ctx(), orders, "a")
+	f.ok(err)
+	equal(t, "due", s.Due, due)
+	is(t, c.Cancel(f.ctx(), orders, "a"), task.ErrReplicas, "of 5 have it")
+	if _, err := New(Config{Redis: f.rdb, MinReplicas: 11}); err == nil {
+		t.Error("11 replicas are taken")
 	}
 }

@@ -19,6 +19,11 @@ var (
 	// ErrRedisFull: Redis is at maxmemory and refuses to store more. What is
 	// stored goes on being delivered.
 	ErrRedisFull = errors.New("Redis is out of memory")
+	// ErrReplicas: the master of Redis has what the call wrote, and fewer replicas
+	// than were asked for have it.
+	ErrReplicas = errors.New("not on enough replicas of Redis")
+	// ErrNoNext: the delivery was made without a way to store a next step.
+	ErrNoNext = errors.New("this delivery can't be followed by a next step")
 )
 
 // RuleError says which rule of input a value broke. Nothing was written.

@@ -67,7 +67,9 @@ func CheckPayload(payload []byte, limit int) error {
 
 // CheckHeaders returns a RuleError unless there are at most 32 headers with
 // keys of 1 to 128 bytes that do not begin with x-duefleet-, all of them valid
-// UTF-8, and 64 KiB of keys and values together.
+// UTF-8, and 64 KiB of keys and values together. The keys CC and BCC are
+// RabbitMQ's: it routes by them, and refuses them as text
+// (https://www.rabbitmq.com/docs/sender-selected).
 func CheckHeaders(headers map[string]string) error {
 	if len(headers) > MaxHeaders {
 		return &RuleError{"headers", fmt.Sprintf("must be at most %d", MaxHeaders), fmt.Sprintf("%d headers", len(headers))}
@@ -79,6 +81,9 @@ func CheckHeaders(headers map[string]string) error {
 		}
 		if len(k) >= len(ReservedHeaderPrefix) && strings.EqualFold(k[:len(ReservedHeaderPrefix)], ReservedHeaderPrefix) {
 			return &RuleError{"header key", "must not begin with " + ReservedHeaderPrefix, fmt.Sprintf("%q (%s)", k, size(len(k)))}
+		}
+		if k == "CC" || k == "BCC" {
+			return &RuleError{"header key", "must not be CC or BCC, which RabbitMQ routes by", fmt.Sprintf("%q (%s)", k, size(len(k)))}
 		}
 		if !utf8.ValidString(v) {
 			return &RuleError{"header " + k, "must be valid UTF-8", size(len(v)) + " that are not"}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -20,8 +21,10 @@ func advice(err error) string {
 		return "; without --if-absent it is replaced"
 	case errors.Is(err, context.Canceled):
 		return "; interrupted"
-	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "NOPERM"):
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
 		return "; check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and DUEFLEET_REDIS_PASSWORD"
+	case strings.Contains(text, "tls: "), strings.Contains(text, "NOPERM"):
+		return config.Advice("redis", text)
 	case errors.As(err, &unreachable), errors.As(err, &unknownName), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
 		return "; check that Redis runs there, and --redis-addr, --config or DUEFLEET_REDIS_ADDRS"
 	default:

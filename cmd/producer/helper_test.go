@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
@@ -39,9 +40,14 @@ func TestMain(m *testing.M) {
 	if err := errors.Join(build.Run(), os.Setenv(binaryVar, binary)); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	goleak.VerifyTestMain(m,
+		// The servers that all tests share outlive them.
+		goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap"),
+		goleak.Cleanup(func(code int) {
+			os.RemoveAll(dir)
+			os.Exit(code)
+		}),
+	)
 }
 
 // result is what one run of the command left.
@@ -79,7 +85,7 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 type corner struct {
 	t            testing.TB
 	addr, prefix string
-	rdb          *redis.Client
+	rdb          redis.UniversalClient
 	orders       *shard.Topic
 }
 
@@ -94,7 +100,7 @@ func newCorner(t testing.TB) *corner {
 // cornerAt is a corner of a Redis of the test's own.
 func cornerAt(t testing.TB, addr, prefix string) *corner {
 	t.Helper()
-	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewClient(&redis.Options{Addr: addr})}
+	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(stacktest.RedisOptions(addr))}
 	t.Cleanup(func() { c.rdb.Close() })
 	store, err := shard.New(c.rdb, prefix)
 	if err != nil {

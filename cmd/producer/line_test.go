@@ -1,15 +1,11 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
-	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -119,60 +115,6 @@ func TestDecodeBadLine(t *testing.T) {
 			t.Errorf("%.80s\n got %v\nwant %s", line, err, want)
 		}
 	}
-}
-
-// FuzzLine: a line that is taken is valid JSON whose text fields arrive as they
-// stand there, and a request that breaks no rule.
-func FuzzLine(f *testing.F) {
-	for _, line := range []string{
-		`{"id":"o-1","in":"30m","payload":"p"}`,
-		`{"id":"\ud83d\ude00","at":1796119200000,"payload_base64":"AP/+","headers":{"k":"v"},"content_type":"text/plain"}`,
-		`{"id":"o-1","at":"2026-12-01T10:00:00Z","headers":{}}`,
-		`{"id":"\\\u0041","in":"-1.5d2h"}`, `{"id":"o-1","id":"o-2"}`, `{"id":"\ud83d","in":"1m"}`, `{"id":1,}`, `[`, ``, `null`,
-	} {
-		f.Add([]byte(line))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		req, err := testDecoder().decode(line)
-		if err != nil {
-			if s := cli.OneLine(err.Error()); s == "" || strings.ContainsAny(s, "\n\r\x1b") {
-				t.Fatalf("error %q", s)
-			}
-			return
-		}
-		var plain struct {
-			ID          string            `json:"id"`
-			Payload     string            `json:"payload"`
-			Base64      []byte            `json:"payload_base64"`
-			ContentType string            `json:"content_type"`
-			Headers     map[string]string `json:"headers"`
-			In          string            `json:"in"`
-			At          any               `json:"at"`
-		}
-		if err := json.Unmarshal(line, &plain); err != nil {
-			t.Fatalf("taken, and not JSON: %v", err)
-		}
-		if req.ID != plain.ID || string(req.Payload) != plain.Payload+string(plain.Base64) || req.ContentType != plain.ContentType {
-			t.Fatalf("got %+v, want %+v", req, plain)
-		}
-		if len(req.Headers) != len(plain.Headers) {
-			t.Fatalf("headers %v, want %v", req.Headers, plain.Headers)
-		}
-		for k, v := range plain.Headers {
-			if req.Headers[k] != v {
-				t.Fatalf("header %q: %q, want %q", k, req.Headers[k], v)
-			}
-		}
-		if (plain.In == "") == (plain.At == nil) {
-			t.Fatalf("in %q and at %v", plain.In, plain.At)
-		}
-		if err := errors.Join(task.CheckID(req.ID), task.CheckHeaders(req.Headers), task.CheckPayload(req.Payload, 1000)); err != nil {
-			t.Fatal(err)
-		}
-		if !utf8.ValidString(req.ID) || strings.ContainsRune(req.ID, utf8.RuneError) && !strings.Contains(string(line), "�") && !strings.Contains(strings.ToLower(string(line)), `\ufffd`) {
-			t.Fatalf("ID %q was mended", req.ID)
-		}
-	})
 }
 
 func BenchmarkDecodeLine(b *testing.B) {

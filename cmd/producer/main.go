@@ -57,7 +57,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 	}
 	var conn connection
 	conn.register(root.PersistentFlags())
-	root.PersistentPreRunE = conn.check
+	root.PersistentPreRunE = cli.Verb(conn.check)
 	root.AddCommand(
 		scheduleCommand(&conn),
 		loadCommand(&conn),

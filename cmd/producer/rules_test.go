@@ -44,6 +44,7 @@ func TestRulesFromOutside(t *testing.T) {
 		{headers(33), "headers: must be at most 32; got 33 headers"},
 		{[]string{"--header", strings.Repeat("k", 129) + "=v"}, "header key: must be 1 to 128 bytes of valid UTF-8; got 129 bytes"},
 		{[]string{"--header", "=v"}, "header key: must be 1 to 128 bytes of valid UTF-8; got 0 bytes"},
+		{[]string{"--header", "CC=a"}, `header key: must not be CC or BCC, which RabbitMQ routes by; got "CC" (2 bytes)`},
 		{[]string{"--header", "x-duefleet-due=1"}, `header key: must not begin with x-duefleet-; got "x-duefleet-due" (14 bytes)`},
 		{[]string{"--header", "k=\xff"}, "header k: must be valid UTF-8; got 1 byte"},
 		{[]string{"--header", "k=" + strings.Repeat("v", 65536)}, "headers: must be at most 65536 bytes of keys and values together; got 65537 bytes"},

@@ -185,7 +185,7 @@ func TestConfigurationSources(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	get := func(addr, prefix string, env []string, args ...string) int {
 		t.Helper()
-		yaml := fmt.Sprintf("redis:\n  addrs: [%q]\n  prefix: %s\n", addr, prefix)
+		yaml := fmt.Sprintf("redis:\n  addrs: [%s]\n  prefix: %s\n", addr, prefix)
 		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestConfigurationSources(t *testing.T) {
 	}
 }
 
-// TestMaxPayload: the limit can be raised, and lowered.
+// TestMaxPayload: the limit can be raised, and lowered, by flag, environment and file.
 func TestMaxPayload(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -220,4 +220,14 @@ func TestMaxPayload(t *testing.T) {
 		t.Errorf("payload of %d bytes came back as %d", len(large), len(got))
 	}
 	wantError(t, c.run("123456", append(args, "--max-payload", "5")...), 1, "payload: must be at most 5 bytes")
+
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("max_payload: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = append(args, "--config", file)
+	wantError(t, c.run("12345678", args...), 1, "payload: must be at most 7 bytes")
+	if r := c.run("12345678", append(args, "--max-payload", "8")...); r.code != 0 {
+		t.Errorf("flag over file: %s", r.stderr)
+	}
 }

@@ -5,17 +5,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
 )
 
 func main() {
@@ -54,12 +55,12 @@ Exit codes: 0 done; 1 failed; 2 wrong usage.`,
 		SilenceUsage:  true,
 		Version:       version(),
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: run, check, status, topic or parked")
+			return cli.UsageError("name a command: run, check, doctor, status, topic, parked or healthcheck")
 		},
 	}
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
-	root.AddCommand(runCommand(&s), checkCommand(&s), statusCommand(&s), topicCommand(&s), parkedCommand(&s))
+	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s), parkedCommand(&s), healthcheckCommand(&s))
 	return root
 }
 
@@ -74,12 +75,9 @@ func version() string {
 
 // advice is what to do about an error that does not say so itself.
 func advice(err error) string {
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"), strings.Contains(text, "NOPERM"):
-		return "; check redis.username and redis.password"
-	case strings.Contains(text, "connection refused"), strings.Contains(text, "no such host"), strings.Contains(text, "i/o timeout"):
-		return "; check that the server runs there, and its address in the configuration"
+	var consul *config.ConsulError
+	if errors.As(err, &consul) {
+		return "" // it does
 	}
-	return ""
+	return config.Advice("redis", err.Error())
 }

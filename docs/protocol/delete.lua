@@ -22,8 +22,9 @@ end
 -- Removes tasks in whatever state they are.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
--- Returns {"ok", 1 or 0 for each id: was it there}; {"moved", placement};
---       {"late", now} with nothing written.
+-- Returns {"ok", for each id 0: not there, 1: it was, 2: it was, and a message of
+--       it may be out: leased, or tried before; then now (ms)};
+--       {"moved", placement}; {"late", now} with nothing written.
 -- Executed twice: the second time nothing is there any more; a caller that
 --       retries after a lost reply may be told "not there" of what it removed.
 if now > tonumber(ARGV[2]) then return {'late', now} end
@@ -31,9 +32,18 @@ local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}
 for i = 4, #ARGV do
-  local there = redis.call('ZREM', KEYS[1], ARGV[i])
-  redis.call('HDEL', KEYS[2], ARGV[i])
-  if ARGV[3] == '1' then redis.call('SADD', KEYS[4], ARGV[i]) end
+  local id, there = ARGV[i], 0
+  local score = redis.call('ZSCORE', KEYS[1], id)
+  if score then
+    local record = redis.call('HGET', KEYS[2], id) or ''
+    -- format 1 without a flag: it was never tried
+    local fresh = tonumber(score) >= 0 and string.byte(record) == 16
+    there = fresh and 1 or 2
+    redis.call('ZREM', KEYS[1], id)
+  end
+  redis.call('HDEL', KEYS[2], id)
+  if ARGV[3] == '1' then redis.call('SADD', KEYS[4], id) end
   answer[#answer + 1] = there
 end
+answer[#answer + 1] = now
 return answer

@@ -6,19 +6,6 @@
 // the shards of a scanner that died are picked up by whoever draws next.
 package balance
 
-import (
-	"context"
-
-	"github.com/redis/go-redis/v9"
-)
-
-// Draw takes the next ticket of a topic: INCR on its counter, which may be part
-// of a pipeline. A call that is executed twice skips a ticket, and the shard is
-// attended one draw later.
-func Draw(ctx context.Context, c redis.Cmdable, ticketKey string) *redis.IntCmd {
-	return c.Incr(ctx, ticketKey)
-}
-
 // Shard is the shard that a ticket stands for among scanned shards.
 func Shard(ticket int64, scanned int) int {
 	n := int(ticket % int64(scanned))

@@ -6,7 +6,11 @@
 // share.
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
 
 // Config is everything one process needs to know.
 type Config struct {
@@ -18,6 +22,9 @@ type Config struct {
 	// ShutdownTimeout is how long a stopping scanner settles what is in
 	// flight, 100ms to 10m. Defaults to 15s.
 	ShutdownTimeout time.Duration
+	// MaxPayload is the largest payload that command producer takes, in bytes,
+	// 1 to 16 MiB. Defaults to 256 KiB.
+	MaxPayload int
 	// Topics are those of the file, by name. With Consul.Addr set they are
 	// not served: Consul's are.
 	Topics map[string]Topic
@@ -37,6 +44,9 @@ type Redis struct {
 	TLS TLS
 	// Prefix begins every key. Defaults to duefleet.
 	Prefix string
+	// MinReplicas of the server must have what moves between shards, and what
+	// command producer stores, before it counts as done, 0 to 10. Defaults to 0.
+	MinReplicas int
 }
 
 // RabbitMQ is where due tasks go.
@@ -101,6 +111,7 @@ func Defaults() Config {
 		Admin:           Admin{Listen: "127.0.0.1:9320"},
 		Log:             Log{Level: "info", Format: "text"},
 		ShutdownTimeout: 15 * time.Second,
+		MaxPayload:      task.DefaultMaxPayload,
 		Topics:          map[string]Topic{},
 	}
 }

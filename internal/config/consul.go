@@ -87,7 +87,7 @@ func (c *ConsulSource) Get(ctx context.Context, topic string) (Document, bool, e
 	q := &api.QueryOptions{RequireConsistent: true}
 	pair, _, err := c.client.KV().Get(c.key(topic), q.WithContext(ctx))
 	if err != nil {
-		return Document{}, false, fmt.Errorf("read topic %s from consul: %w", topic, err)
+		return Document{}, false, consulError(err, "read topic %s from consul", topic)
 	}
 	if pair == nil {
 		return Document{}, false, nil
@@ -123,7 +123,7 @@ func (c *ConsulSource) Put(ctx context.Context, topic string, doc []byte, index 
 	pair := &api.KVPair{Key: c.key(topic), Value: doc, ModifyIndex: index}
 	ok, _, err := c.client.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
-		return false, fmt.Errorf("write topic %s to consul: %w", topic, err)
+		return false, consulError(err, "write topic %s to consul", topic)
 	}
 	return ok, nil
 }
@@ -142,7 +142,7 @@ func (c *ConsulSource) Delete(ctx context.Context, topic string, index uint64) (
 	pair := &api.KVPair{Key: c.key(topic), ModifyIndex: index}
 	ok, _, err := c.client.KV().DeleteCAS(pair, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
-		return false, fmt.Errorf("delete topic %s from consul: %w", topic, err)
+		return false, consulError(err, "delete topic %s from consul", topic)
 	}
 	return ok, nil
 }
@@ -159,12 +159,12 @@ func (c *ConsulSource) query(ctx context.Context, q *api.QueryOptions) (api.KVPa
 	pairs, meta, err := c.client.KV().List(c.folder(), q.WithContext(ctx))
 	switch {
 	case err == nil && meta.ResultsFilteredByACLs:
-		err = errors.New("the token may not read all of them")
+		err = fmt.Errorf("%w %s", errUnreadable, c.folder())
 	case err == nil && len(pairs) == 0:
 		_, _, err = c.client.KV().Get(c.folder(), (&api.QueryOptions{}).WithContext(ctx))
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("read topics from consul: %w", err)
+		return nil, nil, consulError(err, "read topics from consul")
 	}
 	return pairs, meta, nil
 }

@@ -220,19 +220,22 @@ func TestConsulWatchSleepsThroughOtherWrites(t *testing.T) {
 
 // countRequests counts the watch's queries.
 func countRequests(c *ConsulSource) *atomic.Int64 {
-	asked, inner := new(atomic.Int64), c.http.Transport
-	c.http.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.URL.Query().Has("recurse") {
-			asked.Add(1)
-		}
-		return inner.RoundTrip(r)
-	})
-	return asked
+	counter := &requestCounter{Transport: c.http.Transport.(*http.Transport)}
+	c.http.Transport = counter
+	return &counter.asked
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+type requestCounter struct {
+	*http.Transport
+	asked atomic.Int64
+}
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (c *requestCounter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Has("recurse") {
+		c.asked.Add(1)
+	}
+	return c.Transport.RoundTrip(r)
+}
 
 func ownConsul(t *testing.T) *stack.Consul {
 	t.Helper()
@@ -316,6 +319,8 @@ func TestConsulThatForgotEverything(t *testing.T) {
 	if _, err := fmt.Sscan(port, &n); err != nil {
 		t.Fatal(err)
 	}
+	// A query that is sent anew to the fresh server without having failed would wait there.
+	until(t, w, "an error", func(s Snapshot) bool { return s.Err != nil })
 	fresh, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir(), Port: n})
 	if err != nil {
 		t.Fatal(err)
@@ -411,25 +416,28 @@ func TestConsulRegister(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, addr := range []string{"127.0.0.1:" + port, "0.0.0.0:" + port, ":" + port, "[::]:" + port} {
-		if err := c.Register(t.Context(), c.prefix, addr); err != nil {
+	id := "duefleet-scanner-127.0.0.1:" + port
+	for i, addr := range []string{"127.0.0.1:" + port, "0.0.0.0:" + port, ":" + port, "[::]:" + port} {
+		instance := fmt.Sprint(c.prefix, i) // each takes over from the one before
+		if err := c.Register(t.Context(), instance, addr); err != nil {
 			t.Fatal(err)
 		}
-		service, _, err := c.client.Agent().Service(serviceID(c.prefix), nil)
-		if err != nil || service.Service != "duefleet-scanner" || service.Address != "127.0.0.1" || fmt.Sprint(service.Port) != port {
+		service, _, err := c.client.Agent().Service(id, nil)
+		if err != nil || service.Service != "duefleet-scanner" || service.Address != "127.0.0.1" || fmt.Sprint(service.Port) != port ||
+			service.Meta["instance"] != instance {
 			t.Errorf("%s: got %+v, %v", addr, service, err)
 		}
 	}
 	waitFor(t, "a passing check", func() bool {
-		status, _, err := c.client.Agent().AgentHealthServiceByID(serviceID(c.prefix))
+		status, _, err := c.client.Agent().AgentHealthServiceByID(id)
 		return err == nil && status == api.HealthPassing && ready.Load() > 0
 	})
 	for range 2 {
-		if err := c.Deregister(context.Background(), c.prefix); err != nil {
+		if err := c.Deregister(context.Background(), "127.0.0.1:"+port); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, _, err := c.client.Agent().Service(serviceID(c.prefix), nil); err == nil {
+	if _, _, err := c.client.Agent().Service(id, nil); err == nil {
 		t.Error("the service is still there")
 	}
 }

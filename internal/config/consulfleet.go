@@ -3,7 +3,6 @@ package config
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -22,7 +21,7 @@ func (c *ConsulSource) WriteStatus(ctx context.Context, instance string, note []
 	defer cancel()
 	pair := &api.KVPair{Key: c.statusKey(instance), Value: note}
 	if _, err := c.client.KV().Put(pair, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return fmt.Errorf("write status of %s to consul: %w", instance, err)
+		return consulError(err, "write status of %s to consul", instance)
 	}
 	return nil
 }
@@ -32,7 +31,7 @@ func (c *ConsulSource) DeleteStatus(ctx context.Context, instance string) error 
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	if _, err := c.client.KV().Delete(c.statusKey(instance), (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return fmt.Errorf("delete status of %s from consul: %w", instance, err)
+		return consulError(err, "delete status of %s from consul", instance)
 	}
 	return nil
 }
@@ -45,7 +44,7 @@ func (c *ConsulSource) Statuses(ctx context.Context) (map[string][]byte, error) 
 	folder := c.prefix + "/status/"
 	pairs, _, err := c.client.KV().List(folder, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("read statuses from consul: %w", err)
+		return nil, consulError(err, "read statuses from consul")
 	}
 	notes := map[string][]byte{}
 	for _, p := range pairs {
@@ -62,18 +61,20 @@ func (c *ConsulSource) statusKey(instance string) string {
 
 // Register enters a scanner into Consul's catalog, with a check of its
 // /readyz at adminAddr (host:port) every 5 seconds. A scanner that is dead for
-// longer than a minute is taken out. Registering again replaces: do so when an
-// agent came back that may have forgotten.
+// longer than 90 seconds is taken out. One entry stands for what listens at
+// adminAddr: a scanner that comes after a killed one takes over its entry, whose
+// check would pass for both. Registering again replaces: do so when an agent came
+// back that may have forgotten.
 func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
-		return fmt.Errorf("register %s in consul: %w", instance, err)
+		return consulError(err, "register %s in consul", instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz"}
 	err = c.client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
-		ID:      serviceID(instance),
+		ID:      serviceID(host, port),
 		Name:    ServiceName,
 		Address: host,
 		Port:    port,
@@ -86,28 +87,34 @@ func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string)
 		},
 	}, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))
 	if err != nil {
-		return fmt.Errorf("register %s in consul: %w", instance, err)
+		return consulError(err, "register %s in consul", instance)
 	}
 	return nil
 }
 
-// Deregister takes a scanner out of Consul's catalog. One that isn't in it is
-// no error.
-func (c *ConsulSource) Deregister(ctx context.Context, instance string) error {
+// Deregister takes the scanner at adminAddr (host:port) out of Consul's catalog.
+// One that isn't in it is no error.
+func (c *ConsulSource) Deregister(ctx context.Context, adminAddr string) error {
+	host, port, err := c.reachable(ctx, adminAddr)
+	if err != nil {
+		return consulError(err, "deregister %s from consul", adminAddr)
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
-	err := c.client.Agent().ServiceDeregisterOpts(serviceID(instance), (&api.QueryOptions{}).WithContext(ctx))
+	err = c.client.Agent().ServiceDeregisterOpts(serviceID(host, port), (&api.QueryOptions{}).WithContext(ctx))
 	var status api.StatusError
 	if errors.As(err, &status) && status.Code == 404 {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deregister %s from consul: %w", instance, err)
+		return consulError(err, "deregister %s from consul", adminAddr)
 	}
 	return nil
 }
 
-func serviceID(instance string) string { return ServiceName + "-" + instance }
+func serviceID(host string, port int) string {
+	return ServiceName + "-" + net.JoinHostPort(host, strconv.Itoa(port))
+}
 
 // reachable is where Consul's agent can call a server that listens at addr: a
 // host that stands for every interface becomes the one that leads to the agent.

@@ -59,6 +59,7 @@ func TestEditRefuses(t *testing.T) {
 		"shards":                 `orders: must be key=value; got "shards"`,
 		"=8":                     `orders: must be key=value; got "=8"`,
 		"shard=8":                `orders: shard: unknown key; did you mean shards?`,
+		"shards.=8":              `orders: shards.: unknown key; did you mean shards?`,
 		"shard=":                 `orders: shard: unknown key; did you mean shards?`,
 		"declare.queues=q":       `orders: declare.queues: unknown key; did you mean declare.queue?`,
 		"declare=q":              `orders: declare: is a section; set one of its keys: type, queue, queue_type`,

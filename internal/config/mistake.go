@@ -28,13 +28,27 @@ type Mistake struct {
 // String is one line, as in `config.yaml:12: topics.orders.tick: must be ...`.
 func (m Mistake) String() string {
 	at, key := m.File, m.Key
-	if strings.ContainsFunc(key, unicode.IsControl) {
+	if visible(key) != key {
 		key = strconv.Quote(key)
 	}
 	if m.Line > 0 {
 		at = fmt.Sprintf("%s:%d", at, m.Line)
 	}
-	return strings.Join(slices.DeleteFunc([]string{at, key, m.Problem}, func(s string) bool { return s == "" }), ": ")
+	return strings.Join(slices.DeleteFunc([]string{at, key, visible(m.Problem)}, func(s string) bool { return s == "" }), ": ")
+}
+
+// visible writes what does not print, such as the tab that the YAML parser
+// quotes, as an escape.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // Mistakes are all that was found wrong, the file's first and by line.
@@ -62,11 +76,11 @@ func (r *report) within(prefix string) *report {
 }
 
 func (r *report) add(key string, line int, format string, args ...any) {
-	key = r.prefix + key
-	if strings.HasSuffix(key, ".") {
-		key = strings.TrimSuffix(r.prefix, ".")
+	path := r.prefix + key
+	if key == "" {
+		path = strings.TrimSuffix(r.prefix, ".")
 	}
-	r.list = append(r.list, Mistake{File: r.file, Key: key, Line: line, Problem: fmt.Sprintf(format, args...)})
+	r.list = append(r.list, Mistake{File: r.file, Key: path, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
 // about adds a mistake where key was given, else at the section it belongs to.

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
 
 // configFields is every key outside topics.
 func configFields() table[Config] {
@@ -20,6 +24,8 @@ func configFields() table[Config] {
 	t = append(t, table[Config]{
 		{key: "redis.prefix", at: func(c *Config) any { return &c.Redis.Prefix }, rule: letters("._-:/", 64),
 			doc: "of every key"},
+		{key: "redis.min_replicas", at: func(c *Config) any { return &c.Redis.MinReplicas }, rule: between(0, 10),
+			doc: "that must have what is stored or moved before it counts; see docs/operations.md"},
 		{key: "rabbitmq.urls", at: func(c *Config) any { return &c.RabbitMQ.URLs }, rule: amqpURLs, secret: true,
 			doc: "tried in turn"},
 	}...)
@@ -42,6 +48,8 @@ func configFields() table[Config] {
 			doc: "text or json"},
 		{key: "shutdown_timeout", at: func(c *Config) any { return &c.ShutdownTimeout }, rule: during(100*time.Millisecond, 10*time.Minute),
 			doc: "how long to settle what is in flight, 100ms to 10m"},
+		{key: "max_payload", at: func(c *Config) any { return &c.MaxPayload }, rule: between(1, task.MaxMaxPayload),
+			doc: "largest payload that producer takes, in bytes, 1 to 16777216"},
 	}...).withFiles()
 }
 

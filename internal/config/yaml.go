@@ -31,8 +31,8 @@ func parse(doc []byte, maxMarks int, rep *report) ast.Node {
 		rep.add("", 0, "must be at most %d bytes; got %d", maxDocument, len(doc))
 		return nil
 	}
-	if !utf8.Valid(doc) {
-		rep.add("", 0, "must be UTF-8")
+	if line := brokenLine(doc); line > 0 {
+		rep.add("", line, "must be UTF-8")
 		return nil
 	}
 	file, err := parseBounded(doc, maxMarks)
@@ -54,6 +54,22 @@ func parse(doc []byte, maxMarks int, rep *report) ast.Node {
 		}
 	}
 	return root
+}
+
+// brokenLine is the first line that is not UTF-8, or 0.
+func brokenLine(doc []byte) int {
+	line := 1
+	for len(doc) > 0 {
+		r, n := utf8.DecodeRune(doc)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			return line
+		case r == '\n':
+			line++
+		}
+		doc = doc[n:]
+	}
+	return 0
 }
 
 // syntaxProblem leaves out the library's own text: it quotes the lines around

@@ -32,9 +32,12 @@ type Config struct {
 	URLs []string
 	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
 	TLS *tls.Config
-	// Log takes outages: one record when one begins, one when it is over.
-	// Defaults to none.
+	// Log takes outages: one record when one begins, one when there is advice
+	// that the last one had not, one when it is over. Defaults to none.
 	Log *slog.Logger
+	// Advice is what to do about an error, to be written behind it. Defaults to
+	// none.
+	Advice func(text string) string
 	// Name is shown in RabbitMQ's list of connections. Defaults to none.
 	Name string
 	// WriteTimeout bounds one write to the broker. Defaults to 10s.
@@ -74,6 +77,9 @@ func New(cfg Config) (*Connection, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	if c.cfg.Advice == nil {
+		c.cfg.Advice = func(string) string { return "" }
+	}
 	for i, raw := range cfg.URLs {
 		e, err := parseEndpoint(raw, cfg)
 		if err != nil {
@@ -109,6 +115,7 @@ func (c *Connection) State() (connected, blocked bool, reason string) {
 func (c *Connection) Run(ctx context.Context) error {
 	var pause backoff
 	var outage time.Time
+	var advised string
 	for {
 		l, err := c.dialAny(ctx)
 		if err == nil {
@@ -125,8 +132,12 @@ func (c *Connection) Run(ctx context.Context) error {
 			return nil
 		}
 		c.set(nil, false, err.Error())
-		if outage.IsZero() {
+		advice, first := c.cfg.Advice(err.Error()), outage.IsZero()
+		if first {
 			outage = time.Now()
+		}
+		if first || (advice != "" && advice != advised) {
+			advised = advice
 			c.log.WarnContext(ctx, "rabbitmq is unavailable", "error", err)
 		}
 		sleep(ctx, pause.next())
@@ -153,7 +164,7 @@ func (c *Connection) dialAny(ctx context.Context) (*link, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("%w%s", err, c.cfg.Advice(err.Error())))
 		c.turn = (c.turn + 1) % len(c.endpoints)
 	}
 	return nil, oneLine(errs)

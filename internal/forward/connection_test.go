@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,16 +59,44 @@ func (l *logLines) count(part string) int {
 
 func TestWrongPasswordIsAnOutage(t *testing.T) {
 	t.Parallel()
-	url := strings.Replace(stacktest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1)
+	network, url := newProxy(t, strings.Replace(stacktest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
 	eventually(t, "the reason", func() bool {
 		connected, _, reason := c.State()
 		return !connected && strings.Contains(reason, "403 username or password not allowed")
 	})
-	time.Sleep(300 * time.Millisecond) // more tries, that must not be logged
+	tries := network.dials.Load()
+	eventually(t, "more tries, that are not logged", func() bool { return network.dials.Load() >= tries+2 })
 	if n := log.count("level="); n != 1 || log.count("secret") != 0 {
 		t.Errorf("%d records, want one without the password:\n%s", n, &log.buf)
+	}
+}
+
+func TestAnOutageIsLoggedAgainWhenThereIsAdvice(t *testing.T) {
+	t.Parallel()
+	network, url := newProxy(t, strings.Replace(stacktest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
+	log := &logLines{}
+	var known atomic.Bool
+	connect(t, forward.Config{URLs: []string{url}, Log: textLog(log), Advice: func(string) string {
+		if known.Load() {
+			return "; ask the keeper"
+		}
+		return ""
+	}})
+	more := func() {
+		tries := network.dials.Load()
+		eventually(t, "more tries", func() bool { return network.dials.Load() >= tries+2 })
+	}
+	more()
+	if n := log.count("level=WARN"); n != 1 {
+		t.Errorf("%d records without advice, want one:\n%s", n, &log.buf)
+	}
+	known.Store(true)
+	eventually(t, "the advice", func() bool { return log.count("ask the keeper") == 1 })
+	more()
+	if n := log.count("level=WARN"); n != 2 {
+		t.Errorf("%d records, want one without and one with advice:\n%s", n, &log.buf)
 	}
 }
 
@@ -158,7 +187,7 @@ func TestStuckChannel(t *testing.T) {
 	c := connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)})
 	fine, gotFine := publisher(t, c, "fine", forward.Route{Exchange: "e1", Declare: &forward.Declare{Queue: "q1"}})
 	ready(t, fine)
-	stuck, got := publisher(t, c, "stuck", forward.Route{Exchange: "e2", Declare: &forward.Declare{Queue: "q2"}, ConfirmTimeout: 500 * time.Millisecond})
+	stuck, got := publisher(t, c, "stuck", forward.Route{Exchange: "e2", Declare: &forward.Declare{Queue: "q2"}, ConfirmTimeout: 3 * time.Second})
 	ready(t, stuck)
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)

@@ -2,6 +2,7 @@ package forward_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,6 +246,8 @@ func (w testWriter) Write(p []byte) (int, error) {
 type proxy struct {
 	listener net.Listener
 	target   string
+	dials    atomic.Int32
+	channels atomic.Int64 // opened
 
 	mu      sync.Mutex
 	frozen  chan struct{}   // not nil while nothing is forwarded; closed at its end
@@ -282,6 +286,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
+		p.dials.Add(1)
 		server, err := net.Dial("tcp", p.target)
 		if err != nil {
 			_ = client.Close()
@@ -303,6 +308,7 @@ func (p *proxy) copy(to, from net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		p.waitThaw()
+		p.channels.Add(int64(bytes.Count(buf[:n], []byte("\x00\x14\x00\x0a\x00\xce")))) // channel.open, and the frame's end
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return

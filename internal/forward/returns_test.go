@@ -1,6 +1,7 @@
 package forward_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,8 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 	ch := amqpChannel(t, url)
 	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
 	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "picky"})
+	network, via := newProxy(t, url)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "picky"})
 	ready(t, p)
 	version := func(route string, age time.Duration) *forward.Message {
 		m := messages("topic", "twice", 1)[0]
@@ -66,15 +68,21 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 			t.Fatalf("%+v, want confirmed, returned, returned, confirmed", found)
 		}
 	}
-	twins := []*forward.Message{version("yes", 0), version("no", 0)}
-	publish(t, p, twins...)
-	for _, r := range got.all(twins...) {
-		if r.Outcome != forward.Unknown && r.Outcome != forward.Confirmed {
-			t.Errorf("%+v of two that can't be told apart, want unknown", r)
+	// Two that can't be told apart. Both are in flight when the first comes back.
+	for _, routes := range [][]string{{"no", "yes"}, {"yes", "no"}} {
+		twins := map[string]*forward.Message{"no": version("no", 0), "yes": version("yes", 0)}
+		network.freeze()
+		publish(t, p, twins[routes[0]], twins[routes[1]])
+		network.thaw()
+		routed, returned := got.all(twins["yes"])[0], got.all(twins["no"])[0]
+		if routed.Outcome != forward.Confirmed && routed.Outcome != forward.Unknown {
+			t.Errorf("%v: %+v of the routed one, want confirmed or unknown", routes, routed)
 		}
-	}
-	if r := got.all(twins[1])[0]; r.Outcome != forward.Unknown {
-		t.Errorf("%+v, want the returned twin unknown", r)
+		// Once the other one was confirmed it is certain whose the return is.
+		certain := returned.Outcome == forward.Returned && routed.Outcome == forward.Confirmed && routes[0] == "yes"
+		if returned.Outcome != forward.Unknown && !certain {
+			t.Errorf("%v: %+v of the returned one, want unknown", routes, returned)
+		}
 	}
 }
 
@@ -132,5 +140,43 @@ func TestFullQueueRefuses(t *testing.T) {
 	}
 	if q, err := ch.QueueDeclarePassive("small", true, false, false, false, nil); err != nil || q.Messages != 3 {
 		t.Errorf("%d in the queue (%v), want 3", q.Messages, err)
+	}
+}
+
+// TestAChannelThatRefusesEverythingIsReplaced: the queue is full until another
+// channel was opened, which goes on.
+func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
+	t.Parallel()
+	url := stacktest.RabbitMQ(t)
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "small", amqp.ExchangeDirect)
+	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}, nil)
+	network, via := newProxy(t, url)
+	log := &logLines{}
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)}), "topic", forward.Route{Exchange: "small", RoutingKey: "k"})
+	ready(t, p)
+	first := messages("topic", "fits", 1)
+	publish(t, p, first...)
+	got.all(first...)
+	before, n := network.channels.Load(), 0
+	eventually(t, "another channel", func() bool {
+		n++
+		m := messages("topic", fmt.Sprint("refused-", n), 1)
+		publish(t, p, m...)
+		if r := got.all(m...)[0]; r.Outcome != forward.Refused {
+			t.Fatalf("%+v, want refused", r)
+		}
+		return network.channels.Load() > before
+	})
+	if _, err := ch.QueuePurge("small", false); err != nil {
+		t.Fatal(err)
+	}
+	last := messages("topic", "fits-again", 1)
+	publish(t, p, last...)
+	if r := got.all(last...)[0]; r.Outcome != forward.Confirmed {
+		t.Errorf("%+v, want confirmed", r)
+	}
+	if log.count("level=WARN") != 0 {
+		t.Errorf("it is no outage:\n%s", &log.buf)
 	}
 }

@@ -10,8 +10,15 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// sweepInterval is how often deadlines are looked at while messages are in flight.
-const sweepInterval = 100 * time.Millisecond
+const (
+	// sweepInterval is how often deadlines are looked at while messages are in flight.
+	sweepInterval = 100 * time.Millisecond
+	// wornAfter is for how long the broker may refuse all that comes on a channel
+	// before another takes its place. RabbitMQ 3.10 goes on refusing on one whose
+	// first message met a quorum queue without a leader, long after the queue has
+	// one again.
+	wornAfter = 5 * time.Second
+)
 
 var (
 	errClosed  = errors.New("the channel is closed")
@@ -33,7 +40,10 @@ type session struct {
 	deliver func([]Result)
 	ended   func()
 
-	results []Result // of the loop
+	results  []Result  // of the loop
+	refusing time.Time // since when the broker refuses everything; zero: it doesn't
+	worn     atomic.Bool
+	replace  func() // it is worn
 	// Of the goroutine that publishes: headers of the message that is being
 	// written, and the results of what could not be.
 	headers amqp.Table
@@ -57,6 +67,7 @@ func (p *Publisher) openSession(ctx context.Context, l *link, r Route) (*session
 		stop:    make(chan string, 1),
 		deliver: p.deliver,
 		ended:   func() { p.leave(s) },
+		replace: func() { notify(p.kicked) },
 		headers: make(amqp.Table, ownHeaders),
 	}
 	s.route.Store(&r)
@@ -104,7 +115,7 @@ func (p *Publisher) tryType(ctx context.Context, l *link, r Route) error {
 
 // fits tells whether the session can serve r without opening another channel.
 func (s *session) fits(r Route) bool {
-	return s.route.Load().samePlaces(r) && r.Window <= len(s.flights.ring)
+	return !s.worn.Load() && s.route.Load().samePlaces(r) && r.Window <= len(s.flights.ring)
 }
 
 func (s *session) use(r Route) {
@@ -266,8 +277,24 @@ func (s *session) alive() bool { return !s.channel.IsClosed() }
 
 func (s *session) hand() {
 	if len(s.results) > 0 {
+		s.wear()
 		s.deliver(s.results)
 		clear(s.results)
+	}
+}
+
+// wear looks for how long the broker has refused everything.
+func (s *session) wear() {
+	for _, r := range s.results {
+		switch {
+		case r.Outcome != Refused:
+			s.refusing = time.Time{}
+		case s.refusing.IsZero():
+			s.refusing = time.Now()
+		}
+	}
+	if !s.refusing.IsZero() && time.Since(s.refusing) > wornAfter && !s.worn.Swap(true) {
+		s.replace()
 	}
 }
 

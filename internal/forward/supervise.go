@@ -14,6 +14,8 @@ type supervisor struct {
 	tried    uint64    // the route version of the last try
 	retryAt  time.Time // no other try of that version before this
 	troubled bool      // an outage of this topic was logged
+	doubt    bool      // the last channel was lost before the broker answered for a message
+	trustAt  time.Time // when an open channel ends the outage
 }
 
 // Run keeps the topic's channel open until ctx ends; then everything in flight
@@ -44,6 +46,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	want, version, current := s.wanted()
 	if current != nil {
 		if ended, reason, proven := current.flights.ended(); ended {
+			reason += s.conn.cfg.Advice(reason)
 			s.install(nil, version, reason)
 			s.gone(ctx, current, reason, proven)
 			current = nil
@@ -52,7 +55,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	if current != nil && current.fits(want) {
 		current.use(want)
 		s.install(current, version, "")
-		return nil
+		return s.trust(ctx, want)
 	}
 	l, reason := s.conn.open()
 	if l == nil {
@@ -65,25 +68,42 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	s.tried = version
 	next, err := s.openSession(ctx, l, want)
 	if err != nil {
-		s.install(nil, version, err.Error())
+		s.doubt = false
+		reason := err.Error()
+		reason += s.conn.cfg.Advice(reason)
+		s.install(nil, version, reason)
 		if l.amqp.IsClosed() {
 			return nil // not this topic's trouble; the next connection is a change
 		}
-		return s.rest(ctx, err.Error())
+		return s.rest(ctx, reason)
 	}
-	if s.troubled {
-		s.troubled = false
-		s.log.InfoContext(ctx, "topic can be forwarded again", "exchange", want.Exchange)
+	if s.trustAt = time.Now(); s.doubt {
+		s.trustAt = s.trustAt.Add(backoffMax)
 	}
 	s.install(next, version, "")
 	s.loops.Go(next.run)
+	return s.trust(ctx, want)
+}
+
+// trust ends an outage that was logged: at once if a channel could not be opened,
+// and after a while if one could and the first message was refused, which the
+// broker may do again.
+func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
+	if !s.troubled {
+		return nil
+	}
+	if wait := time.Until(s.trustAt); wait > 0 {
+		return time.After(wait)
+	}
+	s.troubled = false
+	s.log.InfoContext(ctx, "topic can be forwarded again", "exchange", r.Exchange)
 	return nil
 }
 
 // gone takes leave of a session that ended by itself. If the connection ended,
 // the next one is the only thing to wait for.
 func (s *supervisor) gone(ctx context.Context, old *session, reason string, proven bool) {
-	if proven {
+	if s.doubt = !proven; proven {
 		s.pause.reset()
 	}
 	if !old.link.amqp.IsClosed() {

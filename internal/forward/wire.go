@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -10,6 +11,9 @@ import (
 // wireBuffer is how many bytes wait at most while corked. Smaller buffers cost
 // system calls, larger ones keep the broker idle while a batch is encoded.
 const wireBuffer = 16 << 10
+
+// alertTimeout is how long an alert may take that is on its way already.
+const alertTimeout = 100 * time.Millisecond
 
 // wire is the transport under one AMQP connection. It adds what amqp091 lacks:
 // a deadline for every write, since a broker under a memory or disk alarm stops
@@ -90,9 +94,24 @@ func (w *wire) sendLocked(p []byte) {
 		_, err = w.Conn.Write(p)
 	}
 	if err != nil {
-		w.err = fmt.Errorf("write to %s: %w", w.raw.RemoteAddr(), err)
+		w.err = fmt.Errorf("write to %s: %w", w.raw.RemoteAddr(), w.verdict(err))
 		w.abort()
 	}
+}
+
+// verdict is the alert that a broker sent before it ended TLS, if it did: one
+// that refuses the client's certificate cuts the connection under the first write.
+func (w *wire) verdict(failed error) error {
+	if w.Conn == w.raw {
+		return failed
+	}
+	_ = w.SetReadDeadline(time.Now().Add(alertTimeout)) // nothing is left to be done about it
+	_, err := w.Read(make([]byte, 1))
+	var alert *net.OpError
+	if errors.As(err, &alert) && alert.Op == "remote error" {
+		return err
+	}
+	return failed
 }
 
 // failure is the write that ended the connection, or nil. Call it after abort:

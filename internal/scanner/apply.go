@@ -35,6 +35,12 @@ func (s *Scanner) watch(ctx context.Context) error {
 func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if snap.Err == nil && s.applied.errors[""] != "" {
+		select {
+		case s.sourceBack <- struct{}{}:
+		default:
+		}
+	}
 	if s.note(ctx, "", snap.Err); snap.Err == nil {
 		for name, doc := range snap.Documents {
 			s.applyDocument(ctx, name, doc)
@@ -44,6 +50,9 @@ func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
 		s.metrics.SetConfigApplied(snap.Index)
 	}
 	s.applied.heard = true
+	if s.cfg.Register != nil {
+		s.metrics.SetConsulUp(snap.Err == nil)
+	}
 	s.publishStatus(ctx)
 }
 
@@ -161,7 +170,7 @@ func (s *Scanner) reap(ctx context.Context) {
 		s.log.InfoContext(ctx, "topic removed", "topic", name)
 		s.support.Go(func() error {
 			defer s.metrics.Forget(name)
-			return v.shutDown(s.serving)
+			return v.shutDown(s.serving, 0) // as long as it takes
 		})
 	}
 }

@@ -27,6 +27,7 @@ func (w *worker) forward(ctx context.Context, f flight) {
 	if len(f.batch.Tasks) == 0 {
 		return
 	}
+	w.window.carry(f.bytes())
 	lease := f.settings.Lease
 	if w.closing() || time.Since(f.asked) > lease/2 {
 		w.giveBack(f)
@@ -42,6 +43,14 @@ func (w *worker) forward(ctx context.Context, f flight) {
 	if err := w.publisher.Publish(context.WithoutCancel(ctx), batch); err != nil {
 		w.log.DebugContext(ctx, "batch not published", "shard", f.shard, "tasks", len(batch), "error", err)
 	}
+}
+
+// bytes of payloads.
+func (f flight) bytes() (n int) {
+	for i := range f.batch.Tasks {
+		n += len(f.batch.Tasks[i].Payload)
+	}
+	return n
 }
 
 // lot is one task of a flight.
@@ -64,6 +73,7 @@ func (l lot) lateness(now time.Time) time.Duration {
 }
 
 func (w *worker) giveBack(f flight) {
+	w.window.carry(-f.bytes())
 	for i := range f.batch.Tasks {
 		w.settler.release(f.shard, shard.Release{Lease: lot{&f, i}.lease()})
 	}
@@ -73,12 +83,14 @@ func (w *worker) giveBack(f flight) {
 // resolved sorts what became of published messages: confirmed ones are settled,
 // all others given back.
 func (t *topic) resolved(results []forward.Result) {
-	now := time.Now()
+	now, bytes := time.Now(), 0
+	defer func() { t.window.carry(-bytes) }()
 	for _, r := range results {
 		l, ok := r.Message.Ref.(lot)
 		if !ok {
 			continue
 		}
+		bytes += len(l.claimed().Payload)
 		if r.Outcome == forward.Confirmed {
 			t.count(l, r, now)
 			t.settler.settle(l.shard, l.lease())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -48,30 +49,57 @@ func (s *Scanner) mayRestore() bool {
 	return s.working.Err() == nil && (s.applied.heard || time.Since(s.started) > restoreAfter)
 }
 
-func (s *Scanner) beatOnce(ctx context.Context) {
-	if ctx.Err() != nil {
+func (s *Scanner) beatOnce(parent context.Context) {
+	if parent.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisSilence)
+	ctx, cancel := context.WithTimeout(parent, redisSilence)
 	defer cancel()
+	s.store.Relearn(ctx)
 	live, err := s.store.Heartbeat(ctx, s.cfg.Instance)
 	if err == nil {
 		err = s.store.Describe(ctx, s.describe())
 	}
-	if err == nil {
+	if s.hear(parent, err); err == nil {
 		s.live.Store(int64(live))
 		s.beaten.Store(time.Now().UnixMilli())
 		s.metrics.SetLiveScanners(live)
+	}
+	for _, t := range s.all() {
+		t.metrics.SetInflight(t.window.inUse())
 	}
 	up, _ := s.redisUp()
 	s.metrics.SetRedisUp(up)
 	connected, blocked, _ := s.connection.State()
 	s.metrics.SetRabbitMQConnected(connected)
 	s.metrics.SetRabbitMQBlocked(blocked)
-	if s.cfg.Register != nil {
-		up, _ := s.sourceUp()
-		s.metrics.SetConsulUp(up)
+}
+
+// hear keeps why a heartbeat was not answered, and notes it once for each outage;
+// again when there is advice that the last note had not.
+func (s *Scanner) hear(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
 	}
+	if err == nil {
+		if s.silence.Swap(nil) != nil {
+			s.log.InfoContext(ctx, "redis serves this scanner again")
+		}
+		return
+	}
+	advice := config.Advice("redis", err.Error())
+	why := err.Error() + advice
+	first := s.silence.Swap(&why) == nil
+	if first || (advice != "" && advice != s.advised) {
+		s.advised = advice
+		s.log.WarnContext(ctx, "redis does not serve this scanner", "error", why)
+	}
+}
+
+// redisText is an error of Redis's with advice.
+func redisText(err error) string {
+	text := err.Error()
+	return text + config.Advice("redis", text)
 }
 
 // describe is what this member says of itself to the others.
@@ -97,15 +125,18 @@ func (t *served) trouble() string {
 	if ready, reason := t.publisher.Ready(); !ready {
 		return reason
 	}
+	if why := t.refused.Load(); why != nil {
+		return "not served by Redis: " + *why
+	}
 	if t.orphan.Load() {
 		return "orphan: it has no document; set it or remove it with `scanner topic`"
 	}
 	return ""
 }
 
-// depart takes this member off the fleet.
-func (s *Scanner) depart(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
+// depart takes this member off the fleet, within rest.
+func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
 	if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
 		s.log.WarnContext(ctx, "fleet not left", "error", err)
@@ -113,7 +144,7 @@ func (s *Scanner) depart(ctx context.Context) {
 	if s.cfg.Register == nil {
 		return
 	}
-	if err := s.cfg.Register.Deregister(ctx, s.cfg.Instance); err != nil {
+	if err := s.cfg.Register.Deregister(ctx, s.admin.Addr()); err != nil {
 		s.log.WarnContext(ctx, "not deregistered from consul", "error", err)
 	}
 	if err := s.cfg.Register.DeleteStatus(ctx, s.cfg.Instance); err != nil {
@@ -121,16 +152,21 @@ func (s *Scanner) depart(ctx context.Context) {
 	}
 }
 
-// announce registers this member in Consul, trying until it is heard.
+// announce registers this member in Consul, trying until it is heard; and again
+// when Consul was away, for its agent may have lost what it knew.
 func (s *Scanner) announce(ctx context.Context) error {
 	var retry backoff
 	for s.cfg.Register != nil && ctx.Err() == nil {
-		err := s.cfg.Register.Register(ctx, s.cfg.Instance, s.admin.Addr())
-		if err == nil {
-			return nil
+		if err := s.cfg.Register.Register(ctx, s.cfg.Instance, s.admin.Addr()); err != nil {
+			s.log.DebugContext(ctx, "not registered in consul yet", "error", err)
+			retry.wait(ctx)
+			continue
 		}
-		s.log.DebugContext(ctx, "not registered in consul yet", "error", err)
-		retry.wait(ctx)
+		retry.reset()
+		select {
+		case <-ctx.Done():
+		case <-s.sourceBack:
+		}
 	}
 	return nil
 }
@@ -138,6 +174,7 @@ func (s *Scanner) announce(ctx context.Context) error {
 // observe sets up what others see of this member: health and metrics.
 func (s *Scanner) observe() error {
 	checks := []telemetry.Check{
+		{Name: "serving", Required: true, Probe: s.atWork},
 		{Name: "redis", Required: true, Probe: s.redisUp},
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
 		{Name: "config", Required: true, Probe: s.configured},
@@ -159,13 +196,31 @@ func (s *Scanner) observe() error {
 	return s.cfg.Registry.Register(collector)
 }
 
+// atWork fails once the scanner was told to stop: who waits for it to be ready
+// shall not wait for this one.
+func (s *Scanner) atWork() (bool, string) {
+	if s.working.Err() != nil {
+		return false, "stopping"
+	}
+	return true, "at work"
+}
+
 func (s *Scanner) redisUp() (bool, string) {
+	why := ""
+	if text := s.silence.Load(); text != nil {
+		why = ": " + *text
+	}
 	since := time.Since(time.UnixMilli(s.beaten.Load()))
 	if s.beaten.Load() == 0 {
-		return false, "not reached yet"
+		return false, "not reached yet" + why
 	}
 	if since > redisSilence {
-		return false, fmt.Sprintf("no answer for %s", since.Round(time.Second))
+		return false, fmt.Sprintf("no answer for %s%s", since.Round(time.Second), why)
+	}
+	for _, t := range s.all() {
+		if text := t.refused.Load(); text != nil {
+			return false, "does not serve topic " + t.name + ": " + *text
+		}
 	}
 	return true, "answers"
 }

@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// moveShare is the part of a worker's time that moving may take while tasks
-	// are due.
+	// moveShare is the most that moving takes of one worker's time, or of several
+	// workers' together: they share Redis, which does one thing at a time. The rest
+	// keeps it free for delivering and for producers.
 	moveShare = 0.25
-	// moveScan is about how many tasks a step looks at, and so the most it moves.
-	moveScan = 200
+	// moveScan is about how many tasks a step looks at, and so the most it moves. A
+	// script that moves them holds up what is due for a time that grows with it.
+	moveScan = 100
 	// moveLease is how long a loan lasts. A mover that dies leaves its loan for
 	// that long; so tasks that are due within moveSoon aren't lent.
 	moveLease  = 5 * time.Second
@@ -26,54 +28,88 @@ const (
 	// moveRest is how long a shard rests when all misplaced tasks that are left
 	// are leased, or about to be delivered, or when somebody else moves them.
 	moveRest = 100 * time.Millisecond
+	// moveLongest is how long a worker rests at most between two steps.
+	moveLongest = 10 * time.Second
 )
 
 // mover carries misplaced tasks of the shard a worker attends to their new
-// shards, a step at a time. It is done by whoever attends; there is no leader.
+// shards, a step at a time, beside the worker's claims. It is done by whoever
+// attends; there is no leader.
 type mover struct {
 	*worker
 	shard int
 	p     shard.Placement
 	state moverState
 	pass  shard.Pass
-	began time.Time
-	spent time.Duration
-	rest  time.Time // no step before it
+	rest  time.Time // the shard's: no step before it
 }
 
 type moverState int
 
 const (
-	moverNew    moverState = iota // has not become the shard's mover yet
+	moverNew    moverState = iota // has not shown the shard the placement
+	moverIdle                     // has, and is not the shard's mover yet
 	moverActive                   // is
 	moverOff                      // nothing is left to do
 )
 
 func (w *worker) mover(at int, p shard.Placement) *mover {
-	m := &mover{worker: w, shard: at, p: p, began: time.Now()}
+	m := &mover{worker: w, shard: at, p: p}
 	if p.Phase == shard.Stable && w.touched(at) >= p.Epoch {
 		m.state = moverOff
 	}
 	return m
 }
 
-// step moves one batch if it is moving's turn, and answers whether it did: then
-// the worker looks for due tasks before it waits or moves on. Delivering goes
-// first: while tasks are due, moving takes its share of the time and no more.
-func (m *mover) step(ctx context.Context, next moment) bool {
-	now := time.Now()
-	busy := !next.local.IsZero() && !next.local.After(now)
-	turn := !busy || m.spent < time.Duration(float64(now.Sub(m.began))*moveShare)
-	if m.state == moverOff || !turn || now.Before(m.rest) || ctx.Err() != nil {
-		return false
+// run takes steps, and rests in between, until the tick ends or nothing is left.
+func (m *mover) run(ctx context.Context) {
+	defer m.leave(ctx)
+	for m.state != moverOff && ctx.Err() == nil {
+		if m.state == moverNew {
+			_ = m.try(ctx, m.show)
+			continue
+		}
+		sleep(ctx, time.Until(later(m.rest, m.turn)))
+		if ctx.Err() != nil {
+			return
+		}
+		began := time.Now()
+		if m.try(ctx, m.step) && m.state != moverIdle {
+			m.turn = turnAfter(began, time.Now(), shareOf(m.movers(m.p)))
+		}
 	}
-	err := m.move(context.WithoutCancel(ctx))
-	m.spent += time.Since(now)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// shareOf is what moving may take of the time of each of so many workers.
+func shareOf(movers int) float64 {
+	return moveShare / float64(max(movers, 1))
+}
+
+// turnAfter is when the next step may begin, if moving takes a share of the time.
+// With many shards that is in one of the worker's next ticks, at another shard. A
+// step that stalled is followed by no more than the longest rest.
+func turnAfter(began, ended time.Time, share float64) time.Time {
+	rest := time.Duration(float64(ended.Sub(began)) * (1/share - 1))
+	return ended.Add(min(rest, moveLongest))
+}
+
+// try does something, also if the tick ends meanwhile, and gives up for this tick
+// if that fails.
+func (m *mover) try(ctx context.Context, do func(context.Context) error) bool {
+	err := do(context.WithoutCancel(ctx))
 	if err != nil {
+		m.leave(ctx)
 		m.state = moverOff
 		m.moved(ctx, err)
 	}
-	return m.state == moverActive && !time.Now().Before(m.rest)
+	return err == nil
 }
 
 // moved says why moving stopped, unless it was for a newer placement.
@@ -89,17 +125,26 @@ func (m *mover) moved(ctx context.Context, err error) {
 	m.log.WarnContext(ctx, "moving stopped for this tick", "shard", m.shard, "error", err)
 }
 
-// before is when to look again, for due tasks or for misplaced ones.
-func (m *mover) before(next moment) moment {
-	if m.state != moverOff && !m.rest.IsZero() && (next.local.IsZero() || m.rest.Before(next.local)) {
-		return moment{local: m.rest, redis: next.redis}
+// show shows the shard the placement, and finds out whether it may need moving.
+func (m *mover) show(ctx context.Context) error {
+	if _, err := m.topic.shard.Touch(ctx, m.shard, m.p); err != nil {
+		return err
 	}
-	return next
+	m.touch(m.shard, m.p.Epoch)
+	m.state = moverIdle
+	if m.p.Phase != shard.Migrating || m.isClean(m.p, m.shard) {
+		m.state = moverOff
+	}
+	return nil
 }
 
-func (m *mover) move(ctx context.Context) error {
-	if m.state == moverNew {
-		return m.start(ctx)
+// step looks at some tasks of the shard and moves those that are misplaced. The
+// first step makes this the shard's mover, unless there is one.
+func (m *mover) step(ctx context.Context) error {
+	if m.state == moverIdle {
+		if err := m.begin(ctx); err != nil || m.state == moverIdle {
+			return err
+		}
 	}
 	ids, to, err := m.topic.shard.Scan(ctx, m.shard, m.pass.Cursor, moveScan)
 	if err != nil {
@@ -124,23 +169,14 @@ func (m *mover) move(ctx context.Context) error {
 	return nil
 }
 
-// start shows the shard the placement, and becomes its mover unless there is one
-// or nothing needs to move.
-func (m *mover) start(ctx context.Context) error {
-	m.state = moverOff
-	if _, err := m.topic.shard.Touch(ctx, m.shard, m.p); err != nil {
-		return err
-	}
-	m.touch(m.shard, m.p.Epoch)
-	if m.p.Phase != shard.Migrating || m.isClean(m.p, m.shard) {
-		return nil
-	}
+// begin becomes the shard's mover and finds out how far the last one came.
+func (m *mover) begin(ctx context.Context) error {
 	mine, err := m.topic.shard.TryMove(ctx, m.shard, m.name, m.settings().Tick+moveLease)
 	if err != nil {
 		return err
 	}
 	if !mine { // most likely somebody whose tick is about to end
-		m.state, m.rest = moverNew, time.Now().Add(moveRest)
+		m.rest = time.Now().Add(moveRest)
 		return nil
 	}
 	m.state = moverActive
@@ -164,28 +200,17 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 	if len(ids) == 0 {
 		return false, nil
 	}
-	m.requests++
+	m.loans++
 	loan, err := m.topic.shard.Lend(ctx, m.p, shard.Lending{
-		Shard: m.shard, Claimant: m.name + "/move", Request: strconv.FormatUint(m.requests, 10),
+		Shard: m.shard, Claimant: m.name + "/move", Request: strconv.FormatUint(m.loans, 10),
 		Lease: moveLease, Soon: m.soon(), IDs: ids,
 	})
 	if err != nil {
 		return true, err
 	}
-	byShard := map[int][]shard.LentTask{}
-	for _, l := range loan.Tasks {
-		byShard[m.p.New(l.ID)] = append(byShard[m.p.New(l.ID)], l)
-	}
-	moved := 0
-	for to, lent := range byShard {
-		n, err := m.handOver(ctx, loan, to, lent)
-		if err != nil {
-			return true, err
-		}
-		moved += n
-	}
+	moved, err := m.handOver(ctx, loan)
 	m.metrics.Moved(moved)
-	return moved < len(ids), nil
+	return moved < len(ids), err
 }
 
 // soon is which tasks are left to be delivered where they lie. A task that is
@@ -198,37 +223,64 @@ func (m *mover) soon() time.Duration {
 	return moveSoon
 }
 
-// handOver has one shard adopt its share of a loan and removes it here. Where it
-// is certain that nothing was adopted the tasks are given back at once; where it
-// is not, their lease must run out first.
-func (m *mover) handOver(ctx context.Context, loan shard.Loan, to int, lent []shard.LentTask) (int, error) {
-	deadline := loan.Deadline - moveMargin.Milliseconds()
-	_, err := m.topic.shard.Adopt(ctx, to, m.p, deadline, lent)
-	var moved *shard.MovedError
-	if errors.As(err, &moved) || errors.Is(err, shard.ErrLate) {
-		back := make([]shard.Release, len(lent))
-		for i, l := range lent {
-			back[i].Lease = shard.Lease{ID: l.ID, Token: loan.Token}
+// handOver has the new shards adopt a loan and removes here what they have. Where
+// it is certain that nothing was adopted the tasks are given back at once; where
+// it is not, their lease must run out first.
+func (m *mover) handOver(ctx context.Context, loan shard.Loan) (int, error) {
+	var gone []shard.Lease
+	var back []shard.Release
+	var errs []error
+	shares := m.shares(loan)
+	for i, a := range m.topic.shard.Adopt(ctx, m.p, loan.Deadline-moveMargin.Milliseconds(), shares...) {
+		var moved *shard.MovedError
+		refused := errors.As(a.Err, &moved) || errors.Is(a.Err, shard.ErrLate)
+		for _, l := range shares[i].Tasks {
+			lease := shard.Lease{ID: l.ID, Token: loan.Token}
+			if a.Err == nil {
+				gone = append(gone, lease)
+			} else if refused {
+				back = append(back, shard.Release{Lease: lease})
+			}
 		}
-		_, releasing := m.topic.shard.Release(ctx, m.shard, back)
-		return 0, errors.Join(err, releasing)
+		errs = append(errs, a.Err)
 	}
-	if err != nil {
-		return 0, err
+	if len(back) > 0 {
+		_, err := m.topic.shard.Release(ctx, m.shard, back)
+		errs = append(errs, err)
 	}
-	leases := make([]shard.Lease, len(lent))
-	for i, l := range lent {
-		leases[i] = shard.Lease{ID: l.ID, Token: loan.Token}
+	if len(gone) == 0 {
+		return 0, errors.Join(errs...)
 	}
-	return m.topic.shard.Settle(ctx, m.shard, leases)
+	n, err := m.topic.shard.Settle(ctx, m.shard, gone)
+	return n, errors.Join(append(errs, err)...)
+}
+
+// shares are the parts of a loan by the shards they go to.
+func (m *mover) shares(loan shard.Loan) []shard.Share {
+	var shares []shard.Share
+	at := map[int]int{}
+	for _, l := range loan.Tasks {
+		to := m.p.New(l.ID)
+		i, ok := at[to]
+		if !ok {
+			i, at[to] = len(shares), len(shares)
+			shares = append(shares, shard.Share{Shard: to})
+		}
+		shares[i].Tasks = append(shares[i].Tasks, l)
+	}
+	return shares
 }
 
 // finish notes that the shard is clean, and ends the change if it was the last.
 func (m *mover) finish(ctx context.Context) error {
-	m.state = moverOff
 	left, err := m.topic.shard.MarkClean(ctx, m.p, m.shard)
-	if err != nil || left != 0 {
+	if err != nil {
 		return err
+	}
+	m.leave(ctx)
+	m.state = moverOff
+	if left != 0 {
+		return nil
 	}
 	return m.finishChange(ctx, m.p)
 }

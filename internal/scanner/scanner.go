@@ -42,7 +42,7 @@ type Config struct {
 // Register announces a member and what it thinks of its configuration.
 type Register interface {
 	Register(ctx context.Context, instance, adminAddr string) error
-	Deregister(ctx context.Context, instance string) error
+	Deregister(ctx context.Context, adminAddr string) error
 	WriteStatus(ctx context.Context, instance string, note []byte) error
 	DeleteStatus(ctx context.Context, instance string) error
 }
@@ -57,12 +57,16 @@ type Scanner struct {
 	admin      *telemetry.Server
 
 	started time.Time
-	live    atomic.Int64 // scanners that live, as of the last heartbeat
-	beaten  atomic.Int64 // when the last heartbeat was answered, Unix ms here
+	live    atomic.Int64           // scanners that live, as of the last heartbeat
+	beaten  atomic.Int64           // when the last heartbeat was answered, Unix ms here
+	silence atomic.Pointer[string] // why heartbeats aren't answered; nil: they are
+	advised string                 // what the last note of that advised; the heartbeat's own
 
 	serving context.Context //nolint:containedctx // the life of what outlasts the workers; set once by Run
 	working context.Context //nolint:containedctx // ends when claiming must
 	support *errgroup.Group
+
+	sourceBack chan struct{} // the source of the settings answers again
 
 	mu      sync.Mutex
 	topics  map[string]*served
@@ -85,10 +89,13 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Registry = telemetry.NewRegistry()
 	}
 	store, err := shard.New(cfg.Redis, cfg.Settings.Redis.Prefix)
+	if err == nil {
+		err = store.AwaitReplicas(cfg.Settings.Redis.MinReplicas)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, topics: map[string]*served{}}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, sourceBack: make(chan struct{}, 1), topics: map[string]*served{}}
 	s.applied.errors = map[string]string{}
 	s.live.Store(1)
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
@@ -97,6 +104,7 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s.connection, err = forward.New(forward.Config{
 		URLs: cfg.Settings.RabbitMQ.URLs, TLS: tlsConfig, Log: cfg.Log, Name: "duefleet " + cfg.Instance,
+		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
 	})
 	if err != nil {
 		return nil, err
@@ -144,27 +152,29 @@ func (s *Scanner) Run(ctx context.Context) error {
 // shutDown is the order of shutting down: stop claiming, settle what is in
 // flight, release the rest, leave.
 func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Settings.ShutdownTimeout-drainRest)
+	whole := s.cfg.Settings.ShutdownTimeout
+	rest := min(drainRest, whole/4)
+	ctx, cancel := context.WithTimeout(ctx, whole-2*rest)
 	defer cancel()
 	err := watching.Wait()
 	var draining errgroup.Group
 	for _, t := range s.all() {
 		t.stopped.Store(true)
-		draining.Go(func() error { return t.shutDown(ctx) })
+		draining.Go(func() error { return t.shutDown(ctx, rest) })
 	}
 	err = errors.Join(err, draining.Wait())
-	s.depart(ctx)
+	s.depart(ctx, rest)
 	return err
 }
 
 // shutDown waits for a topic's workers and drains what they left.
-func (t *served) shutDown(ctx context.Context) error {
+func (t *served) shutDown(ctx context.Context, rest time.Duration) error {
 	t.stop()
 	select {
 	case <-t.done:
 	case <-ctx.Done():
 	}
-	return t.drain(ctx)
+	return t.drain(ctx, rest)
 }
 
 func (s *Scanner) all() []*served {
@@ -180,7 +190,7 @@ func (s *Scanner) all() []*served {
 // serve starts serving a topic; s.mu is held.
 func (s *Scanner) serve(name string, settings config.Topic) *served {
 	t := &topic{
-		name: name, instance: s.cfg.Instance, rdb: s.cfg.Redis, shard: s.store.Topic(name), source: s.cfg.Source,
+		name: name, instance: s.cfg.Instance, shard: s.store.Topic(name), source: s.cfg.Source,
 		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
 		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return int(s.live.Load()) },
 		clean: map[int]bool{}, gates: map[int]int64{}, changed: make(chan struct{}),
@@ -205,7 +215,7 @@ func (s *Scanner) serve(name string, settings config.Topic) *served {
 func (t *topic) unsettled(operation string, err error) {
 	t.all.Error(operation)
 	if t.complaints.allow(complaintBeat) {
-		t.log.WarnContext(context.Background(), "redis not told of outcomes, trying again", "operation", operation, "error", err)
+		t.log.WarnContext(context.Background(), "redis not told of outcomes, trying again", "operation", operation, "error", redisText(err))
 	}
 }
 

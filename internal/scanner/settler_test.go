@@ -40,7 +40,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := []shard.Entry{{ID: "done", Body: []byte{0, 0}}, {ID: "back", Body: []byte{0, 0}}}
+	entries := []shard.Entry{{ID: "done", Body: []byte{0}}, {ID: "back", Body: []byte{0}}}
 	if r := orders.Put(t.Context(), p, notAfter, []shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
 		t.Fatal(r.Err)
 	}

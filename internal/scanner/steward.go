@@ -124,12 +124,23 @@ func (t *topic) followChange(ctx context.Context, p shard.Placement) error {
 		return t.finishChange(ctx, p)
 	}
 	if t.sampled.allow(sampleBeat) {
-		progress, err := t.shard.Progress(ctx, p)
-		if err != nil {
-			return err
-		}
-		t.metrics.SetMisplaced(progress.Misplaced)
+		return t.sample(ctx, p)
 	}
+	return nil
+}
+
+// sample estimates how far the change has come.
+func (t *topic) sample(ctx context.Context, p shard.Placement) error {
+	progress, err := t.shard.Progress(ctx, p)
+	if err != nil {
+		return err
+	}
+	ms, err := t.shard.Now(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.UnixMilli(ms)
+	t.metrics.SetProgress(progress.Misplaced, progress.Rate(now), progress.Left(now))
 	return nil
 }
 
@@ -145,4 +156,21 @@ func (t *topic) isClean(p shard.Placement, at int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.placement.Epoch == p.Epoch && t.clean[at]
+}
+
+// movers is how many workers of the fleet may move tasks at a time: one a shard
+// that isn't clean, as far as there are workers.
+func (t *topic) movers(p shard.Placement) int {
+	workers := t.live() * t.wanted()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	dirty := p.Scanned()
+	if t.placement.Epoch == p.Epoch {
+		for _, clean := range t.clean {
+			if clean {
+				dirty--
+			}
+		}
+	}
+	return min(dirty, workers)
 }

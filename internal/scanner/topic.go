@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -25,7 +24,6 @@ import (
 type topic struct {
 	name       string
 	instance   string
-	rdb        redis.UniversalClient
 	shard      *shard.Topic
 	source     config.Source
 	publisher  *forward.Publisher
@@ -40,8 +38,9 @@ type topic struct {
 	sampled    limiter
 
 	now     atomic.Pointer[config.Topic]
-	stopped atomic.Bool // no more claims
-	wish    atomic.Bool // the document's shard count is to be applied
+	stopped atomic.Bool            // no more claims
+	wish    atomic.Bool            // the document's shard count is to be applied
+	refused atomic.Pointer[string] // why Redis does not serve a worker; nil: it does
 
 	mu        sync.Mutex
 	placement shard.Placement
@@ -120,7 +119,7 @@ func (t *topic) learn(p shard.Placement) {
 	t.placement, t.clean, t.removed = p, map[int]bool{}, false
 	t.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {
-		t.metrics.SetMisplaced(0)
+		t.metrics.SetProgress(0, 0, 0)
 	}
 	t.change()
 }
@@ -244,20 +243,24 @@ func (t *topic) awaitBeat(ctx context.Context) {
 }
 
 // drain lets what is in flight end, and gives back what has not by the end of
-// ctx. Nothing is claimed any more.
-func (t *topic) drain(ctx context.Context) error {
+// ctx; for the latter it takes up to rest more. Nothing is claimed any more.
+func (t *topic) drain(ctx context.Context, rest time.Duration) error {
 	if err := t.publisher.Drain(ctx); err != nil {
 		t.log.WarnContext(ctx, "messages not confirmed in time, given back", "error", err)
 	}
-	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
-	defer cancel()
-	if err := t.settler.drain(rest); err != nil {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), end.Add(rest))
+		defer cancel()
+	}
+	if err := t.settler.drain(ctx); err != nil {
 		return fmt.Errorf("settle topic %s: %w: its tasks in flight are delivered again when their leases end", t.name, err)
 	}
 	return nil
 }
 
-// drainRest is the time to tell Redis what became of the last tasks, in any case.
+// drainRest is what is kept of the time to shut down, at most a quarter each, to
+// tell Redis what became of the last tasks, and to take leave.
 const drainRest = 2 * time.Second
 
 func jitter(d time.Duration) time.Duration { return time.Duration(rand.Int64N(int64(d) + 1)) }

@@ -69,7 +69,6 @@ func (b *bell) take() int64 {
 // listen passes the topic's wake messages on to the bells, listening to as many
 // shards as there are to attend.
 func (t *topic) listen(ctx context.Context) error {
-	var retry backoff
 	for ctx.Err() == nil {
 		n := t.scanned()
 		listening, cancel := context.WithCancel(ctx)
@@ -77,13 +76,8 @@ func (t *topic) listen(ctx context.Context) error {
 			t.waitScanned(listening, n)
 			cancel()
 		}()
-		err := t.shard.Wakes(listening, n, t.bells.ring)
+		t.shard.Wakes(listening, n, t.bells.ring)
 		cancel()
-		if err != nil && ctx.Err() == nil {
-			retry.wait(ctx)
-			continue
-		}
-		retry.reset()
 	}
 	return nil
 }

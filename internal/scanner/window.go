@@ -5,12 +5,17 @@ import (
 	"sync"
 )
 
+// windowBytes is the size of payloads that this scanner has in flight for one
+// topic when it stops claiming more. Every worker may exceed it by one claim.
+const windowBytes = 8 << 20
+
 // window bounds the tasks of one topic that this scanner has claimed and not
 // settled yet. Its size may change at any time.
 type window struct {
 	mu      sync.Mutex
 	size    int
 	used    int
+	bytes   int           // of payloads that RabbitMQ has not confirmed yet
 	changed chan struct{} // closed and replaced whenever room is made
 }
 
@@ -38,7 +43,7 @@ func (w *window) try(want int) (int, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	free := w.size - w.used
-	if free < max(1, min(want, w.size/4)) {
+	if free < max(1, min(want, w.size/4)) || w.bytes >= windowBytes {
 		return 0, w.changed
 	}
 	n := min(want, free)
@@ -55,6 +60,17 @@ func (w *window) free(n int) {
 	defer w.mu.Unlock()
 	w.used -= n
 	w.wake()
+}
+
+// carry notes payloads that were claimed, or with a negative size those that are
+// done with.
+func (w *window) carry(bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes += bytes
+	if bytes < 0 {
+		w.wake()
+	}
 }
 
 func (w *window) resize(size int) {

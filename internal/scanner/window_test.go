@@ -102,3 +102,26 @@ func TestAWindowThatGrowsLetsWaitersIn(t *testing.T) {
 		}
 	})
 }
+
+func TestAWindowIsFullOfBytesToo(t *testing.T) {
+	t.Parallel()
+	w := newWindow(100)
+	w.carry(windowBytes - 1)
+	if n, _ := w.try(1); n != 1 {
+		t.Fatal("no place though a byte is free")
+	}
+	w.carry(1)
+	n, changed := w.try(1)
+	if n != 0 {
+		t.Fatal("a place though the payloads in flight are at their limit")
+	}
+	w.carry(-1)
+	select {
+	case <-changed:
+	default:
+		t.Fatal("waiters don't hear that a payload is done with")
+	}
+	if n, _ := w.try(1); n != 1 {
+		t.Fatal("no place though a byte is free again")
+	}
+}

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -17,8 +16,10 @@ import (
 type worker struct {
 	*topic
 	index    int
-	name     string // the claimant, unique in the fleet
-	requests uint64
+	name     string    // the claimant, unique in the fleet
+	requests uint64    // claims so far
+	loans    uint64    // and those of its movers
+	turn     time.Time // no step of moving before it
 	retry    backoff
 	silent   bool // an outage was logged and is not over
 }
@@ -29,13 +30,13 @@ type worker struct {
 // workers that start together shall not draw together.
 func (w *worker) run(ctx context.Context) {
 	end := time.Now().Add(jitter(w.settings().Tick))
+	defer w.forgive()
 	for ctx.Err() == nil && w.index < w.wanted() {
 		at, p, err := w.draw(ctx)
 		if err != nil {
 			w.outage(ctx, "draw", err)
 			continue
 		}
-		w.recovered(ctx)
 		w.attend(ctx, at, p, end)
 		if end = end.Add(w.settings().Tick); time.Now().After(end) {
 			end = time.Now().Add(w.settings().Tick)
@@ -43,44 +44,38 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// draw takes a ticket and reads the placement, in one round trip.
+// draw takes a ticket and reads the placement.
 func (w *worker) draw(ctx context.Context) (int, shard.Placement, error) {
-	pipe := w.rdb.Pipeline()
-	ticket := balance.Draw(ctx, pipe, w.shard.TicketKey())
-	placement := w.shard.PlacementIn(ctx, pipe)
-	_, err := pipe.Exec(ctx)
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, shard.Placement{}, err
-	}
-	p, err := placement.Result()
+	ticket, p, err := w.shard.Draw(ctx)
 	if err != nil {
 		return 0, p, err
 	}
 	w.learn(p)
-	return balance.Shard(ticket.Val(), p.Scanned()), p, nil
+	return balance.Shard(ticket, p.Scanned()), p, nil
 }
 
 // attend stays with a shard until the tick ends: claims what is due and forwards
-// it, claims again while there is more, moves what is misplaced, else waits for
-// the next due time, a wake-up or the end.
+// it, claims again while there is more, else waits for the next due time, a
+// wake-up or the end. Beside that it moves what is misplaced: a task that comes due
+// meanwhile doesn't wait for a step of moving.
 func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	bell, leave := w.bells.attend(at)
 	defer leave()
-	m := w.mover(at, p)
-	defer m.leave(ctx)
+	var moving sync.WaitGroup
+	defer moving.Wait()
+	moving.Go(func() { w.mover(at, p).run(ctx) })
 	empty := true
 	for ctx.Err() == nil {
-		claimed, next, err := w.serve(ctx, at, m.state == moverOff)
+		claimed, next, err := w.serve(ctx, at)
 		if err != nil {
 			w.outage(ctx, "claim", err)
 			continue
 		}
+		w.recovered(ctx)
 		empty = empty && claimed == 0
-		if !m.step(ctx, next) {
-			w.await(ctx, m.before(next), bell)
-		}
+		w.await(ctx, next, bell)
 	}
 	w.metrics.Tick(empty)
 }
@@ -91,13 +86,12 @@ type moment struct {
 	redis int64     // ms
 }
 
-// serve claims one batch, if the topic may, and hands it over to be forwarded.
-// It answers how many it claimed and when to look again. Unless it is patient it
-// doesn't wait for what it lacks: there are tasks to be moved meanwhile.
-func (w *worker) serve(ctx context.Context, at int, patient bool) (claimed int, next moment, err error) {
-	room := w.room(ctx, patient)
+// serve claims one batch as soon as the topic may, and hands it over to be
+// forwarded. It answers how many it claimed and when to look again.
+func (w *worker) serve(ctx context.Context, at int) (claimed int, next moment, err error) {
+	room := w.room(ctx)
 	if room == 0 {
-		return 0, moment{local: time.Now().Add(impatience)}, nil
+		return 0, moment{local: time.Now()}, nil
 	}
 	allowed, wait, err := w.allowed(ctx, room)
 	if err != nil || allowed == 0 {
@@ -108,21 +102,11 @@ func (w *worker) serve(ctx context.Context, at int, patient bool) (claimed int, 
 	return w.claim(ctx, at, allowed)
 }
 
-// impatience is how soon a worker that also moves tasks looks again whether it
-// may claim.
-const impatience = 5 * time.Millisecond
-
-// room reserves places in the window for a batch once the topic isn't paused and
-// the broker takes messages; 0: not now.
-func (w *worker) room(ctx context.Context, patient bool) int {
+// room waits until the topic isn't paused and the broker takes messages, and
+// reserves places in the window for a batch. It answers 0 if the tick ends first,
+// or if the settings have changed.
+func (w *worker) room(ctx context.Context) int {
 	s := w.settings()
-	if !patient {
-		if ready, _ := w.publisher.Ready(); s.Paused || !ready {
-			return 0
-		}
-		n, _ := w.window.try(s.Batch)
-		return n
-	}
 	if s.Paused {
 		w.awaitChange(ctx)
 		return 0
@@ -176,7 +160,7 @@ func (w *worker) insist(ctx context.Context, c shard.Claim, asked time.Time) (sh
 		if err == nil || time.Since(asked) > c.Lease || w.closing() {
 			return batch, err
 		}
-		w.log.DebugContext(ctx, "claim repeated", "shard", c.Shard, "error", err)
+		w.refuse(ctx, "claim", err)
 		retry.wait(sure)
 	}
 }
@@ -222,8 +206,8 @@ func (w *worker) complain(ctx context.Context, at int, batch shard.Batch) {
 	}
 }
 
-// await waits for the next due time, an earlier one that the bell tells of, or
-// the end of the tick.
+// await waits for the next due time, an earlier one that the bell tells of, or the
+// end of the tick.
 func (w *worker) await(ctx context.Context, next moment, bell *bell) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -257,17 +241,36 @@ func (w *worker) outage(ctx context.Context, operation string, err error) {
 	w.all.Error(operation)
 	if errors.Is(err, task.ErrUnknownTopic) {
 		w.learnRemoved()
-	} else if !w.silent {
-		w.silent = true
-		w.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", err)
+	} else {
+		w.refuse(ctx, operation, err)
 	}
 	w.retry.wait(ctx)
+}
+
+// refuse keeps why Redis does not serve this worker, and notes it once for each
+// outage.
+func (w *worker) refuse(ctx context.Context, operation string, err error) {
+	why := redisText(err)
+	w.refused.Store(&why)
+	if !w.silent {
+		w.silent = true
+		w.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", why)
+	}
 }
 
 func (w *worker) recovered(ctx context.Context) {
 	w.retry.reset()
 	if w.silent {
-		w.silent = false
+		w.forgive()
 		w.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
+	}
+}
+
+// forgive forgets what this worker complained of; another that complains will do
+// so again.
+func (w *worker) forgive() {
+	if w.silent {
+		w.silent = false
+		w.refused.Store(nil)
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 // script is one script, known to Redis by the hash of its text.
@@ -23,6 +26,8 @@ type call struct {
 	// notAfter is where in args the Redis ms stands after which the script does
 	// nothing. 0: it has none, and may be repeated at any time.
 	notAfter int
+	// gate of the shard, if replicas are to have what this writes.
+	gate string
 }
 
 // once is a command that go-redis never repeats by itself.
@@ -39,16 +44,48 @@ const repeats = 5
 // before can't be carried out any more: a copy that lay in a socket would undo
 // what was done since.
 func (s *Store) run(ctx context.Context, c call) *redis.Cmd {
-	if c.notAfter == 0 {
-		return s.scripts[c.script].Run(ctx, s.rdb, c.keys, c.args...)
+	if c.notAfter > 0 {
+		return named(s.repeat(ctx, c, s.send(ctx, c)))
 	}
-	return s.repeat(ctx, c, s.send(ctx, c, false))
+	if s.waits(c) {
+		return named(s.send(ctx, c))
+	}
+	cmd := s.scripts[c.script].Run(ctx, s.rdb, c.keys, c.args...)
+	if unknown(cmd.Err()) {
+		s.Relearn(ctx)
+	}
+	return named(cmd)
 }
 
-// send executes a script once, by its hash or by its text.
-func (s *Store) send(ctx context.Context, c call, text bool) *redis.Cmd {
+// Relearn asks a Redis Cluster which of its servers holds what. The client asks
+// by itself once a minute, and when a server says that a slot moved; one that is
+// dead doesn't say so.
+func (s *Store) Relearn(ctx context.Context) {
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// send executes a script once, by its hash or, where Redis doesn't know that, by
+// its text.
+func (s *Store) send(ctx context.Context, c call) *redis.Cmd {
+	cmd := s.sendAs(ctx, c, false)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = s.sendAs(ctx, c, true)
+	}
+	return cmd
+}
+
+func (s *Store) sendAs(ctx context.Context, c call, text bool) *redis.Cmd {
 	cmd := s.command(ctx, c, text)
-	_ = s.rdb.Process(ctx, once{cmd}) // the command carries its own error
+	if !s.waits(c) {
+		_ = s.rdb.Process(ctx, once{cmd}) // the command carries its own error
+		return cmd
+	}
+	calls, cmds := []call{c}, []*redis.Cmd{cmd}
+	for _, p := range s.pipelines(ctx, calls, cmds) {
+		s.exec(ctx, p, calls, cmds)
+	}
 	return cmd
 }
 
@@ -72,14 +109,16 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 	for range repeats {
 		switch err := last.Err(); {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
-			last = s.send(ctx, c, true)
+			last = s.send(ctx, c)
 			continue
 		case unsent(err):
+			s.Relearn(ctx)
 			if !wait(ctx, pause) {
 				return last
 			}
 			pause *= 3
 		case unknown(err):
+			s.Relearn(ctx)
 			if !s.outlast(ctx, c) {
 				return last
 			}
@@ -91,7 +130,7 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 			return last
 		}
 		c.args[c.notAfter] = notAfter
-		last = s.send(ctx, c, false)
+		last = s.send(ctx, c)
 	}
 	return last
 }
@@ -103,7 +142,9 @@ func unsent(err error) bool {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"} {
+	// MOVED and ASK are met where the client can't follow, in a pipeline with WAIT, or
+	// followed in vain.
+	for _, prefix := range []string{"MOVED", "ASK", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
 		}
@@ -115,12 +156,12 @@ func unsent(err error) bool {
 // client is still open.
 func unknown(err error) bool {
 	var answered redis.Error
-	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed)
+	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, task.ErrReplicas)
 }
 
 // outlast waits until a copy of the call does nothing any more, and answers
-// whether it could. Redis itself must say so: the estimate of its clock may be of
-// a server that another took over from.
+// whether it could. The server itself must say so: the estimate of Redis's clock
+// may be of one that another took over from, or of another one of a Redis Cluster.
 func (s *Store) outlast(ctx context.Context, c call) bool {
 	end, ok := c.args[c.notAfter].(int64)
 	now, err := s.Now(ctx)
@@ -129,7 +170,8 @@ func (s *Store) outlast(ctx context.Context, c call) bool {
 		if !ok || err != nil || !wait(ctx, min(left, callLife)) {
 			return false
 		}
-		if now, err = s.askClock(ctx); err == nil && now > end {
+		if now, err = s.clockOf(ctx, c.keys[0]); err == nil && now > end {
+			s.ForgetClock()
 			return true
 		}
 	}
@@ -157,16 +199,19 @@ func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 		return []*redis.Cmd{s.run(ctx, calls[0])}
 	}
 	cmds := make([]*redis.Cmd, len(calls))
-	pipe := s.rdb.Pipeline()
 	for i, c := range calls {
 		cmds[i] = s.command(ctx, c, false)
-		if c.notAfter > 0 {
-			_ = pipe.Process(ctx, once{cmds[i]})
+	}
+	var others sync.WaitGroup
+	all := s.pipelines(ctx, calls, cmds)
+	for i, p := range all {
+		if i < len(all)-1 {
+			others.Go(func() { s.exec(ctx, p, calls, cmds) })
 		} else {
-			_ = pipe.Process(ctx, cmds[i])
+			s.exec(ctx, p, calls, cmds)
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command carries its own error
+	others.Wait()
 	vain := false
 	for i, c := range calls {
 		switch {
@@ -176,6 +221,7 @@ func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 		case redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT"):
 			cmds[i] = s.run(ctx, c)
 		}
+		named(cmds[i])
 	}
 	return cmds
 }

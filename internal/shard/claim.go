@@ -11,7 +11,7 @@ import (
 
 // claimBudget bounds the records of one claim, in bytes, whatever their number:
 // what a scanner holds in memory a worker.
-const claimBudget = 4 << 20
+const claimBudget = 1 << 20
 
 // Claimed is one leased task.
 type Claimed struct {

@@ -158,7 +158,7 @@ func TestTheEarliestTasksAreClaimedFirst(t *testing.T) {
 func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	const n, size = 20, 256 << 10
+	const n, size = 20, 64 << 10
 	for i := range n {
 		e := Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))}
 		c.ok(c.tryPut(c.p, Put{Entries: []Entry{e}}).Err)
@@ -226,7 +226,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	now := c.now()
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "new", "\x02of the future").Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "new", "\x20of the future").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: float64(now), Member: "new"}).Err())
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
@@ -238,7 +238,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	}
 	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), "new").Result()
 	c.ok(err)
-	equal(t, "record", raw, "\x02of the future")
+	equal(t, "record", raw, "\x20of the future")
 	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
 }
 
@@ -265,7 +265,7 @@ func TestAMemberWithoutARecordIsParked(t *testing.T) {
 func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "bad", "\x01cut").Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "bad", "\x10cut").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: 1, Member: "bad"}).Err())
 	c.put(In(0), "a")
 	b := c.claimIDs("a")

@@ -12,7 +12,7 @@ var update = flag.Bool("update", false, "rewrite the scripts in docs/protocol")
 // The scripts that a producer in another language sends.
 func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"put", "delete", "reschedule", "touch", "read"} {
+	for _, name := range []string{"put", "delete", "reschedule", "touch", "read", "note"} {
 		path := filepath.Join("..", "..", "docs", "protocol", name+".lua")
 		text, err := Script(name)
 		if err != nil {

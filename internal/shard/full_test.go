@@ -18,7 +18,7 @@ import (
 // ownRedis is a topic on a server that a test may fill and flush.
 func ownRedis(t *testing.T, args ...string) *corner {
 	t.Helper()
-	return cornerOn(t, &redis.Options{Addr: ownServer(t, args...).Addr()}, "own", 1)
+	return cornerOn(t, stacktest.RedisOptions(ownServer(t, args...).Addr()), "own", 1)
 }
 
 // ownServer is a server that a test may stop.
@@ -59,6 +59,9 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 			t.Fatalf("there is room again: %v", err)
 		}
 	}
+	_, drawn, err := c.Draw(c.ctx())
+	c.ok(err)
+	equal(t, "placement", drawn, c.p)
 	b := c.claimIDs("a", "b", "c", "d")
 	stillFull()
 	l := leases(b)
@@ -74,7 +77,7 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 	if !errors.Is(err, task.ErrRedisFull) {
 		t.Fatalf("lend: got %v", err)
 	}
-	_, err = c.Adopt(c.ctx(), 0, c.p, c.now()+60_000, []LentTask{{"x", "1", head + "\x00\x00"}})
+	err = c.Adopt(c.ctx(), c.p, c.now()+60_000, Share{0, []LentTask{{"x", "1", head + "\x00"}}})[0].Err
 	if !errors.Is(err, task.ErrRedisFull) {
 		t.Fatalf("adopt: got %v", err)
 	}

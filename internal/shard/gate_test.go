@@ -34,8 +34,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 			return err
 		},
 		"adopt": func(c *corner, p Placement) error {
-			_, err := c.Adopt(c.ctx(), 0, p, c.now()+60_000, []LentTask{{"adopted", "1", head + "\x00\x00"}})
-			return err
+			return c.Adopt(c.ctx(), p, c.now()+60_000, Share{0, []LentTask{{"adopted", "1", head + "\x00"}}})[0].Err
 		},
 		"look": func(c *corner, p Placement) error {
 			_, err := c.Pass(c.ctx(), 0, p)

@@ -24,12 +24,12 @@ type corner struct {
 func newCorner(t *testing.T, shards int) *corner {
 	t.Helper()
 	addr, prefix := stacktest.Redis(t)
-	return cornerOn(t, &redis.Options{Addr: addr}, prefix, shards)
+	return cornerOn(t, stacktest.RedisOptions(addr), prefix, shards)
 }
 
-func cornerOn(t *testing.T, options *redis.Options, prefix string, shards int) *corner {
+func cornerOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *corner {
 	t.Helper()
-	rdb := redis.NewClient(options)
+	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
 	if err != nil {
@@ -206,6 +206,19 @@ func (c *corner) in(id string, want task.State) Stored {
 	s := c.read(id)
 	equal(c.t, fmt.Sprintf("state of task %q", id), s.State, want)
 	return s
+}
+
+// Delete removes tasks in whatever state and answers which were there.
+func (c *corner) Delete(ctx context.Context, shard int, p Placement, notAfter int64, ledger bool, ids ...string) ([]bool, error) {
+	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, ledger, Names{shard, ids})))
+	if err != nil {
+		return nil, err
+	}
+	there := make([]bool, len(ids)) // after them comes the time
+	for i := range there {
+		there[i] = rest[i] != int64(0)
+	}
+	return there, nil
 }
 
 func (c *corner) delete(id string) bool {

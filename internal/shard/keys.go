@@ -38,8 +38,7 @@ func (t *Topic) memory(shard int, claimant string) string {
 
 func (t *Topic) topicKey(kind string) string { return t.prefix + ":" + kind + ":{" + t.name + "}" }
 
-// TicketKey names the counter of tickets drawn.
-func (t *Topic) TicketKey() string     { return t.topicKey("ticket") }
+func (t *Topic) ticketKey() string     { return t.topicKey("ticket") }
 func (t *Topic) placementKey() string  { return t.topicKey("placement") }
 func (t *Topic) rateKey() string       { return t.topicKey("rate") }
 func (t *Topic) documentKey() string   { return t.topicKey("document") }

@@ -78,8 +78,7 @@ func (c *corner) moveOut(seen func(at Pass)) {
 		lending := Lending{Shard: 1, Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
 		loan, err := c.Lend(c.ctx(), c.p, lending)
 		c.ok(err)
-		_, err = c.Adopt(c.ctx(), 0, c.p, loan.Deadline, loan.Tasks)
-		c.ok(err)
+		c.ok(c.Adopt(c.ctx(), c.p, loan.Deadline, Share{0, loan.Tasks})[0].Err)
 		settled, err := c.Settle(c.ctx(), 1, loanLeases(loan))
 		c.ok(err)
 		at, err = c.Look(c.ctx(), 1, c.p, at, next, settled < len(ids))
@@ -91,7 +90,7 @@ func (c *corner) moveOut(seen func(at Pass)) {
 func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 	t.Parallel()
 	server := ownServer(t, "--appendfsync", "always")
-	c := cornerOn(t, &redis.Options{Addr: server.Addr()}, "own", 2)
+	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}, "own", 2)
 	const tasks = 3 * MaxBatch
 	for batch := range 3 {
 		b := Put{Shard: 1}

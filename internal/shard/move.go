@@ -61,21 +61,44 @@ func (t *Topic) Lend(ctx context.Context, p Placement, l Lending) (Loan, error) 
 	return loan, nil
 }
 
-// Adopt takes tasks on loan over into a shard and answers how many were new
-// there. After it returned without an error all of them, also those skipped, are
-// to be settled where they were lent.
-func (t *Topic) Adopt(ctx context.Context, shard int, p Placement, deadline int64, lent []LentTask) (int, error) {
-	args := make([]any, 2, 2+3*len(lent))
-	args[0], args[1] = p.String(), deadline
-	for _, l := range lent {
-		args = append(args, l.ID, l.score, l.record)
+// Share is what one shard is to adopt of a loan.
+type Share struct {
+	Shard int
+	Tasks []LentTask
+}
+
+// Adopted is what became of one share.
+type Adopted struct {
+	// Tasks that were new to the shard.
+	Tasks int
+	// Err is for the whole share: a *MovedError, ErrLate, or Redis's. Without one
+	// all tasks of the share, also those skipped, are to be settled where they
+	// were lent.
+	Err error
+}
+
+// Adopt has shards take tasks on loan over, in one round trip.
+func (t *Topic) Adopt(ctx context.Context, p Placement, deadline int64, shares ...Share) []Adopted {
+	calls, placement := make([]call, len(shares)), p.String()
+	for i, s := range shares {
+		args := make([]any, 2, 2+3*len(s.Tasks))
+		args[0], args[1] = placement, deadline
+		for _, l := range s.Tasks {
+			args = append(args, l.ID, l.score, l.record)
+		}
+		calls[i] = call{script: "adopt", keys: t.taskKeys(s.Shard, t.Wake(s.Shard)), args: args, gate: t.gate(s.Shard)}
 	}
-	_, rest, err := answer(t.run(ctx, call{script: "adopt", keys: t.taskKeys(shard, t.Wake(shard)), args: args}))
-	if err != nil {
-		return 0, fmt.Errorf("adopt into shard %d of topic %s: %w", shard, t.name, err)
+	results := make([]Adopted, len(shares))
+	for i, cmd := range t.runAll(ctx, calls) {
+		_, rest, err := answer(cmd)
+		if err != nil {
+			results[i].Err = fmt.Errorf("adopt into shard %d of topic %s: %w", shares[i].Shard, t.name, err)
+			continue
+		}
+		n, _ := rest[0].(int64)
+		results[i].Tasks = int(n)
 	}
-	n, _ := rest[0].(int64)
-	return int(n), nil
+	return results
 }
 
 // Pass is how far the look through a shard for misplaced tasks has come.
@@ -102,7 +125,8 @@ func (t *Topic) Look(ctx context.Context, shard int, p Placement, from Pass, to 
 
 func (t *Topic) look(ctx context.Context, shard int, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
-	_, rest, err := answer(t.run(ctx, call{script: "look", keys: []string{t.gate(shard), t.ledger(shard)}, args: args}))
+	c := call{script: "look", keys: []string{t.gate(shard), t.ledger(shard)}, args: args, gate: t.gate(shard)}
+	_, rest, err := answer(t.run(ctx, c))
 	if err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", shard, t.name, err)
 	}

@@ -22,9 +22,9 @@ func (c *corner) lend(lease time.Duration, ids ...string) Loan {
 // adopt takes a loan over into shard 1.
 func (c *corner) adopt(loan Loan) int {
 	c.t.Helper()
-	n, err := c.Adopt(c.ctx(), 1, c.p, loan.Deadline, loan.Tasks)
-	c.ok(err)
-	return n
+	a := c.Adopt(c.ctx(), c.p, loan.Deadline, Share{1, loan.Tasks})[0]
+	c.ok(a.Err)
+	return a.Tasks
 }
 
 // at1 is a task of shard 1, which must be there.
@@ -146,7 +146,7 @@ func TestALapsedLoanThatIsDueIsARedelivery(t *testing.T) {
 	equal(t, "attempt", b.Tasks[0].Attempt, 1)
 	equal(t, "released", c.release(Release{Lease: leases(b)[0], Attempted: true}), 1)
 	equal(t, "attempt, no longer lent", c.read("a").Attempt, 2)
-	_, err := c.Adopt(c.ctx(), 1, c.p, loan.Deadline, loan.Tasks)
+	err := c.Adopt(c.ctx(), c.p, loan.Deadline, Share{1, loan.Tasks})[0].Err
 	if !errors.Is(err, ErrLate) {
 		t.Fatalf("adopted past the deadline: %v", err)
 	}

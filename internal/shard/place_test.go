@@ -13,7 +13,7 @@ import (
 )
 
 // golden reads a file of testdata.
-func golden[T any](t *testing.T, name string) T {
+func golden[T any](t testing.TB, name string) T {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestKeysOfOneShardShareTheirHashTag(t *testing.T) {
 	if got, want := topic.due(3), "fleet:due:{orders:3}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, want := topic.TicketKey(), "fleet:ticket:{orders}"; got != want {
+	if got, want := topic.ticketKey(), "fleet:ticket:{orders}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -76,32 +76,35 @@ func (p Placement) Split(id string) bool {
 // Placement reads the placement. A topic that no scanner ever served, and one
 // that was removed, is task.ErrUnknownTopic.
 func (t *Topic) Placement(ctx context.Context) (Placement, error) {
-	return t.PlacementIn(ctx, t.rdb).Result()
+	return t.placementFrom(t.rdb.HGet(ctx, t.placementKey(), "value").Result())
 }
 
-// PlacementCmd is a placement that is being read.
-type PlacementCmd struct {
-	topic string
-	cmd   *redis.StringCmd
+// Draw takes the next ticket of the topic and reads the placement, with the errors
+// of Topic.Placement.
+func (t *Topic) Draw(ctx context.Context) (ticket int64, p Placement, err error) {
+	reply, err := t.run(ctx, call{script: "draw", keys: []string{t.ticketKey(), t.placementKey()}}).Slice()
+	if err != nil {
+		return 0, p, err
+	}
+	text, there := reply[1].(string)
+	if !there {
+		err = redis.Nil
+	}
+	ticket, _ = reply[0].(int64)
+	p, err = t.placementFrom(text, err)
+	return ticket, p, err
 }
 
-// PlacementIn reads the placement as part of a pipeline of the caller's.
-func (t *Topic) PlacementIn(ctx context.Context, c redis.Cmdable) PlacementCmd {
-	return PlacementCmd{t.name, c.HGet(ctx, t.placementKey(), "value")}
-}
-
-// Result of the read; the errors are those of Topic.Placement.
-func (c PlacementCmd) Result() (Placement, error) {
-	text, err := c.cmd.Result()
+func (t *Topic) placementFrom(text string, err error) (Placement, error) {
 	if errors.Is(err, redis.Nil) {
-		return Placement{}, unknownTopic(c.topic)
+		return Placement{}, unknownTopic(t.name)
 	}
 	if err != nil {
-		return Placement{}, fmt.Errorf("read placement of topic %s: %w", c.topic, err)
+		return Placement{}, fmt.Errorf("read placement of topic %s: %w", t.name, err)
 	}
 	p, err := parsePlacement(text)
 	if err == nil && p.Phase == Removed {
-		return p, unknownTopic(c.topic)
+		return p, unknownTopic(t.name)
 	}
 	return p, err
 }
@@ -193,13 +196,17 @@ func (t *Topic) Restore(ctx context.Context, seen Placement) error {
 }
 
 func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {
-	for s := range shards {
-		if _, err := t.Touch(ctx, s, p); err != nil {
-			var moved *MovedError
-			if errors.As(err, &moved) {
-				return nil // a newer change is under way and empties them itself
-			}
-			return err
+	at := make([]Names, shards)
+	for s := range at {
+		at[s].Shard = s
+	}
+	for _, touched := range t.TouchAll(ctx, p, at) {
+		var moved *MovedError
+		if errors.As(touched.Err, &moved) {
+			return nil // a newer change is under way and empties them itself
+		}
+		if touched.Err != nil {
+			return touched.Err
 		}
 	}
 	return nil

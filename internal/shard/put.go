@@ -18,13 +18,18 @@ import (
 // 8,000 values.
 const MaxBatch = 1000
 
+// opSize is the length of an Op, in bytes.
+const opSize = 6
+
 // Op numbers one call of a caller's, so that a script that is executed twice
 // knows its own work.
 type Op string
 
-// NewOp returns a number nobody else has: 8 random bytes.
+// NewOp returns a number nobody else has: 6 random bytes. It is compared only with
+// that of the record it is to replace, so that two alike, which would take the one
+// for the other, are as unlikely as 2^-48 at each replacement.
 func NewOp() Op {
-	b := make([]byte, 8)
+	b := make([]byte, opSize)
 	_, _ = rand.Read(b) // never fails: crypto/rand
 	return Op(b)
 }
@@ -78,7 +83,8 @@ type Put struct {
 
 // PutResult is what became of one batch.
 type PutResult struct {
-	// Due in ms of each entry, in order; 0 where the task exists already.
+	// Due in ms of each entry, in order; 0 where the task exists already. It is
+	// there with task.ErrReplicas too.
 	Due []int64
 	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
 	Err error
@@ -102,7 +108,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 			}
 			args = append(args, e.ID, e.When.String(), split, e.Body)
 		}
-		calls[i] = call{script: "put", keys: t.taskKeys(b.Shard, t.Wake(b.Shard)), args: args, notAfter: 2}
+		calls[i] = call{script: "put", keys: t.taskKeys(b.Shard, t.Wake(b.Shard)), args: args, notAfter: 2, gate: t.gate(b.Shard)}
 	}
 	results := make([]PutResult, len(batches))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -121,68 +127,89 @@ func (t *Topic) taskKeys(shard int, more ...string) []string {
 
 func putAnswer(cmd *redis.Cmd) ([]int64, error) {
 	_, rest, err := answer(cmd)
-	if err != nil {
-		return nil, err
-	}
 	due := make([]int64, len(rest))
 	for i, v := range rest {
 		due[i], _ = v.(int64)
 	}
-	return due, nil
+	return due, err
+}
+
+// Names are tasks in one shard, by their IDs.
+type Names struct {
+	Shard int
+	IDs   []string
+}
+
+// Touched is what a shard answered when it was shown a placement.
+type Touched struct {
+	// Records of the tasks asked for, in order; nil for one that isn't there.
+	Records []*Record
+	// Err is for the whole shard: a *MovedError, or Redis's.
+	Err error
 }
 
 // Touch shows a shard a placement and reads tasks under it; a record that isn't
 // there is nil.
 func (t *Topic) Touch(ctx context.Context, shard int, p Placement, ids ...string) ([]*Record, error) {
-	args := make([]any, 1, 1+len(ids))
-	args[0] = p.String()
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	keys := []string{t.tasks(shard), t.gate(shard), t.ledger(shard)}
-	_, rest, err := answer(t.run(ctx, call{script: "touch", keys: keys, args: args}))
-	if err != nil {
-		return nil, fmt.Errorf("touch shard %d of topic %s: %w", shard, t.name, err)
-	}
-	records := make([]*Record, len(ids))
-	for i, id := range ids {
-		if i >= len(rest) {
-			break
+	touched := t.TouchAll(ctx, p, []Names{{shard, ids}})[0]
+	return touched.Records, touched.Err
+}
+
+// TouchAll is Touch for several shards, in one round trip.
+func (t *Topic) TouchAll(ctx context.Context, p Placement, at []Names) []Touched {
+	calls := make([]call, len(at))
+	placement := p.String()
+	for i, n := range at {
+		args := make([]any, 1, 1+len(n.IDs))
+		args[0] = placement
+		for _, id := range n.IDs {
+			args = append(args, id)
 		}
+		calls[i] = call{script: "touch", keys: []string{t.tasks(n.Shard), t.gate(n.Shard), t.ledger(n.Shard)}, args: args, gate: t.gate(n.Shard)}
+	}
+	results := make([]Touched, len(at))
+	for i, cmd := range t.runAll(ctx, calls) {
+		results[i] = t.touched(cmd, at[i])
+		if err := results[i].Err; err != nil {
+			results[i].Err = fmt.Errorf("touch shard %d of topic %s: %w", at[i].Shard, t.name, err)
+		}
+	}
+	return results
+}
+
+func (t *Topic) touched(cmd *redis.Cmd, n Names) Touched {
+	_, rest, err := answer(cmd)
+	if err != nil {
+		return Touched{Err: err}
+	}
+	records := make([]*Record, len(n.IDs))
+	for i, id := range n.IDs[:min(len(n.IDs), len(rest))] {
 		text, there := rest[i].(string)
 		if !there {
 			continue
 		}
 		r, err := DecodeRecord(t.name, id, text)
 		if err != nil {
-			return nil, fmt.Errorf("read task %q: %w", id, err)
+			return Touched{Err: fmt.Errorf("read task %q: %w", id, err)}
 		}
 		records[i] = &r
 	}
-	return records, nil
+	return Touched{Records: records}
 }
 
-// Delete removes tasks in whatever state and answers which were there. With
-// ledger their IDs are noted as taken over, so that no mover brings them back.
-func (t *Topic) Delete(ctx context.Context, shard int, p Placement, notAfter int64, ledger bool, ids ...string) ([]bool, error) {
-	note := "0"
-	if ledger {
-		note = "1"
-	}
-	args := make([]any, 3, 3+len(ids))
-	args[0], args[1], args[2] = p.String(), notAfter, note
-	for _, id := range ids {
+func (t *Topic) undeleted(shard int, err error) error {
+	return fmt.Errorf("delete from shard %d of topic %s: %w", shard, t.name, err)
+}
+
+// deletion removes tasks in whatever state. With ledger their IDs are noted as
+// taken over, so that no mover brings them back.
+func (t *Topic) deletion(p Placement, notAfter int64, ledger bool, n Names) call {
+	args := make([]any, 3, 3+len(n.IDs))
+	args[0], args[1], args[2] = p.String(), notAfter, oneIf(ledger)
+	for _, id := range n.IDs {
 		args = append(args, id)
 	}
-	_, rest, err := answer(t.run(ctx, call{script: "delete", keys: t.taskKeys(shard), args: args, notAfter: 1}))
-	if err != nil {
-		return nil, fmt.Errorf("delete from shard %d of topic %s: %w", shard, t.name, err)
-	}
-	there := make([]bool, len(rest))
-	for i, v := range rest {
-		there[i] = v == int64(1)
-	}
-	return there, nil
+	return call{script: "delete", keys: t.taskKeys(n.Shard), args: args, notAfter: 1, gate: t.gate(n.Shard)}
 }
 
 // Move describes one new due time; see Topic.Reschedule.
@@ -196,8 +223,8 @@ type Move struct {
 	Fallback *Record
 }
 
-// Reschedule gives a task a new due time and answers it in ms, or
-// task.ErrNotFound.
+// Reschedule gives a task a new due time and answers it in ms, with
+// task.ErrReplicas too, or task.ErrNotFound.
 func (t *Topic) Reschedule(ctx context.Context, shard int, p Placement, notAfter int64, m Move) (int64, error) {
 	split, fallback := "0", ""
 	if m.Split {
@@ -207,15 +234,19 @@ func (t *Topic) Reschedule(ctx context.Context, shard int, p Placement, notAfter
 		fallback = m.Fallback.raw
 	}
 	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
-	status, rest, err := answer(t.run(ctx, call{script: "reschedule", keys: t.taskKeys(shard, t.Wake(shard)), args: args, notAfter: 2}))
+	c := call{script: "reschedule", keys: t.taskKeys(shard, t.Wake(shard)), args: args, notAfter: 2, gate: t.gate(shard)}
+	status, rest, err := answer(t.run(ctx, c))
 	if err != nil {
-		return 0, fmt.Errorf("reschedule in shard %d of topic %s: %w", shard, t.name, err)
+		err = fmt.Errorf("reschedule in shard %d of topic %s: %w", shard, t.name, err)
 	}
-	if status == "none" {
+	switch status {
+	case "ok":
+		due, _ := rest[0].(int64)
+		return due, err
+	case "none":
 		return 0, task.ErrNotFound
 	}
-	due, _ := rest[0].(int64)
-	return due, nil
+	return 0, err
 }
 
 // Stored is a record and where it stands.

@@ -13,14 +13,14 @@ import (
 // A record is what a shard keeps of a task, format 1, integers big-endian:
 //
 //	offset  bytes
-//	0       1      format: 1
-//	1       1      flags: 1 redelivered, 2 lent, 4 noted
-//	2       2      attempts that the broker returned or refused
-//	4       6      due, Redis ms
-//	10      6      scheduled, Redis ms
-//	16      8      op: the number of the call that wrote it
-//	24      8      if lent: score from before, IEEE 754
+//	0       1      16 x format (1) + flags: 1 redelivered, 2 lent, 4 noted, 8 attempted
+//	1       6      due, Redis ms
+//	7       6      scheduled, Redis ms
+//	13      6      op: the number of the call that wrote it
+//	19      2      if attempted: attempts that the broker returned or refused
+//	        8      if lent: score from before, IEEE 754
 //	        2+n    if noted: reason of the last release
+//	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
 //	        1      headers, and for each 1+n key, 2+n value, in the order of the keys
 //	        rest   payload
@@ -29,17 +29,19 @@ import (
 // on unread.
 const (
 	recordFormat = 1
-	recordHead   = 24
+	recordHead   = 19
+	formatUnit   = 16
 
 	flagRedelivered = 1
 	flagLent        = 2
 	flagNoted       = 4
+	flagAttempted   = 8
 )
 
 // EncodeBody packs what a producer decides of a task: content type, headers and
 // payload. They must have passed the rules of package task.
 func EncodeBody(t *task.Task) []byte {
-	size := 2 + len(t.ContentType) + len(t.Payload)
+	size := 3 + len(t.ContentType) + len(t.Payload)
 	for k, v := range t.Headers {
 		size += 3 + len(k) + len(v)
 	}
@@ -48,7 +50,10 @@ func EncodeBody(t *task.Task) []byte {
 	if contentType == task.DefaultContentType {
 		contentType = ""
 	}
-	b = append(b, byte(len(contentType)))
+	if contentType == "" && len(t.Headers) == 0 {
+		return append(append(b, 0), t.Payload...)
+	}
+	b = append(b, 1, byte(len(contentType)))
 	b = append(b, contentType...)
 	b = append(b, byte(len(t.Headers)))
 	if len(t.Headers) > 0 {
@@ -94,19 +99,22 @@ func (e *FormatError) Error() string {
 // DecodeRecord unpacks a record; topic and id are where it was found.
 func DecodeRecord(topic, id string, record string) (Record, error) {
 	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
-	if len(record) > 0 && record[0] != recordFormat {
-		return r, &FormatError{record[0]}
+	if len(record) > 0 && record[0]/formatUnit != recordFormat {
+		return r, &FormatError{record[0] / formatUnit}
 	}
 	if len(record) < recordHead {
 		return r, fmt.Errorf("record of %d bytes is cut short", len(record))
 	}
 	in := reader{text: record, at: recordHead}
-	flags := record[1]
+	flags := record[0] % formatUnit
 	r.Redelivered = flags&flagRedelivered != 0
-	r.Attempt = int(record[2])<<8 + int(record[3]) + 1
-	r.Due = time.UnixMilli(uint48(record[4:10])).UTC()
-	r.Scheduled = time.UnixMilli(uint48(record[10:16])).UTC()
-	r.Op = record[16:24]
+	r.Attempt = 1
+	r.Due = time.UnixMilli(uint48(record[1:7])).UTC()
+	r.Scheduled = time.UnixMilli(uint48(record[7:13])).UTC()
+	r.Op = record[13:19]
+	if flags&flagAttempted != 0 {
+		r.Attempt += in.length(2)
+	}
 	if flags&flagLent != 0 {
 		in.take(8)
 	}
@@ -121,16 +129,18 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 }
 
 func decodeBody(in *reader, t *task.Task) {
-	t.ContentType = in.take(in.length(1))
+	if in.length(1) > 0 {
+		t.ContentType = in.take(in.length(1))
+		if n := in.length(1); n > 0 {
+			t.Headers = make(map[string]string, n)
+			for range n {
+				key := in.take(in.length(1))
+				t.Headers[key] = in.take(in.length(2))
+			}
+		}
+	}
 	if t.ContentType == "" {
 		t.ContentType = task.DefaultContentType
-	}
-	if n := in.length(1); n > 0 {
-		t.Headers = make(map[string]string, n)
-		for range n {
-			key := in.take(in.length(1))
-			t.Headers[key] = in.take(in.length(2))
-		}
 	}
 	if !in.short {
 		t.Payload = []byte(in.text[in.at:])

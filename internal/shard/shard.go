@@ -33,6 +33,8 @@ type Store struct {
 	prefix  string
 	scripts map[string]script
 	clock   clock
+	// replicas that are waited for; see AwaitReplicas.
+	replicas int
 }
 
 // New returns the store under prefix, which must not hold braces: they would
@@ -42,15 +44,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 		return nil, fmt.Errorf("prefix %q: must not hold braces", prefix)
 	}
 	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}}
-	files, err := sources.ReadDir("scripts")
-	if err != nil {
-		return nil, fmt.Errorf("read scripts: %w", err)
-	}
-	for _, f := range files {
-		name := strings.TrimSuffix(f.Name(), ".lua")
-		if strings.HasPrefix(name, "lib_") {
-			continue
-		}
+	for _, name := range scriptFiles() {
 		text, err := Script(name)
 		if err != nil {
 			return nil, err
@@ -58,6 +52,37 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 		s.scripts[name] = script{redis.NewScript(text), text}
 	}
 	return s, nil
+}
+
+// Open is New, and AwaitReplicas, on the caller's client or, where that is nil, on
+// one of its own by the options, which closing closes.
+func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store, closing func() error, err error) {
+	closing = func() error { return nil }
+	if rdb == nil {
+		own := *options
+		own.ContextTimeoutEnabled = true
+		rdb = redis.NewUniversalClient(&own)
+		closing = rdb.Close
+	}
+	if s, err = New(rdb, prefix); err == nil {
+		err = s.AwaitReplicas(replicas)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, closing())
+	}
+	return s, closing, nil
+}
+
+// scriptFiles are those of all scripts, without the libraries.
+func scriptFiles() []string {
+	files, _ := sources.ReadDir("scripts") // it is compiled in
+	var names []string
+	for _, f := range files {
+		if name := strings.TrimSuffix(f.Name(), ".lua"); !strings.HasPrefix(name, "lib_") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // usesLine names the libraries of a script, in the order they are put in front.
@@ -101,10 +126,14 @@ func (e *MovedError) Error() string {
 // it: nothing was done.
 var ErrLate = errors.New("reached Redis too late to be carried out")
 
-// answer is the reply of a script that knows a placement, after its status.
+// answer is the reply of a script that knows a placement, after its status; with
+// a *ReplicasError there is one too.
 func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
 	reply, err := cmd.Slice()
-	if err != nil {
+	switch {
+	case errors.Is(err, task.ErrReplicas):
+		reply, _ = cmd.Val().([]any)
+	case err != nil:
 		return "", nil, redisError(err)
 	}
 	if len(reply) == 0 {
@@ -113,7 +142,7 @@ func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
 	status, _ = reply[0].(string)
 	switch status {
 	case "ok", "none":
-		return status, reply[1:], nil
+		return status, reply[1:], err
 	case "late":
 		return "", nil, ErrLate
 	case "moved":

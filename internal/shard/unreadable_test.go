@@ -12,7 +12,7 @@ import (
 )
 
 // cutRecord says that it has a score from before, and ends in front of it.
-const cutRecord = "\x01\x02" + headRest
+const cutRecord = "\x12" + headRest
 
 // plant stores a record as it is.
 func (c *corner) plant(id, record string, score float64) {
@@ -32,7 +32,7 @@ func (c *corner) kept(id, record string) {
 func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	c.plant("short", "\x01cut", 1)
+	c.plant("short", "\x10cut", 1)
 	c.plant("cut", cutRecord, -1)
 	c.put(In(0), "a")
 	b := c.claimFor(30 * time.Millisecond)
@@ -51,7 +51,7 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	stats, err := c.Stats(c.ctx(), 1)
 	c.ok(err)
 	equal(t, "parked", stats[0].Parked, 2)
-	c.kept("short", "\x01cut")
+	c.kept("short", "\x10cut")
 	c.kept("cut", cutRecord)
 }
 
@@ -75,10 +75,10 @@ func TestALapsedLoanOfANewerFormatIsNotMadeDue(t *testing.T) {
 	due := c.put(In(time.Hour), "a")[0]
 	equal(t, "lent", len(c.lend(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "a", "\x02"+record[1:]).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "a", "\x20"+record[1:]).Err())
 	var b Batch
 	eventually(t, "the loan lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
-	c.kept("a", "\x02"+record[1:])
+	c.kept("a", "\x20"+record[1:])
 	score := c.rdb.ZScore(c.ctx(), c.due(0), "a").Val()
 	equal(t, "leased for", int64(-score)-b.Now.UnixMilli(), 60_000)
 
@@ -105,7 +105,7 @@ func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 
 func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
 	t.Parallel()
-	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x02" + head[1:]} {
+	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x20" + head[1:]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCorner(t, 1)
@@ -136,7 +136,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
 func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	c.plant("a", "\x02", 1)
+	c.plant("a", "\x20", 1)
 	c.put(In(0), "a")
 	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
 }

@@ -47,7 +47,9 @@ var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
 	"duefleet_early_total COUNTER topic",
 	"duefleet_errors_total COUNTER operation",
-	"duefleet_inflight_messages GAUGE topic",
+	"duefleet_inflight_tasks GAUGE topic",
+	"duefleet_move_left_seconds GAUGE topic",
+	"duefleet_move_rate_tasks_per_second GAUGE topic",
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_workers GAUGE topic",
@@ -107,9 +109,9 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.Claimed(250 * time.Millisecond)
 	orders.Confirmed(500 * time.Millisecond)
 	orders.SetPlacement(8, 11, true)
-	orders.SetMisplaced(70)
-	orders.AddInflight(9)
-	orders.AddInflight(-2)
+	orders.SetProgress(70, 35, 2*time.Second)
+	orders.SetInflight(9)
+	orders.SetInflight(7)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -142,7 +144,9 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`placement_epoch{topic=orders}`:               11,
 		`migrating{topic=orders}`:                     1,
 		`misplaced_tasks{topic=orders}`:               70,
-		`inflight_messages{topic=orders}`:             7,
+		`move_rate_tasks_per_second{topic=orders}`:    35,
+		`move_left_seconds{topic=orders}`:             2,
+		`inflight_tasks{topic=orders}`:                7,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,

@@ -16,7 +16,7 @@ type TopicMetrics struct {
 
 	lateness, confirm, claim prometheus.Observer
 
-	shards, epoch, migrating, misplaced, inflight, workers prometheus.Gauge
+	shards, epoch, migrating, misplaced, moveRate, moveLeft, inflight, workers prometheus.Gauge
 }
 
 // Topic returns the handle of a topic and makes its series appear, at zero.
@@ -43,6 +43,8 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		epoch:       v.epoch.WithLabelValues(name),
 		migrating:   v.migrating.WithLabelValues(name),
 		misplaced:   v.misplaced.WithLabelValues(name),
+		moveRate:    v.moveRate.WithLabelValues(name),
+		moveLeft:    v.moveLeft.WithLabelValues(name),
 		inflight:    v.inflight.WithLabelValues(name),
 		workers:     v.workers.WithLabelValues(name),
 	}
@@ -111,11 +113,17 @@ func (t *TopicMetrics) SetPlacement(shards int, epoch int64, migrating bool) {
 // Moved counts tasks moved to their new shard.
 func (t *TopicMetrics) Moved(n int) { t.moved.Add(float64(n)) }
 
-// SetMisplaced is how many tasks a migration has still to move.
-func (t *TopicMetrics) SetMisplaced(n int64) { t.misplaced.Set(float64(n)) }
+// SetProgress is how many tasks a migration has still to move, how many the
+// fleet moves a second, and how long it will take yet at that rate; all 0 while
+// none is under way.
+func (t *TopicMetrics) SetProgress(misplaced int64, rate float64, left time.Duration) {
+	t.misplaced.Set(float64(misplaced))
+	t.moveRate.Set(rate)
+	t.moveLeft.Set(left.Seconds())
+}
 
-// AddInflight changes the number of messages published and not answered yet.
-func (t *TopicMetrics) AddInflight(delta int) { t.inflight.Add(float64(delta)) }
+// SetInflight is how many tasks this scanner has claimed and not settled yet.
+func (t *TopicMetrics) SetInflight(n int) { t.inflight.Set(float64(n)) }
 
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
@@ -131,7 +139,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, inflight, workers *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, moveRate, moveLeft, inflight, workers *prometheus.GaugeVec
 }
 
 type vector interface {
@@ -158,7 +166,9 @@ func newTopicVectors() *topicVectors {
 	v.epoch = v.gauge("placement_epoch", "Epoch of the placement this scanner works by.")
 	v.migrating = v.gauge("migrating", "1 while tasks move to a new placement.")
 	v.misplaced = v.gauge("misplaced_tasks", "Tasks a migration has still to move.")
-	v.inflight = v.gauge("inflight_messages", "Messages published and not answered yet.")
+	v.moveRate = v.gauge("move_rate_tasks_per_second", "Tasks the whole fleet moves a second, on the average since the migration began.")
+	v.moveLeft = v.gauge("move_left_seconds", "How long the migration will take yet at that rate; 0 if it can't be told.")
+	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; window is the most.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
 	return v
 }

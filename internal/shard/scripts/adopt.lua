@@ -9,17 +9,28 @@
 if now >= tonumber(ARGV[2]) then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
-local adopted, first = 0, math.huge
-local head = earliest(KEYS[1])
-for i = 3, #ARGV, 3 do
-  local id, score, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if redis.call('SADD', KEYS[4], id) == 1 and not redis.call('ZSCORE', KEYS[1], id) then
-    redis.call('HSET', KEYS[2], id, record)
-    redis.call('ZADD', KEYS[1], score == 'inf' and '+inf' or score, id)
+local ids = {}
+for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+if #ids == 0 then return {'ok', 0} end
+local known = redis.call('SMISMEMBER', KEYS[4], unpack(ids))
+local here = redis.call('ZMSCORE', KEYS[1], unpack(ids))
+local scores, records, first = {}, {}, math.huge
+for i, id in ipairs(ids) do
+  if known[i] == 0 and not here[i] then
+    local score, record = ARGV[i * 3 + 1], ARGV[i * 3 + 2]
+    scores[#scores + 1] = score == 'inf' and '+inf' or score
+    scores[#scores + 1] = id
+    records[#records + 1] = id
+    records[#records + 1] = record
     first = math.min(first, score == 'inf' and math.huge or tonumber(score))
-    adopted = adopted + 1
   end
 end
-if adopted > 0 then redis.call('HINCRBY', KEYS[3], 'moved', adopted) end
+redis.call('SADD', KEYS[4], unpack(ids))
+local adopted = #scores / 2
+if adopted == 0 then return {'ok', 0} end
+local head = earliest(KEYS[1])
+redis.call('HSET', KEYS[2], unpack(records))
+redis.call('ZADD', KEYS[1], unpack(scores))
+redis.call('HINCRBY', KEYS[3], 'moved', adopted)
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
 return {'ok', adopted}

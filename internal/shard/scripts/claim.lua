@@ -58,17 +58,17 @@ local function take(id, record, lapsed)
     skipped = skipped + 1
     return score(id, '+inf')
   end
-  if string.byte(record) ~= 1 then
+  if not known(record) then
     skipped = skipped + 1
     return score(id, lapsed and -(now + 60000) or now + 60000)
   end
   local r = lapsed and open(record)
   if r then
-    local prior = r.prior
+    local before = r.prior or r.due -- of a loan; what was claimed is due
     r.prior, r.redelivered = nil, true -- also after a loan: it may have been adopted
     record = seal(r)
     redis.call('HSET', tasks, id, record)
-    if prior and prior > now then return score(id, prior) end
+    if before > now then return score(id, before) end
   end
   size = size + #record
   score(id, token)
@@ -76,15 +76,21 @@ local function take(id, record, lapsed)
   answer[#answer + 1] = record
 end
 
+-- take_all reads as many records at a time as fit into the budget if they are no
+-- larger than the largest so far.
+local step, largest = 1, 1
 local function take_all(ids, lapsed)
-  for from = 1, #ids, 64 do
-    local to = math.min(from + 63, #ids)
+  local from = 1
+  while from <= #ids do
+    local to = math.min(from + step - 1, #ids)
     local records = fetch(ids, from, to)
     for i = from, to do
       local record = records[i - from + 1]
+      largest = math.max(largest, #(record or ''))
       if size > 0 and size + #(record or '') > budget then return end
       take(ids[i], record, lapsed)
     end
+    from, step = to + 1, math.max(1, math.min(64, math.floor(budget / largest)))
   end
 end
 

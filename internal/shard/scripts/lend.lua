@@ -1,8 +1,8 @@
 #!lua
 -- uses: clock check record
--- Leases misplaced tasks to a mover, keeping their scores from before in the
--- records: waiting ones that are not about to be delivered, ones whose lease ran
--- out, and parked ones.
+-- Leases misplaced tasks to a mover: waiting ones that are not about to be
+-- delivered, ones whose lease ran out, and parked ones. A score from before that
+-- isn't the due time is kept in the record.
 -- KEYS  due, task, gate, ledger, memory (of this mover)
 -- ARGV  placement, request, lease (ms), soon (ms: what is due within it, or was
 --       within the last second, is left for delivery), id...
@@ -14,12 +14,15 @@ local request, lease, soon = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 
-local function entry(answer, id, r)
-  local prior = r.prior
-  r.prior = nil
+local function entry(answer, id, score, record)
   answer[#answer + 1] = id
-  answer[#answer + 1] = string.format('%.17g', prior)
-  answer[#answer + 1] = seal(r)
+  answer[#answer + 1] = string.format('%.17g', score)
+  answer[#answer + 1] = record
+end
+
+local function without_prior(r)
+  r.prior = nil
+  return seal(r)
 end
 
 local remembered = redis.call('GET', KEYS[5])
@@ -28,7 +31,7 @@ if remembered and string.sub(remembered, 1, #request + 1) == request .. ' ' then
   local answer = {'ok', token, math.floor(-token)}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, token, token)) do
     local r = open(redis.call('HGET', tasks, id))
-    if r and r.prior then entry(answer, id, r) end
+    if r then entry(answer, id, r.prior or r.due, without_prior(r)) end
   end
   return answer
 end
@@ -40,25 +43,41 @@ repeat -- past the tokens of other leases that end in the same ms
   token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
 until redis.call('ZCOUNT', due, token, token) == 0
 local answer = {'ok', token, now + lease}
+local ids, seen = {}, {}
 for i = 5, #ARGV do
   local id = ARGV[i]
-  local score = tonumber(redis.call('ZSCORE', due, id) or -math.huge)
-  local record = score >= -now and redis.call('HGET', tasks, id)
-  local r = record and open(record)
-  if score >= -now and not record then
+  if not seen[id] then ids[#ids + 1] = id end
+  seen[id] = true
+end
+if #ids == 0 then return answer end
+local stored = redis.call('ZMSCORE', due, unpack(ids))
+local records = redis.call('HMGET', tasks, unpack(ids))
+local leased, sealed = {}, {}
+for i, id in ipairs(ids) do
+  local score = tonumber(stored[i] or -math.huge)
+  local r = score >= -now and records[i] and open(records[i])
+  if score >= -now and not records[i] then
     redis.call('ZREM', due, id) -- nothing is left of it that could be moved
   end
+  local record = records[i]
   if r and score < 0 then -- its lease ran out, and nobody claims here
-    score, r.redelivered = r.prior or r.due, true
+    score, r.redelivered, record = r.prior or r.due, true, nil
   end
   if r and (score > now + soon or score < now - 1000) then
-    r.prior = score
-    redis.call('HSET', tasks, id, seal(r))
-    redis.call('ZADD', due, token, id)
-    entry(answer, id, r)
+    leased[#leased + 1] = token
+    leased[#leased + 1] = id
+    if not record or score ~= r.due then
+      r.prior = score
+      sealed[#sealed + 1] = id
+      sealed[#sealed + 1] = seal(r)
+      record = without_prior(r)
+    end
+    entry(answer, id, score, record)
   end
 end
-if #answer > 3 then
+if #leased > 0 then
+  if #sealed > 0 then redis.call('HSET', tasks, unpack(sealed)) end
+  redis.call('ZADD', due, unpack(leased))
   redis.call('HSET', KEYS[3], 'claims', number)
   redis.call('SET', KEYS[5], request .. ' ' .. token, 'PX', lease)
 end

@@ -1,17 +1,26 @@
--- The record, format 1 (see record.go): version, flags, attempts, due,
--- scheduled, op; then the score from before a loan, if LENT; then the reason of
--- the last release, if NOTED; then the body, which scripts never look into.
-local REDELIVERED, LENT, NOTED = 1, 2, 4
+-- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
+-- the attempts, if ATTEMPTED; then the score from before a loan, if LENT; then the
+-- reason of the last release, if NOTED; then the body, which scripts never look into.
+local FORMAT, REDELIVERED, LENT, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
+
+-- known says that a record is of this format.
+local function known(record)
+  local first = string.byte(record)
+  return first and first >= FORMAT and first < 2 * FORMAT
+end
 
 local function parse(record)
-  local r = {}
-  local at
-  r.version, r.flags, r.attempts, r.due, r.scheduled, r.op, at = struct.unpack('>BBI2I6I6c8', record)
-  r.redelivered = r.flags % 2 == 1
-  if r.flags % 4 >= 2 then
+  local r = {attempts = 0}
+  local flags, at
+  flags, r.due, r.scheduled, r.op, at = struct.unpack('>BI6I6c6', record)
+  r.redelivered = flags % 2 == 1
+  if flags % 16 >= ATTEMPTED then
+    r.attempts, at = struct.unpack('>I2', record, at)
+  end
+  if flags % 4 >= LENT then
     r.prior, at = struct.unpack('>d', record, at)
   end
-  if r.flags % 8 >= 4 then
+  if flags % 8 >= NOTED then
     r.note, at = struct.unpack('>I2c0', record, at)
   end
   r.body = string.sub(record, at)
@@ -21,14 +30,18 @@ end
 -- open returns nil for a record that is damaged or of a newer format: an error
 -- would stop the script, and with it every other task of the shard.
 local function open(record)
-  if string.byte(record) ~= 1 then return nil end
+  if not known(record) then return nil end
   local readable, r = pcall(parse, record)
   return readable and r or nil
 end
 
 local function seal(r)
-  local flags, prior, note = 0, '', ''
+  local flags, attempts, prior, note = FORMAT, '', '', ''
   if r.redelivered then flags = flags + REDELIVERED end
+  if r.attempts > 0 then
+    flags = flags + ATTEMPTED
+    attempts = struct.pack('>I2', r.attempts)
+  end
   if r.prior then
     flags = flags + LENT
     prior = struct.pack('>d', r.prior)
@@ -37,5 +50,5 @@ local function seal(r)
     flags = flags + NOTED
     note = struct.pack('>I2c0', #r.note, r.note)
   end
-  return struct.pack('>BBI2I6I6', 1, flags, r.attempts, r.due, r.scheduled) .. r.op .. prior .. note .. r.body
+  return struct.pack('>BI6I6', flags, r.due, r.scheduled) .. r.op .. attempts .. prior .. note .. r.body
 end

@@ -2,7 +2,7 @@
 -- uses: clock check when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, gate, ledger, wake
--- ARGV  placement, op (8 bytes), not_after (ms), mode ("" or "absent"), then for
+-- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
 --       each task: id, when, split (1 while it is moving house, else 0), body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
@@ -17,9 +17,9 @@ local stored = redis.call('HMGET', KEYS[2], unpack(ids))
 local answer, same = {'ok'}, 0
 for i = 1, #ids do
   local record = stored[i]
-  if record and string.sub(record, 17, 24) == op then
+  if record and string.sub(record, 14, 19) == op then
     same = same + 1
-    answer[i + 1] = struct.unpack('>I6', record, 5)
+    answer[i + 1] = struct.unpack('>I6', record, 2)
   end
 end
 if same == #ids then return answer end
@@ -43,7 +43,7 @@ for i = 1, #ids do
     scores[#scores + 1] = due
     scores[#scores + 1] = id
     records[#records + 1] = id
-    records[#records + 1] = struct.pack('>BBI2I6I6', 1, 0, 0, due, now) .. op .. ARGV[at + 3]
+    records[#records + 1] = struct.pack('>BI6I6', 16, due, now) .. op .. ARGV[at + 3]
     if ARGV[at + 2] == '1' then split[#split + 1] = id end
   end
 end

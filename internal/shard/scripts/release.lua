@@ -18,8 +18,8 @@ for i = 1, #ARGV, 6 do
   if score and record and tonumber(score) == tonumber(ARGV[i]) then
     local r = open(record)
     local back = r and r.due or now
-    if r and r.prior then
-      back, r.prior = r.prior, nil
+    if r and (r.prior or r.due > now) then -- on loan: what was claimed is due
+      back, r.prior = r.prior or r.due, nil
     else
       if r then
         r.attempts = math.min(r.attempts + tonumber(ARGV[i + 3]), 65535)

@@ -2,15 +2,15 @@
 -- uses: clock check record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, gate, ledger, wake
--- ARGV  placement, op (8 bytes), not_after (ms), id, when, split (1 or 0),
+-- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
 --       fallback (the record as read at the old shard, or "")
 -- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
 local op, id, fallback = ARGV[2], ARGV[4], ARGV[7]
 local record = redis.call('HGET', KEYS[2], id)
-if record and string.sub(record, 17, 24) == op then
-  return {'ok', struct.unpack('>I6', record, 5)}
+if record and string.sub(record, 14, 19) == op then
+  return {'ok', struct.unpack('>I6', record, 2)}
 end
 if now > tonumber(ARGV[3]) then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])

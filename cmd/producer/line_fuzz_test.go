@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/task"
+)
+
+// plainLine is a line as encoding/json reads it.
+type plainLine struct {
+	ID          string            `json:"id"`
+	Payload     string            `json:"payload"`
+	Base64      []byte            `json:"payload_base64"`
+	ContentType string            `json:"content_type"`
+	Headers     map[string]string `json:"headers"`
+	In          *string           `json:"in"`
+	At          any               `json:"at"`
+}
+
+// seedLines are one line of each kind, good and bad.
+func seedLines() []string {
+	return []string{
+		`{"id":"o-1","in":"30m","payload":"p"}`,
+		`{"id":"\ud83d\ude00","at":1796119200000,"payload_base64":"AP/+","headers":{"k":"v"},"content_type":"text/plain"}`,
+		`{"id":"o-1","at":"2026-12-01T10:00:00Z","headers":{}}`, `{"id":"o-1","at":"1796119200000"}`, ` { "id" : "o-1" , "at" : -1 } ` + "\r",
+		`{"id":"\\\u0041","in":"-1.5d2h"}`, `{"id":"o-1","id":"o-2"}`, `{"id":"\ud83d","in":"1m"}`, `{"id":1,}`, `[`, ``, `null`,
+		`{"id":"o-1","in":"1m","color":"red"}`, `{"ID":"o-1","in":"1m"}`, `{"id":"o-1","in":"1m","headers":{"k":"","k":""}}`,
+		`{"id":"o-1","in":"1m","headers":{"X-Duefleet-Due":"1"}}`, `{"id":"o-1","in":"1m","headers":{"CC":"q"}}`, `{"id":"o-1","in":"1m","headers":{"\n":1}}`,
+		`{"id":"o-1","in":"1m","at":1}`, `{"id":"o-1"}`, `{"id":"o-1","in":"soon"}`, `{"id":"o-1","in":"36600d"}`, `{"id":"o-1","in":"106751d23h47m16.854775807s"}`,
+		`{"id":"o-1","at":9223372036854775807}`, `{"id":"o-1","at":-9223372036854775808}`, `{"id":"o-1","at":1e3}`, `{"id":"o-1","at":"9999-12-31T23:59:59Z"}`,
+		`{"id":"o-1","in":"1m","payload_base64":"AP/"}`, `{"id":"o-1","in":"1m","payload":"","payload_base64":""}`,
+		`{"id":"o-1\`, `{"id":"o-1\x"}`, "{\"id\":\"o\t1\"}", `{"id":"o-1",,}`, "{\"id\":\"\xff\",\"in\":\"1m\"}", `{"id":"o-1","in":"30m"} x`,
+		`{"in":"1m","id":"` + strings.Repeat("x", 256) + `"}`, `{"id":"o-1","in":"1m","content_type":"` + strings.Repeat("x", 256) + `"}`,
+	}
+}
+
+// FuzzLine: no line makes the decoder panic, one that it refuses gets one line of
+// reason, and one that it takes is valid JSON whose fields arrive as they stand
+// there, in a request that breaks no rule.
+func FuzzLine(f *testing.F) {
+	for _, line := range seedLines() {
+		f.Add([]byte(line))
+	}
+	now := time.UnixMilli(1796119200000).UTC()
+	d := lineDecoder{topic: "orders", maxPayload: 1000, now: func() time.Time { return now }}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		req, err := d.decode(line)
+		if err != nil {
+			if s := cli.OneLine(err.Error()); s == "" || strings.ContainsAny(s, "\n\r\x1b\u2028") || len(s) > 1000 {
+				t.Fatalf("error %q", s)
+			}
+			return
+		}
+		var plain plainLine
+		if err := json.Unmarshal(line, &plain); err != nil {
+			t.Fatalf("taken, and not JSON: %v", err)
+		}
+		if req.ID != plain.ID || string(req.Payload) != plain.Payload+string(plain.Base64) || req.ContentType != plain.ContentType || req.Topic != "orders" {
+			t.Fatalf("got %+v, want %+v", req, plain)
+		}
+		if !maps.Equal(req.Headers, plain.Headers) {
+			t.Fatalf("headers %q, want %q", req.Headers, plain.Headers)
+		}
+		if (plain.In == nil) == (plain.At == nil) {
+			t.Fatalf("in %v and at %v", plain.In, plain.At)
+		}
+		if err := errors.Join(
+			task.CheckTopic(req.Topic), task.CheckID(req.ID), task.CheckPayload(req.Payload, 1000),
+			task.CheckContentType(req.ContentType), task.CheckHeaders(req.Headers), task.CheckDue(dueOf(t, plain, now), now),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if !utf8.ValidString(req.ID) || strings.ContainsRune(req.ID, utf8.RuneError) && !strings.Contains(string(line), "\ufffd") && !strings.Contains(strings.ToLower(string(line)), `\ufffd`) {
+			t.Fatalf("ID %q was mended", req.ID)
+		}
+	})
+}
+
+// dueOf reads the due time of a line that was taken.
+func dueOf(t *testing.T, plain plainLine, now time.Time) time.Time {
+	t.Helper()
+	var w when
+	var err error
+	switch at := plain.At.(type) {
+	case string:
+		w, err = parseAt(at)
+	case float64: // exact up to 2^53 ms, which is far behind 100 years
+		w = when{at: time.UnixMilli(int64(at))}
+	default:
+		w, err = parseIn(*plain.In)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.due(now)
+}
+
+// FuzzWhen: no text makes the readers of due times panic, and a duration that Go
+// can read without days is Go's own.
+func FuzzWhen(f *testing.F) {
+	for _, text := range []string{
+		"30m", "1h30m", "500ms", "0", "-5m", "2d", "1.5d", "1d12h", "-1d12h", "+1d", "36525d", "106751d", "106752d", "106751d24h", ".d", "1d.", "--2d",
+		"2026-12-01T10:00:00Z", "2026-12-01T11:00:00+01:00", "1796119200000", "-1", "9223372036854775807", "NaNd", "0x1d", "1_0d", "-2562047h47m16.854775808s",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if w, err := parseAt(text); err == nil && w.relative {
+			t.Fatalf("at %q: %+v", text, w)
+		}
+		w, err := parseIn(text)
+		if err != nil {
+			return
+		}
+		if !w.relative {
+			t.Fatalf("in %q: %+v", text, w)
+		}
+		if got := strings.HasPrefix(text, "-"); got != (w.in < 0) && w.in != 0 {
+			t.Fatalf("in %q: %s has another sign", text, w.in)
+		}
+		if plain, err := time.ParseDuration(text); !strings.Contains(text, "d") && (err != nil || plain != w.in) {
+			t.Fatalf("in %q: got %s, want %s, %v", text, w.in, plain, err)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/doctor"
+)
+
+func doctorCommand(s *settings) *cobra.Command {
+	format := cli.NewFormatFlag(cli.Table)
+	cmd := &cobra.Command{
+		Use:   "doctor --config config.yaml",
+		Short: "Looks at all a fleet depends on; says what is wrong and what mends it",
+		Long: `Looks at all a fleet depends on: connections, TLS and rights; Redis's eviction
+policy, persistence and clock; exchange, queue and binding of each topic; whether
+the fleet works by what its documents say. Prints what is wrong, with the command
+that mends it. Exit code 1 if anything is. It changes nothing; to try rights it
+writes scratch keys under the prefix, and removes them.`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			findings := examine(cmd, s)
+			if err := printFindings(cmd.OutOrStdout(), findings, format.Format); err != nil {
+				return err
+			}
+			if n := count(findings, doctor.Fail); n > 0 {
+				return fmt.Errorf("%d of %d checks found something wrong", n, len(findings))
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().VarP(&format, "output", "o", "how to print")
+	return cmd
+}
+
+// examine makes all checks, as far as the configuration goes.
+func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
+	mend := "scanner check"
+	if s.path != "" {
+		mend += " --config " + s.path
+	}
+	cfg, err := s.connections()
+	if err != nil {
+		return []doctor.Finding{{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend}}
+	}
+	var findings []doctor.Finding
+	if whole, err := s.load(); err != nil {
+		findings = append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
+	} else {
+		cfg = whole
+		findings = append(findings, doctor.Finding{Check: "config", State: doctor.OK, What: "the configuration is good"})
+	}
+	rdb, store, err := connect(cfg)
+	if err != nil {
+		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
+	}
+	defer rdb.Close()
+	return append(findings, doctor.Examine(cmd.Context(), doctor.Patient{
+		Settings: cfg, Path: s.path, Redis: rdb, Store: store, Log: slog.New(slog.DiscardHandler),
+	})...)
+}
+
+func count(findings []doctor.Finding, state doctor.State) int {
+	n := 0
+	for _, f := range findings {
+		if f.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) error {
+	if format == cli.JSON {
+		return cli.PrintJSON(out, findings, "  ")
+	}
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	for _, f := range findings {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.State, f.Check, cli.OneLine(f.What))
+		if f.Mend != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", cli.OneLine(f.Mend))
+		}
+	}
+	return w.Flush()
+}

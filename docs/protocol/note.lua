@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+-- The past of one ID, a hash: <due> the ms when the delivery of that due was done
+-- with, 0 while a handler has it; r<due> of a delivery that its consumer stored:
+-- its root, the due of the producer's own with which the chain began, and when that
+-- was scheduled, since the producer may store another version of the same due;
+-- newest the latest root seen; cancelled the ms of the last cancel; wished and
+-- wish, when a move was asked for, and to when.
+local past = KEYS[1]
+
+local function keep(ms)
+  if redis.call('PTTL', past) < ms then redis.call('PEXPIRE', past, ms) end
+end
+
+local function root_of(due, scheduled)
+  local root, of = string.match(redis.call('HGET', past, 'r' .. due) or '', '^(%d+) (%d+)$')
+  return tonumber(of == scheduled and root or due)
+end
+
+-- over says that the producer has cancelled the chain, or replaced it by one that
+-- was delivered.
+local function over(root)
+  local p = redis.call('HMGET', past, 'newest', 'cancelled')
+  return tonumber(p[1] or 0) > root or tonumber(p[2] or 0) > root
+end
+
+local function raise(field, ms)
+  if tonumber(redis.call('HGET', past, field) or -1) < ms then redis.call('HSET', past, field, string.format('%.0f', ms)) end
+end
+-- uses: past
+-- Tells consumers that a producer cancelled a task, or asked to move it, whose
+-- message may be with them.
+-- KEYS  past
+-- ARGV  at (ms, by the clock of the task's shard; "": only ask whether there is a
+--       past), due (ms it is to be moved to; "": cancelled), keep (ms)
+-- Returns 1 or 0: was there a past before.
+-- Executed twice: the same, and noted once.
+local there = redis.call('EXISTS', past)
+if ARGV[1] == '' then return there end
+if ARGV[2] == '' then
+  raise('cancelled', tonumber(ARGV[1]))
+else
+  redis.call('HSET', past, 'wished', ARGV[1], 'wish', ARGV[2])
+end
+keep(tonumber(ARGV[3]))
+return there

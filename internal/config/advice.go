@@ -1,0 +1,98 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Advice is what to do about an error of one of the servers, as in
+// "; check redis.tls.ca_file", to be written behind it; "" if the error is
+// none that the settings or the user's rights bring about. Section is the
+// server's in the configuration: redis, rabbitmq or consul.
+func Advice(section, text string) string {
+	for _, a := range advices() {
+		if strings.Contains(text, a.about) {
+			return "; " + strings.ReplaceAll(a.advice, "SECTION", section)
+		}
+	}
+	if strings.Contains(text, "connection reset by peer") {
+		// A server may refuse a client's certificate after the client believes
+		// the handshake done; a reset may then overtake the reason.
+		return "; the server broke the connection off: see its log; if it asks for certificates, check " + section +
+			".tls.cert_file and key_file"
+	}
+	for _, s := range []string{"connection refused", "no such host", "i/o timeout"} {
+		if strings.Contains(text, s) {
+			return "; check that the server runs there, and " + section + "." + addressKey(section)
+		}
+	}
+	return ""
+}
+
+func addressKey(section string) string {
+	return map[string]string{"redis": "addrs", "rabbitmq": "urls", "consul": "addr"}[section]
+}
+
+// advices are by what the errors say, in the words of crypto/tls, Redis,
+// RabbitMQ and Consul; the first that fits counts.
+func advices() []struct{ about, advice string } {
+	const (
+		untrusted = "the server does not take this client's certificate: check SECTION.tls.cert_file"
+		rights    = "docs/operations.md lists the rights that are needed"
+	)
+	return []struct{ about, advice string }{
+		{"remote error: tls: expired certificate", "this client's certificate has expired: check SECTION.tls.cert_file, and renew it"},
+		{"remote error: tls: certificate required", "the server asks for a certificate by an authority that it trusts: check SECTION.tls.cert_file and key_file"},
+		{"remote error: tls: unknown certificate", untrusted},
+		{"remote error: tls: bad certificate", untrusted},
+		{"signed by unknown authority", "check SECTION.tls.ca_file, which must hold the authority of the server's certificate"},
+		{"certificate has expired", "renew the server's certificate"},
+		{"certificate is valid for", "check SECTION.tls.server_name"},
+		{"cannot validate certificate for", "check SECTION.tls.server_name"},
+		{"does not look like a TLS handshake", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
+		{"HTTP request to an HTTPS server", "set SECTION.tls.enabled"},
+		{"WRONGPASS", "check redis.username and redis.password"},
+		{"NOAUTH", "check redis.username and redis.password"},
+		{"NOPERM", "grant it with ACL SETUSER; " + rights},
+		{"executing the script can't run", "ACL LOG names the command: grant it with ACL SETUSER; " + rights},
+		{"403 username or password not allowed", "check user and password in rabbitmq.urls"},
+		{"no access to this vhost", "check the vhost in rabbitmq.urls, and the user's permissions there"},
+		{"403 ACCESS_REFUSED", "grant it with rabbitmqctl set_permissions; " + rights},
+		{"ACL not found", "check consul.token"},
+		{"Permission denied", "grant it to consul.token by a policy; " + rights},
+	}
+}
+
+// ConsulError is an error of Consul, or of the way to it, with advice.
+type ConsulError struct {
+	// Operation that failed, and its object.
+	Operation string
+	// Err is the cause.
+	Err error
+}
+
+func (e *ConsulError) Error() string {
+	text := fmt.Sprintf("%s: %v", e.Operation, e.Err)
+	return text + Advice("consul", text)
+}
+
+// Unwrap is the cause.
+func (e *ConsulError) Unwrap() error { return e.Err }
+
+// errUnreadable is what Consul doesn't call an error: it leaves out what the
+// token may not read.
+var errUnreadable = errors.New("Permission denied: the token may not read all of") //nolint:staticcheck // Consul's words for it, which Advice knows
+
+// Forbidden tells whether Consul refused what the token may not do.
+func Forbidden(err error) bool {
+	var status api.StatusError
+	return errors.Is(err, errUnreadable) || errors.As(err, &status) && status.Code == http.StatusForbidden
+}
+
+func consulError(err error, operation string, object ...any) error {
+	return &ConsulError{fmt.Sprintf(operation, object...), err}
+}

@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// broker is a connection and what to call its user and vhost.
+type broker struct {
+	conn *amqp.Connection
+	uri  amqp.URI
+}
+
+// examineRabbitMQ tries every URL, and looks for the topics' places at the first
+// broker that answers.
+func (p Patient) examineRabbitMQ(ctx context.Context, r *report, docs map[string]config.Topic, fleet fleetView) {
+	secure, err := p.Settings.RabbitMQ.TLS.Config()
+	if err != nil {
+		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that are there", "rabbitmq.tls: %v", err)
+		return
+	}
+	var first *broker
+	for i, raw := range p.Settings.RabbitMQ.URLs {
+		b, err := dial(ctx, raw, secure)
+		addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
+		if err != nil {
+			r.fail("rabbitmq.connection", mendBroker(b.uri, i, err), "%s: %v", addr, err)
+			continue
+		}
+		defer b.conn.Close()
+		r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost, word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
+		if first == nil {
+			first = &b
+		}
+	}
+	if first == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		if first.examineTopic(r, name, docs[name], len(fleet.live) > 0) {
+			first.examineBinding(r, name, docs[name], fleet.reasons[name])
+		}
+	}
+}
+
+func word(yes bool, then, otherwise string) string {
+	if yes {
+		return then
+	}
+	return otherwise
+}
+
+// dial opens a connection. Errors never hold the URL: it has a password.
+func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
+	uri, err := amqp.ParseURI(raw)
+	if err != nil {
+		return broker{}, errors.New("rabbitmq.urls: not amqp://user:password@host:5672/vhost")
+	}
+	cfg := amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: askLimit}).DialContext(ctx, network, addr)
+		if err == nil {
+			err = conn.SetDeadline(time.Now().Add(askLimit)) // the library lifts it when the connection is open
+		}
+		return conn, err
+	}}
+	if secure != nil {
+		cfg.TLSClientConfig = secure.Clone()
+	}
+	conn, err := amqp.DialConfig(raw, cfg)
+	return broker{conn, uri}, err
+}
+
+// mendBroker is the command for a connection that failed.
+func mendBroker(uri amqp.URI, index int, err error) string {
+	var refusal *amqp.Error
+	errors.As(err, &refusal)
+	key := fmt.Sprintf("rabbitmq.urls[%d]", index)
+	switch {
+	case uri.Host == "":
+		return "write " + key + " as a URL, reserved characters percent-encoded"
+	case tlsTrouble(err):
+		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host, uri.Port)
+	case refusal != nil && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"):
+		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost, uri.Vhost, uri.Username)
+	case refusal != nil && (errors.Is(refusal, amqp.ErrVhost) || strings.Contains(refusal.Reason, "vhost")):
+		return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost, uri.Username)
+	case refusal != nil && refusal.Code == amqp.AccessRefused:
+		return fmt.Sprintf("put the password into %s, or set it: rabbitmqctl change_password %s PASSWORD", key, uri.Username)
+	default:
+		return "start the broker, or set " + key + "; see it with: rabbitmq-diagnostics listeners"
+	}
+}
+
+// ask runs one question on a channel of its own, which a refusal closes.
+func (b *broker) ask(question func(*amqp.Channel) error) error {
+	ch, err := b.conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer ch.Close()
+	return question(ch)
+}
+
+// examineTopic looks for a topic's exchange and queue. It answers whether there
+// can be a binding between the two.
+func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
+	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
+		b.examineQueue(r, name, t, t.RoutingKey, running)
+		return false
+	}
+	err := b.ask(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(t.Exchange, amqp.ExchangeDirect, true, false, false, false, nil)
+	})
+	check := "topic " + name + " exchange"
+	switch {
+	case err == nil:
+		r.ok(check, "exchange %s is there", t.Exchange)
+	case t.Declare != nil && !running && notFound(err):
+		r.info(check, "exchange %s isn't there; the first scanner will make it", t.Exchange)
+		return false
+	case notFound(err):
+		r.fail(check, b.declare("exchange", "name="+t.Exchange+" type="+kind(t)), "%v", err)
+		return false
+	default:
+		r.fail(check, b.permit(), "exchange %s: %v", t.Exchange, err)
+		return false
+	}
+	return t.Declare == nil || b.examineQueue(r, name, t, t.Declare.Queue, running)
+}
+
+// examineQueue answers whether the queue is there.
+func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
+	check := "topic " + name + " queue"
+	var found amqp.Queue
+	err := b.ask(func(ch *amqp.Channel) (err error) {
+		found, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	switch {
+	case err == nil && found.Consumers == 0:
+		r.warn(check, "start the application that consumes from "+queue, "queue %s is there, holds %d messages, and nobody consumes from it", queue, found.Messages)
+	case err == nil:
+		r.ok(check, "queue %s is there, with %d messages and %d consumers", queue, found.Messages, found.Consumers)
+	case notFound(err) && t.Declare != nil && !running:
+		r.info(check, "queue %s isn't there; the first scanner will make it", queue)
+	case notFound(err) && t.Declare != nil:
+		r.fail(check, fmt.Sprintf("%s; then %s; or restart a scanner, which makes both",
+			b.declare("queue", fmt.Sprintf(`name=%s arguments='{"x-queue-type":"%s"}'`, queue, t.Declare.QueueType)), b.bind(t, queue)), "%v", err)
+	case notFound(err):
+		r.fail(check, b.declare("queue", "name="+queue), "%v", err)
+	default:
+		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+	}
+	return err == nil
+}
+
+// examineBinding tells what can be told of it: AMQP has no question for it, and
+// a message that tried would be delivered.
+func (b *broker) examineBinding(r *report, name string, t config.Topic, parked string) {
+	check := "topic " + name + " binding"
+	queue := "QUEUE"
+	if t.Declare != nil {
+		queue = t.Declare.Queue
+	}
+	switch {
+	case strings.Contains(parked, "NO_ROUTE"):
+		r.fail(check, b.bind(t, queue), "RabbitMQ returned a message: no queue is bound to exchange %s for key %s", t.Exchange, t.RoutingKey)
+	case t.Declare != nil:
+		r.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
+	default:
+		r.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, duefleet_returned_total rises", t.Exchange, t.RoutingKey)
+	}
+}
+
+func notFound(err error) bool {
+	var refusal *amqp.Error
+	return errors.As(err, &refusal) && refusal.Code == amqp.NotFound
+}
+
+// kind is the exchange's type; direct where the scanner doesn't make it.
+func kind(t config.Topic) string {
+	if t.Declare != nil {
+		return t.Declare.Type
+	}
+	return amqp.ExchangeDirect
+}
+
+func (b *broker) declare(what, properties string) string {
+	return fmt.Sprintf("rabbitmqadmin -V %s declare %s %s durable=true", b.uri.Vhost, what, properties)
+}
+
+func (b *broker) bind(t config.Topic, queue string) string {
+	return fmt.Sprintf("rabbitmqadmin -V %s declare binding source=%s destination=%s routing_key=%s", b.uri.Vhost, t.Exchange, queue, t.RoutingKey)
+}
+
+func (b *broker) permit() string {
+	return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", b.uri.Vhost, b.uri.Username)
+}

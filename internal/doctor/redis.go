@@ -1,0 +1,210 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// clockLimit is from when on logs and Redis tell different stories.
+	clockLimit = time.Second
+	// fullShare is the share of maxmemory from which on tasks will soon be refused.
+	fullShare = 0.9
+	// oldestRedis is the first major version with sharded publish and script flags.
+	oldestRedis = 7
+)
+
+// node is one server that holds keys.
+type node struct {
+	addr string
+	*redis.Client
+}
+
+// cli is how to talk to the node by hand.
+func (n node) cli(command string) string {
+	host, port, _ := net.SplitHostPort(n.addr)
+	return fmt.Sprintf("redis-cli -h %s -p %s %s", host, port, command)
+}
+
+// examineRedis answers whether Redis can be asked at all.
+func (p Patient) examineRedis(ctx context.Context, r *report) bool {
+	addr := p.Settings.Redis.Addrs[0]
+	ask, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if err := p.Redis.Ping(ask).Err(); err != nil {
+		r.fail("redis.connection", p.mendRedis(addr, err), "%s: %v", strings.Join(p.Settings.Redis.Addrs, ", "), err)
+		return false
+	}
+	nodes, err := p.nodes(ask)
+	if err != nil {
+		r.fail("redis.connection", p.mendRedis(addr, err), "masters of the cluster: %v", err)
+		return false
+	}
+	secure := "without TLS"
+	if p.Settings.Redis.TLS.Enabled {
+		secure = "with TLS"
+	}
+	r.ok("redis.connection", "%d server answers at %s, %s", len(nodes), strings.Join(p.Settings.Redis.Addrs, ", "), secure)
+	for _, n := range nodes {
+		p.examineNode(ctx, r, n)
+	}
+	p.examineRights(ctx, r, nodes[0])
+	return true
+}
+
+// nodes are the masters of a cluster, or the one server.
+func (p Patient) nodes(ctx context.Context) ([]node, error) {
+	cluster, ok := p.Redis.(*redis.ClusterClient)
+	if !ok {
+		single, ok := p.Redis.(*redis.Client)
+		if !ok {
+			return nil, fmt.Errorf("unknown kind of client %T", p.Redis)
+		}
+		return []node{{single.Options().Addr, single}}, nil
+	}
+	var mu sync.Mutex
+	var nodes []node
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, node{c.Options().Addr, c})
+		return nil
+	})
+	slices.SortFunc(nodes, func(a, b node) int { return strings.Compare(a.addr, b.addr) })
+	if err == nil && len(nodes) == 0 {
+		err = errors.New("there are none")
+	}
+	return nodes, err
+}
+
+// mendRedis is the command for a connection that failed.
+func (p Patient) mendRedis(addr string, err error) string {
+	n := node{addr: addr}
+	text := err.Error()
+	user := p.Settings.Redis.Username
+	if user == "" {
+		user = "default"
+	}
+	switch {
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
+		return fmt.Sprintf("set redis.username and redis.password to the server's, or the server's to these: %s", n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
+	case strings.Contains(text, "NOPERM"):
+		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/operations.md")
+	case tlsTrouble(err):
+		return "set redis.tls; see the server's certificate with: openssl s_client -connect " + addr
+	default:
+		return "start the server, or set redis.addrs; this has to answer PONG: " + n.cli("ping")
+	}
+}
+
+// tlsTrouble tells whether the two sides don't agree on TLS, or on whom to trust.
+func tlsTrouble(err error) bool {
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	var alert tls.AlertError
+	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &record) ||
+		errors.As(err, &alert) || strings.Contains(err.Error(), "tls:")
+}
+
+func (p Patient) examineNode(ctx context.Context, r *report, n node) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	text, err := n.Info(ctx).Result()
+	if err != nil {
+		r.fail("redis.rights", n.cli("ACL SETUSER "+p.Settings.Redis.Username+" +info"), "INFO: %v", err)
+		return
+	}
+	info := parseInfo(text)
+	major, _, _ := strings.Cut(info["redis_version"], ".")
+	if v, err := strconv.Atoi(major); err != nil || v < oldestRedis {
+		r.fail("redis.version", "upgrade the server to Redis 7 or later", "%s runs Redis %q", n.addr, info["redis_version"])
+	} else {
+		r.ok("redis.version", "%s runs Redis %s", n.addr, info["redis_version"])
+	}
+	examineMemory(r, n, info)
+	examinePersistence(ctx, r, n, info)
+	examineClock(ctx, r, n)
+}
+
+// parseInfo reads the lines of INFO.
+func parseInfo(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+func examineMemory(r *report, n node, info map[string]string) {
+	policy := info["maxmemory_policy"]
+	used, _ := strconv.ParseFloat(info["used_memory"], 64)
+	limit, _ := strconv.ParseFloat(info["maxmemory"], 64)
+	if policy == "noeviction" {
+		r.ok("redis.eviction", "%s evicts nothing", n.addr)
+	} else {
+		r.fail("redis.eviction", n.cli("CONFIG SET maxmemory-policy noeviction")+"; then CONFIG REWRITE",
+			"%s has maxmemory-policy %s: at maxmemory it may evict tasks", n.addr, policy)
+	}
+	switch {
+	case limit == 0:
+		r.info("redis.memory", "%s has no maxmemory, and uses %s; with one it would refuse tasks before the kernel kills it", n.addr, info["used_memory_human"])
+	case used > fullShare*limit:
+		r.warn("redis.memory", n.cli("CONFIG SET maxmemory BYTES"), "%s uses %s of %s: soon new tasks are refused", n.addr, info["used_memory_human"], info["maxmemory_human"])
+	default:
+		r.ok("redis.memory", "%s uses %s of %s", n.addr, info["used_memory_human"], info["maxmemory_human"])
+	}
+}
+
+func examinePersistence(ctx context.Context, r *report, n node, info map[string]string) {
+	switch {
+	case info["aof_enabled"] != "1":
+		r.fail("redis.persistence", n.cli("CONFIG SET appendonly yes")+"; then CONFIG REWRITE",
+			"%s keeps no append-only file: a restart loses what came since the last snapshot", n.addr)
+		return
+	case info["aof_last_write_status"] == "err":
+		r.fail("redis.persistence", "free space on the server's disk, and see its log", "%s can't write its append-only file", n.addr)
+		return
+	}
+	settings, err := n.ConfigGet(ctx, "appendfsync").Result()
+	switch {
+	case err != nil: // CONFIG is no right a scanner needs
+		r.ok("redis.persistence", "%s keeps an append-only file; how often it is synced this user may not ask", n.addr)
+	case settings["appendfsync"] == "no":
+		r.warn("redis.persistence", n.cli("CONFIG SET appendfsync everysec")+"; then CONFIG REWRITE",
+			"%s leaves it to the kernel when to sync its append-only file: a crash of the machine may lose half a minute", n.addr)
+	default:
+		r.ok("redis.persistence", "%s keeps an append-only file, synced %s", n.addr, settings["appendfsync"])
+	}
+}
+
+// examineClock compares with the middle of the question. Nothing depends on this
+// machine's clock but what its logs say.
+func examineClock(ctx context.Context, r *report, n node) {
+	asked := time.Now()
+	at, err := n.Time(ctx).Result()
+	if err != nil {
+		r.fail("redis.rights", n.cli("ACL SETUSER USER +time"), "TIME: %v", err)
+		return
+	}
+	offset := at.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
+	if offset.Abs() > clockLimit {
+		r.warn("redis.clock", "timedatectl set-ntp true", "the clock of %s is %s ahead of this machine's: tasks are due by it, and logs tell other times", n.addr, offset)
+		return
+	}
+	r.ok("redis.clock", "the clock of %s is within %s of this machine's", n.addr, max(offset.Abs(), time.Millisecond))
+}

@@ -1,0 +1,102 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// tryScript runs commands on scratch keys and answers with those that the user
+// may not run, and what Redis said. KEYS: scratch keys, one a type. ARGV: the
+// commands, each a line of words; a word that is a number from 1 stands for that
+// key. Executed twice: the same; the last command removes the keys.
+const tryScript = `
+local denied = {}
+for _, line in ipairs(ARGV) do
+  local words = {}
+  for word in string.gmatch(line, '%S+') do
+    local n = string.match(word, '^@(%d+)$')
+    words[#words + 1] = n and KEYS[tonumber(n)] or word
+  end
+  local reply = redis.pcall(unpack(words))
+  -- Other refusals, as for lack of memory, are no matter of rights. Redis 7.0
+  -- says "can't run", or "can't access" a key; later ones speak of permissions.
+  if type(reply) == 'table' and reply.err and (string.find(reply.err, "can't ") or string.find(reply.err, 'permission')) then
+    denied[#denied + 1] = words[1]
+    denied[#denied + 1] = reply.err
+  end
+end
+return denied`
+
+// tried are the commands that scanners and their scripts run, harmless on scratch
+// keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a text, @5 a channel.
+func tried() []string {
+	return []string{
+		"TIME", "INFO server", "PING",
+		"HSET @1 f 1", "HGET @1 f", "HMGET @1 f", "HGETALL @1", "HINCRBY @1 f 1", "HDEL @1 f",
+		"ZADD @2 1 m", "ZSCORE @2 m", "ZMSCORE @2 m", "ZCARD @2", "ZCOUNT @2 -inf +inf", "ZRANGE @2 0 -1", "ZRANGEBYSCORE @2 -inf +inf",
+		"ZREVRANGEBYSCORE @2 +inf -inf", "ZRANDMEMBER @2", "ZSCAN @2 0", "ZREM @2 m", "ZREMRANGEBYSCORE @2 -inf +inf",
+		"SADD @3 m", "SMEMBERS @3", "SMISMEMBER @3 m", "SREM @3 m",
+		"SET @4 1", "GET @4", "INCR @4",
+		"SPUBLISH @5 doctor",
+		"UNLINK @4", "DEL @1 @2 @3 @4",
+	}
+}
+
+// examineRights tries every command a scanner runs, on scratch keys of its own.
+func (p Patient) examineRights(ctx context.Context, r *report, n node) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	user := p.Settings.Redis.Username
+	if user == "" {
+		user = "default"
+	}
+	tag := "{doctor-" + rand.Text() + "}"
+	var keys []string
+	for _, kind := range []string{"hash", "zset", "set", "text"} {
+		keys = append(keys, p.Settings.Redis.Prefix+":doctor:"+tag+":"+kind)
+	}
+	channel := p.Settings.Redis.Prefix + ":wake:" + tag
+	keys = append(keys, channel)
+	var args []any
+	for _, c := range tried() {
+		args = append(args, c)
+	}
+	reply, err := p.Redis.Eval(ctx, tryScript, keys, args...).StringSlice()
+	if err != nil {
+		r.fail("redis.rights", mendRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v", p.Settings.Redis.Prefix, err)
+		return
+	}
+	var denied []string
+	for pair := range slices.Chunk(reply, 2) {
+		denied = append(denied, strings.ToLower(pair[0]))
+	}
+	denied = append(denied, p.tryOutside(ctx, channel)...)
+	if len(denied) > 0 {
+		last := ""
+		if len(reply) > 1 {
+			last = ": " + reply[1]
+		}
+		r.fail("redis.rights", mendRights(n, user, p.Settings.Redis.Prefix, denied...), "user %s may not run %s%s", user, strings.Join(denied, ", "), last)
+		return
+	}
+	r.ok("redis.rights", "user %s may run all that scanners run, on keys %s:*", user, p.Settings.Redis.Prefix)
+}
+
+// tryOutside tries what can't be run in a script.
+func (p Patient) tryOutside(ctx context.Context, channel string) (denied []string) {
+	sub := p.Redis.SSubscribe(ctx, channel)
+	defer sub.Close()
+	if _, err := sub.Receive(ctx); redis.HasErrorPrefix(err, "NOPERM") {
+		denied = append(denied, "ssubscribe")
+	}
+	return denied
+}
+
+func mendRights(n node, user, prefix string, commands ...string) string {
+	return n.cli(fmt.Sprintf("ACL SETUSER %s '~%s:*' '&%s:wake:*' +%s", user, prefix, prefix, strings.Join(commands, " +")))
+}

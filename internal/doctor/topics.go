@@ -1,0 +1,228 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// examineTopics reads what the topics' documents ask for: the good ones by name.
+// known is false where they couldn't be read at all.
+func (p Patient) examineTopics(ctx context.Context, r *report) (docs map[string]config.Topic, known bool) {
+	if p.Settings.Consul.Addr == "" {
+		if len(p.Settings.Topics) == 0 {
+			r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
+		}
+		return p.Settings.Topics, true
+	}
+	return p.examineConsul(ctx, r)
+}
+
+func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]config.Topic, bool) {
+	settings := p.Settings.Consul
+	source, err := config.NewConsul(settings, p.Log)
+	if err != nil {
+		r.fail("consul.connection", "set consul.addr and consul.tls", "%v", err)
+		return nil, false
+	}
+	defer source.Close()
+	ask, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	list, err := source.List(ask)
+	if err != nil {
+		r.fail("consul.connection", mendConsul(settings, err), "%v", err)
+		return nil, false
+	}
+	r.ok("consul.connection", "%s answers, with %d topics under %s/topics/", settings.Addr, len(list), settings.Prefix)
+	host, _ := os.Hostname()
+	instance := "doctor-" + host
+	err = source.WriteStatus(ask, instance, []byte("{}"))
+	if err == nil {
+		err = source.DeleteStatus(ask, instance)
+	}
+	if err != nil {
+		r.fail("consul.rights", mendConsul(settings, err), "%v", err)
+	} else {
+		r.ok("consul.rights", "the token may read the topics and write under %s/status/", settings.Prefix)
+	}
+	docs := map[string]config.Topic{}
+	for _, d := range list {
+		if d.Err != nil {
+			r.fail("topic "+d.Name+" document", p.command("topic set "+d.Name+" key=value"), "%v", d.Err)
+			continue
+		}
+		docs[d.Name] = d.Topic
+	}
+	if len(list) == 0 {
+		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
+	}
+	return docs, true
+}
+
+func mendConsul(c config.Consul, err error) string {
+	switch {
+	case config.Forbidden(err):
+		return fmt.Sprintf(`set consul.token to one whose policy has: key_prefix "%s/topics/" {policy="read"} key_prefix "%s/status/" {policy="write"} service "%s" {policy="write"}`,
+			c.Prefix, c.Prefix, config.ServiceName)
+	case tlsTrouble(err):
+		return "set consul.tls, or consul.addr to the port that speaks it"
+	default:
+		return "start the agent, or set consul.addr; this has to name a leader: curl http://" + c.Addr + "/v1/status/leader"
+	}
+}
+
+// fleetView is what Redis knows of the fleet.
+type fleetView struct {
+	// live members.
+	live []shard.Member
+	// reasons are why tasks of a topic were parked: the first one's.
+	reasons map[string]string
+}
+
+// examineFleet compares what is asked for with what the fleet works by.
+func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]config.Topic, known bool) fleetView {
+	ctx, cancel := context.WithTimeout(ctx, 2*askLimit)
+	defer cancel()
+	view := fleetView{reasons: map[string]string{}}
+	members, err := p.Store.Fleet(ctx)
+	if err != nil {
+		r.fail("fleet", p.command("status"), "%v", err)
+		return view
+	}
+	for _, m := range members {
+		if m.Alive {
+			view.live = append(view.live, m)
+		}
+	}
+	p.examineMembers(r, view.live)
+	if !known {
+		return view
+	}
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		p.examineApplied(ctx, r, name, docs[name], len(view.live) > 0)
+		if reason := p.examineParked(ctx, r, name, docs[name]); reason != "" {
+			view.reasons[name] = reason
+		}
+	}
+	p.examineOrphans(ctx, r, docs)
+	return view
+}
+
+func (p Patient) examineMembers(r *report, live []shard.Member) {
+	switch len(live) {
+	case 0:
+		r.warn("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
+		return
+	case 1:
+		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it", live[0].Instance)
+	default:
+		r.ok("fleet", "%d scanners run", len(live))
+	}
+	applied := map[uint64]bool{}
+	for _, m := range live {
+		applied[m.Applied] = true
+		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
+			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
+			if topic == "" {
+				check, mend = "fleet configuration", p.command("check")
+			}
+			r.fail(check, mend, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
+		}
+		for _, topic := range slices.Sorted(maps.Keys(m.Troubles)) {
+			r.fail("topic "+topic+" served", p.command("status --topic "+topic), "scanner %s doesn't serve it: %s", m.Instance, m.Troubles[topic])
+		}
+	}
+	if len(applied) > 1 && p.Settings.Consul.Addr != "" { // without Consul each counts its own file's versions
+		r.warn("fleet configuration", p.command("status"), "scanners work by %d versions of the documents; if that lasts, those behind don't reach consul", len(applied))
+	}
+}
+
+// examineApplied compares a topic's document with the one the fleet keeps in
+// Redis, and its shard count with the placement.
+func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc config.Topic, running bool) {
+	check := "topic " + name + " applied"
+	topic := p.Store.Topic(name)
+	raw, err := topic.Document(ctx)
+	placement, missing := topic.Placement(ctx)
+	switch {
+	case err != nil:
+		r.fail(check, p.command("status"), "%v", err)
+	case raw == nil || errors.Is(missing, task.ErrUnknownTopic):
+		if running {
+			r.fail(check, p.command("status --topic "+name), "no scanner serves the topic yet")
+		}
+	default:
+		kept, err := config.ParseTopic(name, raw)
+		var changes []string
+		for _, c := range config.Diff(kept, doc) {
+			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, orNone(c.Old), orNone(c.New)))
+		}
+		switch {
+		case err != nil:
+			r.warn(check, p.command("topic set "+name+" key=value"), "the document kept in Redis: %v", err)
+		case len(changes) > 0:
+			r.warn(check, p.mendApplied(running), "the fleet doesn't work by the document yet: %s", strings.Join(changes, "; "))
+		case placement.Phase == shard.Migrating:
+			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows", placement.Shards)
+		case placement.Shards != doc.Shards:
+			r.warn(check, p.mendApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
+		default:
+			r.ok(check, "the fleet works by the document; M is %d", placement.Shards)
+		}
+	}
+}
+
+// mendApplied is the command for a document that isn't applied.
+func (p Patient) mendApplied(running bool) string {
+	if running {
+		return p.command("status") + "; without consul send SIGHUP to scanners whose file this is"
+	}
+	return p.command("run")
+}
+
+// examineParked answers why the first of the topic's parked tasks was parked.
+func (p Patient) examineParked(ctx context.Context, r *report, name string, doc config.Topic) (reason string) {
+	topic := p.Store.Topic(name)
+	for at := range doc.Shards {
+		page, err := topic.Parked(ctx, at, 0, 1)
+		if err != nil {
+			return ""
+		}
+		if len(page) > 0 {
+			reason = page[0].Reason
+			r.warn("topic "+name+" parked", p.command("parked ls --topic "+name)+"; mend the cause, then "+p.command("parked replay --topic "+name+" --all"),
+				"tasks were set aside; one of them because: %s", reason)
+			return reason
+		}
+	}
+	return ""
+}
+
+// examineOrphans finds topics that Redis holds and nobody asks for any more.
+func (p Patient) examineOrphans(ctx context.Context, r *report, docs map[string]config.Topic) {
+	names, err := p.Store.Topics(ctx)
+	if err != nil {
+		r.fail("topics", p.command("status"), "%v", err)
+		return
+	}
+	for _, name := range names {
+		if _, there := docs[name]; !there {
+			r.warn("topic "+name+" document", p.command("topic rm "+name), "an orphan: Redis holds the topic, and it has no good document")
+		}
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
+}

@@ -1,0 +1,48 @@
+package scanner
+
+import (
+	"testing"
+	"time"
+)
+
+// TestMovingTakesItsShare: after every step, moving has taken no less than its
+// share of the time so far, and at most one step more.
+func TestMovingTakesItsShare(t *testing.T) {
+	for _, movers := range []int{1, 2, 3, 16} {
+		for _, step := range []time.Duration{time.Millisecond, 7 * time.Millisecond, 60 * time.Millisecond} {
+			const whole = 10 * time.Second
+			began := time.Now()
+			now, spent := began, time.Duration(0)
+			for now.Sub(began) < whole {
+				ended := now.Add(step)
+				spent += step
+				share := time.Duration(shareOf(movers) * float64(ended.Sub(began)))
+				if spent < share || spent > share+step {
+					t.Fatalf("%d movers, steps of %s: moving took %s of the first %s, want from %s up to one step more",
+						movers, step, spent, ended.Sub(began), share)
+				}
+				now = turnAfter(now, ended, shareOf(movers))
+			}
+		}
+	}
+}
+
+// TestMoversShareRedis: one worker moves for a quarter of its time, and however
+// many there are, they move for a quarter of one worker's time together.
+func TestMoversShareRedis(t *testing.T) {
+	for movers, want := range map[int]float64{0: 0.25, 1: 0.25, 2: 0.125, 4: 0.0625, 50: 0.005} {
+		if got := shareOf(movers); got != want {
+			t.Errorf("each of %d movers moves for %v of its time, want %v", movers, got, want)
+		}
+	}
+}
+
+// TestAStallOfMovingIsNotPaidFor: after a step that hung with Redis a worker doesn't
+// rest for hours.
+func TestAStallOfMovingIsNotPaidFor(t *testing.T) {
+	began := time.Now()
+	ended := began.Add(time.Minute)
+	if got := turnAfter(began, ended, shareOf(100)).Sub(ended); got != moveLongest {
+		t.Errorf("rests for %s, want %s", got, moveLongest)
+	}
+}

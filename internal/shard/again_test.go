@@ -1,0 +1,125 @@
+package shard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// delivered puts a task, claims it and settles it, and returns what its consumer
+// has.
+func (c *corner) delivered(id string) Again {
+	c.t.Helper()
+	c.put(In(0), id)
+	b := c.claimIDs(id)
+	_, err := c.Settle(c.ctx(), 0, []Lease{{id, b.Tasks[0].Token}})
+	c.ok(err)
+	r := b.Tasks[0]
+	return Again{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000, Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
+}
+
+func TestAgainStoresWhatWasSettled(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	a := c.delivered("a")
+	stored, err := c.Caller("orders").Again(c.ctx(), a)
+	c.ok(err)
+	equal(t, "stored", stored, true)
+	r := c.read("a")
+	equal(t, "due", r.Due.UnixMilli(), a.Next)
+	equal(t, "scheduled", r.Scheduled.UnixMilli(), a.Scheduled)
+	equal(t, "attempt", r.Attempt, 2)
+	equal(t, "reason", r.Reason, "why")
+	equal(t, "payload", string(r.Payload), "again")
+	equal(t, "state", r.State, task.Waiting)
+}
+
+func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(c *corner, a Again){
+		"put": func(c *corner, _ Again) { c.put(In(time.Hour), "a") },
+		"stored by its consumer": func(c *corner, a Again) {
+			_, err := c.Caller("orders").Again(c.ctx(), a)
+			c.ok(err)
+		},
+		"replayed": func(c *corner, a Again) {
+			a.Park = true
+			_, err := c.Caller("orders").Again(c.ctx(), a)
+			c.ok(err)
+			_, err = c.Replay(c.ctx(), 0, "a")
+			c.ok(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			a := c.delivered("a")
+			a.Attempt, a.Attempts = 2, 2
+			change(c, a)
+			before := c.read("a")
+			stored, err := c.Caller("orders").Again(c.ctx(), a)
+			c.ok(err)
+			equal(t, "stored", stored, false)
+			equal(t, "op", c.read("a").Op, before.Op)
+		})
+	}
+}
+
+func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(time.Hour), "waiting")
+	c.put(In(0), "leased")
+	c.claimIDs("leased")
+	_, err := c.Recall(c.ctx(), Delivered{ID: "known", Due: 1, Scheduled: 1}, time.Hour)
+	c.ok(err)
+	for id, want := range map[string]Withdrawn{
+		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {Past: true}, "never": {},
+	} {
+		got, err := c.Withdraw(c.ctx(), 0, c.p, c.notAfter(), false, id)
+		c.ok(err)
+		if got.At < c.now()-10_000 || got.At > c.now() {
+			t.Errorf("%s: withdrawn at %d", id, got.At)
+		}
+		got.At = 0
+		equal(t, id, got, want)
+	}
+}
+
+func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	scheduled := int64(500)
+	recall := func(due int64, want Standing) {
+		t.Helper()
+		got, err := c.Recall(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
+		c.ok(err)
+		equal(t, "standing", got, want)
+	}
+	follow := func(due, next, want int64, allowed bool) {
+		t.Helper()
+		at, ok, err := c.Follow(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
+		c.ok(err)
+		equal(t, "allowed", ok, allowed)
+		equal(t, "next", at, want)
+	}
+	recall(1000, Run)
+	follow(1000, 1000, 1001, true) // never the same due: it would be taken for done
+	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
+	recall(1000, Done)
+	recall(1001, Run)
+	c.ok(c.NoteMoved(c.ctx(), "a", 1500, 9000))
+	follow(1001, 2000, 9000, true)
+	c.ok(c.NoteCancelled(c.ctx(), "a", 1600))
+	follow(1001, 2000, 0, false)
+	recall(9000, Over) // it is the cancelled chain's
+	scheduled = 1650
+	recall(1700, Run) // stored after the cancel
+	follow(1700, 2000, 2000, true)
+	recall(3000, Run) // a newer one
+	follow(1700, 2500, 0, false)
+	recall(2000, Over)
+	scheduled = 1660
+	recall(9000, Run) // another version, due when the cancelled retry was to be
+}

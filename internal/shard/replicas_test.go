@@ -1,0 +1,123 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/task"
+)
+
+// twin is a topic on a Redis with one replica, which calls wait for.
+type twin struct {
+	*corner
+	replica *stack.Redis
+	copied  *redis.Client
+}
+
+func newTwin(t *testing.T, shards int) *twin {
+	t.Helper()
+	master := ownServer(t)
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	w := &twin{replica: ownServer(t, "--replicaof", host+" "+port)}
+	w.copied = redis.NewClient(&redis.Options{Addr: w.replica.Addr()})
+	t.Cleanup(func() { _ = w.copied.Close() })
+	eventually(t, "the replica follows", func() bool {
+		return strings.Contains(w.copied.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+	w.corner = cornerOn(t, &redis.UniversalOptions{Addrs: []string{master.Addr()}}, "own", shards)
+	w.ok(w.AwaitReplicas(1))
+	return w
+}
+
+// short ends the test unless an error says that the replica has not got it.
+func (w *twin) short(what string, err error) {
+	w.t.Helper()
+	var e *ReplicasError
+	if !errors.Is(err, task.ErrReplicas) || !errors.As(err, &e) || e.Have != 0 || e.Want != 1 {
+		w.t.Errorf("%s while the replica stands still: %v, want %v", what, err, task.ErrReplicas)
+	}
+}
+
+func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
+	t.Parallel()
+	w := newTwin(t, 4)
+	for i := range 50 {
+		puts := make([]Put, 4)
+		for s := range puts {
+			puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint("t", i), In(time.Hour))}}
+		}
+		for s, r := range w.Put(w.ctx(), w.p, w.notAfter(), puts) {
+			w.ok(r.Err)
+			there, err := w.copied.HExists(w.ctx(), w.tasks(s), fmt.Sprint("t", i)).Result()
+			w.ok(err)
+			equal(t, "at the replica", there, true)
+		}
+	}
+}
+
+func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newTwin(t, 2)
+	w.put(In(time.Hour), "there")
+	w.ok(w.replica.Pause())
+	put := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	began := time.Now()
+	r := w.tryPut(w.p, put)
+	w.short("put", r.Err)
+	if took := time.Since(began); took < replicaPatience || took > 3*replicaPatience {
+		t.Errorf("it took %s, want about %s", took, replicaPatience)
+	}
+	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
+	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
+	due, err := w.Reschedule(w.ctx(), 0, w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: In(time.Minute)})
+	w.short("reschedule", err)
+	equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
+	_, err = w.Withdraw(w.ctx(), 0, w.p, w.notAfter(), false, "there")
+	w.short("cancel", err)
+	_, err = w.Touch(w.ctx(), 0, w.p)
+	w.short("touch", err)
+	w.short("adopt", w.Adopt(w.ctx(), w.p, w.now()+60_000, Share{1, []LentTask{{"lent", "1", head + "\x00"}}})[0].Err)
+	_, err = w.Pass(w.ctx(), 0, w.p)
+	w.short("look", err)
+	w.ok(w.replica.Resume())
+	w.ok(w.tryPut(w.p, put).Err)
+	there, err := w.copied.HExists(w.ctx(), w.tasks(0), "a").Result()
+	w.ok(err)
+	equal(t, "at the replica", there, true)
+}
+
+func TestReplicasOnACluster(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 8)
+	if _, ok := c.rdb.(*redis.ClusterClient); !ok {
+		t.Skip("the shared Redis is no cluster")
+	}
+	c.ok(c.AwaitReplicas(1))
+	puts := make([]Put, 8)
+	for s := range puts {
+		puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	}
+	for _, r := range c.Put(c.ctx(), c.p, c.notAfter(), puts) {
+		c.ok(r.Err)
+	}
+	c.ok(c.AwaitReplicas(2)) // each master has one
+	w := &twin{corner: c}
+	if err := w.tryPut(w.p, puts[0]).Err; !errors.Is(err, task.ErrReplicas) {
+		t.Errorf("put for two replicas where there is one: %v", err)
+	}
+}
+
+func TestTooManyReplicasAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{-1, MaxReplicas + 1} {
+		if err := (&Store{}).AwaitReplicas(n); err == nil {
+			t.Errorf("%d replicas are taken", n)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package shard
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// refusedAt tells a script by its hash, and the line of it, from 1, where the
+// rights of its user ended, as Redis 7.0 puts it.
+var refusedAt = regexp.MustCompile(`executing the script can't run.* script: ([0-9a-f]{40}), on @user_script:(\d+)`)
+
+// commandIn finds the command that a line of a script runs.
+var commandIn = regexp.MustCompile(`redis\.call\('(\w+)'`)
+
+// named names the command that the user may not run, which Redis does only
+// outside scripts.
+func named(cmd *redis.Cmd) *redis.Cmd {
+	if err := cmd.Err(); err != nil {
+		if command := refusedCommand(err.Error()); command != "" {
+			cmd.SetErr(fmt.Errorf("NOPERM this user has no permissions to run the '%s' command", command))
+		}
+	}
+	return cmd
+}
+
+func refusedCommand(text string) string {
+	at := refusedAt.FindStringSubmatch(text)
+	if at == nil {
+		return ""
+	}
+	for _, name := range scriptFiles() {
+		text, err := Script(name)
+		if err != nil || redis.NewScript(text).Hash() != at[1] {
+			continue
+		}
+		lines := strings.Split(text, "\n")
+		n, err := strconv.Atoi(at[2])
+		if err != nil || n < 1 || n > len(lines) {
+			return ""
+		}
+		if found := commandIn.FindStringSubmatch(lines[n-1]); found != nil {
+			return strings.ToLower(found[1])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,35 @@
+#!lua flags=allow-oom
+-- uses: clock check record wake
+-- Stores a task for its consumer, who has a delivery of it: to be delivered again,
+-- or parked. A task that was put, moved, replayed or stored by its consumer since
+-- that delivery stays as it is.
+-- KEYS  due, task, gate, ledger, wake
+-- ARGV  placement, op (6 bytes), not_after (ms), id, due and attempt (of the
+--       delivery), next (ms when it is due again; "park"), attempts (so far),
+--       scheduled (ms), split (1 or 0), reason ("": none), body
+-- Returns {"ok"}; {"none"}: it stays as it is; {"moved", placement}; {"late", now}.
+-- Executed twice: a record of the same op gives the same answer again.
+local op, id, due, attempt = ARGV[2], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local record = redis.call('HGET', KEYS[2], id)
+if record and string.sub(record, 14, 19) == op then return {'ok'} end
+if now > tonumber(ARGV[3]) then return {'late', now} end
+local moved = check(KEYS[3], KEYS[4], ARGV[1])
+if moved then return moved end
+if record then
+  local there = open(record)
+  local same = there and there.due == due and there.attempts + 1 >= attempt
+  if not same and not (there and there.due < due) then return {'none'} end
+end
+local r = {attempts = math.min(tonumber(ARGV[8]), 65535), due = due, scheduled = tonumber(ARGV[9]), op = op, body = ARGV[12]}
+local score = math.huge
+if ARGV[7] ~= 'park' then
+  r.due = tonumber(ARGV[7])
+  score = r.due
+end
+if ARGV[11] ~= '' then r.note = ARGV[11] end
+local head = earliest(KEYS[1])
+redis.call('HSET', KEYS[2], id, seal(r))
+redis.call('ZADD', KEYS[1], score == math.huge and '+inf' or score, id)
+if ARGV[10] == '1' then redis.call('SADD', KEYS[4], id) end
+if score < head then redis.call('SPUBLISH', KEYS[5], score) end
+return {'ok'}

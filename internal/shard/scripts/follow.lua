@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- uses: clock past
+-- Asks whether a delivery may be followed by another of the same task, and notes
+-- that it belongs to the same chain. A move the producer asked for meanwhile
+-- decides when it is due.
+-- KEYS  past
+-- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
+--       window (ms)
+-- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced it.
+-- Executed twice: the same, unless the producer changed it in between.
+local due, scheduled, window = ARGV[1], ARGV[2], tonumber(ARGV[4])
+local root = root_of(due, scheduled)
+if over(root) then return {'over'} end
+if ARGV[3] == '' then return {'ok', 0} end
+local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
+local p = redis.call('HMGET', past, 'wished', 'wish')
+if p[1] and tonumber(p[1]) > root then next = math.max(tonumber(p[2]), tonumber(due) + 1) end
+redis.call('HSET', past, 'r' .. string.format('%.0f', next), string.format('%.0f ', root) .. scheduled)
+raise('newest', root)
+keep(math.max(next - now, 0) + window)
+return {'ok', next}

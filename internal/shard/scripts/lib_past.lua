@@ -1,0 +1,27 @@
+-- The past of one ID, a hash: <due> the ms when the delivery of that due was done
+-- with, 0 while a handler has it; r<due> of a delivery that its consumer stored:
+-- its root, the due of the producer's own with which the chain began, and when that
+-- was scheduled, since the producer may store another version of the same due;
+-- newest the latest root seen; cancelled the ms of the last cancel; wished and
+-- wish, when a move was asked for, and to when.
+local past = KEYS[1]
+
+local function keep(ms)
+  if redis.call('PTTL', past) < ms then redis.call('PEXPIRE', past, ms) end
+end
+
+local function root_of(due, scheduled)
+  local root, of = string.match(redis.call('HGET', past, 'r' .. due) or '', '^(%d+) (%d+)$')
+  return tonumber(of == scheduled and root or due)
+end
+
+-- over says that the producer has cancelled the chain, or replaced it by one that
+-- was delivered.
+local function over(root)
+  local p = redis.call('HMGET', past, 'newest', 'cancelled')
+  return tonumber(p[1] or 0) > root or tonumber(p[2] or 0) > root
+end
+
+local function raise(field, ms)
+  if tonumber(redis.call('HGET', past, field) or -1) < ms then redis.call('HSET', past, field, string.format('%.0f', ms)) end
+end

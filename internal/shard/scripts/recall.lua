@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- uses: past
+-- Asks whether a delivery is to be handled, and notes that a handler has it.
+-- KEYS  past
+-- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: only look), window
+--       (ms)
+-- Returns "run"; "done": it was handled within the window; "over": its consumer
+--       scheduled it, and the producer has cancelled or replaced it since.
+-- Executed twice: the same answer.
+local due = ARGV[1]
+local done = redis.call('HGET', past, due)
+if ARGV[3] == '1' and done and done ~= '0' then return 'done' end
+local root = root_of(due, ARGV[2])
+if root ~= tonumber(due) and over(root) then return 'over' end
+if ARGV[3] == '1' then
+  redis.call('HSETNX', past, due, 0)
+  raise('newest', root)
+  keep(tonumber(ARGV[4]))
+end
+return 'run'

@@ -1,0 +1,124 @@
+package shard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+// The benchmarks count tasks: ns/op and allocs/op are those of one task, also
+// where it travels in a batch.
+const benchBatch = 500
+
+func benchTask() *task.Task {
+	return &task.Task{
+		ContentType: "application/json", Headers: map[string]string{"tenant": "t-17", "traceparent": strings.Repeat("0", 55)},
+		Payload: make([]byte, 200),
+	}
+}
+
+func BenchmarkPlace(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		Place("order-000000000017", 64)
+	}
+}
+
+func BenchmarkEncodeBody(b *testing.B) {
+	for name, t := range map[string]*task.Task{"bare": {Payload: make([]byte, 200)}, "headers": benchTask()} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				EncodeBody(t)
+			}
+		})
+	}
+}
+
+func BenchmarkDecodeRecord(b *testing.B) {
+	for name, t := range map[string]*task.Task{"bare": {Payload: make([]byte, 200)}, "headers": benchTask()} {
+		record := "\x10" + strings.Repeat("\x00", recordHead-1) + string(EncodeBody(t))
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := DecodeRecord("orders", "order-000000000017", record); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// benchCorner is one shard with a placement.
+func benchCorner(b *testing.B) (*Topic, Placement) {
+	addr, prefix := stacktest.Redis(b)
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	b.Cleanup(func() { _ = rdb.Close() })
+	store, err := New(rdb, prefix)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := store.Topic("orders")
+	p, err := t.Ensure(b.Context(), 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t, p
+}
+
+func benchPut(b *testing.B, t *Topic, p Placement, from, to int) {
+	put := Put{Op: NewOp(), Entries: make([]Entry, 0, to-from)}
+	payload := body(strings.Repeat("x", 200))
+	for n := from; n < to; n++ {
+		put.Entries = append(put.Entries, Entry{ID: fmt.Sprintf("order-%012d", n), When: In(0), Body: payload})
+	}
+	notAfter, err := t.NotAfter(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if r := t.Put(b.Context(), p, notAfter, []Put{put}); r[0].Err != nil {
+		b.Fatal(r[0].Err)
+	}
+}
+
+func BenchmarkPut(b *testing.B) {
+	t, p := benchCorner(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for from := 0; from < b.N; from += benchBatch {
+		benchPut(b, t, p, from, min(from+benchBatch, b.N))
+	}
+}
+
+// BenchmarkClaimAndSettle is a scanner's part of a task without the broker's.
+func BenchmarkClaimAndSettle(b *testing.B) {
+	t, p := benchCorner(b)
+	for from := 0; from < b.N; from += benchBatch {
+		benchPut(b, t, p, from, min(from+benchBatch, b.N))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for left, request := b.N, 0; left > 0; request++ {
+		batch, err := t.Claim(b.Context(), Claim{
+			Claimant: "bench", Request: fmt.Sprint(request), Limit: benchBatch, Lease: time.Minute,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		leases := make([]Lease, len(batch.Tasks))
+		for i, c := range batch.Tasks {
+			leases[i] = Lease{c.ID, c.Token}
+		}
+		n, err := t.Settle(b.Context(), 0, leases)
+		if err != nil || n == 0 {
+			b.Fatalf("settled %d with %d to come: %v", n, left, err)
+		}
+		left -= n
+	}
+}

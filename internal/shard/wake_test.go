@@ -1,0 +1,74 @@
+package shard
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// listening is a topic whose wakes are heard.
+type listening struct {
+	*corner
+	next  time.Time // each task is due before the one before
+	heard atomic.Int64
+}
+
+func listen(c *corner) *listening {
+	c.t.Helper()
+	l := &listening{corner: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var hearing sync.WaitGroup
+	hearing.Go(func() { c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }) })
+	c.t.Cleanup(func() { cancel(); hearing.Wait() })
+	return l
+}
+
+// hears puts tasks, each the earliest, until one is heard of.
+func (l *listening) hears(when string) {
+	l.t.Helper()
+	eventually(l.t, "a wake is heard "+when, func() bool {
+		l.next = l.next.Add(-time.Second)
+		due := l.put(At(l.next), "earliest")[0]
+		for range 10 {
+			if l.heard.Load() == due {
+				return true
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+		return false
+	})
+}
+
+func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
+	t.Parallel()
+	l := listen(cornerOn(t, stacktest.RedisOptions(ownServer(t).Addr()), "own", 4))
+	l.hears("at first")
+	for range 3 {
+		l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
+		l.hears("after the connection was lost")
+	}
+}
+
+func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	cluster, err := stack.StartRedisCluster(t.Context(), stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Kill() })
+	l := listen(cornerOn(t, stacktest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
+	l.hears("at first")
+	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Wake(0)).Result()
+	l.ok(err)
+	for _, to := range cluster.Nodes {
+		l.ok(cluster.MoveSlot(l.ctx(), int(slot), to, 0))
+		l.hears("after its slot moved")
+	}
+}

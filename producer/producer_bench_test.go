@@ -1,0 +1,70 @@
+package producer_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/producer"
+)
+
+// benchClient serves the topic orders in four shards. The benchmarks count
+// tasks: ns/op and allocs/op are those of one task, also in a batch.
+func benchClient(b *testing.B) *producer.Client {
+	addr, prefix := stacktest.Redis(b)
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	b.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := store.Topic("orders").Ensure(b.Context(), 4); err != nil {
+		b.Fatal(err)
+	}
+	c, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func benchRequests(n int) []producer.Request {
+	requests := make([]producer.Request, n)
+	for i := range requests {
+		requests[i] = producer.Request{
+			Topic: "orders", ID: fmt.Sprintf("order-%012d", i), When: producer.In(time.Hour), Payload: make([]byte, 200),
+		}
+	}
+	return requests
+}
+
+func BenchmarkSchedule(b *testing.B) {
+	c := benchClient(b)
+	requests := benchRequests(1000)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := range b.N {
+		if _, err := c.Schedule(b.Context(), requests[n%len(requests)]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkScheduleMany(b *testing.B) {
+	const batch = 500
+	c := benchClient(b)
+	requests := benchRequests(batch)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for left := b.N; left > 0; left -= batch {
+		for _, r := range c.ScheduleMany(b.Context(), requests[:min(batch, left)]) {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+	}
+}
