@@ -1,0 +1,141 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+// benchPrefetch is the prefetch of all that is compared.
+const benchPrefetch = 200
+
+// BenchmarkConsume drains a queue of b.N tasks of 200 bytes: with a bare amqp091
+// consumer that acks each, and with this package, without and with a memory.
+func BenchmarkConsume(b *testing.B) {
+	b.Run("bare", func(b *testing.B) { benchmark(b, bare) })
+	for name, remember := range map[string]time.Duration{"wrapped": -1, "remembering": time.Hour} {
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, func(b *testing.B, url string, handled func()) {
+				wrapped(b, url, remember, handled)
+			})
+		})
+	}
+}
+
+// benchmark fills a queue and measures until drain has handled all of it.
+func benchmark(b *testing.B, drain func(b *testing.B, url string, handled func())) {
+	url := stacktest.RabbitMQ(b)
+	fill(b, url, b.N)
+	var n atomic.Int64
+	all := make(chan struct{})
+	b.ResetTimer()
+	drain(b, url, func() {
+		if n.Add(1) == int64(b.N) {
+			close(all)
+		}
+	})
+	<-all
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+}
+
+func fill(b *testing.B, url string, n int) {
+	b.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	channel, err := conn.Channel()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := channel.QueueDeclare(queue, true, false, false, false, nil); err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		p := message(func(p *amqp.Publishing) {
+			p.MessageId, p.Body = fmt.Sprintf("order-%012d", i), []byte(strings.Repeat("x", 200))
+		})
+		if err := channel.PublishWithContext(b.Context(), "", queue, false, false, p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for {
+		q, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if q.Messages == n {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func bare(b *testing.B, url string, handled func()) {
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	channel, err := conn.Channel()
+	if err == nil {
+		err = channel.Qos(benchPrefetch, 0, false)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	deliveries, err := channel.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range b.N {
+		d := <-deliveries
+		handled()
+		if err := d.Ack(false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
+	addr, prefix := stacktest.Redis(b)
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	b.Cleanup(func() { _ = rdb.Close() })
+	c, err := New(Config{
+		URLs: []string{url}, Queue: queue, Redis: rdb, Prefix: prefix, Remember: remember,
+		Prefetch: benchPrefetch, Concurrency: 20,
+		Handler: func(context.Context, task.Delivery) error { handled(); return nil },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	before := used(b, rdb)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	b.Cleanup(func() {
+		cancel()
+		running.Wait()
+		b.Logf("%d tasks: %d bytes of Redis a task", b.N, (used(b, rdb)-before)/int64(b.N))
+	})
+}
+
+func used(b *testing.B, rdb redis.UniversalClient) (n int64) {
+	info := rdb.InfoMap(context.Background(), "memory").Val()["Memory"]["used_memory"]
+	if _, err := fmt.Sscan(info, &n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}

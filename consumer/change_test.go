@@ -1,0 +1,328 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+// gate holds up the handler of one attempt of one payload, which then fails.
+type gate struct {
+	seen         log
+	began, fails chan struct{}
+	once         sync.Once
+}
+
+func newGate() *gate {
+	return &gate{began: make(chan struct{}), fails: make(chan struct{})}
+}
+
+// handler holds up the first attempt at "first" and fails it; all else succeeds.
+func (g *gate) handler(ctx context.Context, d task.Delivery) error {
+	g.seen.add(d)
+	if string(d.Payload) != "first" || d.Attempt != 1 {
+		return nil
+	}
+	g.once.Do(func() { close(g.began) })
+	select {
+	case <-g.fails:
+	case <-ctx.Done():
+	}
+	return errTest
+}
+
+// payloads that were handled, in order.
+func (g *gate) payloads() (all []string) {
+	for _, d := range g.seen.all() {
+		all = append(all, fmt.Sprintf("%s/%d", d.Payload, d.Attempt))
+	}
+	return all
+}
+
+// quiet ends the test if more than want is handled while a retry would be due.
+func (w *world) quiet(g *gate, want ...string) {
+	w.t.Helper()
+	w.eventually("all is handled", func() bool { return len(g.payloads()) >= len(want) })
+	w.schedule("later", "later")
+	w.eventually("a task that was due after it is handled", func() bool { return g.seen.of("later") == 1 })
+	want = append(want, "later/1")
+	if got := g.payloads(); fmt.Sprint(got) != fmt.Sprint(want) {
+		w.t.Errorf("handled %q, want %q", got, want)
+	}
+}
+
+func (w *world) forgotten() {
+	w.t.Helper()
+	w.eventually("the scanner has settled it", func() bool {
+		_, there := w.stored("a")
+		return !there
+	})
+}
+
+// changes a producer makes while a handler has the task, and what is handled in
+// the end.
+func changes() map[string]struct {
+	change func(w *world, g *gate)
+	want   []string
+} {
+	type row = struct {
+		change func(w *world, g *gate)
+		want   []string
+	}
+	cancel := func(w *world) {
+		if err := w.producer.Cancel(w.t.Context(), orders, "a"); err != nil && !errors.Is(err, task.ErrNotFound) {
+			w.t.Fatal(err)
+		}
+	}
+	schedule := func(w *world, in time.Duration) {
+		w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(in)})
+	}
+	return map[string]row{
+		"cancelled":               {func(w *world, _ *gate) { cancel(w) }, []string{"first/1"}},
+		"replaced by a later one": {func(w *world, _ *gate) { schedule(w, time.Hour) }, []string{"first/1"}},
+		"replaced by one that is delivered": {func(w *world, g *gate) {
+			schedule(w, 0)
+			w.eventually("the second is handled", func() bool { return len(g.payloads()) == 2 })
+		}, []string{"first/1", "second/1"}},
+		"replaced by one that is cancelled": {func(w *world, _ *gate) {
+			schedule(w, time.Hour)
+			cancel(w)
+		}, []string{"first/1"}},
+		"moved": {func(w *world, _ *gate) {
+			_, err := w.producer.Reschedule(w.t.Context(), orders, "a", producer.In(time.Hour))
+			if err != nil && !errors.Is(err, task.ErrNotFound) {
+				w.t.Fatal(err)
+			}
+		}, []string{"first/1"}},
+	}
+}
+
+func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
+	t.Parallel()
+	for name, row := range changes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).serve()
+			g := newGate()
+			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Handler: g.handler})
+			w.schedule("a", "first")
+			<-g.began
+			w.forgotten()
+			row.change(w, g)
+			close(g.fails)
+			w.eventually("the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
+			w.quiet(g, row.want...)
+		})
+	}
+}
+
+// Only a consumer that remembers knows of a second version that came and went
+// while the first was being handled.
+func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"cancelled", "replaced by a later one", "moved"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).serve()
+			g := newGate()
+			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Remember: -1, Handler: g.handler})
+			w.schedule("a", "first")
+			<-g.began
+			w.forgotten()
+			changes()[name].change(w, g)
+			close(g.fails)
+			w.eventually("the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
+			w.quiet(g, changes()[name].want...)
+		})
+	}
+}
+
+// lease puts a task's message into the queue and leaves the task leased, as when a
+// scanner has published it and is about to settle.
+func (w *world) lease(id string) (settle func()) {
+	w.t.Helper()
+	_, err := w.topic.Ensure(w.t.Context(), 1)
+	w.ok(err)
+	w.schedule(id, "first")
+	batch, err := w.topic.Claim(w.t.Context(), shardClaim())
+	w.ok(err)
+	if len(batch.Tasks) != 1 {
+		w.t.Fatalf("claimed %d tasks", len(batch.Tasks))
+	}
+	w.publish(batch.Tasks[0].Task)
+	return func() {
+		_, err := w.topic.Settle(w.t.Context(), 0, leaseOf(batch))
+		w.ok(err)
+	}
+}
+
+func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	settle := w.lease("a")
+	c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
+	w.eventually("it is stored again", func() bool { return counted(c, retry) == 1 })
+	settle()
+	s, there := w.stored("a")
+	if !there || s.Attempt != 2 || s.State != task.Waiting || s.Reason != errTest.Error() {
+		t.Errorf("stored: %v %+v", there, s)
+	}
+}
+
+func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
+	t.Parallel()
+	for name, row := range changes() {
+		if name == "replaced by one that is delivered" {
+			continue // nobody delivers here
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			settle := w.lease("a")
+			g := newGate()
+			c := w.consume(Config{Policy: Fixed(0, 5), Handler: g.handler})
+			<-g.began
+			row.change(w, g)
+			close(g.fails)
+			w.eventually("the handler's failure is dealt with", func() bool { return counted(c, over) == 1 })
+			settle()
+			if s, there := w.stored("a"); there && s.NextAttempt.Before(time.Now().Add(time.Minute)) {
+				t.Errorf("stored: %+v", s)
+			}
+			if counted(c, retry) != 0 {
+				t.Error("it was tried again")
+			}
+		})
+	}
+}
+
+func TestAChainEndsWithACancel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).serve()
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var seen log
+	c := w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
+		seen.add(d)
+		if d.ID != "a" {
+			return nil
+		}
+		close(began)
+		<-goOn
+		return d.Next(time.Now(), nil)
+	}})
+	w.schedule("a", "")
+	<-began
+	w.forgotten()
+	if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
+		t.Fatal(err)
+	}
+	close(goOn)
+	w.eventually("the step is done", func() bool { return counted(c, done) == 1 })
+	w.schedule("b", "")
+	w.eventually("what was due after it is done", func() bool { return counted(c, done) == 2 })
+	if n := seen.of("a"); n != 1 {
+		t.Errorf("handled %d times", n)
+	}
+	if _, there := w.stored("a"); there {
+		t.Error("the next step is stored")
+	}
+}
+
+func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
+	t.Parallel()
+	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).serve()
+			c := w.consume(Config{Policy: Fixed(0, 5), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
+			w.schedule("a", "")
+			w.eventually("it failed", func() bool { return counted(c, retry) > 0 })
+			c.stop()
+			w.eventually("the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
+			w.forgotten()
+			_ = w.producer.Cancel(t.Context(), orders, "a")
+			var seen log
+			c = w.consume(Config{Remember: remember, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
+			w.eventually("it is acked", func() bool { return counted(c, over) == 1 })
+			if len(seen.all()) != 0 {
+				t.Errorf("handled %+v", seen.all())
+			}
+		})
+	}
+}
+
+// TestChangesHoldWhileShardsChange lets many tasks fail again and again while the
+// shard count goes up and down, and cancels or replaces each once.
+func TestChangesHoldWhileShardsChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).serve()
+	const tasks = 60
+	var cancelled sync.Map // ID -> when Cancel had returned
+	var broken atomic.Int64
+	var seen log
+	w.consume(Config{
+		Policy: Fixed(20*time.Millisecond, 1000), Concurrency: 8,
+		Handler: func(_ context.Context, d task.Delivery) error {
+			_, was := cancelled.Load(d.ID)
+			if was && string(d.Payload) == "first" {
+				broken.Add(1)
+			}
+			seen.add(d)
+			if string(d.Payload) == "second" {
+				return nil
+			}
+			return errTest
+		},
+	})
+	for i := range tasks {
+		w.schedule(fmt.Sprint(i), "first")
+	}
+	for i, shards := range []int{7, 3, 8, 2} {
+		w.reshard(shards)
+		for j := i * tasks / 4; j < (i+1)*tasks/4; j++ {
+			id := fmt.Sprint(j)
+			n := seen.of(id)
+			w.eventually("it fails on and on", func() bool { return seen.of(id) > n })
+			if err := w.producer.Cancel(t.Context(), orders, id); err != nil && !errors.Is(err, task.ErrNotFound) {
+				t.Fatal(err)
+			}
+			w.eventually("nobody has it any more", func() bool {
+				n := seen.of(id)
+				<-time.After(10 * time.Millisecond)
+				return n == seen.of(id)
+			})
+			cancelled.Store(id, true)
+			if j%2 == 0 {
+				w.schedule(id, "second")
+			}
+		}
+	}
+	w.eventually("what replaced them is done", func() bool {
+		n := 0
+		for _, d := range seen.all() {
+			if string(d.Payload) == "second" {
+				n++
+			}
+		}
+		return n == tasks/2
+	})
+	w.eventually("the change is over", func() bool {
+		p, err := w.topic.Placement(t.Context())
+		return err == nil && p.Shards == 2 && p.Phase == "stable"
+	})
+	if n := broken.Load(); n != 0 {
+		t.Errorf("%d deliveries of tasks that were cancelled before", n)
+	}
+	for i := range tasks {
+		if s, there := w.stored(fmt.Sprint(i)); there {
+			t.Errorf("task %d is stored: %+v", i, s)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package consumer
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// Config of a Consumer.
+type Config struct {
+	// URLs of RabbitMQ are tried in turn, as in amqp://user:password@host:5672/vhost.
+	// Required.
+	URLs []string
+	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
+	TLS *tls.Config
+	// Queue to consume from; it must exist. What is no message of duefleet goes to
+	// its dead-letter exchange, or is lost where it has none. Required.
+	Queue string
+	// Redis is the caller's client, which Run leaves open. Either it or Options
+	// must be given: the Redis of the scanners.
+	Redis redis.UniversalClient
+	// Options make a client of our own, which ends with Run.
+	Options *redis.UniversalOptions
+	// Prefix of every key; the scanners' redis.prefix. Defaults to "duefleet".
+	Prefix string
+
+	// MinReplicas of Redis must have a retry before its delivery is acked, at most
+	// 10; see producer.Config. Defaults to 0.
+	MinReplicas int
+
+	// Handler of every task. Required.
+	Handler Handler
+	// Policy of retries. Defaults to Exponential(time.Second, 5*time.Minute, 10).
+	Policy Policy
+	// Timeout is the deadline of one handler. Defaults to 30s.
+	Timeout time.Duration
+	// Concurrency is how many handlers run at once. Defaults to 10.
+	Concurrency int
+	// Prefetch is how many deliveries this consumer holds, those that handlers
+	// have included. Defaults to twice Concurrency.
+	Prefetch int
+	// StopTimeout is how long running handlers have to finish once Run's context
+	// ends. Defaults to 15s.
+	StopTimeout time.Duration
+	// Remember is for how long a delivery is remembered as done, by topic, ID and
+	// due; that takes some 270 bytes of Redis a delivery, and two round trips.
+	// Negative: not at all, and handlers of first attempts start without asking
+	// Redis. Defaults to 24h. BenchmarkConsume measures what it costs.
+	Remember time.Duration
+	// MaxPayload is the largest body handled, in bytes, at most 16 MiB. Defaults
+	// to 256 KiB.
+	MaxPayload int
+
+	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
+	// "duefleet".
+	Name string
+	// Log takes outages and what fails. Payloads are never logged. Defaults to none.
+	Log *slog.Logger
+	// Registerer takes the metrics, duefleet_consumer_*. Consumers may share one.
+	// Defaults to none.
+	Registerer prometheus.Registerer
+
+	step func(step) // a test's: what was just done
+}
+
+// step of an outcome, after which a test may end the process.
+type step string
+
+const (
+	stepHandled    step = "handled"
+	stepRemembered step = "remembered"
+	stepAllowed    step = "allowed"
+	stepStored     step = "stored"
+	stepAcked      step = "acked"
+)
+
+// Consumer consumes from one queue.
+type Consumer struct {
+	cfg     Config
+	store   *store
+	close   func() error
+	metrics *metrics
+	logs    *complaints
+}
+
+// New checks the configuration and starts nothing. An error names a bad URL by
+// its place in the list, since it holds a password.
+func New(cfg Config) (*Consumer, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	shards, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
+	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: register metrics: %w", err)
+	}
+	return &Consumer{
+		cfg: cfg, close: closeRedis, metrics: m, logs: &complaints{},
+		store: &store{Store: shards, window: cfg.Remember, topics: map[string]*shard.Caller{}},
+	}, nil
+}
+
+func (cfg Config) withDefaults() Config {
+	orDefault(&cfg.Prefix, "duefleet")
+	orDefault(&cfg.Timeout, 30*time.Second)
+	orDefault(&cfg.Concurrency, 10)
+	orDefault(&cfg.Prefetch, 2*cfg.Concurrency)
+	orDefault(&cfg.StopTimeout, 15*time.Second)
+	orDefault(&cfg.Remember, 24*time.Hour)
+	orDefault(&cfg.MaxPayload, task.DefaultMaxPayload)
+	orDefault(&cfg.Name, "duefleet")
+	if cfg.Policy == nil {
+		cfg.Policy = Exponential(time.Second, 5*time.Minute, 10)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.step == nil {
+		cfg.step = func(step) {}
+	}
+	return cfg
+}
+
+func orDefault[T comparable](value *T, other T) {
+	var zero T
+	if *value == zero {
+		*value = other
+	}
+}
+
+func (cfg Config) check() error {
+	switch {
+	case len(cfg.URLs) == 0:
+		return errors.New("Config.URLs must name a broker")
+	case cfg.Queue == "":
+		return errors.New("Config.Queue must name a queue")
+	case cfg.Handler == nil:
+		return errors.New("Config.Handler must be given")
+	case (cfg.Redis == nil) == (cfg.Options == nil):
+		return errors.New("give either Config.Redis or Config.Options")
+	case cfg.Concurrency < 0 || cfg.Prefetch < cfg.Concurrency:
+		return fmt.Errorf("Config.Prefetch must be at least Config.Concurrency, and that at least 1; got %d and %d", cfg.Prefetch, cfg.Concurrency)
+	case cfg.Timeout < 0 || cfg.StopTimeout < 0:
+		return errors.New("Config.Timeout and Config.StopTimeout must be above 0")
+	case cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload:
+		return fmt.Errorf("Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
+	}
+	for i, url := range cfg.URLs {
+		if _, err := amqp.ParseURI(url); err != nil {
+			return fmt.Errorf("Config.URLs[%d] must be amqp://user:password@host:5672/vhost, with reserved characters percent-encoded", i)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,17 @@
+// Package consumer hands due tasks from a RabbitMQ queue to a handler, and does
+// around it what is easily done wrong by hand: decoding, remembering what was
+// done, retrying with a delay, giving up in a way that can be undone.
+//
+// What became of a task is decided by what its handler returns:
+//
+//	nil          acked and remembered: a redelivery is acked without the handler
+//	an error     stored again under the same ID, by the policy, attempt + 1
+//	Park(err)    parked with the reason, as after the last attempt
+//	Drop(err)    acked and counted
+//
+// The task is stored first and acked last, so that a crash repeats and never
+// loses. A task that the producer cancelled, moved or replaced while a handler
+// had it is not brought back by its retry. docs/guarantees.md has the windows.
+//
+// Those with a loop of their own use Parse alone.
+package consumer

@@ -1,0 +1,221 @@
+package consumer
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// message is what a scanner publishes.
+func message(change func(*amqp.Publishing)) amqp.Publishing {
+	p := amqp.Publishing{
+		MessageId: "a", Type: orders, Body: []byte("pay"),
+		Headers: amqp.Table{
+			headerTopic: orders, headerDue: int64(1796119200000), headerScheduled: int64(1796119100000),
+			headerAttempt: int32(1), headerRedelivered: false,
+		},
+	}
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+func header(key string, value any) func(*amqp.Publishing) {
+	return func(p *amqp.Publishing) {
+		if value == nil {
+			delete(p.Headers, key)
+			return
+		}
+		p.Headers[key] = value
+	}
+}
+
+// bad are deliveries that are no task, and why.
+func bad() map[string]struct {
+	change func(*amqp.Publishing)
+	reason string
+} {
+	type row = struct {
+		change func(*amqp.Publishing)
+		reason string
+	}
+	return map[string]row{
+		"no headers":           {func(p *amqp.Publishing) { p.Headers = nil }, "foreign"},
+		"no topic":             {header(headerTopic, nil), "foreign"},
+		"topic is no text":     {header(headerTopic, int64(1)), "header"},
+		"topic breaks a rule":  {header(headerTopic, "a b"), "topic"},
+		"due is text":          {header(headerDue, "1796119200000"), "header"},
+		"due is 32 bits":       {header(headerDue, int32(1)), "header"},
+		"scheduled is text":    {header(headerScheduled, "soon"), "header"},
+		"attempt is 64 bits":   {header(headerAttempt, int64(1)), "header"},
+		"attempt is 0":         {header(headerAttempt, int32(0)), "header"},
+		"redelivered is text":  {header(headerRedelivered, "no"), "header"},
+		"no message-id":        {func(p *amqp.Publishing) { p.MessageId = "" }, "id"},
+		"message-id not UTF-8": {func(p *amqp.Publishing) { p.MessageId = "\xff" }, "id"},
+		"a body over the limit": {func(p *amqp.Publishing) {
+			p.Body = make([]byte, task.DefaultMaxPayload+1)
+		}, "payload"},
+	}
+}
+
+func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var seen log
+	var out safeBuffer
+	c := w.consume(Config{
+		Log:     slog.New(slog.NewTextHandler(&out, nil)),
+		Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil },
+	})
+	want := map[string]float64{}
+	for name, b := range bad() {
+		p := message(b.change)
+		p.CorrelationId = name
+		w.send(p)
+		want[b.reason]++
+	}
+	w.send(message(nil))
+	w.eventually("the task behind them is done", func() bool { return counted(c, done) == 1 })
+	w.eventually("all others are dead-lettered", func() bool { return w.waiting("dead") == len(bad()) })
+	if len(seen.all()) != 1 {
+		t.Errorf("handled %d deliveries", len(seen.all()))
+	}
+	for reason, n := range want {
+		if got := testutil.ToFloat64(c.metrics.rejected.WithLabelValues(reason)); got != n {
+			t.Errorf("rejected for %s: counted %v, want %v", reason, got, n)
+		}
+	}
+	if n := strings.Count(out.String(), "delivery rejected"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+func TestParseReadsWhatAScannerPublishes(t *testing.T) {
+	t.Parallel()
+	p := message(func(p *amqp.Publishing) {
+		p.ContentType = "text/plain"
+		p.Headers["k"] = "v"
+		p.Headers["x-death"] = []any{amqp.Table{"count": int64(1)}}
+		p.Headers["x-first-death-queue"] = queue
+		p.Headers["x-delivery-count"] = int64(2)
+	})
+	got, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, ContentType: p.ContentType, Body: p.Body, Redelivered: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Topic != orders || got.ID != "a" || got.Due.UnixMilli() != 1796119200000 || got.Scheduled.UnixMilli() != 1796119100000 ||
+		got.Attempt != 1 || !got.Redelivered || got.ContentType != "text/plain" || string(got.Payload) != "pay" {
+		t.Errorf("got %+v", got)
+	}
+	if len(got.Headers) != 1 || got.Headers["k"] != "v" {
+		t.Errorf("headers %v", got.Headers)
+	}
+}
+
+func TestParseRefusesWhatIsNoTask(t *testing.T) {
+	t.Parallel()
+	for name, b := range bad() {
+		p := message(b.change)
+		if len(p.Body) > task.DefaultMaxPayload {
+			p.Body = make([]byte, task.MaxMaxPayload+1)
+		}
+		_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Body: p.Body})
+		if err == nil || rejection(err) != b.reason {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestAComplaintIsMadeOnceAMinute(t *testing.T) {
+	t.Parallel()
+	var c complaints
+	if !c.allow("a") || c.allow("a") || !c.allow("b") {
+		t.Error("the first of each kind is to be logged, and no second")
+	}
+	c.last["a"] = time.Now().Add(-complaintBeat)
+	if !c.allow("a") {
+		t.Error("nothing is logged after a minute")
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	const minute = time.Minute
+	for name, row := range map[string]struct {
+		policy Policy
+		delays []time.Duration // after each attempt; then it is parked
+	}{
+		"fixed":  {Fixed(minute, 3), []time.Duration{minute, minute}},
+		"linear": {Linear(minute, 4), []time.Duration{minute, 3 * minute, 5 * minute}},
+		"list":   {Delays(minute, time.Hour), []time.Duration{minute, time.Hour}},
+		"once":   {Fixed(minute, 1), nil},
+	} {
+		for i, want := range row.delays {
+			if got, ok := row.policy(i + 1); got != want || !ok {
+				t.Errorf("%s: after attempt %d: %v, %v", name, i+1, got, ok)
+			}
+		}
+		if _, ok := row.policy(len(row.delays) + 1); ok {
+			t.Errorf("%s: there is an attempt after the last", name)
+		}
+	}
+}
+
+func TestTheExponentialPolicyDoublesWithJitter(t *testing.T) {
+	t.Parallel()
+	policy := Exponential(time.Second, 10*time.Second, 1000)
+	different := map[time.Duration]bool{}
+	for attempt, most := range map[int]time.Duration{
+		1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 5: 10 * time.Second, 999: 10 * time.Second,
+	} {
+		for range 50 {
+			got, ok := policy(attempt)
+			if !ok || got < most/2 || got > most {
+				t.Errorf("after attempt %d: %v, %v", attempt, got, ok)
+			}
+			different[got] = true
+		}
+	}
+	if len(different) < 100 {
+		t.Errorf("only %d different delays of 250", len(different))
+	}
+	if _, ok := policy(1000); ok {
+		t.Error("there is an attempt after the last")
+	}
+}
+
+func TestNewRefusesWhatCanNotWork(t *testing.T) {
+	t.Parallel()
+	good := Config{
+		URLs: []string{"amqp://guest:guest@127.0.0.1/"}, Queue: queue,
+		Handler: func(context.Context, task.Delivery) error { return nil },
+		Options: &redis.UniversalOptions{},
+	}
+	for name, change := range map[string]func(*Config){
+		"URLs":     func(c *Config) { c.URLs = nil },
+		"URLs[0]":  func(c *Config) { c.URLs = []string{"amqp://u:secret%@h/"} },
+		"Queue":    func(c *Config) { c.Queue = "" },
+		"Handler":  func(c *Config) { c.Handler = nil },
+		"Redis":    func(c *Config) { c.Options = nil },
+		"Prefetch": func(c *Config) { c.Prefetch = 1 },
+		"MaxPayload": func(c *Config) {
+			c.MaxPayload = task.MaxMaxPayload + 1
+		},
+	} {
+		cfg := good
+		change(&cfg)
+		_, err := New(cfg)
+		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+// victimEnv holds what a process of this test binary needs to be a consumer that
+// is killed.
+const victimEnv = "DUEFLEET_TEST_VICTIM"
+
+// order is a victim's: where to consume, and when to die.
+type order struct {
+	URL, Redis, Prefix string
+	Fails              bool
+	Step               step
+}
+
+// handler notes each call in Redis, where it outlasts its process.
+func (o order) handler(rdb redis.UniversalClient) Handler {
+	return func(ctx context.Context, d task.Delivery) error {
+		if err := rdb.RPush(ctx, o.Prefix+":handled", fmt.Sprintf("%s/%d", d.ID, d.Attempt)).Err(); err != nil {
+			return err
+		}
+		if o.Fails && d.Attempt == 1 {
+			return errTest
+		}
+		return nil
+	}
+}
+
+func (o order) config(rdb redis.UniversalClient) Config {
+	return Config{
+		URLs: []string{o.URL}, Queue: queue, Redis: rdb, Prefix: o.Prefix,
+		Policy: Fixed(300*time.Millisecond, 5), Handler: o.handler(rdb),
+	}
+}
+
+// victim consumes until it has done the step of its order, and dies there.
+func victim() int {
+	var o order
+	if err := json.Unmarshal([]byte(os.Getenv(victimEnv)), &o); err != nil {
+		return 1
+	}
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(o.Redis))
+	cfg := o.config(rdb)
+	cfg.step = func(s step) {
+		if s == o.Step {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	c, err := New(cfg)
+	if err != nil {
+		return 1
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = c.Run(ctx)
+	return 1
+}
+
+func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		fails bool
+		at    step
+		first int // how often the first attempt is handled
+	}{
+		{false, stepHandled, 2},
+		{false, stepRemembered, 1},
+		{false, stepAcked, 1},
+		{true, stepHandled, 2},
+		{true, stepAllowed, 2},
+		{true, stepStored, 2},
+		{true, stepRemembered, 1},
+		{true, stepAcked, 1},
+	} {
+		t.Run(fmt.Sprintf("fails %v, killed when %s", row.fails, row.at), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).serve()
+			o := order{w.settings.RabbitMQURL, w.settings.RedisAddr, w.settings.RedisPrefix, row.fails, row.at}
+			w.schedule("a", "")
+			o.die(t)
+			c := w.consume(o.config(w.rdb))
+			want := map[string]int{"a/1": row.first}
+			if row.fails {
+				want["a/2"] = 1
+			}
+			w.eventually("all is handled", func() bool { return w.handled()["a/2"] >= want["a/2"] && w.handled()["a/1"] >= row.first })
+			w.schedule("z", "") // whatever repeats comes before it
+			w.eventually("what is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
+			c.stop()
+			got := w.handled()
+			if got["a/1"] != want["a/1"] || got["a/2"] != want["a/2"] {
+				t.Errorf("handled %v, want %v", got, want)
+			}
+			if _, there := w.stored("a"); there || w.waiting(queue) != 0 {
+				t.Errorf("left: stored %v, %d messages", there, w.waiting(queue))
+			}
+		})
+	}
+}
+
+// die runs a victim to its end.
+func (o order) die(t *testing.T) {
+	t.Helper()
+	env, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), victimEnv+"="+string(env))
+	err = cmd.Run()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("the victim ended by itself: %v", err)
+	}
+}
+
+// handled counts the calls of all consumers' handlers, by ID and attempt.
+func (w *world) handled() map[string]int {
+	w.t.Helper()
+	all, err := w.rdb.LRange(w.t.Context(), w.settings.RedisPrefix+":handled", 0, -1).Result()
+	w.ok(err)
+	n := map[string]int{}
+	for _, call := range all {
+		n[call]++
+	}
+	return n
+}

@@ -1,0 +1,109 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// The headers that a scanner sets, beside the task's own.
+const (
+	headerTopic       = task.ReservedHeaderPrefix + "topic"
+	headerDue         = task.ReservedHeaderPrefix + "due"
+	headerScheduled   = task.ReservedHeaderPrefix + "scheduled"
+	headerAttempt     = task.ReservedHeaderPrefix + "attempt"
+	headerRedelivered = task.ReservedHeaderPrefix + "redelivered"
+)
+
+// ErrForeign is what the error of Parse is for a message that lacks what every
+// message of duefleet has.
+var ErrForeign = errors.New("not a message of duefleet")
+
+// Parse reads the task out of a delivery. Redelivered is true where the scanner
+// or RabbitMQ may have delivered it before. The payload is the delivery's body,
+// not a copy. Headers that RabbitMQ added on the way are left out.
+//
+// Errors: ErrForeign, *HeaderError for a header of another type than the scanners
+// set, and *task.RuleError for a name that breaks a rule or a body above 16 MiB.
+func Parse(d amqp.Delivery) (task.Task, error) {
+	in := reader{table: d.Headers}
+	t := task.Task{
+		Topic:       field[string](&in, headerTopic),
+		ID:          d.MessageId,
+		Due:         time.UnixMilli(field[int64](&in, headerDue)).UTC(),
+		Scheduled:   time.UnixMilli(field[int64](&in, headerScheduled)).UTC(),
+		Attempt:     int(field[int32](&in, headerAttempt)),
+		Redelivered: field[bool](&in, headerRedelivered) || d.Redelivered,
+		ContentType: d.ContentType,
+		Payload:     d.Body,
+	}
+	if in.err != nil {
+		return task.Task{}, in.err
+	}
+	if t.Attempt < 1 {
+		return task.Task{}, &HeaderError{headerAttempt, fmt.Sprintf("%d, and attempts count from 1", t.Attempt)}
+	}
+	for _, err := range []error{task.CheckTopic(t.Topic), task.CheckID(t.ID), task.CheckPayload(t.Payload, task.MaxMaxPayload)} {
+		if err != nil {
+			return task.Task{}, fmt.Errorf("parse delivery: %w", err)
+		}
+	}
+	t.Headers = ownHeaders(d.Headers)
+	return t, nil
+}
+
+// HeaderError says which header of a delivery can't be read.
+type HeaderError struct {
+	// Header is its key.
+	Header string
+	// Got describes what it holds, without a text's content.
+	Got string
+}
+
+func (e *HeaderError) Error() string { return fmt.Sprintf("header %s holds %s", e.Header, e.Got) }
+
+// reader keeps the first error of reading headers.
+type reader struct {
+	table amqp.Table
+	err   error
+}
+
+func field[T any](r *reader, key string) T {
+	value, there := r.table[key]
+	typed, ok := value.(T)
+	switch {
+	case r.err != nil || ok:
+	case !there:
+		r.err = fmt.Errorf("%w: it has no header %s", ErrForeign, key)
+	default:
+		r.err = &HeaderError{key, fmt.Sprintf("a %T in the place of a %T", value, typed)}
+	}
+	return typed
+}
+
+// ownHeaders are those the producer gave the task, which are texts; RabbitMQ adds
+// its own, most of them others, when it redelivers or dead-letters.
+func ownHeaders(table amqp.Table) map[string]string {
+	var own map[string]string
+	for k, v := range table {
+		text, ok := v.(string)
+		if !ok || isReserved(k) || len(k) > task.MaxHeaderKey || len(own) == task.MaxHeaders {
+			continue
+		}
+		if own == nil {
+			own = make(map[string]string, len(table))
+		}
+		own[k] = text
+	}
+	return own
+}
+
+func isReserved(key string) bool {
+	return strings.HasPrefix(key, task.ReservedHeaderPrefix) ||
+		strings.HasPrefix(key, "x-first-death-") || strings.HasPrefix(key, "x-last-death-")
+}

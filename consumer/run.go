@@ -1,0 +1,117 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// stopGrace is how long handlers whose context was ended may take to return.
+const stopGrace = time.Second
+
+// Run consumes until ctx ends: then it takes no new deliveries, waits for the
+// running handlers for StopTimeout, ends the contexts of those left, gives back
+// what was not handled, and returns nil. While RabbitMQ is away it tries all URLs
+// in turn, again and again. Call it once.
+func (c *Consumer) Run(ctx context.Context) error {
+	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	feed := make(chan *session)
+	var workers sync.WaitGroup
+	for range c.cfg.Concurrency {
+		workers.Go(func() { c.work(ctx, work, feed) })
+	}
+	last := c.supervise(ctx, feed)
+	idle := make(chan struct{})
+	go func() {
+		workers.Wait()
+		close(idle)
+	}()
+	if !within(c.cfg.StopTimeout, idle) {
+		c.cfg.Log.WarnContext(ctx, "handlers are cut short and their tasks requeued", "after", c.cfg.StopTimeout)
+		abandon()
+		within(stopGrace, idle)
+	}
+	if last != nil {
+		last.close()
+	}
+	return c.close()
+}
+
+func within(d time.Duration, ended <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// work handles what one session after the other delivers.
+func (c *Consumer) work(ctx, work context.Context, feed <-chan *session) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-feed:
+			for d := range s.deliveries {
+				if ctx.Err() != nil {
+					_ = s.acks.nack(d.DeliveryTag, true) // if the connection is gone, it is given back anyway
+					continue
+				}
+				c.handle(work, s, d)
+			}
+		}
+	}
+}
+
+// supervise keeps a session open until ctx ends, and returns the one that is open
+// then, which delivers no more.
+func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session {
+	var pause backoff
+	var outage time.Time
+	for turn := 0; ; turn++ {
+		s, err := c.open(ctx, c.cfg.URLs[turn%len(c.cfg.URLs)])
+		if err == nil {
+			if !outage.IsZero() {
+				c.cfg.Log.InfoContext(ctx, "rabbitmq is available again", "queue", c.cfg.Queue, "outage", time.Since(outage))
+				outage = time.Time{}
+			}
+			began := time.Now()
+			if err = c.attend(ctx, s, feed); err == nil {
+				return s
+			}
+			s.close()
+			if time.Since(began) > backoffMax {
+				pause.reset()
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if outage.IsZero() {
+			outage = time.Now()
+			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, to be tried again", "queue", c.cfg.Queue, "error", err)
+		}
+		pause.wait(ctx)
+	}
+}
+
+// attend lets the workers have a session's deliveries until it is lost, with the
+// reason, or ctx ends.
+func (c *Consumer) attend(ctx context.Context, s *session, feed chan<- *session) error {
+	c.metrics.connected.Inc()
+	defer c.metrics.connected.Dec()
+	for {
+		select {
+		case <-ctx.Done():
+			s.stop()
+			return nil
+		case err := <-s.lost:
+			return err
+		case feed <- s: // to whichever worker is idle
+		}
+	}
+}

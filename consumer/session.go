@@ -1,0 +1,108 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	connectTimeout = 10 * time.Second
+	heartbeat      = 10 * time.Second
+	closeTimeout   = 2 * time.Second
+)
+
+// session is one connection that is being delivered to.
+type session struct {
+	conn       *amqp.Connection
+	channel    *amqp.Channel
+	raw        net.Conn // closing it never blocks
+	tag        string
+	deliveries <-chan amqp.Delivery
+	acks       acks
+	lost       chan error
+}
+
+// open connects and begins to consume.
+func (c *Consumer) open(ctx context.Context, url string) (*session, error) {
+	s := &session{tag: c.cfg.Name, lost: make(chan error, 1)}
+	properties := amqp.NewConnectionProperties()
+	properties.SetClientConnectionName(c.cfg.Name)
+	conn, err := amqp.DialConfig(url, amqp.Config{
+		TLSClientConfig: c.cfg.TLS, Heartbeat: heartbeat, Properties: properties,
+		Dial: func(network, addr string) (net.Conn, error) {
+			raw, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			s.raw = raw
+			return raw, raw.SetDeadline(time.Now().Add(connectTimeout)) // lifted by the library
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	s.conn = conn
+	if err := s.consume(c.cfg.Queue, c.cfg.Prefetch); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) consume(queue string, prefetch int) (err error) {
+	if s.channel, err = s.conn.Channel(); err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	s.acks.channel = s.channel
+	if err := s.channel.Qos(prefetch, 0, false); err != nil {
+		return fmt.Errorf("set prefetch: %w", err)
+	}
+	closed := s.channel.NotifyClose(make(chan *amqp.Error, 1))
+	cancelled := s.channel.NotifyCancel(make(chan string, 1))
+	if s.deliveries, err = s.channel.Consume(queue, s.tag, false, false, false, false, nil); err != nil {
+		return fmt.Errorf("consume from %s: %w", queue, err)
+	}
+	go func() {
+		select {
+		case e := <-closed:
+			if e != nil {
+				s.lost <- e
+				return
+			}
+			s.lost <- errors.New("the channel was closed")
+		case <-cancelled:
+			s.lost <- errors.New("the queue was deleted, or its node is gone")
+		}
+	}()
+	return nil
+}
+
+// stop takes no new deliveries. Those that were sent already still come, and the
+// deliveries end.
+func (s *session) stop() {
+	bounded(func() { _ = s.channel.Cancel(s.tag, false) }, func() { _ = s.raw.Close() })
+}
+
+// close ends the connection; what was not answered is given back by the broker.
+func (s *session) close() {
+	bounded(func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
+}
+
+// bounded runs what may hang on a broker that is silent, and cuts it short after a
+// while.
+func bounded(run, cut func()) {
+	ended := make(chan struct{})
+	go func() {
+		run()
+		close(ended)
+	}()
+	if !within(closeTimeout, ended) {
+		cut()
+		<-ended
+	}
+}

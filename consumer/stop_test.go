@@ -1,0 +1,102 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
+)
+
+func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var seen log
+	began, finish := make(chan struct{}, 1), make(chan struct{})
+	c := w.consume(Config{Concurrency: 1, Prefetch: 10, Handler: func(ctx context.Context, d task.Delivery) error {
+		seen.add(d)
+		began <- struct{}{}
+		<-finish
+		return ctx.Err()
+	}})
+	for i := range 5 {
+		w.send(message(func(p *amqp.Publishing) { p.MessageId = fmt.Sprint(i) }))
+	}
+	<-began
+	stopped := make(chan struct{})
+	go func() {
+		c.stop()
+		close(stopped)
+	}()
+	w.eventually("the consumer takes no more", func() bool {
+		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+		w.ok(err)
+		return q.Consumers == 0
+	})
+	close(finish)
+	<-stopped
+	if counted(c, done) != 1 || len(seen.all()) != 1 {
+		t.Errorf("handled %d, done %v", len(seen.all()), counted(c, done))
+	}
+	w.eventually("the rest is in the queue", func() bool { return w.waiting(queue) == 4 })
+}
+
+func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	began := make(chan struct{}, 1)
+	c := w.consume(Config{StopTimeout: 100 * time.Millisecond, Handler: func(ctx context.Context, _ task.Delivery) error {
+		began <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	w.send(message(nil))
+	<-began
+	c.stop()
+	w.eventually("the task is in the queue", func() bool { return w.waiting(queue) == 1 })
+	if counted(c, retry) != 0 || counted(c, requeued) != 1 {
+		t.Errorf("retried %v, requeued %v", counted(c, retry), counted(c, requeued))
+	}
+}
+
+func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "rabbitmq-server")
+	w := newWorld(t)
+	node, err := stack.StartRabbitMQ(t.Context(), stack.RabbitMQConfig{Dir: t.TempDir()})
+	w.ok(err)
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	send := func(id string) {
+		conn, err := amqp.Dial(node.URL("/"))
+		w.ok(err)
+		defer conn.Close()
+		channel, err := conn.Channel()
+		w.ok(err)
+		_, err = channel.QueueDeclare(queue, true, false, false, false, nil)
+		w.ok(err)
+		w.ok(channel.PublishWithContext(t.Context(), "", queue, false, false, message(func(p *amqp.Publishing) { p.MessageId = id })))
+	}
+	finish := make(chan struct{})
+	began := make(chan struct{}, 10)
+	// The queue isn't there yet, and a URL leads nowhere.
+	c := w.consume(Config{URLs: []string{"amqp://127.0.0.1:1/", node.URL("/")}, Handler: func(_ context.Context, d task.Delivery) error {
+		began <- struct{}{}
+		if d.ID == "a" {
+			<-finish
+		}
+		return nil
+	}})
+	send("a")
+	<-began
+	w.ok(node.Kill())
+	close(finish)
+	w.eventually("what was running is done", func() bool { return counted(c, done) == 1 })
+	w.ok(node.Restart(t.Context()))
+	send("b")
+	w.eventually("the consumer goes on", func() bool { return counted(c, done) == 2 })
+}

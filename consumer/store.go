@@ -1,0 +1,97 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// chainWindow is how long it is known which delivery follows which, where nothing
+// else is remembered.
+const chainWindow = 24 * time.Hour
+
+// store is what a consumer asks of Redis: the past of an ID, in a slot of its own,
+// and the task itself, in its shard.
+type store struct {
+	*shard.Store
+	window time.Duration // negative: nothing is remembered
+
+	mu     sync.Mutex
+	topics map[string]*shard.Caller
+}
+
+func (s *store) caller(topic string) *shard.Caller {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.topics[topic]
+	if c == nil {
+		c = s.Caller(topic)
+		s.topics[topic] = c
+	}
+	return c
+}
+
+func (s *store) remembers() bool { return s.window > 0 }
+
+// begin asks what is to be done with a delivery. A first attempt is handled
+// unasked where nothing is remembered.
+func (s *store) begin(ctx context.Context, t *task.Task) (shard.Standing, error) {
+	if !s.remembers() && t.Attempt == 1 {
+		return shard.Run, nil
+	}
+	return s.Topic(t.Topic).Recall(ctx, delivered(t), max(s.window, 0))
+}
+
+func delivered(t *task.Task) shard.Delivered {
+	return shard.Delivered{ID: t.ID, Due: t.Due.UnixMilli(), Scheduled: t.Scheduled.UnixMilli()}
+}
+
+// done remembers a delivery, if anything is remembered.
+func (s *store) done(ctx context.Context, t *task.Task) error {
+	if !s.remembers() {
+		return nil
+	}
+	return s.Topic(t.Topic).Done(ctx, t.ID, t.Due.UnixMilli(), s.window)
+}
+
+// following is what is to follow a delivery.
+type following struct {
+	after    time.Duration // from now on; unless due is given
+	due      time.Time
+	park     bool
+	attempts int // to count on from
+	reason   string
+	payload  []byte
+}
+
+// allow asks whether f may follow the delivery of t, and when it is due, in ms. Not
+// if the producer cancelled or replaced the task.
+func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64, ok bool, err error) {
+	var next int64
+	if !f.park {
+		now, err := s.Now(ctx)
+		if err != nil {
+			return 0, false, err
+		}
+		next = now + f.after.Milliseconds()
+		if !f.due.IsZero() {
+			next = max(f.due.UnixMilli(), now)
+		}
+	}
+	return s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
+}
+
+// put stores f after the delivery of t, and answers whether it did: the task may
+// have changed since.
+func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (bool, error) {
+	next := *t
+	next.Payload = f.payload
+	return s.caller(t.Topic).Again(ctx, shard.Again{
+		ID: t.ID, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
+		Next: due, Park: f.park, Attempts: f.attempts,
+		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),
+	})
+}

@@ -1,0 +1,260 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/fleet/member"
+)
+
+const (
+	orders = "orders"
+	queue  = "orders.due"
+	// patience bounds whatever a test waits for.
+	patience = 30 * time.Second
+)
+
+// world is one test's corner of the servers, with the topic orders.
+type world struct {
+	t        *testing.T
+	settings fleet.Settings
+	config   string
+	rdb      redis.UniversalClient
+	topic    *shard.Topic
+	producer *producer.Client
+	channel  *amqp.Channel
+}
+
+// newWorld starts no scanner: a test that forwards by hand decides when.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, config: filepath.Join(t.TempDir(), "config.yaml")}
+	w.settings.RedisAddr, w.settings.RedisPrefix = stacktest.Redis(t)
+	w.settings.RabbitMQURL = stacktest.RabbitMQ(t)
+	w.rdb = redis.NewUniversalClient(stacktest.RedisOptions(w.settings.RedisAddr))
+	t.Cleanup(func() { _ = w.rdb.Close() })
+	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
+	w.ok(err)
+	w.topic = store.Topic(orders)
+	w.producer, err = producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix})
+	w.ok(err)
+	conn, err := amqp.Dial(w.settings.RabbitMQURL)
+	w.ok(err)
+	t.Cleanup(func() { _ = conn.Close() })
+	w.channel, err = conn.Channel()
+	w.ok(err)
+	w.declare()
+	return w
+}
+
+// declare makes the queue with a dead-letter exchange, and a queue behind that.
+func (w *world) declare() {
+	w.t.Helper()
+	_, err := w.channel.QueueDeclare("dead", true, false, false, false, nil)
+	w.ok(err)
+	_, err = w.channel.QueueDeclare(queue, true, false, false, false, amqp.Table{
+		"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+	})
+	w.ok(err)
+}
+
+// past names the key of what is remembered of a task.
+func (w *world) past(id string) string {
+	return w.settings.RedisPrefix + ":past:{" + orders + ":" + id + "}"
+}
+
+// serve runs a scanner.
+func (w *world) serve() *world {
+	w.t.Helper()
+	w.reshard(4)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := member.Run(ctx, w.config); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	w.eventually("the topic is served", func() bool {
+		_, err := w.topic.Placement(w.t.Context())
+		return err == nil
+	})
+	return w
+}
+
+// reshard writes the configuration with a shard count.
+func (w *world) reshard(shards int) {
+	w.t.Helper()
+	w.settings.Topics = map[string]fleet.Topic{orders: {
+		"shards": shards, "exchange": "", "routing_key": queue, "lease": "5s",
+	}}
+	w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
+}
+
+func (w *world) ok(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) eventually(what string, is func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !is() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// running is a consumer that runs.
+type running struct {
+	*Consumer
+	stop func()
+}
+
+// consume runs a consumer until the test is over, or stop was called.
+func (w *world) consume(cfg Config) *running {
+	w.t.Helper()
+	cfg = w.configure(cfg)
+	c, err := New(cfg)
+	w.ok(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	r := &running{c, func() {
+		cancel()
+		done.Wait()
+	}}
+	w.t.Cleanup(r.stop)
+	return r
+}
+
+func (w *world) configure(cfg Config) Config {
+	orDefault(&cfg.Queue, queue)
+	if cfg.URLs == nil {
+		cfg.URLs = []string{w.settings.RabbitMQURL}
+	}
+	if cfg.Redis == nil && cfg.Options == nil {
+		cfg.Redis = w.rdb
+	}
+	cfg.Prefix = w.settings.RedisPrefix
+	return cfg
+}
+
+// schedule stores a task that is due now.
+func (w *world) schedule(id, payload string) {
+	w.t.Helper()
+	w.request(producer.Request{ID: id, Payload: []byte(payload)})
+}
+
+func (w *world) request(r producer.Request) {
+	w.t.Helper()
+	r.Topic = orders
+	_, err := w.producer.Schedule(w.t.Context(), r)
+	w.ok(err)
+}
+
+func (w *world) stored(id string) (producer.Stored, bool) {
+	w.t.Helper()
+	s, err := w.producer.Get(w.t.Context(), orders, id)
+	if errors.Is(err, task.ErrNotFound) {
+		return s, false
+	}
+	w.ok(err)
+	return s, true
+}
+
+func (w *world) parked() map[string]shard.Record {
+	w.t.Helper()
+	all := map[string]shard.Record{}
+	w.ok(scanner.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
+		all[r.ID] = r
+		return true
+	}))
+	return all
+}
+
+// waiting is how many messages wait in a queue, unhandled ones only.
+func (w *world) waiting(queue string) int {
+	w.t.Helper()
+	q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+	w.ok(err)
+	return q.Messages
+}
+
+// log of deliveries that a handler was called with.
+type log struct {
+	mu   sync.Mutex
+	seen []task.Delivery
+}
+
+func (l *log) add(d task.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, d)
+}
+
+func (l *log) all() []task.Delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]task.Delivery(nil), l.seen...)
+}
+
+// of is how often the task was handled.
+func (l *log) of(id string) (n int) {
+	for _, d := range l.all() {
+		if d.ID == id {
+			n++
+		}
+	}
+	return n
+}
+
+// publish puts a message of a task into the queue, as a scanner does.
+func (w *world) publish(t task.Task) {
+	w.t.Helper()
+	headers := amqp.Table{
+		headerTopic: t.Topic, headerDue: t.Due.UnixMilli(), headerScheduled: t.Scheduled.UnixMilli(),
+		headerAttempt: int32(t.Attempt), headerRedelivered: t.Redelivered, //nolint:gosec // small
+	}
+	for k, v := range t.Headers {
+		headers[k] = v
+	}
+	w.send(amqp.Publishing{Headers: headers, MessageId: t.ID, Type: t.Topic, Body: t.Payload, ContentType: t.ContentType})
+}
+
+func (w *world) send(p amqp.Publishing) {
+	w.t.Helper()
+	w.ok(w.channel.PublishWithContext(w.t.Context(), "", queue, false, false, p))
+}
+
+func shardClaim() shard.Claim {
+	return shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 10, Lease: time.Minute}
+}
+
+func leaseOf(b shard.Batch) []shard.Lease {
+	return []shard.Lease{{ID: b.Tasks[0].ID, Token: b.Tasks[0].Token}}
+}

@@ -1,0 +1,44 @@
+// Command escalation tells Ann of an alarm; unacknowledged for 5 minutes, Bob; then
+// Cid. Acknowledging cancels the task, which ends the chain.
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/examples/internal/app"
+	"github.com/duefleet/duefleet/task"
+)
+
+const topic = "escalation"
+
+func main() { app.Main(topic, run) }
+
+func run(ctx context.Context, a *app.App) error {
+	if err := a.In(ctx, "fire", 0, "0"); err != nil {
+		return err
+	}
+	onCall := []string{"Ann", "Bob", "Cid"}
+	return a.Consume(ctx, consumer.Fixed(a.Minutes(0.1), 10), func(_ context.Context, d task.Delivery) error {
+		step, err := strconv.Atoi(string(d.Payload))
+		if err != nil || step < 0 || step >= len(onCall) {
+			return consumer.Park(errors.New("the payload is no step"))
+		}
+		a.Say("%s is told of %s", onCall[step], d.ID)
+		if step+1 == len(onCall) {
+			return nil
+		}
+		return d.Next(time.Now().Add(a.Minutes(5)), []byte(strconv.Itoa(step+1)))
+	})
+}
+
+// acknowledge ends an alarm, whether its next step waits or a handler has it.
+func acknowledge(ctx context.Context, a *app.App, alarm string) error {
+	if err := a.Cancel(ctx, topic, alarm); err != nil && !errors.Is(err, task.ErrNotFound) {
+		return err
+	}
+	return nil
+}

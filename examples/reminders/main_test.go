@@ -1,0 +1,25 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/examples/internal/apptest"
+)
+
+func TestANewerEventMovesTheReminder(t *testing.T) {
+	t.Parallel()
+	s := apptest.Run(t, topic, 50*time.Millisecond, run)
+	s.Eventually("both are reminded", func() bool { return len(s.Lines()) == 2 })
+	if err := event(t.Context(), s.App, "cid", "a pen"); err != nil {
+		t.Fatal(err)
+	}
+	s.Eventually("the next is reminded", func() bool { return len(s.Lines()) >= 3 })
+	got := s.Lines()
+	slices.Sort(got)
+	want := []string{"to ann: your basket still holds a chair", "to bob: your basket still holds a lamp", "to cid: your basket still holds a pen"}
+	if !slices.Equal(got, want) {
+		t.Errorf("sent %q", got)
+	}
+}
