@@ -1,0 +1,220 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+const (
+	chart = root + "/deploy/helm/duefleet"
+	// kubeVersion is a cluster that the chart is rendered for.
+	kubeVersion = "1.34.0"
+	// secretFolder is where the chart mounts secrets.
+	secretFolder = "/run/secrets/duefleet"
+)
+
+// render is what helm makes of the chart.
+func render(t *testing.T, args ...string) string {
+	t.Helper()
+	args = append([]string{"template", "duefleet", chart, "--kube-version", kubeVersion}, args...)
+	return must(t, command(t, nil, tool(t, "helm"), args...))
+}
+
+// conform checks manifests as an API server would that validates strictly.
+func conform(t *testing.T) []string {
+	t.Helper()
+	schemas := filepath.Join(filepath.Dir(tool(t, "kubeconform")), "schemas")
+	return []string{"-strict", "-summary", "-schema-location", schemas + "/{{.ResourceKind}}{{.KindSuffix}}.json"}
+}
+
+// everything are values that turn on all that the chart can do.
+func everything() []string { return []string{"--values", "testdata/values.yaml"} }
+
+// TestChart: helm finds no fault with the chart, and what it renders keeps to
+// the schemas of Kubernetes, the Prometheus operator and KEDA.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	must(t, command(t, nil, tool(t, "helm"), "lint", "--strict", "--kube-version", kubeVersion, chart))
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"defaults":   {nil, "6 resources found parsing stdin - Valid: 6, Invalid: 0, Errors: 0, Skipped: 0"},
+		"everything": {everything(), "8 resources found parsing stdin - Valid: 8, Invalid: 0, Errors: 0, Skipped: 0"},
+	} {
+		manifests := render(t, c.args...)
+		if got := must(t, command(t, []byte(manifests), tool(t, "kubeconform"), conform(t)...)); !strings.Contains(got, c.want) {
+			t.Errorf("%s: kubeconform says %q, want %q", name, got, c.want)
+		}
+	}
+	// The check itself: it would notice.
+	wrong := strings.Replace(render(t, everything()...), "fallback:", "fallbak:", 1)
+	wrong = strings.Replace(wrong, "{preStop:", "{preStopp:", 1)
+	said := refused(t, command(t, []byte(wrong), tool(t, "kubeconform"), conform(t)...))
+	for _, key := range []string{"fallbak", "preStopp"} {
+		if !strings.Contains(said, "'"+key+"' not allowed") {
+			t.Errorf("kubeconform doesn't notice %s, a key that isn't there: %s", key, said)
+		}
+	}
+}
+
+// TestChartRefusesWrongValues: a value that is misspelt, out of range or a
+// secret in the wrong place is an error before anything reaches the cluster.
+func TestChartRefusesWrongValues(t *testing.T) {
+	t.Parallel()
+	helm := tool(t, "helm")
+	for set, want := range map[string]string{
+		"replica=2":                           "replica",
+		"replicas=0":                          "replicas",
+		"shutdownTimeoutSeconds=0":            "shutdownTimeoutSeconds",
+		"config.redis.password=x":             "redis",
+		"config.shutdown_timeout=20s":         "shutdown_timeout",
+		"secret.keys.rabbitmqUrls=":           "rabbitmqUrls",
+		"networkPolicy.egress[0].ports[0]=-1": "ports",
+	} {
+		said := refused(t, command(t, nil, helm, "template", "duefleet", chart, "--kube-version", kubeVersion, "--set", set))
+		if !strings.Contains(said, "values") || !strings.Contains(said, want) {
+			t.Errorf("--set %s: %s, want the schema to refuse %s", set, said, want)
+		}
+	}
+	refused(t, command(t, nil, helm, "template", "duefleet", chart, "--kube-version", "1.29.0")) // no preStop.sleep there
+}
+
+// manifest is one of those rendered, as far as it is looked at here.
+type manifest struct {
+	Kind string            `yaml:"kind"`
+	Data map[string]string `yaml:"data"`
+	Spec struct {
+		Replicas *int `yaml:"replicas"`
+		Template struct {
+			Metadata struct {
+				Annotations map[string]string `yaml:"annotations"`
+			} `yaml:"metadata"`
+			Spec struct {
+				Grace      int            `yaml:"terminationGracePeriodSeconds"`
+				Security   map[string]any `yaml:"securityContext"`
+				Containers []struct {
+					Args      []string       `yaml:"args"`
+					Security  map[string]any `yaml:"securityContext"`
+					Lifecycle struct {
+						PreStop struct {
+							Sleep struct {
+								Seconds int `yaml:"seconds"`
+							} `yaml:"sleep"`
+						} `yaml:"preStop"`
+					} `yaml:"lifecycle"`
+				} `yaml:"containers"`
+			} `yaml:"spec"`
+		} `yaml:"template"`
+	} `yaml:"spec"`
+}
+
+// find returns the one manifest of that kind.
+func find(t *testing.T, manifests, kind string) manifest {
+	t.Helper()
+	for _, text := range strings.Split(manifests, "\n---\n") {
+		var m manifest
+		if err := yaml.Unmarshal([]byte(strings.TrimPrefix(text, "---\n")), &m); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if m.Kind == kind {
+			return m
+		}
+	}
+	t.Fatalf("there is no %s", kind)
+	return manifest{}
+}
+
+// TestChartStopsInTime: preStop is longer than shutdown_timeout, and the grace
+// period, which counts both, is longer than the two together.
+func TestChartStopsInTime(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, everything()} {
+		manifests := render(t, args...)
+		var config struct {
+			Timeout string `yaml:"shutdown_timeout"`
+		}
+		if err := yaml.Unmarshal([]byte(find(t, manifests, "ConfigMap").Data["scanner.yaml"]), &config); err != nil {
+			t.Fatal(err)
+		}
+		timeout, err := time.ParseDuration(config.Timeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := find(t, manifests, "Deployment").Spec.Template.Spec
+		sleep := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
+		grace := time.Duration(pod.Grace) * time.Second
+		if sleep <= timeout || grace <= sleep+timeout {
+			t.Errorf("preStop %s, shutdown_timeout %s, grace period %s; want the first longer than the second, the third than both", sleep, timeout, grace)
+		}
+	}
+}
+
+// TestChartIsHardened: no root, nothing to write, no rights, no token.
+func TestChartIsHardened(t *testing.T) {
+	t.Parallel()
+	manifests := render(t)
+	pod := find(t, manifests, "Deployment").Spec.Template.Spec
+	box := pod.Containers[0].Security
+	if pod.Security["runAsNonRoot"] != true || box["readOnlyRootFilesystem"] != true || box["allowPrivilegeEscalation"] != false {
+		t.Errorf("the pod runs with %v and %v", pod.Security, box)
+	}
+	if strings.Contains(manifests, "automountServiceAccountToken: true") || !strings.Contains(manifests, "automountServiceAccountToken: false") {
+		t.Error("the pod is given a token for Kubernetes")
+	}
+}
+
+// TestChartConfigIsAScanners: the scanner itself takes the configuration that
+// the chart writes, with the secrets in files.
+func TestChartConfigIsAScanners(t *testing.T) {
+	t.Parallel()
+	args := append(everything(), "--set", "config.consul.addr=,config.topics.orders.shards=8")
+	text := find(t, render(t, args...), "ConfigMap").Data["scanner.yaml"]
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"redis-username": "duefleet", "redis-password": "secret", "rabbitmq-urls": "amqps://u:p@rabbitmq:5671/", "consul-token": "t",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "scanner.yaml")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, secretFolder, dir)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := must(t, command(t, nil, programs.Scanner, "check", "--config", path)); !strings.Contains(got, "ok: 1 topics") {
+		t.Errorf("scanner check says %q of\n%s", got, text)
+	}
+}
+
+// TestChartRestartsForConnectionsAlone: a topic's change reaches scanners that
+// run; a change of the connections replaces them.
+func TestChartRestartsForConnectionsAlone(t *testing.T) {
+	t.Parallel()
+	sum := func(set string) string {
+		return find(t, render(t, "--set", set), "Deployment").Spec.Template.Metadata.Annotations["duefleet/connections"]
+	}
+	before := sum("config.topics.orders.shards=4")
+	if after := sum("config.topics.orders.shards=8"); after != before || before == "" {
+		t.Error("a topic's change restarts the scanners")
+	}
+	if after := sum("config.redis.prefix=other"); after == before {
+		t.Error("a change of the connections doesn't restart the scanners")
+	}
+}
+
+// TestChartLeavesReplicasToKEDA: two who set the number of pods would fight.
+func TestChartLeavesReplicasToKEDA(t *testing.T) {
+	t.Parallel()
+	if n := find(t, render(t), "Deployment").Spec.Replicas; n == nil || *n != 3 {
+		t.Errorf("without KEDA replicas are %v, want 3", n)
+	}
+	if n := find(t, render(t, everything()...), "Deployment").Spec.Replicas; n != nil {
+		t.Errorf("with KEDA replicas are %d, want them left to it", *n)
+	}
+}

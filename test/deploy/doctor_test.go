@@ -1,0 +1,408 @@
+package deploy_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// finding is one of `scanner doctor -o json`.
+type finding struct {
+	Check string `json:"check"`
+	State string `json:"state"`
+	What  string `json:"what"`
+	Mend  string `json:"mend"`
+}
+
+// findings are what doctor said, and with which exit code.
+type findings struct {
+	t    *testing.T
+	list []finding
+	code int
+	text string
+}
+
+// examine runs `scanner doctor` as an operator would.
+func examine(t *testing.T, s fleet.Settings) findings {
+	t.Helper()
+	return examineFile(t, writeSettings(t, s))
+}
+
+func examineFile(t *testing.T, path string) findings {
+	t.Helper()
+	cmd := command(t, nil, programs.Scanner, "doctor", "--config", path, "-o", "json")
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	f := findings{t: t, code: cmd.ProcessState.ExitCode(), text: string(out)}
+	if err := json.Unmarshal(out, &f.list); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, x := range f.list {
+		if (x.State == "fail" || x.State == "warn") != (x.Mend != "") {
+			t.Errorf("%s is %s, with %q to mend it", x.Check, x.State, x.Mend)
+		}
+	}
+	return f
+}
+
+// want is that a check has that state, and names what is wrong and what mends it.
+func (f findings) want(check, state, what, mend string) {
+	f.t.Helper()
+	for _, x := range f.list {
+		if x.Check == check && x.State == state && strings.Contains(x.What, what) && strings.Contains(x.Mend, mend) {
+			return
+		}
+	}
+	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, mend, f.text)
+}
+
+// wantCode is 1 exactly if something is wrong.
+func (f findings) wantCode(code int) {
+	f.t.Helper()
+	if f.code != code {
+		f.t.Errorf("exit code %d, want %d:\n%s", f.code, code, f.text)
+	}
+}
+
+// served is a topic whose places the scanner makes.
+func served() map[string]fleet.Topic {
+	return map[string]fleet.Topic{"orders": {
+		"shards": 2, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"},
+	}}
+}
+
+// TestDoctorFindsNothing: of a fleet that is well doctor says so, of each thing
+// it looked at, and leaves nothing behind.
+func TestDoctorFindsNothing(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	s := newSettings(t)
+	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
+	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	startScanner(t, s)
+	startScanner(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var f findings
+	err := fleet.Await(ctx, func() bool { // a scanner that has just begun tells so a second later
+		f = examine(t, s)
+		return f.code == 0
+	})
+	if err != nil {
+		t.Fatalf("doctor finds something wrong with a fleet that is well:\n%s", f.text)
+	}
+	for _, check := range []string{
+		"config", "redis.connection", "redis.version", "redis.eviction", "redis.persistence", "redis.clock", "redis.rights",
+		"consul.connection", "consul.rights", "fleet", "topic orders applied", "rabbitmq.connection", "topic orders exchange",
+	} {
+		f.want(check, "ok", "", "")
+	}
+	f.want("topic orders binding", "info", "AMQP can't tell", "")
+	f.want("topic orders queue", "warn", "nobody consumes", "orders.due")
+	rdb := redisAt(t, s.RedisAddr)
+	if keys, err := rdb.Keys(t.Context(), s.RedisPrefix+":doctor:*").Result(); err != nil || len(keys) > 0 {
+		t.Errorf("doctor left %q, %v", keys, err)
+	}
+
+	table := must(t, command(t, nil, programs.Scanner, "doctor", "--config", writeSettings(t, s)))
+	if !regexp.MustCompile(`(?m)^ok +redis\.eviction +\S+ evicts nothing$`).MatchString(table) {
+		t.Errorf("the table doesn't say that nothing is evicted:\n%s", table)
+	}
+}
+
+func redisAt(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// TestDoctorFindsRedisSetWrong: eviction, persistence, memory and age of what is
+// written.
+func TestDoctorFindsRedisSetWrong(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{
+		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	s := newSettings(t)
+	s.RedisAddr, s.Topics = server.Addr(), served()
+	f := examine(t, s)
+	f.wantCode(1)
+	f.want("redis.eviction", "fail", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
+	f.want("redis.persistence", "fail", "no append-only file", "CONFIG SET appendonly yes")
+	f.want("fleet", "warn", "no scanner runs", "scanner run --config")
+
+	// The commands that doctor named mend it.
+	rdb := redisAt(t, server.Addr())
+	for _, x := range f.list {
+		if set := regexp.MustCompile(`CONFIG SET (\S+) ([^;\s]+)`).FindStringSubmatch(x.Mend); set != nil {
+			if err := rdb.ConfigSet(t.Context(), set[1], set[2]).Err(); err != nil {
+				t.Errorf("%s: %v", x.Mend, err)
+			}
+		}
+	}
+	f = examine(t, s)
+	f.wantCode(0)
+	f.want("redis.eviction", "ok", "evicts nothing", "")
+	f.want("redis.persistence", "ok", "synced everysec", "")
+}
+
+// TestDoctorFindsMissingRights: a wrong password, and a user who lacks commands;
+// what doctor names is enough.
+func TestDoctorFindsMissingRights(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	rdb := redisAt(t, server.Addr())
+	acl := func(rules ...any) {
+		t.Helper()
+		if err := rdb.Do(t.Context(), append([]any{"ACL", "SETUSER", "shop"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acl("on", ">right", "~*", "&*", "+@all", "-zrangebyscore", "-spublish", "-ssubscribe", "-config")
+	s := newSettings(t)
+	s.RedisAddr, s.Topics = server.Addr(), served()
+	path := func(password string) string {
+		doc := s.Document()
+		section := doc["redis"].(map[string]any)
+		section["username"], section["password"] = "shop", password
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := fleet.WriteConfig(path, doc); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	f := examineFile(t, path("wrong"))
+	f.wantCode(1)
+	f.want("redis.connection", "fail", "WRONGPASS", "ACL SETUSER shop on")
+
+	right := path("right")
+	f = examineFile(t, right)
+	f.wantCode(1)
+	f.want("redis.rights", "fail", "user shop may not run zrangebyscore, spublish, ssubscribe", "+zrangebyscore +spublish +ssubscribe")
+	f.want("redis.persistence", "ok", "may not ask", "")
+	acl("+zrangebyscore", "+spublish", "+ssubscribe")
+	examineFile(t, right).want("redis.rights", "ok", "user shop may run all", "")
+	acl("resetkeys", "~other:*")
+	examineFile(t, right).want("redis.rights", "fail", s.RedisPrefix, "~"+s.RedisPrefix+":*")
+
+	// The rights of docs/operations.md are enough for doctor, too.
+	acl(append([]any{"reset", "on", ">right"}, documentedRights(t, s.RedisPrefix)...)...)
+	examineFile(t, right).want("redis.rights", "ok", "user shop may run all", "")
+	if strings.Contains(f.text, "right\"") && strings.Contains(f.text, "password\"") {
+		t.Error("doctor prints the password")
+	}
+}
+
+// documentedRights are those of the first ACL of docs/operations.md, which is the
+// scanners'.
+func documentedRights(t *testing.T, prefix string) (rights []any) {
+	t.Helper()
+	_, rest, _ := strings.Cut(file(t, "docs/operations.md"), "ACL SETUSER ")
+	line, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("docs/operations.md shows no ACL")
+	}
+	for _, word := range strings.Fields(line)[1:] {
+		if word != ">PASSWORD" && word != "on" && word != "+client|setinfo" { // the last is unknown to Redis 7.0
+			rights = append(rights, strings.ReplaceAll(word, "duefleet:", prefix+":"))
+		}
+	}
+	return rights
+}
+
+// TestDoctorTriesEveryCommand: whatever a script of ours calls is tried, but for
+// what producers and consumers alone call.
+func TestDoctorTriesEveryCommand(t *testing.T) {
+	t.Parallel()
+	scripts, err := filepath.Glob(filepath.Join(root, "internal/shard/scripts/*.lua"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	tried := file(t, "internal/doctor/rights.go")
+	theirs := []string{"again.lua", "done.lua", "follow.lua", "lib_past.lua", "note.lua", "recall.lua"}
+	for _, path := range scripts {
+		if slices.Contains(theirs, filepath.Base(path)) {
+			continue
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(b), -1) {
+			if m[1] != "SISMEMBER" && !regexp.MustCompile(`"`+m[1]+`[ "]`).MatchString(tried) {
+				t.Errorf("%s calls %s, and doctor doesn't try it", filepath.Base(path), m[1])
+			}
+		}
+	}
+}
+
+// TestDoctorFindsTheBrokerWrong: exchange and queue that aren't there, tasks that
+// were returned, a wrong password, a vhost that isn't there, and a broker that
+// doesn't answer.
+func TestDoctorFindsTheBrokerWrong(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	s.Topics = map[string]fleet.Topic{
+		"missing": {"exchange": "nowhere"},
+		"queue":   {"exchange": "", "routing_key": "no.such.queue"},
+		"unbound": {"exchange": "amq.direct", "routing_key": "nobody", "max_attempts": 1},
+	}
+	s.Topics["orders"] = served()["orders"]
+	startScanner(t, s)
+	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "--topic", "unbound", "--id", "u", "--in", "0s"))
+	awaitParked(t, s, "unbound")
+	awaitFinding(t, s, "topic missing served", "nowhere", nil) // a scanner tells of itself each second
+	// A scanner that has just connected may make the queue once more.
+	f := awaitFinding(t, s, "topic orders queue", "no queue", func() { remove(t, s.RabbitMQURL, "orders.due") })
+	f.wantCode(1)
+	f.want("topic missing exchange", "fail", "nowhere", "declare exchange name=nowhere type=direct durable=true")
+	f.want("topic missing served", "fail", "nowhere", "scanner status")
+	f.want("topic queue queue", "fail", "no.such.queue", "declare queue name=no.such.queue")
+	f.want("topic orders queue", "fail", "orders.due", "declare binding source=orders destination=orders.due routing_key=orders")
+	f.want("topic unbound binding", "fail", "no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
+	f.want("topic unbound parked", "warn", "NO_ROUTE", "scanner parked replay")
+
+	for url, want := range map[string][2]string{
+		strings.Replace(s.RabbitMQURL, "guest:guest", "guest:sesame", 1): {"", "rabbitmqctl change_password guest"},
+		s.RabbitMQURL + "-not-there":                                     {"", "rabbitmqctl add_vhost"},
+		"amqp://guest:sesame@127.0.0.1:1/":                               {"refused", "start the broker"},
+		strings.Replace(s.RabbitMQURL, "amqp://", "amqps://", 1):         {"tls", "openssl s_client"},
+	} {
+		broken := s
+		broken.RabbitMQURL = url
+		f := examine(t, broken)
+		f.wantCode(1)
+		f.want("rabbitmq.connection", "fail", want[0], want[1])
+		if strings.Contains(f.text, "sesame") {
+			t.Errorf("doctor prints the password:\n%s", f.text)
+		}
+	}
+}
+
+// remove deletes a queue behind the scanners' back, if it is there.
+func remove(t *testing.T, url, queue string) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitParked(t *testing.T, s fleet.Settings, topic string) {
+	t.Helper()
+	path := writeSettings(t, s)
+	err := fleet.Await(t.Context(), func() bool {
+		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
+		return err == nil && status.Topic(topic).Parked > 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitFinding examines until doctor says that of a check, each time after before.
+func awaitFinding(t *testing.T, s fleet.Settings, check, what string, before func()) (f findings) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := fleet.Await(ctx, func() bool {
+		if before != nil {
+			before()
+		}
+		f = examine(t, s)
+		return slices.ContainsFunc(f.list, func(x finding) bool { return x.Check == check && strings.Contains(x.What, what) })
+	})
+	if err != nil {
+		t.Fatalf("doctor doesn't say %q of %s within %s:\n%s", what, check, patience, f.text)
+	}
+	return f
+}
+
+// TestDoctorComparesWithWhatIsApplied: a document that the fleet refuses, one it
+// has not taken, and a topic whose document is gone.
+func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	s := newSettings(t)
+	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
+	good := `{"shards": 2, "declare": {"queue": "%s", "queue_type": "classic"}}`
+	putDocument(t, s, "orders", fmt.Sprintf(good, "orders.due"))
+	putDocument(t, s, "mail", fmt.Sprintf(good, "mail.due"))
+	scanner := startScanner(t, s)
+	putDocument(t, s, "mail", `{"shards": 0}`)
+	awaitFinding(t, s, "topic mail document", "refuses it", nil)
+	if err := scanner.Pause(); err != nil { // alive for some seconds yet, and deaf
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = scanner.Resume() })
+	putDocument(t, s, "orders", `{"shards": 4, "batch": 7, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	f := examine(t, s)
+	f.wantCode(1)
+	f.want("topic mail document", "fail", "shards", "scanner topic set mail")
+	f.want("topic orders applied", "warn", "shards is 2 and should be 4; batch is 500 and should be 7", "scanner")
+
+	s.ConsulPrefix += "-empty"
+	f = examine(t, s)
+	f.want("topic orders document", "warn", "orphan", "scanner topic rm orders")
+	f.want("topics", "warn", "consul holds no topics", "scanner topic set")
+	s.ConsulAddr = "127.0.0.1:1"
+	examine(t, s).want("consul.connection", "fail", "refused", "start the agent")
+}
+
+// TestDoctorFindsMistakes: a configuration that can't be used, and one whose
+// topics alone are wrong: the servers are looked at all the same.
+func TestDoctorFindsMistakes(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	s.Topics = map[string]fleet.Topic{"orders": {"shards": 0}}
+	f := examine(t, s)
+	f.wantCode(1)
+	f.want("config", "fail", "topics.orders.shards", "scanner check --config")
+	f.want("redis.connection", "ok", s.RedisAddr, "")
+
+	s.Topics, s.RedisAddr = served(), "no-port"
+	f = examine(t, s)
+	f.wantCode(1)
+	f.want("config", "fail", "redis.addrs", "scanner check --config")
+	if u, err := url.Parse(s.RabbitMQURL); err != nil || strings.Contains(f.text, u.User.String()) {
+		t.Errorf("doctor prints a password, %v:\n%s", err, f.text)
+	}
+}

@@ -1,0 +1,99 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// root is the repository's folder, as tests see it.
+	root = "../.."
+	// patience bounds whatever a test waits for.
+	patience = 60 * time.Second
+)
+
+// file reads a file of the repository.
+func file(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// skip leaves out a test for what this machine lacks, with one line that says
+// what to do; where everything is required, in continuous integration, it fails.
+func skip(t *testing.T, line string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" || os.Getenv("DUEFLEET_TEST_REQUIRE") == "1" {
+		t.Fatal(line)
+	}
+	t.Skip(line)
+}
+
+// tool finds one of those that `make deploy-tools` brings.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	if path := filepath.Join(absolute(t, root), ".dev/bin", name); executable(path) {
+		return path
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		skip(t, name+" is not there; to bring it: make deploy-tools")
+	}
+	return path
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+// command is one that a test runs; stdin may be nil.
+func command(t *testing.T, stdin []byte, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	return cmd
+}
+
+// must returns what a command printed; if it fails, so does the test.
+func must(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, stdout.String(), stderr.String())
+	}
+	return stdout.String()
+}
+
+// refused is what a command says that has to fail.
+func refused(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("%s: %v, want a refusal\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out)
+}

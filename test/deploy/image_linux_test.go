@@ -1,0 +1,244 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// nobody is the user of the image; no file names it.
+const nobody = 65532
+
+// image is the root file system that the container file makes of rootfs.sh.
+type image struct {
+	t     *testing.T
+	dir   string
+	admin string
+}
+
+// TestImage: a scanner runs with the image's root file system as its root, as
+// its user, with nothing to write to; it delivers, says how it is, and stops.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		skip(t, "changing the root folder needs root; as another user only the programs are built")
+	}
+	stacktest.Need(t, "redis-server", "rabbitmq-server")
+	img := buildImage(t)
+	addr, prefix := stacktest.Redis(t)
+	settings := fleet.Settings{
+		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: stacktest.RabbitMQ(t),
+		Topics: map[string]fleet.Topic{"orders": {
+			"shards": 2, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"},
+		}},
+	}
+	img.configure(settings)
+
+	if said := refused(t, img.command("scanner", "healthcheck", "--config", "/etc/duefleet/scanner.yaml")); !strings.Contains(said, "refused") {
+		t.Errorf("healthcheck with no scanner says %q, want that the connection was refused", said)
+	}
+	scanner, log := img.start()
+	img.awaitHealthy()
+	must(t, img.command("scanner", "healthcheck", "--live", "--config", "/etc/duefleet/scanner.yaml"))
+	must(t, img.command("producer", "schedule", "--config", "/etc/duefleet/scanner.yaml",
+		"--topic", "orders", "--id", "o-1", "--in", "0s", "--payload", "hello"))
+	if got := receive(t, settings.RabbitMQURL, "orders.due"); got != "hello" {
+		t.Errorf("received %q, want hello", got)
+	}
+
+	if err := scanner.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := scanner.Wait(); err != nil {
+		t.Errorf("the scanner ended with %v, want code 0:\n%s", err, log)
+	}
+	img.untouched()
+}
+
+// buildImage makes the folder and takes every right to write away.
+func buildImage(t *testing.T) *image {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "duefleet-image-") // t.TempDir may lie below a folder that nobody else may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	build := command(t, nil, filepath.Join(root, "deploy/container/rootfs.sh"), dir)
+	build.Env = append(os.Environ(), "GOGC=400") // as in the Makefile: less time for more memory
+	must(t, build)
+	admin, err := fleet.FreeAddress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"scanner", "producer"} {
+		checkStatic(t, filepath.Join(dir, program))
+	}
+	return &image{t: t, dir: dir, admin: admin}
+}
+
+// checkStatic: the program asks for no loader and no library.
+func checkStatic(t *testing.T, path string) {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	libraries, err := f.ImportedLibraries()
+	if err != nil || len(libraries) > 0 {
+		t.Errorf("%s needs %q, %v; want a static program", path, libraries, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Errorf("%s names a loader; want a static program", path)
+		}
+	}
+}
+
+// configure puts the configuration where the image's command expects it, and
+// makes everything read-only.
+func (m *image) configure(settings fleet.Settings) {
+	m.t.Helper()
+	path := filepath.Join(m.dir, "etc/duefleet/scanner.yaml")
+	if err := fleet.WriteConfig(path, settings.Document()); err != nil {
+		m.t.Fatal(err)
+	}
+	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o444)
+		if d.IsDir() || filepath.Dir(path) == m.dir {
+			mode = 0o555
+		}
+		return os.Chmod(path, mode)
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// command runs a program of the image as the container would.
+func (m *image) command(program string, args ...string) *exec.Cmd {
+	m.t.Helper()
+	cmd := command(m.t, nil, "/"+program, args...)
+	cmd.Err = nil // it is looked for inside
+	cmd.Dir = "/"
+	cmd.Env = []string{"DUEFLEET_ADMIN_LISTEN=" + m.admin}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.dir, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return cmd
+}
+
+// start runs the command of the image.
+func (m *image) start() (*exec.Cmd, *bytes.Buffer) {
+	m.t.Helper()
+	cmd := m.command("scanner", "run", "--config", "/etc/duefleet/scanner.yaml")
+	log := &bytes.Buffer{}
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return cmd, log
+}
+
+func (m *image) awaitHealthy() {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	defer cancel()
+	var said []byte
+	err := fleet.Await(ctx, func() (ok bool) {
+		var err error
+		said, err = m.command("scanner", "healthcheck", "--config", "/etc/duefleet/scanner.yaml").CombinedOutput()
+		return err == nil
+	})
+	if err != nil {
+		m.t.Fatalf("not healthy within %s: %s", patience, said)
+	}
+}
+
+// untouched: there is nothing but what the image was built of.
+func (m *image) untouched() {
+	m.t.Helper()
+	var files []string
+	err := filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, strings.TrimPrefix(path, m.dir))
+		}
+		return err
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	want := "/etc/duefleet/scanner.yaml /etc/ssl/certs/ca-certificates.crt /producer /scanner"
+	if got := strings.Join(files, " "); got != want {
+		m.t.Errorf("the image holds %s, want %s", got, want)
+	}
+}
+
+// receive takes one message from a queue.
+func receive(t *testing.T, url, queue string) string {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := ch.Consume(queue, "", true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case m := <-messages:
+		return string(m.Body)
+	case <-time.After(patience):
+		t.Fatalf("nothing arrived in %s within %s", queue, patience)
+	}
+	return ""
+}
+
+// TestContainerfile: the image is that root file system and nothing else, run
+// without root.
+func TestContainerfile(t *testing.T) {
+	t.Parallel()
+	text := file(t, "deploy/container/Containerfile")
+	_, final, ok := strings.Cut(text, "\nFROM scratch\n")
+	if !ok {
+		t.Fatal("the image is not made from scratch")
+	}
+	for _, line := range []string{
+		"COPY --from=build /out/ /\n", "USER 65532:65532\n", `ENTRYPOINT ["/scanner"]`, `CMD ["run", "--config", "/etc/duefleet/scanner.yaml"]`,
+	} {
+		if !strings.Contains(final, line) {
+			t.Errorf("the image lacks %q", line)
+		}
+	}
+	if !strings.Contains(text, "RUN deploy/container/rootfs.sh /out\n") {
+		t.Error("the image's files are not those of rootfs.sh")
+	}
+	if n := strings.Count(final, "COPY "); n != 1 {
+		t.Errorf("the image copies %d times, want once", n)
+	}
+}

@@ -1,0 +1,58 @@
+package deploy_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// programs are built once for all tests.
+var programs fleet.Binaries
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(fleet.RunTests(m, fleet.BuildConfig{}, &programs))
+}
+
+// newSettings are those of a corner of the shared servers, without topics.
+func newSettings(t *testing.T) fleet.Settings {
+	t.Helper()
+	stacktest.Need(t, "redis-server", "rabbitmq-server")
+	s := fleet.Settings{RabbitMQURL: stacktest.RabbitMQ(t)}
+	s.RedisAddr, s.RedisPrefix = stacktest.Redis(t)
+	return s
+}
+
+// writeSettings returns the path of a configuration file.
+func writeSettings(t *testing.T, s fleet.Settings) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := fleet.WriteConfig(path, s.Document()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// startScanner returns a scanner that is ready, and stops it after the test.
+func startScanner(t *testing.T, s fleet.Settings) *fleet.Scanner {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	scanner, err := fleet.StartScanner(ctx, fleet.ScannerConfig{Binary: programs.Scanner, Config: writeSettings(t, s), Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if code, err := scanner.Stop(ctx); err != nil || code != 0 {
+			t.Errorf("the scanner ended with code %d, %v", code, err)
+		}
+	})
+	return scanner
+}

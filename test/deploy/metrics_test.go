@@ -1,0 +1,271 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/hashicorp/consul/api"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+const (
+	rulesFile     = "deploy/prometheus/duefleet.rules.yaml"
+	ruleTestsFile = "deploy/prometheus/duefleet.test.yaml"
+	dashboardFile = "deploy/grafana/duefleet.json"
+	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/operations.md#"
+)
+
+// rules are the alerts, as far as they are looked at here.
+type rules struct {
+	Groups []struct {
+		Rules []struct {
+			Alert       string            `yaml:"alert"`
+			Expr        string            `yaml:"expr"`
+			Labels      map[string]string `yaml:"labels"`
+			Annotations map[string]string `yaml:"annotations"`
+		} `yaml:"rules"`
+	} `yaml:"groups"`
+}
+
+func readRules(t *testing.T) rules {
+	t.Helper()
+	var r rules
+	if err := yaml.Unmarshal([]byte(file(t, rulesFile)), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Groups) == 0 || len(r.Groups[0].Rules) == 0 {
+		t.Fatal("there are no alerts")
+	}
+	return r
+}
+
+// dashboard is Grafana's, as far as it is looked at here.
+type dashboard struct {
+	UID    string `json:"uid"`
+	Panels []struct {
+		ID      int    `json:"id"`
+		Title   string `json:"title"`
+		Targets []struct {
+			Expr string `json:"expr"`
+		} `json:"targets"`
+	} `json:"panels"`
+	Templating struct {
+		List []struct {
+			Name  string `json:"name"`
+			Query any    `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+func readDashboard(t *testing.T) dashboard {
+	t.Helper()
+	var d dashboard
+	if err := json.Unmarshal([]byte(file(t, dashboardFile)), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// expressions are all that Prometheus is asked for, by where they stand.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, p := range readDashboard(t).Panels {
+		for i, target := range p.Targets {
+			all[fmt.Sprintf("panel %d %q, query %d", p.ID, p.Title, i+1)] = target.Expr
+		}
+	}
+	for _, g := range readRules(t).Groups {
+		for _, r := range g.Rules {
+			all["alert "+r.Alert] = r.Expr
+		}
+	}
+	return all
+}
+
+// metricNames are the metrics a text names; those of histograms without suffix.
+func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
+	var names []string
+	for _, name := range regexp.MustCompile(`\b(duefleet|process|go)_[a-z0-9_]+`).FindAllString(text, -1) {
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			base, cut := strings.CutSuffix(name, suffix)
+			if cut && exported[base].GetType() == dto.MetricType_HISTOGRAM {
+				name = base
+			}
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestMetricsExist: whatever a dashboard, an alert or the Helm chart asks
+// Prometheus for is exported by a running scanner, with the labels it is
+// grouped by.
+func TestMetricsExist(t *testing.T) {
+	t.Parallel()
+	exported := scrape(t)
+	texts := expressions(t)
+	for _, v := range readDashboard(t).Templating.List {
+		texts["variable "+v.Name] = fmt.Sprint(v.Query)
+	}
+	texts["values.yaml of the chart"] = file(t, "deploy/helm/duefleet/values.yaml")
+	texts["ScaledObject of the chart"] = file(t, "deploy/helm/duefleet/templates/scaledobject.yaml")
+	texts["tests of the alerts"] = file(t, ruleTestsFile)
+	used := 0
+	for where, text := range texts {
+		for _, name := range metricNames(text, exported) {
+			used++
+			if exported[name] == nil {
+				t.Errorf("%s: %s is not exported by a running scanner", where, name)
+			}
+		}
+	}
+	if used < 60 {
+		t.Errorf("found only %d names of metrics: are they still looked for?", used)
+	}
+	// Each metric of our own is shown somewhere, or nobody would see it.
+	shown := strings.Join(slices.Collect(mapValues(texts)), " ")
+	for name := range exported {
+		if strings.HasPrefix(name, "duefleet_") && !strings.Contains(shown, name) {
+			t.Errorf("%s is on no dashboard and in no alert", name)
+		}
+	}
+}
+
+func mapValues(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, v := range m {
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+// scrape starts a scanner with Consul and reads what it exports.
+func scrape(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	stacktest.Need(t, "redis-server", "rabbitmq-server", "consul")
+	s := newSettings(t)
+	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
+	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	scanner := startScanner(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var families map[string]*dto.MetricFamily
+	err := fleet.Await(ctx, func() bool {
+		var body bytes.Buffer
+		if err := scanner.Get(ctx, "/metrics", &body); err != nil {
+			t.Fatal(err)
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		var err error
+		if families, err = parser.TextToMetricFamilies(&body); err != nil {
+			t.Fatal(err)
+		}
+		// Shards are counted, and Consul is asked, a moment after the start.
+		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
+	})
+	if err != nil {
+		t.Fatalf("shards and Consul are not in the metrics after %s", patience)
+	}
+	return families
+}
+
+// putDocument writes a topic's document to Consul, as anybody may.
+func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
+	t.Helper()
+	cfg := api.DefaultConfig()
+	cfg.Address = s.ConsulAddr
+	client, err := api.NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := &api.KVPair{Key: s.ConsulPrefix + "/topics/" + topic, Value: []byte(document)}
+	if _, err := client.KV().Put(pair, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAlertsAreExplained: each alert says how urgent it is and links to a
+// section of docs/operations.md of its name, and is fired and kept quiet in the
+// rules' own tests.
+func TestAlertsAreExplained(t *testing.T) {
+	t.Parallel()
+	headings := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(file(t, "docs/operations.md"), -1) {
+		headings[m[1]] = true
+	}
+	tests := file(t, ruleTestsFile)
+	for _, r := range readRules(t).Groups[0].Rules {
+		if !headings[r.Alert] {
+			t.Errorf("docs/operations.md has no section %s", r.Alert)
+		}
+		delete(headings, r.Alert)
+		if want := runbooks + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url is %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
+		}
+		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
+			t.Errorf("%s: severity is %q, want page or ticket", r.Alert, s)
+		}
+		if n := strings.Count(tests, "alertname: "+r.Alert+"\n"); n < 2 {
+			t.Errorf("%s has %d tests, want one where it fires and one where it doesn't", r.Alert, n)
+		}
+	}
+	for name := range headings {
+		if strings.HasPrefix(name, "Duefleet") {
+			t.Errorf("docs/operations.md explains %s, and there is no such alert", name)
+		}
+	}
+}
+
+// TestPromtool: Prometheus's own tool reads the alerts, and fires them where
+// their tests say.
+func TestPromtool(t *testing.T) {
+	t.Parallel()
+	promtool := tool(t, "promtool")
+	must(t, command(t, nil, promtool, "check", "rules", filepath.Join(root, rulesFile)))
+	must(t, command(t, nil, promtool, "test", "rules", filepath.Join(root, ruleTestsFile)))
+}
+
+// TestDashboardQueries: Prometheus's own tool reads every query of the
+// dashboard; no panel has the number of another.
+func TestDashboardQueries(t *testing.T) {
+	t.Parallel()
+	promtool := tool(t, "promtool")
+	var list []map[string]string
+	seen := map[int]bool{}
+	for _, p := range readDashboard(t).Panels {
+		if seen[p.ID] {
+			t.Errorf("panel %d is there twice", p.ID)
+		}
+		seen[p.ID] = true
+		for i, target := range p.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$topic", ".*").Replace(target.Expr)
+			list = append(list, map[string]string{"record": fmt.Sprintf("panel:%d:%d", p.ID, i), "expr": expr})
+		}
+	}
+	b, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": list}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "dashboard.yaml")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must(t, command(t, nil, promtool, "check", "rules", path))
+}
