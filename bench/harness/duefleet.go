@@ -1,0 +1,270 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+const (
+	topicName = "orders"
+	prefix    = "duefleet"
+	// startLimit bounds the start of a fleet.
+	startLimit = time.Minute
+	// stopLimit bounds the graceful end of one scanner.
+	stopLimit = 30 * time.Second
+)
+
+// FleetConfig says which fleet to start.
+type FleetConfig struct {
+	// Scanners defaults to 3, Shards (M) to 4, QueueType to classic.
+	Scanners, Shards int
+	QueueType        string
+	// Topic is what else its document holds.
+	Topic fleet.Topic
+}
+
+func (c FleetConfig) withDefaults() FleetConfig {
+	if c.Scanners == 0 {
+		c.Scanners = 3
+	}
+	if c.Shards == 0 {
+		c.Shards = 4
+	}
+	if c.QueueType == "" {
+		c.QueueType = Classic
+	}
+	return c
+}
+
+// Fleet is duefleet with one topic: scanners as processes, and a client.
+type Fleet struct {
+	cfg      FleetConfig
+	run      *Run
+	config   string
+	scanners []*fleet.Scanner
+	// Client is the public library's.
+	Client *producer.Client
+	// Queue takes what is due.
+	Queue string
+}
+
+// StartFleet returns when all scanners are ready. The run's Close stops it.
+func (r *Run) StartFleet(ctx context.Context, cfg FleetConfig) (*Fleet, error) {
+	cfg = cfg.withDefaults()
+	queue, err := r.Queue("due-"+cfg.QueueType, cfg.QueueType)
+	if err != nil {
+		return nil, err
+	}
+	client, err := producer.New(producer.Config{Redis: r.Redis.Client, Prefix: prefix})
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{cfg: cfg, run: r, config: filepath.Join(r.Dir, queue+".yaml"), Client: client, Queue: queue}
+	topic := fleet.Topic{"shards": cfg.Shards, "exchange": queue, "routing_key": queue}.With(cfg.Topic)
+	settings := fleet.Settings{
+		RedisAddr: r.Redis.Addr(), RedisPrefix: prefix, RabbitMQURL: r.URL(), Topics: map[string]fleet.Topic{topicName: topic},
+	}
+	if err := fleet.WriteConfig(f.config, settings.Document()); err != nil {
+		return nil, err
+	}
+	r.Defer(f.Stop)
+	return f, f.start(ctx)
+}
+
+func (f *Fleet) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	f.scanners = make([]*fleet.Scanner, f.cfg.Scanners)
+	var g errgroup.Group
+	for i := range f.scanners {
+		g.Go(func() (err error) {
+			f.scanners[i], err = fleet.StartScanner(ctx, fleet.ScannerConfig{
+				Binary: filepath.Join(f.run.Root(), "bin", "scanner"), Config: f.config, Dir: f.run.Dir,
+				Name: fmt.Sprintf("%s-%d", f.Queue, i+1),
+			})
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// Stop ends the scanners as an operator would; twice does nothing more.
+func (f *Fleet) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	scanners := f.scanners
+	f.scanners = nil
+	return fleet.StopAll(ctx, scanners)
+}
+
+// PIDs are those of the scanners.
+func (f *Fleet) PIDs() []int {
+	pids := make([]int, len(f.scanners))
+	for i, s := range f.scanners {
+		pids[i] = s.PID()
+	}
+	return pids
+}
+
+// Metric is the sum of one counter of the topic over all scanners.
+func (f *Fleet) Metric(ctx context.Context, name string) (float64, error) {
+	series := fmt.Sprintf("%s{topic=%q} ", name, topicName)
+	var total float64
+	for _, s := range f.scanners {
+		var page bytes.Buffer
+		if err := s.Get(ctx, "/metrics", &page); err != nil {
+			return 0, err
+		}
+		_, rest, ok := strings.Cut(page.String(), "\n"+series)
+		if !ok {
+			return 0, fmt.Errorf("%s exports no %s", s.Admin(), series)
+		}
+		text, _, _ := strings.Cut(rest, "\n")
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %w", series, err)
+		}
+		total += value
+	}
+	return total, nil
+}
+
+// Requests are the tasks as the library takes them.
+func Requests(tasks []Task) []producer.Request {
+	requests := make([]producer.Request, len(tasks))
+	for i, t := range tasks {
+		requests[i] = producer.Request{Topic: topicName, ID: t.ID(), When: producer.At(t.Due), Payload: t.Payload}
+	}
+	return requests
+}
+
+// Schedule is the library's Schedule for one task, and ScheduleMany for more.
+func (f *Fleet) Schedule(ctx context.Context, tasks []Task) error {
+	requests := Requests(tasks)
+	if len(requests) == 1 {
+		_, err := f.Client.Schedule(ctx, requests[0])
+		return err
+	}
+	return FirstError(f.Client.ScheduleMany(ctx, requests))
+}
+
+// FirstError is that of the first result that has one.
+func FirstError(results []producer.Result) error {
+	for _, r := range results {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+// Fill schedules the tasks of some numbers in batches of 500, over four calls
+// at a time.
+func Fill(ctx context.Context, s Scheduler, from, to int, due time.Time) error {
+	const batch, calls = 500, 4
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(calls)
+	for n := from; n < to; n += batch {
+		g.Go(func() error { return s.Schedule(ctx, Tasks(n, min(n+batch, to), due)) })
+	}
+	return g.Wait()
+}
+
+// Pending is how many tasks are stored, in all shards.
+func (f *Fleet) Pending(ctx context.Context) (int64, error) {
+	pipe := f.run.Redis.Client.Pipeline()
+	cards := make([]*redis.IntCmd, f.cfg.Shards)
+	for i := range cards {
+		cards[i] = pipe.ZCard(ctx, fmt.Sprintf("%s:due:{%s:%d}", prefix, topicName, i))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, err
+	}
+	var n int64
+	for _, c := range cards {
+		n += c.Val()
+	}
+	return n, nil
+}
+
+// AwaitPending returns once no more than n tasks are stored.
+func (f *Fleet) AwaitPending(ctx context.Context, n int64) error {
+	return Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		left, err := f.Pending(ctx)
+		return left <= n, err
+	})
+}
+
+// ErrSlow says that the machine took longer to prepare a measurement than there
+// was time before it.
+var ErrSlow = errors.New("the tasks were not stored before they were due: the machine is too slow or too busy")
+
+// Backlog is tasks that become due at one instant, with the fleet ready.
+type Backlog struct {
+	// From is the number of the first, and Tasks how many.
+	From, Tasks int
+	// Others are stored and due much later.
+	Others int64
+	// Begin is called before the first is stored, AtDue at the due time; both
+	// again where the machine needs more time to store them. Default to nothing.
+	Begin, AtDue func() error
+}
+
+// Drain stores a backlog, waits until all of it is delivered and settled, and
+// returns how many tasks a second that was from the due time on.
+func (f *Fleet) Drain(ctx context.Context, b Backlog) (rate float64, err error) {
+	const perTask, tries = 40 * time.Microsecond, 4
+	ahead := 2*time.Second + time.Duration(b.Tasks)*perTask
+	for range tries {
+		rate, err = f.drain(ctx, b, ahead)
+		if !errors.Is(err, ErrSlow) {
+			return rate, err
+		}
+		ahead *= 3
+	}
+	return 0, err
+}
+
+func (f *Fleet) drain(ctx context.Context, b Backlog, ahead time.Duration) (rate float64, err error) {
+	if err := call(b.Begin); err != nil {
+		return 0, err
+	}
+	due := time.Now().Add(ahead).Truncate(time.Millisecond)
+	if err := Fill(ctx, f, b.From, b.From+b.Tasks, due); err != nil {
+		return 0, err
+	}
+	late := !time.Now().Before(due)
+	if err := Sleep(ctx, time.Until(due)); err != nil {
+		return 0, err
+	}
+	if err := call(b.AtDue); err != nil {
+		return 0, err
+	}
+	if err := f.AwaitPending(ctx, b.Others); err != nil {
+		return 0, err
+	}
+	rate = float64(b.Tasks) / time.Since(due).Seconds()
+	if late {
+		return 0, errors.Join(ErrSlow, f.run.Purge(f.Queue))
+	}
+	return rate, nil
+}
+
+func call(f func() error) error {
+	if f == nil {
+		return nil
+	}
+	return f()
+}

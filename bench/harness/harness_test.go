@@ -1,0 +1,104 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+func TestATaskTellsItsNumberAndItsDueTime(t *testing.T) {
+	due := time.UnixMilli(1796119200123)
+	task := NewTask(4711, due)
+	if len(task.ID()) != 18 || len(task.Payload) != 200 {
+		t.Errorf("an ID of %d bytes and a payload of %d", len(task.ID()), len(task.Payload))
+	}
+	n, err := numberOf(task.ID())
+	if n != 4711 || err != nil {
+		t.Errorf("number %d: %v", n, err)
+	}
+	got, err := dueOf(task.Payload)
+	if !got.Equal(due) || err != nil {
+		t.Errorf("due %s: %v", got, err)
+	}
+}
+
+func TestEarlyAndRepeatedArrivalsStandInNoPercentile(t *testing.T) {
+	a := NewArrivals()
+	due := time.Now()
+	arrive := func(number int, late time.Duration, headers amqp.Table) {
+		task := NewTask(number, due)
+		a.handle(fleet.Delivery{At: due.Add(late), Delivery: amqp.Delivery{MessageId: task.ID(), Body: task.Payload, Headers: headers}})
+	}
+	arrive(1, 2*time.Millisecond, nil)
+	arrive(2, -time.Microsecond, nil)
+	arrive(1, time.Hour, nil)
+	arrive(3, 10*time.Millisecond, amqp.Table{headerDue: due.UnixMilli() + 8})
+	a.handle(fleet.Delivery{At: due, Delivery: amqp.Delivery{MessageId: "x"}})
+	s := a.Summary()
+	if s.Arrived != 3 || s.Early != 1 || s.Repeated != 1 || s.Strange != 1 {
+		t.Errorf("got %+v", s)
+	}
+	if most := a.Percentile(100); most < 2 || most > 3.1 {
+		t.Errorf("the largest lateness is %v ms", most)
+	}
+}
+
+// collector takes what is offered.
+type collector struct {
+	mu    sync.Mutex
+	seen  map[int]time.Duration
+	calls int
+}
+
+func (c *collector) Schedule(_ context.Context, tasks []Task) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	for _, t := range tasks {
+		if _, again := c.seen[t.Number]; again {
+			return fmt.Errorf("task %d came twice", t.Number)
+		}
+		c.seen[t.Number] = time.Until(t.Due)
+	}
+	return nil
+}
+
+func TestALoadComesAtItsRate(t *testing.T) {
+	c := &collector{seen: map[int]time.Duration{}}
+	l := Load{Rate: 2000, For: 500 * time.Millisecond, From: time.Minute, To: 2 * time.Minute}
+	n, err := Offer(t.Context(), c, l)
+	if err != nil || n != len(c.seen) {
+		t.Fatalf("%d offered, %d came: %v", n, len(c.seen), err)
+	}
+	if n < 800 || n > 1200 { // six standard deviations
+		t.Errorf("%d tasks in half a second at 2,000/s", n)
+	}
+	for number, delay := range c.seen {
+		if delay > l.To || delay < l.From-10*time.Second {
+			t.Errorf("task %d is due in %s", number, delay)
+		}
+	}
+}
+
+func TestProcessFiguresAreRead(t *testing.T) {
+	begin := time.Now()
+	for time.Since(begin) < 50*time.Millisecond {
+		_ = NewTask(1, begin)
+	}
+	pid := os.Getpid()
+	if cpu, err := ProcessCPU(pid); cpu <= 0 || err != nil {
+		t.Errorf("CPU %s: %v", cpu, err)
+	}
+	rss, err := RSS(pid)
+	peak, errPeak := PeakRSS(pid)
+	if rss < 1<<20 || peak < rss/2 || err != nil || errPeak != nil {
+		t.Errorf("memory %d, at most %d: %v, %v", rss, peak, err, errPeak)
+	}
+}

@@ -1,0 +1,143 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/task"
+)
+
+// Publisher publishes persistent messages and waits for their confirms: what
+// the peers' adapters share. It is safe for concurrent use.
+type Publisher struct {
+	conn     *amqp.Connection
+	exchange string
+	mu       sync.Mutex
+	channel  *amqp.Channel
+}
+
+// NewPublisher connects to the exchange of a Queue.
+func NewPublisher(url, exchange string) (*Publisher, error) {
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := conn.Channel()
+	if err == nil {
+		err = ch.Confirm(false)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &Publisher{conn: conn, exchange: exchange, channel: ch}, nil
+}
+
+// Close ends the connection.
+func (p *Publisher) Close() error { return p.conn.Close() }
+
+// Message is what every peer publishes.
+func Message(id string, payload []byte) amqp.Publishing {
+	return amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: id, Body: payload}
+}
+
+// Publish returns when the broker has confirmed all of them.
+func (p *Publisher) Publish(ctx context.Context, messages ...amqp.Publishing) error {
+	confirms, err := p.write(ctx, messages)
+	if err != nil {
+		return err
+	}
+	for _, c := range confirms {
+		acked, err := c.WaitContext(ctx)
+		if err != nil {
+			return err
+		}
+		if !acked {
+			return errors.New("publish: the broker refused a message")
+		}
+	}
+	return nil
+}
+
+func (p *Publisher) write(ctx context.Context, messages []amqp.Publishing) ([]*amqp.DeferredConfirmation, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	confirms := make([]*amqp.DeferredConfirmation, len(messages))
+	for i, m := range messages {
+		c, err := p.channel.PublishWithDeferredConfirmWithContext(ctx, p.exchange, p.exchange, true, false, m)
+		if err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
+		}
+		confirms[i] = c
+	}
+	return confirms, nil
+}
+
+// bareWindow is the window of a topic by default.
+const bareWindow = 2000
+
+// Bare publishes n messages as duefleet would write them, over some connections,
+// with the library alone and a window of 2,000 each, and returns how many a
+// second were confirmed. It is the limit for whoever publishes to that queue.
+func (r *Run) Bare(ctx context.Context, queueType string, n, connections int) (rate float64, err error) {
+	queue, err := r.Queue("bare-"+queueType, queueType)
+	if err != nil {
+		return 0, err
+	}
+	channels := make([]*amqp.Channel, connections)
+	for i := range channels {
+		p, err := NewPublisher(r.URL(), queue)
+		if err != nil {
+			return 0, err
+		}
+		defer p.Close()
+		channels[i] = p.channel
+	}
+	begin := time.Now()
+	g, ctx := errgroup.WithContext(ctx)
+	for i, ch := range channels {
+		g.Go(func() error { return bare(ctx, ch, queue, i*n/connections, (i+1)*n/connections) })
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	rate = float64(n) / time.Since(begin).Seconds()
+	return rate, r.DeleteQueue(queue)
+}
+
+// bare publishes the messages of some numbers. Only the message-id differs.
+func bare(ctx context.Context, ch *amqp.Channel, queue string, from, to int) error {
+	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, bareWindow))
+	room, refused := make(chan struct{}, bareWindow), make(chan int, 1)
+	go func() {
+		nacks := 0
+		for range to - from {
+			if c := <-confirms; !c.Ack {
+				nacks++
+			}
+			<-room
+		}
+		refused <- nacks
+	}()
+	template := NewTask(from, time.Now())
+	m := forward.Publishing(task.Task{
+		Topic: topicName, ID: template.ID(), Due: template.Due, Scheduled: template.Due, Attempt: 1, Payload: template.Payload,
+	})
+	for n := from; n < to; n++ {
+		m.MessageId = Task{Number: n}.ID()
+		room <- struct{}{}
+		if err := ch.PublishWithContext(ctx, queue, queue, true, false, m); err != nil {
+			return fmt.Errorf("publish: %w", err)
+		}
+	}
+	if nacks := <-refused; nacks > 0 {
+		return fmt.Errorf("publish: the broker refused %d messages", nacks)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Classic and Quorum are the types of queue.
+const (
+	Classic = "classic"
+	Quorum  = "quorum"
+)
+
+// Queue is a durable queue, bound to an exchange of its own name by its own name.
+// It goes when its run is closed.
+func (r *Run) Queue(name, queueType string) (string, error) {
+	return r.declare(name, amqp.Table{amqp.QueueTypeArg: queueType})
+}
+
+// DelayQueue is a queue whose messages go on to another one after a while.
+func (r *Run) DelayQueue(to string, delay time.Duration) (string, error) {
+	return r.declare(to+"-delay", amqp.Table{
+		amqp.QueueTypeArg: Classic, amqp.QueueMessageTTLArg: delay.Milliseconds(),
+		"x-dead-letter-exchange": to, "x-dead-letter-routing-key": to,
+	})
+}
+
+func (r *Run) declare(name string, args amqp.Table) (string, error) {
+	name = fmt.Sprintf("%s-%d", name, r.runs.Add(1))
+	err := r.channel(func(ch *amqp.Channel) error {
+		if err := ch.ExchangeDeclare(name, amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
+			return err
+		}
+		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+			return err
+		}
+		return ch.QueueBind(name, name, name, false, nil)
+	})
+	if err != nil {
+		return "", fmt.Errorf("declare queue %s: %w", name, err)
+	}
+	r.Defer(func() error { return r.DeleteQueue(name) })
+	return name, nil
+}
+
+// DeleteQueue removes a queue and its exchange, if they are there.
+func (r *Run) DeleteQueue(name string) error {
+	return r.channel(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDelete(name, false, false, false)
+		return errors.Join(err, ch.ExchangeDelete(name, false, false))
+	})
+}
+
+// Purge removes the messages that lie ready in a queue.
+func (r *Run) Purge(name string) error {
+	return r.channel(func(ch *amqp.Channel) error {
+		_, err := ch.QueuePurge(name, false)
+		return err
+	})
+}
+
+// Queued is how many messages lie ready in a queue.
+func (r *Run) Queued(name string) (n int, err error) {
+	err = r.channel(func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		n = q.Messages
+		return err
+	})
+	return n, err
+}
+
+// AwaitQueued returns how many messages lie in a queue once there are want, or
+// after some seconds, since the broker counts late.
+func (r *Run) AwaitQueued(ctx context.Context, name string, want int) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err = Poll(ctx, 200*time.Millisecond, func() (bool, error) {
+		n, err = r.Queued(name)
+		return n >= want, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return n, err
+}
+
+func (r *Run) channel(do func(*amqp.Channel) error) error {
+	conn, err := amqp.Dial(r.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	return do(ch)
+}

@@ -1,0 +1,139 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+)
+
+// Redis is one run's server with what it tells of itself.
+type Redis struct {
+	*stack.Redis
+	// Client is the harness's own.
+	Client *redis.Client
+}
+
+// Info is one section of INFO.
+func (r *Redis) Info(ctx context.Context, section string) (map[string]string, error) {
+	text, err := r.Client.Info(ctx, section).Result()
+	if err != nil {
+		return nil, fmt.Errorf("info %s: %w", section, err)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[key] = value
+		}
+	}
+	return fields, nil
+}
+
+// CPU is what the main thread has used, which executes the commands: what else
+// Redis does in the background isn't in it.
+func (r *Redis) CPU(ctx context.Context) (time.Duration, error) {
+	info, err := r.Info(ctx, "cpu")
+	if err != nil {
+		return 0, err
+	}
+	var total float64
+	for _, key := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		seconds, err := strconv.ParseFloat(info[key], 64)
+		if err != nil {
+			return 0, fmt.Errorf("info cpu: %w", err)
+		}
+		total += seconds
+	}
+	return time.Duration(total * float64(time.Second)), nil
+}
+
+// Memory is used_memory in bytes.
+func (r *Redis) Memory(ctx context.Context) (int64, error) {
+	info, err := r.Info(ctx, "memory")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(info["used_memory"], 10, 64)
+}
+
+// Commands counts the calls so far by command. Those that scripts make are
+// counted too.
+func (r *Redis) Commands(ctx context.Context) (map[string]int64, error) {
+	info, err := r.Info(ctx, "commandstats")
+	if err != nil {
+		return nil, err
+	}
+	calls := map[string]int64{}
+	for key, value := range info {
+		_, value, _ = strings.Cut(value, "calls=")
+		value, _, _ = strings.Cut(value, ",")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("info commandstats: %s: %w", key, err)
+		}
+		calls[strings.TrimPrefix(key, "cmdstat_")] = n
+	}
+	return calls, nil
+}
+
+// Total is the sum over all commands but INFO, which only the harness sends.
+func Total(calls map[string]int64) int64 {
+	var n int64
+	for name, c := range calls {
+		if name != "info" {
+			n += c
+		}
+	}
+	return n
+}
+
+// Quiet returns when Redis neither rewrites its file nor is about to.
+func (r *Redis) Quiet(ctx context.Context) error {
+	return Poll(ctx, 100*time.Millisecond, func() (bool, error) {
+		info, err := r.Info(ctx, "persistence")
+		if err != nil {
+			return false, err
+		}
+		return info["aof_rewrite_in_progress"] == "0" && info["aof_rewrite_scheduled"] == "0", nil
+	})
+}
+
+// Sent is how many commands a second clients send during a while, by MONITOR:
+// what scripts execute is marked there.
+func (r *Redis) Sent(ctx context.Context, span time.Duration) (float64, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", r.Addr())
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(span)); err != nil {
+		return 0, err
+	}
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return 0, err
+	}
+	n := -1 // the answer to MONITOR itself
+	lines := bufio.NewReader(conn)
+	for {
+		line, err := lines.ReadString('\n')
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return float64(n) / span.Seconds(), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if !strings.Contains(line, " lua] ") {
+			n++
+		}
+	}
+}

@@ -1,0 +1,218 @@
+// Command bench measures duefleet against raw limits and against its peers, on
+// servers that it starts itself.
+//
+//	make bench
+//	bin/bench [-only NAME,...] [-quick] [-runs 3] [-o markdown|json] [-update] [-list]
+//
+// The second is run in the root of the repository, with bin/scanner built. With
+// -update it writes docs/benchmarks.md, its charts and bench/results.json; sheets
+// of measures that were not run stay as they are.
+//
+// Exit codes: 0 everything was measured, 1 something failed, 2 wrong usage. A
+// goal that was missed is no failure: the table says so.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/duefleet/duefleet/bench/harness"
+	"github.com/duefleet/duefleet/bench/measure"
+	"github.com/duefleet/duefleet/bench/peers"
+	"github.com/duefleet/duefleet/bench/report"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// options are the flags.
+type options struct {
+	only   string
+	quick  bool
+	runs   int
+	output string
+	update bool
+	list   bool
+}
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == "peer" { // how a peer starts its members
+		if err := peers.Member(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
+	var o options
+	flag.StringVar(&o.only, "only", "", "names of measures, separated by commas; all by default")
+	flag.BoolVar(&o.quick, "quick", false, "a tenth of the sizes and one run, to see that it works")
+	flag.IntVar(&o.runs, "runs", 3, "how many runs the medians are over")
+	flag.StringVar(&o.output, "o", "markdown", "markdown or json")
+	flag.BoolVar(&o.update, "update", false, "write docs/benchmarks.md, its charts and bench/results.json")
+	flag.BoolVar(&o.list, "list", false, "list the measures")
+	flag.Parse()
+	if o.quick {
+		o.runs = 1
+	}
+	if o.list {
+		for _, m := range measure.All() {
+			fmt.Printf("%-22s %s\n", m.Name, m.Title)
+		}
+		return
+	}
+	measures, err := choose(o.only)
+	if err == nil && (flag.NArg() > 0 || o.runs < 1 || o.output != "markdown" && o.output != "json") {
+		err = errors.New("-runs must be 1 or more, -o markdown or json, and nothing else may be given")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(exitUsage)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	if err := run(ctx, o, measures); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(exitFailed)
+	}
+}
+
+// choose is the measures of those names, in their usual order.
+func choose(only string) ([]measure.Measure, error) {
+	all := measure.All()
+	if only == "" {
+		return all, nil
+	}
+	names := strings.Split(only, ",")
+	var chosen []measure.Measure
+	for _, m := range all {
+		if i := slices.Index(names, m.Name); i >= 0 {
+			chosen, names = append(chosen, m), slices.Delete(names, i, i+1)
+		}
+	}
+	if len(names) > 0 {
+		return nil, fmt.Errorf("no measure %q; -list shows them", names[0])
+	}
+	return chosen, nil
+}
+
+// run measures, and prints and writes whatever could be measured.
+func run(ctx context.Context, o options, measures []measure.Measure) (err error) {
+	dir, err := workDir()
+	if err != nil {
+		return err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(root, "bin", "scanner")); err != nil {
+		return fmt.Errorf("%w; run this in the root of the repository, after make build", err)
+	}
+	b, err := harness.Start(ctx, harness.Config{Dir: dir, Root: root, Quick: o.quick})
+	if err != nil {
+		return err
+	}
+	sheets, err := measureAll(ctx, b, o, measures)
+	err = errors.Join(err, b.Stop())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: the logs are in", dir)
+	} else {
+		_ = os.RemoveAll(dir)
+	}
+	r := report.Report{Machine: report.ThisMachine(), Versions: report.Versions(context.WithoutCancel(ctx), filepath.Join(root, "bench"))}
+	r.Merge(sheets, names(sheets))
+	err = errors.Join(err, write(r, o.output))
+	if o.update {
+		err = errors.Join(err, update(root, r))
+	}
+	return err
+}
+
+func workDir() (string, error) {
+	if err := os.MkdirAll(".dev", 0o750); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(".dev", "bench-")
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(dir)
+}
+
+func names(sheets []report.Sheet) []string {
+	var all []string
+	for _, s := range sheets {
+		all = append(all, s.Measure)
+	}
+	return all
+}
+
+func write(r report.Report, output string) error {
+	if output == "json" {
+		return r.JSON(os.Stdout)
+	}
+	return r.Markdown(os.Stdout, nil)
+}
+
+// update puts what was measured into the document, beside what stays.
+func update(root string, r report.Report) error {
+	results := filepath.Join(root, "bench", "results.json")
+	all, err := report.Read(results)
+	if err != nil {
+		return err
+	}
+	var order []string
+	for _, m := range measure.All() {
+		order = append(order, m.Name)
+	}
+	all.Machine, all.Versions = r.Machine, r.Versions
+	all.Merge(r.Sheets, order)
+	if err := all.WriteJSON(results); err != nil {
+		return err
+	}
+	charts, err := draw(filepath.Join(root, "docs"), all.Sheets)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := all.Markdown(&text, charts); err != nil {
+		return err
+	}
+	return report.Replace(filepath.Join(root, "docs", "benchmarks.md"), text.String())
+}
+
+// draw writes the charts of all sheets and returns their paths as the document
+// names them.
+func draw(docs string, sheets []report.Sheet) (map[string][]string, error) {
+	const folder = "benchmarks"
+	if err := os.MkdirAll(filepath.Join(docs, folder), 0o755); err != nil { //nolint:gosec // a folder for everybody
+		return nil, err
+	}
+	charts := map[string][]string{}
+	for _, m := range measure.All() {
+		i := slices.IndexFunc(sheets, func(s report.Sheet) bool { return s.Measure == m.Name })
+		if i < 0 {
+			continue
+		}
+		for _, c := range m.Charts {
+			file, err := c.Draw(sheets[i], filepath.Join(docs, folder))
+			if err != nil {
+				return nil, err
+			}
+			if file != "" {
+				charts[m.Name] = append(charts[m.Name], folder+"/"+file)
+			}
+		}
+	}
+	return charts, nil
+}

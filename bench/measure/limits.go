@@ -1,0 +1,62 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/bench/harness"
+)
+
+// direct publishes at once what it is given, due now.
+type direct struct {
+	publisher *harness.Publisher
+	// delay is what the broker adds; zero: none.
+	delay time.Duration
+}
+
+// Schedule returns when the broker has confirmed the messages.
+func (d direct) Schedule(ctx context.Context, tasks []harness.Task) error {
+	messages := make([]amqp.Publishing, len(tasks))
+	for i, t := range tasks {
+		t = harness.NewTask(t.Number, time.Now().Add(d.delay))
+		messages[i] = harness.Message(t.ID(), t.Payload)
+	}
+	return d.publisher.Publish(ctx, messages...)
+}
+
+// directLateness is what publishing and consuming take, without any delay.
+func directLateness(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
+	queue, err := r.Queue("direct", harness.Classic)
+	if err != nil {
+		return err
+	}
+	p, err := harness.NewPublisher(r.URL(), queue)
+	if err != nil {
+		return err
+	}
+	err = offered(ctx, r, direct{publisher: p}, queue, load, s, rawDirect)
+	return errors.Join(err, p.Close())
+}
+
+// fixedDelay is RabbitMQ's own: a queue with a TTL whose messages go on to
+// another queue when it is over. All delays are the same.
+func fixedDelay(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
+	const delay = time.Second
+	queue, err := r.Queue("expired", harness.Classic)
+	if err != nil {
+		return err
+	}
+	waiting, err := r.DelayQueue(queue, delay)
+	if err != nil {
+		return err
+	}
+	p, err := harness.NewPublisher(r.URL(), waiting)
+	if err != nil {
+		return err
+	}
+	err = offered(ctx, r, direct{publisher: p, delay: delay}, queue, load, s, "raw: RabbitMQ TTL and dead-lettering, all 1 s")
+	return errors.Join(err, p.Close())
+}

@@ -1,0 +1,74 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/bench/harness"
+)
+
+const (
+	asynqType = "orders"
+	// handlers run at a time in a member, since each waits for its confirm.
+	handlers = 100
+	// callsAtATime is how many calls a client that takes one task a call makes.
+	callsAtATime = 16
+)
+
+// asynqPeer looks for what is due every interval; 0: as it comes, every 5 s for
+// scheduled tasks and every second for ready ones.
+func asynqPeer(name string, interval time.Duration) Peer {
+	return Peer{
+		Name: name, members: 3,
+		connect: func(_ context.Context, p place) (client, error) { return newAsynqClient(p), nil },
+		work: func(ctx context.Context, p place, ready func()) error {
+			return asynqServer(ctx, p, interval, ready)
+		},
+	}
+}
+
+type asynqClient struct{ *asynq.Client }
+
+func newAsynqClient(p place) asynqClient {
+	return asynqClient{asynq.NewClient(asynq.RedisClientOpt{Addr: p.store})}
+}
+
+// Schedule enqueues one by one, 16 at a time.
+func (c asynqClient) Schedule(ctx context.Context, tasks []harness.Task) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(callsAtATime)
+	for _, t := range tasks {
+		g.Go(func() error {
+			at := t.Due.Add(time.Second - 1).Truncate(time.Second)
+			_, err := c.EnqueueContext(ctx, asynq.NewTask(asynqType, t.Payload), asynq.TaskID(t.ID()), asynq.ProcessAt(at))
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func asynqServer(ctx context.Context, p place, interval time.Duration, ready func()) error {
+	publisher, err := harness.NewPublisher(p.broker, p.exchange)
+	if err != nil {
+		return err
+	}
+	defer publisher.Close()
+	server := asynq.NewServer(asynq.RedisClientOpt{Addr: p.store}, asynq.Config{
+		Concurrency: handlers, LogLevel: asynq.WarnLevel,
+		TaskCheckInterval: interval, DelayedTaskCheckInterval: interval,
+	})
+	handle := asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		return publisher.Publish(ctx, harness.Message(t.ResultWriter().TaskID(), t.Payload()))
+	})
+	if err := server.Start(handle); err != nil {
+		return fmt.Errorf("start asynq: %w", err)
+	}
+	ready()
+	<-ctx.Done()
+	server.Shutdown()
+	return nil
+}

@@ -1,0 +1,182 @@
+// Package report holds what was measured, judges it against its goals, and
+// writes it as Markdown, as JSON and as charts.
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Value is one figure of one run.
+type Value struct {
+	// Subject is what was measured: duefleet, a raw limit, a peer.
+	Subject string
+	// Name is what of it, with its unit, as in "p99 ms".
+	Name string
+	// Value of it.
+	Value float64
+}
+
+// Figure is one value over all runs.
+type Figure struct {
+	Subject string    `json:"subject"`
+	Name    string    `json:"name"`
+	Median  float64   `json:"median"`
+	Runs    []float64 `json:"runs"`
+}
+
+// Goal is a bound of a figure. With Over it bounds how many times the same
+// figure of another subject it is, run by run.
+type Goal struct {
+	Subject string  `json:"subject"`
+	Name    string  `json:"name"`
+	Over    string  `json:"over,omitempty"`
+	AtMost  float64 `json:"at_most,omitempty"`
+	AtLeast float64 `json:"at_least,omitempty"`
+	// None asks for zero in every run.
+	None bool `json:"none,omitempty"`
+}
+
+// Verdict is a goal held against what was measured.
+type Verdict struct {
+	Goal
+	// Measured is false where a figure is missing; then nothing else is set.
+	Measured bool    `json:"measured"`
+	Got      float64 `json:"got"`
+	Kept     bool    `json:"kept"`
+}
+
+// Sheet is all of one measure.
+type Sheet struct {
+	Measure  string    `json:"measure"`
+	Title    string    `json:"title"`
+	Figures  []Figure  `json:"figures"`
+	Verdicts []Verdict `json:"verdicts"`
+	// Notes say what was not measured, and what a reader must know.
+	Notes []string `json:"notes,omitempty"`
+	// Runs is over how many the medians are.
+	Runs int `json:"runs"`
+	// Quick sheets show that the measure works, and nothing else.
+	Quick bool `json:"quick"`
+	// Measured is when the last run ended.
+	Measured time.Time `json:"measured"`
+}
+
+// Report is the sheets with where they were measured.
+type Report struct {
+	Machine  Machine  `json:"machine"`
+	Versions []string `json:"versions"`
+	Sheets   []Sheet  `json:"sheets"`
+}
+
+// Collect makes the figures of a sheet from its runs' values and judges them.
+func (s *Sheet) Collect(runs [][]Value, goals []Goal) {
+	for _, values := range runs {
+		for _, v := range values {
+			f := s.find(v.Subject, v.Name)
+			if f == nil {
+				s.Figures = append(s.Figures, Figure{Subject: v.Subject, Name: v.Name})
+				f = &s.Figures[len(s.Figures)-1]
+			}
+			f.Runs = append(f.Runs, v.Value)
+		}
+	}
+	for i := range s.Figures {
+		s.Figures[i].Median = median(s.Figures[i].Runs)
+	}
+	for _, g := range goals {
+		s.Verdicts = append(s.Verdicts, s.judge(g))
+	}
+}
+
+// find is the figure of that name, or nil.
+func (s *Sheet) find(subject, name string) *Figure {
+	for i, f := range s.Figures {
+		if f.Subject == subject && f.Name == name {
+			return &s.Figures[i]
+		}
+	}
+	return nil
+}
+
+func (s *Sheet) judge(g Goal) Verdict {
+	v := Verdict{Goal: g}
+	f := s.find(g.Subject, g.Name)
+	if f == nil {
+		return v
+	}
+	got := f.Runs
+	if g.Over != "" {
+		over := s.find(g.Over, g.Name)
+		if over == nil || len(over.Runs) != len(f.Runs) {
+			return v
+		}
+		got = ratios(f.Runs, over.Runs)
+	}
+	v.Measured, v.Got = true, median(got)
+	if g.None {
+		v.Got = slices.Max(got)
+		v.Kept = v.Got == 0
+		return v
+	}
+	v.Kept = (g.AtMost == 0 || v.Got <= g.AtMost) && (g.AtLeast == 0 || v.Got >= g.AtLeast)
+	return v
+}
+
+func ratios(of, over []float64) []float64 {
+	r := make([]float64, len(of))
+	for i := range of {
+		r[i] = of[i] / over[i]
+	}
+	return r
+}
+
+// median of at least one value.
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	mid := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[mid]
+	}
+	return (sorted[mid-1] + sorted[mid]) / 2
+}
+
+// String is the goal in words.
+func (g Goal) String() string {
+	of := g.Subject + ": " + g.Name
+	if g.Over != "" {
+		of = fmt.Sprintf("%s: %s over that of %s", g.Subject, g.Name, g.Over)
+	}
+	switch {
+	case g.None:
+		return of + " none"
+	case g.AtMost > 0 && g.AtLeast > 0:
+		return fmt.Sprintf("%s %g to %g", of, g.AtLeast, g.AtMost)
+	case g.AtMost > 0:
+		return fmt.Sprintf("%s <= %g", of, g.AtMost)
+	}
+	return fmt.Sprintf("%s >= %g", of, g.AtLeast)
+}
+
+// number has three significant digits or all before the point.
+func number(f float64) string {
+	switch {
+	case f == 0:
+		return "0"
+	case f >= 100 || f <= -100:
+		return grouped(strconv.FormatFloat(f, 'f', 0, 64))
+	case f >= 10 || f <= -10:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(f, 'f', 2, 64)
+}
+
+// grouped has a comma between thousands.
+func grouped(digits string) string {
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
+}
