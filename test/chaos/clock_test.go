@@ -1,0 +1,104 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// skewVariable says how far a scanner's clock is off, in seconds.
+const skewVariable = "DUEFLEET_TEST_CLOCK_SKEW"
+
+// TestClockOff: a scanner whose clock is an hour off, either way, beside one whose
+// clock is right: Redis's clock decides, and nothing is early or late.
+func TestClockOff(t *testing.T) {
+	skewed := buildSkewed(t)
+	for name, skew := range map[string]string{"ahead": "3600", "behind": "-3600"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, options{scanners: 1})
+			r.startBinary(skewed, 1, skewVariable+"="+skew)
+			checkSkew(t, r.scanners[1].Log(), strings.HasPrefix(skew, "-"))
+			r.begin()
+			n := r.arrivals.count("orders")
+			r.lasts(5 * time.Second)
+			if p99 := r.arrivals.since("orders", n).At(0.99); p99 > time.Second {
+				t.Errorf("lateness p99 is %s beside a scanner whose clock is off", p99)
+			}
+			r.verdict("scanner: its clock an hour "+name, allowance{})
+		})
+	}
+}
+
+// buildSkewed builds a scanner whose time.Now is off by skewVariable: Go asks the
+// kernel for the time without the C library, so that nothing can be put between.
+func buildSkewed(t *testing.T) string {
+	t.Helper()
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
+	source, err := os.ReadFile(original) //nolint:gosec // Go's own source
+	if err != nil {
+		t.Fatal(err)
+	}
+	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	if !strings.Contains(string(source), now) {
+		t.Fatalf("%s has another Now than this test knows", original)
+	}
+	changed := strings.Replace(string(source), now, now+"\tsec += skew\n", 1) + `
+var skew = func() int64 {
+	text, _ := syscall.Getenv("` + skewVariable + `")
+	d, _ := ParseDuration(text + "s")
+	return int64(d / Second)
+}()
+`
+	changed = strings.Replace(changed, "import (", "import (\n\t\"syscall\"", 1)
+	dir := t.TempDir()
+	patched, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
+	doc, err := json.Marshal(map[string]any{"Replace": map[string]string{original: patched}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(patched, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, doc, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "scanner")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", binary, "./cmd/scanner") //nolint:gosec // our own arguments
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "GOGC=400")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build a scanner with a clock that is off: %v: %s", err, out)
+	}
+	return binary
+}
+
+// checkSkew: the scanner's log shows that its clock is off indeed.
+func checkSkew(t *testing.T, path string, behind bool) {
+	t.Helper()
+	log, err := os.ReadFile(path) //nolint:gosec // a log of ours
+	if err != nil {
+		t.Fatal(err)
+	}
+	word, _, _ := strings.Cut(strings.TrimPrefix(string(log), "time="), " ")
+	at, err := time.Parse(time.RFC3339Nano, word)
+	if err != nil {
+		t.Fatalf("the log begins with %q", word)
+	}
+	off := time.Until(at)
+	if behind {
+		off = -off
+	}
+	if off < 50*time.Minute || off > 70*time.Minute {
+		t.Fatalf("the scanner's clock is off by %s, want an hour: this test tests nothing", off)
+	}
+}

@@ -1,0 +1,111 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	consul "github.com/hashicorp/consul/api"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// TestConsulGone: Consul is down while scanners start and work, comes back with
+// nothing and an index that went backwards, loses a key, and holds a broken
+// document: the last good settings stay in force, and it is live again by itself.
+func TestConsulGone(t *testing.T) {
+	r := newRig(t, options{consul: true})
+	r.begin()
+	if err := r.consul.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.scanners[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.again(r.scanners[0])
+	r.lasts(3 * time.Second)
+	if err := os.RemoveAll(filepath.Join(r.dir, "consul", "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.consul.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the topic to be an orphan", func() bool { return len(r.status().Topic("orders").Notes) > 0 })
+	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 7}))
+	r.await("the settings of a Consul that came back", func() bool {
+		s := r.status().Topic("orders")
+		return s.Shards == 7 && s.Phase == "stable"
+	})
+	kv := r.kv()
+	if _, err := kv.Put(&consul.KVPair{Key: "duefleet/topics/orders", Value: []byte("shards: [")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the broken document in status", func() bool {
+		bad := 0
+		for _, m := range r.status().Fleet {
+			if m.Alive && len(m.Errors) > 0 {
+				bad++
+			}
+		}
+		return bad == len(r.scanners)
+	})
+	if _, err := kv.Delete("duefleet/topics/orders", nil); err != nil {
+		t.Fatal(err)
+	}
+	r.lasts(2 * time.Second)
+	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 3}))
+	r.await("the document that was set again", func() bool {
+		s := r.status().Topic("orders")
+		return s.Shards == 3 && s.Phase == "stable"
+	})
+	r.verdict("Consul: gone, empty, broken, deleted", allowance{repeats: inFlight})
+}
+
+// TestConsulTooManyRequests: a Consul that answers 429 is an outage like others:
+// the last good settings stay in force, status says why, and it is live again by
+// itself.
+func TestConsulTooManyRequests(t *testing.T) {
+	r := newRig(t, options{consul: true})
+	r.begin()
+	limit := func(rate string) {
+		t.Helper()
+		hcl := `limits { request_limits { mode = "enforcing" read_rate = ` + rate + ` write_rate = ` + rate + ` } }`
+		if err := r.consul.Reload(hcl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("0.001")
+	told := func() int {
+		n := 0
+		for _, m := range r.status().Fleet {
+			if strings.Contains(m.Errors[""], "429") {
+				n++
+			}
+		}
+		return n
+	}
+	// A query that waits is not cut short: its answer is the last for long.
+	r.await("429 in status", func() bool { return told() == len(r.scanners) })
+	r.lasts(3 * time.Second)
+	limit("-1")
+	r.await("Consul to answer again", func() bool { return told() == 0 })
+	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 7}))
+	r.await("settings of a Consul that answers again", func() bool {
+		s := r.status().Topic("orders")
+		return s.Shards == 7 && s.Phase == "stable"
+	})
+	r.verdict("Consul: 429", allowance{})
+}
+
+func (r *rig) kv() *consul.KV {
+	r.t.Helper()
+	client, err := consul.NewClient(&consul.Config{Address: r.consul.Addr()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return client.KV()
+}

@@ -1,0 +1,129 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// TestCrashPoints: a scanner ends at each step between claim and settle, and of a
+// move, beside two that go on.
+func TestCrashPoints(t *testing.T) {
+	crasher := buildCrasher(t)
+	for _, p := range []struct {
+		step    string
+		repeats int  // that this step explains
+		move    bool // while shards change
+	}{
+		{"before claim 20", 0, false},
+		{"after claim 20", 0, false},            // nothing was published: nothing comes twice
+		{"after claim 20 1ms", inFlight, false}, // published in part, perhaps
+		{"after claim 20 4ms", inFlight, false}, // published, and perhaps confirmed
+		{"before settle 10", inFlight, false},   // confirmed, and Redis doesn't know
+		{"after settle 10", inFlight, false},    // the next batches are on their way
+		{"before release 3", inFlight, false},
+		{"after release 3", inFlight, false},
+		{"before lend 2", inFlight, true},
+		{"after lend 2", inFlight, true},
+		{"before adopt 2", inFlight, true},
+		{"after adopt 2", inFlight + moveBatch, true}, // lies in two shards until the loan ends
+		{"before look 2", inFlight, true},
+		{"after look 2", inFlight, true},
+		{"before mark 1", inFlight, true},
+		{"after mark 1", inFlight, true},
+		{"before place 1", inFlight, true},
+		{"after place 1", inFlight, true},
+	} {
+		t.Run(strings.ReplaceAll(p.step, " ", "-"), func(t *testing.T) {
+			o := options{scanners: 2}
+			if strings.Contains(p.step, "release") { // of which there are none unless something comes back
+				o.exchange, o.topic = true, fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}
+			}
+			r := newRig(t, o)
+			r.startBinary(crasher, 1, "DUEFLEET_TEST_CRASH="+p.step)
+			victim := r.scanners[2]
+			r.begin()
+			if o.exchange {
+				r.broker(func(ch *amqp.Channel) error { return ch.QueueUnbind(queue, "orders.due", "orders", nil) })
+			}
+			others := r.scanners[:2]
+			if p.move {
+				r.pause(others) // or they might take the step first
+				r.far(4000)
+				r.settings.Topics["orders"] = r.settings.Topics["orders"].With(fleet.Topic{"shards": 13})
+				if err := fleet.WriteConfig(r.config, r.settings.Document()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case <-victim.Gone():
+			case <-time.After(patience):
+				t.Fatalf("the scanner did not end %s", p.step)
+			}
+			if p.move {
+				r.resume(others)
+			}
+			if o.exchange {
+				r.bind()
+			}
+			r.scanners = others
+			r.lasts(2 * time.Second)
+			if p.move {
+				r.await("the change to end", func() bool { s := r.status().Topic("orders"); return s.Shards == 13 && s.Phase == "stable" })
+			}
+			r.verdict("scanner: ends "+p.step, allowance{repeats: p.repeats})
+		})
+	}
+}
+
+func (r *rig) pause(scanners []*fleet.Scanner) {
+	r.t.Helper()
+	for _, s := range scanners {
+		if err := s.Pause(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func (r *rig) resume(scanners []*fleet.Scanner) {
+	r.t.Helper()
+	for _, s := range scanners {
+		if err := s.Resume(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// far schedules tasks that are due in half a minute: what is due soon isn't moved.
+func (r *rig) far(n int) {
+	r.t.Helper()
+	orders := make([]fleet.Order, n)
+	for i := range orders {
+		orders[i] = order("orders", fmt.Sprintf("far-%d", i), time.Now().Add(30*time.Second))
+	}
+	if err := r.recorder.Schedule(r.t.Context(), orders...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// moveBatch is about how many tasks one step of a move carries.
+const moveBatch = 400
+
+func buildCrasher(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "crasher")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", "chaos", "-o", binary, "./crasher") //nolint:gosec // our own arguments
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the scanner that crashes: %v: %s", err, out)
+	}
+	return binary
+}

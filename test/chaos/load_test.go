@@ -1,0 +1,145 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+const (
+	// loadBeat, and loadBatch tasks in each: 2,000 a second.
+	loadBeat  = 50 * time.Millisecond
+	loadBatch = 100
+)
+
+// load schedules tasks that are due within a second and a half, and cancels and
+// moves some, until it is stopped. What fails is in the ledger as what may have
+// happened.
+type load struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	rate   float64      // tasks a second, in the end
+	failed atomic.Int64 // calls, not tasks
+	last   atomic.Value // error
+}
+
+// begin puts the rig under load, and returns once tasks arrive.
+func (r *rig) begin(topics ...string) {
+	r.t.Helper()
+	if len(topics) == 0 {
+		topics = []string{"orders"}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	r.load = &load{cancel: cancel, done: make(chan struct{})}
+	go r.load.run(ctx, r.recorder, topics)
+	r.t.Cleanup(r.load.stop)
+	r.await("tasks to arrive", func() bool { return r.recorder.Ledger.Count() > 5*loadBatch })
+}
+
+func (l *load) stop() {
+	l.cancel()
+	<-l.done
+}
+
+func (l *load) run(ctx context.Context, recorder fleet.Recorder, topics []string) {
+	defer close(l.done)
+	began := time.Now()
+	for beat := 0; ; beat++ {
+		select {
+		case <-ctx.Done():
+			l.rate = float64(beat*loadBatch) / time.Since(began).Seconds()
+			return
+		case <-time.After(time.Until(began.Add(time.Duration(beat) * loadBeat))): // what was missed is made up for
+		}
+		l.note(l.beat(ctx, recorder, topics[beat%len(topics)], beat))
+	}
+}
+
+// beat schedules a batch, and ends what became of two tasks of an earlier one.
+func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, beat int) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	now := time.Now()
+	var batch []fleet.Order
+	for i := range loadBatch {
+		due := now.Add(300*time.Millisecond + time.Duration(i)*12*time.Millisecond)
+		batch = append(batch, order(topic, fmt.Sprintf("t-%d-%d", beat, i), due))
+	}
+	for _, kind := range []string{"cancelled", "moved"} {
+		batch = append(batch, order(topic, fmt.Sprintf("%s-%d", kind, beat), now.Add(20*time.Second)))
+	}
+	if err := recorder.Schedule(ctx, batch...); err != nil {
+		return err
+	}
+	k := fleet.Key{Topic: topic, ID: fmt.Sprintf("cancelled-%d", beat)}
+	if err := recorder.Cancel(ctx, k); err != nil {
+		if errors.Is(err, task.ErrNotFound) { // its first copy may have removed it, and the reply was lost
+			recorder.Ledger.MaybeCancelled(k)
+		}
+		return err
+	}
+	return recorder.Reschedule(ctx, fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}, time.Now().Add(time.Second))
+}
+
+func (l *load) note(err error) {
+	if err != nil {
+		l.failed.Add(1)
+		l.last.Store(err.Error())
+	}
+}
+
+func order(topic, id string, due time.Time) fleet.Order {
+	return fleet.Order{
+		Request: producer.Request{Topic: topic, ID: id, Payload: fmt.Appendf(nil, "%0200s", id)},
+		Due:     due.Truncate(time.Millisecond),
+	}
+}
+
+// arrivals knows when messages came.
+type arrivals struct {
+	mu     sync.Mutex
+	last   time.Time
+	gap    time.Duration // the longest time in which nothing came
+	late   map[string]fleet.Lateness
+	counts map[string]int
+}
+
+func (a *arrivals) note(d fleet.Delivery) {
+	ms, _ := d.Headers["x-duefleet-due"].(int64)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.late == nil {
+		a.late, a.counts = map[string]fleet.Lateness{}, map[string]int{}
+	}
+	if !a.last.IsZero() {
+		a.gap = max(a.gap, d.At.Sub(a.last))
+	}
+	a.last = d.At
+	a.counts[d.Type]++
+	a.late[d.Type] = append(a.late[d.Type], d.At.Sub(time.UnixMilli(ms)))
+}
+
+func (a *arrivals) count(topic string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.counts[topic]
+}
+
+// since is the lateness of a topic's messages from the n-th on, in order.
+func (a *arrivals) since(topic string, n int) fleet.Lateness {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := append(fleet.Lateness{}, a.late[topic][n:]...)
+	slices.Sort(late)
+	return late
+}

@@ -1,0 +1,124 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/Shopify/toxiproxy/v2/toxics"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// network is a bad one between the scanners and a server.
+type network struct {
+	t     *testing.T
+	proxy *toxiproxy.Proxy
+}
+
+func newNetwork(t *testing.T, upstream string) *network {
+	t.Helper()
+	// Not a port of the system's choice: an outgoing connection could take it
+	// while the proxy is down.
+	addr, err := fleet.FreeAddress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	n := &network{t: t, proxy: toxiproxy.NewProxy(server, upstream, addr, upstream)}
+	if err := n.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.proxy.Stop)
+	return n
+}
+
+func (n *network) addr() string { return n.proxy.Listen }
+
+// spoil adds a toxic, downstream or upstream; see toxiproxy's README for kinds
+// and attributes.
+func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
+	n.t.Helper()
+	toxics.Register("closing", new(closing))
+	toxic, err := json.Marshal(map[string]any{
+		"name": name, "type": kind, "stream": stream, "attributes": attributes,
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// latency adds up to 300 ms to each answer.
+func (n *network) latency(draw int) {
+	n.t.Helper()
+	n.spoil("slow", "latency", "downstream", map[string]any{"latency": 10 + draw%300})
+}
+
+// silence lets nothing through any more, and tells nobody.
+func (n *network) silence() {
+	n.t.Helper()
+	n.spoil("dead up", "timeout", "upstream", map[string]any{"timeout": 0})
+	n.spoil("dead down", "timeout", "downstream", map[string]any{"timeout": 0})
+}
+
+// closed is how many connections a toxic has ended by chance.
+var closed atomic.Int64
+
+// closing ends a connection where it stands, by chance.
+type closing struct {
+	// Chance that a piece of data ends its connection instead of coming through.
+	Chance float64 `json:"chance"`
+}
+
+// Pipe implements toxics.Toxic.
+func (c *closing) Pipe(stub *toxics.ToxicStub) {
+	for {
+		select {
+		case <-stub.Interrupt:
+			return
+		case chunk := <-stub.Input:
+			if chunk != nil && rand.Float64() >= c.Chance { //nolint:gosec // a coin
+				stub.Output <- chunk
+				continue
+			}
+			if chunk != nil {
+				closed.Add(1)
+			}
+			stub.Close()
+			return
+		}
+	}
+}
+
+// mend removes all toxics.
+func (n *network) mend() { n.proxy.Toxics.ResetToxics(context.Background()) }
+
+// cut resets every connection, and takes new ones at once.
+func (n *network) cut() {
+	n.t.Helper()
+	n.proxy.Stop()
+	if err := n.proxy.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}

@@ -1,0 +1,155 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+// TestRedisKilled: kill -9 of Redis, which syncs every write, and its return.
+func TestRedisKilled(t *testing.T) {
+	r := newRig(t, options{})
+	r.begin()
+	for range 2 {
+		if err := r.redis.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		r.lasts(3 * time.Second)
+		if err := r.redis.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		back, n := time.Now(), r.recorder.Ledger.Count()
+		r.await("tasks after Redis came back", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
+		if took := time.Since(back); took > 2*time.Second {
+			t.Errorf("the first tasks came %s after Redis was back, want them within 2 s", took)
+		}
+		r.lasts(2 * time.Second)
+	}
+	// What was confirmed and not settled when Redis died waits for Redis; a
+	// schedule whose reply was lost may be repeated after its task was delivered.
+	r.verdict("Redis: kill -9 and restart, twice", allowance{repeats: 2 * 3 * inFlight})
+}
+
+// TestRedisLosesItsEnd: the last bytes of the append-only file are gone. What
+// they held is lost or comes again, and nothing is stuck.
+func TestRedisLosesItsEnd(t *testing.T) {
+	r := newRig(t, options{})
+	r.begin()
+	r.lasts(2 * time.Second)
+	if err := r.redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	gone := cutEnd(t, filepath.Join(r.dir, "redis", "appendonlydir"), 20_000)
+	if err := r.redis.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n := r.recorder.Ledger.Count()
+	r.await("tasks after Redis came back", func() bool { return r.recorder.Ledger.Count() > n+10*loadBatch })
+	// A task takes at least 200 bytes, which its payload has; a removal at least 40.
+	r.verdict("Redis: the last 20 kB of its file are lost", allowance{
+		lost: gone / 200, undone: gone / 40, repeats: gone/40 + 3*inFlight, unmarked: gone / 40,
+	})
+}
+
+// cutEnd cuts the newest increment of an append-only file.
+func cutEnd(t *testing.T, dir string, size int64) int {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no append-only file in %s: %v", dir, err)
+	}
+	last := files[len(files)-1]
+	info, err := os.Stat(last)
+	if err == nil {
+		err = os.Truncate(last, max(0, info.Size()-size))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(min(size, info.Size()))
+}
+
+// TestRedisFull: at maxmemory draining goes on, and a schedule is told so.
+func TestRedisFull(t *testing.T) {
+	r := newRig(t, options{})
+	r.begin()
+	r.lasts(time.Second)
+	if err := r.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: "full", When: producer.In(time.Hour)})
+	if !errors.Is(err, task.ErrRedisFull) {
+		t.Errorf("schedule in a full Redis: %v, want %v", err, task.ErrRedisFull)
+	}
+	ledger := r.recorder.Ledger
+	r.await("what is stored to be delivered from a full Redis", func() bool { return ledger.Missing() == 0 })
+	if err := r.client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n := ledger.Count()
+	r.await("tasks once there is room", func() bool { return ledger.Count() > n+10*loadBatch })
+	r.verdict("Redis: at maxmemory", allowance{})
+}
+
+// TestRedisDistracted: its scripts are flushed, a script blocks it (BUSY), and it
+// is a replica for a while (READONLY).
+func TestRedisDistracted(t *testing.T) {
+	r := newRig(t, options{})
+	r.begin()
+	for range 20 {
+		if err := r.client.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		r.lasts(100 * time.Millisecond)
+	}
+	if err := r.client.ConfigSet(t.Context(), "busy-reply-threshold", "100").Err(); err != nil {
+		t.Fatal(err)
+	}
+	busy := make(chan error, 1)
+	go func() {
+		const spin = "local t = redis.call('TIME') local till = t[1] * 1000 + t[2] / 1000 + 2000 repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till"
+		busy <- r.client.Eval(context.WithoutCancel(t.Context()), spin, nil).Err()
+	}()
+	r.lasts(3 * time.Second)
+	if err := <-busy; err != nil && err.Error() != "redis: nil" {
+		t.Fatal(err)
+	}
+	// A replica of nobody that can be reached keeps what it has, and refuses writes.
+	if err := r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.lasts(2 * time.Second)
+	if err := r.client.ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.lasts(2 * time.Second)
+	r.verdict("Redis: SCRIPT FLUSH, BUSY, READONLY", allowance{repeats: 3 * inFlight})
+}
+
+// TestRedisReplyLost: connections between scanners and Redis are reset, again and
+// again, in the middle of whatever they carry.
+func TestRedisReplyLost(t *testing.T) {
+	r := newRig(t, options{badRedis: true})
+	r.begin()
+	for range 20 {
+		r.toRedis.cut()
+		r.lasts(300 * time.Millisecond)
+	}
+	r.verdict("Redis: connections reset, twenty times", allowance{})
+	if r.arrivals.gap > leaseTime/2 {
+		t.Errorf("nothing arrived for %s: something waited for its lease", r.arrivals.gap)
+	}
+}
+
+// TestRedisSlow: latency, a narrow line, resets.
+func TestRedisSlow(t *testing.T) {
+	checkSlow(t, "Redis", options{badRedis: true}, func(r *rig) *network { return r.toRedis })
+}

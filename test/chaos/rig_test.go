@@ -1,0 +1,394 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+const (
+	queue = "orders.due"
+	// patience bounds whatever is awaited: what takes longer hangs.
+	patience = 90 * time.Second
+	// leaseTime is how long claims hold here: short, so that what died is over
+	// soon, and long enough for a busy machine not to outlast it.
+	leaseTime = 8 * time.Second
+	// stopTime is the scanners' shutdown_timeout, and settleTime what of it they
+	// have at most to settle.
+	stopTime   = 10 * time.Second
+	settleTime = 8 * time.Second
+)
+
+// options say how a rig differs from the usual one: three scanners straight at
+// their servers.
+type options struct {
+	scanners  int
+	topic     fleet.Topic // changes to the topic orders
+	more      map[string]fleet.Topic
+	redisArgs []string
+	cluster   bool // Redis is a cluster of three masters with a replica each
+	sentinel  bool // Redis has two replicas and three sentinels
+	replicas  int  // min_replicas of scanners and producer
+	brokers   bool // RabbitMQ is a cluster of three nodes, and the queue a quorum queue
+	badRedis  bool // scanners reach Redis through a proxy
+	badRabbit bool // and RabbitMQ
+	consul    bool // topics come from Consul
+	exchange  bool // the test makes the exchange of orders, no scanner does
+}
+
+// rig is a fleet at work on servers of its own.
+type rig struct {
+	t        *testing.T
+	dir      string
+	config   string
+	settings fleet.Settings
+
+	redis    *stack.Redis
+	cluster  *stack.RedisCluster // instead of redis
+	watched  *stack.RedisSentinels
+	rabbitmq *stack.RabbitMQ
+	brokers  *stack.RabbitMQCluster // instead of rabbitmq
+	consul   *stack.Consul
+	// redisSteps is odd while a soak has Redis down.
+	redisSteps atomic.Int64
+	toRedis    *network // nil unless asked for
+	toRabbit   *network
+
+	direct   redis.UniversalOptions // the way to Redis without a network before it
+	client   redis.UniversalClient
+	recorder fleet.Recorder
+	scanners []*fleet.Scanner
+	urls     []string // of RabbitMQ, without a network before it
+	replicas int
+	load     *load
+	arrivals arrivals
+}
+
+// newRig starts all there is, and waits until tasks arrive.
+func newRig(t *testing.T, o options) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), replicas: o.replicas}
+	if o.scanners == 0 {
+		o.scanners = 3
+	}
+	r.servers(o)
+	r.connect()
+	r.write(o)
+	if o.exchange {
+		r.bind()
+	}
+	r.start(o.scanners)
+	r.consume(queue)
+	return r
+}
+
+// servers starts Redis and RabbitMQ, which sync every write: what Redis
+// acknowledged it keeps.
+func (r *rig) servers(o options) {
+	r.t.Helper()
+	var g errgroup.Group
+	ctx := r.t.Context()
+	g.Go(func() (err error) {
+		args := append([]string{"--appendfsync", "always", "--enable-debug-command", "yes"}, o.redisArgs...)
+		dir := filepath.Join(r.dir, "redis")
+		switch {
+		case o.cluster:
+			r.cluster, err = stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1, Args: args})
+		case o.sentinel:
+			r.watched, err = stack.StartRedisSentinels(ctx, stack.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3, Args: args})
+		default:
+			r.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: dir, Args: args})
+		}
+		return err
+	})
+	g.Go(func() (err error) {
+		dir := filepath.Join(r.dir, "rabbitmq")
+		if o.brokers {
+			r.brokers, err = stack.StartRabbitMQCluster(ctx, stack.RabbitMQClusterConfig{Dir: dir, Nodes: 3})
+		} else {
+			r.rabbitmq, err = stack.StartRabbitMQ(ctx, stack.RabbitMQConfig{Dir: dir})
+		}
+		return err
+	})
+	if o.consul {
+		g.Go(func() (err error) {
+			r.consul, err = stack.StartConsul(ctx, stack.ConsulConfig{Dir: filepath.Join(r.dir, "consul")})
+			return err
+		})
+	}
+	err := g.Wait()
+	r.t.Cleanup(r.killServers)
+	r.t.Cleanup(r.explain)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.settings.RedisPrefix = "duefleet"
+	switch {
+	case o.cluster:
+		r.direct.Addrs = r.cluster.Addrs()
+	case o.sentinel:
+		r.direct.Addrs, r.direct.MasterName = r.watched.Addrs(), stack.MasterName
+	default:
+		r.direct.Addrs = []string{r.redis.Addr()}
+	}
+	r.settings.RedisAddr = strings.Join(r.direct.Addrs, ",")
+	if o.brokers {
+		r.urls = r.brokers.URLs("/")
+	} else {
+		r.urls = []string{r.rabbitmq.URL("/")}
+	}
+	r.settings.RabbitMQURL = strings.Join(r.urls, ",")
+	r.settings.More = map[string]fleet.Topic{"redis": {"min_replicas": o.replicas, "master_name": r.direct.MasterName}}
+	if o.badRedis {
+		r.toRedis = newNetwork(r.t, r.redis.Addr())
+		r.settings.RedisAddr = r.toRedis.addr()
+	}
+	if o.badRabbit {
+		r.toRabbit = newNetwork(r.t, hostOf(r.t, r.settings.RabbitMQURL))
+		r.settings.RabbitMQURL = strings.Replace(r.settings.RabbitMQURL, hostOf(r.t, r.settings.RabbitMQURL), r.toRabbit.addr(), 1)
+	}
+}
+
+func (r *rig) killServers() {
+	if r.redis != nil {
+		_ = r.redis.Kill()
+	}
+	if r.cluster != nil {
+		_ = r.cluster.Kill()
+	}
+	if r.watched != nil {
+		_ = r.watched.Kill()
+	}
+	if r.brokers != nil {
+		_ = r.brokers.Kill()
+	}
+	if r.rabbitmq != nil {
+		_ = r.rabbitmq.Kill()
+	}
+	if r.consul != nil {
+		_ = r.consul.Kill()
+	}
+}
+
+// connect makes the producer, straight at Redis.
+func (r *rig) connect() {
+	r.t.Helper()
+	r.client = redis.NewUniversalClient(&r.direct)
+	r.t.Cleanup(func() { _ = r.client.Close() })
+	client, err := producer.New(producer.Config{Redis: r.client, MinReplicas: r.replicas})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{})}
+}
+
+// write makes the configuration, and the topics in Consul.
+func (r *rig) write(o options) {
+	r.t.Helper()
+	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": leaseTime.String(), "window": inFlight}.With(o.topic))}
+	if o.exchange {
+		delete(topics["orders"], "declare")
+	}
+	if o.brokers {
+		topics["orders"]["declare"].(map[string]any)["queue_type"] = "quorum" //nolint:forcetypeassert // it is made above
+	}
+	for name, t := range o.more {
+		topics[name] = fleet.DeclaredTopic(name, t)
+	}
+	r.config = filepath.Join(r.dir, "config.yaml")
+	r.settings.ShutdownTimeout = stopTime.String()
+	if r.consul == nil {
+		r.settings.Topics = topics
+	} else {
+		r.settings.ConsulAddr, r.settings.ConsulPrefix = r.consul.Addr(), "duefleet"
+	}
+	if err := fleet.WriteConfig(r.config, r.settings.Document()); err != nil {
+		r.t.Fatal(err)
+	}
+	if r.consul == nil {
+		return
+	}
+	for name, t := range topics {
+		r.set(name, t)
+	}
+}
+
+// set writes a topic's settings to Consul.
+func (r *rig) set(topic string, t fleet.Topic) {
+	r.t.Helper()
+	out := r.run(programs.Scanner, append([]string{"topic", "set", topic}, t.Pairs()...)...)
+	if out.Code != 0 {
+		r.t.Fatalf("topic set: %s", out.Stderr)
+	}
+}
+
+// run calls a program with the rig's configuration.
+func (r *rig) run(program string, args ...string) fleet.Output {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
+	defer cancel()
+	out, err := fleet.Command{Path: program, Args: append(args, "--config", r.config)}.Run(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return out
+}
+
+// start adds scanners.
+func (r *rig) start(n int) {
+	r.t.Helper()
+	r.startBinary(programs.Scanner, n)
+}
+
+func (r *rig) startBinary(binary string, n int, env ...string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	for range n {
+		s, err := fleet.StartScanner(ctx, fleet.ScannerConfig{
+			Binary: binary, Config: r.config, Dir: r.dir, Name: fmt.Sprintf("scanner-%d", len(r.scanners)+1), Env: env,
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.scanners = append(r.scanners, s)
+	}
+}
+
+// again starts a scanner that ended.
+func (r *rig) again(s *fleet.Scanner) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if err := s.Start(ctx); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stop ends all scanners, which must manage within their time.
+func (r *rig) stop() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, s := range r.scanners {
+		if code, err := s.Stop(ctx); err != nil || code != 0 {
+			r.t.Errorf("%s: code %d, %v", s.Log(), code, err)
+		}
+		log, err := os.ReadFile(s.Log())
+		if err != nil {
+			r.t.Error(err)
+		}
+		for _, bad := range []string{"panic:", "fatal error:"} {
+			if strings.Contains(string(log), bad) {
+				r.t.Errorf("%s says %s", s.Log(), bad)
+			}
+		}
+	}
+}
+
+// explain shows the ends of the scanners' logs if the test failed.
+func (r *rig) explain() {
+	for _, s := range r.scanners {
+		if log, err := os.ReadFile(s.Log()); err == nil && r.t.Failed() {
+			r.t.Logf("the end of %s:\n%s", filepath.Base(s.Log()), log[max(0, len(log)-4000):])
+		}
+	}
+}
+
+// consume enters what arrives into the ledger.
+func (r *rig) consume(queue string) {
+	r.t.Helper()
+	c, err := fleet.NewConsumer(fleet.ConsumerConfig{URL: strings.Join(r.urls, ","), Queue: queue, Handle: r.arrived})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	var g errgroup.Group
+	g.Go(func() error { return c.Run(ctx) })
+	r.t.Cleanup(func() { cancel(); _ = g.Wait() })
+	select {
+	case <-c.Ready():
+	case <-time.After(patience):
+		r.t.Fatalf("queue %s can't be consumed from", queue)
+	}
+}
+
+func (r *rig) arrived(d fleet.Delivery) {
+	r.recorder.Ledger.Delivered(d)
+	r.arrivals.note(d)
+}
+
+// await fails the test if the condition doesn't come true in time.
+func (r *rig) await(what string, condition func() bool) {
+	r.t.Helper()
+	r.within(patience, what, condition)
+}
+
+// within is await with a patience of its own.
+func (r *rig) within(patience time.Duration, what string, condition func() bool) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
+	defer cancel()
+	if err := fleet.Await(ctx, condition); err != nil {
+		r.t.Fatalf("waited %s in vain: %s", patience, what)
+	}
+}
+
+// lasts lets time pass, with the load and the fault going on.
+func (r *rig) lasts(d time.Duration) {
+	r.t.Helper()
+	select {
+	case <-r.t.Context().Done():
+		r.t.Fatal("interrupted")
+	case <-time.After(d):
+	}
+}
+
+func (r *rig) status() fleet.Status {
+	r.t.Helper()
+	s, err := fleet.ReadStatus(r.t.Context(), programs.Scanner, r.config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// ctl is rabbitmqctl.
+func (r *rig) ctl(args ...string) {
+	r.t.Helper()
+	if out, err := r.rabbitmq.Ctl(r.t.Context(), args...); err != nil {
+		r.t.Fatalf("rabbitmqctl %v: %v: %s", args, err, out)
+	}
+}
+
+// broker does something on a channel of the test's own.
+func (r *rig) broker(do func(ch *amqp.Channel) error) {
+	r.t.Helper()
+	conn, err := amqp.Dial(r.urls[0])
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err == nil {
+		err = do(ch)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}

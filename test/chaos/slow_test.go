@@ -1,0 +1,55 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// everything may be in flight when connections end all the time, again and again.
+const everything = 1_000_000
+
+// slowness is what a network can do without going away.
+var slowness = []struct {
+	name    string
+	topic   fleet.Topic
+	repeats int
+	spoil   func(n *network)
+}{
+	{"latency of 200 ms each way", nil, 0, func(n *network) {
+		n.spoil("slow down", "latency", "downstream", map[string]any{"latency": 200, "jitter": 50})
+		n.spoil("slow up", "latency", "upstream", map[string]any{"latency": 200, "jitter": 50})
+	}},
+	{"100 KB/s", fleet.Topic{"batch": 100, "window": 200}, inFlight, func(n *network) {
+		n.spoil("narrow down", "bandwidth", "downstream", map[string]any{"rate": 100})
+		n.spoil("narrow up", "bandwidth", "upstream", map[string]any{"rate": 100})
+	}},
+	{"one in a hundred packets ends its connection", nil, everything, func(n *network) {
+		n.spoil("closing", "closing", "downstream", map[string]any{"chance": 0.01})
+	}},
+}
+
+// checkSlow: whatever the network did, nothing was lost, and it was felt.
+func checkSlow(t *testing.T, server string, o options, to func(*rig) *network) {
+	for _, f := range slowness {
+		t.Run(f.name, func(t *testing.T) {
+			o.topic = f.topic
+			r, before := newRig(t, o), closed.Load()
+			r.begin()
+			f.spoil(to(r))
+			r.lasts(8 * time.Second)
+			to(r).mend()
+			r.checkMemory()
+			r.verdict(server+": "+f.name, allowance{repeats: f.repeats})
+			late := r.recorder.Ledger.Check().Lateness.At(0.99)
+			if ended := closed.Load() - before; late < 100*time.Millisecond && ended == 0 {
+				t.Errorf("lateness p99 is %s and no connection ended: the fault was not felt", late)
+			} else {
+				t.Logf("%d connections ended", ended)
+			}
+		})
+	}
+}

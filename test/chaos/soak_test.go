@@ -1,0 +1,197 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+var (
+	soakLength = flag.Duration("soak", 2*time.Minute, "how long the soak mixes faults")
+	soakSeed   = flag.Uint64("seed", 0, "of the soak's schedule of faults; 0 draws one")
+)
+
+// fault is what a soak does to one part for a while.
+type fault struct {
+	name string
+	part string // one fault at a time on each
+	most time.Duration
+	// strike and mend get the number that the schedule drew for this fault.
+	strike, mend func(r *rig, draw int)
+	// repeats is how many messages the fault explains to come twice, and unmarked
+	// how many of those without a mark.
+	repeats, unmarked int
+}
+
+// faults are the table's, as far as they pass.
+func faults() []fault {
+	nothing := func(*rig, int) {}
+	var all []fault
+	for i := range soakScanners {
+		part := fmt.Sprintf("scanner %d", i+1)
+		all = append(all,
+			fault{"kill -9", part, 3 * time.Second, func(r *rig, _ int) { r.must(r.scanners[i].Kill()) }, func(r *rig, _ int) { r.again(r.scanners[i]) }, inFlight, 0},
+			fault{"SIGSTOP", part, leaseTime + 4*time.Second, func(r *rig, _ int) { r.must(r.scanners[i].Pause()) }, func(r *rig, _ int) { r.must(r.scanners[i].Resume()) }, inFlight, 0},
+			fault{"SIGTERM", part, time.Second, func(r *rig, _ int) { r.terminate(i) }, func(r *rig, _ int) { r.again(r.scanners[i]) }, 0, 0},
+		)
+	}
+	everyone := soakScanners * inFlight
+	return append(all,
+		fault{"kill -9", "redis", 3 * time.Second, func(r *rig, _ int) { r.redisSteps.Add(1); r.must(r.redis.Kill()) },
+			func(r *rig, _ int) { r.must(r.redis.Restart(context.Background())); r.redisSteps.Add(1) }, everyone, 2 * loadBatch},
+		fault{"connections reset", "redis", time.Second, func(r *rig, _ int) { r.toRedis.cut() }, nothing, 0, 0},
+		fault{"latency", "redis", 5 * time.Second, func(r *rig, draw int) { r.toRedis.latency(draw) }, func(r *rig, _ int) { r.toRedis.mend() }, 0, 0},
+		fault{"SCRIPT FLUSH", "redis", time.Second, func(r *rig, _ int) { r.must(r.client.ScriptFlush(context.Background()).Err()) }, nothing, 0, 0},
+		fault{"kill -9", "rabbitmq", 3 * time.Second, func(r *rig, _ int) { r.killBroker() }, func(r *rig, _ int) { r.must(r.rabbitmq.Restart(context.Background())) }, everyone, 0},
+		fault{"connections reset", "rabbitmq", time.Second, func(r *rig, _ int) { r.toRabbit.cut() }, nothing, everyone, 0},
+		fault{"half-open", "rabbitmq", 14 * time.Second, func(r *rig, _ int) { r.toRabbit.silence() }, func(r *rig, _ int) { r.toRabbit.mend(); r.toRabbit.cut() }, everyone, 0},
+		fault{"latency", "rabbitmq", 5 * time.Second, func(r *rig, draw int) { r.toRabbit.latency(draw) }, func(r *rig, _ int) { r.toRabbit.mend() }, 0, 0},
+		fault{"memory alarm", "rabbitmq", 10 * time.Second, func(r *rig, _ int) { r.watermark("0") }, func(r *rig, _ int) { r.watermark("0.4") }, everyone, 0},
+		fault{"kill -9", "consul", 5 * time.Second, func(r *rig, _ int) { r.must(r.consul.Kill()) }, func(r *rig, _ int) { r.must(r.consul.Restart(context.Background())) }, 0, 0},
+		fault{"another M", "consul", 5 * time.Second, func(r *rig, draw int) { r.set("orders", fleet.Topic{"shards": 1 + draw%16}) }, nothing, 0, 0},
+		fault{"other settings", "consul", time.Second, func(r *rig, draw int) {
+			r.set("orders", fleet.Topic{"tick": fmt.Sprintf("%dms", 50+draw%2000), "batch": 1 + draw%1000, "workers": draw % 9})
+		}, nothing, 0, 0},
+	)
+}
+
+// strike is one fault of a soak's schedule.
+type strike struct {
+	fault
+	at, length time.Duration
+	draw       int
+}
+
+// schedule draws the faults of a soak: the same seed and length, the same faults.
+// Each part has its own sequence, with a rest after each fault.
+func schedule(seed uint64, length time.Duration) []strike {
+	byPart, parts := map[string][]fault{}, []string{}
+	for _, f := range faults() {
+		if byPart[f.part] == nil {
+			parts = append(parts, f.part)
+		}
+		byPart[f.part] = append(byPart[f.part], f)
+	}
+	var all []strike
+	for i, part := range parts {
+		rng := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // it must be repeatable
+		at := time.Duration(rng.Int64N(int64(5 * time.Second)))
+		for at < length {
+			f := byPart[part][rng.IntN(len(byPart[part]))]
+			s := strike{f, at, time.Duration(1 + rng.Int64N(int64(f.most))), rng.Int()}
+			all = append(all, s)
+			at += s.length + 2*time.Second + time.Duration(rng.Int64N(int64(8*time.Second)))
+		}
+	}
+	return all
+}
+
+const soakScanners = 3
+
+// TestSoak: all faults mixed at random. -seed replays a schedule, -soak says how
+// long it is.
+func TestSoak(t *testing.T) {
+	seed := *soakSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("the schedule of faults: go test -tags chaos ./test/chaos -run TestSoak -soak %s -seed %d", *soakLength, seed)
+	r := newRig(t, options{
+		scanners: soakScanners, badRedis: true, badRabbit: true, consul: true,
+		topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "1s"}},
+	})
+	r.begin()
+	allowed := r.suffer(schedule(seed, *soakLength))
+	r.checkMemory()
+	r.verdict(fmt.Sprintf("soak of %s, all of these mixed", *soakLength), allowed)
+}
+
+// suffer carries out a schedule, and answers what it explains.
+func (r *rig) suffer(all []strike) (allowed allowance) {
+	byPart := map[string][]strike{}
+	for _, s := range all {
+		byPart[s.part] = append(byPart[s.part], s)
+		allowed.repeats += s.repeats
+		allowed.unmarked += s.unmarked
+	}
+	began := time.Now()
+	var parts sync.WaitGroup
+	for _, strikes := range byPart {
+		parts.Go(func() {
+			for _, s := range strikes {
+				r.lasts(time.Until(began.Add(s.at)))
+				r.t.Logf("%6s %s: %s for %s", time.Since(began).Round(100*time.Millisecond), s.part, s.name, s.length.Round(time.Millisecond))
+				s.strike(r, s.draw)
+				r.lasts(s.length)
+				s.mend(r, s.draw)
+			}
+		})
+	}
+	parts.Wait()
+	return allowed
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// terminate stops a scanner as an operator does. One that can't reach Redis tries
+// for as long as it has, and then says by its code that tasks wait for their leases.
+func (r *rig) terminate(i int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	began, steps := time.Now(), r.redisSteps.Load()
+	code, err := r.scanners[i].Stop(ctx)
+	took, away := time.Since(began), steps%2 == 1 || r.redisSteps.Load() != steps
+	if err != nil || code != 0 && (!away || took < settleTime) {
+		r.t.Errorf("SIGTERM of scanner %d: code %d after %s, %v; Redis was away: %t", i+1, code, took, err, away)
+	}
+}
+
+// killBroker kills RabbitMQ. A broker of this age forgets what was declared in
+// its last moments.
+func (r *rig) killBroker() {
+	r.t.Helper()
+	_, err := r.rabbitmq.Ctl(context.Background(), "eval", "mnesia:dump_log().")
+	r.must(err)
+	r.must(r.rabbitmq.Kill())
+}
+
+func (r *rig) watermark(share string) {
+	r.t.Helper()
+	_, err := r.rabbitmq.Ctl(context.Background(), "set_vm_memory_high_watermark", share)
+	r.must(err)
+}
+
+// TestScheduleReplays: one seed makes one schedule, another makes another, and a
+// part has one fault at a time.
+func TestScheduleReplays(t *testing.T) {
+	text := func(seed uint64) string {
+		var b strings.Builder
+		ends := map[string]time.Duration{}
+		for _, s := range schedule(seed, time.Hour) {
+			fmt.Fprintln(&b, s.part, s.name, s.at, s.length, s.draw)
+			if s.at < ends[s.part] {
+				t.Errorf("%s: %s begins before the fault before it ends", s.part, s.name)
+			}
+			ends[s.part] = s.at + s.length
+		}
+		return b.String()
+	}
+	if first := text(1); first != text(1) || first == text(2) {
+		t.Error("a seed doesn't make its schedule")
+	}
+}

@@ -1,0 +1,295 @@
+package machine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+// produce starts a call of a producer's.
+func (m *machine) produce(t *rapid.T) {
+	var idle []int
+	for n := range producers {
+		if m.count(fmt.Sprint("producer ", n)) == 0 {
+			idle = append(idle, n)
+		}
+	}
+	if len(idle) == 0 {
+		t.Skip("all are busy")
+	}
+	n := rapid.SampledFrom(idle).Draw(t, "producer")
+	name := fmt.Sprint("producer ", n)
+	m.named++
+	o := &operation{
+		verb: rapid.SampledFrom([]verb{schedule, schedule, ifAbsent, reschedule, cancel, get}).Draw(t, "verb"),
+		id:   rapid.SampledFrom(m.ids).Draw(t, "id"), name: fmt.Sprint("v", m.named),
+		seen: map[sight]bool{},
+	}
+	o.when = m.drawWhen(t)
+	o.began = m.steps + 1
+	m.operations = append(m.operations, o)
+	m.watch(m.last)
+	c := m.clients[n]
+	m.launch(t, fmt.Sprintf("%s, %v", name, o), func(ctx context.Context, a *actor) {
+		a.op = o
+		m.call(ctx, c, o)
+		o.ended = m.steps
+	})
+}
+
+// drawWhen draws a due time in the past, now, soon or far away.
+func (m *machine) drawWhen(t *rapid.T) request {
+	millis := rapid.SampledFrom([]int64{0, -5000, 3, 2000, 12_000, 86_400_000}).Draw(t, "in")
+	if rapid.Bool().Draw(t, "absolute") {
+		return request{millis: m.link.now + millis, from: m.link.now}
+	}
+	return request{relative: true, millis: millis, from: m.link.now}
+}
+
+func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
+	when := producer.At(time.UnixMilli(o.when.millis))
+	if o.when.relative {
+		when = producer.In(time.Duration(o.when.millis) * time.Millisecond)
+	}
+	var due time.Time
+	switch o.verb {
+	case schedule, ifAbsent:
+		due, o.err = c.Schedule(ctx, producer.Request{
+			Topic: topic, ID: o.id, When: when, Payload: []byte(o.name), IfAbsent: o.verb == ifAbsent,
+		})
+	case reschedule:
+		due, o.err = c.Reschedule(ctx, topic, o.id, when)
+	case cancel:
+		o.err = c.Cancel(ctx, topic, o.id)
+	case get:
+		var s producer.Stored
+		s, o.err = c.Get(ctx, topic, o.id)
+		o.got = sight{string(s.Payload), s.Due.UnixMilli(), s.State}
+	}
+	o.due = due.UnixMilli()
+}
+
+// attend starts a scanner on a shard.
+func (m *machine) attend(t *rapid.T) {
+	if m.count("scanner") == scanners {
+		t.Skip("all are busy")
+	}
+	s := scan{
+		shard: m.anyShard(t, func(stored) bool { return true }), limit: rapid.IntRange(1, 3).Draw(t, "limit"),
+		fate: rapid.SampledFrom([]fate{confirmed, confirmed, unsent, unknown, returned, refusedForGood}).Draw(t, "fate"),
+	}
+	m.named++
+	s.name = fmt.Sprint("scanner ", m.named)
+	m.launch(t, fmt.Sprintf("%s at shard %d, messages %v", s.name, s.shard, s.fate), func(ctx context.Context, a *actor) { m.broken = m.scan(ctx, a, s) })
+}
+
+// anyShard draws a shard, more often than not one that holds a copy that matters.
+func (m *machine) anyShard(t *rapid.T, matters func(stored) bool) int {
+	var at []int
+	for _, c := range m.last.copies {
+		if matters(c) {
+			at = append(at, c.shard)
+		}
+	}
+	if len(at) > 0 && rapid.IntRange(0, 3).Draw(t, "where") > 0 {
+		return rapid.SampledFrom(at).Draw(t, "shard")
+	}
+	return rapid.IntRange(0, m.last.placement.Scanned()-1).Draw(t, "shard")
+}
+
+// move starts a mover on a shard.
+func (m *machine) move(t *rapid.T) {
+	if m.count("mover") == movers || m.last.placement.Phase == shard.Stable {
+		t.Skip("all are busy, or nothing is to be moved")
+	}
+	m.named++
+	v := &mover{
+		machine: m, name: fmt.Sprint("mover ", m.named),
+		shard: m.anyShard(t, func(c stored) bool { return m.last.placement.New(c.ID) != c.shard }),
+		page:  rapid.IntRange(1, 4).Draw(t, "page"),
+	}
+	if rapid.Bool().Draw(t, "leave what is due soon") {
+		v.soon = moveSoon
+	}
+	m.launch(t, fmt.Sprintf("%s at shard %d", v.name, v.shard), func(ctx context.Context, _ *actor) { m.broken = unlessMoved(v.run(ctx)) })
+}
+
+// change starts a change of the shard count.
+func (m *machine) change(t *rapid.T) {
+	if m.last.placement.Phase == shard.Migrating || m.count("steward") == 2 {
+		t.Skip("a change is under way")
+	}
+	to := rapid.SampledFrom(m.wishes()).Draw(t, "shards")
+	m.named++
+	m.launch(t, fmt.Sprintf("steward %d, for %d shards", m.named, to), func(ctx context.Context, _ *actor) {
+		p, err := m.topic.Placement(ctx)
+		if err == nil {
+			_, err = m.topic.Begin(ctx, p, to)
+		}
+		m.broken = err
+	})
+}
+
+// wishes are the shard counts that make a task move.
+func (m *machine) wishes() (counts []int) {
+	p := m.last.placement
+	for to := range most {
+		moves := func(id string) bool { return p.New(id) != shard.Place(id, to+1) }
+		if slices.ContainsFunc(m.ids, moves) {
+			counts = append(counts, to+1)
+		}
+	}
+	return counts
+}
+
+// unlessMoved leaves out the errors that tell a mover that its time is over.
+func unlessMoved(err error) error {
+	var moved *shard.MovedError
+	if errors.As(err, &moved) || errors.Is(err, shard.ErrLate) {
+		return nil
+	}
+	return err
+}
+
+// step lets an actor send its next command.
+func (m *machine) step(t *rapid.T) { m.proceed(m.anyActor(t), send) }
+
+// goOn lets an actor send some commands in a row.
+func (m *machine) goOn(t *rapid.T) { m.some(t, m.anyActor(t)) }
+
+func (m *machine) some(t *rapid.T, a *actor) {
+	for range rapid.IntRange(0, 12).Draw(t, "commands") {
+		if !a.done {
+			m.proceed(a, send)
+		}
+	}
+}
+
+// breakDown lets an actor die, a reply be lost, or Redis forget its scripts.
+func (m *machine) breakDown(t *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(t, "what") == 4 {
+		m.flush()
+		return
+	}
+	a := m.anyActor(t)
+	m.proceed(a, rapid.SampledFrom([]verdict{crash, leave, lose, lose}).Draw(t, "how"))
+	if a.done && a.op != nil && rapid.Bool().Draw(t, "the process with it") {
+		var err error
+		for i := range m.clients {
+			if fmt.Sprint("producer ", i) == a.name[:len("producer 0")] {
+				m.clients[i], err = m.client()
+			}
+		}
+		m.must(err)
+	}
+}
+
+// pass lets time pass. A loan is not adopted any more after 4 s and over after
+// 5; a claim is over after 30.
+func (m *machine) pass(t *rapid.T) {
+	m.advance(rapid.SampledFrom([]time.Duration{
+		time.Millisecond, 20 * time.Millisecond, 4200 * time.Millisecond, 6 * time.Second, 6 * time.Second,
+		31 * time.Second, 31 * time.Second, 24 * time.Hour,
+	}).Draw(t, "by"))
+}
+
+// flush empties Redis's cache of scripts.
+func (m *machine) flush() {
+	m.note("scripts flushed")
+	m.must(m.rdb.ScriptFlush(m.ctx).Err())
+}
+
+// operate is what an operator does, and what a caller with an old placement does.
+func (m *machine) operate(t *rapid.T) {
+	switch rapid.IntRange(0, 3).Draw(t, "what") {
+	case 0:
+		m.stats()
+	case 1:
+		m.replay(t)
+	default:
+		m.stale(t)
+	}
+}
+
+// replay makes the parked tasks of a shard due.
+func (m *machine) replay(t *rapid.T) {
+	at := m.anyShard(t, func(c stored) bool { return c.state() == task.Parked })
+	m.note("replay in shard %d", at)
+	m.replayIn(at)
+}
+
+func (m *machine) replayIn(at int) {
+	parked, err := m.topic.Parked(m.ctx, at, 0, 100)
+	m.must(err)
+	for _, r := range parked {
+		n, err := m.topic.Replay(m.ctx, at, r.ID)
+		m.must(err)
+		if n != 1 {
+			m.violated(fmt.Errorf("promise 7: %s is parked in shard %d, and not replayed", r.ID, at))
+		}
+		m.version(r.Op).parked = false
+	}
+	m.observe()
+}
+
+// stale sends a script with an old placement to a shard that has seen a newer
+// one: it must be refused, and change nothing.
+func (m *machine) stale(t *rapid.T) {
+	at := rapid.IntRange(0, most-1).Draw(t, "shard")
+	var old []shard.Placement
+	for _, p := range m.past {
+		if p.Epoch < m.last.gates[at] {
+			old = append(old, p)
+		}
+	}
+	if len(old) == 0 {
+		t.Skip("it has seen none, or the first")
+	}
+	p := rapid.SampledFrom(old).Draw(t, "placement")
+	script := rapid.SampledFrom(staleScripts).Draw(t, "script")
+	id := rapid.SampledFrom(m.ids).Draw(t, "id")
+	m.note("%s of %s in shard %d with placement %v", script.name, id, at, p)
+	err := script.send(m, at, p, id)
+	var moved *shard.MovedError
+	if !errors.As(err, &moved) {
+		m.violated(errors.Join(errors.New("promise 6: it was not refused"), err))
+	}
+	before := m.last
+	m.observe()
+	if !m.last.same(before) {
+		m.violated(errors.New("promise 6: it was refused and changed something"))
+	}
+}
+
+// stats compares what is counted with what is there.
+func (m *machine) stats() {
+	counted, err := m.topic.Stats(m.ctx, most)
+	m.must(err)
+	want := [most]shard.Stats{}
+	for _, c := range m.last.copies {
+		w := &want[c.shard]
+		w.Pending++
+		switch now := float64(m.link.now); {
+		case c.score > now && c.state() == task.Parked:
+			w.Parked++
+		case c.score < -now:
+			w.Leased++
+		case c.score <= now:
+			w.Backlog++
+		}
+	}
+	for s, c := range counted {
+		w := want[s]
+		if c.Pending != w.Pending || c.Backlog != w.Backlog || c.Leased != w.Leased || c.Parked != w.Parked {
+			m.violated(fmt.Errorf("shard %d holds %+v, and is counted as %+v", s, w, c))
+		}
+	}
+}

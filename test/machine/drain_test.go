@@ -1,0 +1,98 @@
+package machine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// drain ends a check: those under way die, go on now, or go on when the others
+// think that all is over; a healthy fleet ends the change and delivers everything.
+func (m *machine) drain(t *rapid.T) {
+	m.note("the end begins")
+	var late []*actor
+	for len(m.actors) > len(late) {
+		a := m.actors[len(late)]
+		switch rapid.IntRange(0, 2).Draw(t, "fate") {
+		case 0:
+			m.finish(a)
+		case 1:
+			m.proceed(a, crash)
+			m.finish(a)
+		default:
+			late = append(late, a)
+		}
+	}
+	m.settleDown()
+	for _, a := range late {
+		m.finish(a)
+	}
+	m.settleDown()
+	m.inPlace()
+	for s := range m.last.placement.Shards {
+		m.replayIn(s)
+	}
+	m.advance(48 * time.Hour)
+	for round := 0; len(m.last.copies) > 0 && round < 2*len(names); round++ {
+		m.deliverDue()
+	}
+	if len(m.last.copies) > 0 {
+		m.violated(fmt.Errorf("%d tasks are never delivered", len(m.last.copies)))
+	}
+}
+
+// settleDown lets healthy movers and scanners work until the placement is stable.
+func (m *machine) settleDown() {
+	for round := 0; m.last.placement.Phase == shard.Migrating; round++ {
+		if round == 30 {
+			m.violated(errors.New("promise 6: the change never ends"))
+		}
+		for s := range m.last.placement.Scanned() {
+			m.named++
+			v := &mover{machine: m, name: fmt.Sprint("mover ", m.named), shard: s, page: 3}
+			m.must(v.run(m.ctx))
+			m.note("healthy mover at shard %d", s)
+			m.observe()
+			if m.last.placement.Phase == shard.Stable {
+				return
+			}
+		}
+		m.deliverDue()
+		m.advance(6 * time.Second)
+	}
+}
+
+// deliverDue lets healthy scanners deliver what is due.
+func (m *machine) deliverDue() {
+	for s := range m.last.placement.Scanned() {
+		if !slices.ContainsFunc(m.last.copies, func(c stored) bool { return c.shard == s }) {
+			continue
+		}
+		m.named++
+		m.note("healthy scanner at shard %d", s)
+		m.violated(m.scan(m.ctx, nil, scan{name: fmt.Sprint("scanner ", m.named), shard: s, limit: 100, fate: confirmed}))
+		m.observe()
+	}
+}
+
+// inPlace checks that a stable placement left nothing behind.
+func (m *machine) inPlace() {
+	for s, ledger := range m.last.ledgers {
+		if len(ledger) == 0 {
+			continue
+		}
+		_, err := m.topic.Touch(m.ctx, s, m.last.placement)
+		m.must(err)
+	}
+	m.observe()
+	for s, ledger := range m.last.ledgers {
+		if len(ledger) > 0 {
+			m.violated(fmt.Errorf("the ledger of shard %d holds %d IDs after the change", s, len(ledger)))
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package machine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// As in package scanner.
+const (
+	claimLease = 30 * time.Second
+	moveLease  = 5 * time.Second
+	moveSoon   = 2 * moveLease
+	moveMargin = time.Second
+)
+
+// reason is why tasks are parked.
+const reason = "312 NO_ROUTE"
+
+// fate is what becomes of the messages of one claim.
+type fate string
+
+const (
+	confirmed      fate = "confirmed"
+	unsent         fate = "not sent"
+	unknown        fate = "sent, the confirm lost"
+	returned       fate = "returned"
+	refusedForGood fate = "returned for the last time"
+)
+
+// scan is one claim of a scanner's.
+type scan struct {
+	name         string
+	shard, limit int
+	fate         fate
+}
+
+// scan claims, publishes, and settles or gives back, as a worker and its settler
+// do.
+func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
+	claim := shard.Claim{Shard: s.shard, Claimant: s.name, Request: "1", Limit: s.limit, Lease: claimLease}
+	began := m.steps
+	batch, err := m.topic.Claim(ctx, claim)
+	if err != nil || len(batch.Tasks)+len(batch.Bad)+batch.Skipped == 0 {
+		return err
+	}
+	if batch.Skipped+len(batch.Bad) > 0 {
+		return fmt.Errorf("%s can't read %d tasks", s.name, batch.Skipped+len(batch.Bad))
+	}
+	versions, err := m.versions(batch.Tasks, began)
+	if err != nil {
+		return err
+	}
+	if s.fate != unsent && a != nil {
+		a.step("publish")
+	}
+	for _, v := range versions {
+		if err := m.published(v, s.fate); err != nil {
+			return err
+		}
+	}
+	leases := make([]shard.Lease, len(batch.Tasks))
+	releases := make([]shard.Release, len(batch.Tasks))
+	for i, c := range batch.Tasks {
+		leases[i] = shard.Lease{ID: c.ID, Token: c.Token}
+		releases[i] = s.fate.release(leases[i])
+	}
+	if s.fate == confirmed {
+		_, err = m.topic.Settle(ctx, s.shard, leases)
+	} else {
+		_, err = m.topic.Release(ctx, s.shard, releases)
+	}
+	return err
+}
+
+// published notes what became of one message.
+func (m *machine) published(v *operation, f fate) error {
+	v.excused = v.excused || f == unknown
+	v.mayPark = v.mayPark || f == refusedForGood
+	if f == confirmed || f == unknown {
+		return m.deliver(v)
+	}
+	return nil
+}
+
+func (f fate) release(l shard.Lease) shard.Release {
+	back := shard.Release{Lease: l}
+	switch f {
+	case unknown:
+		back.Redelivered, back.Reason = true, "confirm lost"
+	case returned:
+		back.Attempted, back.Reason, back.Delay = true, reason, time.Second
+	case refusedForGood:
+		back.Attempted, back.Reason, back.Park = true, reason, true
+	}
+	return back
+}
+
+// versions are the versions just claimed.
+func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, error) {
+	var versions []*operation
+	for _, c := range claimed {
+		text, err := m.rdb.HGet(m.ctx, fmt.Sprintf("%s:task:{%s:%d}", prefix, topic, c.Shard), c.ID).Result()
+		if err != nil {
+			return nil, err
+		}
+		r, err := shard.DecodeRecord(topic, c.ID, text)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.claimed(r, began, m.link.now); err != nil {
+			return nil, err
+		}
+		versions = append(versions, m.version(r.Op))
+	}
+	return versions, nil
+}
+
+// mover is the mover of package scanner, without its turns, its rests and its
+// lock, on which safety doesn't rest.
+type mover struct {
+	*machine
+	name     string
+	shard    int
+	page     int
+	soon     time.Duration
+	p        shard.Placement
+	pass     shard.Pass
+	requests int
+}
+
+// run moves until the shard is clean, or for three passes.
+func (v *mover) run(ctx context.Context) error {
+	var err error
+	if v.p, err = v.topic.Placement(ctx); err != nil {
+		return err
+	}
+	if _, err := v.topic.Touch(ctx, v.shard, v.p); err != nil || v.p.Phase != shard.Migrating {
+		return err
+	}
+	clean, err := v.topic.Clean(ctx, v.p)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(clean, false) {
+		return v.end(ctx)
+	}
+	if v.shard >= v.p.Scanned() || clean[v.shard] {
+		return nil
+	}
+	if v.pass, err = v.topic.Pass(ctx, v.shard, v.p); err != nil {
+		return err
+	}
+	for range 3 * len(v.ids) {
+		if err := v.move(ctx); err != nil || v.pass.Clean {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *mover) move(ctx context.Context) error {
+	ids, to, err := v.topic.Scan(ctx, v.shard, v.pass.Cursor, v.page)
+	if err != nil {
+		return err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return v.p.New(id) == v.shard })
+	dirty, err := v.carry(ctx, ids)
+	if err != nil {
+		return err
+	}
+	v.pass, err = v.topic.Look(ctx, v.shard, v.p, v.pass, to, dirty)
+	if err != nil || !v.pass.Clean {
+		return err
+	}
+	left, err := v.topic.MarkClean(ctx, v.p, v.shard)
+	if err != nil || left != 0 {
+		return err
+	}
+	return v.end(ctx)
+}
+
+func (v *mover) end(ctx context.Context) error {
+	_, err := v.topic.Finish(ctx, v.p)
+	return err
+}
+
+func (v *mover) carry(ctx context.Context, ids []string) (dirty bool, err error) {
+	if len(ids) == 0 {
+		return false, nil
+	}
+	v.requests++
+	loan, err := v.topic.Lend(ctx, v.p, shard.Lending{
+		Shard: v.shard, Claimant: v.name, Request: fmt.Sprint(v.requests),
+		Lease: moveLease, Soon: v.soon, IDs: ids,
+	})
+	if err != nil {
+		return true, err
+	}
+	return v.handOver(ctx, loan, len(ids))
+}
+
+// handOver answers whether any of so many tasks is still here.
+func (v *mover) handOver(ctx context.Context, loan shard.Loan, wanted int) (dirty bool, err error) {
+	byShard := make([]shard.Share, most)
+	for _, l := range loan.Tasks {
+		s := &byShard[v.p.New(l.ID)]
+		s.Shard, s.Tasks = v.p.New(l.ID), append(s.Tasks, l)
+	}
+	shares := slices.DeleteFunc(byShard, func(s shard.Share) bool { return s.Tasks == nil })
+	if len(shares) == 0 {
+		return wanted > 0, nil
+	}
+	var gone []shard.Lease
+	var back []shard.Release
+	var errs []error
+	for i, a := range v.topic.Adopt(ctx, v.p, loan.Deadline-moveMargin.Milliseconds(), shares...) {
+		var moved *shard.MovedError
+		for _, l := range shares[i].Tasks {
+			switch lease := (shard.Lease{ID: l.ID, Token: loan.Token}); {
+			case a.Err == nil:
+				gone = append(gone, lease)
+			case errors.As(a.Err, &moved), errors.Is(a.Err, shard.ErrLate):
+				back = append(back, shard.Release{Lease: lease})
+			}
+		}
+		errs = append(errs, a.Err)
+	}
+	if len(back) > 0 {
+		_, err := v.topic.Release(ctx, v.shard, back)
+		errs = append(errs, err)
+	}
+	n := 0
+	if len(gone) > 0 {
+		n, err = v.topic.Settle(ctx, v.shard, gone)
+		errs = append(errs, err)
+	}
+	return n < wanted, errors.Join(errs...)
+}
+
+// staleScripts are the scripts that a shard must refuse to carry out for a
+// caller whose placement is too old.
+var staleScripts = []struct {
+	name string
+	send func(m *machine, at int, p shard.Placement, id string) error
+}{
+	{"put", func(m *machine, at int, p shard.Placement, id string) error {
+		put := shard.Put{Shard: at, Op: "stales", Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte("\x00stale")}}}
+		return m.topic.Put(m.ctx, p, m.link.now+1000, []shard.Put{put})[0].Err
+	}},
+	{"delete", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Withdraw(m.ctx, at, p, m.link.now+1000, true, id)
+		return err
+	}},
+	{"reschedule", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Reschedule(m.ctx, at, p, m.link.now+1000, shard.Move{Op: "stales", ID: id, When: shard.In(0)})
+		return err
+	}},
+	{"touch", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Touch(m.ctx, at, p, id)
+		return err
+	}},
+	{"read", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Read(m.ctx, at, p, id)
+		return err
+	}},
+	{"lend", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Lend(m.ctx, p, shard.Lending{Shard: at, Claimant: "stale", Request: "1", Lease: moveLease, IDs: []string{id}})
+		return err
+	}},
+	{"adopt", func(m *machine, at int, p shard.Placement, _ string) error {
+		return m.topic.Adopt(m.ctx, p, m.link.now+1000, shard.Share{Shard: at})[0].Err
+	}},
+	{"look", func(m *machine, at int, p shard.Placement, _ string) error {
+		_, err := m.topic.Look(m.ctx, at, p, shard.Pass{}, 0, true)
+		return err
+	}},
+}

@@ -1,0 +1,163 @@
+package machine_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// clockKey holds the drawn clock, in ms.
+const clockKey = "machine:now"
+
+// scripts are those that are sent.
+var scripts = []string{
+	"adopt", "claim", "delete", "lend", "look", "mark", "place", "purge", "put",
+	"read", "release", "replay", "reschedule", "settle", "stats", "touch",
+}
+
+// script is a script as it is sent: with the drawn clock, and with a defect
+// where one is tried.
+type script struct{ name, text, sha string }
+
+// link is a go-redis hook: it changes the scripts on their way, answers TIME
+// with the drawn clock, and stops actors in front of every command.
+type link struct {
+	scripts map[string]script // by the SHA-1 of the product's text
+	now     int64
+}
+
+// newLink knows the scripts with some defect, of which there may be none.
+func newLink(d defect) (*link, error) {
+	l := &link{scripts: map[string]script{}}
+	for _, name := range scripts {
+		text, err := shard.Script(name)
+		if err != nil {
+			return nil, err
+		}
+		changed := strings.ReplaceAll(text, "redis.call('TIME')", "{0, redis.call('GET', '"+clockKey+"') * 1000}")
+		if name == d.script {
+			if strings.Count(changed, d.from) != 1 {
+				return nil, fmt.Errorf("script %s holds %q %d times", name, d.from, strings.Count(changed, d.from))
+			}
+			changed = strings.Replace(changed, d.from, d.to, 1)
+		}
+		l.scripts[hash(text)] = script{name, changed, hash(changed)}
+	}
+	return l, nil
+}
+
+func hash(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func (l *link) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if clock, ok := cmd.(*redis.TimeCmd); ok {
+			clock.SetVal(time.UnixMilli(l.now))
+			return nil
+		}
+		name := l.change(cmd)
+		send := func() error { return l.send(ctx, cmd, next) }
+		a, ok := ctx.Value(actorKey{}).(*actor)
+		if !ok {
+			return send()
+		}
+		a.noteOp(name, cmd)
+		return a.call(name, send, func() { l.extend(name, cmd) })
+	}
+}
+
+func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			l.change(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// change replaces the script of a command, if it is one, and names the command.
+func (l *link) change(cmd redis.Cmder) string {
+	args := cmd.Args()
+	text, _ := args[min(1, len(args)-1)].(string)
+	switch cmd.Name() {
+	case "evalsha":
+		s := l.scripts[text]
+		args[1] = s.sha
+		return s.name
+	case "eval":
+		if s, known := l.scripts[hash(text)]; known {
+			args[1] = s.text
+			return s.name
+		}
+	}
+	return cmd.Name()
+}
+
+// arg is where in a command an argument of its script stands.
+func arg(cmd redis.Cmder, n int) int {
+	keys, _ := cmd.Args()[2].(int)
+	return 3 + keys + n
+}
+
+// extend gives a command that is repeated a not-after time of its own, as the
+// product does.
+func (l *link) extend(name string, cmd redis.Cmder) {
+	n, ok := map[string]int{"put": 2, "reschedule": 2, "delete": 1}[name]
+	if ok {
+		cmd.Args()[arg(cmd, n)] = l.now + 3000
+	}
+}
+
+func (l *link) send(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if scan, ok := cmd.(*redis.ScanCmd); ok {
+		return l.scan(ctx, scan, next)
+	}
+	return next(ctx, cmd)
+}
+
+// scan answers ZSCAN in an order of its own: Redis's depends on a hash seed that
+// each server draws, and a test would not replay. It keeps ZSCAN's guarantee for
+// the same reason as Redis, by going through the members in the order of a hash.
+func (l *link) scan(ctx context.Context, scan *redis.ScanCmd, next redis.ProcessHook) error {
+	args := scan.Args()
+	members := redis.NewStringSliceCmd(ctx, "zrange", args[1], 0, -1)
+	if err := next(ctx, members); err != nil {
+		return err
+	}
+	ids := members.Val()
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(xxhash.Sum64String(a), xxhash.Sum64String(b)) })
+	from, err := strconv.ParseUint(fmt.Sprint(args[2]), 10, 64)
+	if err != nil {
+		return err
+	}
+	count, err := strconv.Atoi(fmt.Sprint(args[len(args)-1]))
+	if err != nil {
+		return err
+	}
+	first, _ := slices.BinarySearchFunc(ids, from, func(id string, at uint64) int { return cmp.Compare(xxhash.Sum64String(id), at) })
+	page, cursor := []string{}, uint64(0)
+	for i, id := range ids[first:] {
+		if i == count {
+			cursor = xxhash.Sum64String(id)
+			break
+		}
+		page = append(page, id, "0")
+	}
+	scan.SetVal(page, cursor)
+	return nil
+}

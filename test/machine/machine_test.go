@@ -1,0 +1,269 @@
+package machine_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
+)
+
+// names of the tasks; a check has one to three, so that everybody is after the same.
+var names = []string{"a", "b", "c"}
+
+const (
+	// began is Redis's clock when a check begins, in ms.
+	began = int64(1_800_000_000_000)
+	// producers, scanners and movers are how many there are at most.
+	producers, scanners, movers = 3, 2, 3
+)
+
+// machine is one check: the actors, what they were promised, and Redis.
+type machine struct {
+	model
+	ctx     context.Context
+	ids     []string
+	rdb     *redis.Client
+	link    *link
+	topic   *shard.Topic
+	clients [producers]*producer.Client
+	actors  []*actor
+	past    []shard.Placement // every placement there was
+	last    *picture
+	steps   int
+	named   int // actors and requests so far
+	trace   []string
+	shown   string // as the trace showed Redis last
+	broken  error  // what an actor found
+	fail    func(error)
+}
+
+// newMachine begins a check on an empty Redis.
+func newMachine(ctx context.Context, rdb *redis.Client, l *link, ids, shards int, fail func(error)) (*machine, error) {
+	m := &machine{model: model{live: map[string]int{}}, ctx: ctx, ids: names[:ids], rdb: rdb, link: l, fail: fail}
+	if err := rdb.FlushDB(ctx).Err(); err != nil {
+		return nil, err
+	}
+	l.now = began
+	pipe := rdb.Pipeline()
+	pipe.Set(ctx, clockKey, l.now, 0)
+	for _, s := range l.scripts {
+		pipe.ScriptLoad(ctx, s.text)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		return nil, err
+	}
+	m.topic = store.Topic(topic)
+	if _, err := m.topic.Ensure(ctx, shards); err != nil {
+		return nil, err
+	}
+	for i := range m.clients {
+		if m.clients[i], err = m.client(); err != nil {
+			return nil, err
+		}
+	}
+	m.observe()
+	return m, nil
+}
+
+func (m *machine) client() (*producer.Client, error) {
+	return producer.New(producer.Config{Redis: m.rdb, Prefix: prefix})
+}
+
+// close ends the goroutines of the actors that are still there.
+func (m *machine) close() {
+	for _, a := range m.actors {
+		for !a.done {
+			a.proceed(crash)
+		}
+	}
+}
+
+// violated ends the check.
+func (m *machine) violated(err error) {
+	if err != nil {
+		m.fail(fmt.Errorf("%w, at the end of:\n%s", err, strings.Join(m.trace, "\n")))
+	}
+}
+
+func (m *machine) must(err error) {
+	if err != nil {
+		m.violated(fmt.Errorf("unexpected error: %w", err))
+	}
+}
+
+func (m *machine) note(format string, args ...any) {
+	m.steps++
+	m.trace = append(m.trace, fmt.Sprintf("%4d  %+8d ms  ", m.steps, m.link.now-began)+fmt.Sprintf(format, args...))
+}
+
+// observe compares what is in Redis with what was promised.
+func (m *machine) observe() {
+	p, err := take(m.ctx, m.rdb)
+	if err != nil {
+		m.violated(fmt.Errorf("after step %d: %w", m.steps, err))
+	}
+	before := m.last
+	if before == nil {
+		before = p
+	}
+	if m.last == nil || m.last.placement != p.placement {
+		m.past = append(m.past, p.placement)
+	}
+	m.last = p
+	if text := m.describe(p); text != m.shown {
+		m.shown = text
+		m.trace = append(m.trace, "                     -> "+text)
+	}
+	m.violated(m.model.observe(p, before, m.steps, m.link.now))
+}
+
+// describe shows a picture in one line.
+func (m *machine) describe(p *picture) string {
+	text := fmt.Sprintf("%v:", p.placement)
+	for _, c := range p.copies {
+		name := "?"
+		if x := m.version(c.Op); x != nil {
+			name = x.name
+		}
+		text += fmt.Sprintf(" %s/%d %s %s", c.ID, c.shard, name, c.state())
+		if c.state() != "parked" {
+			text += fmt.Sprintf(" %+d", int64(math.Abs(c.score))-began)
+		}
+		if p.ledgers[c.shard][c.ID] {
+			text += " (ledger)"
+		}
+	}
+	return text
+}
+
+// launch starts an actor and lets it send some commands.
+func (m *machine) launch(t *rapid.T, name string, program func(ctx context.Context, a *actor)) {
+	m.note("%s begins", name)
+	a := start(m.ctx, name, program)
+	m.actors = append(m.actors, a)
+	m.some(t, a)
+}
+
+// proceed lets an actor go on by one command.
+func (m *machine) proceed(a *actor, v verdict) {
+	m.note("%s: %v%s", a.name, v, a.at)
+	if a.op != nil && v == lose && a.op.writes() {
+		a.op.excused = true
+	}
+	a.proceed(v)
+	m.violated(m.broken)
+	if a.done {
+		m.actors = slices.DeleteFunc(m.actors, func(b *actor) bool { return a == b })
+		if o := a.op; o != nil && o.ended == 0 {
+			o.ended, o.crashed = m.steps, true
+		}
+	}
+	m.observe()
+}
+
+func (m *machine) finish(a *actor) {
+	for !a.done {
+		m.proceed(a, send)
+	}
+}
+
+func (m *machine) count(kind string) (n int) {
+	for _, a := range m.actors {
+		if strings.HasPrefix(a.name, kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// anyActor draws one that is under way.
+func (m *machine) anyActor(t *rapid.T) *actor {
+	if len(m.actors) == 0 {
+		t.Skip("nobody is under way")
+	}
+	return m.actors[rapid.IntRange(0, len(m.actors)-1).Draw(t, "actor")]
+}
+
+// advance sets Redis's clock, and lets expire what would have.
+func (m *machine) advance(by time.Duration) {
+	m.link.now += by.Milliseconds()
+	m.note("the clock goes on by %s", by)
+	const expire = `
+redis.call('SET', KEYS[1], ARGV[1])
+for _, key in ipairs(redis.call('KEYS', 'm:claim:*')) do
+  if -string.match(redis.call('GET', key), ' (.*)$') <= tonumber(ARGV[1]) then redis.call('DEL', key) end
+end`
+	m.must(ignoreNil(m.rdb.Do(m.ctx, "eval", expire, 1, clockKey, m.link.now).Err()))
+	m.observe()
+}
+
+func ignoreNil(err error) error {
+	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return nil
+	}
+	return err
+}
+
+// property is what rapid checks: any interleaving, then a healthy fleet that
+// delivers what is left.
+func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail func(error)) {
+	m, err := newMachine(ctx, rdb, l, rapid.IntRange(1, len(names)).Draw(t, "tasks"), rapid.IntRange(1, most).Draw(t, "shards"), fail)
+	if err != nil {
+		fail(err)
+	}
+	defer m.close()
+	if rapid.IntRange(0, 3).Draw(t, "begin") > 0 {
+		m.prelude(t)
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"produce":       m.produce,
+		"produce more":  m.produce,
+		"attend":        m.attend,
+		"move":          m.move,
+		"change":        m.change,
+		"step":          m.step,
+		"go on":         m.goOn,
+		"go on again":   m.goOn,
+		"go on and on":  m.goOn,
+		"break":         m.breakDown,
+		"let time pass": m.pass,
+		"operate":       m.operate,
+	})
+	m.drain(t)
+}
+
+// prelude brings a check to where most of what can go wrong is ahead: tasks are
+// stored, and a change that moves some of them has begun.
+func (m *machine) prelude(t *rapid.T) {
+	for range m.ids {
+		m.produce(t)
+	}
+	for len(m.actors) > 0 {
+		m.finish(m.actors[0])
+	}
+	m.change(t)
+	for len(m.actors) > 0 {
+		m.finish(m.actors[0])
+	}
+}
+
+// TestPromises checks promises 1 to 7 under any interleaving that rapid draws.
+func TestPromises(t *testing.T) {
+	rdb := client(t, none)
+	rapid.Check(t, func(rt *rapid.T) {
+		property(t.Context(), rt, rdb.Client, rdb.link, func(err error) { rt.Fatal(err) })
+	})
+}

@@ -1,0 +1,331 @@
+package machine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// verb is what a producer was asked to do.
+type verb string
+
+const (
+	schedule   verb = "schedule"
+	ifAbsent   verb = "schedule if absent"
+	reschedule verb = "reschedule"
+	cancel     verb = "cancel"
+	get        verb = "get"
+)
+
+// operation is one call of a producer's. All but get write, and those that write
+// a task write a version of it, which the operation stands for.
+type operation struct {
+	verb    verb
+	id      string
+	name    string // and payload, of a task that was scheduled
+	number  string // that its record bears
+	when    request
+	began   int // step
+	ended   int // 0: under way
+	crashed bool
+	// repeated: a reply was lost, so that the answer may be about its own work.
+	repeated bool
+	err      error
+	due      int64 // as answered
+	got      sight // of get
+
+	// What was seen in Redis at any time while it was under way.
+	seen   map[sight]bool
+	gone   bool // it was not stored
+	others bool // a version of another operation was stored
+
+	// What became of the version.
+	written   bool
+	payload   string
+	delivered int
+	excused   bool // it may be delivered again: a lease lapsed, a confirm was lost
+	mayPark   bool
+	parked    bool
+}
+
+// sight is what a producer sees of a task.
+type sight struct {
+	payload string
+	due     int64
+	state   task.State
+}
+
+// request is a due time as asked for.
+type request struct {
+	relative bool
+	millis   int64
+	from     int64 // Redis's clock when it was asked
+}
+
+// early is the first due time that may be answered, late the last.
+func (r request) early() int64 { return r.at(r.from) }
+func (r request) at(now int64) int64 {
+	if r.relative {
+		return now + max(r.millis, 0)
+	}
+	return max(r.millis, now)
+}
+
+func (o *operation) String() string {
+	return fmt.Sprintf("%s (%s %s)", o.name, o.verb, o.id)
+}
+
+// writes says whether a version of the task comes of it.
+func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
+
+// surely says that it returned and did what it was asked, perhaps that it may
+// have done so.
+func (o *operation) surely() bool { return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get }
+func (o *operation) perhaps() bool {
+	return !o.surely() && o.verb != get && (o.ended == 0 || o.crashed || o.repeated)
+}
+
+// follows says that it replaced or removed whatever the other one did: it began
+// when the other was over, and returned.
+func (o *operation) follows(x *operation) bool {
+	over := o.surely() || o.verb == cancel && o.ended > 0 && !o.crashed
+	return over && x.ended > 0 && o.began > x.ended
+}
+
+// model is what the producers were promised.
+type model struct {
+	operations []*operation
+	live       map[string]int // by ID: the last step at which it was stored
+}
+
+func (m *model) of(id string) (ops []*operation) {
+	for _, o := range m.operations {
+		if o.id == id {
+			ops = append(ops, o)
+		}
+	}
+	return ops
+}
+
+// version finds the operation that wrote a record.
+func (m *model) version(number string) *operation {
+	for _, o := range m.operations {
+		if o.writes() && o.number == number {
+			return o
+		}
+	}
+	return nil
+}
+
+// superseded answers the operation after which a version must not be delivered
+// by a claim that begins at a step, if there is one.
+func (m *model) superseded(x *operation, step int) *operation {
+	for _, y := range m.of(x.id) {
+		if y.follows(x) && y.ended < step {
+			return y
+		}
+	}
+	return nil
+}
+
+// deliver notes that a message was published for a version that was claimed.
+func (m *model) deliver(x *operation) error {
+	x.delivered++
+	if x.delivered > 1 && !x.excused && !x.repeated {
+		return fmt.Errorf("promise 2: %v is delivered %d times", x, x.delivered)
+	}
+	return nil
+}
+
+// claimed checks a delivery-to-be at the moment of its claim, which began at a
+// step.
+func (m *model) claimed(r shard.Record, began int, now int64) error {
+	x := m.version(r.Op)
+	switch {
+	case x == nil:
+		return fmt.Errorf("a task that nobody scheduled is claimed: %s", r.ID)
+	case r.Due.UnixMilli() > now:
+		return fmt.Errorf("promise 3: %v is claimed %d ms before its due time", x, r.Due.UnixMilli()-now)
+	case x.parked && !x.excused:
+		return fmt.Errorf("promise 7: %v is parked, and claimed", x)
+	}
+	if y := m.superseded(x, began); y != nil {
+		return fmt.Errorf("promise 5: %v is claimed after %v returned", x, y)
+	}
+	return nil
+}
+
+// observe compares a picture, taken at a step, with what was promised.
+func (m *model) observe(p, before *picture, step int, now int64) error {
+	m.watch(p)
+	for _, c := range p.copies {
+		if err := m.copied(c, p, before, step, now); err != nil {
+			return err
+		}
+	}
+	for _, o := range m.operations {
+		if p.live(o.id) {
+			m.live[o.id] = step
+		}
+	}
+	for _, o := range m.operations {
+		if o.ended > 0 && o.seen != nil {
+			if err := m.answered(o, p, now); err != nil {
+				return err
+			}
+		}
+	}
+	return m.kept(p)
+}
+
+// watch notes for the operations under way what they could have seen.
+func (m *model) watch(p *picture) {
+	for _, o := range m.operations {
+		if o.seen == nil {
+			continue
+		}
+		o.gone = o.gone || !p.live(o.id)
+		for _, c := range p.of(o.id) {
+			o.seen[sight{string(c.Payload), c.Due.UnixMilli(), c.state()}] = true
+			o.others = o.others || c.Op != o.number
+		}
+	}
+}
+
+// copied checks one copy of a task.
+func (m *model) copied(c stored, p, before *picture, step int, now int64) error {
+	x := m.version(c.Op)
+	if x == nil || x.id != c.ID {
+		return fmt.Errorf("shard %d holds a version of %s that nobody wrote", c.shard, c.ID)
+	}
+	if !x.written || x.repeated { // a repeated one may have met a newer version
+		x.written = true
+		x.payload = string(c.Payload)
+		if err := m.written(x, before, step); err != nil {
+			return err
+		}
+	}
+	if string(c.Payload) != x.payload {
+		return fmt.Errorf("promise 1: %v has payload %q, and had %q", x, c.Payload, x.payload)
+	}
+	if y := m.superseded(x, step); y != nil {
+		return fmt.Errorf("promise 5: %v is in shard %d after %v returned", x, c.shard, y)
+	}
+	if home := p.placement.New(c.ID); c.shard != home && (!p.placement.Split(c.ID) || c.shard != p.placement.Old(c.ID)) {
+		return fmt.Errorf("promise 6: %v is stranded in shard %d of placement %v", x, c.shard, p.placement)
+	}
+	x.excused = x.excused || c.lapsed(now)
+	if c.state() == task.Parked {
+		x.parked = true
+		if !x.mayPark {
+			return fmt.Errorf("promise 7: %v is parked, and nobody parked it", x)
+		}
+		if c.Reason != reason {
+			return fmt.Errorf("promise 7: %v is parked for the reason %q", x, c.Reason)
+		}
+	}
+	return nil
+}
+
+// written checks a version that is seen for the first time.
+func (m *model) written(x *operation, before *picture, step int) error {
+	if x.verb != reschedule {
+		if x.payload != x.name {
+			return fmt.Errorf("promise 1: %v has payload %q", x, x.payload)
+		}
+		return nil
+	}
+	if before.live(x.id) {
+		return nil
+	}
+	for _, c := range m.of(x.id) {
+		if c.verb == cancel && c.surely() && c.ended < step && c.ended > m.live[x.id] {
+			return fmt.Errorf("promise 5: %v brought back what %v had removed", x, c)
+		}
+	}
+	return nil
+}
+
+// answered checks what an operation that is over has told its caller.
+func (m *model) answered(o *operation, p *picture, now int64) error {
+	seen := o.seen
+	o.seen = nil
+	if o.crashed {
+		return nil
+	}
+	switch {
+	case errors.Is(o.err, task.ErrNotFound):
+		if !o.gone && !o.repeated {
+			return fmt.Errorf("%v was told that there is no such task, and there was all the time", o)
+		}
+		return nil
+	case errors.Is(o.err, task.ErrExists):
+		if !o.others {
+			return fmt.Errorf("%v was told that the task exists already, and there was none but its own", o)
+		}
+		return nil
+	case o.err != nil:
+		return fmt.Errorf("%v failed: %w", o, o.err)
+	}
+	switch o.verb {
+	case get:
+		if !seen[o.got] {
+			return fmt.Errorf("%v was shown %+v, which was not there", o, o.got)
+		}
+		return nil
+	case cancel:
+		if len(seen) == 0 {
+			return fmt.Errorf("%v was told that it removed a task, and there was none", o)
+		}
+		return nil
+	case ifAbsent:
+		if !o.gone {
+			return fmt.Errorf("%v replaced a task", o)
+		}
+	}
+	return m.due(o, p, now)
+}
+
+// due checks the due time that an operation answered.
+func (m *model) due(o *operation, p *picture, now int64) error {
+	if o.due < o.when.early() || o.due > o.when.at(now) {
+		return fmt.Errorf("%v answered the due time %d, and %d to %d were asked for", o, o.due, o.when.early(), o.when.at(now))
+	}
+	for _, c := range p.of(o.id) {
+		if c.Op == o.number && c.Due.UnixMilli() != o.due {
+			return fmt.Errorf("%v answered the due time %d, and %d is stored", o, o.due, c.Due.UnixMilli())
+		}
+	}
+	return nil
+}
+
+// kept checks that nothing is lost: of the versions of a task that nothing has
+// replaced or removed, one at least is stored or was delivered.
+func (m *model) kept(p *picture) error {
+	for i, x := range m.operations {
+		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:], func(y *operation) bool { return y.id == x.id && y.follows(x) }) {
+			continue
+		}
+		if !m.accounted(x, p) {
+			return fmt.Errorf("promise 1: %v is neither stored nor delivered", x)
+		}
+	}
+	return nil
+}
+
+func (m *model) accounted(x *operation, p *picture) bool {
+	for _, y := range m.of(x.id) {
+		concurrent := y == x || (y.surely() || y.perhaps()) && !x.follows(y)
+		if !concurrent {
+			continue
+		}
+		stored := slices.ContainsFunc(p.of(x.id), func(c stored) bool { return c.Op == y.number })
+		if y.verb == cancel || y.delivered > 0 || stored {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,145 @@
+package machine_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	prefix = "m"
+	topic  = "orders"
+	// most is how many shards the topic has at most.
+	most = 8
+)
+
+// look reads all there is of the topic at one moment.
+const look = `
+local shards = {}
+for s = 0, tonumber(ARGV[1]) - 1 do
+  local function key(kind) return 'm:' .. kind .. ':{orders:' .. s .. '}' end
+  shards[s + 1] = {
+    redis.call('ZRANGE', key('due'), 0, -1, 'WITHSCORES'), redis.call('HGETALL', key('task')),
+    redis.call('SMEMBERS', key('ledger')), redis.call('HGET', key('gate'), 'placement') or '',
+  }
+end
+return {redis.call('HGET', 'm:placement:{orders}', 'value'), shards}`
+
+// stored is one copy of a task in one shard.
+type stored struct {
+	shard.Record
+	shard int
+	score float64
+}
+
+func (c stored) state() task.State {
+	switch {
+	case c.score < 0:
+		return task.Leased
+	case math.IsInf(c.score, 1):
+		return task.Parked
+	}
+	return task.Waiting
+}
+
+// lapsed says whether it is leased, and the lease has run out.
+func (c stored) lapsed(now int64) bool { return c.score < 0 && -c.score <= float64(now) }
+
+// picture is all there is of the topic at one moment.
+type picture struct {
+	placement shard.Placement
+	copies    []stored
+	gates     [most]int64           // epoch; 0: it has seen none
+	ledgers   [most]map[string]bool // of the gate's epoch
+}
+
+func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
+	reply, err := rdb.Do(ctx, "eval", look, 0, most).Slice()
+	if err != nil {
+		return nil, err
+	}
+	p := &picture{placement: parse(fmt.Sprint(reply[0]))}
+	for s, v := range reply[1].([]any) {
+		parts := v.([]any)
+		if gate := parts[3].(string); gate != "" {
+			p.gates[s] = parse(gate).Epoch
+		}
+		p.ledgers[s] = map[string]bool{}
+		for _, id := range parts[2].([]any) {
+			p.ledgers[s][id.(string)] = true
+		}
+		if err := p.read(s, parts[0].([]any), parts[1].([]any)); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func parse(text string) (p shard.Placement) {
+	_, _ = fmt.Sscanf(text, "%d %d %d %s", &p.Epoch, &p.Shards, &p.Previous, &p.Phase)
+	return p
+}
+
+// read takes in one shard, whose set and hash must hold the same IDs.
+func (p *picture) read(s int, scores, records []any) error {
+	texts := map[string]string{}
+	for i := 0; i < len(records); i += 2 {
+		texts[records[i].(string)] = records[i+1].(string)
+	}
+	if len(scores) != len(records) {
+		return fmt.Errorf("shard %d holds %d scores and %d records", s, len(scores)/2, len(records)/2)
+	}
+	for i := 0; i < len(scores); i += 2 {
+		id := scores[i].(string)
+		r, err := shard.DecodeRecord(topic, id, texts[id])
+		if err != nil {
+			return fmt.Errorf("shard %d holds a score without a record of %s: %w", s, id, err)
+		}
+		score, err := strconv.ParseFloat(scores[i+1].(string), 64)
+		if err != nil {
+			return err
+		}
+		p.copies = append(p.copies, stored{r, s, score})
+	}
+	return nil
+}
+
+// of are the copies of one task.
+func (p *picture) of(id string) (copies []stored) {
+	for _, c := range p.copies {
+		if c.ID == id {
+			copies = append(copies, c)
+		}
+	}
+	return copies
+}
+
+// live says whether a task is stored, and not only as a copy that has been taken
+// over and waits for its mover to remove it.
+func (p *picture) live(id string) bool {
+	home := p.placement.New(id)
+	taken := p.gates[home] == p.placement.Epoch && p.ledgers[home][id]
+	return slices.ContainsFunc(p.of(id), func(c stored) bool { return c.shard == home || !taken })
+}
+
+// same says whether nothing at all happened between two pictures.
+func (p *picture) same(q *picture) bool {
+	if p.placement != q.placement || p.gates != q.gates || len(p.copies) != len(q.copies) {
+		return false
+	}
+	for s := range most {
+		if len(p.ledgers[s]) != len(q.ledgers[s]) {
+			return false
+		}
+	}
+	return slices.EqualFunc(p.copies, q.copies, func(a, b stored) bool {
+		return a.ID == b.ID && a.shard == b.shard && a.score == b.score && a.Op == b.Op
+	})
+}

@@ -1,0 +1,58 @@
+package machine_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// TestMain gives rapid the numbers that continuous integration can afford;
+// flags and rapid's environment variables win.
+func TestMain(m *testing.M) {
+	for name, preset := range map[string]struct{ variable, value string }{
+		"rapid.checks": {"RAPID_CHECKS", "200"},
+		"rapid.steps":  {"RAPID_STEPS", "60"},
+	} {
+		if os.Getenv(preset.variable) == "" {
+			_ = flag.Set(name, preset.value) // rapid has defined it
+		}
+	}
+	flag.Parse()
+	os.Exit(m.Run())
+}
+
+// linked is a client whose scripts are changed on their way.
+type linked struct {
+	*redis.Client
+	link *link
+}
+
+// client starts a Redis of this test's own: it empties it, flushes its scripts,
+// and other tests' doing would not replay.
+func client(t *testing.T, d defect) linked {
+	t.Helper()
+	stacktest.Need(t, "redis-server")
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--appendonly", "no"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() {
+		_ = rdb.Close()
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	l, err := newLink(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb.AddHook(l)
+	return linked{rdb, l}
+}
