@@ -1,7 +1,8 @@
 # All that continuous integration does is done by these targets.
 #
-# What they build or measure lies in .dev/; the pinned tools lie in
-# .dev/tools/<name>-<version>/, with a link to the present one in .dev/tools/bin/.
+# What they measure lies in .dev/. The pinned tools are built once a machine, not
+# once a clone: they lie in the user's cache folder, in
+# duefleet/tools/<name>-<version>/, with a link to this clone's in .dev/bin/.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,10 +12,19 @@ SHELL := bash
 # pinned is the version that a tools module requires of a module.
 pinned = $(shell awk '$$1 == "$(2)" { print $$2 }' $(1)/go.mod)
 
-tools  := $(CURDIR)/.dev/tools
+cache  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/duefleet
+tools  := $(cache)/tools
+links  := $(CURDIR)/.dev/bin
 consul := $(tools)/consul-$(call pinned,tools/consul,github.com/hashicorp/consul)/consul
 linter := $(tools)/golangci-lint-$(call pinned,tools,github.com/golangci/golangci-lint/v2)/golangci-lint
+# checkers read what lies in deploy/ as those will who run it. Their folder is
+# named by what they are built of.
+checkers := $(tools)/deploy-$(shell cat tools/deploy/go.* tools/deploy/kinds tools/deploy/*/*.go | cksum | cut -d ' ' -f 1)
 stackrun := go run ./internal/stack/stackrun --
+
+# compile spends memory for time: with the collector at rest most of the time,
+# all that a fresh machine compiles takes about half as long (up to 1.5 GB).
+compile := GOGC=400 go build
 
 .PHONY: help
 help: ## List the targets
@@ -22,26 +32,78 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/scanner and bin/producer
-	go build -trimpath -o bin/ ./cmd/scanner ./cmd/producer
+	$(compile) -trimpath -o bin/ ./cmd/scanner ./cmd/producer
 
 .PHONY: demo
-demo: brokers $(if $(CONSUL),consul) ## See 20,000 tasks arrive on time (KEEP=1 leaves it running, CONSUL=1 with Consul)
-	go run ./test/demo $(if $(KEEP),-keep) $(if $(CONSUL),-consul)
+demo: ## See 20,000 tasks arrive on time (KEEP=1 leaves it running, CONSUL=1 with Consul)
+	@$(MAKE) --no-print-directory -j2 brokers demo-programs
+	@$(if $(CONSUL),$(MAKE) --no-print-directory consul)
+	@bin/demo $(if $(KEEP),-keep) $(if $(CONSUL),-consul)
+
+.PHONY: demo-programs
+demo-programs: installable
+	@echo "building scanner, producer and demo: the first time this takes a minute or more"
+	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
+
+# timed tests bound lateness and rates, which the race detector makes slow: they
+# run a second time without it, and with tighter bounds.
+timed := ^(TestExactlyOnce|TestLateness|TestRate|TestShardsUnderLoad)$$
 
 .PHONY: test
-test: servers ## Run all tests with the race detector on one set of real servers
-	$(stackrun) go test -race -timeout 20m ./...
+test: servers deploy-tools ## Run all tests with the race detector on one set of real servers
+	$(stackrun) sh -c 'go test -race -timeout 40m ./... && go test -run "$(timed)" -timeout 40m ./test/e2e'
+	@$(MAKE) --no-print-directory bench-go
+	@$(MAKE) --no-print-directory bench-program
+	cd bench && go test ./...
 
 .PHONY: test-race
-test-race: servers ## Run all tests three times in random order, to find races and flakes
+test-race: servers deploy-tools ## Run all tests three times in random order, to find races and flakes
 	$(stackrun) go test -race -count 3 -shuffle on -timeout 60m ./...
 
+# seed, length and choice of make chaos
+SOAK := 2m
+SEED := 0
+ONLY := .
+
+.PHONY: chaos
+chaos: servers ## Break everything there is, then mix it at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
+	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(ONLY)' ./test/chaos \
+		-skip '^TestCluster' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
+
+# several are the packages that talk to Redis, to run on a cluster too, without
+# the bounds on lateness: it is six servers, and Redis on one machine is one.
+several := ./internal/shard ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
+
+.PHONY: cluster
+cluster: servers ## Run the tests on a Redis Cluster, and break clusters and sentinels (UPDATE=1)
+	$(stackrun:--=-cluster --) go test -timeout 40m -skip '$(timed)' $(several)
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./internal/stack
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
+
 .PHONY: cover
-cover: servers ## Measure what the tests cover: a total here, the lines in .dev/cover.html
+cover: servers deploy-tools ## Measure what the tests cover: a total here, the lines in .dev/cover.html
 	@mkdir -p .dev
-	$(stackrun) go test -coverpkg ./... -coverprofile .dev/cover.out -timeout 20m ./...
+	$(stackrun) go test -coverpkg ./... -coverprofile .dev/cover.out -timeout 40m ./...
 	@go tool cover -html .dev/cover.out -o .dev/cover.html
 	@go tool cover -func .dev/cover.out | tail -n 1
+
+# bench takes some hours. QUICK=1 runs a tenth of everything once and writes
+# nothing; ONLY=name,... chooses measures, which bin/bench -list shows.
+.PHONY: bench
+bench: brokers bench-peers build bench-program ## Measure, against limits and peers, and write docs/benchmarks.md (QUICK=1, ONLY=...)
+	bin/bench $(if $(QUICK),-quick,-update) $(if $(ONLY),-only $(ONLY))
+
+.PHONY: bench-program
+bench-program:
+	$(compile) -C bench -trimpath -o ../bin/bench .
+
+# The Go benchmarks of the hot paths run once, so that none of them rots. To
+# compare two versions: make bench-go COUNT=10 >old.txt, the same with the other
+# one, and go -C tools tool benchstat ../old.txt ../new.txt.
+.PHONY: bench-go
+bench-go: brokers ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
+	@$(stackrun) go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
+		./internal/shard ./internal/forward ./producer ./cmd/producer
 
 .PHONY: lint
 lint: $(linter) ## Check style, mistakes, and which package may import which
@@ -54,22 +116,42 @@ fmt: ## Format the code
 
 .PHONY: clean
 clean: ## Remove what was built and measured, the pinned tools excepted
-	rm -rf bin
-	find .dev -mindepth 1 -maxdepth 1 ! -name tools -exec rm -rf {} + 2>/dev/null || true
+	rm -rf bin .dev
 
 .PHONY: servers
 servers: brokers consul ## Install redis-server, rabbitmq-server and consul where they are missing
 
-.PHONY: brokers
-brokers: ## Install redis-server and rabbitmq-server where they are missing
-	@missing=(); \
+# missing is a shell array of the brokers that are not there.
+define missing
+	missing=(); \
 	type -P redis-server >/dev/null || missing+=(redis-server); \
-	[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || type -P rabbitmq-server >/dev/null || missing+=(rabbitmq-server); \
-	if [ $${#missing[@]} -eq 0 ]; then exit 0; fi; \
-	if [ "$$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; then \
+	[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || type -P rabbitmq-server >/dev/null || missing+=(rabbitmq-server)
+endef
+
+.PHONY: brokers
+brokers: installable ## Install redis-server and rabbitmq-server where they are missing
+	@$(missing); if [ $${#missing[@]} -gt 0 ]; then $(call apt-install,"$${missing[@]}"); fi
+
+# What is missing of the peers is installed if that is possible, and else named
+# in the tables: they are no reason not to measure the rest.
+.PHONY: bench-peers
+bench-peers:
+	@peers=(); \
+	type -P beanstalkd >/dev/null || peers+=(beanstalkd); \
+	type -P node >/dev/null || peers+=(nodejs); \
+	type -P npm >/dev/null || peers+=(npm); \
+	if [ $${#peers[@]} -gt 0 ] && [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null; then $(call apt-install,"$${peers[@]}"); fi
+	@if type -P npm >/dev/null; then \
+		cd bench/peers/bullmq && { cmp -s package-lock.json node_modules/.installed || \
+			{ npm install --no-save --no-audit --no-fund --loglevel error && cp package-lock.json node_modules/.installed; }; }; \
+	fi || echo "BullMQ: npm could not install it" >&2
+
+.PHONY: installable
+installable:
+	@$(missing); \
+	if [ $${#missing[@]} -gt 0 ] && { [ "$$(id -u)" != 0 ] || ! type -P apt-get >/dev/null; }; then \
 		echo "not installed: $${missing[*]}; on Debian and Ubuntu: sudo apt-get install $${missing[*]}" >&2; exit 1; \
-	fi; \
-	$(call apt-install,"$${missing[@]}")
+	fi
 
 # apt-install asks nothing and starts no service: the tests start servers of
 # their own. Debian's policy-rc.d is what keeps packages from starting theirs.
@@ -79,9 +161,10 @@ define apt-install
 		trap "rm -f $$policy" EXIT; \
 		printf '#!/bin/sh\nexit 101\n' >$$policy; chmod 755 $$policy; \
 	fi; \
+	echo "installing" $(1); \
 	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get update -q; \
-	apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=120 $(1) </dev/null
+	apt-get update -qq; \
+	apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 $(1) </dev/null >/dev/null
 endef
 
 .PHONY: consul
@@ -90,13 +173,37 @@ consul: ## Build the pinned Consul once, in some minutes, unless one is on PATH
 		echo "consul: using $$path, which is on PATH"; \
 	else \
 		[ -x $(consul) ] || $(MAKE) --no-print-directory $(consul); \
-		mkdir -p $(tools)/bin; ln -sfn ../$(notdir $(patsubst %/,%,$(dir $(consul))))/consul $(tools)/bin/consul; \
+		mkdir -p $(links); ln -sfn $(consul) $(links)/consul; \
 	fi
 
 $(consul):
 	@echo "consul: building $(notdir $(@D)) once; this takes some minutes"
-	go build -C tools/consul -ldflags '-s -w' -o $@ github.com/hashicorp/consul
+	$(compile) -C tools/consul -ldflags '-s -w' -o $@ github.com/hashicorp/consul
 
 $(linter):
 	@echo "golangci-lint: building $(notdir $(@D)) once; this takes some minutes"
-	go build -C tools -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(compile) -C tools -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: deploy-tools
+deploy-tools: $(checkers)/schemas promtool ## Build helm and what else checks deploy/ once, in some minutes
+	@mkdir -p $(links); for tool in helm kubeconform compose schemas; do ln -sfn $(checkers)/$$tool $(links)/$$tool; done
+
+$(checkers)/schemas:
+	@echo "helm and kubeconform: building once; this takes some minutes"
+	$(compile) -C tools/deploy -ldflags '-s -w' -o $(checkers)/ helm.sh/helm/v3/cmd/helm github.com/yannh/kubeconform/cmd/kubeconform ./compose
+	go run -C tools/deploy ./schemas $@.part $$(for m in $$(<tools/deploy/kinds); do go mod download -json $$m | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'; done)
+	mv $@.part $@
+
+# promtool takes longer to build than all else together, so it comes out of
+# Debian's package, of which nothing is installed and nothing started.
+.PHONY: promtool
+promtool:
+	@type -P promtool >/dev/null || [ -x $(tools)/promtool ] || { \
+		type -P apt-get >/dev/null || { echo "promtool is not installed; it comes with Prometheus" >&2; exit 0; }; \
+		echo "promtool: unpacking it from Debian's package"; \
+		dir=$$(mktemp -d); trap "rm -rf $$dir" EXIT; chmod 755 $$dir; cd $$dir; \
+		apt-get download -qq prometheus 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get download -qq prometheus; }; \
+		dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool; \
+		mkdir -p $(tools); mv usr/bin/promtool $(tools)/promtool; \
+	}
+	@mkdir -p $(links); [ ! -x $(tools)/promtool ] || ln -sfn $(tools)/promtool $(links)/promtool

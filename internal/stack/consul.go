@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 // ConsulConfig says which Consul to start.
@@ -17,12 +18,16 @@ type ConsulConfig struct {
 	Port int
 	// Binary is the path of consul. Defaults to what Find finds.
 	Binary string
+	// HCL is further configuration, as in `acl { enabled = true }`. Defaults to
+	// none.
+	HCL string
 }
 
 // Consul is a consul server of one node.
 type Consul struct {
 	server
 	addr string
+	hcl  string // the file of ConsulConfig.HCL
 }
 
 // StartConsul returns when Consul serves consistent reads. ctx bounds the start
@@ -41,11 +46,14 @@ func StartConsul(ctx context.Context, cfg ConsulConfig) (*Consul, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start consul: %w", err)
 	}
-	args, err := consulArgs(ctx, dir, port, ports)
+	c := &Consul{addr: address(port), hcl: filepath.Join(dir, "more.hcl")}
+	args, err := consulArgs(ctx, c.hcl, dir, port, ports)
 	if err != nil {
 		return nil, fmt.Errorf("start consul: %w", err)
 	}
-	c := &Consul{addr: address(port)}
+	if err := os.WriteFile(c.hcl, []byte(cfg.HCL), 0o600); err != nil {
+		return nil, fmt.Errorf("start consul: %w", err)
+	}
 	c.server = server{
 		main: &process{
 			name: "consul", path: path, args: args, env: os.Environ(),
@@ -61,6 +69,15 @@ func StartConsul(ctx context.Context, cfg ConsulConfig) (*Consul, error) {
 	return c, nil
 }
 
+// Reload has a running agent take further configuration in place of what
+// ConsulConfig.HCL said, as far as Consul calls it reloadable.
+func (c *Consul) Reload(hcl string) error {
+	if err := os.WriteFile(c.hcl, []byte(hcl), 0o600); err != nil {
+		return fmt.Errorf("reload consul: %w", err)
+	}
+	return c.main.signal(syscall.SIGHUP, false)
+}
+
 // Addr is the HTTP API's "127.0.0.1:port".
 func (c *Consul) Addr() string { return c.addr }
 
@@ -73,7 +90,7 @@ func consulBinary(cfg ConsulConfig) (string, error) {
 
 // consulArgs describe a server of one node that keeps its data in dir. It is
 // not "agent -dev": that one forgets everything when it ends.
-func consulArgs(ctx context.Context, dir string, port int, ports *ports) ([]string, error) {
+func consulArgs(ctx context.Context, hcl, dir string, port int, ports *ports) ([]string, error) {
 	serverPort, err := ports.choose(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -89,12 +106,15 @@ func consulArgs(ctx context.Context, dir string, port int, ports *ports) ([]stri
 		"-serf-lan-port", strconv.Itoa(serfPort), "-serf-wan-port", "-1",
 		"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
 		"-log-level", "warn", "-hcl",
-		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = false }",
+		// All fleets of a test run come from one address, with two connections a scanner.
+		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = false } " +
+			"limits { http_max_conns_per_client = 10000 }",
+		"-config-file", hcl,
 	}, nil
 }
 
 // readConsistently is nil once a leader serves reads of the latest state. The
-// key need not exist.
+// key need not exist, and one who has no token need not be let in.
 func (c *Consul) readConsistently(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr+"/v1/kv/ready?consistent", nil)
 	if err != nil {
@@ -105,8 +125,9 @@ func (c *Consul) readConsistently(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
-		return fmt.Errorf("consistent read: %s", resp.Status)
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusNotFound, http.StatusForbidden:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("consistent read: %s", resp.Status)
 }

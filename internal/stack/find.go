@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// cachedTools is where the Makefile puts what it builds, below the root of the
+// cachedTools is where the Makefile links what it built, below the root of the
 // repository.
-const cachedTools = ".dev/tools/bin"
+const cachedTools = ".dev/bin"
 
 // known says where a server lies when it isn't on PATH, and how to get it.
 type known struct {

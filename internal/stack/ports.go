@@ -46,12 +46,14 @@ func (p *ports) choose(ctx context.Context, port int) (int, error) {
 	return 0, errors.New("choose a port: found none free")
 }
 
-// checkFree is an error if something listens on addr.
+// checkFree is an error if something listens on addr. It dials: a socket that
+// listened here, for a moment, could be inherited by a server that another
+// goroutine starts just then, and be found in use.
 func checkFree(ctx context.Context, addr string) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return fmt.Errorf("port is taken: %w", err)
+		return nil //nolint:nilerr // nobody answers: it is free
 	}
-	return l.Close()
+	return errors.Join(fmt.Errorf("port is taken: something listens on %s", addr), conn.Close())
 }

@@ -31,6 +31,14 @@ type RabbitMQConfig struct {
 	// "vm_memory_high_watermark.absolute = 64MB". They win over what stack
 	// sets. Defaults to none.
 	Conf string
+
+	cluster *rabbitCluster // it is to be a node of; nil: none
+}
+
+// rabbitCluster is what the nodes of a cluster share.
+type rabbitCluster struct {
+	cookie string
+	epmd   int // its port
 }
 
 // RabbitMQ is a node of its own: its name, its ports, its port mapper, its
@@ -72,7 +80,11 @@ func StartRabbitMQ(ctx context.Context, cfg RabbitMQConfig) (*RabbitMQ, error) {
 		return nil, fmt.Errorf("start rabbitmq-server: %w", err)
 	}
 	r := &RabbitMQ{addr: address(at.amqp), bin: filepath.Dir(path)}
-	listens := []string{r.addr, address(at.dist), address(at.epmd)}
+	listens := []string{r.addr, address(at.dist)}
+	var side *process
+	if cfg.cluster == nil {
+		side, listens = epmdProcess(epmd, dir, at.epmd), append(listens, address(at.epmd))
+	}
 	if cfg.Management {
 		r.management = "http://guest:guest@" + address(at.management)
 		listens = append(listens, address(at.management))
@@ -80,7 +92,7 @@ func StartRabbitMQ(ctx context.Context, cfg RabbitMQConfig) (*RabbitMQ, error) {
 	env := nodeEnv(cfg, dir, at)
 	r.server = server{
 		main:    &process{name: "rabbitmq-server", path: path, env: env, dir: dir, log: filepath.Join(dir, "rabbitmq.log")},
-		side:    epmdProcess(epmd, dir, at.epmd),
+		side:    side,
 		listens: listens,
 		ready:   r.answers,
 		ports:   held,
@@ -181,7 +193,9 @@ func chooseNodePorts(ctx context.Context, cfg RabbitMQConfig, held *ports) (node
 	if at.dist, err = held.choose(ctx, 0); err != nil {
 		return at, err
 	}
-	if at.epmd, err = held.choose(ctx, 0); err != nil {
+	if cfg.cluster != nil {
+		at.epmd = cfg.cluster.epmd
+	} else if at.epmd, err = held.choose(ctx, 0); err != nil {
 		return at, err
 	}
 	at.management, err = held.choose(ctx, 0)
@@ -209,7 +223,11 @@ func writeNodeFiles(cfg RabbitMQConfig, dir string, at nodePorts) error {
 	if _, err := os.Stat(cookie); err == nil {
 		return nil
 	}
-	return os.WriteFile(cookie, []byte(fmt.Sprintf("duefleet-%d-%d", at.amqp, time.Now().UnixNano())), 0o400)
+	secret := fmt.Sprintf("duefleet-%d-%d", at.amqp, time.Now().UnixNano())
+	if cfg.cluster != nil {
+		secret = cfg.cluster.cookie
+	}
+	return os.WriteFile(cookie, []byte(secret), 0o400)
 }
 
 // nodeEnv keeps every file, name and port of the node apart from those of
@@ -240,9 +258,10 @@ func nodeEnv(cfg RabbitMQConfig, dir string, at nodePorts) []string {
 		// The script becomes the Erlang machine instead of waiting for it, so
 		// that signals, the death signal too, reach the machine.
 		"RABBITMQ_ALLOW_INPUT=1", "RABBITMQ_SERVER_START_ARGS=-noinput",
-		// Two schedulers that sleep when idle, and no port open to others.
+		// Two schedulers that sleep when idle, no port open to others, and nodes of
+		// a cluster that miss one another soon.
 		"RABBITMQ_SCHEDULER_BIND_TYPE=u", "RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD=none",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} -start_epmd false",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} net_ticktime 10 -start_epmd false",
 	}
 }
 

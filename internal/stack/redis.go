@@ -21,6 +21,8 @@ type RedisConfig struct {
 	// Args are further arguments to redis-server, as in "--maxmemory", "100mb".
 	// They win over what stack sets. Defaults to none.
 	Args []string
+
+	sentinel string // the file of one; empty: it is none
 }
 
 // Redis is a redis-server. It appends every write to a file that is synced
@@ -45,9 +47,11 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
-	args := []string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
-		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+	args := []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir}
+	if cfg.sentinel != "" {
+		args = append([]string{cfg.sentinel, "--sentinel"}, args...)
+	} else {
+		args = append(args, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
 	}
 	r := &Redis{addr: address(port)}
 	r.server = server{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		beParent(dir)
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // TestRestartKeepsPortAndData: what was written is there on the same address
@@ -170,7 +171,7 @@ func TestFind(t *testing.T) {
 	if err == nil || err.Error() != "consul is not installed; to install it: make consul" {
 		t.Errorf("got %v", err)
 	}
-	tools := ".dev/tools/bin"
+	tools := ".dev/bin"
 	if err := os.MkdirAll(tools, 0o750); err != nil {
 		t.Fatal(err)
 	}

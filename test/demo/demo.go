@@ -22,11 +22,17 @@ const (
 	shards   = 4
 )
 
+// scannerPath and producerPath are where make demo puts the programs; the
+// commands that -keep prints name them, too.
+const (
+	scannerPath  = "bin/scanner"
+	producerPath = "bin/producer"
+)
+
 // demo is everything that runs.
 type demo struct {
 	options
 	dir, config string
-	programs    fleet.Binaries
 
 	redis    *stack.Redis
 	rabbitmq *stack.RabbitMQ
@@ -58,7 +64,7 @@ func (d *demo) start(ctx context.Context) error {
 	if d.options.consul {
 		servers = "redis-server, rabbitmq-server and consul"
 	}
-	err := step("building scanner and producer, starting "+servers, func() error { return d.prepare(ctx) })
+	err := step("starting "+servers, func() error { return d.prepare(ctx) })
 	if err != nil {
 		return err
 	}
@@ -76,10 +82,6 @@ func (d *demo) start(ctx context.Context) error {
 // prepare does at once what takes long.
 func (d *demo) prepare(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() (err error) {
-		d.programs, err = fleet.Build(ctx, fleet.BuildConfig{Dir: "bin"})
-		return err
-	})
 	g.Go(func() (err error) {
 		d.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: filepath.Join(d.dir, "redis")})
 		return err
@@ -117,7 +119,7 @@ func (d *demo) configure(ctx context.Context) error {
 	if err := fleet.WriteConfig(d.config, settings.Document()); err != nil {
 		return err
 	}
-	out, err := fleet.Command{Path: d.programs.Scanner, Args: []string{
+	out, err := fleet.Command{Path: scannerPath, Args: []string{
 		"topic", "set", topic, fmt.Sprintf("shards=%d", shards), "exchange=" + topic, "routing_key=order.due",
 		"declare.type=direct", "declare.queue=" + queue, "declare.queue_type=quorum", "--config", d.config,
 	}}.Run(ctx)
@@ -135,7 +137,7 @@ func (d *demo) startScanners(ctx context.Context) error {
 	for i := range d.scanners {
 		g.Go(func() (err error) {
 			d.scanners[i], err = fleet.StartScanner(ctx, fleet.ScannerConfig{
-				Binary: d.programs.Scanner, Config: d.config, Dir: d.dir, Name: fmt.Sprintf("scanner-%d", i+1),
+				Binary: scannerPath, Config: d.config, Dir: d.dir, Name: fmt.Sprintf("scanner-%d", i+1),
 			})
 			return err
 		})
@@ -225,20 +227,7 @@ func (d *demo) schedule(ctx context.Context, start time.Time) error {
 func (d *demo) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	var g errgroup.Group
-	for _, s := range d.scanners {
-		if s == nil {
-			continue
-		}
-		g.Go(func() error {
-			code, err := s.Stop(ctx)
-			if err == nil && code != 0 {
-				err = fmt.Errorf("%s ended with code %d", s.Log(), code)
-			}
-			return err
-		})
-	}
-	errs := []error{g.Wait()}
+	errs := []error{fleet.StopAll(ctx, d.scanners)}
 	if d.silence != nil {
 		d.silence()
 		errs = append(errs, d.consumer.Wait(), d.client.Close())

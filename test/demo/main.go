@@ -1,7 +1,10 @@
 // Command demo shows a fleet at work: it starts servers and three scanners of
 // its own, schedules tasks, and tells how many arrived and how late.
 //
-//	go run ./test/demo [-keep] [-consul] [-tasks 20000] [-over 10s]
+//	make demo
+//	bin/demo [-keep] [-consul] [-tasks 20000] [-over 10s]
+//
+// The second is for when scanner and producer are in bin/ already.
 //
 // Exit codes: 0 every task arrived once and none early, 1 not so or failed, 2
 // wrong usage.
@@ -62,7 +65,7 @@ func main() {
 
 // run keeps the folder with the logs where something went wrong.
 func run(ctx context.Context, o options) (err error) {
-	if err := findServers(o); err != nil {
+	if err := findPrograms(o); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(".dev", 0o750); err != nil {
@@ -100,8 +103,8 @@ func run(ctx context.Context, o options) (err error) {
 	return report.Err()
 }
 
-// findServers names every server that isn't installed, before anything starts.
-func findServers(o options) error {
+// findPrograms names every program that is missing, before anything starts.
+func findPrograms(o options) error {
 	needed := []string{"redis-server", "rabbitmq-server"}
 	if o.consul {
 		needed = append(needed, "consul")
@@ -110,6 +113,11 @@ func findServers(o options) error {
 	for _, name := range needed {
 		_, err := stack.Find(name)
 		errs = append(errs, err)
+	}
+	for _, path := range []string{scannerPath, producerPath} {
+		if _, err := exec.LookPath(path); err != nil {
+			errs = append(errs, fmt.Errorf("%w; make demo builds it", err))
+		}
 	}
 	return errors.Join(errs...)
 }

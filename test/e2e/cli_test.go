@@ -151,7 +151,7 @@ func TestUsage(t *testing.T) {
 // nor asks about one, without being told.
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": declared("orders", nil)})
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	checkError(t, "schedule", w.producer("schedule", "--topic", "odrers", "--id", "a", "--in", "1m"), 1, "odrers", "unknown topic")
 	checkError(t, "status", w.scanner("status", "--topic", "odrers"), 1, "odrers", "unknown topic")
@@ -162,7 +162,7 @@ func TestUnknownTopic(t *testing.T) {
 // TestExitCodes: the producer's verbs end with the codes that scripts hold on to.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": declared("orders", nil)})
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	w.consume("orders.due")
 	name := []string{"--topic", "orders", "--id", "a b\n🚀"}
@@ -188,7 +188,7 @@ func TestExitCodes(t *testing.T) {
 // TestAdminPortInUse: a scanner whose port is taken says which, and ends.
 func TestAdminPortInUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": declared("orders", nil)})
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

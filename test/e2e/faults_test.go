@@ -16,7 +16,7 @@ func TestKill(t *testing.T) {
 	t.Parallel()
 	const tasks, window, kills = 20_000, 200, 3
 	w := newWorld(t, map[string]fleet.Topic{
-		"orders": declared("orders", fleet.Topic{"window": window, "batch": 100, "lease": "15s"}),
+		"orders": fleet.DeclaredTopic("orders", fleet.Topic{"window": window, "batch": 100, "lease": "15s"}),
 	})
 	w.start(3)
 	w.consume("orders.due")
@@ -50,13 +50,17 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// checkRepeats: of all messages of a task, each but the first is marked as
-// redelivered.
+// checkRepeats: of all messages of one version of a task, each but the first is
+// marked as redelivered.
 func (w *world) checkRepeats() {
 	w.t.Helper()
-	seen := map[fleet.Key]bool{}
+	type version struct {
+		topic, id string
+		due       any
+	}
+	seen := map[version]bool{}
 	for _, d := range w.messages {
-		k := fleet.Key{Topic: d.Type, ID: d.MessageId}
+		k := version{d.Type, d.MessageId, d.Headers["x-duefleet-due"]}
 		if seen[k] && d.Headers["x-duefleet-redelivered"] != true && !d.Redelivered {
 			w.t.Errorf("ID %q arrived again without x-duefleet-redelivered", d.MessageId)
 		}
@@ -69,7 +73,7 @@ func (w *world) checkRepeats() {
 func TestTerminate(t *testing.T) {
 	t.Parallel()
 	const tasks = 40_000
-	w := newWorld(t, map[string]fleet.Topic{"orders": declared("orders", nil)})
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(2)
 	w.consume("orders.due")
 	w.schedule(orders("orders", "o", tasks, time.Now().Add(2*time.Second), time.Millisecond, 500)...)
@@ -103,7 +107,7 @@ func TestTerminate(t *testing.T) {
 func TestRate(t *testing.T) {
 	t.Parallel()
 	const rate, settle, seconds = 200, 2 * time.Second, 6
-	w := newWorld(t, map[string]fleet.Topic{"orders": declared("orders", fleet.Topic{"rate": rate})})
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"rate": rate})})
 	var mu sync.Mutex
 	var arrivals []time.Time
 	w.start(3)

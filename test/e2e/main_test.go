@@ -1,11 +1,11 @@
 package e2e_test
 
 import (
-	"context"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
+
+	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/test/fleet"
 )
@@ -15,23 +15,6 @@ var programs fleet.Binaries
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code, err := build(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func build(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "duefleet-e2e-")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	programs, err = fleet.Build(context.Background(), fleet.BuildConfig{Dir: dir, Race: raceEnabled})
-	if err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
+	os.Exit(fleet.RunTests(m, fleet.BuildConfig{Race: raceEnabled}, &programs))
 }

@@ -84,7 +84,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	stacktest.Need(t, "consul")
 	w := newConsulWish(t)
-	w.set("orders", declared("orders", nil))
+	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.start(1)
 	w.consume("orders.due")
 	w.send("orders", "o", 100)

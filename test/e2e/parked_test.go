@@ -91,7 +91,7 @@ func TestAttempts(t *testing.T) {
 func TestMissingExchange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{
-		"good": declared("good", nil),
+		"good": fleet.DeclaredTopic("good", nil),
 		"bad":  {"shards": 2, "exchange": "missing", "routing_key": "k", "backoff": map[string]any{"min": "50ms", "max": "200ms"}},
 	})
 	w.start(2)

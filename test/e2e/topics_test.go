@@ -10,6 +10,7 @@ import (
 
 	consul "github.com/hashicorp/consul/api"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
 )
@@ -17,6 +18,7 @@ import (
 // wish is how a test sets topics: in the file, or in Consul.
 type wish struct {
 	*world
+	topic *shard.Topic // orders, for the test's own eyes
 	// set changes keys of a topic, or makes it.
 	set func(topic string, changes fleet.Topic)
 	// spoil makes a topic's settings unacceptable, naming the key shards.
@@ -34,12 +36,17 @@ func newFileWish(t *testing.T) *wish {
 }
 
 func newConsulWish(t *testing.T) *wish {
+	addr, prefix := stacktest.Consul(t)
+	return consulWish(t, addr, prefix)
+}
+
+func consulWish(t *testing.T, addr, prefix string) *wish {
 	w := newWorld(t, nil)
-	w.settings.ConsulAddr, w.settings.ConsulPrefix = stacktest.Consul(t)
+	w.settings.ConsulAddr, w.settings.ConsulPrefix = addr, prefix
 	w.write()
 	set := func(topic string, changes fleet.Topic) {
 		t.Helper()
-		must(t, w.scanner(append([]string{"topic", "set", topic}, flatten("", changes)...)...))
+		must(t, w.scanner(append([]string{"topic", "set", topic}, changes.Pairs()...)...))
 	}
 	spoil := func(topic string) {
 		t.Helper()
@@ -60,23 +67,10 @@ func (w *world) kv() *consul.KV {
 	return client.KV()
 }
 
-// flatten writes a document as key=value, with dots for sections.
-func flatten(prefix string, doc map[string]any) []string {
-	var all []string
-	for k, v := range doc {
-		if section, ok := v.(map[string]any); ok {
-			all = append(all, flatten(prefix+k+".", section)...)
-			continue
-		}
-		all = append(all, fmt.Sprintf("%s%s=%v", prefix, k, v))
-	}
-	return all
-}
-
 // begin starts a fleet of two that serves one topic.
 func (w *wish) begin() {
 	w.t.Helper()
-	w.set("orders", declared("orders", nil))
+	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.start(2)
 	w.consume("orders.due")
 }
@@ -168,7 +162,7 @@ func TestRoute(t *testing.T) {
 func TestNewTopic(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
-		w.set("invoices", declared("invoices", fleet.Topic{"shards": 2}))
+		w.set("invoices", fleet.DeclaredTopic("invoices", fleet.Topic{"shards": 2}))
 		w.consume("invoices.due")
 		w.await("the new topic", func() bool { return w.status().Topic("invoices").Shards == 2 })
 		w.send("invoices", "i", 50)
@@ -280,7 +274,7 @@ func TestBrokenDocument(t *testing.T) {
 		}
 		w.send("orders", "meanwhile", 10)
 		w.arrive("the tasks under the old settings")
-		w.set("orders", declared("orders", fleet.Topic{"shards": 5}))
+		w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 5}))
 		w.await("the mended settings", func() bool { return w.status().Topic("orders").Shards == 5 })
 		w.await("status without the mistake", func() bool {
 			for _, m := range w.status().Fleet {

@@ -34,7 +34,7 @@ type world struct {
 	dir      string
 	config   string
 	settings fleet.Settings
-	redis    *redis.Client
+	redis    redis.UniversalClient
 	recorder fleet.Recorder
 	scanners []*fleet.Scanner
 	// tap sees every message beside the ledger. Defaults to nothing.
@@ -48,34 +48,10 @@ type world struct {
 // newWorld writes the configuration and starts nothing.
 func newWorld(t *testing.T, topics map[string]fleet.Topic) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), ends: map[string]chan struct{}{}}
-	w.config = filepath.Join(w.dir, "config.yaml")
-	w.settings = fleet.Settings{ShutdownTimeout: "10s", Topics: topics}
-	w.settings.RedisAddr, w.settings.RedisPrefix = stacktest.Redis(t)
-	w.settings.RabbitMQURL = stacktest.RabbitMQ(t)
-	w.write()
-
-	w.redis = redis.NewClient(&redis.Options{Addr: w.settings.RedisAddr})
-	offset, err := fleet.ClockOffset(t.Context(), w.redis)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := producer.New(producer.Config{Redis: w.redis, Prefix: w.settings.RedisPrefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset})}
-	t.Cleanup(func() { _ = w.redis.Close() })
-	t.Cleanup(w.end)
-	return w
-}
-
-// declared is a topic with exchange, queue and routing key of its own.
-func declared(name string, changes fleet.Topic) fleet.Topic {
-	return fleet.Topic{
-		"shards": 4, "exchange": name, "routing_key": name + ".due",
-		"declare": map[string]any{"type": "direct", "queue": name + ".due", "queue_type": "classic"},
-	}.With(changes)
+	settings := fleet.Settings{Topics: topics}
+	settings.RedisAddr, settings.RedisPrefix = stacktest.Redis(t)
+	settings.RabbitMQURL = stacktest.RabbitMQ(t)
+	return newWorldOn(t, settings, stacktest.RedisOptions(settings.RedisAddr))
 }
 
 func (w *world) write() {
@@ -111,20 +87,7 @@ func (w *world) stop() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var g errgroup.Group
-	for _, s := range w.scanners {
-		if s == nil {
-			continue // its start failed
-		}
-		g.Go(func() error {
-			code, err := s.Stop(ctx)
-			if err == nil && code != 0 {
-				err = fmt.Errorf("%s ended with code %d, want 0", s.Log(), code)
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := fleet.StopAll(ctx, w.scanners); err != nil {
 		w.t.Error(err)
 	}
 	w.checkLogs()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"time"
 )
 
 // Command is one call of scanner or producer.
@@ -67,6 +68,13 @@ type TopicStatus struct {
 		Pending int64 `json:"pending"`
 	} `json:"per_shard"`
 	Notes []string `json:"notes"`
+	// Change is nil unless one is under way.
+	Change *struct {
+		Moved     int64     `json:"moved"`
+		Misplaced int64     `json:"misplaced"`
+		Rate      float64   `json:"moved_per_second"`
+		End       time.Time `json:"estimated_end"`
+	} `json:"change"`
 }
 
 // MemberStatus is one scanner of it.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 )
@@ -20,12 +21,39 @@ func (t Topic) With(changes Topic) Topic {
 	return c
 }
 
+// DeclaredTopic is a topic of four shards that makes its direct exchange, of the
+// topic's name, and a classic queue of the routing key's name, <name>.due; with
+// more or other keys.
+func DeclaredTopic(name string, changes Topic) Topic {
+	return Topic{
+		"shards": 4, "exchange": name, "routing_key": name + ".due",
+		"declare": map[string]any{"type": "direct", "queue": name + ".due", "queue_type": "classic"},
+	}.With(changes)
+}
+
+// Pairs are the keys as arguments of scanner topic set: key=value, with dots for
+// sections.
+func (t Topic) Pairs() []string { return pairs("", t) }
+
+func pairs(prefix string, doc map[string]any) []string {
+	var all []string
+	for k, v := range doc {
+		if section, ok := v.(map[string]any); ok {
+			all = append(all, pairs(prefix+k+".", section)...)
+			continue
+		}
+		all = append(all, fmt.Sprintf("%s%s=%v", prefix, k, v))
+	}
+	return all
+}
+
 // Settings are those of a fleet. Where a scanner listens is its own: see
 // ScannerConfig.Admin.
 type Settings struct {
-	// RedisAddr is host:port, and RedisPrefix what every key begins with.
+	// RedisAddr is host:port, or those of a Redis Cluster or of sentinels with
+	// commas between, and RedisPrefix what every key begins with.
 	RedisAddr, RedisPrefix string
-	// RabbitMQURL is one amqp URL.
+	// RabbitMQURL is an amqp URL, or several with commas between.
 	RabbitMQURL string
 	// ConsulAddr is host:port; empty: the topics below are used. ConsulPrefix
 	// is what Consul's keys begin with.
@@ -34,13 +62,15 @@ type Settings struct {
 	ShutdownTimeout string
 	// Topics by name.
 	Topics map[string]Topic
+	// More are other keys of the sections, by section; they win.
+	More map[string]Topic
 }
 
 // Document is the settings as the configuration's sections.
 func (s Settings) Document() map[string]any {
 	doc := map[string]any{
-		"redis":    map[string]any{"addrs": []string{s.RedisAddr}, "prefix": s.RedisPrefix},
-		"rabbitmq": map[string]any{"urls": []string{s.RabbitMQURL}},
+		"redis":    map[string]any{"addrs": strings.Split(s.RedisAddr, ","), "prefix": s.RedisPrefix},
+		"rabbitmq": map[string]any{"urls": strings.Split(s.RabbitMQURL, ",")},
 	}
 	if s.ConsulAddr != "" {
 		doc["consul"] = map[string]any{"addr": s.ConsulAddr, "prefix": s.ConsulPrefix}
@@ -50,6 +80,10 @@ func (s Settings) Document() map[string]any {
 	}
 	if len(s.Topics) > 0 {
 		doc["topics"] = s.Topics
+	}
+	for name, keys := range s.More {
+		section, _ := doc[name].(map[string]any)
+		doc[name] = Topic(section).With(keys)
 	}
 	return doc
 }

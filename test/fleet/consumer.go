@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,8 +22,8 @@ const (
 
 // ConsumerConfig says what to consume.
 type ConsumerConfig struct {
-	// URL of the vhost, and the Queue in it. Required. The queue need not
-	// exist yet.
+	// URL of the vhost, or several with commas between that are tried in turn,
+	// and the Queue in it. Required. The queue need not exist yet.
 	URL, Queue string
 	// Prefetch is how many messages may be unacknowledged. Defaults to 1000.
 	Prefetch int
@@ -65,8 +66,9 @@ func (c *Consumer) Ready() <-chan struct{} { return c.ready }
 // Run consumes until ctx ends, which is no error. Where the queue is missing or
 // the broker gone it tries again.
 func (c *Consumer) Run(ctx context.Context) error {
-	for {
-		err := c.session(ctx)
+	urls := strings.Split(c.cfg.URL, ",")
+	for try := 0; ; try++ {
+		err := c.session(ctx, urls[try%len(urls)])
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -82,8 +84,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 }
 
 // session lasts as long as one connection.
-func (c *Consumer) session(ctx context.Context) error {
-	conn, err := amqp.Dial(c.cfg.URL)
+func (c *Consumer) session(ctx context.Context, url string) error {
+	conn, err := amqp.Dial(url)
 	if err != nil {
 		return err
 	}

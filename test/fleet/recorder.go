@@ -36,8 +36,15 @@ func (r Recorder) Schedule(ctx context.Context, orders ...Order) error {
 		k := Key{orders[i].Topic, orders[i].ID}
 		switch {
 		case result.Err == nil:
+			if result.Due.UnixMilli() > orders[i].Due.UnixMilli() {
+				// It was executed when the due time was over. Its reply may have been
+				// lost once before: that copy kept the time, and may be delivered.
+				r.Ledger.MaybeScheduled(k, orders[i].Due, orders[i].Payload)
+			}
 			r.Ledger.Scheduled(k, result.Due, orders[i].Payload)
 			continue
+		case !result.Due.IsZero():
+			r.Ledger.MaybeScheduled(k, result.Due, orders[i].Payload)
 		case !refused(result.Err):
 			r.Ledger.MaybeScheduled(k, orders[i].Due, orders[i].Payload)
 		}
@@ -54,6 +61,8 @@ func (r Recorder) Reschedule(ctx context.Context, k Key, due time.Time) error {
 	switch {
 	case err == nil:
 		r.Ledger.Rescheduled(k, got)
+	case !got.IsZero():
+		r.Ledger.MaybeRescheduled(k, got)
 	case !refused(err):
 		r.Ledger.MaybeRescheduled(k, due)
 	}

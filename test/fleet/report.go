@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// mostFindings bounds how many findings a Report names; it counts them all.
-const mostFindings = 50
+// mostFindings bounds how many findings of a kind a Report names; it counts them
+// all.
+const mostFindings = 20
 
 // Report is what a Ledger found. Of what is wrong, each message or task counts
 // in one place, except that an early one counts elsewhere too.
@@ -21,6 +22,9 @@ type Report struct {
 	Lost int
 	// Duplicated are arrivals beyond the one that a version has.
 	Duplicated int
+	// Unmarked are those of the Duplicated that no mark explains: of all messages
+	// of one version, one at most may lack x-duefleet-redelivered.
+	Unmarked int
 	// Early arrived before they were due.
 	Early int
 	// Cancelled and Outdated arrived although a call that ended them had
@@ -44,6 +48,8 @@ type Report struct {
 	First, Last time.Time
 	// Findings are some of what is wrong, for whoever looks into it.
 	Findings []Finding
+
+	named map[string]int // findings by what they are
 }
 
 // Finding is one thing that is wrong.
@@ -69,7 +75,7 @@ func (f Finding) String() string {
 func (l *Ledger) Check() Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var r Report
+	r := Report{named: map[string]int{}}
 	for k, a := range l.tasks {
 		r.add(k, a)
 	}
@@ -159,6 +165,20 @@ func (r *Report) settle(k Key, id identity, s *share) {
 		*counter++
 		r.find(k, what, m)
 	}
+	if len(s.arrivals) > delivered+arrived {
+		r.Unmarked += max(0, s.unmarked()-1)
+	}
+}
+
+// unmarked counts the arrivals that are not marked as possible repeats.
+func (s *share) unmarked() int {
+	n := 0
+	for _, m := range s.arrivals {
+		if !m.redelivered {
+			n++
+		}
+	}
+	return n
 }
 
 // excess is what an arrival is that no version allows.
@@ -175,7 +195,8 @@ func (s *share) excess(r *Report) (what string, counter *int) {
 }
 
 func (r *Report) find(k Key, what string, m arrival) {
-	if len(r.Findings) < mostFindings {
+	r.named[what]++
+	if r.named[what] <= mostFindings {
 		r.Findings = append(r.Findings, Finding{k, what, time.UnixMilli(m.dueMillis), m.redelivered})
 	}
 }

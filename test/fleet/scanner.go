@@ -36,6 +36,11 @@ type ScannerConfig struct {
 	Admin string
 	// Env are more variables, as in "DUEFLEET_LOG_LEVEL=debug".
 	Env []string
+	// Default leaves it to the scanner where to listen; Admin is then where it is
+	// asked.
+	Default bool
+	// Unready makes Start return at once: for a scanner that can't become ready.
+	Unready bool
 }
 
 // Scanner is one member of a fleet, as a process. Its methods may be called
@@ -71,7 +76,10 @@ func StartScanner(ctx context.Context, cfg ScannerConfig) (*Scanner, error) {
 // Start starts a scanner that was stopped or killed again, with the same
 // configuration and address.
 func (s *Scanner) Start(ctx context.Context) error {
-	env := append(os.Environ(), "DUEFLEET_ADMIN_LISTEN="+s.cfg.Admin)
+	env := os.Environ()
+	if !s.cfg.Default {
+		env = append(env, "DUEFLEET_ADMIN_LISTEN="+s.cfg.Admin)
+	}
 	env = append(env, s.cfg.Env...)
 	run, err := startProcess(s.cfg.Name, s.cfg.Binary, []string{"run", "--config", s.cfg.Config}, env, s.log)
 	if err != nil {
@@ -80,6 +88,9 @@ func (s *Scanner) Start(ctx context.Context) error {
 	s.mu.Lock()
 	s.run = run
 	s.mu.Unlock()
+	if s.cfg.Unready {
+		return nil
+	}
 	if err := s.awaitReady(ctx, run); err != nil {
 		err = fmt.Errorf("start %s: %w; the end of %s:\n%s", s.cfg.Name, err, s.log, tail(s.log))
 		return errors.Join(err, s.Kill())
@@ -108,7 +119,7 @@ func (s *Scanner) awaitReady(ctx context.Context, run *process) error {
 }
 
 // Get asks the scanner's own HTTP server and writes the body of the answer; an
-// answer other than 200 is an error.
+// answer other than 200 is an error, after its body was written.
 func (s *Scanner) Get(ctx context.Context, path string, body io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -137,6 +148,27 @@ func (s *Scanner) Stop(ctx context.Context) (code int, err error) {
 		return -1, err
 	}
 	return s.Wait(ctx)
+}
+
+// StopAll stops scanners all at once; a nil one, whose start failed, is none. An
+// exit code other than 0 is an error.
+func StopAll(ctx context.Context, scanners []*Scanner) error {
+	errs := make([]error, len(scanners))
+	var all sync.WaitGroup
+	for i, s := range scanners {
+		if s == nil {
+			continue
+		}
+		all.Go(func() {
+			code, err := s.Stop(ctx)
+			if err == nil && code != 0 {
+				err = fmt.Errorf("%s ended with code %d, want 0", s.Log(), code)
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // Wait returns the exit code once the scanner ended. If ctx ends first, it is

@@ -4,17 +4,21 @@
 //
 //	go run ./internal/stack/stackrun -- go test ./...
 //
+// With -cluster the Redis is a cluster of three masters with a replica each.
+//
 // One set of servers then does for all test binaries of the run.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,15 +33,14 @@ const (
 )
 
 func main() {
-	args := os.Args[1:]
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
-	if len(args) == 0 {
-		fmt.Fprintln(os.Stderr, "usage: stackrun -- command [argument]...")
+	cluster := flag.Bool("cluster", false, "start a Redis Cluster")
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: stackrun [-cluster] -- command [argument]...") }
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
 		os.Exit(exitUsage)
 	}
-	code, err := run(args)
+	code, err := run(*cluster, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stackrun:", err)
 	}
@@ -45,7 +48,7 @@ func main() {
 }
 
 // run keeps the servers' logs where something went wrong.
-func run(args []string) (int, error) {
+func run(cluster bool, args []string) (int, error) {
 	dir, err := os.MkdirTemp("", "duefleet-stackrun-")
 	if err != nil {
 		return exitFailed, err
@@ -54,7 +57,7 @@ func run(args []string) (int, error) {
 	// servers; until then they are needed.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	set := &servers{}
+	set := &servers{clustered: cluster}
 	defer set.kill()
 	if err := set.start(ctx, dir); err != nil {
 		return exitFailed, err
@@ -89,7 +92,10 @@ func command(ctx context.Context, args, env []string) (int, error) {
 
 // servers are the set that one run shares.
 type servers struct {
+	clustered bool // which of the two it is
+
 	redis    *stack.Redis
+	cluster  *stack.RedisCluster
 	rabbitmq *stack.RabbitMQ
 	consul   *stack.Consul
 }
@@ -98,7 +104,12 @@ type servers struct {
 func (s *servers) start(ctx context.Context, dir string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		s.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: filepath.Join(dir, "redis")})
+		dir := filepath.Join(dir, "redis")
+		if s.clustered {
+			s.cluster, err = stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1})
+		} else {
+			s.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: dir})
+		}
 		return err
 	})
 	g.Go(func() (err error) {
@@ -114,8 +125,14 @@ func (s *servers) start(ctx context.Context, dir string) error {
 }
 
 func (s *servers) env() []string {
+	redis := ""
+	if s.clustered {
+		redis = strings.Join(s.cluster.Addrs(), ",")
+	} else {
+		redis = s.redis.Addr()
+	}
 	return []string{
-		"DUEFLEET_TEST_REDIS=" + s.redis.Addr(),
+		"DUEFLEET_TEST_REDIS=" + redis,
 		"DUEFLEET_TEST_RABBITMQ=" + s.rabbitmq.Node(),
 		"DUEFLEET_TEST_CONSUL=" + s.consul.Addr(),
 	}
@@ -126,6 +143,9 @@ func (s *servers) env() []string {
 func (s *servers) kill() {
 	if s.redis != nil {
 		_ = s.redis.Kill()
+	}
+	if s.cluster != nil {
+		_ = s.cluster.Kill()
 	}
 	if s.rabbitmq != nil {
 		_ = s.rabbitmq.Kill()

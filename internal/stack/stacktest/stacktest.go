@@ -3,7 +3,7 @@
 //
 // The environment names the servers, as stackrun sets it:
 //
-//	DUEFLEET_TEST_REDIS=127.0.0.1:6379
+//	DUEFLEET_TEST_REDIS=127.0.0.1:6379 (several with commas between: a Redis Cluster)
 //	DUEFLEET_TEST_RABBITMQ=http://guest:guest@127.0.0.1:15672?amqp=5672
 //	DUEFLEET_TEST_CONSUL=127.0.0.1:8500
 //
@@ -31,8 +31,9 @@ import (
 // cleanupLimit bounds what a test's cleanup may take.
 const cleanupLimit = time.Minute
 
-// Redis returns a server's "127.0.0.1:port" and a key prefix of this test's
-// own. Keys that begin with it are removed when the test is over.
+// Redis returns a server's "127.0.0.1:port", or those of a Redis Cluster with
+// commas between, and a key prefix of this test's own. Keys that begin with it are
+// removed when the test is over.
 func Redis(t testing.TB) (addr, prefix string) {
 	t.Helper()
 	addr = shared.redis.get(t)
@@ -104,6 +105,11 @@ func Need(t testing.TB, servers ...string) {
 	}
 }
 
+// RedisOptions are those of a client to what Redis returned.
+func RedisOptions(addr string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{Addrs: strings.Split(addr, ",")}
+}
+
 // unique is a name for this test's corner: letters, digits and dashes, and at
 // its end a number that makes it the beginning of no other name.
 func unique(t testing.TB) string {
@@ -120,8 +126,17 @@ func unique(t testing.TB) string {
 // removeKeys walks over all keys of the server: those of a test that runs
 // beside this one are few.
 func removeKeys(ctx context.Context, addr, prefix string) error {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewUniversalClient(RedisOptions(addr))
 	defer client.Close()
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return removeKeysOf(ctx, node, prefix)
+		})
+	}
+	return removeKeysOf(ctx, client, prefix)
+}
+
+func removeKeysOf(ctx context.Context, client redis.UniversalClient, prefix string) error {
 	keys := client.Scan(ctx, 0, prefix+"*", 1000).Iterator()
 	for keys.Next(ctx) {
 		if err := client.Unlink(ctx, keys.Val()).Err(); err != nil {

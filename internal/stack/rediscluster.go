@@ -1,0 +1,259 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// slots of a Redis Cluster (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+const slots = 16384
+
+// RedisClusterConfig says which Redis Cluster to start.
+type RedisClusterConfig struct {
+	// Dir takes a folder for each node; it is made if missing. Required.
+	Dir string
+	// Masters, at least 3: of fewer no majority is left to replace one. Required.
+	Masters int
+	// Replicas of each master. Defaults to none.
+	Replicas int
+	// Timeout is after how long a silent node is replaced, at least 500 ms.
+	// Defaults to 2 s.
+	Timeout time.Duration
+	// Args are further arguments to every redis-server. Defaults to none.
+	Args []string
+}
+
+// RedisCluster is a Redis Cluster: the masters, in the order of their slots, and
+// then the replicas, the first of each master, the second of each, and so on. That
+// is how it began: a replica may take a master's place.
+type RedisCluster struct {
+	Nodes []*Redis
+}
+
+// StartRedisCluster returns when all slots are served and all replicas follow.
+func StartRedisCluster(ctx context.Context, cfg RedisClusterConfig) (*RedisCluster, error) {
+	if cfg.Masters < 3 {
+		return nil, fmt.Errorf("start a redis cluster: %d masters, want at least 3", cfg.Masters)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 2 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	c := &RedisCluster{Nodes: make([]*Redis, cfg.Masters*(1+cfg.Replicas))}
+	if err := c.start(ctx, cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a redis cluster: %w", err), c.Kill())
+	}
+	return c, nil
+}
+
+func (c *RedisCluster) start(ctx context.Context, cfg RedisClusterConfig) error {
+	args := append([]string{
+		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		"--cluster-node-timeout", strconv.FormatInt(cfg.Timeout.Milliseconds(), 10),
+	}, cfg.Args...)
+	g, starting := errgroup.WithContext(ctx)
+	for i := range c.Nodes {
+		g.Go(func() (err error) {
+			dir := filepath.Join(cfg.Dir, strconv.Itoa(i))
+			c.Nodes[i], err = StartRedis(starting, RedisConfig{Dir: dir, Args: args})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return c.join(ctx, cfg.Masters)
+}
+
+// Addrs are the nodes' "127.0.0.1:port".
+func (c *RedisCluster) Addrs() []string {
+	addrs := make([]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		addrs[i] = n.Addr()
+	}
+	return addrs
+}
+
+// Kill ends all nodes as a crash would.
+func (c *RedisCluster) Kill() error {
+	var errs []error
+	for _, n := range c.Nodes {
+		if n != nil {
+			errs = append(errs, n.Kill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// MoveSlot gives a slot to another master, with the keys it holds, one after the
+// other with a pause behind each, while both serve: live resharding, as in
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/.
+func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, to *Redis, pause time.Duration) error {
+	target := redis.NewClient(&redis.Options{Addr: to.Addr()})
+	defer target.Close()
+	owner, err := c.owner(ctx, target, slot)
+	if err != nil || owner == to.Addr() {
+		return err
+	}
+	source := redis.NewClient(&redis.Options{Addr: owner})
+	defer source.Close()
+	from, err := myID(ctx, source)
+	if err != nil {
+		return err
+	}
+	into, err := myID(ctx, target)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(
+		target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", from).Err(),
+		source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", into).Err(),
+	); err != nil {
+		return err
+	}
+	if err := moveKeys(ctx, source, to, slot, pause); err != nil {
+		return err
+	}
+	return errors.Join(
+		target.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", into).Err(),
+		source.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", into).Err(),
+	)
+}
+
+// moveKeys goes on until the slot holds none: some may be made meanwhile.
+func moveKeys(ctx context.Context, source *redis.Client, to *Redis, slot int, pause time.Duration) error {
+	host, port, _ := strings.Cut(to.Addr(), ":")
+	for {
+		keys, err := source.ClusterGetKeysInSlot(ctx, slot, 1).Result()
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		if err := source.Migrate(ctx, host, port, keys[0], 0, startLimit).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// owner is the address of the master that serves a slot.
+func (c *RedisCluster) owner(ctx context.Context, node *redis.Client, slot int) (string, error) {
+	ranges, err := node.ClusterSlots(ctx).Result() //nolint:staticcheck // it is what go-redis itself asks
+	if err != nil {
+		return "", err
+	}
+	for _, r := range ranges {
+		if r.Start <= slot && slot <= r.End && len(r.Nodes) > 0 {
+			return r.Nodes[0].Addr, nil
+		}
+	}
+	return "", fmt.Errorf("slot %d is served by nobody", slot)
+}
+
+// Master is the node that serves a key now.
+func (c *RedisCluster) Master(ctx context.Context, key string) (*Redis, error) {
+	var errs []error
+	for _, n := range c.Nodes {
+		if n.PID() == 0 {
+			continue
+		}
+		addr, err := c.masterBy(ctx, n, key)
+		for _, n := range c.Nodes {
+			if err == nil && n.Addr() == addr {
+				return n, nil
+			}
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(append(errs, fmt.Errorf("no node knows the master of %s", key))...)
+}
+
+func (c *RedisCluster) masterBy(ctx context.Context, n *Redis, key string) (string, error) {
+	node := redis.NewClient(&redis.Options{Addr: n.Addr()})
+	defer node.Close()
+	slot, err := node.ClusterKeySlot(ctx, key).Result()
+	if err != nil {
+		return "", err
+	}
+	return c.owner(ctx, node, int(slot))
+}
+
+func myID(ctx context.Context, node *redis.Client) (string, error) {
+	return node.Do(ctx, "CLUSTER", "MYID").Text()
+}
+
+// join makes a cluster of nodes that know nothing of each other.
+func (c *RedisCluster) join(ctx context.Context, masters int) error {
+	nodes := make([]*redis.Client, len(c.Nodes))
+	for i, n := range c.Nodes {
+		nodes[i] = redis.NewClient(&redis.Options{Addr: n.Addr()})
+		defer nodes[i].Close()
+	}
+	for _, n := range c.Nodes[1:] {
+		host, port, _ := strings.Cut(n.Addr(), ":")
+		if err := nodes[0].ClusterMeet(ctx, host, port).Err(); err != nil {
+			return err
+		}
+	}
+	for i, n := range nodes[:masters] {
+		if err := n.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err(); err != nil {
+			return err
+		}
+	}
+	if err := each(ctx, nodes, clusterInfo, "cluster_known_nodes:"+strconv.Itoa(len(nodes))); err != nil {
+		return err
+	}
+	for i, n := range nodes[masters:] {
+		id, err := myID(ctx, nodes[i%masters])
+		if err != nil {
+			return err
+		}
+		if err := n.ClusterReplicate(ctx, id).Err(); err != nil {
+			return err
+		}
+	}
+	if err := each(ctx, nodes[masters:], replicationInfo, "master_link_status:up"); err != nil {
+		return err
+	}
+	return each(ctx, nodes, clusterInfo, "cluster_state:ok")
+}
+
+func clusterInfo(ctx context.Context, n *redis.Client) (string, error) {
+	return n.ClusterInfo(ctx).Result()
+}
+
+func replicationInfo(ctx context.Context, n *redis.Client) (string, error) {
+	return n.Info(ctx, "replication").Result()
+}
+
+// each waits until all nodes say a line.
+func each(ctx context.Context, nodes []*redis.Client, ask func(context.Context, *redis.Client) (string, error), line string) error {
+	for _, n := range nodes {
+		for {
+			said, err := ask(ctx, n)
+			if err == nil && strings.Contains(said, line+"\r\n") {
+				break
+			}
+			if ctx.Err() != nil {
+				return errors.Join(fmt.Errorf("%s does not say %s", n.Options().Addr, line), err, ctx.Err())
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(askEvery):
+			}
+		}
+	}
+	return nil
+}

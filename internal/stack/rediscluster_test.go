@@ -1,0 +1,80 @@
+package stack_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// TestRedisCluster: it serves all slots, a slot moves with its keys, and a replica
+// takes over from a master that died.
+func TestRedisCluster(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	ctx := t.Context()
+	c, err := stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	for _, key := range []string{"a{1}", "b{1}", "c{2}", "d{3}"} {
+		if err := client.Set(ctx, key, key, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := master(t, c, "{1}")
+	to := c.Nodes[0]
+	if to == from {
+		to = c.Nodes[1]
+	}
+	slot, err := client.ClusterKeySlot(ctx, "{1}").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MoveSlot(ctx, int(slot), to, 0); err != nil {
+		t.Fatal(err)
+	}
+	if now := master(t, c, "{1}"); now != to {
+		t.Errorf("the slot is at %s, want %s", now.Addr(), to.Addr())
+	}
+	for _, key := range []string{"a{1}", "b{1}"} {
+		if got, err := client.Get(ctx, key).Result(); got != key {
+			t.Errorf("after its slot moved %s holds %q, %v", key, got, err)
+		}
+	}
+	if err := to.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a replica to take over", func() bool {
+		now, err := c.Master(ctx, "{1}")
+		return err == nil && now != to
+	})
+}
+
+func master(t *testing.T, c *stack.RedisCluster, key string) *stack.Redis {
+	t.Helper()
+	n, err := c.Master(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestRedisClusterNeedsAMajority(t *testing.T) {
+	t.Parallel()
+	_, err := stack.StartRedisCluster(t.Context(), stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 2})
+	if err == nil || !strings.Contains(err.Error(), "at least 3") {
+		t.Errorf("two masters: %v, want to be told that it takes 3", err)
+	}
+}

@@ -1,0 +1,368 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/consumer"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// rights are the blocks of section Rights of docs/operations.md.
+type rights struct {
+	redisScanner, redisProducer, redisConsumer []string // words of ACL SETUSER
+	rabbitmq, rabbitmqDeclare                  []string // arguments of rabbitmqctl
+	consulScanner, consulTopic                 string   // policies
+}
+
+func readRights(t *testing.T) rights {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Rights\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	found := regexp.MustCompile("(?s)```[a-z]*\n(.*?)```").FindAllStringSubmatch(section, -1)
+	if len(found) != 7 {
+		t.Fatalf("docs/operations.md has %d blocks of rights, want 3 for Redis, 2 for RabbitMQ and 2 for Consul", len(found))
+	}
+	unquoted := func(block string) []string {
+		return strings.Fields(strings.ReplaceAll(strings.TrimPrefix(block, "rabbitmqctl "), `"`, ""))
+	}
+	return rights{
+		redisScanner: strings.Fields(found[0][1]), redisProducer: strings.Fields(found[1][1]), redisConsumer: strings.Fields(found[2][1]),
+		rabbitmq: unquoted(found[3][1]), rabbitmqDeclare: unquoted(found[4][1]),
+		consulScanner: found[5][1], consulTopic: found[6][1],
+	}
+}
+
+// grant carries out ACL SETUSER with a password, without some of the rights.
+func grant(t *testing.T, admin redis.UniversalClient, line []string, password string, without ...string) (user string) {
+	t.Helper()
+	var args []any
+	for _, word := range line {
+		if !slices.Contains(without, word) {
+			args = append(args, strings.ReplaceAll(word, "PASSWORD", password))
+		}
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return line[2]
+}
+
+// TestLeastRights: scanners, producers and operators who have the rights that
+// docs/operations.md lists, and no others, can do all that they are for; and
+// Redis refuses them nothing, nor do they leave a right of Redis unused.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	least := readRights(t)
+	g := newGuarded(t)
+	w := g.world("duefleet", nil)
+	g.ctl("add_user", "duefleet", "secret")
+	g.ctl(least.rabbitmq...)
+	w.settings.More = map[string]fleet.Topic{
+		"redis":    {"username": grant(t, w.redis, least.redisScanner, "scanner-secret"), "password": "scanner-secret"},
+		"rabbitmq": {"urls": []string{g.amqp("duefleet", "secret")}},
+		"consul":   {"token": g.token("scanner", least.consulScanner)},
+	}
+	w.write()
+	p := w.as("producer.yaml", map[string]fleet.Topic{
+		"redis":  {"username": grant(t, w.redis, least.redisProducer, "producer-secret"), "password": "producer-secret"},
+		"consul": {"addr": ""},
+	})
+	operator := w.as("operator.yaml", map[string]fleet.Topic{
+		"redis":  w.settings.More["redis"],
+		"consul": {"token": g.token("operator", least.consulTopic)},
+	})
+
+	w.exchange("direct", "orders", "orders.due", "order.due")
+	must(t, operator.scanner("topic", "set", "orders", "shards=4", "exchange=orders", "routing_key=order.due",
+		"max_attempts=2", "backoff.min=10ms", "backoff.max=10ms", "rate=2000"))
+	w.start(2)
+	w.awaitServed(4)
+	w.checkRegistered(g, 2)
+	w.changeUnder(p, operator)
+	w.parkUnder(p)
+
+	// From here on the scanners may declare.
+	g.ctl(least.rabbitmqDeclare...)
+	must(t, operator.scanner("topic", "set", "orders", "declare.queue=orders.due", "declare.queue_type=classic"))
+	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
+	w.await("a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
+
+	must(t, operator.scanner("topic", "rm", "orders", "--purge"))
+	w.stop()
+	checkUsed(t, w.redis, least.redisScanner)
+	checkRefused(t, w.redis)
+}
+
+// TestLeastRightsOfProducers: no right that docs/operations.md lists for a
+// producer is one too many. Beside a change that no scanner goes on with, and at
+// shards that have not heard of its end, it needs all of them.
+func TestLeastRightsOfProducers(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	w := newWorldOn(t, fleet.Settings{RedisAddr: server.Addr(), RedisPrefix: "duefleet"},
+		&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: adminPassword})
+	line := readRights(t).redisProducer
+	p := w.as("producer.yaml", map[string]fleet.Topic{
+		"redis": {"username": grant(t, w.redis, line, "secret"), "password": "secret"},
+	})
+	for round, placement := range []string{"1 4 4 stable", "2 8 4 migrating", "3 8 8 stable"} {
+		if err := w.redis.HSet(t.Context(), "duefleet:placement:{orders}", "value", placement).Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := p.library()
+		for i := range 20 {
+			id := fmt.Sprintf("%s %d", placement, i)
+			stay := producer.Request{Topic: "orders", ID: fmt.Sprintf("stays %d", i), When: producer.In(time.Hour)}
+			if round == 0 {
+				if _, err := client.Schedule(t.Context(), stay); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := client.Reschedule(t.Context(), "orders", stay.ID, stay.When); err != nil {
+				t.Fatal(err)
+			}
+			for _, when := range []producer.When{producer.In(time.Hour), producer.In(time.Minute)} {
+				if _, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, When: when}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := client.Reschedule(t.Context(), "orders", id, producer.In(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Get(t.Context(), "orders", id); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Cancel(t.Context(), "orders", id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Of a task that is not stored a message may be out: the cancel is noted.
+	if err := p.library().Cancel(t.Context(), "orders", "delivered"); !errors.Is(err, task.ErrNotFound) {
+		t.Fatalf("cancel of a task that isn't there: %v", err)
+	}
+	checkUsed(t, w.redis, line)
+	checkRefused(t, w.redis)
+}
+
+// TestLeastRightsOfConsumers: a consumer with the rights that docs/operations.md
+// lists for it remembers, tries again and parks, and Redis refuses it nothing.
+func TestLeastRightsOfConsumers(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	w := newWorldOn(t, fleet.Settings{
+		RedisAddr: server.Addr(), RedisPrefix: "duefleet", RabbitMQURL: stacktest.RabbitMQ(t),
+		Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)},
+		More:   map[string]fleet.Topic{"redis": {"password": adminPassword}},
+	}, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: adminPassword})
+	line := readRights(t).redisConsumer
+	checkListed(t, line, "recall", "follow", "again", "done", "touch")
+	w.start(1)
+	done := make(chan string, 10)
+	c, err := consumer.New(consumer.Config{
+		URLs: []string{w.settings.RabbitMQURL}, Queue: "orders.due", Policy: consumer.Fixed(10*time.Millisecond, 3),
+		Options: &redis.UniversalOptions{Addrs: []string{server.Addr()}, Username: grant(t, w.redis, line, "secret"), Password: "secret"},
+		Handler: func(_ context.Context, d task.Delivery) error {
+			if d.ID == "parked" || d.Attempt == 1 {
+				return errors.New("not yet")
+			}
+			done <- d.ID
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	for _, id := range []string{"parked", "again"} {
+		if _, err := w.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, When: producer.In(0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.await("a task that was tried again, and a parked one", func() bool { return len(done) == 1 && w.status().Topic("orders").Parked == 1 })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	checkRefused(t, w.redis)
+}
+
+// checkListed: the line allows every command in these scripts.
+func checkListed(t *testing.T, line []string, scripts ...string) {
+	t.Helper()
+	for _, name := range scripts {
+		text, err := shard.Script(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`redis\.call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
+			if command := "+" + strings.ToLower(m[1]); !slices.Contains(line, command) {
+				t.Errorf("script %s calls %s, and %s isn't in the rights of %s", name, m[1], command, line[2])
+			}
+		}
+	}
+}
+
+// as is the same world through another configuration file, which holds its own
+// credentials alone.
+func (w *world) as(file string, more map[string]fleet.Topic) *world {
+	w.t.Helper()
+	other := &world{t: w.t, config: filepath.Join(w.dir, file), settings: w.settings}
+	other.settings.RabbitMQURL = "amqp://nobody:nothing@127.0.0.1:1/"
+	other.settings.More = more
+	other.write()
+	return other
+}
+
+func (w *world) awaitServed(shards int) {
+	w.t.Helper()
+	w.await("topic served", func() bool {
+		s := w.status().Topic("orders")
+		return s.Phase == "stable" && s.Shards == shards
+	})
+}
+
+// checkRegistered: Consul's catalog and store know all scanners, and nobody had
+// to warn of anything.
+func (w *world) checkRegistered(g *guarded, scanners int) {
+	w.t.Helper()
+	client := g.master()
+	w.await("registered in Consul", func() bool {
+		services, _, err := client.Catalog().Service("duefleet-scanner", "", nil)
+		keys, _, listing := client.KV().Keys("duefleet/status/", "", nil)
+		return err == nil && listing == nil && len(services) == scanners && len(keys) == scanners
+	})
+	for _, s := range w.scanners {
+		log, err := os.ReadFile(s.Log())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+				w.t.Errorf("a scanner complains about its rights: %s", line)
+			}
+		}
+	}
+}
+
+// changeUnder: producers write before, during and after a change of M from 4 to
+// 8; what they scheduled arrives once.
+func (w *world) changeUnder(p, operator *world) {
+	w.t.Helper()
+	w.recorder.Client = p.library()
+	w.consume("orders.due")
+	w.schedule(orders("orders", "far", 6000, time.Now().Add(time.Hour), time.Minute, 0)...)
+	w.schedule(orders("orders", "near", 200, time.Now().Add(time.Second), 10*time.Second, 0)...)
+	must(w.t, operator.scanner("topic", "set", "orders", "shards=8"))
+	w.await("the change to begin", func() bool { return w.status().Topic("orders").Change != nil })
+	w.schedule(orders("orders", "meanwhile", 200, time.Now().Add(2*time.Second), 2*time.Second, 0)...)
+	for i := range 200 {
+		k := fleet.Key{Topic: "orders", ID: fmt.Sprintf("far-%06d", i)}
+		if err := w.recorder.Reschedule(w.t.Context(), k, time.Now().Add(2*time.Second)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for i := 200; i < 6000; i++ {
+		if err := w.recorder.Cancel(w.t.Context(), fleet.Key{Topic: "orders", ID: fmt.Sprintf("far-%06d", i)}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.awaitServed(8)
+	w.awaitEmpty()
+	if err := w.recorder.Ledger.Check().Err(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// parkUnder: a task that no queue takes is parked, listed, replayed and parked
+// again.
+func (w *world) parkUnder(p *world) {
+	w.t.Helper()
+	if err := w.channel().QueueUnbind("orders.due", "order.due", "orders", nil); err != nil {
+		w.t.Fatal(err)
+	}
+	must(w.t, p.producer("schedule", "--topic", "orders", "--id", "stray", "--in", "0s"))
+	for _, verb := range []string{"replay", "purge"} {
+		w.await("a task to be parked", func() bool { return w.status().Topic("orders").Parked == 1 })
+		must(w.t, w.scanner("parked", "ls", "--topic", "orders"))
+		must(w.t, w.scanner("parked", verb, "--topic", "orders", "--all"))
+	}
+}
+
+// library is the public library with this configuration's credentials.
+func (w *world) library() *producer.Client {
+	w.t.Helper()
+	user := w.settings.More["redis"]
+	client, err := producer.New(producer.Config{
+		Options: &redis.UniversalOptions{
+			Addrs: []string{w.settings.RedisAddr}, Username: fmt.Sprint(user["username"]), Password: fmt.Sprint(user["password"]),
+		},
+		Prefix: w.settings.RedisPrefix,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// checkUsed: Redis executed every command that the line allows.
+func checkUsed(t *testing.T, admin redis.UniversalClient, line []string) {
+	t.Helper()
+	stats, err := admin.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range line {
+		command, ok := strings.CutPrefix(word, "+")
+		if ok && !strings.Contains(stats, "cmdstat_"+command+":") {
+			t.Errorf("the right %s of %s was of no use", word, line[2])
+		}
+	}
+}
+
+// checkRefused: Redis refused nobody anything. A client of Redis 7.2 asks to
+// leave its name, and does without.
+func checkRefused(t *testing.T, admin redis.UniversalClient) {
+	t.Helper()
+	log, err := admin.ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range log {
+		if !strings.HasPrefix(entry.Object, "client|") {
+			t.Errorf("Redis refused %s: %s %s (%s, %d times)", entry.Username, entry.Reason, entry.Object, entry.Context, entry.Count)
+		}
+	}
+}

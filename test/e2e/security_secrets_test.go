@@ -1,0 +1,149 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+
+	consul "github.com/hashicorp/consul/api"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// marks are values that must show nowhere, each of them once.
+type marks map[string]string
+
+func newMarks() marks {
+	m := marks{}
+	for _, what := range []string{"payload", "header", "redis", "rabbitmq"} {
+		m[what] = "mark-" + what + "-5ec2e7"
+	}
+	m["consul"] = "5ec2e700-0000-4000-8000-00000000c045"
+	return m
+}
+
+// seen are the marks that a text holds, plain or in a form that programs write
+// bytes in.
+func (m marks) seen(text string) []string {
+	var found []string
+	for what, mark := range m {
+		raw := []byte(mark)
+		forms := []string{mark, hex.EncodeToString(raw), strings.Trim(fmt.Sprintf("%d", raw), "[]")}
+		for shift := range 3 { // base64 begins anew every third byte; its ends depend on the neighbours
+			coded := base64.StdEncoding.EncodeToString(append(make([]byte, shift), raw...))
+			forms = append(forms, coded[4:len(coded)-4])
+		}
+		for _, form := range forms {
+			if strings.Contains(text, form) {
+				found = append(found, what+" as "+form)
+			}
+		}
+	}
+	return found
+}
+
+// TestMarksAreSeen: what looks for marks finds them in every form.
+func TestMarksAreSeen(t *testing.T) {
+	t.Parallel()
+	m := newMarks()
+	mark := []byte(m["payload"])
+	for _, text := range []string{
+		fmt.Sprintf("a %s b", mark), fmt.Sprintf("%q", mark), fmt.Sprintf("%d", mark), fmt.Sprintf("%x", mark), fmt.Sprintf("%+v", struct{ P []byte }{mark}),
+		base64.StdEncoding.EncodeToString(mark), base64.StdEncoding.EncodeToString([]byte("a" + string(mark) + "b")),
+		base64.StdEncoding.EncodeToString([]byte("ab" + string(mark))),
+	} {
+		if len(m.seen(text)) == 0 {
+			t.Errorf("no mark is seen in %s", text)
+		}
+	}
+	if found := m.seen("mark-5ec2e7 [109 97 114 107] orders"); len(found) > 0 {
+		t.Errorf("%q are seen where there are none", found)
+	}
+}
+
+// testSecrets: whatever goes wrong, no payload, header, password or token is in
+// what scanners say of themselves.
+func testSecrets(g *guarded) {
+	t := g.t
+	m := newMarks()
+	w := g.world("secrets", map[string]fleet.Topic{
+		"redis":    {"username": "marked", "password": m["redis"]},
+		"rabbitmq": {"urls": []string{g.amqp("marked", m["rabbitmq"])}},
+		"consul":   {"token": m["consul"]},
+	})
+	account := []any{"ACL", "SETUSER", "marked", "on", "~*", "&*", "+@all", "resetpass"}
+	if err := w.redis.Do(t.Context(), append(account, ">"+m["redis"])...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	g.ctl("add_user", "marked", m["rabbitmq"])
+	g.ctl("set_permissions", "-p", "/", "marked", ".*", ".*", ".*")
+	token, _, err := g.master().ACL().TokenCreate(&consul.ACLToken{
+		SecretID: m["consul"], Policies: []*consul.ACLLink{{Name: "global-management"}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	w.exchange("direct", "secrets", "", "")
+	must(t, w.scanner("topic", "set", "orders", "shards=1", "exchange=secrets", "max_attempts=2", "backoff.min=10ms", "backoff.max=10ms"))
+	for _, format := range []string{"json", "text"} {
+		w.startAs(fleet.ScannerConfig{Name: format, Env: []string{"DUEFLEET_LOG_LEVEL=debug", "DUEFLEET_LOG_FORMAT=" + format}})
+	}
+	w.awaitServed(1)
+	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s", "--payload", m["payload"], "--header", "k="+m["header"]))
+	w.await("a task that was returned to be parked", func() bool { return w.status().Topic("orders").Parked == 1 })
+	if found := m.seen(must(t, w.producer("get", "--topic", "orders", "--id", "a")).Stdout); len(found) < 2 {
+		t.Errorf("in a task's own output only %q are seen, want its payload and its header", found)
+	}
+	w.checkUnseen(g, m, "topic served")
+
+	if err := w.redis.Do(t.Context(), append(account, ">other")...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.redis.Do(t.Context(), "CLIENT", "KILL", "USER", "marked").Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.checkUnseen(g, m, "WRONGPASS")
+	g.ctl("change_password", "marked", "other")
+	g.ctl("close_all_user_connections", "marked", "the password was changed")
+	w.checkUnseen(g, m, "username or password not allowed")
+	if _, err := g.master().ACL().TokenDelete(token.AccessorID, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.checkUnseen(g, m, "ACL not found")
+	w.stop()
+}
+
+// checkUnseen waits until every scanner says something, in the log or at /readyz
+// (the log tells the first reason of an outage alone), and looks for marks in
+// all that scanners and the verb status say by then.
+func (w *world) checkUnseen(g *guarded, m marks, after string) {
+	w.t.Helper()
+	said := map[string]string{}
+	for _, s := range w.scanners {
+		w.await(after+" in the log or at /readyz", func() bool { return strings.Contains(w.log(s)+readyz(s), after) })
+		said[s.Log()] = w.log(s)
+		for _, path := range []string{"/readyz", "/readyz?format=json", "/metrics"} {
+			said[path+" of "+s.Log()] = get(s, path)
+		}
+	}
+	status := w.scanner("status", "-o", "json")
+	said["scanner status"] = status.Stdout + status.Stderr
+	notes, _, err := g.master().KV().List("secrets/status/", nil)
+	if err != nil || len(notes) != len(w.scanners) {
+		w.t.Fatalf("Consul has %d notes (%v), want one of each scanner", len(notes), err)
+	}
+	for _, n := range notes {
+		said[n.Key] = string(n.Value)
+	}
+	for where, text := range said {
+		if text == "" {
+			w.t.Errorf("%s says nothing", where)
+		}
+		if found := m.seen(text); len(found) > 0 {
+			w.t.Errorf("%s shows %q:\n%s", where, found, text)
+		}
+	}
+}

@@ -1,0 +1,377 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/fleet"
+)
+
+// TestGuarded is all that is tried at servers that ask for a certificate, a
+// password or a token, on one set of them.
+func TestGuarded(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	t.Run("TLS", func(t *testing.T) { t.Parallel(); testTLS(g.in(t)) })
+	t.Run("Refusals", func(t *testing.T) { t.Parallel(); testRefusals(g.in(t)) })
+	t.Run("Secrets", func(t *testing.T) { t.Parallel(); testSecrets(g.in(t)) })
+	t.Run("Rights", func(t *testing.T) { t.Parallel(); testMissingRights(g.in(t)) })
+}
+
+// testTLS: programs that know nothing but the ports with TLS, where all servers
+// ask for a certificate, do their work.
+func testTLS(g *guarded) {
+	t := g.t
+	w := g.world("tls", g.secured(g.ca, g.ca.issue("client", time.Now().Add(time.Hour))))
+	must(t, w.scanner("topic", "set", "orders", "shards=2", "exchange=tls", "routing_key=tls",
+		"declare.queue=tls.due", "declare.queue_type=classic"))
+	must(t, w.scanner("check"))
+	w.start(1)
+	w.consume("tls.due")
+	must(t, w.producer("schedule", "--topic", "orders", "--id", "secure", "--in", "200ms", "--payload", "p"))
+	w.await("the message", func() bool { return len(w.delivered("secure")) == 1 })
+	for _, line := range []string{"redis: ok", "rabbitmq: ok: connected", "consul: ok"} {
+		if ready := readyz(w.scanners[0]); !strings.Contains(ready, line) {
+			t.Errorf("/readyz does not say %q:\n%s", line, ready)
+		}
+	}
+	w.await("registered in Consul", func() bool {
+		keys, _, err := g.master().KV().Keys("tls/status/", "", nil)
+		return err == nil && len(keys) == 1
+	})
+	w.stop()
+}
+
+func readyz(s *fleet.Scanner) string { return get(s, "/readyz") }
+
+// get is the body of an answer, whatever its status.
+func get(s *fleet.Scanner, path string) string {
+	var text bytes.Buffer
+	_ = s.Get(context.Background(), path, &text)
+	return text.String()
+}
+
+// refusal is settings that no server takes, and the words that tell why, for
+// each of the servers.
+type refusal struct {
+	settings map[string]fleet.Topic
+	// words are the same for all; SECTION stands for redis, rabbitmq or consul.
+	words []string
+	// own are words for one of them.
+	own map[string][]string
+}
+
+// testRefusals: whoever the servers don't let in is told by one line what is
+// wrong and which key to look at: by the verbs, in the log and at /readyz.
+func testRefusals(g *guarded) {
+	good := g.ca.issue("good", time.Now().Add(time.Hour))
+	past := time.Now().Add(-time.Hour)
+	wrong := g.secured(g.ca, good)
+	wrong["redis"]["password"] = "s3cret"
+	wrong["rabbitmq"]["urls"] = []string{"amqps://guest:s3cret@" + g.rabbitmqTLS + "/"}
+	wrong["consul"]["token"] = "53c7e700-0000-4000-8000-000000000000"
+	expired := g.secured(g.ca, good)
+	front := g.front(g.ca.issue("front", past))
+	expired["redis"]["addrs"] = []string{front}
+	expired["rabbitmq"]["urls"] = []string{"amqps://guest:guest@" + front + "/"}
+	expired["consul"]["addr"] = front
+	tests := map[string]refusal{
+		"another authority": {
+			settings: g.secured(newAuthority(g.t, "another"), good),
+			words:    []string{"signed by unknown authority", "check SECTION.tls.ca_file"},
+		},
+		"server's certificate expired": {
+			settings: expired,
+			words:    []string{"certificate has expired", "renew the server's certificate"},
+		},
+		"client's certificate expired": {
+			settings: g.secured(g.ca, g.ca.issue("late", past)),
+			words:    []string{"this client's certificate has expired", "check SECTION.tls.cert_file"},
+		},
+		"no client's certificate": {
+			settings: g.secured(g.ca, pair{}),
+			words:    []string{"certificate", "check SECTION.tls.cert_file and key_file"},
+		},
+		"another authority's client": {
+			settings: g.secured(g.ca, newAuthority(g.t, "stranger").issue("stranger", time.Now().Add(time.Hour))),
+			words:    []string{"check SECTION.tls.cert_file"},
+		},
+		"password": {
+			settings: wrong,
+			own: map[string][]string{
+				"redis": {"WRONGPASS", "redis.password"}, "rabbitmq": {"password not allowed", "check user and password in rabbitmq.urls"},
+				"consul": {"ACL not found", "check consul.token"},
+			},
+		},
+	}
+	for name, r := range tests {
+		g.t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r.check(g.in(t))
+		})
+	}
+}
+
+// front is a server that shows a certificate, and is none behind it.
+func (g *guarded) front(shown pair) string {
+	g.t.Helper()
+	cert, err := tls.LoadX509KeyPair(shown.cert, shown.key)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_ = conn.(*tls.Conn).Handshake()
+				_ = conn.Close()
+			}
+		}
+	}()
+	return l.Addr().String()
+}
+
+func (r refusal) of(section string) []string {
+	var words []string
+	for _, word := range r.words {
+		words = append(words, strings.ReplaceAll(word, "SECTION", section))
+	}
+	return append(words, r.own[section]...)
+}
+
+func (r refusal) check(g *guarded) {
+	t := g.t
+	w := g.world("refused", r.settings)
+	status, scheduled, checked := func() fleet.Output { return w.scanner("status") },
+		func() fleet.Output { return w.producer(schedule()...) }, func() fleet.Output { return w.scanner("check") }
+	checkError(t, "scanner status", reasoned(status), 1, r.of("redis")...)
+	checkError(t, "producer schedule", reasoned(scheduled), 1, r.of("redis")...)
+	checkError(t, "scanner check", reasoned(checked), 1, r.of("consul")...)
+	s := w.startUnready()
+	for _, section := range []string{"redis", "rabbitmq", "consul"} {
+		w.awaitTold(s, section, r.of(section)...)
+	}
+	w.stop()
+}
+
+// reasoned runs a command again, up to ten times, while the reason of a refusal is
+// overtaken by the server's reset of the connection.
+func reasoned(run func() fleet.Output) fleet.Output {
+	out := run()
+	for range 9 {
+		if !strings.Contains(out.Stderr, "connection reset by peer") {
+			break
+		}
+		out = run()
+	}
+	return out
+}
+
+// startUnready adds a scanner that can't become ready.
+func (w *world) startUnready() *fleet.Scanner {
+	w.t.Helper()
+	return w.startAs(fleet.ScannerConfig{Unready: true})
+}
+
+// startAs adds a scanner with more settings than the world's.
+func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	c.Binary, c.Config, c.Dir = programs.Scanner, w.config, w.dir
+	s, err := fleet.StartScanner(ctx, c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.scanners = append(w.scanners, s)
+	return s
+}
+
+// awaitTold waits until one line of /readyz, that of a check, and one of the log
+// hold all the words. A log has a record on every line.
+func (w *world) awaitTold(s *fleet.Scanner, check string, words ...string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience/2)
+	defer cancel()
+	var ready, log string
+	err := fleet.Await(ctx, func() bool {
+		ready, log = readyz(s), w.log(s)
+		return holdsLine(ready, check+": down", words) && holdsLine(log, "time=", words)
+	})
+	if err != nil {
+		w.t.Errorf("%s: no line of /readyz, or none of the log, holds %q:\n%s\n%s", check, words, ready, log)
+	}
+	for line := range strings.Lines(log) {
+		if !strings.HasPrefix(line, "time=") {
+			w.t.Errorf("a line of the log is no record: %s", line)
+		}
+	}
+}
+
+func (w *world) log(s *fleet.Scanner) string {
+	w.t.Helper()
+	text, err := os.ReadFile(s.Log())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func holdsLine(text, prefix string, words []string) bool {
+	for line := range strings.Lines(text) {
+		missing := slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) })
+		if strings.HasPrefix(line, prefix) && !missing {
+			return true
+		}
+	}
+	return false
+}
+
+// testMissingRights: who lacks one right is told which, and what grants it.
+func testMissingRights(g *guarded) {
+	least := readRights(g.t)
+	g.ctl("add_user", "reader", "reader")
+	g.ctl("set_permissions", "-p", "/", "reader", "^$", "^$", "^$")
+	g.t.Run("Redis", func(t *testing.T) { t.Parallel(); testMissingCommand(g.in(t), least) })
+	g.t.Run("RabbitMQ", func(t *testing.T) { t.Parallel(); testMissingWrite(g.in(t)) })
+	g.t.Run("Consul", func(t *testing.T) { t.Parallel(); testMissingRead(g.in(t), least) })
+}
+
+// testMissingCommand: GET is run by the script that claims, ZCARD by the one
+// that counts, ZADD by the one that schedules.
+func testMissingCommand(g *guarded, least rights) {
+	t := g.t
+	master := fleet.Topic{"token": masterToken}
+	w := g.world("duefleet", map[string]fleet.Topic{"consul": master})
+	lacks := func(line []string, right string) *world {
+		line = slices.Clone(line)
+		line[2] += "-without" + right
+		user := grant(t, w.redis, line, "secret", right)
+		return w.as(user+".yaml", map[string]fleet.Topic{
+			"redis": {"username": user, "password": "secret"}, "consul": master, "rabbitmq": {"urls": []string{w.settings.RabbitMQURL}},
+		})
+	}
+	must(t, lacks(least.redisScanner, "+get").scanner("topic", "set", "orders", "shards=1", "declare.queue=orders"))
+	claiming := lacks(least.redisScanner, "+get")
+	w.config = claiming.config
+	w.awaitTold(w.startUnready(), "redis", "'get'", "ACL SETUSER")
+	checkError(t, "scanner status", lacks(least.redisScanner, "+zcard").scanner("status"), 1, "'zcard'", "ACL SETUSER")
+	checkError(t, "producer schedule", lacks(least.redisProducer, "+zadd").producer(schedule()...), 1, "'zadd'", "ACL SETUSER")
+	w.stop()
+}
+
+// testMissingWrite: a topic whose exchange refuses a scanner tells so in the log
+// and in the status, and keeps its tasks.
+func testMissingWrite(g *guarded) {
+	t := g.t
+	w := g.world("unwritten", map[string]fleet.Topic{
+		"redis": {"password": adminPassword}, "consul": {"token": masterToken}, "rabbitmq": {"urls": []string{g.amqp("reader", "reader")}},
+	})
+	w.exchange("fanout", "unwritten", "unwritten", "")
+	must(t, w.scanner("topic", "set", "orders", "shards=1", "exchange=unwritten"))
+	w.start(1)
+	w.awaitServed(1)
+	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s"))
+	words := []string{"403", "exchange 'unwritten'", "rabbitmqctl set_permissions"}
+	w.await("the log and the status to tell", func() bool {
+		return holdsLine(w.log(w.scanners[0]), "time=", words) &&
+			holdsLine(strings.Join(w.status().Topic("orders").Notes, "\n"), "", words)
+	})
+	w.holds("the task is kept", time.Second, func() bool {
+		topic := w.status().Topic("orders")
+		return topic.Pending == 1 && topic.Parked == 0
+	})
+	if n := strings.Count(w.log(w.scanners[0]), "topic cannot be forwarded"); n > 1 {
+		t.Errorf("one outage was logged %d times:\n%s", n, w.log(w.scanners[0]))
+	}
+	w.stop()
+}
+
+// testMissingRead: a token that may not read the topics is told so, and no topic
+// looks deleted.
+func testMissingRead(g *guarded, least rights) {
+	t := g.t
+	policy := regexp.MustCompile(`(?m)^key_prefix "duefleet/topics/".*$`).ReplaceAllString(least.consulScanner, "")
+	if policy == least.consulScanner {
+		t.Fatal("the policy has no rule for reading topics")
+	}
+	policy = strings.ReplaceAll(policy, `"duefleet/`, `"unread/`)
+	w := g.world("unread", map[string]fleet.Topic{
+		"redis": {"password": adminPassword}, "consul": {"token": g.token("no-read", policy)},
+	})
+	master := map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": masterToken}}
+	must(t, w.as("master.yaml", master).scanner("topic", "set", "orders", "shards=1"))
+	words := []string{"unread/topics/", "Permission denied", "consul.token", "policy"}
+	checkError(t, "scanner check", w.scanner("check"), 1, words...)
+	w.awaitTold(w.startUnready(), "consul", words...)
+	w.stop()
+}
+
+// TestAdminListensOnLoopback: a scanner that is not told where to listen can be
+// asked on this machine alone, at the port that is documented.
+func TestAdminListensOnLoopback(t *testing.T) {
+	t.Parallel()
+	config := file(t, "redis: {addrs: [127.0.0.1:1]}\n")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	// Another scanner of this machine may hold the port for a while.
+	var s *fleet.Scanner
+	err := fleet.Await(ctx, func() bool {
+		var err error
+		s, err = fleet.StartScanner(ctx, fleet.ScannerConfig{
+			Binary: programs.Scanner, Config: config, Dir: t.TempDir(), Admin: "127.0.0.1:9320", Default: true, Unready: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Kill() })
+		return fleet.Await(ctx, func() bool { return ended(s) || get(s, "/livez") == "ok\n" }) == nil && !ended(s)
+	})
+	if err != nil {
+		t.Fatalf("no scanner answers at 127.0.0.1:9320 within %s", patience)
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range append(addrs, &net.IPNet{IP: net.IPv4(127, 0, 0, 2)}) {
+		ip := a.(*net.IPNet).IP
+		if ip.Equal(net.IPv4(127, 0, 0, 1)) {
+			continue
+		}
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(ip.String(), "9320"), time.Second)
+		if err == nil {
+			_ = conn.Close()
+			t.Errorf("it listens on %s, too", ip)
+		}
+	}
+	if ended(s) {
+		t.Error("the scanner ended")
+	}
+}
+
+func ended(s *fleet.Scanner) bool {
+	select {
+	case <-s.Gone():
+		return true
+	default:
+		return false
+	}
+}
