@@ -100,7 +100,7 @@ func chooseSource(ctx context.Context, s *settings, cfg *config.Config, log *slo
 			return nil, err
 		}
 		sc.Source, sc.Register = consul, consul
-		return consul.Close, nil
+		return func() {}, nil
 	}
 	if s.path == "" {
 		return nil, fmt.Errorf("no topics to serve: name a file with --config, or Consul with DUEFLEET_CONSUL_ADDR")
@@ -158,7 +158,6 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	defer consul.Close()
 	docs, err := consul.List(cmd.Context())
 	if err != nil {
 		return fmt.Errorf("the file is good; its topics in consul can't be read: %w", err)

@@ -46,7 +46,6 @@ func withConsul(s *settings, work func(ctx context.Context, c *config.ConsulSour
 		if err != nil {
 			return err
 		}
-		defer c.Close()
 		return work(cmd.Context(), c)
 	}
 }

@@ -41,11 +41,15 @@ func NewConsul(cfg Consul, log *slog.Logger) (*ConsulSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consul.tls: %w", err)
 	}
+	// A connection for each request: net/http sends a GET again by itself when a
+	// connection that it used before ends without an answer. A query that waits
+	// for an index beyond the last one would then wait at a Consul that came back
+	// with lower ones, and hear nothing until its wait is over.
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		TLSClientConfig:     secure,
 		TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout:     90 * time.Second,
+		DisableKeepAlives:   true,
 	}
 	settings := &api.Config{Address: cfg.Addr, Scheme: "http", Token: cfg.Token, HttpClient: &http.Client{Transport: transport}}
 	if secure != nil {
@@ -70,9 +74,6 @@ func NewConsul(cfg Consul, log *slog.Logger) (*ConsulSource, error) {
 		},
 	}, nil
 }
-
-// Close gives the idle connections back.
-func (c *ConsulSource) Close() { c.http.CloseIdleConnections() }
 
 // Read implements Source. Consul's leader makes sure that it still is one
 // before it answers.

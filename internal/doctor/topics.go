@@ -33,7 +33,6 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 		r.fail("consul.connection", "set consul.addr and consul.tls", "%v", err)
 		return nil, false
 	}
-	defer source.Close()
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	list, err := source.List(ask)
