@@ -11,8 +11,7 @@ import (
 
 // Ports are chosen below Linux's ephemeral range (32768 and up). In that range
 // a client that dials a server which is down can be given the server's port as
-// its own, connect to itself, and keep the server from coming back. Redis
-// Cluster's bus adds 10000 to a port and stays below 65536.
+// its own, connect to itself, and keep the server from coming back.
 const (
 	lowestPort  = 12000
 	highestPort = 32000

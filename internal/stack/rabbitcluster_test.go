@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRabbitMQCluster: a quorum queue outlives the node that led it.
@@ -52,7 +53,7 @@ func TestRabbitMQCluster(t *testing.T) {
 	if err := leader.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "another leader", func() bool {
+	wait.For(t, "another leader", func() bool {
 		now, err := c.Leader(ctx, "q", leader)
 		return err == nil && now != leader && declare(now.URL("/"), true) == nil
 	})

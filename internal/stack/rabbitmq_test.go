@@ -1,6 +1,7 @@
 package stack_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -80,9 +81,12 @@ func TestVhostWithoutManagement(t *testing.T) {
 	if err := node.DeleteVhost(t.Context(), "v"); err != nil {
 		t.Fatal(err)
 	}
-	if conn, err := amqp.Dial(node.URL("v")); err == nil {
+	conn, err := amqp.Dial(node.URL("v"))
+	if err == nil {
 		_ = conn.Close()
-		t.Error("the vhost is still there")
+	}
+	if refusal := (*amqp.Error)(nil); !errors.As(err, &refusal) || refusal.Code != amqp.NotAllowed {
+		t.Errorf("after it was deleted: %v, want that there is no such vhost", err)
 	}
 	if _, err := node.Ctl(t.Context(), "no_such_command"); err == nil {
 		t.Error("rabbitmqctl took no_such_command")

@@ -22,7 +22,8 @@ type RedisConfig struct {
 	// They win over what stack sets. Defaults to none.
 	Args []string
 
-	sentinel string // the file of one; empty: it is none
+	sentinel   string // the file of one; empty: it is none
+	clusterBus bool   // it is a node of a cluster, and listens for the others too
 }
 
 // Redis is a redis-server. It appends every write to a file that is synced
@@ -30,6 +31,7 @@ type RedisConfig struct {
 type Redis struct {
 	server
 	addr string
+	bus  string // the port for other nodes of a cluster; empty: it is no node of one
 }
 
 // StartRedis returns when Redis answers. ctx bounds the start alone.
@@ -54,12 +56,22 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
 	}
 	r := &Redis{addr: address(port)}
+	listens := []string{r.addr}
+	if cfg.clusterBus {
+		// By itself Redis takes the port that is 10000 above, which is anybody's.
+		bus, err := ports.choose(ctx, 0)
+		if err != nil {
+			return nil, fmt.Errorf("start redis-server: %w", err)
+		}
+		r.bus = strconv.Itoa(bus)
+		args, listens = append(args, "--cluster-port", r.bus), append(listens, address(bus))
+	}
 	r.server = server{
 		main: &process{
 			name: "redis-server", path: path, args: append(args, cfg.Args...), env: os.Environ(),
 			dir: dir, log: filepath.Join(dir, "redis.log"),
 		},
-		listens: []string{r.addr},
+		listens: listens,
 		ready:   r.ping,
 		ports:   ports,
 	}

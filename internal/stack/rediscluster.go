@@ -64,7 +64,7 @@ func (c *RedisCluster) start(ctx context.Context, cfg RedisClusterConfig) error 
 	for i := range c.Nodes {
 		g.Go(func() (err error) {
 			dir := filepath.Join(cfg.Dir, strconv.Itoa(i))
-			c.Nodes[i], err = StartRedis(starting, RedisConfig{Dir: dir, Args: args})
+			c.Nodes[i], err = StartRedis(starting, RedisConfig{Dir: dir, Args: args, clusterBus: true})
 			return err
 		})
 	}
@@ -203,7 +203,7 @@ func (c *RedisCluster) join(ctx context.Context, masters int) error {
 	}
 	for _, n := range c.Nodes[1:] {
 		host, port, _ := strings.Cut(n.Addr(), ":")
-		if err := nodes[0].ClusterMeet(ctx, host, port).Err(); err != nil {
+		if err := nodes[0].Do(ctx, "CLUSTER", "MEET", host, port, n.bus).Err(); err != nil {
 			return err
 		}
 	}

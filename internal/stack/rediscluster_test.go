@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRedisCluster: it serves all slots, a slot moves with its keys, and a replica
@@ -17,7 +18,7 @@ func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	stacktest.Need(t, "redis-server")
 	ctx := t.Context()
-	c, err := stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1, Timeout: time.Second})
+	c, err := stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestRedisCluster(t *testing.T) {
 	if err := to.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a replica to take over", func() bool {
+	wait.For(t, "a replica to take over", func() bool {
 		now, err := c.Master(ctx, "{1}")
 		return err == nil && now != to
 	})

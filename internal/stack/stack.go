@@ -22,7 +22,7 @@ const (
 	// takes 5 to 8 s alone, ten times that on a machine that is busy.
 	startLimit = 3 * time.Minute
 	// stopLimit bounds a graceful stop in the same way.
-	stopLimit = 30 * time.Second
+	stopLimit = time.Minute
 	// askEvery is the pause between two questions to a server that starts.
 	askEvery = 25 * time.Millisecond
 	// askLimit bounds one such question.
@@ -44,7 +44,7 @@ type server struct {
 }
 
 // Stop asks the server to end and waits until it has; what it acknowledged is
-// on disk then. When ctx ends first, or after 30 s, the server is killed and
+// on disk then. When ctx ends first, or after a minute, the server is killed and
 // the error says so. Stopping a server that doesn't run does nothing.
 func (s *server) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
@@ -85,6 +85,9 @@ func (s *server) Restart(ctx context.Context) error {
 // PID is the server's process ID, or 0 while it doesn't run.
 func (s *server) PID() int { return s.main.pid() }
 
+// Ended is closed when the process that was started last is gone.
+func (s *server) Ended() <-chan struct{} { return s.main.ended() }
+
 // Log is the path of the file that takes the server's output, over all its
 // restarts.
 func (s *server) Log() string { return s.main.log }
@@ -107,7 +110,7 @@ func (s *server) start(ctx context.Context) error {
 		}
 	}
 	if err := s.awaitReady(ctx); err != nil {
-		err = fmt.Errorf("start %s: %w; the end of %s:\n%s", s.main.name, err, s.main.log, tail(s.main.log))
+		err = fmt.Errorf("start %s: %w; the end of %s:\n%s", s.main.name, err, s.main.log, Tail(s.main.log))
 		return errors.Join(err, s.Kill())
 	}
 	return nil
@@ -156,8 +159,8 @@ func address(port int) string {
 	return net.JoinHostPort("127.0.0.1", fmt.Sprint(port))
 }
 
-// tail is the end of a log, for an error.
-func tail(path string) string {
+// Tail is the end of a log, for an error.
+func Tail(path string) string {
 	const most = 1500
 	b, err := os.ReadFile(path) //nolint:gosec // the path of our own log
 	if err != nil {

@@ -2,11 +2,14 @@
 // with the variables that package stacktest reads, stops the servers, and ends
 // with the command's exit code:
 //
-//	go run ./internal/stack/stackrun -- go test ./...
+//	stackrun -- go test ./...
 //
 // With -cluster the Redis is a cluster of three masters with a replica each.
 //
-// One set of servers then does for all test binaries of the run.
+// One set of servers then does for all test binaries of the run. Nothing outlives
+// it: the command and all that it starts in its process group end with stackrun,
+// and so do the servers. A server that ends while it is needed ends the run. What
+// failed is followed by the end of each server's log.
 package main
 
 import (
@@ -18,6 +21,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +34,8 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	// grace is what the command has to end after SIGTERM.
+	grace = 10 * time.Second
 )
 
 func main() {
@@ -40,6 +46,9 @@ func main() {
 		flag.Usage()
 		os.Exit(exitUsage)
 	}
+	// A child's death signal follows the thread that started it: this one is
+	// there until the end.
+	runtime.LockOSThread()
 	code, err := run(*cluster, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stackrun:", err)
@@ -47,14 +56,12 @@ func main() {
 	os.Exit(code)
 }
 
-// run keeps the servers' logs where something went wrong.
+// run keeps the servers' logs where something went wrong, until the next run.
 func run(cluster bool, args []string) (int, error) {
-	dir, err := os.MkdirTemp("", "duefleet-stackrun-")
+	dir, err := stack.TempDir("stackrun")
 	if err != nil {
 		return exitFailed, err
 	}
-	// The command has the terminal's signals too. When it is over, so are the
-	// servers; until then they are needed.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	set := &servers{clustered: cluster}
@@ -62,8 +69,16 @@ func run(cluster bool, args []string) (int, error) {
 	if err := set.start(ctx, dir); err != nil {
 		return exitFailed, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if err := set.await(ctx); err != nil {
+			cancel(err)
+		}
+	}()
 	code, err := command(ctx, args, set.env())
 	if err != nil || code != 0 {
+		set.printLogs()
 		fmt.Fprintln(os.Stderr, "stackrun: the logs of the servers are in", dir)
 		return code, err
 	}
@@ -71,23 +86,50 @@ func run(cluster bool, args []string) (int, error) {
 	return code, os.RemoveAll(dir)
 }
 
-// command passes an interrupt on as SIGTERM, and kills what still runs ten
-// seconds later.
+// command runs in a process group of its own. When ctx ends first, the whole group
+// gets SIGTERM, and SIGKILL if the command is still there after grace; the error is
+// the cause. What the command leaves behind in its group is killed.
 func command(ctx context.Context, args, env []string) (int, error) {
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // running it is what we are for
+	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // running it is what we are for; its group ends with ctx
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	err := cmd.Run()
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = groupAttr()
+	if err := cmd.Start(); err != nil {
+		return exitFailed, fmt.Errorf("run %s: %w", args[0], err)
+	}
+	group := -cmd.Process.Pid
+	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return exitCode(args[0], err)
+	case <-ctx.Done():
+	}
+	_ = syscall.Kill(group, syscall.SIGTERM)
+	select {
+	case <-ended:
+	case <-time.After(grace):
+	}
+	return exitFailed, fmt.Errorf("ended %s: %w", args[0], context.Cause(ctx))
+}
+
+func exitCode(name string, err error) (int, error) {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
 		return exit.ExitCode(), nil
 	}
 	if err != nil {
-		return exitFailed, fmt.Errorf("run %s: %w", args[0], err)
+		return exitFailed, fmt.Errorf("run %s: %w", name, err)
 	}
 	return 0, nil
+}
+
+// one is what stackrun needs of each server.
+type one interface {
+	Ended() <-chan struct{}
+	Log() string
+	Kill() error
 }
 
 // servers are the set that one run shares.
@@ -138,19 +180,53 @@ func (s *servers) env() []string {
 	}
 }
 
+// all are those that were started.
+func (s *servers) all() (all []one) {
+	if s.redis != nil {
+		all = append(all, s.redis)
+	}
+	if s.cluster != nil {
+		for _, n := range s.cluster.Nodes {
+			all = append(all, n)
+		}
+	}
+	if s.rabbitmq != nil {
+		all = append(all, s.rabbitmq)
+	}
+	if s.consul != nil {
+		all = append(all, s.consul)
+	}
+	return all
+}
+
+// await returns an error that names the first server to end, or nil when ctx does.
+func (s *servers) await(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, server := range s.all() {
+		ended := server.Ended()
+		g.Go(func() error {
+			select {
+			case <-ended:
+				return fmt.Errorf("a server ended while it was needed; its log is %s", server.Log())
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// printLogs writes the end of each server's log.
+func (s *servers) printLogs() {
+	for _, server := range s.all() {
+		fmt.Fprintf(os.Stderr, "stackrun: the end of %s:\n%s\n", server.Log(), stack.Tail(server.Log()))
+	}
+}
+
 // kill ends what was started. Their data goes with their folder, so nothing is
 // lost by not stopping them gracefully.
 func (s *servers) kill() {
-	if s.redis != nil {
-		_ = s.redis.Kill()
-	}
-	if s.cluster != nil {
-		_ = s.cluster.Kill()
-	}
-	if s.rabbitmq != nil {
-		_ = s.rabbitmq.Kill()
-	}
-	if s.consul != nil {
-		_ = s.consul.Kill()
+	for _, server := range s.all() {
+		_ = server.Kill()
 	}
 }

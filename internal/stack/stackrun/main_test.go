@@ -2,8 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
-	"time"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestCommand: the run ends as its command does, so that a failed test fails
@@ -31,14 +40,50 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCommandInterrupted: an interrupt ends the command with SIGTERM, and the
-// run fails.
+// TestCommandInterrupted: an interrupt ends the command and what the command
+// started, and the run fails with the reason.
 func TestCommandInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	code, err := command(ctx, []string{"sleep", "60"}, nil)
-	if code == 0 || err == nil {
-		t.Errorf("got code %d, error %v; want a failure", code, err)
+	held := filepath.Join(t.TempDir(), "held")
+	if err := syscall.Mkfifo(held, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	reason := errors.New("the reason")
+	opened := make(chan *os.File, 1)
+	go func() {
+		f, _ := os.Open(held) //nolint:gosec // of this test; it opens when there is a writer
+		opened <- f
+		interrupt(reason)
+	}()
+	code, err := command(ctx, []string{"sh", "-c", `sleep 1000 >"$HELD" & wait`}, []string{"HELD=" + held})
+	if code == 0 || !errors.Is(err, reason) {
+		t.Errorf("got code %d, error %v; want a failure with its reason", code, err)
+	}
+	f := wait.Receive(t, "the command's child", opened)
+	defer f.Close()
+	// The end of the file comes when nobody has it open for writing any more.
+	if _, err := io.Copy(io.Discard, f); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAServerThatEndsIsNamed: a run whose server is gone fails for that, instead
+// of for whatever its tests make of it.
+func TestAServerThatEndsIsNamed(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	redis, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := &servers{redis: redis}
+	ended := make(chan error, 1)
+	go func() { ended <- set.await(t.Context()) }()
+	if err := redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait.Receive(t, "the run to notice", ended); err == nil || !strings.Contains(err.Error(), "redis.log") {
+		t.Errorf("got %v, want an error that names the server's log", err)
 	}
 }

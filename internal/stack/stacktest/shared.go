@@ -2,13 +2,8 @@ package stacktest
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/stack"
@@ -60,7 +55,7 @@ func (l *lazy) get(t testing.TB) string {
 }
 
 func (l *lazy) startIn() (string, error) {
-	dir, err := tempDir(l.binary)
+	dir, err := stack.TempDir("stacktest-" + l.binary)
 	if err != nil {
 		return "", err
 	}
@@ -89,22 +84,4 @@ func startConsul(dir string) (string, error) {
 		return "", err
 	}
 	return c.Addr(), nil
-}
-
-// tempDir makes a folder for a server of this process. Nothing runs when a
-// test binary is over, so the next one removes the folders of those that ended.
-func tempDir(server string) (string, error) {
-	const prefix = "duefleet-stacktest-"
-	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
-	if err != nil {
-		return "", err
-	}
-	for _, dir := range old {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
-		pid, err := strconv.Atoi(owner)
-		if err == nil && syscall.Kill(pid, 0) == syscall.ESRCH {
-			_ = os.RemoveAll(dir)
-		}
-	}
-	return os.MkdirTemp("", fmt.Sprintf("%s%d-%s-", prefix, os.Getpid(), server))
 }

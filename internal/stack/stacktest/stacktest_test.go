@@ -2,6 +2,7 @@ package stacktest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -59,9 +60,12 @@ func TestRabbitMQCorner(t *testing.T) {
 	if at == "" {
 		t.Skip("RabbitMQ is not installed")
 	}
-	if conn, err := amqp.Dial(at); err == nil {
+	conn, err := amqp.Dial(at)
+	if err == nil {
 		_ = conn.Close()
-		t.Errorf("%s still exists after its test", at)
+	}
+	if refusal := (*amqp.Error)(nil); !errors.As(err, &refusal) || refusal.Code != amqp.NotAllowed {
+		t.Errorf("%s after its test: %v, want that there is no such vhost", at, err)
 	}
 }
 

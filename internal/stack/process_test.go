@@ -1,0 +1,72 @@
+package stack
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestStopKillsWhenOutOfTime: a child that doesn't end in time is killed, and
+// the error says so.
+func TestStopKillsWhenOutOfTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf := &process{
+		name: "deaf", path: sh, dir: dir, log: filepath.Join(dir, "log"),
+		args: []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 60; done"}, env: os.Environ(),
+	}
+	if err := deaf.start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = deaf.kill() })
+	wait.For(t, "the child to ignore SIGTERM", func() bool { return strings.Contains(Tail(deaf.log), "deaf") })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := deaf.stop(ctx); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("got %v, want an error that says that the child was killed", err)
+	}
+	if deaf.pid() != 0 {
+		t.Error("the child still runs")
+	}
+}
+
+// TestTempDirSweeps: what ended processes left goes, what running ones have stays.
+func TestTempDirSweeps(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	gone := exec.CommandContext(t.Context(), "true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(os.TempDir(), "duefleet-sweep-"+strconv.Itoa(gone.Process.Pid)+"-1")
+	other := filepath.Join(os.TempDir(), "duefleet-other-"+strconv.Itoa(gone.Process.Pid)+"-1")
+	for _, dir := range []string{left, other} {
+		if err := os.Mkdir(dir, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := TempDir("sweep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := TempDir("sweep"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the folder of a process that ended is still there")
+	}
+	for _, dir := range []string{first, other} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("a folder that is in use, or somebody else's, is gone: %v", err)
+		}
+	}
+}

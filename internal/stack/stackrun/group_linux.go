@@ -1,0 +1,9 @@
+package main
+
+import "syscall"
+
+// groupAttr puts the command into a process group of its own and has the kernel
+// kill it when stackrun is gone.
+func groupAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
