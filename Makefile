@@ -10,17 +10,18 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 # pinned is the version that a tools module requires of a module.
-pinned = $(shell awk '$$1 == "$(2)" { print $$2 }' $(1)/go.mod)
+pinned = $(shell awk 'NF > 1 && $$1 == "$(2)" { print $$2 }' $(1)/go.mod)
 
 cache  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/duefleet
 tools  := $(cache)/tools
 links  := $(CURDIR)/.dev/bin
+logs   := $(CURDIR)/.dev/tests
 consul := $(tools)/consul-$(call pinned,tools/consul,github.com/hashicorp/consul)/consul
+gotestsum := $(tools)/gotestsum-$(call pinned,tools,gotest.tools/gotestsum)/gotestsum
 linter := $(tools)/golangci-lint-$(call pinned,tools,github.com/golangci/golangci-lint/v2)/golangci-lint
 # checkers read what lies in deploy/ as those will who run it. Their folder is
 # named by what they are built of.
 checkers := $(tools)/deploy-$(shell cat tools/deploy/go.* tools/deploy/kinds tools/deploy/*/*.go | cksum | cut -d ' ' -f 1)
-stackrun := go run ./internal/stack/stackrun --
 
 # compile spends memory for time: with the collector at rest most of the time,
 # all that a fresh machine compiles takes about half as long (up to 1.5 GB).
@@ -45,20 +46,83 @@ demo-programs: installable
 	@echo "building scanner, producer and demo: the first time this takes a minute or more"
 	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
 
-# timed tests bound lateness and rates, which the race detector makes slow: they
-# run a second time without it, and with tighter bounds.
-timed := ^(TestExactlyOnce|TestLateness|TestRate|TestShardsUnderLoad)$$
+# The tests run in stages, each with fresh servers and its packages in turn where
+# they load the machine. A package is in the stage that names it; one that needs no
+# server is in unit; any other, a new one too, is in fleet.
+store  := internal/shard producer cmd/producer test/machine
+broker := internal/forward internal/stack internal/stack/stackrun internal/stack/stacktest
+
+# with-tests lists the packages that have tests, and those of them that start
+# servers. The model is one goroutine an exploration: it has no races to detect.
+module := github.com/duefleet/duefleet
+with-tests = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}}{{end}}' ./... | sort -u)
+serving    = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}} {{.Deps}}{{end}}' ./... | awk '/duefleet\/internal\/stack/ { print $$1 }' | sort -u)
+stage-store  = $(addprefix $(module)/,$(store))
+stage-broker = $(addprefix $(module)/,$(broker))
+model        = $(module)/internal/model
+stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
+stage-fleet  = $(filter-out $(stage-store) $(stage-broker),$(serving))
+
+# run-stage runs packages one after the other: name, packages, flags, and what to
+# run it in. It prints what failed with its output, the seconds, and the slowest tests.
+# With -p 1 go compiles in turn too, so list does that before, on all cores.
+define run-stage
+	@mkdir -p $(logs); echo "== $(1)"; began=$$SECONDS; \
+	go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null; \
+	code=0; $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json -- $(3) $(2) || code=$$?; \
+	echo "== $(1): $$((SECONDS - began)) s; its slowest tests:"; \
+	$(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json; exit $$code
+endef
+stackrun := $(links)/stackrun
 
 .PHONY: test
-test: servers deploy-tools ## Run all tests with the race detector on one set of real servers
-	$(stackrun) sh -c 'go test -race -timeout 40m ./... && go test -run "$(timed)" -timeout 40m ./test/e2e'
-	@$(MAKE) --no-print-directory bench-go
-	@$(MAKE) --no-print-directory bench-program
+test: test-unit test-store test-broker test-fleet test-bench ## Run all tests, in stages, on real servers
+
+.PHONY: test-unit
+test-unit: $(gotestsum) ## Run the tests that need no server
+	$(call run-stage,model,$(model),-timeout 20m)
+	$(call run-stage,unit,$(stage-unit),-race -timeout 20m)
+
+.PHONY: test-store
+test-store: test-tools ## Run the tests of what Redis holds
+	$(call run-stage,store,$(stage-store),-race -p 1 -timeout 30m,$(stackrun) --)
+
+.PHONY: test-broker
+test-broker: test-tools ## Run the tests of forwarding, and of the servers themselves
+	$(call run-stage,broker,$(stage-broker),-race -p 1 -timeout 30m,$(stackrun) --)
+
+.PHONY: test-fleet
+test-fleet: test-tools deploy-tools ## Run the tests of whole fleets
+	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(stackrun) --)
+
+.PHONY: test-bench
+test-bench: bench-go bench-program ## Run each benchmark once, so that none of them rots
 	cd bench && go test ./...
 
 .PHONY: test-race
-test-race: servers deploy-tools ## Run all tests three times in random order, to find races and flakes
-	$(stackrun) go test -race -count 3 -shuffle on -timeout 60m ./...
+test-race: test-tools deploy-tools ## Run all tests three times in random order, to find races and flakes
+	$(stackrun) -- go test -race -p 1 -count 3 -shuffle on -timeout 120m ./...
+
+# What is measured is measured alone: no other test, no race detector.
+.PHONY: measure
+measure: test-tools ## Hold lateness, rates and memory to their bounds, on a machine that does nothing else
+	$(stackrun) -- go test -tags measure -p 1 -count 1 -v -timeout 60m -run '^TestMeasure' ./...
+
+.PHONY: model
+model: ## Explore the protocol for changing M in its large scopes too, in some minutes
+	go test -count 1 -timeout 60m ./internal/model -long
+
+.PHONY: nightly
+nightly: measure chaos bench model test-race ## All that takes too long for every change
+
+# What stages need: built first, so that a signal to make reaches the tests and
+# their servers.
+.PHONY: test-tools
+test-tools: servers $(gotestsum) stackrun
+
+.PHONY: stackrun
+stackrun:
+	@$(compile) -o $(links)/ ./internal/stack/stackrun
 
 # seed, length and choice of make chaos
 SOAK := 2m
@@ -70,20 +134,19 @@ chaos: servers ## Break everything there is, then mix it at random (SOAK=2m SEED
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(ONLY)' ./test/chaos \
 		-skip '^TestCluster' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
 
-# several are the packages that talk to Redis, to run on a cluster too, without
-# the bounds on lateness: it is six servers, and Redis on one machine is one.
+# several are the packages that talk to Redis, to run on a cluster too.
 several := ./internal/shard ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
 
 .PHONY: cluster
-cluster: servers ## Run the tests on a Redis Cluster, and break clusters and sentinels (UPDATE=1)
-	$(stackrun:--=-cluster --) go test -timeout 40m -skip '$(timed)' $(several)
+cluster: test-tools ## Run the tests on a Redis Cluster, and break clusters and sentinels (UPDATE=1)
+	$(stackrun) -cluster -- go test -p 1 -timeout 40m $(several)
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./internal/stack
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
 
 .PHONY: cover
-cover: servers deploy-tools ## Measure what the tests cover: a total here, the lines in .dev/cover.html
+cover: test-tools deploy-tools ## Measure what the tests cover: a total here, the lines in .dev/cover.html
 	@mkdir -p .dev
-	$(stackrun) go test -coverpkg ./... -coverprofile .dev/cover.out -timeout 40m ./...
+	$(stackrun) -- go test -p 1 -coverpkg ./... -coverprofile .dev/cover.out -timeout 40m ./...
 	@go tool cover -html .dev/cover.out -o .dev/cover.html
 	@go tool cover -func .dev/cover.out | tail -n 1
 
@@ -101,8 +164,8 @@ bench-program:
 # compare two versions: make bench-go COUNT=10 >old.txt, the same with the other
 # one, and go -C tools tool benchstat ../old.txt ../new.txt.
 .PHONY: bench-go
-bench-go: brokers ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
-	@$(stackrun) go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
+bench-go: brokers stackrun ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
+	@$(stackrun) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
 		./internal/shard ./internal/forward ./producer ./cmd/producer
 
 .PHONY: lint
@@ -179,6 +242,10 @@ consul: ## Build the pinned Consul once, in some minutes, unless one is on PATH
 $(consul):
 	@echo "consul: building $(notdir $(@D)) once; this takes some minutes"
 	$(compile) -C tools/consul -ldflags '-s -w' -o $@ github.com/hashicorp/consul
+
+$(gotestsum):
+	@echo "gotestsum: building $(notdir $(@D)) once"
+	$(compile) -C tools -o $@ gotest.tools/gotestsum
 
 $(linter):
 	@echo "golangci-lint: building $(notdir $(@D)) once; this takes some minutes"
