@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // certificate makes a self-signed one for "redis.test", and its key, as files.
@@ -137,6 +138,7 @@ func TestRedisOptionsConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = wait.Hang, wait.Hang, wait.Hang
 	client := redis.NewUniversalClient(opts)
 	defer client.Close()
 	if err := client.Ping(t.Context()).Err(); err != nil {

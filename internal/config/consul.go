@@ -18,11 +18,14 @@ import (
 // store, under <prefix>/topics/, and what an operator does to them.
 type ConsulSource struct {
 	client *api.Client
-	http   *http.Client
-	addr   string
-	prefix string
-	log    *slog.Logger
-	pace   pace
+	// watcher asks for what a Watch waits for, over connections that nobody
+	// else uses; see watch.ask. http is what it asks with.
+	watcher *api.Client
+	http    *http.Client
+	addr    string
+	prefix  string
+	log     *slog.Logger
+	pace    pace
 }
 
 // pace is how a watch spaces its queries.
@@ -41,30 +44,34 @@ func NewConsul(cfg Consul, log *slog.Logger) (*ConsulSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consul.tls: %w", err)
 	}
-	// A connection for each request: net/http sends a GET again by itself when a
-	// connection that it used before ends without an answer. A query that waits
-	// for an index beyond the last one would then wait at a Consul that came back
-	// with lower ones, and hear nothing until its wait is over.
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		TLSClientConfig:     secure,
 		TLSHandshakeTimeout: 10 * time.Second,
-		DisableKeepAlives:   true,
+		IdleConnTimeout:     90 * time.Second,
 	}
-	settings := &api.Config{Address: cfg.Addr, Scheme: "http", Token: cfg.Token, HttpClient: &http.Client{Transport: transport}}
+	once := transport.Clone()
+	once.DisableKeepAlives = true
+	scheme := "http"
 	if secure != nil {
-		settings.Scheme = "https"
+		scheme = "https"
 	}
-	client, err := api.NewClient(settings)
+	kept := &http.Client{Transport: transport}
+	watcher, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, Token: cfg.Token, HttpClient: kept})
+	if err != nil {
+		return nil, fmt.Errorf("consul: %w", err)
+	}
+	client, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, Token: cfg.Token, HttpClient: &http.Client{Transport: once}})
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
 	return &ConsulSource{
-		client: client,
-		http:   settings.HttpClient,
-		addr:   cfg.Addr,
-		prefix: cfg.Prefix,
-		log:    log,
+		client:  client,
+		watcher: watcher,
+		http:    kept,
+		addr:    cfg.Addr,
+		prefix:  cfg.Prefix,
+		log:     log,
 		pace: pace{
 			wait:     30 * time.Second,
 			gap:      100 * time.Millisecond,
@@ -100,7 +107,7 @@ func (c *ConsulSource) Get(ctx context.Context, topic string) (Document, bool, e
 func (c *ConsulSource) List(ctx context.Context) ([]Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
-	pairs, _, err := c.query(ctx, &api.QueryOptions{RequireConsistent: true})
+	pairs, _, err := c.query(ctx, c.client, &api.QueryOptions{RequireConsistent: true})
 	if err != nil {
 		return nil, err
 	}
@@ -156,13 +163,13 @@ func (c *ConsulSource) key(topic string) string { return c.folder() + topic }
 // query lists the keys of all topics. An answer that lacks what the token may
 // not see is an error: topics would look deleted. Consul says so when it left
 // out some, but not when it left out all.
-func (c *ConsulSource) query(ctx context.Context, q *api.QueryOptions) (api.KVPairs, *api.QueryMeta, error) {
-	pairs, meta, err := c.client.KV().List(c.folder(), q.WithContext(ctx))
+func (c *ConsulSource) query(ctx context.Context, client *api.Client, q *api.QueryOptions) (api.KVPairs, *api.QueryMeta, error) {
+	pairs, meta, err := client.KV().List(c.folder(), q.WithContext(ctx))
 	switch {
 	case err == nil && meta.ResultsFilteredByACLs:
 		err = fmt.Errorf("%w %s", errUnreadable, c.folder())
 	case err == nil && len(pairs) == 0:
-		_, _, err = c.client.KV().Get(c.folder(), (&api.QueryOptions{}).WithContext(ctx))
+		_, _, err = client.KV().Get(c.folder(), (&api.QueryOptions{}).WithContext(ctx))
 	}
 	if err != nil {
 		return nil, nil, consulError(err, "read topics from consul")

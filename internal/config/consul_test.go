@@ -11,12 +11,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func newConsul(t *testing.T, addr, prefix string) *ConsulSource {
@@ -25,7 +27,7 @@ func newConsul(t *testing.T, addr, prefix string) *ConsulSource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	c.pace.limit = wait.Hang
 	return c
 }
 
@@ -47,15 +49,9 @@ func put(t *testing.T, c *ConsulSource, key, doc string) {
 // until takes snapshots until one is as wanted.
 func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) Snapshot {
 	t.Helper()
-	limit := time.After(time.Minute)
 	for {
-		select {
-		case s := <-snapshots:
-			if wanted(s) {
-				return s
-			}
-		case <-limit:
-			t.Fatalf("no snapshot with %s", what)
+		if s := wait.Receive(t, "a snapshot with "+what, snapshots); wanted(s) {
+			return s
 		}
 	}
 }
@@ -202,10 +198,11 @@ func TestConsulStatus(t *testing.T) {
 func TestConsulWatchSleepsThroughOtherWrites(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
+	c.pace.wait = 10 * time.Minute // so that no query ends because its wait is over
 	asked := countRequests(c)
 	w := watching(t, c)
 	next(t, w)
-	for began := time.Now(); time.Since(began) < 2*time.Second; {
+	for began, i := time.Now(), 0; time.Since(began) < 2*time.Second || i < 100; i++ {
 		put(t, c, "elsewhere/x", time.Now().String())
 	}
 	// One query at the start, one that saw the folder made, one that waits.
@@ -220,21 +217,35 @@ func TestConsulWatchSleepsThroughOtherWrites(t *testing.T) {
 
 // countRequests counts the watch's queries.
 func countRequests(c *ConsulSource) *atomic.Int64 {
-	counter := &requestCounter{Transport: c.http.Transport.(*http.Transport)}
+	counter := &requestCounter{RoundTripper: c.http.Transport}
 	c.http.Transport = counter
 	return &counter.asked
 }
 
 type requestCounter struct {
-	*http.Transport
+	http.RoundTripper
 	asked atomic.Int64
+}
+
+func (c *requestCounter) CloseIdleConnections() {
+	(&http.Client{Transport: c.RoundTripper}).CloseIdleConnections()
 }
 
 func (c *requestCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Query().Has("recurse") {
 		c.asked.Add(1)
 	}
-	return c.Transport.RoundTrip(r)
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// played is a Consul without a network between: asking it costs no time of a
+// clock that synctest keeps.
+type played http.HandlerFunc
+
+func (p played) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	p(answer, r)
+	return answer.Result(), nil
 }
 
 func ownConsul(t *testing.T) *stack.Consul {
@@ -283,17 +294,16 @@ func TestConsulFrozenIsUnreachable(t *testing.T) {
 	c.pace.wait, c.pace.limit = 500*time.Millisecond, 2*time.Second
 	put(t, c, "topics/orders", "shards: 8")
 	w := watching(t, c)
-	next(t, w)
+	good := func(s Snapshot) bool { return s.Err == nil && shardsOf(s, "orders") == 8 }
+	until(t, w, "the document", good)
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if s := next(t, w); s.Err == nil {
-		t.Errorf("got %+v", s)
-	}
+	until(t, w, "an error", func(s Snapshot) bool { return s.Err != nil })
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, w, "the document", func(s Snapshot) bool { return s.Err == nil && shardsOf(s, "orders") == 8 })
+	until(t, w, "the document", good)
 }
 
 // A new, empty Consul at the same address begins its indexes anew: below the
@@ -319,8 +329,7 @@ func TestConsulThatForgotEverything(t *testing.T) {
 	if _, err := fmt.Sscan(port, &n); err != nil {
 		t.Fatal(err)
 	}
-	// A query that is sent anew to the fresh server without having failed would wait there.
-	until(t, w, "an error", func(s Snapshot) bool { return s.Err != nil })
+	// The fresh server may be there before the watch knows that the old one is gone.
 	fresh, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir(), Port: n})
 	if err != nil {
 		t.Fatal(err)
@@ -352,16 +361,17 @@ func TestConsulWatchNeverRunsHot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := httptest.NewServer(answer)
-			t.Cleanup(server.Close)
-			c := newConsul(t, strings.TrimPrefix(server.URL, "http://"), "duefleet")
-			asked := countRequests(c)
-			if err := c.Watch(timeout(t, 2*time.Second), func(Snapshot) {}); err != nil {
-				t.Fatal(err)
-			}
-			if n := asked.Load(); n < 2 || n > 22 {
-				t.Errorf("%d queries in two seconds", n)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c := newConsul(t, "127.0.0.1:8500", "duefleet")
+				c.http.Transport = played(answer)
+				asked := countRequests(c)
+				if err := c.Watch(timeout(t, 2*time.Second), func(Snapshot) {}); err != nil {
+					t.Fatal(err)
+				}
+				if n := asked.Load(); n < 2 || n > 22 {
+					t.Errorf("%d queries in two seconds", n)
+				}
+			})
 		})
 	}
 }
@@ -428,7 +438,7 @@ func TestConsulRegister(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", addr, service, err)
 		}
 	}
-	waitFor(t, "a passing check", func() bool {
+	wait.Progress(t, "a passing check", func() int { return int(ready.Load()) }, func() bool {
 		status, _, err := c.client.Agent().AgentHealthServiceByID(id)
 		return err == nil && status == api.HealthPassing && ready.Load() > 0
 	})
@@ -439,18 +449,5 @@ func TestConsulRegister(t *testing.T) {
 	}
 	if _, _, err := c.client.Agent().Service(id, nil); err == nil {
 		t.Error("the service is still there")
-	}
-}
-
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	limit, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-limit:
-			t.Fatalf("%s did not come", what)
-		case <-tick.C:
-		}
 	}
 }

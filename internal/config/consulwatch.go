@@ -2,17 +2,28 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
+	"net/http/httptrace"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 )
 
+// errOtherConnection is about a query whose index belongs to another connection.
+var errOtherConnection = errors.New("not the connection of the last answer")
+
+// strangeGap is the most between two queries where something between here and
+// Consul ends the connection after each answer.
+const strangeGap = time.Second
+
 // Watch implements Source with blocking queries. A Consul that can't be read
 // is one Snapshot with Err, until it answers again.
 func (c *ConsulSource) Watch(ctx context.Context, apply func(Snapshot)) error {
+	defer c.http.CloseIdleConnections()
 	w := watch{source: c, apply: apply}
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -31,6 +42,8 @@ type watch struct {
 	apply  func(Snapshot)
 
 	index   uint64            // 0: answer at once
+	conn    net.Conn          // that index came on
+	strange int               // queries in a row that got another connection
 	seen    map[string]uint64 // index of each key that was applied
 	down    bool
 	retries int
@@ -43,10 +56,18 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return 0
 	}
+	if errors.Is(err, errOtherConnection) {
+		w.index = 0
+		w.strange++
+		return min(w.source.pace.gap<<min(w.strange, 8), strangeGap)
+	}
 	if err != nil {
 		return w.fail(err)
 	}
 	w.retries = 0
+	if w.index > 0 {
+		w.strange = 0
+	}
 	fell := meta.LastIndex < w.index
 	w.index = meta.LastIndex
 	now := map[string]uint64{}
@@ -67,6 +88,12 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	return w.source.pace.gap
 }
 
+// ask sends one query. An index holds on the connection that it came on: what
+// listens at the address when there is a new one may be another Consul, restored or
+// empty, whose indexes are lower, and there a query for more would hear nothing
+// until its wait is over. net/http takes a new connection without a word, also to
+// send a query again whose connection ended without an answer; so one with an
+// index that is given another connection is given up, and the error says so.
 func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 	pace := w.source.pace
 	limit := pace.limit
@@ -75,7 +102,20 @@ func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return w.source.query(ctx, &api.QueryOptions{WaitIndex: w.index, WaitTime: pace.wait})
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	conn := w.conn
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if conn = got.Conn; w.index > 0 && conn != w.conn {
+			stop(errOtherConnection)
+		}
+	}})
+	pairs, meta, err := w.source.query(ctx, w.source.watcher, &api.QueryOptions{WaitIndex: w.index, WaitTime: pace.wait})
+	if err != nil && errors.Is(context.Cause(ctx), errOtherConnection) {
+		return nil, nil, errOtherConnection
+	}
+	w.conn = conn
+	return pairs, meta, err
 }
 
 // fail returns how long to wait: doubled with each error, half of it by chance.
@@ -98,7 +138,7 @@ func (w *watch) makeFolder(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.source.pace.limit)
 	defer cancel()
 	pair := &api.KVPair{Key: w.source.folder()}
-	_, _, err := w.source.client.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx))
+	_, _, err := w.source.watcher.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil && !w.warned {
 		w.warned = true
 		w.source.log.WarnContext(ctx, "can't create the folder of the topics in consul; watching it costs more",

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // watching runs a source's Watch for the time of the test.
@@ -28,13 +30,7 @@ func watching(t *testing.T, s Source) <-chan Snapshot {
 // next returns the snapshot that must come.
 func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 	t.Helper()
-	select {
-	case s := <-snapshots:
-		return s
-	case <-time.After(30 * time.Second):
-		t.Fatal("no snapshot came")
-		return Snapshot{}
-	}
+	return wait.Receive(t, "a snapshot", snapshots)
 }
 
 func shardsOf(s Snapshot, topic string) int { return s.Documents[topic].Topic.Shards }

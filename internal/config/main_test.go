@@ -1,12 +1,15 @@
 package config
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
 	// The servers that all tests share outlive them.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap"))
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // ownBroker starts a broker for a test that ill-treats it.
@@ -19,13 +20,7 @@ func ownBroker(t *testing.T, conf string) *stack.RabbitMQ {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := broker.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = broker.Kill() })
 	return broker
 }
 
@@ -78,20 +73,23 @@ func setAlarm(t *testing.T, broker *stack.RabbitMQ, on bool) {
 	}
 }
 
+// heartbeat is long enough for a process that stands still for some seconds to
+// keep its connection.
+const heartbeat = 6 * time.Second
+
 // A memory alarm of several heartbeats under load: blocked is reported, the
 // connection survives, nothing hangs, and the load goes on afterwards.
 func alarm(t *testing.T, broker *stack.RabbitMQ) {
-	const heartbeat = time.Second
-	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat, WriteTimeout: 2 * time.Second})
+	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat, WriteTimeout: 2 * heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("alarm"))
 	ready(t, p)
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
-	eventually(t, "messages to flow", func() bool { return got.count() > 1000 })
+	wait.Count(t, "messages to flow", 1001, got.count)
 	setAlarm(t, broker, true)
 	defer setAlarm(t, broker, false)
-	eventually(t, "the alarm", func() bool {
+	wait.For(t, "the alarm", func() bool {
 		connected, blocked, reason := c.State()
 		return connected && blocked && strings.Contains(reason, "low on memory")
 	})
@@ -107,7 +105,7 @@ func alarm(t *testing.T, broker *stack.RabbitMQ) {
 	setAlarm(t, broker, false)
 	ready(t, p)
 	before := got.count()
-	eventually(t, "messages to flow again", func() bool { return got.count() > before+1000 })
+	wait.Count(t, "messages to flow again", before+1001, got.count)
 	stop()
 	truthful(t, got.all(<-sent...), stored(t, amqpChannel(t, broker.URL("/")), "alarm"))
 }
@@ -116,24 +114,25 @@ func alarm(t *testing.T, broker *stack.RabbitMQ) {
 // connection finds out that it is blocked before any task is written to it.
 func longAlarm(t *testing.T, broker *stack.RabbitMQ) {
 	log := &logLines{}
-	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
+	c := connectAsIs(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
 	route := quorumRoute("long-alarm")
-	route.ConfirmTimeout = time.Second
-	p, got := publisher(t, c, "topic", route)
+	hurried := route
+	hurried.ConfirmTimeout = time.Second
+	p, got := publisher(t, c, "topic", hurried)
 	ready(t, p)
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
-	eventually(t, "messages to flow", func() bool { return got.count() > 1000 })
+	wait.Count(t, "messages to flow", 1001, got.count)
 	setAlarm(t, broker, true)
 	defer setAlarm(t, broker, false)
-	eventually(t, "the alarm", func() bool { _, blocked, _ := c.State(); return blocked })
+	wait.For(t, "the alarm", func() bool { _, blocked, _ := c.State(); return blocked })
 	stop()
 	batch := <-sent
 	before := outcomes(got.all(batch...))[forward.Unknown]
 
 	late, gotLate := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", route)
-	eventually(t, "the alarm on a connection that is new", func() bool {
+	wait.For(t, "the alarm on a connection that is new", func() bool {
 		_, reason := late.Ready()
 		return strings.HasPrefix(reason, "RabbitMQ blocks publishers: low on memory")
 	})
@@ -152,7 +151,7 @@ func longAlarm(t *testing.T, broker *stack.RabbitMQ) {
 // A broker that is stopped takes bytes and answers nothing: the heartbeat ends
 // the connection, and Run does not wait for a broker that doesn't answer.
 func standstill(t *testing.T, broker *stack.RabbitMQ) {
-	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: time.Second, ConnectTimeout: 2 * time.Second})
+	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
 	ready(t, p)
 	if err := broker.Pause(); err != nil {
@@ -174,26 +173,35 @@ func killed(t *testing.T, broker *stack.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}})
 	// After kill -9 a quorum queue of RabbitMQ 3.10 may confirm nothing for
 	// minutes, to any client.
-	p, got := publisher(t, c, "topic", forward.Route{Exchange: "killed", RoutingKey: "k", Declare: &forward.Declare{Queue: "killed"}, Window: 500})
+	route := forward.Route{Exchange: "killed", RoutingKey: "k", Declare: &forward.Declare{Queue: "killed"}, Window: 500}
+	p, got := publisher(t, c, "topic", route)
+	unanswered, gotUnanswered := publisher(t, c, "unanswered", route)
 	ready(t, p)
+	ready(t, unanswered)
 	loading, stop := context.WithCancel(t.Context())
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
-	eventually(t, "messages to flow", func() bool { return got.count() > 1000 })
+	wait.Count(t, "messages to flow", 1001, got.count)
+	// So that some are in flight for certain.
+	if err := broker.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	held := messages("unanswered", "held", 10)
+	publish(t, unanswered, held...)
 	if err := broker.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
+	wait.For(t, "the loss", func() bool { connected, _, reason := c.State(); return !connected && reason != "" })
 	if err := broker.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ready(t, p)
 	before := got.count()
-	eventually(t, "messages to flow again", func() bool { return got.count() > before+1000 })
+	wait.Count(t, "messages to flow again", before+1001, got.count)
 	stop()
-	found := got.all(<-sent...)
-	if outcomes(found)[forward.Unknown] == 0 {
-		t.Errorf("%v, want some unknown", outcomes(found))
+	lost := gotUnanswered.all(held...)
+	if n := outcomes(lost); n[forward.Unknown] != len(held) {
+		t.Errorf("%v of those that the broker never answered for, want all unknown", n)
 	}
-	truthful(t, found, stored(t, amqpChannel(t, broker.URL("/")), "killed"))
+	truthful(t, append(got.all(<-sent...), lost...), stored(t, amqpChannel(t, broker.URL("/")), "killed"))
 }

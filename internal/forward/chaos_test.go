@@ -11,7 +11,12 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
+
+// loadWindow keeps what a loader has in flight from being all that a broker on
+// a slow machine is busy with.
+const loadWindow = 300
 
 // load publishes batches until the test tells it to stop, and returns them all.
 func load(ctx context.Context, t *testing.T, p *forward.Publisher, topic, name string) []*forward.Message {
@@ -19,9 +24,9 @@ func load(ctx context.Context, t *testing.T, p *forward.Publisher, topic, name s
 	for i := 0; ctx.Err() == nil; i++ {
 		batch := messages(topic, fmt.Sprintf("%s-%d", name, i), 1+i%97)
 		if p.Publish(t.Context(), batch) != nil {
-			wait, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			_ = p.WaitReady(wait)
-			<-wait.Done()
+			pause, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			_ = p.WaitReady(pause)
+			<-pause.Done()
 			cancel()
 		}
 		all = append(all, batch...)
@@ -36,8 +41,10 @@ func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	declareExchange(t, ch, "doomed", amqp.ExchangeDirect)
 	declareQueue(t, ch, "doomed", "doomed", "k", nil, nil)
 	c := connect(t, forward.Config{URLs: []string{url}})
-	doomed, gotDoomed := publisher(t, c, "doomed", forward.Route{Exchange: "doomed", RoutingKey: "k"})
-	other, gotOther := publisher(t, c, "other", forward.Route{Exchange: "other", RoutingKey: "k", Declare: &forward.Declare{Queue: "other"}})
+	doomed, gotDoomed := publisher(t, c, "doomed", forward.Route{Exchange: "doomed", RoutingKey: "k", Window: loadWindow})
+	other, gotOther := publisher(t, c, "other", forward.Route{
+		Exchange: "other", RoutingKey: "k", Declare: &forward.Declare{Queue: "other"}, Window: loadWindow,
+	})
 	ready(t, doomed)
 	ready(t, other)
 
@@ -45,16 +52,17 @@ func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	sent := make(chan []*forward.Message, 2)
 	go func() { sent <- load(loading, t, doomed, "doomed", "m") }()
 	go func() { sent <- load(loading, t, other, "other", "m") }()
-	eventually(t, "messages on both topics", func() bool { return gotDoomed.count() > 1000 && gotOther.count() > 1000 })
+	wait.Count(t, "messages on a topic", 1001, gotDoomed.count)
+	wait.Count(t, "messages on the other topic", 1001, gotOther.count)
 	if err := ch.ExchangeDelete("doomed", false, false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the reason on the topic", func() bool {
+	wait.For(t, "the reason on the topic", func() bool {
 		ok, reason := doomed.Ready()
 		return !ok && strings.Contains(reason, "no exchange 'doomed'")
 	})
 	since := gotOther.count()
-	eventually(t, "the other topic to go on", func() bool { return gotOther.count() > since+1000 })
+	wait.Count(t, "the other topic to go on", since+1001, gotOther.count)
 	declareExchange(t, ch, "doomed", amqp.ExchangeDirect)
 	if err := ch.QueueBind("doomed", "k", "doomed", false, nil); err != nil {
 		t.Fatal(err)
@@ -105,7 +113,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	route := func(i int) forward.Route {
 		return forward.Route{
 			Exchange: fmt.Sprintf("e%d", i%3), RoutingKey: fmt.Sprintf("k%d", i%2), Window: 100 + 50*(i%4),
-			Declare: &forward.Declare{Queue: "q"},
+			Declare: &forward.Declare{Queue: "q"}, ConfirmTimeout: unhurried,
 		}
 	}
 	p, got := publisher(t, c, "topic", route(0))
@@ -118,7 +126,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	ch := amqpChannel(t, url)
 	for i := range 24 {
 		before := got.count()
-		eventually(t, "messages to flow", func() bool { return got.count() > before+100 })
+		wait.Count(t, "messages to flow", before+101, got.count)
 		switch i % 4 {
 		case 0:
 			network.cut()
@@ -136,7 +144,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		all = append(all, <-sent...)
 	}
 	found := got.all(all...)
-	if err := p.Drain(t.Context()); err != nil {
+	if err := p.Drain(wait.Context(t)); err != nil {
 		t.Error(err)
 	}
 	truthful(t, found, stored(t, ch, "q"))

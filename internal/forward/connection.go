@@ -16,11 +16,8 @@ const (
 	defaultTimeout   = 10 * time.Second
 	defaultHeartbeat = 10 * time.Second
 	// watchTick is how often a connection is looked at when nothing happens.
-	watchTick = time.Second
-	// stallLimit is how long this process may stand still (stopped, frozen,
-	// starved) before what the library told it meanwhile is no longer
-	// trusted: at 5 s the library drops what nobody took, a return too.
-	stallLimit = 4 * time.Second
+	watchTick    = time.Second
+	defaultStall = 4 * time.Second
 
 	unanswered = "RabbitMQ has not answered yet"
 )
@@ -48,6 +45,19 @@ type Config struct {
 	// Heartbeat is asked of the broker, in whole seconds; a silence of one and
 	// a half is a loss. A URL's heartbeat wins. Defaults to 10s.
 	Heartbeat time.Duration
+
+	pace pace
+}
+
+// pace is what nobody configures, and what tests that don't wait for it raise.
+type pace struct {
+	// stall is how long this process may stand still (stopped, frozen, starved)
+	// before what the library told it meanwhile is no longer trusted: at 5 s the
+	// library drops what nobody took, a return too. Defaults to 4s.
+	stall time.Duration
+	// answer is what a broker gets that is suspected of not answering any more.
+	// Defaults to 1s.
+	answer time.Duration
 }
 
 // Connection keeps one AMQP connection up for all topics.
@@ -73,6 +83,8 @@ func New(cfg Config) (*Connection, error) {
 	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, defaultTimeout)
 	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, defaultTimeout)
 	cfg.Heartbeat = orDefault(cfg.Heartbeat, defaultHeartbeat)
+	cfg.pace.stall = orDefault(cfg.pace.stall, defaultStall)
+	cfg.pace.answer = orDefault(cfg.pace.answer, closeTimeout)
 	c := &Connection{cfg: cfg, log: cfg.Log, reason: "not connected yet"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -211,7 +223,7 @@ func (c *Connection) attend(ctx context.Context, l *link) error {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if now.Sub(last) > stallLimit {
+		if now.Sub(last) > c.cfg.pace.stall {
 			l.wire.abort()
 			return fmt.Errorf("this process stood still for %v", now.Sub(last))
 		}

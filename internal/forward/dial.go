@@ -25,6 +25,7 @@ type endpoint struct {
 	sasl      []amqp.Authentication
 	heartbeat time.Duration
 	timeout   time.Duration
+	answer    time.Duration // what it gets once it is suspected
 }
 
 // parseEndpoint never repeats the URL in an error: it holds a password, and
@@ -45,6 +46,7 @@ func parseEndpoint(raw string, cfg Config) (endpoint, error) {
 		vhost:     uri.Vhost,
 		heartbeat: cfg.Heartbeat,
 		timeout:   cfg.ConnectTimeout,
+		answer:    cfg.pace.answer,
 	}
 	if uri.ConnectionTimeout > 0 {
 		e.timeout = time.Duration(uri.ConnectionTimeout) * time.Millisecond

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,15 +21,16 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
 	// The servers that all tests share outlive them.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap"))
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
 }
 
-// patience bounds every wait of a test.
-const patience = 30 * time.Second
+// unhurried is the ConfirmTimeout of what must be confirmed however long it takes.
+const unhurried = time.Hour
 
 // results collects what a publisher reports and notices a second result.
 type results struct {
@@ -70,7 +72,7 @@ func (r *results) all(messages ...*forward.Message) []forward.Result {
 	r.t.Helper()
 	found := make([]forward.Result, len(messages))
 	for i, m := range messages {
-		eventually(r.t, fmt.Sprintf("a result for %q", m.Task.ID), func() bool {
+		wait.Progress(r.t, fmt.Sprintf("a result for %q", m.Task.ID), r.count, func() bool {
 			one, ok := r.get(m)
 			found[i] = one
 			return ok
@@ -88,20 +90,15 @@ func outcomes(found []forward.Result) map[forward.Outcome]int {
 	return n
 }
 
-// eventually polls until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
+// connect runs a connection until the test is over, one that waits for as long
+// as it takes.
+func connect(t testing.TB, cfg forward.Config) *forward.Connection {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	return connectAsIs(t, forward.Patient(cfg))
 }
 
-// connect runs a connection until the test is over.
-func connect(t testing.TB, cfg forward.Config) *forward.Connection {
+// connectAsIs runs a connection with the limits that it has in a scanner.
+func connectAsIs(t testing.TB, cfg forward.Config) *forward.Connection {
 	t.Helper()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, nil))
@@ -114,9 +111,13 @@ func connect(t testing.TB, cfg forward.Config) *forward.Connection {
 	return c
 }
 
-// publisher runs a publisher until the test is over.
+// publisher runs a publisher until the test is over. Unless the route says
+// otherwise it waits for a confirm for as long as it takes.
 func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Route) (*forward.Publisher, *results) {
 	t.Helper()
+	if r.ConfirmTimeout == 0 {
+		r.ConfirmTimeout = unhurried
+	}
 	got := newResults(t)
 	p := c.NewPublisher(topic, r, got.take)
 	background(t, p.Run)
@@ -130,22 +131,15 @@ func background(t testing.TB, run func(context.Context) error) {
 	go func() { done <- run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(patience):
-			t.Error("Run did not end")
+		if err := wait.Receive(t, "the end of Run", done); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
 func ready(t testing.TB, p *forward.Publisher) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := p.WaitReady(ctx); err != nil {
+	if err := p.WaitReady(wait.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -172,7 +166,7 @@ func messages(topic, prefix string, n int) []*forward.Message {
 // amqpChannel is a test's own way to the broker.
 func amqpChannel(t testing.TB, rawURL string) *amqp.Channel {
 	t.Helper()
-	conn, err := amqp.Dial(rawURL)
+	conn, err := amqp.DialConfig(rawURL, amqp.Config{Heartbeat: wait.Hang, Locale: "en_US", Dial: amqp.DefaultDial(wait.Hang)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,21 +210,16 @@ func stored(t testing.TB, ch *amqp.Channel, queue string) map[string]int {
 		t.Fatal(err)
 	}
 	ids := make(map[string]int)
-	timeout := time.After(patience)
 	for {
-		select {
-		case m := <-deliveries:
-			if m.MessageId != end {
-				ids[m.MessageId]++
-				continue
-			}
-			if err := ch.Cancel(queue, false); err != nil {
-				t.Fatal(err)
-			}
-			return ids
-		case <-timeout:
-			t.Fatalf("waited %v for the end of queue %s", patience, queue)
+		m := wait.Receive(t, "the end of queue "+queue, deliveries)
+		if m.MessageId != end {
+			ids[m.MessageId]++
+			continue
 		}
+		if err := ch.Cancel(queue, false); err != nil {
+			t.Fatal(err)
+		}
+		return ids
 	}
 }
 

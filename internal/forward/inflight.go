@@ -54,6 +54,7 @@ const (
 type inflight struct {
 	start time.Time
 	seed  maphash.Seed
+	stall time.Duration // longer than this unlooked at, nothing can be trusted
 	wake  chan struct{} // tells the channel's loop that there is something to wait for
 	room  chan struct{} // tells the publishing goroutine that it may go on
 
@@ -71,10 +72,11 @@ type inflight struct {
 	proven   bool          // the broker answered for a message
 }
 
-func newInflight(window int) *inflight {
+func newInflight(window int, stall time.Duration) *inflight {
 	return &inflight{
 		start: time.Now(),
 		seed:  maphash.MakeSeed(),
+		stall: stall,
 		wake:  make(chan struct{}, 1),
 		room:  make(chan struct{}, 1),
 		ring:  make([]flight, window),
@@ -193,7 +195,7 @@ func (f *inflight) settle(returns <-chan amqp.Return, alive func() bool, out []R
 	now := f.since(time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.head != f.tail && now-f.looked > stallLimit {
+	if f.head != f.tail && now-f.looked > f.stall {
 		return out, true
 	}
 	f.looked = now

@@ -117,7 +117,7 @@ func (l *link) suspect() {
 	}()
 	select {
 	case <-answer:
-	case <-time.After(closeTimeout):
+	case <-time.After(l.endpoint.answer):
 		l.wire.abort()
 	}
 }

@@ -3,13 +3,13 @@ package forward_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // RabbitMQ ends the channel for a CC or BCC header that is text: the trap that
@@ -22,13 +22,8 @@ func TestTextAsCCEndsTheChannel(t *testing.T) {
 		if err := ch.Publish("", "q", false, false, amqp.Publishing{Headers: amqp.Table{key: "other"}}); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case e := <-closed:
-			if e.Code != amqp.PreconditionFailed {
-				t.Errorf("%s: %v, want a 406", key, e)
-			}
-		case <-time.After(patience):
-			t.Errorf("%s: the channel stays open", key)
+		if e := wait.Receive(t, "the end of the channel for "+key, closed); e.Code != amqp.PreconditionFailed {
+			t.Errorf("%s: %v, want a 406", key, e)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	}
 	err = fmt.Errorf("drain topic %s: %d messages unresolved: %w", p.topic, p.unresolved.count(), err)
 	p.abandonAll("given up while draining")
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*closeTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*p.conn.cfg.pace.answer)
 	defer cancel()
 	return errors.Join(err, p.unresolved.wait(last))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMessageArrivesAsPromised(t *testing.T) {
@@ -86,7 +87,7 @@ func TestMissingExchange(t *testing.T) {
 	t.Parallel()
 	url := stacktest.RabbitMQ(t)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "late", RoutingKey: "k"})
-	eventually(t, "the missing exchange as a reason", func() bool {
+	wait.For(t, "the missing exchange as a reason", func() bool {
 		ok, reason := p.Ready()
 		return !ok && strings.Contains(reason, "404 NOT_FOUND - no exchange 'late'")
 	})
@@ -120,11 +121,11 @@ func TestDeclarationThatConflicts(t *testing.T) {
 	odd, _ := publisher(t, c, "odd", forward.Route{Exchange: "odd", Declare: &forward.Declare{Type: "x-of-no-plugin"}})
 	good, _ := publisher(t, c, "good", forward.Route{Exchange: "amq.direct"})
 	ready(t, good)
-	eventually(t, "the type as a reason", func() bool {
+	wait.For(t, "the type as a reason", func() bool {
 		ok, reason := odd.Ready()
 		return !ok && strings.Contains(reason, "unknown exchange type")
 	})
-	eventually(t, "the conflict as a reason", func() bool {
+	wait.For(t, "the conflict as a reason", func() bool {
 		ok, reason := bad.Ready()
 		return !ok && strings.Contains(reason, `declare exchange "taken": 406 PRECONDITION_FAILED`)
 	})
@@ -149,13 +150,18 @@ func TestWindow(t *testing.T) {
 	network.freeze()
 	done := make(chan error, 1)
 	go func() { done <- p.Publish(t.Context(), batch) }()
+	full := func() bool { return p.InFlight() == 10 }
+	wait.For(t, "a full window", full)
 	select {
 	case err := <-done:
 		t.Fatalf("100 messages published into a window of 10: %v", err)
 	case <-time.After(300 * time.Millisecond):
 	}
+	if n := p.InFlight(); n != 10 {
+		t.Errorf("%d in flight in a window of 10", n)
+	}
 	network.thaw()
-	if err := <-done; err != nil {
+	if err := wait.Receive(t, "the end of Publish", done); err != nil {
 		t.Fatal(err)
 	}
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 100 {
@@ -164,9 +170,12 @@ func TestWindow(t *testing.T) {
 
 	network.freeze()
 	batch = messages("topic", "given-up", 100)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := p.Publish(ctx, batch); err == nil {
+	go func() { done <- p.Publish(ctx, batch) }()
+	wait.For(t, "a full window", full)
+	cancel()
+	if err := wait.Receive(t, "the end of Publish", done); err == nil {
 		t.Error("no error from a Publish whose context ended in a full window")
 	}
 	network.thaw()
@@ -191,7 +200,7 @@ func TestPublishWithoutRun(t *testing.T) {
 	if n := outcomes(got.all(batch...)); n[forward.Unsent] != 2 {
 		t.Errorf("%v, want all unsent", n)
 	}
-	if err := p.Drain(t.Context()); err != nil {
+	if err := p.Drain(wait.Context(t)); err != nil {
 		t.Error(err)
 	}
 }

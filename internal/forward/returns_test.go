@@ -2,7 +2,9 @@ package forward_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // A returned message is acknowledged too. Of thousands in flight, every second
@@ -90,28 +93,68 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 // blocks that long must not turn returned messages into confirmed ones.
 func TestBlockedHandlerLosesNoReturn(t *testing.T) {
 	t.Parallel()
-	c := connect(t, forward.Config{URLs: []string{stacktest.RabbitMQ(t)}})
+	c := connectAsIs(t, forward.Config{URLs: []string{stacktest.RabbitMQ(t)}})
 	got := newResults(t)
-	block := make(chan struct{})
-	p := c.NewPublisher("topic", forward.Route{Exchange: "amq.direct", RoutingKey: "nowhere", Window: 500}, func(batch []forward.Result) {
-		<-block
+	block, blocked := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p := c.NewPublisher("topic", forward.Route{
+		Exchange: "amq.direct", RoutingKey: "nowhere", Window: 500, ConfirmTimeout: unhurried,
+	}, func(batch []forward.Result) {
+		if slices.ContainsFunc(batch, func(r forward.Result) bool { return r.Outcome == forward.Returned }) {
+			once.Do(func() { close(blocked) })
+			<-block
+		}
 		got.take(batch)
 	})
 	background(t, p.Run)
-	ready(t, p)
-	batch := messages("topic", "m", 500)
-	publish(t, p, batch...)
+	batch := untilBlocked(t, p, got, blocked)
 	time.Sleep(7 * time.Second) // longer than the library's patience
 	close(block)
 	if n := outcomes(got.all(batch...)); n[forward.Confirmed] != 0 || n[forward.Returned] == 0 {
 		t.Errorf("%v, want none confirmed", n)
 	}
-	ready(t, p)
-	m := messages("topic", "again", 1)[0]
-	publish(t, p, m)
-	if r := got.all(m)[0]; r.Outcome != forward.Returned {
+	r := answered(t, p, got)
+	if r.Outcome != forward.Returned {
 		t.Errorf("%+v, want returned", r)
 	}
+}
+
+// untilBlocked publishes batches until a message of one was returned: what a
+// process that stands still meanwhile had in flight comes back as unknown.
+func untilBlocked(t *testing.T, p *forward.Publisher, got *results, blocked <-chan struct{}) []*forward.Message {
+	t.Helper()
+	closed := func() bool {
+		select {
+		case <-blocked:
+			return true
+		default:
+			return false
+		}
+	}
+	for i := 0; ; i++ {
+		ready(t, p)
+		batch := messages("topic", fmt.Sprint("m-", i), 500)
+		_ = p.Publish(t.Context(), batch)
+		wait.Progress(t, "a returned message", got.count, func() bool { return closed() || got.count() == (i+1)*len(batch) })
+		if closed() {
+			return batch
+		}
+	}
+}
+
+// answered publishes messages until the broker answered for one.
+func answered(t *testing.T, p *forward.Publisher, got *results) (r forward.Result) {
+	t.Helper()
+	n := 0
+	wait.For(t, "an answer of the broker", func() bool {
+		ready(t, p)
+		n++
+		m := messages("topic", fmt.Sprint("again-", n), 1)
+		_ = p.Publish(t.Context(), m)
+		r = got.all(m...)[0]
+		return r.Outcome != forward.Unknown && r.Outcome != forward.Unsent
+	})
+	return r
 }
 
 func TestFullQueueRefuses(t *testing.T) {
@@ -159,7 +202,7 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 	publish(t, p, first...)
 	got.all(first...)
 	before, n := network.channels.Load(), 0
-	eventually(t, "another channel", func() bool {
+	wait.Progress(t, "another channel", got.count, func() bool {
 		n++
 		m := messages("topic", fmt.Sprint("refused-", n), 1)
 		publish(t, p, m...)

@@ -22,7 +22,7 @@ func TestSetRouteUnderLoad(t *testing.T) {
 	for i := range routes {
 		routes[i] = forward.Route{
 			Exchange: fmt.Sprintf("e%d", i/2), RoutingKey: fmt.Sprintf("k%d", i), Window: 50 << i,
-			Declare: &forward.Declare{Queue: fmt.Sprintf("q%d", i)},
+			Declare: &forward.Declare{Queue: fmt.Sprintf("q%d", i)}, ConfirmTimeout: unhurried,
 		}
 	}
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", routes[0])
@@ -80,7 +80,7 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 	ready(t, p)
 	inFlight := messages("topic", "before", 2000)
 	publish(t, p, inFlight...)
-	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k"})
+	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k", ConfirmTimeout: unhurried})
 	if ok, reason := p.Ready(); ok || !strings.Contains(reason, "404") {
 		t.Errorf("ready=%v (%s) with a missing exchange", ok, reason)
 	}

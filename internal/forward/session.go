@@ -63,7 +63,7 @@ func (p *Publisher) openSession(ctx context.Context, l *link, r Route) (*session
 	s = &session{
 		conn:    p.conn,
 		link:    l,
-		flights: newInflight(r.Window),
+		flights: newInflight(r.Window, p.conn.cfg.pace.stall),
 		stop:    make(chan string, 1),
 		deliver: p.deliver,
 		ended:   func() { p.leave(s) },
@@ -256,7 +256,7 @@ func (s *session) run() {
 			return
 		}
 		if s.settle() {
-			s.abandon(fmt.Sprintf("this process stood still for more than %v", stallLimit), true)
+			s.abandon(fmt.Sprintf("this process stood still for more than %v", s.flights.stall), true)
 			return
 		}
 		if s.flights.overdue() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // certificate makes one for 127.0.0.1 that is its own authority.
@@ -58,7 +59,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	stranger := connect(t, forward.Config{URLs: []string{secured}})
-	eventually(t, "the unknown authority as a reason", func() bool {
+	wait.For(t, "the unknown authority as a reason", func() bool {
 		connected, _, reason := stranger.State()
 		return !connected && strings.Contains(reason, "certificate")
 	})

@@ -2,30 +2,35 @@ package scanner
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(wait.Leaks(m)) }
 
 // What Redis could not be told of during an outage it is told of after it, and
 // until then the window stays taken: that bounds the memory.
 func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
+	stacktest.Need(t, "redis-server")
 	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{
 		Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}, // everysec may put a write off while the disk is busy
 	})
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
-	defer server.Stop(context.Background()) //nolint:errcheck // the test is over
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1})
+	defer server.Kill() //nolint:errcheck // the test is over
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), MaxRetries: -1, DialTimeout: wait.Hang, ReadTimeout: wait.Hang, WriteTimeout: wait.Hang,
+	})
 	defer rdb.Close()
 	store, err := shard.New(rdb, "settler")
 	if err != nil {
@@ -36,15 +41,15 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notAfter, err := store.NotAfter(t.Context())
+	now, err := store.Now(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	entries := []shard.Entry{{ID: "done", Body: []byte{0}}, {ID: "back", Body: []byte{0}}}
-	if r := orders.Put(t.Context(), p, notAfter, []shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
+	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	batch, err := orders.Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Minute})
+	batch, err := orders.Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
 	if err != nil || len(batch.Tasks) != 2 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
@@ -76,16 +81,14 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 			s.release(0, shard.Release{Lease: lease})
 		}
 	}
-	<-failed
+	wait.Receive(t, "a settlement that failed", failed)
 	if w.inUse() != 2 {
 		t.Fatalf("%d places taken while Redis knows of nothing", w.inUse())
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := s.drain(deadline); err != nil {
+	if err := s.drain(wait.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	stats, err := orders.Stats(t.Context(), 1)

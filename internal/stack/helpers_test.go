@@ -82,7 +82,7 @@ func do(t *testing.T, req *http.Request) string {
 }
 
 func listening(addr string) bool {
-	conn, err := net.Dial("tcp", addr) //nolint:noctx // the kernel of this machine answers
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return false
 	}

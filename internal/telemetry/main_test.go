@@ -1,9 +1,10 @@
 package telemetry
 
 import (
+	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(wait.Leaks(m)) }

@@ -40,6 +40,8 @@ type Server struct {
 	log  *slog.Logger
 	http *http.Server
 	ln   net.Listener
+
+	grace time.Duration // shutdownGrace, but for tests
 }
 
 // NewServer checks the configuration and starts nothing.
@@ -58,7 +60,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{addr: cfg.Listen, log: cfg.Log, http: httpServer(cfg, h)}, nil
+	return &Server{addr: cfg.Listen, log: cfg.Log, http: httpServer(cfg, h), grace: shutdownGrace}, nil
 }
 
 // Listen binds the address, so that a start with a port that is taken fails
@@ -109,10 +111,10 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve %s: %w", s.Addr(), err)
 	case <-ctx.Done():
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
-		s.log.WarnContext(grace, "admin requests cut off", "after", shutdownGrace, "error", err)
+		s.log.WarnContext(grace, "admin requests cut off", "after", s.grace, "error", err)
 		_ = s.http.Close() // nothing is left to be done about it
 	}
 	if err := <-broken; !errors.Is(err, http.ErrServerClosed) {

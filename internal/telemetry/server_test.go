@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestReadyFollowsTheRequiredChecks(t *testing.T) {
@@ -30,28 +34,30 @@ func TestReadyFollowsTheRequiredChecks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			url := startServer(t, ServerConfig{Checks: []Check{
-				{Name: "redis", Required: true, Probe: answer(c.redis, "pong", "EOF\n  twice")},
-				{Name: "consul", Probe: answer(c.consul, "", "no leader")},
-			}})
-			if status, body, _ := fetch(t, url+"/readyz", ""); status != c.status || body != c.text {
-				t.Errorf("got %d %q, want %d %q", status, body, c.status, c.text)
-			}
-			for _, asked := range [][2]string{{"/readyz?format=json", ""}, {"/readyz", "application/json"}} {
-				status, body, header := fetch(t, url+asked[0], asked[1])
-				var r readiness
-				if err := json.Unmarshal([]byte(body), &r); err != nil {
-					t.Fatalf("%q: %v", body, err)
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(t, ServerConfig{Checks: []Check{
+					{Name: "redis", Required: true, Probe: answer(c.redis, "pong", "EOF\n  twice")},
+					{Name: "consul", Probe: answer(c.consul, "", "no leader")},
+				}})
+				if status, body, _ := ask(t, s, "/readyz", ""); status != c.status || body != c.text {
+					t.Errorf("got %d %q, want %d %q", status, body, c.status, c.text)
 				}
-				if status != c.status || r.Ready != (c.status == 200) || len(r.Checks) != 2 ||
-					r.Checks[0].Name != "redis" || r.Checks[0].OK != c.redis || !r.Checks[0].Required ||
-					r.Checks[1].Name != "consul" || r.Checks[1].OK != c.consul || r.Checks[1].Required {
-					t.Errorf("got %d %q", status, body)
+				for _, asked := range [][2]string{{"/readyz?format=json", ""}, {"/readyz", "application/json"}} {
+					status, body, header := ask(t, s, asked[0], asked[1])
+					var r readiness
+					if err := json.Unmarshal([]byte(body), &r); err != nil {
+						t.Fatalf("%q: %v", body, err)
+					}
+					if status != c.status || r.Ready != (c.status == 200) || len(r.Checks) != 2 ||
+						r.Checks[0].Name != "redis" || r.Checks[0].OK != c.redis || !r.Checks[0].Required ||
+						r.Checks[1].Name != "consul" || r.Checks[1].OK != c.consul || r.Checks[1].Required {
+						t.Errorf("got %d %q", status, body)
+					}
+					if header.Get("Content-Type") != "application/json" {
+						t.Errorf("content type %q", header.Get("Content-Type"))
+					}
 				}
-				if header.Get("Content-Type") != "application/json" {
-					t.Errorf("content type %q", header.Get("Content-Type"))
-				}
-			}
+			})
 		})
 	}
 }
@@ -66,35 +72,40 @@ func TestReadyWithoutChecks(t *testing.T) {
 
 func TestHangingProbe(t *testing.T) {
 	t.Parallel()
-	var calls atomic.Int32
-	hang := make(chan struct{})
-	url := startServer(t, ServerConfig{Checks: []Check{
-		{Name: "redis", Required: true, Probe: func() (bool, string) { calls.Add(1); <-hang; return true, "" }},
-		{Name: "rabbitmq", Required: true, Probe: answer(true, "", "")},
-	}})
-	slow := make(chan string, 1)
-	go func() {
-		_, body, _ := fetch(t, url+"/readyz", "")
-		slow <- body
-	}()
-	waitFor(t, "the probe to be called", func() bool { return calls.Load() == 1 })
-	if status, body, _ := fetch(t, url+"/livez", ""); status != 200 || body != "ok\n" {
-		t.Errorf("livez while a probe hangs: %d %q", status, body)
-	}
-	want := "not ready\nredis: down (required): no answer within 800ms\nrabbitmq: ok\n"
-	if body := <-slow; body != want {
-		t.Errorf("got %q, want %q", body, want)
-	}
-	for range 5 {
-		fetch(t, url+"/readyz", "")
-	}
-	if n := calls.Load(); n != 1 {
-		t.Errorf("a probe that hangs was called %d times, want once", n)
-	}
-	close(hang)
-	waitFor(t, "readyz to recover", func() bool {
-		status, _, _ := fetch(t, url+"/readyz", "")
-		return status == 200
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		hang := make(chan struct{})
+		s := newServer(t, ServerConfig{Checks: []Check{
+			{Name: "redis", Required: true, Probe: func() (bool, string) { calls.Add(1); <-hang; return true, "" }},
+			{Name: "rabbitmq", Required: true, Probe: answer(true, "", "")},
+		}})
+		slow := make(chan string, 1)
+		go func() {
+			_, body, _ := ask(t, s, "/readyz", "")
+			slow <- body
+		}()
+		synctest.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Fatalf("the probe was called %d times, want once", n)
+		}
+		if status, body, _ := ask(t, s, "/livez", ""); status != 200 || body != "ok\n" {
+			t.Errorf("livez while a probe hangs: %d %q", status, body)
+		}
+		want := "not ready\nredis: down (required): no answer within 800ms\nrabbitmq: ok\n"
+		if body := <-slow; body != want {
+			t.Errorf("got %q, want %q", body, want)
+		}
+		for range 5 {
+			ask(t, s, "/readyz", "")
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("a probe that hangs was called %d times, want once", n)
+		}
+		close(hang)
+		synctest.Wait()
+		if status, body, _ := ask(t, s, "/readyz", ""); status != 200 {
+			t.Errorf("after the probe came back: %d %q", status, body)
+		}
 	})
 }
 
@@ -216,7 +227,7 @@ func TestStopLetsARequestFinishAndFreesThePort(t *testing.T) {
 	}()
 	<-scraping
 	stop()
-	waitFor(t, "the port to be free", func() bool {
+	wait.For(t, "the port to be free", func() bool {
 		ln, err := net.Listen("tcp", s.Addr())
 		if err == nil {
 			_ = ln.Close()
@@ -268,7 +279,20 @@ func newServer(t *testing.T, cfg ServerConfig) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.grace = wait.Hang
+	s.http.ReadHeaderTimeout, s.http.ReadTimeout, s.http.WriteTimeout = wait.Hang, wait.Hang, wait.Hang
 	return s
+}
+
+// ask has a server answer by its handler alone: that costs no time of a clock
+// that synctest keeps.
+func ask(t *testing.T, s *Server, target, accept string) (status int, body string, header http.Header) {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	req.Header.Set("Accept", accept)
+	rec := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(rec, req)
+	return rec.Code, rec.Body.String(), rec.Header()
 }
 
 // startServer runs a server until the test is over and returns its URL.
@@ -310,15 +334,4 @@ func fetch(t *testing.T, url, accept string) (status int, body string, header ht
 		t.Error(err)
 	}
 	return resp.StatusCode, string(b), resp.Header
-}
-
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

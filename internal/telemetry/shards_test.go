@@ -17,30 +17,34 @@ import (
 
 func TestShardsAreAskedAtScrapeTime(t *testing.T) {
 	t.Parallel()
-	reg, m := newMetrics(t)
-	addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
-		return []ShardStat{
-			{Topic: "orders", Shard: 0, Pending: 7, Backlog: 3, Leased: 2, Parked: 1, OldestDue: 1500 * time.Millisecond},
-			{Topic: "orders", Shard: 1, OldestDue: -time.Second},
-		}, nil
-	})
-	wantValues(t, reg, map[string]float64{
-		`pending_tasks{shard=0,topic=orders}`:      7,
-		`backlog_tasks{shard=0,topic=orders}`:      3,
-		`leased_tasks{shard=0,topic=orders}`:       2,
-		`parked_tasks{shard=0,topic=orders}`:       1,
-		`oldest_due_seconds{shard=0,topic=orders}`: 1.5,
-		`oldest_due_seconds{shard=1,topic=orders}`: 0,
+	synctest.Test(t, func(t *testing.T) {
+		reg, m := newMetrics(t)
+		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
+			return []ShardStat{
+				{Topic: "orders", Shard: 0, Pending: 7, Backlog: 3, Leased: 2, Parked: 1, OldestDue: 1500 * time.Millisecond},
+				{Topic: "orders", Shard: 1, OldestDue: -time.Second},
+			}, nil
+		})
+		wantValues(t, reg, map[string]float64{
+			`pending_tasks{shard=0,topic=orders}`:      7,
+			`backlog_tasks{shard=0,topic=orders}`:      3,
+			`leased_tasks{shard=0,topic=orders}`:       2,
+			`parked_tasks{shard=0,topic=orders}`:       1,
+			`oldest_due_seconds{shard=0,topic=orders}`: 1.5,
+			`oldest_due_seconds{shard=1,topic=orders}`: 0,
+		})
 	})
 }
 
 func TestShardReportedTwiceFailsNoScrape(t *testing.T) {
 	t.Parallel()
-	reg, m := newMetrics(t)
-	addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
-		return []ShardStat{{Topic: "orders", Pending: 1}, {Topic: "orders", Pending: 2}}, nil
+	synctest.Test(t, func(t *testing.T) {
+		reg, m := newMetrics(t)
+		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
+			return []ShardStat{{Topic: "orders", Pending: 1}, {Topic: "orders", Pending: 2}}, nil
+		})
+		wantValues(t, reg, map[string]float64{`pending_tasks{shard=0,topic=orders}`: 1})
 	})
-	wantValues(t, reg, map[string]float64{`pending_tasks{shard=0,topic=orders}`: 1})
 }
 
 func TestFailingSourceDropsItsSeriesAlone(t *testing.T) {

@@ -29,7 +29,7 @@ func For(t testing.TB, what string, done func() bool) {
 // same for as long as Hang: a count of what arrived, say.
 func Progress(t testing.TB, what string, count func() int, done func() bool) {
 	t.Helper()
-	if err := progress(t.Context(), Hang, count, done); err != nil {
+	if err := progress(t.Context(), count, done); err != nil {
 		t.Fatalf("waited for %s: nothing more happened for %s; the last count was %d", what, Hang, count())
 	}
 }
@@ -85,10 +85,10 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-func progress(ctx context.Context, hang time.Duration, count func() int, done func() bool) error {
+func progress(ctx context.Context, count func() int, done func() bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := time.AfterFunc(hang, func() { cancel(context.DeadlineExceeded) })
+	limit := time.AfterFunc(Hang, func() { cancel(context.DeadlineExceeded) })
 	defer limit.Stop()
 	tick := time.NewTicker(between)
 	defer tick.Stop()
@@ -100,7 +100,7 @@ func progress(ctx context.Context, hang time.Duration, count func() int, done fu
 		}
 		if n := count(); n != last {
 			last = n
-			limit.Reset(hang)
+			limit.Reset(Hang)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func TestProgressCountsFromTheLastSign(t *testing.T) {
 	t.Run("steps", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n, _ := count(time.Hour)
-			if err := progress(t.Context(), Hang, n, func() bool { return n() == 20 }); err != nil {
+			if err := progress(t.Context(), n, func() bool { return n() == 20 }); err != nil {
 				t.Errorf("gave up although there was progress every 50 s: %v", err)
 			}
 		})
@@ -29,7 +29,7 @@ func TestProgressCountsFromTheLastSign(t *testing.T) {
 	t.Run("standstill", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n, since := count(3 * step)
-			err := progress(t.Context(), Hang, n, func() bool { return false })
+			err := progress(t.Context(), n, func() bool { return false })
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want that the time is over", err)
 			}
@@ -45,7 +45,7 @@ func TestProgressIsOverAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := progress(ctx, Hang, func() int { return 0 }, func() bool { return true }); err != nil {
+	if err := progress(ctx, func() int { return 0 }, func() bool { return true }); err != nil {
 		t.Error(err)
 	}
 }

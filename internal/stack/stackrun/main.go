@@ -99,11 +99,15 @@ func command(ctx context.Context, args, env []string) (int, error) {
 	}
 	group := -cmd.Process.Pid
 	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }()
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	var end error
+	go func() {
+		end = cmd.Wait()
+		close(ended)
+	}()
 	select {
-	case err := <-ended:
-		return exitCode(args[0], err)
+	case <-ended:
+		return exitCode(args[0], end)
 	case <-ctx.Done():
 	}
 	_ = syscall.Kill(group, syscall.SIGTERM)

@@ -1,0 +1,38 @@
+//go:build measure
+
+package forward_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+func TestMeasureHalfOpenConnection(t *testing.T) {
+	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	p, got := publisher(t, connectAsIs(t, forward.Config{URLs: []string{via}, Heartbeat: 30 * time.Second}), "topic", forward.Route{
+		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+	})
+	ready(t, p)
+	network.freeze()
+	defer network.thaw()
+	if late := overdue(t, p, got); late > 5*time.Second {
+		t.Errorf("resolved %v after the deadline", late)
+	}
+}
+
+func TestMeasureWriteTimeout(t *testing.T) {
+	if took := writeIntoNothing(t); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// Whoever stops the process waits for these.
+func TestMeasureRunEndsInTime(t *testing.T) {
+	asIs := func(cfg forward.Config) forward.Config { return cfg }
+	if took := endFrozen(t, asIs); took > 2*time.Second {
+		t.Errorf("took %v to end", took)
+	}
+}

@@ -1,0 +1,30 @@
+package forward
+
+import (
+	"time"
+
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// Patient makes a configuration with which neither a slow machine nor a process
+// that stands still for a while ends a connection or gives up a message. What it
+// sets already stays.
+func Patient(cfg Config) Config {
+	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, wait.Hang)
+	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, wait.Hang)
+	cfg.Heartbeat = orDefault(cfg.Heartbeat, wait.Hang)
+	cfg.pace = pace{stall: time.Hour, answer: wait.Hang}
+	return cfg
+}
+
+// InFlight is how many messages wait for the broker's confirm on the channel
+// that Publish uses.
+func (p *Publisher) InFlight() int {
+	_, _, s := p.wanted()
+	if s == nil {
+		return 0
+	}
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	return s.flights.lenLocked()
+}
