@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const orders = "orders"
@@ -30,7 +31,9 @@ type fleet struct {
 func newFleet(t *testing.T, shards int) *fleet {
 	t.Helper()
 	addr, prefix := stacktest.Redis(t)
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	options := stacktest.RedisOptions(addr)
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
+	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, prefix)
 	if err != nil {
@@ -67,6 +70,14 @@ func (f *fleet) ok(err error) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// now is Redis's clock in ms.
+func (f *fleet) now() int64 {
+	f.t.Helper()
+	now, err := f.rdb.Time(f.ctx()).Result()
+	f.ok(err)
+	return now.UnixMilli()
 }
 
 func equal[T comparable](t *testing.T, what string, got, want T) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // proxy is a bad network between a client and Redis.
@@ -21,6 +23,7 @@ type proxy struct {
 	mu    sync.Mutex
 	links []*link
 	lose  bool
+	shut  chan struct{} // closed when later connections may carry anything; nil if they may
 }
 
 // clockAnswer is what Redis answers to TIME, which a client may have asked for
@@ -31,6 +34,7 @@ var clockAnswer = regexp.MustCompile(`^\*2\r\n\$10\r\n\d{10}\r\n\$\d\r\n`)
 type link struct {
 	client, redis net.Conn
 	held          chan struct{} // closed when what the client sends may go on; nil if it always may
+	shut          chan struct{} // the same, for a client that waits
 }
 
 // finish ends the client's side; Redis answers what it was sent before.
@@ -78,15 +82,15 @@ func (p *proxy) link(client net.Conn) *link {
 		_ = client.Close()
 		return nil
 	}
-	l := &link{client: client, redis: redis}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	l := &link{client: client, redis: redis, shut: p.shut}
 	p.links = append(p.links, l)
 	return l
 }
 
-// up carries what the client sends. What was held up goes on even after the
-// client gave its connection up.
+// up carries what the client sends. The client of what is held up loses its
+// connection at once; what it sent goes on later.
 func (p *proxy) up(l *link) {
 	defer l.finish()
 	buffer := make([]byte, 64<<10)
@@ -99,7 +103,11 @@ func (p *proxy) up(l *link) {
 		held := l.held
 		p.mu.Unlock()
 		if held != nil {
+			_ = l.client.Close()
 			<-held
+		}
+		if l.shut != nil {
+			<-l.shut
 		}
 		if _, err := l.redis.Write(buffer[:n]); err != nil {
 			return
@@ -150,14 +158,25 @@ func (p *proxy) hold() (release func() string) {
 	return func() string {
 		p.t.Helper()
 		once()
-		select {
-		case answer := <-p.answered:
-			return answer
-		case <-time.After(20 * time.Second):
-			p.t.Fatal("no script was held up")
-		}
-		return ""
+		return wait.Receive(p.t, "the answer to a script that was held up", p.answered)
 	}
+}
+
+// shutOut keeps what is sent over later connections, whose clients wait, until it
+// is let through.
+func (p *proxy) shutOut() (letThrough func()) {
+	shut := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = shut
+	once := sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.shut = nil
+		close(shut)
+	})
+	p.t.Cleanup(once)
+	return once
 }
 
 // loseReply breaks the connection at the next answer of Redis, which the client
@@ -184,7 +203,7 @@ func (f *fleet) behind() (*proxy, *Client) {
 	}
 	p := newProxy(f.t, f.addr)
 	c, err := New(Config{Prefix: f.prefix, Options: &redis.UniversalOptions{
-		Addrs: []string{p.addr}, ReadTimeout: 500 * time.Millisecond, PoolSize: 2,
+		Addrs: []string{p.addr}, DialTimeout: wait.Hang, ReadTimeout: wait.Hang, PoolSize: 2,
 	}})
 	f.ok(err)
 	f.t.Cleanup(func() { f.ok(c.Close()) })

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // binaryVar names the built producer for the tests of this package.
@@ -40,14 +40,30 @@ func TestMain(m *testing.M) {
 	if err := errors.Join(build.Run(), os.Setenv(binaryVar, binary)); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m,
-		// The servers that all tests share outlive them.
-		goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap"),
+	// The servers that all tests share outlive them.
+	servers := goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")
+	goleak.VerifyTestMain(settled{m, servers}, servers,
 		goleak.Cleanup(func(code int) {
 			os.RemoveAll(dir)
 			os.Exit(code)
 		}),
 	)
+}
+
+// settled gives goroutines that are about to end the time they need.
+type settled struct {
+	*testing.M
+	ignored goleak.Option
+}
+
+func (s settled) Run() int {
+	code := s.M.Run()
+	for began := time.Now(); code == 0 && time.Since(began) < wait.Hang; {
+		if goleak.Find(s.ignored) == nil {
+			break
+		}
+	}
+	return code
 }
 
 // result is what one run of the command left.
@@ -58,12 +74,11 @@ type result struct {
 	peak int64
 }
 
-// command prepares a run with nothing but the environment given.
+// command prepares a run with nothing but the environment given. It doesn't
+// outlive its test.
 func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, os.Getenv(binaryVar), args...)
+	cmd := exec.CommandContext(t.Context(), os.Getenv(binaryVar), args...)
 	cmd.Env = append([]string{"HOME=" + t.TempDir()}, env...)
 	return cmd
 }
@@ -71,9 +86,19 @@ func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 // finish runs a prepared command to its end.
 func finish(t testing.TB, cmd *exec.Cmd) result {
 	t.Helper()
+	return finishCounting(t, cmd, func() int { return 0 })
+}
+
+// finishCounting is finish for a command that takes long, with a count that shows
+// that it gets on.
+func finishCounting(t testing.TB, cmd *exec.Cmd, count func() int) result {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Run() }()
+	wait.Progress(t, fmt.Sprintf("%.200q", cmd.Args[1:]), count, func() bool { return len(ended) > 0 })
+	err := <-ended
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -100,7 +125,9 @@ func newCorner(t testing.TB) *corner {
 // cornerAt is a corner of a Redis of the test's own.
 func cornerAt(t testing.TB, addr, prefix string) *corner {
 	t.Helper()
-	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(stacktest.RedisOptions(addr))}
+	options := stacktest.RedisOptions(addr)
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
+	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(options)}
 	t.Cleanup(func() { c.rdb.Close() })
 	store, err := shard.New(c.rdb, prefix)
 	if err != nil {
@@ -111,6 +138,16 @@ func cornerAt(t testing.TB, addr, prefix string) *corner {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// now is Redis's clock in ms.
+func (c *corner) now() int64 {
+	c.t.Helper()
+	now, err := c.rdb.Time(c.t.Context()).Result()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return now.UnixMilli()
 }
 
 // args adds where Redis is.
@@ -181,20 +218,5 @@ func wantError(t testing.TB, r result, code int, text string) {
 	oneLine := strings.HasPrefix(r.stderr, "producer: ") && strings.Index(r.stderr, "\n") == len(r.stderr)-1
 	if r.code != code || !oneLine || !strings.Contains(r.stderr, text) {
 		t.Errorf("exit code %d, want %d; standard error:\n%swant one line with %q", r.code, code, r.stderr, text)
-	}
-}
-
-// eventually polls a condition until it holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 30s: %s", what)
-		}
 	}
 }

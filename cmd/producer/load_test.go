@@ -10,8 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // lines writes numbered lines, each made by its number, to a pipe that is closed
@@ -28,12 +30,25 @@ func lines(n int, line func(i int) string) io.Reader {
 	return out
 }
 
+// counted counts what was read.
+type counted struct {
+	io.Reader
+	bytes atomic.Int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
 // load runs the verb with input and returns its summary as well.
 func (c *corner) load(input io.Reader, args ...string) (result, map[string]any) {
 	c.t.Helper()
 	cmd := command(c.t, nil, c.args(append([]string{"load", "--topic", "orders", "-o", "json"}, args...)...)...)
-	cmd.Stdin = input
-	r := finish(c.t, cmd)
+	read := &counted{Reader: input}
+	cmd.Stdin = read
+	r := finishCounting(c.t, cmd, func() int { return int(read.bytes.Load()) + c.stored() })
 	return r, decodeOne(c.t, r.stdout)
 }
 
@@ -74,23 +89,30 @@ func TestLoadManyLines(t *testing.T) {
 	t.Logf("%s tasks a second, %d MiB at its peak", sum["rate"], r.peak>>20)
 }
 
-// TestLoadInBoundedMemory: a stream of 320 MB takes a fraction of that.
+// TestLoadInBoundedMemory: a stream goes in that is twice what the load may hold.
+// How much memory that takes is measured elsewhere.
 func TestLoadInBoundedMemory(t *testing.T) {
 	t.Parallel()
-	if raceEnabled {
-		t.Skip("the race detector's own memory is not what this is about")
-	}
-	const n, size, most = 20_000, 16 << 10, 160 << 20
 	c := newCorner(t)
+	if r := c.loadMuch(2 * memoryBudget); r.code != 0 || c.stored() != muchIDs {
+		t.Errorf("exit code %d, %d tasks are stored: %s", r.code, c.stored(), r.stderr)
+	}
+}
+
+// muchIDs is how many tasks loadMuch leaves.
+const muchIDs = 500
+
+// loadMuch loads some bytes of payloads.
+func (c *corner) loadMuch(bytes int) result {
+	c.t.Helper()
+	const size = 16 << 10
+	n := bytes / size
 	payload := strings.Repeat("x", size)
 	r, sum := c.load(lines(n, func(i int) string {
-		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i%500, payload)
+		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i%muchIDs, payload)
 	}))
-	wantCounts(t, sum, fmt.Sprintf("lines=%d scheduled=%d", n, n))
-	if r.peak > most {
-		t.Errorf("held %d MiB at its peak", r.peak>>20)
-	}
-	t.Logf("%d MiB at its peak", r.peak>>20)
+	wantCounts(c.t, sum, fmt.Sprintf("lines=%d scheduled=%d", n, n))
+	return r
 }
 
 // TestLoadBadLines: each bad line is reported with its number and reason, and
@@ -245,30 +267,30 @@ func (c *corner) startLoad(args ...string) *piped {
 // wait returns how the load ended.
 func (p *piped) wait(t testing.TB) (result, map[string]any) {
 	t.Helper()
-	line, err := p.stdout.ReadString('\n')
+	var line string
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		line, err = p.stdout.ReadString('\n')
+		_ = p.cmd.Wait() // its exit code says it
+	}()
+	wait.Closed(t, "the end of a load", ended)
 	if err != nil {
 		t.Errorf("read the summary: %v", err)
 	}
-	_ = p.cmd.Wait() // its exit code says it
 	return result{code: p.cmd.ProcessState.ExitCode(), stdout: line, stderr: p.stderr.String()}, decodeOne(t, line)
 }
 
-// TestLoadPipe: each line is written within 50 ms of its arrival, though more
-// may come. Every line has to get there by itself; the time is that of the best,
-// so that a busy machine does not fail the test and a wait for more lines does.
+// TestLoadPipe: each line is written though more may come: the next is brought
+// when it is in.
 func TestLoadPipe(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
 	p := c.startLoad()
-	best := time.Hour
 	for i := range 20 {
-		brought := time.Now()
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
-		eventually(t, fmt.Sprintf("line %d is in", i+1), func() bool { return c.stored() == i+1 })
-		best = min(best, time.Since(brought))
-	}
-	if best > 50*time.Millisecond {
-		t.Errorf("the fastest line took %v", best)
+		wait.For(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
 	}
 	p.input.Close()
 	if r, sum := p.wait(t); r.code != 0 || fmt.Sprint(sum["scheduled"]) != "20" {
@@ -285,7 +307,7 @@ func TestLoadInterrupted(t *testing.T) {
 	for i := range 50 {
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
 	}
-	eventually(t, "all lines are in", func() bool { return c.stored() == 50 })
+	wait.Count(t, "all lines", 50, c.stored)
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +320,7 @@ func TestLoadInterrupted(t *testing.T) {
 // of the last safe line, and Redis has every line up to it when it is back.
 func TestLoadLosesRedis(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t)
+	server := ownRedis(t, "--appendfsync", "always")
 	c := cornerAt(t, server.Addr(), "duefleet")
 	p := c.startLoad("--batch", "20")
 	fed := make(chan struct{})
@@ -310,7 +332,7 @@ func TestLoadLosesRedis(t *testing.T) {
 			}
 		}
 	}()
-	eventually(t, "the first thousand lines are in", func() bool { return c.stored() > 1000 })
+	wait.Count(t, "the first thousand lines", 1001, c.stored)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -324,24 +346,26 @@ func TestLoadLosesRedis(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	there := c.ids()
 	for i := 1; i <= safe; i++ {
-		if !c.has(fmt.Sprint("o-", i)) {
+		if !there[fmt.Sprint("o-", i)] {
 			t.Fatalf("line %d is not in, and %d is said to be safe", i, safe)
 		}
 	}
 }
 
-// has tells whether a task is stored.
-func (c *corner) has(id string) bool {
+// ids of the tasks that are stored.
+func (c *corner) ids() map[string]bool {
 	c.t.Helper()
+	there := map[string]bool{}
 	for s := range testShards {
-		there, err := c.rdb.HExists(c.t.Context(), fmt.Sprintf("%s:task:{orders:%d}", c.prefix, s), id).Result()
+		ids, err := c.rdb.HKeys(c.t.Context(), fmt.Sprintf("%s:task:{orders:%d}", c.prefix, s)).Result()
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if there {
-			return true
+		for _, id := range ids {
+			there[id] = true
 		}
 	}
-	return false
+	return there
 }

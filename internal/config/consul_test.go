@@ -47,12 +47,9 @@ func put(t *testing.T, c *ConsulSource, key, doc string) {
 }
 
 // until takes snapshots until one is as wanted.
-func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) Snapshot {
+func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) {
 	t.Helper()
-	for {
-		if s := wait.Receive(t, "a snapshot with "+what, snapshots); wanted(s) {
-			return s
-		}
+	for !wanted(wait.Receive(t, "a snapshot with "+what, snapshots)) {
 	}
 }
 

@@ -201,8 +201,9 @@ func examineClock(ctx context.Context, r *report, n node) {
 		r.fail("redis.rights", n.cli("ACL SETUSER USER +time"), "TIME: %v", err)
 		return
 	}
-	offset := at.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
-	if offset.Abs() > clockLimit {
+	took := time.Since(asked)
+	offset := at.Sub(asked.Add(took / 2)).Round(time.Millisecond)
+	if offset.Abs()-took/2 > clockLimit { // an answer that took long tells no more
 		r.warn("redis.clock", "timedatectl set-ntp true", "the clock of %s is %s ahead of this machine's: tasks are due by it, and logs tell other times", n.addr, offset)
 		return
 	}

@@ -121,32 +121,49 @@ func (e *end) Read(b []byte) (int, error) {
 // of a script that was carried out.
 func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(c *corner, notAfter int64){
-		"put": func(c *corner, notAfter int64) {
+	for name, begin := range map[string]func(c *corner) attempt{
+		"put": func(c *corner) attempt {
 			b := Put{Op: NewOp(), Absent: true, Entries: []Entry{entry("a", In(time.Hour))}}
-			r := c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
-			c.ok(r.Err)
-			equal(c.t, "due", r.Due[0], c.read("a").Due.UnixMilli())
+			return func(notAfter int64) error {
+				r := c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
+				if r.Err == nil {
+					equal(c.t, "due", r.Due[0], c.read("a").Due.UnixMilli())
+				}
+				return r.Err
+			}
 		},
-		"puts to two shards": func(c *corner, notAfter int64) {
+		"puts to two shards": func(c *corner) attempt {
 			batches := []Put{
 				{Shard: 0, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}},
 				{Shard: 1, Op: NewOp(), Entries: []Entry{entry("b", In(time.Hour))}},
 			}
-			r := c.Put(c.ctx(), c.p, notAfter, batches)
-			c.ok(errors.Join(r[0].Err, r[1].Err))
-			equal(c.t, "due", r[0].Due[0], c.read("a").Due.UnixMilli())
-			equal(c.t, "due", r[1].Due[0], c.at1("b").Due.UnixMilli())
+			return func(notAfter int64) error {
+				r := c.Put(c.ctx(), c.p, notAfter, batches)
+				if r[0].Err == nil && r[1].Err == nil {
+					equal(c.t, "due", r[0].Due[0], c.read("a").Due.UnixMilli())
+					equal(c.t, "due", r[1].Due[0], c.at1("b").Due.UnixMilli())
+				}
+				return errors.Join(r[0].Err, r[1].Err)
+			}
 		},
-		"reschedule": func(c *corner, notAfter int64) {
-			due, err := c.Reschedule(c.ctx(), 0, c.p, notAfter, Move{Op: NewOp(), ID: "there", When: In(2 * time.Hour)})
-			c.ok(err)
-			equal(c.t, "due", due, c.read("there").Due.UnixMilli())
+		"reschedule": func(c *corner) attempt {
+			m := Move{Op: NewOp(), ID: "there", When: In(2 * time.Hour)}
+			return func(notAfter int64) error {
+				due, err := c.Reschedule(c.ctx(), 0, c.p, notAfter, m)
+				if err == nil {
+					equal(c.t, "due", due, c.read("there").Due.UnixMilli())
+				}
+				return err
+			}
 		},
-		"delete": func(c *corner, notAfter int64) {
-			_, err := c.Delete(c.ctx(), 0, c.p, notAfter, false, "there")
-			c.ok(err)
-			c.gone("there")
+		"delete": func(c *corner) attempt {
+			return func(notAfter int64) error {
+				_, err := c.Delete(c.ctx(), 0, c.p, notAfter, false, "there")
+				if err == nil {
+					c.gone("there")
+				}
+				return err
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,19 +173,46 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 			c.put(In(time.Hour), "there")
 			c.delete("nothing")
 			_, _ = c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing"}) // Redis knows the script
-			notAfter := c.notAfter()
-			l.sent = nil
-			l.lossy.Store(true)
-			call(c, notAfter)
-			sent := l.copies()
+			sent, notAfter := l.loseFirst(c, begin(c), c.soonAfter)
 			if len(sent) < 2 {
 				t.Fatalf("sent %d times, and the first reply was lost", len(sent))
 			}
-			if sent[0] > notAfter || sent[1] <= notAfter {
+			if sent[1] <= notAfter {
 				t.Errorf("sent at %d; the first copy could be carried out until %d", sent, notAfter)
 			}
 		})
 	}
+}
+
+// attempt is a call; made again it is the same one.
+type attempt func(notAfter int64) error
+
+// loseFirst makes a call whose first reply is lost, and answers when copies of it
+// were sent, and until when the first could be carried out. It does so anew where
+// a copy was held up for so long that Redis refused it.
+func (l *line) loseFirst(c *corner, do attempt, choose func() int64) (sent []int64, notAfter int64) {
+	c.t.Helper()
+	eventually(c.t, "a call is sent in time", func() bool {
+		c.ForgetClock()
+		notAfter = choose()
+		l.forget()
+		l.lossy.Store(true)
+		err := do(notAfter)
+		sent = l.copies()
+		if errors.Is(err, ErrLate) || len(sent) > 0 && sent[0] > notAfter {
+			return false
+		}
+		c.ok(err)
+		return true
+	})
+	return sent, notAfter
+}
+
+// forget what was sent.
+func (l *line) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent, l.broke = nil, ""
 }
 
 func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
@@ -176,12 +220,14 @@ func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
 	addr, prefix := stacktest.Redis(t)
 	l, c := lineTo(t, addr, prefix)
 	c.put(In(time.Hour), "before")
-	c.clock.millis += 2000
-	notAfter := c.notAfter()
-	l.sent = nil
-	l.lossy.Store(true)
-	c.ok(c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0].Err)
-	if sent := l.copies(); len(sent) != 2 || sent[1] <= notAfter {
+	puts := []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}}
+	put := func(notAfter int64) error { return c.Put(c.ctx(), c.p, notAfter, puts)[0].Err }
+	sent, notAfter := l.loseFirst(c, put, func() int64 {
+		c.soonAfter()
+		c.clock.millis += 2000
+		return c.soonAfter()
+	})
+	if len(sent) != 2 || sent[1] <= notAfter {
 		t.Errorf("sent at %d; the first copy could be carried out until %d", sent, notAfter)
 	}
 }
@@ -198,7 +244,7 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 			for i := range batches {
 				batches[i] = Put{Shard: i, Op: NewOp(), Entries: []Entry{entry("a", In(0))}}
 			}
-			notAfter := c.notAfter()
+			notAfter := c.soonAfter()
 			c.ok(server.Kill())
 			l.dials.Store(0)
 			for _, r := range c.Put(c.ctx(), c.p, notAfter, batches) {
@@ -215,104 +261,164 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 	}
 }
 
-// met counts the answers to scripts that begin with a word.
-type met struct {
-	word string
-	n    atomic.Int64
+// asked counts the commands that a client sends, by their names.
+type asked struct {
+	mu sync.Mutex
+	n  map[string]int
 }
 
-func (m *met) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (a *asked) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (m *met) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (m *met) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "evalsha" && redis.HasErrorPrefix(err, m.word) {
-			m.n.Add(1)
+		a.mu.Lock()
+		if a.n == nil {
+			a.n = map[string]int{}
 		}
-		return err
+		a.n[cmd.Name()]++
+		a.mu.Unlock()
+		return next(ctx, cmd)
 	}
 }
 
+// count what was sent under a name.
+func (a *asked) count(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.n[name]
+}
+
+// forget what was sent.
+func (a *asked) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n = nil
+}
+
+// refusing makes connections, but for some that it is told to refuse.
+type refusing struct{ left atomic.Int64 }
+
+func (r *refusing) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if r.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, addr)
+}
+
+// TestACallOutlastsARestartOfRedis: a call that meets nobody is made again, and as
+// nothing was sent, it doesn't wait until a copy would be over: it asks no server
+// for the time.
 func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	t.Parallel()
 	server := ownServer(t, "--appendfsync", "always")
-	refused := make(chan struct{})
-	var once sync.Once
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		if err != nil {
-			once.Do(func() { close(refused) })
-		}
-		return conn, err
-	}
-	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: dial, DialerRetries: 1}, "own", 1)
+	down := &refusing{}
+	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own", 1)
 	c.put(In(time.Hour), "before")
-	c.ok(server.Kill())
-	put := make(chan PutResult, 1)
-	go func() { put <- c.tryPut(c.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}) }()
-	<-refused
-	c.ok(server.Restart(c.ctx()))
-	back := time.Now()
-	r := <-put
+	sent := &asked{}
+	c.rdb.AddHook(sent)
+	side := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer side.Close()
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	var r PutResult
+	eventually(t, "a call reaches Redis in time", func() bool {
+		c.ok(server.Kill())
+		c.ok(server.Restart(c.ctx()))
+		now, err := side.Time(c.ctx()).Result()
+		c.ok(err)
+		c.clock.asked, c.clock.millis = time.Now(), now.UnixMilli()
+		notAfter := c.soonAfter()
+		sent.forget()
+		down.left.Store(3)
+		r = c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
+		return !errors.Is(r.Err, ErrLate)
+	})
 	c.ok(r.Err)
-	if late := time.Since(back); late > callLife-time.Second {
-		t.Errorf("repeated %s after Redis was back; nothing had been sent, so it need not wait", late)
+	if n := sent.count("evalsha"); n < 3 || n > 1+repeats {
+		t.Errorf("tried %d times, and 3 connections were refused", n)
 	}
+	equal(t, "times that the time was asked for", sent.count("time"), 0)
 	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
 	c.read("before")
 }
 
-func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
-	t.Parallel()
-	server := ownServer(t, "--appendfsync", "no", "--key-load-delay", "50")
-	// Nothing is asked in front of the call on a new connection: Redis answers
-	// but now and then while it loads.
-	options := stacktest.RedisOptions(server.Addr())
-	options.Protocol, options.DisableIdentity = 2, true
-	c := cornerOn(t, options, "own", 1)
-	c.put(In(time.Hour), "before")
-	_, err := c.rdb.Pipelined(c.ctx(), func(p redis.Pipeliner) error {
-		for i := range 6000 {
-			p.Set(c.ctx(), fmt.Sprint("own:filler:", i), "", 0)
-		}
-		return nil
-	})
-	c.ok(err)
-	c.ok(server.Stop(c.ctx()))
-	loading := &met{word: "LOADING"}
-	c.rdb.AddHook(loading)
-	options.MaxRetries = -1
-	side := redis.NewUniversalClient(options)
-	defer side.Close()
-	restarted := make(chan error, 1)
-	go func() { restarted <- server.Restart(c.ctx()) }()
-	eventually(t, "Redis loads its file", func() bool {
-		return redis.HasErrorPrefix(side.Ping(c.ctx()).Err(), "LOADING")
-	})
-	due := c.put(In(time.Hour), "a")[0]
-	c.ok(<-restarted)
-	equal(t, "due", c.read("a").Due.UnixMilli(), due)
-	c.read("before")
-	if loading.n.Load() == 0 {
-		t.Error("the call met a Redis that had loaded its file")
-	}
+// loading is a connection on which a Redis that loads its file answers some
+// scripts.
+type loading struct {
+	net.Conn
+	left   *atomic.Int64 // scripts that are to be answered so, on all connections
+	answer []byte
 }
 
+func (l *loading) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("evalsha")) && l.left.Add(-1) >= 0 {
+		l.answer = []byte("-LOADING Redis is loading the dataset in memory\r\n")
+		return len(b), nil
+	}
+	return l.Conn.Write(b)
+}
+
+func (l *loading) Read(b []byte) (int, error) {
+	if len(l.answer) > 0 {
+		n := copy(b, l.answer)
+		l.answer = l.answer[n:]
+		return n, nil
+	}
+	return l.Conn.Read(b)
+}
+
+// SyscallConn lets the client see that its other end is gone.
+func (l *loading) SyscallConn() (syscall.RawConn, error) {
+	conn, ok := l.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return conn.SyscallConn()
+}
+
+func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
+	t.Parallel()
+	var left atomic.Int64
+	options := stacktest.RedisOptions(ownServer(t).Addr())
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return &loading{Conn: conn, left: &left}, err
+	}
+	c := cornerOn(t, options, "own", 1)
+	c.put(In(time.Hour), "before")
+	sent := &asked{}
+	c.rdb.AddHook(sent)
+	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
+	var r PutResult
+	eventually(t, "a call reaches Redis in time", func() bool {
+		c.ForgetClock()
+		notAfter := c.soonAfter()
+		sent.forget()
+		left.Store(2)
+		r = c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
+		return !errors.Is(r.Err, ErrLate)
+	})
+	c.ok(r.Err)
+	equal(t, "times it was sent", sent.count("evalsha"), 3)
+	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
+	c.read("before")
+}
+
+// TestACallOfAClosedClientFailsAtOnce: it is neither made again nor waited for.
 func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	notAfter := c.notAfter()
+	notAfter := c.soonAfter()
+	sent := &asked{}
+	c.rdb.AddHook(sent)
 	c.ok(c.rdb.Close())
-	began := time.Now()
 	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0]
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
-	if took := time.Since(began); took >= callLife {
-		t.Errorf("it took %s", took)
-	}
+	equal(t, "times it was tried", sent.count("evalsha"), 1)
+	equal(t, "times that the time was asked for", sent.count("time"), 0)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // corner is a topic of one test's own, under the placement it began with.
@@ -27,8 +28,11 @@ func newCorner(t *testing.T, shards int) *corner {
 	return cornerOn(t, stacktest.RedisOptions(addr), prefix, shards)
 }
 
+// cornerOn is a corner of a Redis of the test's own. A reply that is slow to come
+// is not taken for lost.
 func cornerOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *corner {
 	t.Helper()
+	options.DialTimeout, options.ReadTimeout = patience.Hang, patience.Hang
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
@@ -60,16 +64,10 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// eventually polls until done says so, and ends the test after 20 s.
+// eventually is wait.For: this package has a function wait of its own.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 20 s in vain: %s", what)
-		}
-		<-time.After(2 * time.Millisecond)
-	}
+	patience.For(t, what, done)
 }
 
 // now is Redis's clock in ms, asked each time.
@@ -80,7 +78,14 @@ func (c *corner) now() int64 {
 	return now.UnixMilli()
 }
 
+// notAfter is so far away that no call is late, however slow the machine is.
 func (c *corner) notAfter() int64 {
+	c.t.Helper()
+	return c.now() + time.Hour.Milliseconds()
+}
+
+// soonAfter is the one that a producer would give a call that begins now.
+func (c *corner) soonAfter() int64 {
 	c.t.Helper()
 	at, err := c.NotAfter(c.ctx())
 	c.ok(err)

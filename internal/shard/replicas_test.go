@@ -35,6 +35,23 @@ func newTwin(t *testing.T, shards int) *twin {
 	return w
 }
 
+// acknowledged puts until that is acknowledged: a slow replica needs longer than a
+// call waits for it.
+func (c *corner) acknowledged(puts ...Put) (results []PutResult) {
+	c.t.Helper()
+	eventually(c.t, "enough replicas have a put", func() bool {
+		results = c.Put(c.ctx(), c.p, c.notAfter(), puts)
+		for _, r := range results {
+			if errors.Is(r.Err, task.ErrReplicas) {
+				return false
+			}
+			c.ok(r.Err)
+		}
+		return true
+	})
+	return results
+}
+
 // short ends the test unless an error says that the replica has not got it.
 func (w *twin) short(what string, err error) {
 	w.t.Helper()
@@ -52,8 +69,7 @@ func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
 		for s := range puts {
 			puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint("t", i), In(time.Hour))}}
 		}
-		for s, r := range w.Put(w.ctx(), w.p, w.notAfter(), puts) {
-			w.ok(r.Err)
+		for s := range w.acknowledged(puts...) {
 			there, err := w.copied.HExists(w.ctx(), w.tasks(s), fmt.Sprint("t", i)).Result()
 			w.ok(err)
 			equal(t, "at the replica", there, true)
@@ -64,14 +80,14 @@ func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
 func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 2)
-	w.put(In(time.Hour), "there")
+	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", In(time.Hour))}})
 	w.ok(w.replica.Pause())
 	put := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	began := time.Now()
 	r := w.tryPut(w.p, put)
 	w.short("put", r.Err)
-	if took := time.Since(began); took < replicaPatience || took > 3*replicaPatience {
-		t.Errorf("it took %s, want about %s", took, replicaPatience)
+	if took := time.Since(began); took < replicaPatience {
+		t.Errorf("it took %s, want %s", took, replicaPatience)
 	}
 	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
@@ -86,7 +102,7 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	_, err = w.Pass(w.ctx(), 0, w.p)
 	w.short("look", err)
 	w.ok(w.replica.Resume())
-	w.ok(w.tryPut(w.p, put).Err)
+	w.acknowledged(put)
 	there, err := w.copied.HExists(w.ctx(), w.tasks(0), "a").Result()
 	w.ok(err)
 	equal(t, "at the replica", there, true)
@@ -103,9 +119,7 @@ func TestReplicasOnACluster(t *testing.T) {
 	for s := range puts {
 		puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	}
-	for _, r := range c.Put(c.ctx(), c.p, c.notAfter(), puts) {
-		c.ok(r.Err)
-	}
+	c.acknowledged(puts...)
 	c.ok(c.AwaitReplicas(2)) // each master has one
 	w := &twin{corner: c}
 	if err := w.tryPut(w.p, puts[0]).Err; !errors.Is(err, task.ErrReplicas) {

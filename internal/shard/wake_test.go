@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type listening struct {
 func listen(c *corner) *listening {
 	c.t.Helper()
 	l := &listening{corner: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
+	l.heard.Store(math.MaxInt64)
 	ctx, cancel := context.WithCancel(context.Background())
 	var hearing sync.WaitGroup
 	hearing.Go(func() { c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }) })
@@ -29,19 +31,17 @@ func listen(c *corner) *listening {
 	return l
 }
 
-// hears puts tasks, each the earliest, until one is heard of.
+// hears puts tasks, each the earliest, until one of them is heard of.
 func (l *listening) hears(when string) {
 	l.t.Helper()
+	first := l.next.Add(-time.Second).UnixMilli()
+	looks := 0
 	eventually(l.t, "a wake is heard "+when, func() bool {
-		l.next = l.next.Add(-time.Second)
-		due := l.put(At(l.next), "earliest")[0]
-		for range 10 {
-			if l.heard.Load() == due {
-				return true
-			}
-			<-time.After(5 * time.Millisecond)
+		if looks++; looks%10 == 1 {
+			l.next = l.next.Add(-time.Second)
+			l.put(At(l.next), "earliest")
 		}
-		return false
+		return l.heard.Load() <= first
 	})
 }
 

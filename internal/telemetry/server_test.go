@@ -65,7 +65,7 @@ func TestReadyFollowsTheRequiredChecks(t *testing.T) {
 func TestReadyWithoutChecks(t *testing.T) {
 	t.Parallel()
 	url := startServer(t, ServerConfig{})
-	if status, body, _ := fetch(t, url+"/readyz?format=json", ""); status != 200 || body != `{"ready":true,"checks":[]}`+"\n" {
+	if status, body := fetch(t, url+"/readyz?format=json"); status != 200 || body != `{"ready":true,"checks":[]}`+"\n" {
 		t.Errorf("got %d %q", status, body)
 	}
 }
@@ -114,7 +114,7 @@ func TestMetricsAreServed(t *testing.T) {
 	reg, m := newMetrics(t)
 	m.Topic("orders").Forwarded(2 * time.Millisecond)
 	url := startServer(t, ServerConfig{Registry: reg})
-	_, body, _ := fetch(t, url+"/metrics", "")
+	_, body := fetch(t, url+"/metrics")
 	for _, want := range []string{
 		`duefleet_forwarded_total{topic="orders"} 1`,
 		`duefleet_lateness_seconds_bucket{topic="orders",le="0.001"} 0`,
@@ -134,7 +134,7 @@ func TestOneBrokenCollectorLeavesTheRestOfTheScrape(t *testing.T) {
 		ch <- prometheus.NewInvalidMetric(desc, io.ErrUnexpectedEOF)
 	}))
 	url := startServer(t, ServerConfig{Registry: reg})
-	if status, body, _ := fetch(t, url+"/metrics", ""); status != 200 || !strings.Contains(body, "duefleet_redis_up 0\n") {
+	if status, body := fetch(t, url+"/metrics"); status != 200 || !strings.Contains(body, "duefleet_redis_up 0\n") {
 		t.Errorf("got %d %q", status, body)
 	}
 }
@@ -144,7 +144,7 @@ func TestPprofOnlyWhenEnabledAndOnLoopback(t *testing.T) {
 	for _, enabled := range []bool{false, true} {
 		url := startServer(t, ServerConfig{Pprof: enabled})
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
-			if status, _, _ := fetch(t, url+path, ""); (status == 200) != enabled || !enabled && status != 404 {
+			if status, _ := fetch(t, url+path); (status == 200) != enabled || !enabled && status != 404 {
 				t.Errorf("enabled: %t, %s: got %d", enabled, path, status)
 			}
 		}
@@ -222,7 +222,7 @@ func TestStopLetsARequestFinishAndFreesThePort(t *testing.T) {
 	go func() { stopped <- s.Run(ctx) }()
 	body := make(chan string, 1)
 	go func() {
-		_, b, _ := fetch(t, "http://"+s.Addr()+"/metrics", "")
+		_, b := fetch(t, "http://"+s.Addr()+"/metrics")
 		body <- b
 	}()
 	<-scraping
@@ -289,7 +289,6 @@ func newServer(t *testing.T, cfg ServerConfig) *Server {
 func ask(t *testing.T, s *Server, target, accept string) (status int, body string, header http.Header) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-	req.Header.Set("Accept", accept)
 	rec := httptest.NewRecorder()
 	s.http.Handler.ServeHTTP(rec, req)
 	return rec.Code, rec.Body.String(), rec.Header()
@@ -314,24 +313,23 @@ func startServer(t *testing.T, cfg ServerConfig) string {
 	return "http://" + s.Addr()
 }
 
-func fetch(t *testing.T, url, accept string) (status int, body string, header http.Header) {
+func fetch(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Error(err)
-		return 0, "", nil
+		return 0, ""
 	}
-	req.Header.Set("Accept", accept)
 	req.Close = true
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Error(err)
-		return 0, "", nil
+		return 0, ""
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Error(err)
 	}
-	return resp.StatusCode, string(b), resp.Header
+	return resp.StatusCode, string(b)
 }

@@ -1,7 +1,6 @@
 package machine_test
 
 import (
-	"context"
 	"flag"
 	"os"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestMain gives rapid the numbers that continuous integration can afford;
@@ -42,10 +42,12 @@ func client(t *testing.T, d defect) linked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	// A reply that is slow to come must not make the client send a command again:
+	// how often each is sent is drawn.
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang})
 	t.Cleanup(func() {
 		_ = rdb.Close()
-		if err := server.Stop(context.Background()); err != nil {
+		if err := server.Kill(); err != nil {
 			t.Error(err)
 		}
 	})

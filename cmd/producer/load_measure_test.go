@@ -1,0 +1,43 @@
+//go:build measure
+
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestMeasureLoadInBoundedMemory: a stream of 320 MB takes a fraction of that.
+func TestMeasureLoadInBoundedMemory(t *testing.T) {
+	const much, most = 20_000 * 16 << 10, 160 << 20
+	r := newCorner(t).loadMuch(much)
+	if r.peak == 0 {
+		t.Fatal("how much memory the load held is not known on this system")
+	}
+	if r.peak > most {
+		t.Errorf("held %d MiB at its peak", r.peak>>20)
+	}
+	t.Logf("%d MiB at its peak", r.peak>>20)
+}
+
+// TestMeasureLoadPipe: a line is written within 50 ms of its arrival, though more
+// may come. The time is that of the best.
+func TestMeasureLoadPipe(t *testing.T) {
+	c := newCorner(t)
+	p := c.startLoad()
+	best := time.Hour
+	for i := range 20 {
+		brought := time.Now()
+		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
+		wait.For(t, fmt.Sprintf("line %d", i+1), func() bool { return c.stored() == i+1 })
+		best = min(best, time.Since(brought))
+	}
+	if best > 50*time.Millisecond {
+		t.Errorf("the fastest line took %v", best)
+	}
+	p.input.Close()
+	p.wait(t)
+}

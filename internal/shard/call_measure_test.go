@@ -1,0 +1,134 @@
+//go:build measure
+
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// met counts the answers to scripts that begin with a word.
+type met struct {
+	word string
+	n    atomic.Int64
+}
+
+func (m *met) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *met) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (m *met) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" && redis.HasErrorPrefix(err, m.word) {
+			m.n.Add(1)
+		}
+		return err
+	}
+}
+
+func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
+	server := ownServer(t, "--appendfsync", "always")
+	refused := make(chan struct{})
+	var once sync.Once
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			once.Do(func() { close(refused) })
+		}
+		return conn, err
+	}
+	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: dial, DialerRetries: 1}, "own", 1)
+	c.put(In(time.Hour), "before")
+	notAfter := c.soonAfter()
+	c.ok(server.Kill())
+	put := make(chan PutResult, 1)
+	go func() {
+		put <- c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}})[0]
+	}()
+	<-refused
+	c.ok(server.Restart(c.ctx()))
+	back := time.Now()
+	r := <-put
+	c.ok(r.Err)
+	if late := time.Since(back); late > callLife-time.Second {
+		t.Errorf("repeated %s after Redis was back; nothing had been sent, so it need not wait", late)
+	}
+	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
+	c.read("before")
+}
+
+func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
+	server := ownServer(t, "--appendfsync", "no", "--key-load-delay", "50")
+	// Nothing is asked in front of the call on a new connection: Redis answers
+	// but now and then while it loads.
+	options := stacktest.RedisOptions(server.Addr())
+	options.Protocol, options.DisableIdentity = 2, true
+	c := cornerOn(t, options, "own", 1)
+	c.put(In(time.Hour), "before")
+	_, err := c.rdb.Pipelined(c.ctx(), func(p redis.Pipeliner) error {
+		for i := range 6000 {
+			p.Set(c.ctx(), fmt.Sprint("own:filler:", i), "", 0)
+		}
+		return nil
+	})
+	c.ok(err)
+	notAfter := c.soonAfter()
+	c.ok(server.Stop(c.ctx()))
+	loading := &met{word: "LOADING"}
+	c.rdb.AddHook(loading)
+	options.MaxRetries = -1
+	side := redis.NewUniversalClient(options)
+	defer side.Close()
+	restarted := make(chan error, 1)
+	go func() { restarted <- server.Restart(c.ctx()) }()
+	eventually(t, "Redis loads its file", func() bool {
+		return redis.HasErrorPrefix(side.Ping(c.ctx()).Err(), "LOADING")
+	})
+	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}})[0]
+	c.ok(r.Err)
+	due := r.Due[0]
+	c.ok(<-restarted)
+	equal(t, "due", c.read("a").Due.UnixMilli(), due)
+	c.read("before")
+	if loading.n.Load() == 0 {
+		t.Error("the call met a Redis that had loaded its file")
+	}
+}
+
+func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
+	c := newCorner(t, 1)
+	notAfter := c.soonAfter()
+	c.ok(c.rdb.Close())
+	began := time.Now()
+	r := c.Put(c.ctx(), c.p, notAfter, []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}})[0]
+	if !errors.Is(r.Err, redis.ErrClosed) {
+		t.Fatalf("put: got %v", r.Err)
+	}
+	if took := time.Since(began); took >= callLife {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestMeasureACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
+	w := newTwin(t, 2)
+	w.acknowledged(Put{Op: NewOp(), Entries: []Entry{entry("there", In(time.Hour))}})
+	w.ok(w.replica.Pause())
+	began := time.Now()
+	w.short("put", w.tryPut(w.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err)
+	if took := time.Since(began); took < replicaPatience || took > 3*replicaPatience {
+		t.Errorf("it took %s, want about %s", took, replicaPatience)
+	}
+}
