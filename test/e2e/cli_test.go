@@ -11,6 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // checkError holds the output of a call that must fail against how this is
@@ -177,12 +178,13 @@ func TestExitCodes(t *testing.T) {
 	checkError(t, "schedule again", call("schedule", "--in", "1h", "--if-absent"), 4, "exists")
 	before := time.Now()
 	must(t, call("reschedule", "--in", "300ms"))
-	w.await("the message", func() bool { return len(w.delivered("a b\n🚀")) == 1 })
+	wait.For(w.t, "the message", func() bool { return len(w.delivered("a b\n🚀")) == 1 })
 	d := w.delivered("a b\n🚀")[0]
 	if string(d.Body) != "p" || d.ContentType != "text/plain" || d.Headers["k"] != "v=w" || d.At.Sub(before) < 300*time.Millisecond {
 		t.Errorf("%q, %s, %v after %s; want p, text/plain, k: v=w after 300ms", d.Body, d.ContentType, d.Headers, d.At.Sub(before))
 	}
-	w.await("it to be gone", func() bool { return call("get").Code == 3 })
+	wait.For(t, "it to be gone", rarely(func() bool { return w.status().Topic("orders").Pending == 0 }))
+	checkError(t, "get after it was delivered", call("get"), 3, "no such task")
 }
 
 // TestAdminPortInUse: a scanner whose port is taken says which, and ends.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // metrics are what a scanner exports, by name.
@@ -86,6 +87,7 @@ func TestMetrics(t *testing.T) {
 	w := newConsulWish(t)
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.start(1)
+	w.awaitTopic("orders")
 	w.consume("orders.due")
 	w.send("orders", "o", 100)
 	w.arrive("the tasks")
@@ -93,13 +95,13 @@ func TestMetrics(t *testing.T) {
 	s := w.scanners[0]
 	// The last confirm may come after the message, a tick counts when it is
 	// over, and connections and shards are looked at now and then.
-	w.await("the numbers of what happened", func() bool {
-		m := readMetrics(t, s)
-		return m.sum("duefleet_forwarded_total") == 100 && m.sum("duefleet_pending_tasks") == 30 &&
-			m.sum("duefleet_rabbitmq_connected") == 1 && m.sum("duefleet_ticks_total") > 0
-	})
-
-	m := readMetrics(t, s)
+	var m metrics
+	wait.For(w.t, "the numbers of what happened", rarely(func() bool {
+		m = readMetrics(t, s)
+		return m.sum("duefleet_forwarded_total") == 100 && m.sum("duefleet_pending_tasks") == 30 && m.sum("duefleet_leased_tasks") == 0 &&
+			m.sum("duefleet_rabbitmq_connected") == 1 && m.sum("duefleet_redis_up") == 1 && m.sum("duefleet_consul_up") == 1 &&
+			m.sum("duefleet_ticks_total") > 0
+	}))
 	for name, want := range contractMetrics() {
 		f := m[name]
 		if f == nil || len(f.GetMetric()) == 0 {
@@ -126,8 +128,6 @@ func TestMetrics(t *testing.T) {
 		t.Error("no claim was measured")
 	}
 	for _, path := range []string{"/livez", "/readyz"} {
-		if err := s.Get(t.Context(), path, io.Discard); err != nil {
-			t.Error(err)
-		}
+		wait.For(t, path+" to answer 200", rarely(func() bool { return s.Get(t.Context(), path, io.Discard) == nil }))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // rights are the blocks of section Rights of docs/operations.md.
@@ -105,7 +106,7 @@ func TestLeastRights(t *testing.T) {
 	g.ctl(least.rabbitmqDeclare...)
 	must(t, operator.scanner("topic", "set", "orders", "declare.queue=orders.due", "declare.queue_type=classic"))
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
-	w.await("a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
+	wait.For(w.t, "a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
 
 	must(t, operator.scanner("topic", "rm", "orders", "--purge"))
 	w.stop()
@@ -210,7 +211,9 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.await("a task that was tried again, and a parked one", func() bool { return len(done) == 1 && w.status().Topic("orders").Parked == 1 })
+	wait.For(t, "a task that was tried again, and a parked one", rarely(func() bool {
+		return len(done) == 1 && w.status().Topic("orders").Parked == 1
+	}))
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -247,10 +250,10 @@ func (w *world) as(file string, more map[string]fleet.Topic) *world {
 
 func (w *world) awaitServed(shards int) {
 	w.t.Helper()
-	w.await("topic served", func() bool {
+	wait.For(w.t, "topic served", rarely(func() bool {
 		s := w.status().Topic("orders")
 		return s.Phase == "stable" && s.Shards == shards
-	})
+	}))
 }
 
 // checkRegistered: Consul's catalog and store know all scanners, and nobody had
@@ -258,11 +261,11 @@ func (w *world) awaitServed(shards int) {
 func (w *world) checkRegistered(g *guarded, scanners int) {
 	w.t.Helper()
 	client := g.master()
-	w.await("registered in Consul", func() bool {
+	wait.For(w.t, "registered in Consul", rarely(func() bool {
 		services, _, err := client.Catalog().Service("duefleet-scanner", "", nil)
 		keys, _, listing := client.KV().Keys("duefleet/status/", "", nil)
 		return err == nil && listing == nil && len(services) == scanners && len(keys) == scanners
-	})
+	}))
 	for _, s := range w.scanners {
 		log, err := os.ReadFile(s.Log())
 		if err != nil {
@@ -282,22 +285,32 @@ func (w *world) changeUnder(p, operator *world) {
 	w.t.Helper()
 	w.recorder.Client = p.library()
 	w.consume("orders.due")
-	w.schedule(orders("orders", "far", 6000, time.Now().Add(time.Hour), time.Minute, 0)...)
-	w.schedule(orders("orders", "near", 200, time.Now().Add(time.Second), 10*time.Second, 0)...)
+	const far, moved = 1500, 200
+	change := &wish{world: w}
+	all := orders("orders", "far", far, time.Now().Add(time.Hour), time.Minute, 0)
+	w.schedule(all...)
+	w.schedule(orders("orders", "near", 200, time.Now().Add(time.Second), 3*time.Second, 0)...)
+	held := orders("orders", "held", 20, time.Now().Add(time.Hour), time.Minute, 0)
+	w.schedule(held...)
+	letGo := change.holdUp(held, 8)
 	must(w.t, operator.scanner("topic", "set", "orders", "shards=8"))
-	w.await("the change to begin", func() bool { return w.status().Topic("orders").Change != nil })
-	w.schedule(orders("orders", "meanwhile", 200, time.Now().Add(2*time.Second), 2*time.Second, 0)...)
-	for i := range 200 {
-		k := fleet.Key{Topic: "orders", ID: fmt.Sprintf("far-%06d", i)}
-		if err := w.recorder.Reschedule(w.t.Context(), k, time.Now().Add(2*time.Second)); err != nil {
+	change.migrating(8)
+	must(w.t, w.scanner("status"))
+	w.schedule(orders("orders", "meanwhile", 200, time.Now().Add(time.Second), 2*time.Second, 0)...)
+	for i, o := range all {
+		k := fleet.Key{Topic: o.Topic, ID: o.ID}
+		var err error
+		if i < moved {
+			err = w.recorder.Reschedule(w.t.Context(), k, time.Now().Add(2*time.Second))
+		} else {
+			err = w.recorder.Cancel(w.t.Context(), k)
+		}
+		if err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	for i := 200; i < 6000; i++ {
-		if err := w.recorder.Cancel(w.t.Context(), fleet.Key{Topic: "orders", ID: fmt.Sprintf("far-%06d", i)}); err != nil {
-			w.t.Fatal(err)
-		}
-	}
+	letGo()
+	change.hasten(held)
 	w.awaitServed(8)
 	w.awaitEmpty()
 	if err := w.recorder.Ledger.Check().Err(); err != nil {
@@ -314,7 +327,7 @@ func (w *world) parkUnder(p *world) {
 	}
 	must(w.t, p.producer("schedule", "--topic", "orders", "--id", "stray", "--in", "0s"))
 	for _, verb := range []string{"replay", "purge"} {
-		w.await("a task to be parked", func() bool { return w.status().Topic("orders").Parked == 1 })
+		wait.For(w.t, "a task to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 		must(w.t, w.scanner("parked", "ls", "--topic", "orders"))
 		must(w.t, w.scanner("parked", verb, "--topic", "orders", "--all"))
 	}

@@ -10,6 +10,7 @@ import (
 	consul "github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // marks are values that must show nowhere, each of them once.
@@ -93,7 +94,7 @@ func testSecrets(g *guarded) {
 	}
 	w.awaitServed(1)
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s", "--payload", m["payload"], "--header", "k="+m["header"]))
-	w.await("a task that was returned to be parked", func() bool { return w.status().Topic("orders").Parked == 1 })
+	wait.For(w.t, "a task that was returned to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 	if found := m.seen(must(t, w.producer("get", "--topic", "orders", "--id", "a")).Stdout); len(found) < 2 {
 		t.Errorf("in a task's own output only %q are seen, want its payload and its header", found)
 	}
@@ -123,7 +124,7 @@ func (w *world) checkUnseen(g *guarded, m marks, after string) {
 	w.t.Helper()
 	said := map[string]string{}
 	for _, s := range w.scanners {
-		w.await(after+" in the log or at /readyz", func() bool { return strings.Contains(w.log(s)+readyz(s), after) })
+		wait.For(w.t, after+" in the log or at /readyz", rarely(func() bool { return strings.Contains(w.log(s)+readyz(s), after) }))
 		said[s.Log()] = w.log(s)
 		for _, path := range []string{"/readyz", "/readyz?format=json", "/metrics"} {
 			said[path+" of "+s.Log()] = get(s, path)
@@ -131,10 +132,12 @@ func (w *world) checkUnseen(g *guarded, m marks, after string) {
 	}
 	status := w.scanner("status", "-o", "json")
 	said["scanner status"] = status.Stdout + status.Stderr
-	notes, _, err := g.master().KV().List("secrets/status/", nil)
-	if err != nil || len(notes) != len(w.scanners) {
-		w.t.Fatalf("Consul has %d notes (%v), want one of each scanner", len(notes), err)
-	}
+	var notes consul.KVPairs
+	wait.For(w.t, "a note of each scanner in Consul", rarely(func() (ok bool) {
+		var err error
+		notes, _, err = g.master().KV().List("secrets/status/", nil)
+		return err == nil && len(notes) == len(w.scanners)
+	}))
 	for _, n := range notes {
 		said[n.Key] = string(n.Value)
 	}

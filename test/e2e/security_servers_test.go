@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -25,6 +24,7 @@ import (
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -199,16 +199,11 @@ func port(addr string) string {
 // awaitMaster returns once Consul knows the token that may do everything.
 func (g *guarded) awaitMaster() {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
-	defer cancel()
 	client := g.master()
-	err := fleet.Await(ctx, func() bool {
+	wait.For(g.t, "consul to know its first token", func() bool {
 		_, _, err := client.ACL().TokenReadSelf(nil)
 		return err == nil
 	})
-	if err != nil {
-		g.t.Fatal("consul doesn't know its first token")
-	}
 }
 
 // master is a client that may do everything in Consul.
@@ -283,7 +278,7 @@ func newWorldOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptio
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), settings: settings, ends: map[string]chan struct{}{}}
 	w.config = filepath.Join(w.dir, "config.yaml")
-	w.settings.ShutdownTimeout = "10s"
+	w.settings.ShutdownTimeout = shutdownTimeout.String()
 	w.write()
 
 	w.redis = redis.NewUniversalClient(own)
@@ -295,7 +290,7 @@ func newWorldOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptio
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset})}
+	w.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset, Now: w.now})}
 	t.Cleanup(func() { _ = w.redis.Close() })
 	t.Cleanup(w.end)
 	return w

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestGuarded is all that is tried at servers that ask for a certificate, a
@@ -36,18 +37,17 @@ func testTLS(g *guarded) {
 		"declare.queue=tls.due", "declare.queue_type=classic"))
 	must(t, w.scanner("check"))
 	w.start(1)
+	w.awaitServed(2)
 	w.consume("tls.due")
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "secure", "--in", "200ms", "--payload", "p"))
-	w.await("the message", func() bool { return len(w.delivered("secure")) == 1 })
+	wait.For(w.t, "the message", func() bool { return len(w.delivered("secure")) == 1 })
 	for _, line := range []string{"redis: ok", "rabbitmq: ok: connected", "consul: ok"} {
-		if ready := readyz(w.scanners[0]); !strings.Contains(ready, line) {
-			t.Errorf("/readyz does not say %q:\n%s", line, ready)
-		}
+		wait.For(t, "/readyz to say "+line, rarely(func() bool { return strings.Contains(readyz(w.scanners[0]), line) }))
 	}
-	w.await("registered in Consul", func() bool {
+	wait.For(t, "registered in Consul", rarely(func() bool {
 		keys, _, err := g.master().KV().Keys("tls/status/", "", nil)
 		return err == nil && len(keys) == 1
-	})
+	}))
 	w.stop()
 }
 
@@ -193,10 +193,8 @@ func (w *world) startUnready() *fleet.Scanner {
 // startAs adds a scanner with more settings than the world's.
 func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
 	c.Binary, c.Config, c.Dir = programs.Scanner, w.config, w.dir
-	s, err := fleet.StartScanner(ctx, c)
+	s, err := fleet.StartScanner(wait.Context(w.t), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -208,16 +206,18 @@ func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 // hold all the words. A log has a record on every line.
 func (w *world) awaitTold(s *fleet.Scanner, check string, words ...string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience/2)
-	defer cancel()
 	var ready, log string
-	err := fleet.Await(ctx, func() bool {
+	told := false
+	defer func() {
+		if !told {
+			w.t.Logf("%s: no line of /readyz, or none of the log, holds %q:\n%s\n%s", check, words, ready, log)
+		}
+	}()
+	wait.For(w.t, "/readyz and the log to tell of "+check, rarely(func() bool {
 		ready, log = readyz(s), w.log(s)
-		return holdsLine(ready, check+": down", words) && holdsLine(log, "time=", words)
-	})
-	if err != nil {
-		w.t.Errorf("%s: no line of /readyz, or none of the log, holds %q:\n%s\n%s", check, words, ready, log)
-	}
+		told = holdsLine(ready, check+": down", words) && holdsLine(log, "time=", words)
+		return told
+	}))
 	for line := range strings.Lines(log) {
 		if !strings.HasPrefix(line, "time=") {
 			w.t.Errorf("a line of the log is no record: %s", line)
@@ -290,10 +290,10 @@ func testMissingWrite(g *guarded) {
 	w.awaitServed(1)
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s"))
 	words := []string{"403", "exchange 'unwritten'", "rabbitmqctl set_permissions"}
-	w.await("the log and the status to tell", func() bool {
+	wait.For(t, "the log and the status to tell", rarely(func() bool {
 		return holdsLine(w.log(w.scanners[0]), "time=", words) &&
 			holdsLine(strings.Join(w.status().Topic("orders").Notes, "\n"), "", words)
-	})
+	}))
 	w.holds("the task is kept", time.Second, func() bool {
 		topic := w.status().Topic("orders")
 		return topic.Pending == 1 && topic.Parked == 0
@@ -329,24 +329,24 @@ func testMissingRead(g *guarded, least rights) {
 func TestAdminListensOnLoopback(t *testing.T) {
 	t.Parallel()
 	config := file(t, "redis: {addrs: [127.0.0.1:1]}\n")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	// Another scanner of this machine may hold the port for a while.
 	var s *fleet.Scanner
-	err := fleet.Await(ctx, func() bool {
+	for s == nil || ended(s) {
 		var err error
-		s, err = fleet.StartScanner(ctx, fleet.ScannerConfig{
+		s, err = fleet.StartScanner(t.Context(), fleet.ScannerConfig{
 			Binary: programs.Scanner, Config: config, Dir: t.TempDir(), Admin: "127.0.0.1:9320", Default: true, Unready: true,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Kill() })
-		return fleet.Await(ctx, func() bool { return ended(s) || get(s, "/livez") == "ok\n" }) == nil && !ended(s)
-	})
-	if err != nil {
-		t.Fatalf("no scanner answers at 127.0.0.1:9320 within %s", patience)
+		started := func() bool {
+			log, err := os.ReadFile(s.Log())
+			return err == nil && strings.Contains(string(log), "scanner started")
+		}
+		wait.For(t, "the scanner to listen, or to end", func() bool { return ended(s) || started() })
 	}
+	wait.For(t, "127.0.0.1:9320 to answer", rarely(func() bool { return get(s, "/livez") == "ok\n" }))
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)

@@ -13,12 +13,13 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // wish is how a test sets topics: in the file, or in Consul.
 type wish struct {
 	*world
-	topic *shard.Topic // orders, for the test's own eyes
+	topic *shard.Topic // orders, for the test's own eyes and hands
 	// set changes keys of a topic, or makes it.
 	set func(topic string, changes fleet.Topic)
 	// spoil makes a topic's settings unacceptable, naming the key shards.
@@ -72,6 +73,7 @@ func (w *wish) begin() {
 	w.t.Helper()
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.start(2)
+	w.awaitTopic("orders")
 	w.consume("orders.due")
 }
 
@@ -79,11 +81,6 @@ func (w *wish) begin() {
 func (w *wish) send(topic, prefix string, n int) {
 	w.t.Helper()
 	w.schedule(orders(topic, prefix, n, time.Now().Add(100*time.Millisecond), 100*time.Millisecond, 0)...)
-}
-
-func (w *wish) arrive(what string) {
-	w.t.Helper()
-	w.await(what, func() bool { return w.recorder.Ledger.Missing() == 0 })
 }
 
 func (w *wish) check() {
@@ -107,6 +104,45 @@ func both(t *testing.T, test func(w *wish)) {
 	})
 }
 
+// inForce changes keys of topic orders and returns once no scanner works by what
+// was before: each has applied the change, and each of its workers has ended the
+// ticks it was in.
+func (w *wish) inForce(changes fleet.Topic) {
+	w.t.Helper()
+	read := func(name string) []float64 {
+		all := make([]float64, len(w.scanners))
+		for i, s := range w.scanners {
+			all[i] = readMetrics(w.t, s).sum(name)
+		}
+		return all
+	}
+	const index, ticks = "duefleet_config_applied_index", "duefleet_ticks_total"
+	applied := read(index)
+	w.set("orders", changes)
+	if w.settings.ConsulAddr != "" {
+		for i := range applied {
+			applied[i] = float64(w.index("orders")) - 1
+		}
+	}
+	wait.For(w.t, "every scanner to apply the change", rarely(func() bool { return above(read(index), applied) }))
+	// Workers draw one after the other: in so many ticks each has ended one.
+	ended, workers := read(ticks), read("duefleet_workers")
+	for i := range ended {
+		ended[i] += 3 * workers[i]
+	}
+	wait.For(w.t, "every worker to end its ticks", rarely(func() bool { return above(read(ticks), ended) }))
+}
+
+// above tells whether each is more than its bound.
+func above(all, bounds []float64) bool {
+	for i := range all {
+		if all[i] <= bounds[i] {
+			return false
+		}
+	}
+	return true
+}
+
 // TestPause: a paused topic delivers nothing and keeps everything; resumed, it
 // delivers all of it.
 func TestPause(t *testing.T) {
@@ -114,20 +150,12 @@ func TestPause(t *testing.T) {
 		w.begin()
 		w.send("orders", "first", 10)
 		w.arrive("the tasks before the pause")
-		w.set("orders", fleet.Topic{"paused": true})
-		// That the pause has come to every scanner shows in a task that stays.
-		n := 0
-		w.await("the pause", func() bool {
-			n++
-			before := w.recorder.Ledger.Count()
-			w.send("orders", fmt.Sprintf("probe-%d", n), 4)
-			return w.stays(time.Second, func() bool { return w.recorder.Ledger.Count() == before })
-		})
+		w.inForce(fleet.Topic{"paused": true, "tick": "100ms"})
 		count := w.recorder.Ledger.Count()
 		w.send("orders", "second", 50)
-		w.holds("nothing arrives while paused", 2*time.Second, func() bool { return w.recorder.Ledger.Count() == count })
-		if got := w.status().Topic("orders").Backlog; got < 50 {
-			w.t.Errorf("the backlog is %d while paused, want 50 or more", got)
+		w.holds("nothing arrives while paused", time.Second, func() bool { return w.recorder.Ledger.Count() == count })
+		if got := w.status().Topic("orders").Backlog; got != 50 {
+			w.t.Errorf("the backlog is %d while paused, want 50", got)
 		}
 		w.set("orders", fleet.Topic{"paused": false})
 		w.arrive("the tasks that waited")
@@ -144,16 +172,16 @@ func TestRoute(t *testing.T) {
 		w.consume("elsewhere.due")
 		w.send("orders", "before", 100)
 		w.arrive("the tasks on the old route")
-		all := orders("orders", "during", 3000, time.Now().Add(200*time.Millisecond), 3*time.Second, 0)
-		w.schedule(all...)
-		w.set("orders", fleet.Topic{"exchange": "elsewhere", "routing_key": "new.key", "declare": map[string]any{
+		w.schedule(orders("orders", "during", 3000, time.Now().Add(200*time.Millisecond), 3*time.Second, 0)...)
+		w.inForce(fleet.Topic{"exchange": "elsewhere", "routing_key": "new.key", "tick": "100ms", "declare": map[string]any{
 			"type": "direct", "queue": "elsewhere.due", "queue_type": "classic",
 		}})
+		w.send("orders", "after", 1)
 		w.arrive("the tasks on both routes")
 		w.check()
-		last := w.delivered(all[len(all)-1].ID)
+		last := w.delivered("after-000000")
 		if len(last) != 1 || last[0].Exchange != "elsewhere" || last[0].RoutingKey != "new.key" {
-			w.t.Errorf("the last task's messages: %d, the first %+v; want one by elsewhere, new.key", len(last), last)
+			w.t.Errorf("the messages of a task after the change: %d, the first %+v; want one by elsewhere, new.key", len(last), last)
 		}
 	})
 }
@@ -164,7 +192,7 @@ func TestNewTopic(t *testing.T) {
 		w.begin()
 		w.set("invoices", fleet.DeclaredTopic("invoices", fleet.Topic{"shards": 2}))
 		w.consume("invoices.due")
-		w.await("the new topic", func() bool { return w.status().Topic("invoices").Shards == 2 })
+		wait.For(w.t, "the new topic", rarely(func() bool { return w.status().Topic("invoices").Shards == 2 }))
 		w.send("invoices", "i", 50)
 		w.send("orders", "o", 50)
 		w.arrive("tasks of both topics")
@@ -188,24 +216,26 @@ func TestShardsWhileEmpty(t *testing.T) {
 	})
 }
 
-// TestShardsWhileFull: M goes up and down while tasks are stored, delivered,
-// scheduled, moved and cancelled; each arrives exactly once.
+// TestShardsWhileFull: M goes up, to one, and up again while tasks are stored,
+// delivered, scheduled, moved and cancelled; each arrives exactly once.
 func TestShardsWhileFull(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
-		start := time.Now().Add(time.Second)
-		all := orders("orders", "o", 6000, start, 8*time.Second, 0)
-		w.schedule(all...)
-		later := orders("orders", "later", 3000, start.Add(time.Minute), time.Minute, 0)
+		w.schedule(orders("orders", "o", 4000, time.Now().Add(time.Second), 8*time.Second, 0)...)
+		later := orders("orders", "later", 1500, time.Now().Add(time.Hour), time.Minute, 0)
 		w.schedule(later...)
+		far := w.far(500)
 		done := make(chan error, 1)
 		go func() { done <- w.changeDuring(later) }()
-		for _, m := range []int{7, 3} {
+		for _, m := range []int{7, 1, 5} {
 			w.reshard(m)
+			w.send("orders", fmt.Sprint("m", m), 50)
 		}
+		wait.Progress(w.t, "the changes of tasks", w.recorder.Ledger.Count, func() bool { return len(done) == 1 })
 		if err := <-done; err != nil {
 			w.t.Fatal(err)
 		}
+		w.hasten(far)
 		w.check()
 	})
 }
@@ -237,10 +267,7 @@ func (w *wish) changeDuring(later []fleet.Order) error {
 func (w *wish) reshard(m int) {
 	w.t.Helper()
 	w.set("orders", fleet.Topic{"shards": m})
-	w.await(fmt.Sprintf("%d shards", m), func() bool {
-		s := w.status().Topic("orders")
-		return s.Shards == m && s.Phase == "stable"
-	})
+	w.settled(m)
 }
 
 // TestBrokenDocument: settings with a mistake change nothing, and everybody who
@@ -252,7 +279,7 @@ func TestBrokenDocument(t *testing.T) {
 		w.send("orders", "before", 10)
 		w.arrive("the tasks before")
 		w.spoil("orders")
-		w.await("status to name the mistake", func() bool {
+		wait.For(w.t, "status to name the mistake", rarely(func() bool {
 			members := 0
 			for _, m := range w.status().Fleet {
 				if strings.Contains(fmt.Sprint(m.Errors), "shards") {
@@ -260,14 +287,14 @@ func TestBrokenDocument(t *testing.T) {
 				}
 			}
 			return members == 2
-		})
+		}))
 		for _, s := range w.scanners {
 			if n := readMetrics(w.t, s).sum("duefleet_config_errors_total"); n < 1 {
 				w.t.Errorf("config_errors_total is %v, want 1 or more", n)
 			}
 		}
 		if w.settings.ConsulAddr != "" {
-			w.await("the notes in Consul", func() bool { return w.notes("shards") == 2 })
+			wait.For(w.t, "the notes in Consul", rarely(func() bool { return w.notes("shards") == 2 }))
 		}
 		if got := w.status().Topic("orders").Shards; got != 4 {
 			w.t.Errorf("the topic has %d shards, want 4 as before", got)
@@ -275,15 +302,15 @@ func TestBrokenDocument(t *testing.T) {
 		w.send("orders", "meanwhile", 10)
 		w.arrive("the tasks under the old settings")
 		w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 5}))
-		w.await("the mended settings", func() bool { return w.status().Topic("orders").Shards == 5 })
-		w.await("status without the mistake", func() bool {
+		wait.For(w.t, "the mended settings", rarely(func() bool { return w.status().Topic("orders").Shards == 5 }))
+		wait.For(w.t, "status without the mistake", rarely(func() bool {
 			for _, m := range w.status().Fleet {
 				if len(m.Errors) > 0 {
 					return false
 				}
 			}
 			return true
-		})
+		}))
 		w.send("orders", "after", 10)
 		w.check()
 	})
@@ -351,7 +378,7 @@ func TestHangup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.await("2 shards", func() bool { return w.status().Topic("orders").Shards == 2 })
+	wait.For(w.t, "2 shards", rarely(func() bool { return w.status().Topic("orders").Shards == 2 }))
 	if err := os.Remove(w.config); err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,18 @@ import (
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/fleet/member"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
-	// patience bounds whatever a test waits for: what takes longer hangs.
-	patience = 60 * time.Second
+	// patience is for what a scanner does while it ends: its shutdown_timeout and
+	// as much again. What takes longer hangs.
+	patience = 2 * shutdownTimeout
+	// shutdownTimeout is long: how fast a machine is decides no exit code.
+	shutdownTimeout = 60 * time.Second
+	// seldom is the least time between two looks at what costs much to look at.
+	seldom = 50 * time.Millisecond
 	// marker is the app-id of the message that ends a queue.
 	marker = "end-of-queue"
 )
@@ -41,6 +48,7 @@ type world struct {
 	tap func(fleet.Delivery)
 
 	mu       sync.Mutex
+	frozen   time.Time // what the ledger takes for the time; zero: the time
 	messages []fleet.Delivery
 	ends     map[string]chan struct{}
 }
@@ -54,6 +62,33 @@ func newWorld(t *testing.T, topics map[string]fleet.Topic) *world {
 	return newWorldOn(t, settings, stacktest.RedisOptions(settings.RedisAddr))
 }
 
+// now is the ledger's clock.
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.frozen.IsZero() {
+		return time.Now()
+	}
+	return w.frozen
+}
+
+// pause writes whether topics of the file are paused. For the ledger no time
+// goes by while nothing can be delivered: what was changed by then was changed
+// before it was due, however long that took.
+func (w *world) pause(paused bool) {
+	w.t.Helper()
+	for name, topic := range w.settings.Topics {
+		w.settings.Topics[name] = topic.With(fleet.Topic{"paused": paused})
+	}
+	w.mu.Lock()
+	w.frozen = time.Time{}
+	if paused {
+		w.frozen = time.Now()
+	}
+	w.mu.Unlock()
+	w.write()
+}
+
 func (w *world) write() {
 	w.t.Helper()
 	if err := fleet.WriteConfig(w.config, w.settings.Document()); err != nil {
@@ -64,8 +99,7 @@ func (w *world) write() {
 // start adds n scanners, all at once.
 func (w *world) start(n int) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
+	ctx := wait.Context(w.t)
 	first := len(w.scanners)
 	w.scanners = append(w.scanners, make([]*fleet.Scanner, n)...)
 	var g errgroup.Group
@@ -80,6 +114,16 @@ func (w *world) start(n int) {
 	if err := g.Wait(); err != nil {
 		w.t.Fatal(err)
 	}
+	for name := range w.settings.Topics {
+		w.awaitTopic(name)
+	}
+}
+
+// awaitTopic waits until tasks can be scheduled into a topic: a scanner that is
+// ready may not have made its placement yet.
+func (w *world) awaitTopic(name string) {
+	w.t.Helper()
+	wait.For(w.t, "topic "+name+" to be known", rarely(func() bool { return w.status().Topic(name).Shards > 0 }))
 }
 
 // stop ends all scanners and holds them to their exit code.
@@ -92,6 +136,13 @@ func (w *world) stop() {
 	}
 	w.checkLogs()
 	w.scanners = nil
+}
+
+// stopOne ends one scanner, and answers its exit code.
+func (w *world) stopOne(s *fleet.Scanner) (code int, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	return s.Stop(ctx)
 }
 
 // checkLogs: no scanner may panic or race, whatever else it says.
@@ -141,11 +192,7 @@ func (w *world) consume(queues ...string) {
 		var g errgroup.Group
 		g.Go(func() error { return c.Run(w.t.Context()) })
 		w.t.Cleanup(func() { _ = g.Wait() })
-		select {
-		case <-c.Ready():
-		case <-time.After(patience):
-			w.t.Fatalf("queue %s can't be consumed from", queue)
-		}
+		wait.Closed(w.t, "queue "+queue+" to be consumed from", c.Ready())
 	}
 }
 
@@ -174,16 +221,6 @@ func (w *world) delivered(id string) []fleet.Delivery {
 		}
 	}
 	return found
-}
-
-// await fails the test if the condition doesn't come true.
-func (w *world) await(what string, condition func() bool) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	if err := fleet.Await(ctx, condition); err != nil {
-		w.t.Fatalf("waited %s in vain: %s", patience, what)
-	}
 }
 
 // stays tells whether the condition remains true for d.
@@ -216,20 +253,44 @@ func (w *world) finish() fleet.Report {
 
 func (w *world) awaitEmpty() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	if err := fleet.Await(ctx, func() bool { return w.recorder.Ledger.Missing() == 0 }); err != nil {
-		w.t.Errorf("%d tasks are missing after %s", w.recorder.Ledger.Missing(), patience)
-		return
-	}
+	w.arrive("all that was promised")
 	stored := func() (n int64) {
 		for _, t := range w.status().Topics {
 			n += t.Pending
 		}
 		return n
 	}
-	if err := fleet.Await(ctx, func() bool { return stored() == 0 }); err != nil {
-		w.t.Errorf("%d tasks are stored after all arrived; status %+v", stored(), w.status())
+	left := stored()
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("%d tasks are stored; status %+v", left, w.status())
+		}
+	}()
+	wait.Progress(w.t, "nothing to be stored after all arrived", func() int { return int(left) },
+		rarely(func() bool { left = stored(); return left == 0 }))
+}
+
+// arrive waits until all that was promised has arrived.
+func (w *world) arrive(what string) {
+	w.t.Helper()
+	wait.Progress(w.t, what, w.recorder.Ledger.Count, func() bool { return w.recorder.Ledger.Missing() == 0 })
+}
+
+// awaitCount waits until so many messages have arrived.
+func (w *world) awaitCount(n int) {
+	w.t.Helper()
+	wait.Count(w.t, "messages", n, w.recorder.Ledger.Count)
+}
+
+// rarely is a condition that is looked at now and then only: it costs much.
+func rarely(condition func() bool) func() bool {
+	var last time.Time
+	return func() bool {
+		if time.Since(last) < seldom {
+			return false
+		}
+		defer func() { last = time.Now() }()
+		return condition()
 	}
 }
 
@@ -242,11 +303,14 @@ func (w *world) drain() {
 		if err := ch.PublishWithContext(w.t.Context(), "", queue, false, false, amqp.Publishing{AppId: marker}); err != nil {
 			w.t.Fatal(err)
 		}
-		select {
-		case <-end:
-		case <-time.After(patience):
-			w.t.Fatalf("queue %s is not empty after %s", queue, patience)
-		}
+		wait.Progress(w.t, "queue "+queue+" to be empty", w.recorder.Ledger.Count, func() bool {
+			select {
+			case <-end:
+				return true
+			default:
+				return false
+			}
+		})
 	}
 }
 
@@ -287,9 +351,11 @@ func (w *world) queue(ch *amqp.Channel, exchange, queue, key string) {
 	}
 }
 
+// status is what the verb status shows, read within this process: it is asked
+// all the time.
 func (w *world) status() fleet.Status {
 	w.t.Helper()
-	s, err := fleet.ReadStatus(w.t.Context(), programs.Scanner, w.config)
+	s, err := member.Status(w.t.Context(), w.redis, w.settings.RedisPrefix)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -310,9 +376,7 @@ func (w *world) producer(args ...string) fleet.Output {
 
 func run(t *testing.T, c fleet.Command) fleet.Output {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	out, err := c.Run(ctx)
+	out, err := c.Run(wait.Context(t))
 	if err != nil {
 		t.Fatal(err)
 	}

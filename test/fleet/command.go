@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"time"
 )
@@ -17,10 +16,14 @@ type Command struct {
 	// Path of the program, and its arguments.
 	Path string
 	Args []string
-	// Env are more variables.
+	// Env are more variables. Of this process's own those that configure
+	// duefleet are not handed on.
 	Env []string
 	// Stdin is what the program reads. Defaults to nothing.
 	Stdin io.Reader
+	// Told sees what the program says on stderr as it comes, beside Output.
+	// Defaults to nobody.
+	Told io.Writer
 }
 
 // Output is what a program said and how it ended.
@@ -36,7 +39,10 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running it is what we are for
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, &stdout, &stderr
-	cmd.Env = append(os.Environ(), c.Env...)
+	if c.Told != nil {
+		cmd.Stderr = io.MultiWriter(&stderr, c.Told)
+	}
+	cmd.Env = append(environ(), c.Env...)
 	err := cmd.Run()
 	out := Output{Stdout: stdout.String(), Stderr: stderr.String()}
 	var exit *exec.ExitError

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -18,6 +20,15 @@ type process struct {
 
 	mu   sync.Mutex
 	over bool
+}
+
+// environ is this process's environment without the variables that configure
+// duefleet: a fleet takes its settings from the test, never from the shell of
+// whoever runs it. Those that only tests read remain.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(line string) bool {
+		return strings.HasPrefix(line, "DUEFLEET_") && !strings.HasPrefix(line, "DUEFLEET_TEST_")
+	})
 }
 
 // startProcess runs a program whose output is appended to the file log. On

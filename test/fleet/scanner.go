@@ -19,6 +19,9 @@ import (
 // askEvery is the pause between two questions while something is awaited.
 const askEvery = 25 * time.Millisecond
 
+// getLimit ends a question to a scanner that hangs.
+const getLimit = 60 * time.Second
+
 // ScannerConfig says which scanner to start.
 type ScannerConfig struct {
 	// Binary is the path of scanner. Required.
@@ -76,7 +79,7 @@ func StartScanner(ctx context.Context, cfg ScannerConfig) (*Scanner, error) {
 // Start starts a scanner that was stopped or killed again, with the same
 // configuration and address.
 func (s *Scanner) Start(ctx context.Context) error {
-	env := os.Environ()
+	env := environ()
 	if !s.cfg.Default {
 		env = append(env, "DUEFLEET_ADMIN_LISTEN="+s.cfg.Admin)
 	}
@@ -121,7 +124,7 @@ func (s *Scanner) awaitReady(ctx context.Context, run *process) error {
 // Get asks the scanner's own HTTP server and writes the body of the answer; an
 // answer other than 200 is an error, after its body was written.
 func (s *Scanner) Get(ctx context.Context, path string, body io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, getLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.cfg.Admin+path, nil)
 	if err != nil {
@@ -223,15 +226,25 @@ func (s *Scanner) current() *process {
 }
 
 // FreeAddress is an address of 127.0.0.1 where nothing listens. It lies below
-// Linux's ephemeral ports, so that no client is given it by chance.
+// Linux's ephemeral ports, so that no client is given it by chance, and stays
+// reserved as long as this process lives: neither a scanner nor a server of
+// package stack, started by whatever process, is given the same one.
 func FreeAddress(ctx context.Context) (string, error) {
-	const lowest, highest, tries = 12000, 32000, 100
+	const lowest, highest, tries = 12000, 32000, 200
 	for range tries {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(highest-lowest)))
-		var lc net.ListenConfig
-		if l, err := lc.Listen(ctx, "tcp", addr); err == nil {
-			return addr, l.Close()
+		port := lowest + rand.IntN(highest-lowest)
+		if !reserve(ctx, port) {
+			continue
 		}
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		// It dials: a socket that listened here for a moment could be inherited by
+		// a program that another goroutine starts just then.
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return addr, ctx.Err()
+		}
+		_ = conn.Close()
 	}
 	return "", errors.New("choose a port: found none free")
 }

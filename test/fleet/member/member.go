@@ -1,15 +1,19 @@
-// Package member runs a scanner within a test's own process. It is not part of
-// package fleet, which needs none of the scanner's own packages.
+// Package member runs a scanner, and reads a fleet's status, within a test's own
+// process. It is not part of package fleet, which needs none of the scanner's own
+// packages.
 package member
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/fleet"
 )
 
 // Run is a scanner within this process, for tests of what lies behind one: it
@@ -34,4 +38,23 @@ func Run(ctx context.Context, path string) error {
 		return err
 	}
 	return member.Run(ctx)
+}
+
+// Status is what `scanner status -o json` shows of the fleet under a prefix,
+// without a process for every look.
+func Status(ctx context.Context, rdb redis.UniversalClient, prefix string) (fleet.Status, error) {
+	var s fleet.Status
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		return s, err
+	}
+	status, err := scanner.ReadStatus(ctx, store, "")
+	if err != nil {
+		return s, err
+	}
+	text, err := json.Marshal(status)
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
 }
