@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // benchPrefetch is the prefetch of all that is compared.
@@ -71,16 +72,13 @@ func fill(b *testing.B, url string, n int) {
 			b.Fatal(err)
 		}
 	}
-	for {
+	wait.Count(b, "all messages to be in the queue", n, func() int {
 		q, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if q.Messages == n {
-			return
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+		return q.Messages
+	})
 }
 
 func bare(b *testing.B, url string, handled func()) {

@@ -4,38 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // gate holds up the handler of one attempt of one payload, which then fails.
 type gate struct {
+	t            *testing.T
 	seen         log
 	began, fails chan struct{}
 	once         sync.Once
 }
 
-func newGate() *gate {
-	return &gate{began: make(chan struct{}), fails: make(chan struct{})}
+func newGate(t *testing.T) *gate {
+	return &gate{t: t, began: make(chan struct{}), fails: make(chan struct{})}
 }
 
 // handler holds up the first attempt at "first" and fails it; all else succeeds.
-func (g *gate) handler(ctx context.Context, d task.Delivery) error {
+func (g *gate) handler(_ context.Context, d task.Delivery) error {
 	g.seen.add(d)
 	if string(d.Payload) != "first" || d.Attempt != 1 {
 		return nil
 	}
 	g.once.Do(func() { close(g.began) })
-	select {
-	case <-g.fails:
-	case <-ctx.Done():
-	}
+	hold(g.t, g.fails)
 	return errTest
+}
+
+// hold keeps a handler until it may go on, or its test is over.
+func hold(t *testing.T, goOn <-chan struct{}) {
+	select {
+	case <-goOn:
+	case <-t.Context().Done():
+	}
 }
 
 // payloads that were handled, in order.
@@ -49,9 +58,9 @@ func (g *gate) payloads() (all []string) {
 // quiet ends the test if more than want is handled while a retry would be due.
 func (w *world) quiet(g *gate, want ...string) {
 	w.t.Helper()
-	w.eventually("all is handled", func() bool { return len(g.payloads()) >= len(want) })
+	wait.For(w.t, "all is handled", func() bool { return len(g.payloads()) >= len(want) })
 	w.schedule("later", "later")
-	w.eventually("a task that was due after it is handled", func() bool { return g.seen.of("later") == 1 })
+	wait.For(w.t, "a task that was due after it is handled", func() bool { return g.seen.of("later") == 1 })
 	want = append(want, "later/1")
 	if got := g.payloads(); fmt.Sprint(got) != fmt.Sprint(want) {
 		w.t.Errorf("handled %q, want %q", got, want)
@@ -60,7 +69,7 @@ func (w *world) quiet(g *gate, want ...string) {
 
 func (w *world) forgotten() {
 	w.t.Helper()
-	w.eventually("the scanner has settled it", func() bool {
+	wait.For(w.t, "the scanner has settled it", func() bool {
 		_, there := w.stored("a")
 		return !there
 	})
@@ -89,7 +98,7 @@ func changes() map[string]struct {
 		"replaced by a later one": {func(w *world, _ *gate) { schedule(w, time.Hour) }, []string{"first/1"}},
 		"replaced by one that is delivered": {func(w *world, g *gate) {
 			schedule(w, 0)
-			w.eventually("the second is handled", func() bool { return len(g.payloads()) == 2 })
+			wait.For(w.t, "the second is handled", func() bool { return len(g.payloads()) == 2 })
 		}, []string{"first/1", "second/1"}},
 		"replaced by one that is cancelled": {func(w *world, _ *gate) {
 			schedule(w, time.Hour)
@@ -110,14 +119,14 @@ func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t).serve()
-			g := newGate()
+			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Handler: g.handler})
 			w.schedule("a", "first")
-			<-g.began
+			wait.Closed(t, "the handler has it", g.began)
 			w.forgotten()
 			row.change(w, g)
 			close(g.fails)
-			w.eventually("the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
 			w.quiet(g, row.want...)
 		})
 	}
@@ -131,14 +140,14 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t).serve()
-			g := newGate()
+			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Remember: -1, Handler: g.handler})
 			w.schedule("a", "first")
-			<-g.began
+			wait.Closed(t, "the handler has it", g.began)
 			w.forgotten()
 			changes()[name].change(w, g)
 			close(g.fails)
-			w.eventually("the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
 			w.quiet(g, changes()[name].want...)
 		})
 	}
@@ -168,7 +177,7 @@ func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	w := newWorld(t)
 	settle := w.lease("a")
 	c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
-	w.eventually("it is stored again", func() bool { return counted(c, retry) == 1 })
+	wait.For(t, "it is stored again", func() bool { return counted(c, retry) == 1 })
 	settle()
 	s, there := w.stored("a")
 	if !there || s.Attempt != 2 || s.State != task.Waiting || s.Reason != errTest.Error() {
@@ -186,12 +195,12 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			settle := w.lease("a")
-			g := newGate()
+			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Handler: g.handler})
-			<-g.began
+			wait.Closed(t, "the handler has it", g.began)
 			row.change(w, g)
 			close(g.fails)
-			w.eventually("the handler's failure is dealt with", func() bool { return counted(c, over) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over) == 1 })
 			settle()
 			if s, there := w.stored("a"); there && s.NextAttempt.Before(time.Now().Add(time.Minute)) {
 				t.Errorf("stored: %+v", s)
@@ -214,19 +223,19 @@ func TestAChainEndsWithACancel(t *testing.T) {
 			return nil
 		}
 		close(began)
-		<-goOn
+		hold(t, goOn)
 		return d.Next(time.Now(), nil)
 	}})
 	w.schedule("a", "")
-	<-began
+	wait.Closed(t, "the handler has it", began)
 	w.forgotten()
 	if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatal(err)
 	}
 	close(goOn)
-	w.eventually("the step is done", func() bool { return counted(c, done) == 1 })
+	wait.For(t, "the step is done", func() bool { return counted(c, done) == 1 })
 	w.schedule("b", "")
-	w.eventually("what was due after it is done", func() bool { return counted(c, done) == 2 })
+	wait.For(t, "what was due after it is done", func() bool { return counted(c, done) == 2 })
 	if n := seen.of("a"); n != 1 {
 		t.Errorf("handled %d times", n)
 	}
@@ -241,16 +250,16 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t).serve()
-			c := w.consume(Config{Policy: Fixed(0, 5), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
+			c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
 			w.schedule("a", "")
-			w.eventually("it failed", func() bool { return counted(c, retry) > 0 })
+			wait.For(t, "it failed", func() bool { return counted(c, retry) > 0 })
 			c.stop()
-			w.eventually("the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
+			wait.For(t, "the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
 			w.forgotten()
 			_ = w.producer.Cancel(t.Context(), orders, "a")
 			var seen log
 			c = w.consume(Config{Remember: remember, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
-			w.eventually("it is acked", func() bool { return counted(c, over) == 1 })
+			wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
 			if len(seen.all()) != 0 {
 				t.Errorf("handled %+v", seen.all())
 			}
@@ -263,13 +272,18 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 func TestChangesHoldWhileShardsChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
-	const tasks = 60
+	const tasks, workers = 60, 8
 	var cancelled sync.Map // ID -> when Cancel had returned
 	var broken atomic.Int64
 	var seen log
+	meeting := newMeeting(t, workers)
 	w.consume(Config{
-		Policy: Fixed(20*time.Millisecond, 1000), Concurrency: 8,
+		Policy: Fixed(20*time.Millisecond, math.MaxInt), Concurrency: workers,
 		Handler: func(_ context.Context, d task.Delivery) error {
+			if string(d.Payload) == meets {
+				meeting.attend()
+				return nil
+			}
 			_, was := cancelled.Load(d.ID)
 			if was && string(d.Payload) == "first" {
 				broken.Add(1)
@@ -289,40 +303,89 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		for j := i * tasks / 4; j < (i+1)*tasks/4; j++ {
 			id := fmt.Sprint(j)
 			n := seen.of(id)
-			w.eventually("it fails on and on", func() bool { return seen.of(id) > n })
+			wait.For(t, "it fails on and on", func() bool { return seen.of(id) > n })
 			if err := w.producer.Cancel(t.Context(), orders, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
-			w.eventually("nobody has it any more", func() bool {
-				n := seen.of(id)
-				<-time.After(10 * time.Millisecond)
-				return n == seen.of(id)
-			})
+			// A handler that began before Cancel returned may go on; none is left now.
+			w.meet(meeting, "met "+id)
 			cancelled.Store(id, true)
 			if j%2 == 0 {
 				w.schedule(id, "second")
 			}
 		}
 	}
-	w.eventually("what replaced them is done", func() bool {
-		n := 0
+	second := func() (n int) {
 		for _, d := range seen.all() {
 			if string(d.Payload) == "second" {
 				n++
 			}
 		}
-		return n == tasks/2
-	})
-	w.eventually("the change is over", func() bool {
-		p, err := w.topic.Placement(t.Context())
-		return err == nil && p.Shards == 2 && p.Phase == "stable"
-	})
+		return n
+	}
+	wait.Progress(t, "what replaced them is done", second, func() bool { return second() == tasks/2 })
+	var p shard.Placement
+	stage := func() int {
+		var err error
+		p, err = w.topic.Placement(t.Context())
+		w.ok(err)
+		return int(p.Epoch)
+	}
+	wait.Progress(t, "the change is over", stage, func() bool { return p.Shards == 2 && p.Phase == shard.Stable })
 	if n := broken.Load(); n != 0 {
 		t.Errorf("%d deliveries of tasks that were cancelled before", n)
 	}
 	for i := range tasks {
-		if s, there := w.stored(fmt.Sprint(i)); there {
-			t.Errorf("task %d is stored: %+v", i, s)
-		}
+		wait.For(t, fmt.Sprintf("the scanner to settle task %d, which nothing follows", i), func() bool {
+			_, there := w.stored(fmt.Sprint(i))
+			return !there
+		})
 	}
+}
+
+// meets is the payload of tasks whose handlers wait for each other.
+const meets = "meets"
+
+// meeting is of all the workers of a consumer: each has a handler at it, so that
+// none has a delivery from before.
+type meeting struct {
+	t    *testing.T
+	size int
+
+	mu   sync.Mutex
+	here int
+	over chan struct{}
+}
+
+func newMeeting(t *testing.T, size int) *meeting {
+	return &meeting{t: t, size: size, over: make(chan struct{})}
+}
+
+// attend is a handler's part: it waits until all have come.
+func (m *meeting) attend() {
+	m.mu.Lock()
+	over := m.over
+	m.here++
+	if m.here%m.size == 0 {
+		close(m.over)
+		m.over = make(chan struct{})
+	}
+	m.mu.Unlock()
+	hold(m.t, over)
+}
+
+func (m *meeting) attended() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.here
+}
+
+// meet returns once all workers were at a meeting.
+func (w *world) meet(m *meeting, name string) {
+	w.t.Helper()
+	before := m.attended()
+	for i := range m.size {
+		w.schedule(fmt.Sprint(name, " ", i), meets)
+	}
+	wait.Count(w.t, "all workers to meet", before+m.size, m.attended)
 }

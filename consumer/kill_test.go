@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -12,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // victimEnv holds what a process of this test binary needs to be a consumer that
@@ -43,18 +44,24 @@ func (o order) handler(rdb redis.UniversalClient) Handler {
 func (o order) config(rdb redis.UniversalClient) Config {
 	return Config{
 		URLs: []string{o.URL}, Queue: queue, Redis: rdb, Prefix: o.Prefix,
-		Policy: Fixed(300*time.Millisecond, 5), Handler: o.handler(rdb),
+		Policy: Fixed(10*time.Millisecond, 5), Handler: o.handler(rdb),
 	}
 }
 
-// victim consumes until it has done the step of its order, and dies there.
-func victim() int {
+// victim consumes until it has done the step of its order, and dies there; or when
+// its standard input ends, with whoever started it.
+func victim() {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
 	var o order
 	if err := json.Unmarshal([]byte(os.Getenv(victimEnv)), &o); err != nil {
-		return 1
+		return
 	}
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(o.Redis))
+	rdb := connect(o.Redis)
 	cfg := o.config(rdb)
+	cfg.Timeout = never
 	cfg.step = func(s step) {
 		if s == o.Step {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -63,12 +70,9 @@ func victim() int {
 	}
 	c, err := New(cfg)
 	if err != nil {
-		return 1
+		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_ = c.Run(ctx)
-	return 1
+	_ = c.Run(context.Background())
 }
 
 func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
@@ -89,18 +93,25 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("fails %v, killed when %s", row.fails, row.at), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).serve()
+			w := newWorld(t)
 			o := order{w.settings.RabbitMQURL, w.settings.RedisAddr, w.settings.RedisPrefix, row.fails, row.at}
-			w.schedule("a", "")
-			o.die(t)
+			w.lease("a")()
+			w.die(o)
 			c := w.consume(o.config(w.rdb))
+			if row.first > 1 {
+				wait.For(t, "the repeat is over", func() bool { return counted(c, done)+counted(c, retry)+counted(c, over) == 1 })
+			}
+			// The second attempt is delivered once the first needs no repeat.
+			w.reshard(1)
+			w.scan()
 			want := map[string]int{"a/1": row.first}
 			if row.fails {
 				want["a/2"] = 1
 			}
-			w.eventually("all is handled", func() bool { return w.handled()["a/2"] >= want["a/2"] && w.handled()["a/1"] >= row.first })
+			wait.For(t, "all is handled", func() bool { return w.handled()["a/2"] >= want["a/2"] && w.handled()["a/1"] >= row.first })
+			w.forgotten()
 			w.schedule("z", "") // whatever repeats comes before it
-			w.eventually("what is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
+			wait.For(t, "what is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
 			c.stop()
 			got := w.handled()
 			if got["a/1"] != want["a/1"] || got["a/2"] != want["a/2"] {
@@ -113,19 +124,28 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 	}
 }
 
-// die runs a victim to its end.
-func (o order) die(t *testing.T) {
-	t.Helper()
+// die runs a victim to its end, until the broker has given back what it had.
+func (w *world) die(o order) {
+	w.t.Helper()
 	env, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	w.ok(err)
+	cmd := exec.CommandContext(w.t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+string(env))
-	err = cmd.Run()
+	in, err := cmd.StdinPipe()
+	w.ok(err)
+	w.ok(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer func() { _ = in.Close() }()
+	err = wait.Receive(w.t, "the victim dies", ended)
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("the victim ended by itself: %v", err)
+		w.t.Fatalf("the victim ended by itself: %v", err)
 	}
+	wait.For(w.t, "the broker notices", func() bool {
+		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+		w.ok(err)
+		return q.Consumers == 0
+	})
 }
 
 // handled counts the calls of all consumers' handlers, by ID and attempt.

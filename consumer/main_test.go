@@ -5,12 +5,15 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(victimEnv) != "" {
-		os.Exit(victim())
+		victim()
+		os.Exit(1)
 	}
 	// The servers that all tests share outlive them.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap"))
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
 }

@@ -22,12 +22,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 		workers.Go(func() { c.work(ctx, work, feed) })
 	}
 	last := c.supervise(ctx, feed)
+	end := time.Now().Add(c.cfg.StopTimeout)
+	if last != nil { // what handlers have is acked through it: it lasts as long as they may
+		last.stop(max(c.cfg.StopTimeout, closeTimeout))
+	}
 	idle := make(chan struct{})
 	go func() {
 		workers.Wait()
 		close(idle)
 	}()
-	if !within(c.cfg.StopTimeout, idle) {
+	if !within(time.Until(end), idle) {
 		c.cfg.Log.WarnContext(ctx, "handlers are cut short and their tasks requeued", "after", c.cfg.StopTimeout)
 		abandon()
 		within(stopGrace, idle)
@@ -68,7 +72,7 @@ func (c *Consumer) work(ctx, work context.Context, feed <-chan *session) {
 }
 
 // supervise keeps a session open until ctx ends, and returns the one that is open
-// then, which delivers no more.
+// then.
 func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session {
 	var pause backoff
 	var outage time.Time
@@ -107,7 +111,6 @@ func (c *Consumer) attend(ctx context.Context, s *session, feed chan<- *session)
 	for {
 		select {
 		case <-ctx.Done():
-			s.stop()
 			return nil
 		case err := <-s.lost:
 			return err

@@ -83,25 +83,26 @@ func (s *session) consume(queue string, prefetch int) (err error) {
 }
 
 // stop takes no new deliveries. Those that were sent already still come, and the
-// deliveries end.
-func (s *session) stop() {
-	bounded(func() { _ = s.channel.Cancel(s.tag, false) }, func() { _ = s.raw.Close() })
+// deliveries end. A broker that doesn't answer within limit is cut off, which also
+// gives back what handlers still have.
+func (s *session) stop(limit time.Duration) {
+	bounded(limit, func() { _ = s.channel.Cancel(s.tag, false) }, func() { _ = s.raw.Close() })
 }
 
 // close ends the connection; what was not answered is given back by the broker.
 func (s *session) close() {
-	bounded(func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
+	bounded(closeTimeout, func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
 }
 
-// bounded runs what may hang on a broker that is silent, and cuts it short after a
-// while.
-func bounded(run, cut func()) {
+// bounded runs what may hang on a broker that is silent, and cuts it short after
+// limit.
+func bounded(limit time.Duration, run, cut func()) {
 	ended := make(chan struct{})
 	go func() {
 		run()
 		close(ended)
 	}()
-	if !within(closeTimeout, ended) {
+	if !within(limit, ended) {
 		cut()
 		<-ended
 	}

@@ -11,54 +11,56 @@ import (
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var seen log
-	began, finish := make(chan struct{}, 1), make(chan struct{})
+	began, finish := make(chan struct{}, 5), make(chan struct{})
 	c := w.consume(Config{Concurrency: 1, Prefetch: 10, Handler: func(ctx context.Context, d task.Delivery) error {
 		seen.add(d)
 		began <- struct{}{}
-		<-finish
+		hold(t, finish)
 		return ctx.Err()
 	}})
 	for i := range 5 {
 		w.send(message(func(p *amqp.Publishing) { p.MessageId = fmt.Sprint(i) }))
 	}
-	<-began
+	wait.Receive(t, "the first is being handled", began)
 	stopped := make(chan struct{})
 	go func() {
 		c.stop()
 		close(stopped)
 	}()
-	w.eventually("the consumer takes no more", func() bool {
+	wait.For(t, "the consumer takes no more", func() bool {
 		q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 		w.ok(err)
 		return q.Consumers == 0
 	})
 	close(finish)
-	<-stopped
+	wait.Closed(t, "the consumer stops", stopped)
 	if counted(c, done) != 1 || len(seen.all()) != 1 {
 		t.Errorf("handled %d, done %v", len(seen.all()), counted(c, done))
 	}
-	w.eventually("the rest is in the queue", func() bool { return w.waiting(queue) == 4 })
+	wait.For(t, "the rest is in the queue", func() bool { return w.waiting(queue) == 4 })
 }
 
 func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	began := make(chan struct{}, 1)
+	began := make(chan struct{}, 10)
 	c := w.consume(Config{StopTimeout: 100 * time.Millisecond, Handler: func(ctx context.Context, _ task.Delivery) error {
 		began <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
 	}})
 	w.send(message(nil))
-	<-began
+	wait.Receive(t, "it is being handled", began)
 	c.stop()
-	w.eventually("the task is in the queue", func() bool { return w.waiting(queue) == 1 })
+	wait.For(t, "the task is in the queue", func() bool { return w.waiting(queue) == 1 })
+	wait.For(t, "the handler that was cut short is counted", func() bool { return counted(c, requeued) > 0 })
 	if counted(c, retry) != 0 || counted(c, requeued) != 1 {
 		t.Errorf("retried %v, requeued %v", counted(c, retry), counted(c, requeued))
 	}
@@ -87,16 +89,16 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	c := w.consume(Config{URLs: []string{"amqp://127.0.0.1:1/", node.URL("/")}, Handler: func(_ context.Context, d task.Delivery) error {
 		began <- struct{}{}
 		if d.ID == "a" {
-			<-finish
+			hold(t, finish)
 		}
 		return nil
 	}})
 	send("a")
-	<-began
+	wait.Receive(t, "a is being handled", began)
 	w.ok(node.Kill())
 	close(finish)
-	w.eventually("what was running is done", func() bool { return counted(c, done) == 1 })
+	wait.For(t, "what was running is done", func() bool { return counted(c, done) == 1 })
 	w.ok(node.Restart(t.Context()))
 	send("b")
-	w.eventually("the consumer goes on", func() bool { return counted(c, done) == 2 })
+	wait.For(t, "the consumer goes on", func() bool { return counted(c, done) == 2 })
 }

@@ -18,13 +18,15 @@ import (
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
 	orders = "orders"
 	queue  = "orders.due"
-	// patience bounds whatever a test waits for.
-	patience = 30 * time.Second
+	// never is longer than any test: for leases that aren't to end, and handlers
+	// that aren't to be cut short.
+	never = time.Hour
 )
 
 // world is one test's corner of the servers, with the topic orders.
@@ -44,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, config: filepath.Join(t.TempDir(), "config.yaml")}
 	w.settings.RedisAddr, w.settings.RedisPrefix = stacktest.Redis(t)
 	w.settings.RabbitMQURL = stacktest.RabbitMQ(t)
-	w.rdb = redis.NewUniversalClient(stacktest.RedisOptions(w.settings.RedisAddr))
+	w.rdb = connect(w.settings.RedisAddr)
 	t.Cleanup(func() { _ = w.rdb.Close() })
 	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
 	w.ok(err)
@@ -58,6 +60,14 @@ func newWorld(t *testing.T) *world {
 	w.ok(err)
 	w.declare()
 	return w
+}
+
+// connect returns a client for which no answer comes too late: one that was given
+// up is asked for again, and stored twice.
+func connect(addr string) redis.UniversalClient {
+	o := stacktest.RedisOptions(addr)
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = wait.Hang, wait.Hang, wait.Hang, wait.Hang
+	return redis.NewUniversalClient(o)
 }
 
 // declare makes the queue with a dead-letter exchange, and a queue behind that.
@@ -76,10 +86,16 @@ func (w *world) past(id string) string {
 	return w.settings.RedisPrefix + ":past:{" + orders + ":" + id + "}"
 }
 
-// serve runs a scanner.
+// serve runs a scanner, with four shards.
 func (w *world) serve() *world {
 	w.t.Helper()
 	w.reshard(4)
+	return w.scan()
+}
+
+// scan runs a scanner with the configuration that was written last.
+func (w *world) scan() *world {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -91,7 +107,7 @@ func (w *world) serve() *world {
 		cancel()
 		running.Wait()
 	})
-	w.eventually("the topic is served", func() bool {
+	wait.For(w.t, "the topic is served", func() bool {
 		_, err := w.topic.Placement(w.t.Context())
 		return err == nil
 	})
@@ -102,8 +118,9 @@ func (w *world) serve() *world {
 func (w *world) reshard(shards int) {
 	w.t.Helper()
 	w.settings.Topics = map[string]fleet.Topic{orders: {
-		"shards": shards, "exchange": "", "routing_key": queue, "lease": "5s",
+		"shards": shards, "exchange": "", "routing_key": queue, "lease": never.String(),
 	}}
+	w.settings.ShutdownTimeout = "5m"
 	w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
 }
 
@@ -111,17 +128,6 @@ func (w *world) ok(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
-	}
-}
-
-func (w *world) eventually(what string, is func() bool) {
-	w.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("waited %v in vain: %s", patience, what)
-		}
-		<-time.After(5 * time.Millisecond)
 	}
 }
 
@@ -161,6 +167,8 @@ func (w *world) configure(cfg Config) Config {
 		cfg.Redis = w.rdb
 	}
 	cfg.Prefix = w.settings.RedisPrefix
+	orDefault(&cfg.Timeout, never)
+	orDefault(&cfg.StopTimeout, 5*time.Minute)
 	return cfg
 }
 
@@ -252,7 +260,7 @@ func (w *world) send(p amqp.Publishing) {
 }
 
 func shardClaim() shard.Claim {
-	return shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 10, Lease: time.Minute}
+	return shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 10, Lease: never}
 }
 
 func leaseOf(b shard.Batch) []shard.Lease {

@@ -12,6 +12,8 @@ import (
 func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
 	t.Parallel()
 	s := apptest.Run(t, topic, 20*time.Millisecond, run)
+	s.Tells("order-1 is paid")
+	s.Serve()
 	// Both would be due at the same time, and nothing comes after the last line.
 	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid for 30 minutes")
 	if err := s.In(t.Context(), "order-3", 1, ""); err != nil {

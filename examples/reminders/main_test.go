@@ -11,6 +11,8 @@ import (
 func TestANewerEventMovesTheReminder(t *testing.T) {
 	t.Parallel()
 	s := apptest.Run(t, topic, 50*time.Millisecond, run)
+	s.Eventually("the newer event has moved the reminder", func() bool { return s.Payload("ann") == "a chair" })
+	s.Serve()
 	s.Eventually("both are reminded", func() bool { return len(s.Lines()) == 2 })
 	if err := event(t.Context(), s.App, "cid", "a pen"); err != nil {
 		t.Fatal(err)

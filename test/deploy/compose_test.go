@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const composeFile = root + "/deploy/compose/compose.yaml"
@@ -72,11 +73,14 @@ func TestCompose(t *testing.T) {
 	checkTopic(t, c.Services["topic"].Command)
 }
 
-// TestComposeConfig: docker's own reading of the file, where docker has compose.
+// TestComposeConfig: docker compose finds no fault with the file: docker's own
+// where it has compose, else the library that is made of.
 func TestComposeConfig(t *testing.T) {
 	t.Parallel()
-	if err := exec.Command("docker", "compose", "version").Run(); err != nil {
-		t.Skip("docker has no compose here; TestCompose reads the file with the library it is made of")
+	if err := command(t, nil, "docker", "compose", "version").Run(); err != nil {
+		t.Log("docker has no compose here: its library reads the file")
+		must(t, command(t, nil, tool(t, "compose"), composeFile))
+		return
 	}
 	must(t, command(t, nil, "docker", "compose", "-f", composeFile, "config", "--quiet"))
 }
@@ -87,7 +91,7 @@ func checkTopic(t *testing.T, args []string) {
 	stacktest.Need(t, "consul")
 	addr, prefix := stacktest.Consul(t)
 	cmd := command(t, nil, programs.Scanner, args...)
-	cmd.Env = append(os.Environ(), "DUEFLEET_CONSUL_ADDR="+addr, "DUEFLEET_CONSUL_PREFIX="+prefix)
+	cmd.Env = environ("DUEFLEET_CONSUL_ADDR="+addr, "DUEFLEET_CONSUL_PREFIX="+prefix)
 	if got := must(t, cmd); !strings.Contains(got, "topic orders written") {
 		t.Errorf("scanner %s says %q", strings.Join(args, " "), got)
 	}
@@ -102,11 +106,12 @@ func TestComposeDemo(t *testing.T) {
 	startScanner(t, s)
 	demo := filepath.Join(t.TempDir(), "demo")
 	must(t, command(t, nil, "go", "build", "-o", demo, root+"/deploy/compose/demo"))
-	env := append(os.Environ(), "DUEFLEET_REDIS_ADDRS="+s.RedisAddr, "DUEFLEET_REDIS_PREFIX="+s.RedisPrefix, "DUEFLEET_RABBITMQ_URLS="+s.RabbitMQURL)
+	env := environ("DUEFLEET_REDIS_ADDRS="+s.RedisAddr, "DUEFLEET_REDIS_PREFIX="+s.RedisPrefix, "DUEFLEET_RABBITMQ_URLS="+s.RabbitMQURL)
 	produce, consume := command(t, nil, demo, "produce"), command(t, nil, demo, "consume")
 	var said output
 	produce.Env, consume.Env = env, env
 	consume.Stdout, consume.Stderr, produce.Stderr = &said, &said, &said
+	awaitQueue(t, s.RabbitMQURL, "orders.due")
 	for _, cmd := range []*exec.Cmd{produce, consume} {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -119,11 +124,26 @@ func TestComposeDemo(t *testing.T) {
 		}()
 	}
 	arrived := regexp.MustCompile(`[1-9][0-9]* orders were not paid in time`)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := fleet.Await(ctx, func() bool { return arrived.MatchString(said.String()) }); err != nil {
-		t.Errorf("no order arrived within %s: %s", patience, said.String())
+	wait.For(t, "an order to arrive", func() bool { return arrived.MatchString(said.String()) })
+}
+
+// awaitQueue waits until the scanner has made a queue.
+func awaitQueue(t *testing.T, url, queue string) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer conn.Close()
+	wait.For(t, "queue "+queue, func() bool {
+		ch, err := conn.Channel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ch.Close()
+		_, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err == nil
+	})
 }
 
 // output is what processes print, to be read while they run.

@@ -2,22 +2,17 @@ package deploy_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
-const (
-	// root is the repository's folder, as tests see it.
-	root = "../.."
-	// patience bounds whatever a test waits for.
-	patience = 60 * time.Second
-)
+// root is the repository's folder, as tests see it.
+const root = "../.."
 
 // file reads a file of the repository.
 func file(t *testing.T, path string) string {
@@ -66,14 +61,22 @@ func absolute(t *testing.T, path string) string {
 	return abs
 }
 
-// command is one that a test runs; stdin may be nil.
+// command is one that a test runs; stdin may be nil. It may take as long as the
+// test: some of them compile.
 func command(t *testing.T, stdin []byte, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Env = environ()
 	return cmd
+}
+
+// environ is the environment of the programs that a test runs: without what
+// configures duefleet on this machine, and with more.
+func environ(more ...string) []string {
+	return append(slices.DeleteFunc(os.Environ(), func(line string) bool {
+		return strings.HasPrefix(line, "DUEFLEET_") && !strings.HasPrefix(line, "DUEFLEET_TEST_")
+	}), more...)
 }
 
 // must returns what a command printed; if it fails, so does the test.

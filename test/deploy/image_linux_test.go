@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"io/fs"
 	"os"
@@ -11,12 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // nobody is the user of the image; no file names it.
@@ -40,7 +39,7 @@ func TestImage(t *testing.T) {
 	img := buildImage(t)
 	addr, prefix := stacktest.Redis(t)
 	settings := fleet.Settings{
-		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: stacktest.RabbitMQ(t),
+		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: stacktest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String(),
 		Topics: map[string]fleet.Topic{"orders": {
 			"shards": 2, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"},
 		}},
@@ -52,7 +51,7 @@ func TestImage(t *testing.T) {
 	}
 	scanner, log := img.start()
 	img.awaitHealthy()
-	must(t, img.command("scanner", "healthcheck", "--live", "--config", "/etc/duefleet/scanner.yaml"))
+	must(t, img.command("scanner", "healthcheck", "--live", "--timeout", wait.Hang.String(), "--config", "/etc/duefleet/scanner.yaml"))
 	must(t, img.command("producer", "schedule", "--config", "/etc/duefleet/scanner.yaml",
 		"--topic", "orders", "--id", "o-1", "--in", "0s", "--payload", "hello"))
 	if got := receive(t, settings.RabbitMQURL, "orders.due"); got != "hello" {
@@ -77,7 +76,7 @@ func buildImage(t *testing.T) *image {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	build := command(t, nil, filepath.Join(root, "deploy/container/rootfs.sh"), dir)
-	build.Env = append(os.Environ(), "GOGC=400") // as in the Makefile: less time for more memory
+	build.Env = environ("GOGC=400") // as in the Makefile: less time for more memory
 	must(t, build)
 	admin, err := fleet.FreeAddress(t.Context())
 	if err != nil {
@@ -162,17 +161,17 @@ func (m *image) start() (*exec.Cmd, *bytes.Buffer) {
 
 func (m *image) awaitHealthy() {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
-	defer cancel()
 	var said []byte
-	err := fleet.Await(ctx, func() (ok bool) {
+	defer func() {
+		if m.t.Failed() {
+			m.t.Logf("the last healthcheck said: %s", said)
+		}
+	}()
+	wait.For(m.t, "the scanner to be healthy", func() bool {
 		var err error
 		said, err = m.command("scanner", "healthcheck", "--config", "/etc/duefleet/scanner.yaml").CombinedOutput()
 		return err == nil
 	})
-	if err != nil {
-		m.t.Fatalf("not healthy within %s: %s", patience, said)
-	}
 }
 
 // untouched: there is nothing but what the image was built of.
@@ -210,13 +209,7 @@ func receive(t *testing.T, url, queue string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case m := <-messages:
-		return string(m.Body)
-	case <-time.After(patience):
-		t.Fatalf("nothing arrived in %s within %s", queue, patience)
-	}
-	return ""
+	return string(wait.Receive(t, "a message in "+queue, messages).Body)
 }
 
 // TestContainerfile: the image is that root file system and nothing else, run

@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // programs are built once for all tests.
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 func newSettings(t *testing.T) fleet.Settings {
 	t.Helper()
 	stacktest.Need(t, "redis-server", "rabbitmq-server")
-	s := fleet.Settings{RabbitMQURL: stacktest.RabbitMQ(t)}
+	s := fleet.Settings{RabbitMQURL: stacktest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String()}
 	s.RedisAddr, s.RedisPrefix = stacktest.Redis(t)
 	return s
 }
@@ -41,14 +42,12 @@ func writeSettings(t *testing.T, s fleet.Settings) string {
 // startScanner returns a scanner that is ready, and stops it after the test.
 func startScanner(t *testing.T, s fleet.Settings) *fleet.Scanner {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	scanner, err := fleet.StartScanner(ctx, fleet.ScannerConfig{Binary: programs.Scanner, Config: writeSettings(t, s), Dir: t.TempDir()})
+	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: writeSettings(t, s), Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Hang) // it gives up by itself before
 		defer cancel()
 		if code, err := scanner.Stop(ctx); err != nil || code != 0 {
 			t.Errorf("the scanner ended with code %d, %v", code, err)

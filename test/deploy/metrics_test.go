@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -164,12 +164,10 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
 	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	scanner := startScanner(t, s)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	var families map[string]*dto.MetricFamily
-	err := fleet.Await(ctx, func() bool {
+	wait.For(t, "shards and Consul to be in the metrics", func() bool {
 		var body bytes.Buffer
-		if err := scanner.Get(ctx, "/metrics", &body); err != nil {
+		if err := scanner.Get(t.Context(), "/metrics", &body); err != nil {
 			t.Fatal(err)
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -180,9 +178,6 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		// Shards are counted, and Consul is asked, a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
 	})
-	if err != nil {
-		t.Fatalf("shards and Consul are not in the metrics after %s", patience)
-	}
 	return families
 }
 

@@ -25,6 +25,8 @@ type Config struct {
 	Topic string
 	// Minute is how long a minute of the story lasts.
 	Minute time.Duration
+	// Patience is how long Redis may take to answer. Defaults to the client's own.
+	Patience time.Duration
 	// Out is told the story.
 	Out io.Writer
 }
@@ -37,10 +39,15 @@ type App struct {
 
 // Open puts an application together. Close it.
 func Open(cfg Config) (*App, error) {
-	client, err := producer.New(producer.Config{
-		Options: &redis.UniversalOptions{Addrs: strings.Split(cfg.Redis, ",")}, Prefix: cfg.Prefix,
-	})
+	client, err := producer.New(producer.Config{Options: cfg.options(), Prefix: cfg.Prefix})
 	return &App{cfg, client}, err
+}
+
+func (cfg Config) options() *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		Addrs:       strings.Split(cfg.Redis, ","),
+		DialTimeout: cfg.Patience, ReadTimeout: cfg.Patience, WriteTimeout: cfg.Patience, PoolTimeout: cfg.Patience,
+	}
 }
 
 // In schedules a task some minutes from now, replacing the one of that ID.
@@ -63,7 +70,7 @@ func (a *App) Say(format string, args ...any) {
 func (a *App) Consume(ctx context.Context, policy consumer.Policy, handler consumer.Handler) error {
 	c, err := consumer.New(consumer.Config{
 		URLs: []string{a.RabbitMQ}, Queue: a.Topic + ".due", Prefix: a.Prefix,
-		Options: &redis.UniversalOptions{Addrs: strings.Split(a.Redis, ",")},
+		Options: a.options(),
 		Handler: handler, Policy: policy, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ package apptest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,27 +17,49 @@ import (
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
-// patience bounds whatever a test waits for.
-const patience = 30 * time.Second
+// shards of the topic.
+const shards = 4
 
 // Story is one example at work.
 type Story struct {
 	*app.App
-	t *testing.T
+	t      *testing.T
+	config string
+	stored *shard.Topic
 
 	mu   sync.Mutex
 	text bytes.Buffer
+	held map[string]chan struct{}
 }
 
 // Write takes what the example says.
 func (s *Story) Write(p []byte) (int, error) {
 	s.mu.Lock()
+	n, err := s.text.Write(p)
+	held := s.held[strings.TrimSpace(string(p))]
+	s.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-s.t.Context().Done():
+		}
+	}
+	return n, err
+}
+
+// Hold keeps whoever says that line, once it is said, until release is called.
+func (s *Story) Hold(line string) (release func()) {
+	held := make(chan struct{})
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.text.Write(p)
+	s.held[line] = held
+	return func() { close(held) }
 }
 
 // Lines said so far.
@@ -49,45 +72,56 @@ func (s *Story) Lines() []string {
 	return strings.Split(strings.TrimSpace(s.text.String()), "\n")
 }
 
-// Run starts a scanner and the example, whose minutes last that long; it ends with
-// the test.
+// Run starts the example, whose minutes last that long; it ends with the test. Its
+// topic exists, and nothing is delivered until Serve.
 func Run(t *testing.T, topic string, minute time.Duration, run func(context.Context, *app.App) error) *Story {
 	t.Helper()
-	s := &Story{t: t}
-	cfg := app.Config{Topic: topic, Minute: minute, Out: s}
+	s := &Story{t: t, config: filepath.Join(t.TempDir(), "config.yaml"), held: map[string]chan struct{}{}}
+	// An answer of Redis that was given up would be asked for again.
+	cfg := app.Config{Topic: topic, Minute: minute, Patience: wait.Hang, Out: s}
 	cfg.Redis, cfg.Prefix = stacktest.Redis(t)
 	cfg.RabbitMQ = stacktest.RabbitMQ(t)
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	settings := fleet.Settings{RedisAddr: cfg.Redis, RedisPrefix: cfg.Prefix, RabbitMQURL: cfg.RabbitMQ}
+	settings := fleet.Settings{RedisAddr: cfg.Redis, RedisPrefix: cfg.Prefix, RabbitMQURL: cfg.RabbitMQ, ShutdownTimeout: "5m"}
 	settings.Topics = map[string]fleet.Topic{topic: {
+		"shards": shards, "lease": "1h",
 		"declare": map[string]any{"type": "direct", "queue": topic + ".due", "queue_type": "classic"},
 	}}
-	s.ok(fleet.WriteConfig(path, settings.Document()))
+	s.ok(fleet.WriteConfig(s.config, settings.Document()))
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(cfg.Redis))
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, cfg.Prefix)
+	s.ok(err)
+	s.stored = store.Topic(topic)
+	_, err = s.stored.Ensure(t.Context(), shards)
+	s.ok(err)
 	a, err := app.Open(cfg)
 	s.ok(err)
 	s.App = a
-
-	ctx, cancel := context.WithCancel(context.Background())
-	var parts sync.WaitGroup
-	start := func(part func(context.Context) error) {
-		parts.Go(func() {
-			if err := part(ctx); err != nil && ctx.Err() == nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		parts.Wait()
-		_ = a.Close()
-	})
-	start(func(ctx context.Context) error { return member.Run(ctx, path) })
-	s.Eventually("the topic is served", func() bool {
-		_, err := s.topic().Placement(t.Context())
-		return err == nil
-	})
-	start(func(ctx context.Context) error { return run(ctx, a) })
+	t.Cleanup(func() { _ = a.Close() })
+	s.start(func(ctx context.Context) error { return run(ctx, a) })
 	return s
+}
+
+// Serve starts a scanner. It ends when stop returns, or with the test.
+func (s *Story) Serve() (stop func()) {
+	return s.start(func(ctx context.Context) error { return member.Run(ctx, s.config) })
+}
+
+// start runs a part of the story until stop has returned.
+func (s *Story) start(part func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := part(ctx); err != nil && ctx.Err() == nil {
+			s.t.Error(err)
+		}
+	})
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	s.t.Cleanup(stop)
+	return stop
 }
 
 func (s *Story) ok(err error) {
@@ -97,19 +131,11 @@ func (s *Story) ok(err error) {
 	}
 }
 
-func (s *Story) topic() *shard.Topic {
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(s.Redis))
-	s.t.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, s.Prefix)
-	s.ok(err)
-	return store.Topic(s.Topic)
-}
-
 // Parked are the parked tasks, as `scanner parked ls` shows them: the reason by ID.
 func (s *Story) Parked() map[string]string {
 	s.t.Helper()
 	parked := map[string]string{}
-	s.ok(scanner.Parked{Topic: s.topic()}.Each(s.t.Context(), func(r shard.Record) bool {
+	s.ok(scanner.Parked{Topic: s.stored}.Each(s.t.Context(), func(r shard.Record) bool {
 		parked[r.ID] = r.Reason
 		return true
 	}))
@@ -119,20 +145,30 @@ func (s *Story) Parked() map[string]string {
 // Replay makes parked tasks due, as `scanner parked replay` does.
 func (s *Story) Replay() {
 	s.t.Helper()
-	_, err := scanner.Parked{Topic: s.topic()}.Replay(s.t.Context(), "")
+	_, err := scanner.Parked{Topic: s.stored}.Replay(s.t.Context(), "")
 	s.ok(err)
+}
+
+// Payload of a stored task; "" if there is none.
+func (s *Story) Payload(id string) string {
+	s.t.Helper()
+	stored, err := s.Get(s.t.Context(), s.Topic, id)
+	if errors.Is(err, task.ErrNotFound) {
+		return ""
+	}
+	s.ok(err)
+	return string(stored.Payload)
 }
 
 // Eventually waits until it is so.
 func (s *Story) Eventually(what string, is func() bool) {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("waited %v in vain: %s; the story so far: %q", patience, what, s.Lines())
+	defer func() {
+		if s.t.Failed() {
+			s.t.Logf("the story so far: %q", s.Lines())
 		}
-		<-time.After(5 * time.Millisecond)
-	}
+	}()
+	wait.Progress(s.t, what, func() int { return len(s.Lines()) }, is)
 }
 
 // Tells waits until the example has said so many lines, and ends the test unless
