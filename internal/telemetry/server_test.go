@@ -289,6 +289,7 @@ func newServer(t *testing.T, cfg ServerConfig) *Server {
 func ask(t *testing.T, s *Server, target, accept string) (status int, body string, header http.Header) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	req.Header.Set("Accept", accept)
 	rec := httptest.NewRecorder()
 	s.http.Handler.ServeHTTP(rec, req)
 	return rec.Code, rec.Body.String(), rec.Header()
