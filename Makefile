@@ -46,9 +46,9 @@ demo-programs: installable
 	@echo "building scanner, producer and demo: the first time this takes a minute or more"
 	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
 
-# The tests run in stages, each with fresh servers and its packages in turn where
-# they load the machine. A package is in the stage that names it; one that needs no
-# server is in unit; any other, a new one too, is in fleet.
+# The tests run in stages, each with fresh servers, and with its packages in turn
+# where they load the machine: whole fleets do. A package is in the stage that
+# names it; one that needs no server is in unit; any other, a new one too, is in fleet.
 store  := internal/shard producer cmd/producer test/machine
 broker := internal/forward internal/stack internal/stack/stackrun internal/stack/stacktest
 
@@ -63,8 +63,8 @@ model        = $(module)/internal/model
 stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
 stage-fleet  = $(filter-out $(stage-store) $(stage-broker),$(serving))
 
-# run-stage runs packages one after the other: name, packages, flags, and what to
-# run it in. It prints what failed with its output, the seconds, and the slowest tests.
+# run-stage runs packages: name, packages, flags, and what to run it in. It prints
+# what failed with its output, the seconds, and the slowest tests.
 # With -p 1 go compiles in turn too, so list does that before, on all cores.
 define run-stage
 	@mkdir -p $(logs); echo "== $(1)"; began=$$SECONDS; \
@@ -85,11 +85,11 @@ test-unit: $(gotestsum) ## Run the tests that need no server
 
 .PHONY: test-store
 test-store: test-tools ## Run the tests of what Redis holds
-	$(call run-stage,store,$(stage-store),-race -p 1 -timeout 30m,$(stackrun) --)
+	$(call run-stage,store,$(stage-store),-race -timeout 30m,$(stackrun) --)
 
 .PHONY: test-broker
 test-broker: test-tools ## Run the tests of forwarding, and of the servers themselves
-	$(call run-stage,broker,$(stage-broker),-race -p 1 -timeout 30m,$(stackrun) --)
+	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(stackrun) --)
 
 .PHONY: test-fleet
 test-fleet: test-tools deploy-tools ## Run the tests of whole fleets
@@ -252,7 +252,7 @@ $(linter):
 	$(compile) -C tools -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: deploy-tools
-deploy-tools: $(checkers)/schemas promtool ## Build helm and what else checks deploy/ once, in some minutes
+deploy-tools: $(checkers)/schemas promtool systemd ## Build helm and what else checks deploy/ once, in some minutes
 	@mkdir -p $(links); for tool in helm kubeconform compose schemas; do ln -sfn $(checkers)/$$tool $(links)/$$tool; done
 
 $(checkers)/schemas:
@@ -263,6 +263,10 @@ $(checkers)/schemas:
 
 # promtool takes longer to build than all else together, so it comes out of
 # Debian's package, of which nothing is installed and nothing started.
+.PHONY: systemd
+systemd: # for systemd-analyze, which reads the unit
+	@type -P systemd-analyze >/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,systemd); }
+
 .PHONY: promtool
 promtool:
 	@type -P promtool >/dev/null || [ -x $(tools)/promtool ] || { \

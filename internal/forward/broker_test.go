@@ -2,9 +2,12 @@ package forward_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/stack"
@@ -31,6 +34,7 @@ func TestBroker(t *testing.T) {
 	t.Run("largest message", func(t *testing.T) { largestMessage(t, broker) })
 	t.Run("alarm", func(t *testing.T) { alarm(t, broker) })
 	t.Run("alarm outlasts the deadline", func(t *testing.T) { longAlarm(t, broker) })
+	t.Run("stuck queue", func(t *testing.T) { stuckQueue(t, broker) })
 	t.Run("stands still", func(t *testing.T) { standstill(t, broker) })
 	t.Run("killed", func(t *testing.T) { killed(t, broker) })
 }
@@ -70,6 +74,79 @@ func setAlarm(t *testing.T, broker *stack.RabbitMQ, on bool) {
 	}
 	if _, err := broker.Ctl(t.Context(), "set_vm_memory_high_watermark", watermark); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A queue that answers for nothing holds up its own messages alone: more than a
+// window of others is confirmed meanwhile, each once. Those that it holds up are given
+// up one by one, and confirmed if it comes back.
+func stuckQueue(t *testing.T, broker *stack.RabbitMQ) {
+	ch := amqpChannel(t, broker.URL("/"))
+	if err := ch.ExchangeDeclare("by-tenant", "headers", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"flows", "stuck"} {
+		if _, err := ch.QueueDeclare(tenant, true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := ch.QueueBind(tenant, "", "by-tenant", false, amqp.Table{"x-match": "all", "tenant": tenant}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(tenant, name string, n int) []*forward.Message {
+		all := messages("topic", name, n)
+		for _, m := range all {
+			m.Task.Headers = map[string]string{"tenant": tenant}
+		}
+		return all
+	}
+	const window, held, through = 100, 3, 2000
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", forward.Route{Exchange: "by-tenant", Window: window})
+	ready(t, p)
+	tell := func(verb string) {
+		t.Helper()
+		if _, err := broker.Ctl(t.Context(), "eval",
+			`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"stuck">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell("suspend")
+	stuck := of("stuck", "stuck", held)
+	publish(t, p, stuck...)
+	flowing := of("flows", "flows", through)
+	publish(t, p, flowing...)
+	if n := outcomes(got.all(flowing...)); n[forward.Confirmed] != through {
+		t.Errorf("%v behind a stuck queue, want all confirmed", n)
+	}
+	for i := 0; ; i++ { // until one is written before its deadline
+		late := of("stuck", fmt.Sprint("late", i), 1)[0]
+		late.Deadline = time.Now().Add(time.Second)
+		publish(t, p, late)
+		r := got.all(late)[0]
+		if r.Outcome == forward.Unsent {
+			continue
+		}
+		if r.Outcome != forward.Overdue {
+			t.Errorf("%+v, want overdue", r)
+		}
+		break
+	}
+	for _, m := range stuck {
+		if r, ok := got.get(m); ok {
+			t.Errorf("%+v, want none yet: one that is overdue ends no others", r)
+		}
+	}
+	more := of("flows", "more", through)
+	publish(t, p, more...)
+	if n := outcomes(got.all(more...)); n[forward.Confirmed] != through {
+		t.Errorf("%v after one was given up, want all confirmed", n)
+	}
+	tell("resume")
+	if n := outcomes(got.all(stuck...)); n[forward.Confirmed] != held {
+		t.Errorf("%v from the queue that came back, want all confirmed", n)
+	}
+	if n := len(stored(t, ch, "flows")); n != 2*through {
+		t.Errorf("%d messages in the queue that flows, want %d", n, 2*through)
 	}
 }
 

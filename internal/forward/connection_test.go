@@ -177,7 +177,7 @@ func written(t *testing.T, p *forward.Publisher, got *results, topic string, soo
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	network, via := newProxy(t, stacktest.RabbitMQ(t))
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{
+	p, got := publisher(t, connectAsIs(t, forward.Suspicious(forward.Config{URLs: []string{via}}, time.Second)), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})
 	ready(t, p)
@@ -218,8 +218,8 @@ func TestStuckChannel(t *testing.T) {
 	network.muteNewest()
 	opened := network.channels.Load()
 	m := written(t, stuck, got, "stuck", time.Second)
-	if r := got.all(m)[0]; r.Outcome != forward.Unknown {
-		t.Errorf("%+v, want unknown", r)
+	if r := got.all(m)[0]; r.Outcome != forward.Overdue {
+		t.Errorf("%+v, want overdue", r)
 	}
 	ready(t, stuck)
 	m = messages("stuck", "again", 1)[0]

@@ -17,7 +17,15 @@ func Patient(cfg Config) Config {
 	return cfg
 }
 
-// InFlight is how many messages wait for the broker's confirm on the channel
+// Suspicious is Patient with a broker that gets no more than answer once it is
+// suspected of not answering any more.
+func Suspicious(cfg Config, answer time.Duration) Config {
+	cfg = Patient(cfg)
+	cfg.pace.answer = answer
+	return cfg
+}
+
+// InFlight is how many messages have no result yet on the channel
 // that Publish uses.
 func (p *Publisher) InFlight() int {
 	_, _, s := p.wanted()
@@ -26,5 +34,5 @@ func (p *Publisher) InFlight() int {
 	}
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
-	return s.flights.lenLocked()
+	return s.flights.owed
 }

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"hash/maphash"
+	"math"
 	"sync"
 	"time"
 
@@ -10,12 +11,13 @@ import (
 
 // flight is one unconfirmed message. Times count from the inflight's start.
 type flight struct {
-	message  *Message
+	message  *Message                   // nil: the place is free
 	confirm  *amqp.DeferredConfirmation // nil until the message is written
 	idHash   uint64
 	at       time.Duration
 	deadline time.Duration
 	fate     fate
+	givenUp  bool // its Result was given, and the broker may still answer
 	reason   string
 }
 
@@ -50,7 +52,13 @@ const (
 
 // inflight holds the unconfirmed messages of one channel, in the order they
 // were written. It is where exactly one Result a message is decided: whoever
-// takes a flight out, under the mutex, owes its Result.
+// takes a flight out or gives it up, under the mutex, owes its Result.
+//
+// The broker may answer in any order, and for some messages never: those are given
+// up one by one when their deadline passes, and keep their place until the answer
+// comes or the channel goes, so that a late return is known for what it is. A
+// place that became free between others stays so until it is the oldest, or is
+// needed.
 type inflight struct {
 	start time.Time
 	seed  maphash.Seed
@@ -62,14 +70,18 @@ type inflight struct {
 	ring     []flight
 	head     uint64 // oldest
 	tail     uint64 // next to be placed
-	limit    int    // the window; at most len(ring)
+	owed     int    // messages that have no Result yet
+	givenUp  int    // messages that have one, and no answer
+	limit    int    // the window, of owed and givenUp together; at most len(ring)
 	needed   int    // messages that wait for a place; 0 if none do
 	phase    phase
 	reason   string // why it is dead
 	idle     bool   // the loop waits for nothing
 	looked   time.Duration
 	earliest time.Duration // no deadline is before this
+	heard    time.Duration // when the broker answered last
 	proven   bool          // the broker answered for a message
+	found    []uint64      // of settle, kept for its memory
 }
 
 func newInflight(window int, stall time.Duration) *inflight {
@@ -88,7 +100,8 @@ func (f *inflight) since(t time.Time) time.Duration { return t.Sub(f.start) }
 
 func (f *inflight) slot(seq uint64) *flight { return &f.ring[seq%uint64(len(f.ring))] }
 
-func (f *inflight) lenLocked() int { return int(f.tail - f.head) } //nolint:gosec // at most len(ring)
+// usedLocked is how many of the window's places are taken.
+func (f *inflight) usedLocked() int { return f.owed + f.givenUp }
 
 // setLimit changes the window, to at most what the channel was opened with.
 func (f *inflight) setLimit(window int) {
@@ -114,22 +127,61 @@ func (f *inflight) place(m *Message, timeout time.Duration, want int) (seq uint6
 		return 0, closed
 	case until <= at:
 		return 0, late
-	case f.lenLocked() >= f.limit:
+	case f.usedLocked() >= f.limit:
 		f.needed = want
 		return 0, full
 	}
-	if f.head == f.tail {
+	if f.tail-f.head == uint64(len(f.ring)) {
+		f.compactLocked()
+	}
+	if f.owed == 0 {
 		f.looked, f.earliest = at, until
 	}
 	f.earliest = min(f.earliest, until)
 	seq = f.tail
 	*f.slot(seq) = flight{message: m, idHash: maphash.String(f.seed, m.Task.ID), at: at, deadline: until}
 	f.tail++
+	f.owed++
 	return seq, placed
 }
 
-// written adds the confirmation of a message that was placed, unless its
-// Result was given already.
+// compactLocked moves the flights together at the tail, over the places that
+// became free between them. Nobody else knows their numbers: only the message that
+// is being written is known by one, and none is while another is placed.
+func (f *inflight) compactLocked() {
+	to := f.tail
+	for from := f.tail; from != f.head; {
+		from--
+		fl := f.slot(from)
+		if fl.message == nil {
+			continue
+		}
+		if to--; to != from {
+			*f.slot(to), *fl = *fl, flight{}
+		}
+	}
+	f.head = to
+}
+
+// freeLocked empties a flight's place.
+func (f *inflight) freeLocked(fl *flight) {
+	if fl.givenUp {
+		f.givenUp--
+	} else {
+		f.owed--
+	}
+	*fl = flight{}
+}
+
+// trimLocked moves the head to the oldest flight.
+func (f *inflight) trimLocked() {
+	for f.head != f.tail && f.slot(f.head).message == nil {
+		f.head++
+	}
+}
+
+// written adds the confirmation of a message that was placed, unless the channel
+// was abandoned meanwhile.
 func (f *inflight) written(seq uint64, confirm *amqp.DeferredConfirmation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,31 +203,51 @@ func (f *inflight) undo(seq uint64) bool {
 	if seq < f.head {
 		return false
 	}
+	fl := f.slot(seq)
+	mine := !fl.givenUp
+	f.freeLocked(fl)
 	f.tail = seq
-	*f.slot(seq) = flight{}
-	return true
+	return mine
 }
 
-// next is what the loop waits for: the oldest message's confirm, or wake if
-// that is nil. busy is true while anything is unconfirmed; over, when the
-// channel is retiring and has nothing left.
+// next is what the loop waits for: the confirm of the oldest message that isn't
+// late yet, or of the oldest of all; wake if that is nil. busy is true while
+// anything is owed; over, when the channel is retiring and owes nothing.
 func (f *inflight) next() (confirm <-chan struct{}, busy, over bool) {
+	now := f.since(time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.head == f.tail {
+	if f.owed == 0 {
 		f.idle = true
 		return nil, false, f.phase != serving
 	}
-	oldest := f.slot(f.head)
-	if oldest.confirm == nil {
+	var next *flight
+	for seq := f.head; seq != f.tail; seq++ {
+		fl := f.slot(seq)
+		if fl.message == nil || fl.givenUp {
+			continue
+		}
+		if next == nil || !fl.lags(now) {
+			next = fl
+		}
+		if !fl.lags(now) {
+			break
+		}
+	}
+	if next.confirm == nil {
 		f.idle = true
 		return nil, true, false
 	}
-	return oldest.confirm.Done(), true, false
+	return next.confirm.Done(), true, false
 }
 
+// lags is true of a message whose confirm takes longer than it takes to look at
+// all messages anyway.
+func (fl *flight) lags(now time.Duration) bool { return now-fl.at > sweepInterval }
+
 // settle takes out the messages the broker has answered for, oldest first, and
-// appends their Results. alive tells whether the channel still was open after
+// appends their Results. It looks at all that lag, and ahead of them until
+// lookAhead in a row have no answer, or with all set to the end. alive tells whether the channel still was open after
 // the answer: a channel that dies answers no for all its messages, in
 // DeferredConfirmation too. stalled is true, and nothing is settled, if this
 // process stood still and a return may have been dropped.
@@ -191,23 +263,20 @@ func (f *inflight) next() (confirm <-chan struct{}, busy, over bool) {
 // then decide. notifyAll drops what finds no place within 5 s; the buffer
 // holds as many returns as there can be messages in flight, so that is left
 // to a process that stands still between arming that timer and sending.
-func (f *inflight) settle(returns <-chan amqp.Return, alive func() bool, out []Result) (results []Result, stalled bool) {
+func (f *inflight) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result, stalled bool) {
 	now := f.since(time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.head != f.tail && now-f.looked > f.stall {
+	if f.owed > 0 && now-f.looked > f.stall {
 		return out, true
 	}
 	f.looked = now
-	until := f.head
-	for until != f.tail && answered(f.slot(until).confirm) {
-		until++
-	}
+	f.findAnsweredLocked(now, all)
 	if !f.drainLocked(returns) {
 		return out, true
 	}
-	for ; f.head != until; f.head++ {
-		fl := f.slot(f.head)
+	for _, seq := range f.found {
+		fl := f.slot(seq)
 		result := fl.result(now)
 		if !fl.confirm.Acked() && result.Outcome != Returned {
 			if !alive() {
@@ -215,12 +284,34 @@ func (f *inflight) settle(returns <-chan amqp.Return, alive func() bool, out []R
 			}
 			result.Outcome, result.Reason = Refused, "the broker refused the message (basic.nack)"
 		}
-		out = append(out, result)
-		*fl = flight{}
+		if !fl.givenUp {
+			out = append(out, result)
+		}
+		f.freeLocked(fl)
+		f.proven, f.heard = true, now
 	}
-	f.proven = f.proven || len(out) > 0
+	f.trimLocked()
 	f.offerLocked()
 	return out, false
+}
+
+// lookAhead is after how many unanswered messages in a row settle looks no
+// further: brokers answer nearly in order, and a window is large.
+const lookAhead = 64
+
+func (f *inflight) findAnsweredLocked(now time.Duration, all bool) {
+	f.found = f.found[:0]
+	unanswered := 0
+	for seq := f.head; seq != f.tail && (all || unanswered < lookAhead); seq++ {
+		switch fl := f.slot(seq); {
+		case fl.message == nil:
+		case answered(fl.confirm):
+			f.found = append(f.found, seq)
+			unanswered = 0
+		case !fl.lags(now):
+			unanswered++
+		}
+	}
 }
 
 func answered(confirm *amqp.DeferredConfirmation) bool {
@@ -289,7 +380,7 @@ func (f *inflight) findLocked(r *amqp.Return, version bool) []*flight {
 	hash := maphash.String(f.seed, r.MessageId)
 	for seq := f.head; seq != f.tail; seq++ {
 		fl := f.slot(seq)
-		if fl.idHash != hash || fl.fate == returned || fl.message.Task.ID != r.MessageId {
+		if fl.message == nil || fl.idHash != hash || fl.fate == returned || fl.message.Task.ID != r.MessageId {
 			continue
 		}
 		if !version || sameVersion(r, &fl.message.Task) {
@@ -306,19 +397,60 @@ func (f *inflight) note(r *amqp.Return) bool {
 	return f.noteLocked(r)
 }
 
-// overdue is true once a message's deadline has passed.
-func (f *inflight) overdue() bool {
+// overdue tells whether a message's deadline has passed, and whether the broker has
+// been silent since one of those was written: then it may be the channel or the
+// connection that gets no answers.
+func (f *inflight) overdue() (late, silent bool) {
 	now := f.since(time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.head == f.tail || now < f.earliest {
-		return false
+	if f.owed == 0 || now < f.earliest {
+		return false, false
 	}
-	f.earliest = f.slot(f.head).deadline
+	f.earliest = math.MaxInt64
 	for seq := f.head; seq != f.tail; seq++ {
-		f.earliest = min(f.earliest, f.slot(seq).deadline)
+		fl := f.slot(seq)
+		if fl.message == nil || fl.givenUp {
+			continue
+		}
+		f.earliest = min(f.earliest, fl.deadline)
+		if fl.deadline <= now {
+			late, silent = true, silent || f.heard < fl.at
+		}
 	}
-	return now >= f.earliest
+	return late, silent
+}
+
+// expire gives up the messages whose deadline has passed and appends their Results.
+func (f *inflight) expire(out []Result) []Result {
+	now := f.since(time.Now())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for seq := f.head; seq != f.tail; seq++ {
+		fl := f.slot(seq)
+		if fl.message == nil || fl.givenUp || fl.deadline > now {
+			continue
+		}
+		out = append(out, Result{Message: fl.message, Outcome: Overdue, Reason: "the broker's confirm is overdue", Elapsed: now - fl.at})
+		fl.givenUp = true
+		f.owed--
+		f.givenUp++
+	}
+	return out
+}
+
+// crowded is true when messages that were given up take half of the window.
+func (f *inflight) crowded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return 2*f.givenUp >= f.limit
+}
+
+// serving is false once no more messages are taken.
+func (f *inflight) serving() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.phase == serving
 }
 
 // retire stops taking messages.
@@ -332,21 +464,34 @@ func (f *inflight) retire() {
 	notify(f.room)
 }
 
-// abandon ends it all: what came back is Returned, the rest Unknown.
-func (f *inflight) abandon(returns <-chan amqp.Return, reason string, out []Result) []Result {
+// abandon ends it all: what came back is Returned, what the broker confirmed is
+// Confirmed, the rest Unknown. Without trust in what the library told, as in
+// settle, confirmed messages are Unknown too.
+func (f *inflight) abandon(returns <-chan amqp.Return, reason string, trust bool, out []Result) []Result {
 	now := f.since(time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.phase, f.reason = dead, reason
-	f.drainLocked(returns)
+	f.findAnsweredLocked(now, true) // before the returns are read, as in settle
+	trust = f.drainLocked(returns) && trust
+	acked := f.found
 	for ; f.head != f.tail; f.head++ {
 		fl := f.slot(f.head)
-		result := fl.result(now)
-		if result.Outcome != Returned {
-			result.Outcome, result.Reason = Unknown, reason
+		certain := trust && len(acked) > 0 && acked[0] == f.head
+		if len(acked) > 0 && acked[0] == f.head {
+			acked = acked[1:]
 		}
-		out = append(out, result)
-		*fl = flight{}
+		if fl.message == nil {
+			continue
+		}
+		if !fl.givenUp {
+			result := fl.result(now)
+			if result.Outcome != Returned && !(certain && result.Outcome == Confirmed && fl.confirm.Acked()) {
+				result.Outcome, result.Reason = Unknown, reason
+			}
+			out = append(out, result)
+		}
+		f.freeLocked(fl)
 	}
 	notify(f.room)
 	return out
@@ -363,7 +508,7 @@ func (f *inflight) ended() (ended bool, reason string, proven bool) {
 // offerLocked lets the publishing goroutine go on once there is room for what
 // it needs, or a quarter of the window.
 func (f *inflight) offerLocked() {
-	if f.needed > 0 && f.limit-f.lenLocked() >= min(f.needed, (f.limit+3)/4) {
+	if f.needed > 0 && f.limit-f.usedLocked() >= min(f.needed, (f.limit+3)/4) {
 		f.needed = 0
 		notify(f.room)
 	}

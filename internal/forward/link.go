@@ -104,22 +104,25 @@ func (l *link) call(ctx context.Context, limit time.Duration, requests func() er
 	return fmt.Errorf("no answer from %s within %v", l.addr, limit)
 }
 
-// suspect cuts the connection unless the broker answers on it. A channel that
+// suspect cuts the connection unless the broker answers on it, and tells whether it
+// did. A channel that
 // gets no answer may be stuck for a reason of its own, such as a queue without
 // its leader, and the other topics' channels must not pay for that.
-func (l *link) suspect() {
-	answer := make(chan struct{})
+func (l *link) suspect() (answered bool) {
+	answer := make(chan bool, 1)
 	go func() {
-		if channel, err := l.amqp.Channel(); err == nil {
+		channel, err := l.amqp.Channel()
+		if err == nil {
 			_ = channel.Close()
 		}
-		close(answer)
+		answer <- err == nil
 	}()
 	select {
-	case <-answer:
+	case answered = <-answer:
 	case <-time.After(l.endpoint.answer):
 		l.wire.abort()
 	}
+	return answered
 }
 
 // close says goodbye, and is over within closeTimeout and a moment.

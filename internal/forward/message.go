@@ -29,7 +29,7 @@ type Message struct {
 	Ref any
 	// Deadline is when the outcome must be known, by the monotonic clock. A
 	// message whose deadline passes unwritten is Unsent, one in flight is
-	// Unknown. Zero leaves it to Route.ConfirmTimeout.
+	// Overdue. Zero leaves it to Route.ConfirmTimeout.
 	Deadline time.Time
 }
 
@@ -44,11 +44,16 @@ const (
 	// Refused messages were turned down by the broker (nack), or can't be
 	// written as an AMQP message that this broker would take.
 	Refused
-	// Unknown messages may or may not have reached the broker.
+	// Unknown messages may or may not have reached the broker: the channel was
+	// lost, or this process stood still.
 	Unknown
 	// Unsent messages never reached the broker: they can be given back without
 	// a mark.
 	Unsent
+	// Overdue messages were written, and the broker has not answered for them in
+	// time, though it may for others: a queue without a leader, say. They may be
+	// in other queues.
+	Overdue
 )
 
 // String is the outcome in lower case, as metrics and logs show it.
@@ -64,6 +69,8 @@ func (o Outcome) String() string {
 		return "unknown"
 	case Unsent:
 		return "unsent"
+	case Overdue:
+		return "overdue"
 	}
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }

@@ -166,7 +166,7 @@ func (p *Publisher) open() (*session, string) {
 	if ended, why, _ := s.flights.ended(); ended {
 		return nil, why
 	}
-	if s.link != l {
+	if s.link != l || !s.flights.serving() {
 		return nil, "the channel is being opened again"
 	}
 	return s, ""

@@ -41,6 +41,7 @@ type session struct {
 	ended   func()
 
 	results  []Result  // of the loop
+	trusted  bool      // nothing that the library told was dropped
 	refusing time.Time // since when the broker refuses everything; zero: it doesn't
 	worn     atomic.Bool
 	replace  func() // it is worn
@@ -69,6 +70,7 @@ func (p *Publisher) openSession(ctx context.Context, l *link, r Route) (*session
 		ended:   func() { p.leave(s) },
 		replace: func() { notify(p.kicked) },
 		headers: make(amqp.Table, ownHeaders),
+		trusted: true,
 	}
 	s.route.Store(&r)
 	err := l.call(ctx, p.conn.cfg.ConnectTimeout, func() error {
@@ -214,9 +216,11 @@ func (s *session) takeRefused() []Result {
 // run settles what is in flight until the channel is lost, abandoned, or
 // retired and empty. It alone receives returns and looks at confirms.
 //
-// It waits for the oldest message's confirm, then takes all that are confirmed
-// by now, in order, so that results come in bunches whenever there are many.
-// Without messages in flight it waits without a timer.
+// It waits for the confirm of the oldest message that doesn't lag, then takes all
+// that are confirmed by now, so that results come in bunches whenever there are many.
+// Those that lag are looked at with each sweep too, and given up when their deadline
+// passes: a queue that confirms nothing holds up its own messages alone. Without
+// messages in flight it waits without a timer.
 func (s *session) run() {
 	defer s.ended()
 	sweep := time.NewTicker(sweepInterval)
@@ -226,7 +230,7 @@ func (s *session) run() {
 	for {
 		confirm, busy, over := s.flights.next()
 		if over {
-			s.abandon("the topic's route has changed", false)
+			s.abandon("the channel is no longer used", false)
 			return
 		}
 		if busy && !sweeping {
@@ -235,12 +239,15 @@ func (s *session) run() {
 			sweep.Stop()
 		}
 		sweeping = busy
+		swept := false
 		select {
 		case <-confirm:
 		case <-s.flights.wake:
 		case <-sweep.C:
+			swept = true
 		case r, ok := <-s.returns:
 			if ok && !s.flights.note(&r) {
+				s.trusted = false
 				s.abandon("a message was returned that was not in flight", true)
 				return
 			}
@@ -251,26 +258,58 @@ func (s *session) run() {
 			s.lost(e)
 			return
 		case reason := <-s.stop:
-			s.settle()
+			s.settle(true)
 			s.abandon(reason, true)
 			return
 		}
-		if s.settle() {
+		if s.settle(swept); !s.trusted {
 			s.abandon(fmt.Sprintf("this process stood still for more than %v", s.flights.stall), true)
 			return
 		}
-		if s.flights.overdue() {
-			s.abandon("the broker's confirm is overdue", true)
+		if swept && !s.expire() {
+			s.abandon("the broker's confirm is overdue", false)
 			return
 		}
 	}
 }
 
-// settle delivers what the broker has answered for; true as in inflight.settle.
-func (s *session) settle() (stalled bool) {
-	s.results, stalled = s.flights.settle(s.returns, s.alive, s.results[:0])
+// settle delivers what the broker has answered for; all as in inflight.settle.
+func (s *session) settle(all bool) {
+	var stalled bool
+	s.results, stalled = s.flights.settle(s.returns, s.alive, all, s.results[:0])
+	s.trusted = s.trusted && !stalled
 	s.hand()
-	return stalled
+}
+
+// expire gives up what is overdue. If the broker has been silent, the connection is
+// put to the test first: false means that it didn't answer either and was cut. One
+// that answers has a channel or a queue that doesn't: nothing more is written on this
+// channel, and another takes its place, as one does when what was given up takes too
+// much of the window.
+func (s *session) expire() (alive bool) {
+	late, silent := s.flights.overdue()
+	if !late {
+		return true
+	}
+	if silent && !s.link.suspect() {
+		return false
+	}
+	s.results = s.flights.expire(s.results[:0])
+	s.hand()
+	if silent {
+		s.flights.retire()
+	}
+	if silent || s.flights.crowded() {
+		s.wearOut()
+	}
+	return true
+}
+
+// wearOut has another channel take this one's place.
+func (s *session) wearOut() {
+	if !s.worn.Swap(true) {
+		s.replace()
+	}
 }
 
 func (s *session) alive() bool { return !s.channel.IsClosed() }
@@ -293,15 +332,15 @@ func (s *session) wear() {
 			s.refusing = time.Now()
 		}
 	}
-	if !s.refusing.IsZero() && time.Since(s.refusing) > wornAfter && !s.worn.Swap(true) {
-		s.replace()
+	if !s.refusing.IsZero() && time.Since(s.refusing) > wornAfter {
+		s.wearOut()
 	}
 }
 
 // lost settles what was answered before the channel died.
 func (s *session) lost(e *amqp.Error) {
 	s.link.learn(e)
-	s.settle()
+	s.settle(true)
 	reason := "the channel was closed"
 	if e != nil {
 		reason = brokerText(e)
@@ -313,7 +352,7 @@ func (s *session) lost(e *amqp.Error) {
 // the broker doesn't answer even that, the channel stays until it does, and
 // with suspicion the connection is put to the test.
 func (s *session) abandon(reason string, suspicion bool) {
-	s.results = s.flights.abandon(s.returns, reason, s.results[:0])
+	s.results = s.flights.abandon(s.returns, reason, s.trusted, s.results[:0])
 	s.hand()
 	s.ended()
 	done := make(chan struct{})

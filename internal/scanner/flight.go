@@ -109,9 +109,12 @@ func (t *topic) count(l lot, r forward.Result, now time.Time) {
 }
 
 func (t *topic) countFailure(o forward.Outcome, parked bool) {
-	if o == forward.Returned {
+	switch o {
+	case forward.Returned:
 		t.metrics.Returned()
-	} else {
+	case forward.Overdue:
+		t.metrics.Overdue()
+	default:
 		t.metrics.Nacked()
 	}
 	if parked {
@@ -120,9 +123,9 @@ func (t *topic) countFailure(o forward.Outcome, parked bool) {
 }
 
 // release says how a task that was not confirmed is given back: one that the
-// broker returned or refused is tried again later, or parked after the last
-// attempt; one whose fate is unknown is marked and tried again at once; one that
-// was never sent, at once.
+// broker returned, refused or did not answer for in time is tried again later, or
+// parked after the last attempt; one whose fate is unknown is tried again at once, as
+// is one that was never sent. What may be in a queue is marked as redelivered.
 func (t *topic) release(l lot, r forward.Result) shard.Release {
 	back := shard.Release{Lease: l.lease()}
 	switch r.Outcome {
@@ -133,6 +136,7 @@ func (t *topic) release(l lot, r forward.Result) shard.Release {
 	default:
 		attempt := l.claimed().Attempt
 		back.Attempted = true
+		back.Redelivered = r.Outcome == forward.Overdue
 		back.Reason = r.Reason
 		back.Park = attempt >= l.settings.MaxAttempts
 		back.Delay = retryDelay(l.settings.Backoff.Min, l.settings.Backoff.Max, attempt)

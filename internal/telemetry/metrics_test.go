@@ -53,6 +53,7 @@ var additions = []string{
 	"duefleet_move_rate_tasks_per_second GAUGE topic",
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
+	"duefleet_overdue_total COUNTER topic",
 	"duefleet_workers GAUGE topic",
 }
 
@@ -104,6 +105,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.Returned()
 	orders.Returned()
 	orders.Nacked()
+	orders.Overdue()
 	orders.Parked(4)
 	orders.Released(5)
 	orders.Tick(true)
@@ -135,6 +137,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`redelivered_total{topic=orders}`:             1,
 		`returned_total{topic=orders}`:                2,
 		`nacked_total{topic=orders}`:                  1,
+		`overdue_total{topic=orders}`:                 1,
 		`parked_total{topic=orders}`:                  4,
 		`released_total{topic=orders}`:                5,
 		`ticks_total{topic=orders}`:                   2,

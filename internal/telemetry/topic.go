@@ -13,6 +13,7 @@ import (
 type TopicMetrics struct {
 	forwarded, early, redelivered, returned, nacked prometheus.Counter
 	parked, released, ticks, emptyTicks, moved      prometheus.Counter
+	overdue                                         prometheus.Counter
 
 	lateness, confirm, claim prometheus.Observer
 
@@ -31,6 +32,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		redelivered: v.redelivered.WithLabelValues(name),
 		returned:    v.returned.WithLabelValues(name),
 		nacked:      v.nacked.WithLabelValues(name),
+		overdue:     v.overdue.WithLabelValues(name),
 		parked:      v.parked.WithLabelValues(name),
 		released:    v.released.WithLabelValues(name),
 		ticks:       v.ticks.WithLabelValues(name),
@@ -85,6 +87,10 @@ func (t *TopicMetrics) Returned() { t.returned.Inc() }
 // Nacked counts a message that the broker refused.
 func (t *TopicMetrics) Nacked() { t.nacked.Inc() }
 
+// Overdue counts a message that the broker did not answer for in time, though it
+// did for others.
+func (t *TopicMetrics) Overdue() { t.overdue.Inc() }
+
 // Parked counts n tasks set aside after their last attempt.
 func (t *TopicMetrics) Parked(n int) { t.parked.Add(float64(n)) }
 
@@ -136,6 +142,7 @@ type topicVectors struct {
 
 	forwarded, early, redelivered, returned, nacked *prometheus.CounterVec
 	parked, released, ticks, emptyTicks, moved      *prometheus.CounterVec
+	overdue                                         *prometheus.CounterVec
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
@@ -154,6 +161,7 @@ func newTopicVectors() *topicVectors {
 	v.redelivered = v.counter("redelivered_total", "Tasks forwarded although an earlier attempt may have reached the broker.")
 	v.returned = v.counter("returned_total", "Messages returned by RabbitMQ as unroutable.")
 	v.nacked = v.counter("nacked_total", "Messages refused by RabbitMQ.")
+	v.overdue = v.counter("overdue_total", "Messages that RabbitMQ did not answer for in time, though it did for others.")
 	v.parked = v.counter("parked_total", "Tasks set aside after their last attempt.")
 	v.released = v.counter("released_total", "Tasks whose claim was given back.")
 	v.ticks = v.counter("ticks_total", "Ticks that workers spent with a shard.")
