@@ -113,7 +113,7 @@ model: ## Explore the protocol for changing M in its large scopes too, in some m
 	go test -count 1 -timeout 60m ./internal/model -long
 
 .PHONY: nightly
-nightly: measure chaos bench model test-race ## All that takes too long for every change
+nightly: chaos bench model test-race ## All that takes too long for every change
 
 # What stages need: built first, so that a signal to make reaches the tests and
 # their servers.
@@ -153,7 +153,7 @@ cover: test-tools deploy-tools ## Measure what the tests cover: a total here, th
 # bench takes some hours. QUICK=1 runs a tenth of everything once and writes
 # nothing; ONLY=name,... chooses measures, which bin/bench -list shows.
 .PHONY: bench
-bench: brokers bench-peers build bench-program ## Measure, against limits and peers, and write docs/benchmarks.md (QUICK=1, ONLY=...)
+bench: measure bench-peers build bench-program ## Measure, against bounds, limits and peers, and write docs/benchmarks.md (QUICK=1, ONLY=...)
 	bin/bench $(if $(QUICK),-quick,-update) $(if $(ONLY),-only $(ONLY))
 
 .PHONY: bench-program
