@@ -168,10 +168,7 @@ func (s *Scanner) reap(ctx context.Context) {
 		delete(s.topics, name)
 		v.stopped.Store(true)
 		s.log.InfoContext(ctx, "topic removed", "topic", name)
-		s.support.Go(func() error {
-			defer s.metrics.Forget(name)
-			return v.shutDown(s.serving, 0) // as long as it takes
-		})
+		s.support.Go(func() error { return s.retire(v) })
 	}
 }
 

@@ -80,6 +80,9 @@ type served struct {
 	orphan atomic.Bool // its document vanished
 	stop   context.CancelFunc
 	done   chan struct{}
+	// What outlasts the workers, until the end: it publishes and settles.
+	background errgroup.Group
+	end        context.CancelFunc
 }
 
 // New puts a member together and checks all that can be checked without
@@ -177,6 +180,22 @@ func (t *served) shutDown(ctx context.Context, rest time.Duration) error {
 	return t.drain(ctx, rest)
 }
 
+// retire ends a topic that is not served any more: it lets what is in flight end,
+// as long as that takes, then closes the channel, so that nothing is declared
+// again that its operator deletes. The metrics stay if the topic was made anew
+// meanwhile: they are that one's, too.
+func (s *Scanner) retire(v *served) error {
+	err := v.shutDown(s.serving, 0)
+	v.end()
+	err = errors.Join(err, v.background.Wait())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.topics[v.name] == nil {
+		s.metrics.Forget(v.name)
+	}
+	return err
+}
+
 func (s *Scanner) all() []*served {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,10 +218,12 @@ func (s *Scanner) serve(name string, settings config.Topic) *served {
 	t.publisher = s.connection.NewPublisher(name, route(settings), t.resolved)
 	t.apply(settings)
 	ctx, stop := context.WithCancel(s.working)
-	v := &served{topic: t, stop: stop, done: make(chan struct{})}
+	serving, end := context.WithCancel(s.serving)
+	v := &served{topic: t, stop: stop, end: end, done: make(chan struct{})}
 	s.topics[name] = v
-	s.support.Go(func() error { return t.publisher.Run(s.serving) })
-	s.support.Go(func() error { t.settler.run(s.serving); return nil })
+	v.background.Go(func() error { return t.publisher.Run(serving) })
+	v.background.Go(func() error { t.settler.run(serving); return nil })
+	s.support.Go(v.background.Wait)
 	s.support.Go(func() error {
 		defer close(v.done)
 		return t.run(ctx)

@@ -1,0 +1,161 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// lone is a scanner in the test's own process, on real servers, with its topics in
+// a file.
+type lone struct {
+	*Scanner
+	t      *testing.T
+	path   string
+	prefix string           // of the file: all but the topics
+	rabbit string           // the broker's own URL
+	bridge *toxiproxy.Proxy // what lies between the scanner and the broker
+	rdb    redis.UniversalClient
+}
+
+// document is a topic's that makes its exchange, and a queue <name>.due.
+func document(name string, more ...string) string {
+	declare := fmt.Sprintf("declare: {type: direct, queue: %s.due, queue_type: classic}", name)
+	return fmt.Sprintf("{%s}", strings.Join(append(more, declare), ", "))
+}
+
+// newLone puts a scanner together and starts nothing. Its source may be wrapped.
+func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) config.Source) *lone {
+	t.Helper()
+	l := &lone{t: t, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: stacktest.RabbitMQ(t)}
+	addr, prefix := stacktest.Redis(t)
+	u, err := url.Parse(l.rabbit)
+	l.ok(err)
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	l.bridge = toxiproxy.NewProxy(server, "rabbitmq", "127.0.0.1:0", u.Host)
+	l.ok(l.bridge.Start())
+	t.Cleanup(l.bridge.Stop)
+	u.Host = l.bridge.Listen
+	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n", addr, prefix, u)
+	l.write(topics)
+	cfg, err := config.Load(l.path, nil)
+	l.ok(err)
+	l.rdb = redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	t.Cleanup(func() { _ = l.rdb.Close() })
+	var source config.Source = config.NewFile(l.path, nil)
+	if wrap != nil {
+		source = wrap(source)
+	}
+	l.Scanner, err = New(Config{Settings: cfg, Source: source, Redis: l.rdb, Instance: "lone", Log: slog.New(slog.DiscardHandler)})
+	l.ok(err)
+	return l
+}
+
+// start runs the scanner until the test ends, and returns once it serves the
+// topics of its file.
+func (l *lone) start() {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := wait.Receive(l.t, "the scanner to end", ended); err != nil {
+			l.t.Error(err)
+		}
+	})
+	cfg, err := config.Load(l.path, nil)
+	l.ok(err)
+	for name := range cfg.Topics {
+		wait.For(l.t, "topic "+name+" to be served", func() bool {
+			v := l.served(name)
+			if v == nil {
+				return false
+			}
+			p, _ := v.known()
+			ready, _ := v.publisher.Ready()
+			return p.Epoch > 0 && ready
+		})
+	}
+}
+
+// write puts topics into the file, in one step.
+func (l *lone) write(topics map[string]string) {
+	l.t.Helper()
+	text := l.prefix + "topics:\n"
+	for name, doc := range topics {
+		text += fmt.Sprintf("  %s: %s\n", name, doc)
+	}
+	if len(topics) == 0 {
+		text = l.prefix
+	}
+	next := l.path + ".next"
+	l.ok(os.WriteFile(next, []byte(text), 0o600))
+	l.ok(os.Rename(next, l.path))
+}
+
+func (l *lone) served(name string) *served {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.topics[name]
+}
+
+func (l *lone) topic(name string) *shard.Topic { return l.store.Topic(name) }
+
+func (l *lone) ok(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// broker is a connection for the test's own doings.
+func (l *lone) broker() *amqp.Connection {
+	l.t.Helper()
+	conn, err := amqp.Dial(l.rabbit)
+	l.ok(err)
+	l.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// declared tells whether there is an exchange of that name.
+func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
+	l.t.Helper()
+	ch, err := conn.Channel()
+	l.ok(err)
+	defer ch.Close()
+	return ch.ExchangeDeclarePassive(exchange, "direct", true, false, false, false, nil) == nil
+}
+
+// exports tells whether a metric is exported of a topic.
+func (l *lone) exports(topic string) bool {
+	l.t.Helper()
+	families, err := l.cfg.Registry.Gather()
+	l.ok(err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if f.GetName() == "duefleet_workers" && label.GetName() == "topic" && label.GetValue() == topic {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
