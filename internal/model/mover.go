@@ -12,6 +12,7 @@ type mover struct {
 	cursor  uint8 // where it believes the pass stands
 	stale   uint8 // that pass is over
 	dirty   uint8
+	other   uint8 // on loan is another task than it asked for
 }
 
 type moverStep uint8
@@ -161,7 +162,7 @@ func (w *world) carry(s *state, i uint8) {
 		n.leave(i)
 		if w.rules&passes != 0 {
 			m.at, m.dirty = moverPassed, 1
-			if settled {
+			if settled && (m.other == 0 || w.rules&byCount != 0) {
 				m.dirty = 0
 			}
 			n.movers[i] = mover{at: m.at, view: m.view, shard: m.shard, cursor: m.cursor, stale: m.stale, dirty: m.dirty}

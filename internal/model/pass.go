@@ -12,8 +12,11 @@ func (w *world) lookOn(s *state, i, view, at uint8) {
 		id = w.tasks - 1 - id
 	}
 	dirty := w.misplaced(sh, view, at, id)
-	if dirty && w.lend(s, i, view, at, id) {
-		return
+	if dirty {
+		w.lendAnother(s, i, view, at, id)
+		if w.lend(s, i, view, at, id) {
+			return
+		}
 	}
 	n := *s
 	n.movers[i] = mover{at: moverPassed, view: view, shard: at, cursor: sh.cursor}
@@ -23,6 +26,22 @@ func (w *world) lookOn(s *state, i, view, at uint8) {
 		st = did("mover", i, "looks at the next task: misplaced, stays")
 	}
 	w.emit(s, &n, st.of(id, sh.slots[id].version).on(at).under(view))
+}
+
+// lendAnother answers a mover's request with the loan of an earlier one of the same
+// name and number, which was given up.
+func (w *world) lendAnother(s *state, i, view, at, asked uint8) {
+	for id := range w.tasks {
+		l := s.shards[at].slots[id]
+		if w.rules&renumbered == 0 || id == asked || l.state != leased || l.token != nobody || l.lapsed != 0 {
+			continue
+		}
+		n := *s
+		n.shards[at].slots[id].token = i + 1
+		n.movers[i] = mover{at: moverLent, view: view, shard: at, id: id, version: l.version, parked: l.parked,
+			cursor: s.shards[at].cursor, other: 1}
+		w.emit(s, &n, did("mover", i, "lend").of(id, l.version).on(at).under(view).answer("remembered"))
+	}
 }
 
 // advancePass notes what a mover met, by compare-and-set on where the pass

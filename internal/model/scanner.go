@@ -55,6 +55,7 @@ func (w *world) claimAny(s *state, i, view, shards uint8) {
 	for at := range shards {
 		for id := range w.tasks {
 			w.claim(s, i, view, at, id)
+			w.remember(s, i, view, at, id)
 		}
 	}
 }
@@ -82,6 +83,18 @@ func (w *world) claim(s *state, i, view, at, id uint8) {
 			w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
 		}
 	}
+}
+
+// remember answers a claim with what another one, under way, was answered with: both
+// were asked for under one name and number.
+func (w *world) remember(s *state, i, view, at, id uint8) {
+	l := s.shards[at].slots[id]
+	if w.rules&renumbered == 0 || l.state != leased || l.token <= maxMovers || l.token == nobody || l.token == maxMovers+i+1 {
+		return
+	}
+	n := *s
+	n.scanners[i] = scanner{at: scannerClaimed, view: view, shard: at, id: id, version: l.version}
+	w.emit(s, &n, did("scanner", i, "claim").of(id, l.version).on(at).answer("remembered"))
 }
 
 func (w *world) claimBreaks(s *state, version uint8) promises {

@@ -98,6 +98,8 @@ const (
 	noCompare                        // a pass is advanced from wherever a mover believes it stands
 	noDirty                          // a pass does not note what it met
 	noAnew                           // a pass goes on with its cursor after a restart
+	renumbered                       // whoever is hired again numbers requests from the start, and is answered with an older batch
+	byCount                          // what was asked for counts as moved when as much was
 	waits                            // callers and movers wait for the replica
 	noWaitAdopt                      // ... but not after adopt
 	noWaitLook                       // ... nor after look

@@ -60,6 +60,23 @@ func TestPasses(t *testing.T) {
 	})
 }
 
+// A number that a worker gives to two requests is answered with the older one's
+// batch.
+func TestRequestMemory(t *testing.T) {
+	t.Parallel()
+	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
+	claims := scope{path: start(1), programs: "S0", quiet: true, scanners: 2, promises: safety | once}
+	loans := scope{path: changes(1, 2), homes: both, programs: "S0S1", quiet: true, movers: 1, lost: lostLend,
+		rules: passes, promises: attended | inPlace}
+	explorations(t, []run{
+		{name: "claims", scope: claims},
+		{name: "claims, numbered anew", scope: withRules(claims, renumbered), breaks: once},
+		{name: "loans", scope: loans},
+		{name: "loans, numbered anew", scope: withRules(loans, passes|renumbered)},
+		{name: "loans, numbered anew, moved by count", scope: withRules(loans, passes|renumbered|byCount), breaks: inPlace},
+	})
+}
+
 // The placement falls back, and another change begins under the same epoch.
 func TestFork(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -195,22 +195,33 @@ func (m *mover) misplaced(ids []string) []string {
 }
 
 // carry moves those of the tasks that may be lent, and answers whether any of
-// them is still here.
+// them may still be here.
 func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error) {
 	if len(ids) == 0 {
 		return false, nil
 	}
-	m.loans++
-	loan, err := m.topic.shard.Lend(ctx, m.p, shard.Lending{
-		Shard: m.shard, Claimant: m.name + "/move", Request: strconv.FormatUint(m.loans, 10),
-		Lease: moveLease, Soon: m.soon(), IDs: ids,
-	})
+	loan, err := m.topic.shard.Lend(ctx, m.p, m.newLending(ids))
 	if err != nil {
 		return true, err
 	}
-	moved, err := m.handOver(ctx, loan)
-	m.metrics.Moved(moved)
-	return moved < len(ids), err
+	gone, err := m.handOver(ctx, loan)
+	return !allIn(ids, gone), err
+}
+
+func (m *mover) newLending(ids []string) shard.Lending {
+	return shard.Lending{
+		Shard: m.shard, Claimant: m.name + "/move", Request: m.request(),
+		Lease: moveLease, Soon: m.soon(), IDs: ids,
+	}
+}
+
+// allIn says whether every ID is that of one of the leases.
+func allIn(ids []string, of []shard.Lease) bool {
+	there := make(map[string]bool, len(of))
+	for _, l := range of {
+		there[l.ID] = true
+	}
+	return !slices.ContainsFunc(ids, func(id string) bool { return !there[id] })
 }
 
 // soon is which tasks are left to be delivered where they lie. A task that is
@@ -223,10 +234,10 @@ func (m *mover) soon() time.Duration {
 	return moveSoon
 }
 
-// handOver has the new shards adopt a loan and removes here what they have. Where
-// it is certain that nothing was adopted the tasks are given back at once; where
+// handOver has the new shards adopt a loan, removes here what they have, and
+// answers what went; nothing, if any of it was not removed. Where it is certain that nothing was adopted the tasks are given back at once; where
 // it is not, their lease must run out first.
-func (m *mover) handOver(ctx context.Context, loan shard.Loan) (int, error) {
+func (m *mover) handOver(ctx context.Context, loan shard.Loan) ([]shard.Lease, error) {
 	var gone []shard.Lease
 	var back []shard.Release
 	var errs []error
@@ -249,10 +260,14 @@ func (m *mover) handOver(ctx context.Context, loan shard.Loan) (int, error) {
 		errs = append(errs, err)
 	}
 	if len(gone) == 0 {
-		return 0, errors.Join(errs...)
+		return nil, errors.Join(errs...)
 	}
 	n, err := m.topic.shard.Settle(ctx, m.shard, gone)
-	return n, errors.Join(append(errs, err)...)
+	m.metrics.Moved(n)
+	if n < len(gone) { // which ones is not known
+		gone = nil
+	}
+	return gone, errors.Join(append(errs, err)...)
 }
 
 // shares are the parts of a loan by the shards they go to.

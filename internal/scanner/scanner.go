@@ -56,6 +56,8 @@ type Scanner struct {
 	metrics    *telemetry.Metrics
 	admin      *telemetry.Server
 
+	requests atomic.Uint64 // claims and loans asked for so far
+
 	started time.Time
 	live    atomic.Int64           // scanners that live, as of the last heartbeat
 	beaten  atomic.Int64           // when the last heartbeat was answered, Unix ms here
@@ -206,17 +208,23 @@ func (s *Scanner) all() []*served {
 	return all
 }
 
-// serve starts serving a topic; s.mu is held.
-func (s *Scanner) serve(name string, settings config.Topic) *served {
+// newTopic puts a topic together and starts nothing.
+func (s *Scanner) newTopic(name string, settings config.Topic) *topic {
 	t := &topic{
 		name: name, instance: s.cfg.Instance, shard: s.store.Topic(name), source: s.cfg.Source,
 		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
 		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return int(s.live.Load()) },
-		clean: map[int]bool{}, gates: map[int]int64{}, changed: make(chan struct{}),
+		requests: &s.requests, clean: map[int]bool{}, gates: map[int]int64{}, changed: make(chan struct{}),
 	}
 	t.settler = newSettler(t.shard, t.window, t.unsettled)
 	t.publisher = s.connection.NewPublisher(name, route(settings), t.resolved)
 	t.apply(settings)
+	return t
+}
+
+// serve starts serving a topic; s.mu is held.
+func (s *Scanner) serve(name string, settings config.Topic) *served {
+	t := s.newTopic(name, settings)
 	ctx, stop := context.WithCancel(s.working)
 	serving, end := context.WithCancel(s.serving)
 	v := &served{topic: t, stop: stop, end: end, done: make(chan struct{})}

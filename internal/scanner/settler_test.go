@@ -2,25 +2,16 @@ package scanner
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/wait"
 )
-
-func TestMain(m *testing.M) {
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
-	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
-}
 
 // What Redis could not be told of during an outage it is told of after it, and
 // until then the window stays taken: that bounds the memory.

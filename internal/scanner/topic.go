@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,8 @@ type topic struct {
 	log        *slog.Logger
 	all        *telemetry.Metrics
 	metrics    *telemetry.TopicMetrics
-	live       func() int // scanners of the fleet that live
+	live       func() int     // scanners of the fleet that live
+	requests   *atomic.Uint64 // the process's
 	complaints limiter
 	sampled    limiter
 
@@ -222,7 +224,7 @@ func (t *topic) hire(ctx context.Context, running map[int]chan struct{}, workers
 		}
 		gone := make(chan struct{})
 		running[i] = gone
-		w := &worker{topic: t, index: i, name: fmt.Sprintf("%s/%d", t.instance, i)}
+		w := t.worker(i)
 		t.metrics.AddWorkers(1)
 		workers.Go(func() {
 			defer close(gone)
@@ -231,6 +233,14 @@ func (t *topic) hire(ctx context.Context, running map[int]chan struct{}, workers
 		})
 	}
 }
+
+func (t *topic) worker(i int) *worker {
+	return &worker{topic: t, index: i, name: fmt.Sprintf("%s/%d", t.instance, i)}
+}
+
+// request is a number that this process gives to no other claim or loan: a worker
+// that is hired again has the name of the one before, whose batches may be in flight.
+func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 10) }
 
 func (t *topic) awaitBeat(ctx context.Context) {
 	timer := time.NewTimer(crewBeat)

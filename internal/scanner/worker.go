@@ -3,7 +3,6 @@ package scanner
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"time"
 
@@ -15,13 +14,11 @@ import (
 // worker attends one shard a tick.
 type worker struct {
 	*topic
-	index    int
-	name     string    // the claimant, unique in the fleet
-	requests uint64    // claims so far
-	loans    uint64    // and those of its movers
-	turn     time.Time // no step of moving before it
-	retry    backoff
-	silent   bool // an outage was logged and is not over
+	index  int
+	name   string    // the claimant, unique in the fleet
+	turn   time.Time // no step of moving before it
+	retry  backoff
+	silent bool // an outage was logged and is not over
 }
 
 // run draws a ticket every tick and attends the shard it stands for, until ctx
@@ -126,13 +123,8 @@ func (w *worker) room(ctx context.Context) int {
 // heard or its lease would be over: the shard remembers the batch.
 func (w *worker) claim(ctx context.Context, at, limit int) (int, moment, error) {
 	s := w.settings()
-	w.requests++
-	c := shard.Claim{
-		Shard: at, Claimant: w.name, Request: strconv.FormatUint(w.requests, 10),
-		Limit: limit, Lease: s.Lease,
-	}
 	asked := time.Now()
-	batch, err := w.insist(ctx, c, asked)
+	batch, err := w.insist(ctx, w.newClaim(at, limit, s.Lease), asked)
 	if err != nil {
 		w.window.free(limit)
 		return 0, moment{}, err
@@ -148,6 +140,10 @@ func (w *worker) claim(ctx context.Context, at, limit int) (int, moment, error) 
 		next = moment{heard.Add(batch.Next.Sub(batch.Now)), batch.Next.UnixMilli()}
 	}
 	return len(batch.Tasks), next, nil
+}
+
+func (w *worker) newClaim(at, limit int, lease time.Duration) shard.Claim {
+	return shard.Claim{Shard: at, Claimant: w.name, Request: w.request(), Limit: limit, Lease: lease}
 }
 
 // insist sends one claim until its answer is heard. It outlives the tick, and a
