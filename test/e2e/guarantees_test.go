@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,69 @@ func TestGuaranteesNameTheirTests(t *testing.T) {
 	if promises < 7 {
 		t.Errorf("found %d promises in the table, want those of the README at least", promises)
 	}
+}
+
+// TestReadmeMapsEveryFolder: each folder with code or text in it is in README's
+// map, itself or one above it, and all that the map names is there.
+func TestReadmeMapsEveryFolder(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## Map\n")
+	if !found {
+		t.Fatal("README.md has no map")
+	}
+	mapped := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|").FindAllStringSubmatch(section, -1) {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			mapped[strings.Trim(name, "`/")] = true
+		}
+	}
+	for name := range mapped {
+		if info, err := os.Stat(filepath.Join(root, name)); err != nil || !info.IsDir() {
+			t.Errorf("the map has %s, which is no folder", name)
+		}
+	}
+	for _, folder := range folders(t, root) {
+		on := false
+		for above := folder; above != "."; above = filepath.Dir(above) {
+			on = on || mapped[filepath.ToSlash(above)]
+		}
+		if !on {
+			t.Errorf("the map lacks %s", folder)
+		}
+	}
+}
+
+// folders below root that hold code or text; hidden ones aside.
+func folders(t *testing.T, root string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			if e != nil && e.IsDir() && strings.HasPrefix(e.Name(), ".") && path != root {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if folder != "." && slices.Contains([]string{".go", ".md", ".yaml", ".lua"}, filepath.Ext(path)) {
+			all = append(all, folder)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) < 20 {
+		t.Fatalf("found %d folders: that is not the whole of it", len(all))
+	}
+	return all
 }
 
 // testNames are those of all tests below root.
