@@ -16,7 +16,8 @@ import (
 type applied struct {
 	index  uint64
 	errors map[string]string // by topic; "" is the source as a whole
-	heard  bool              // the source has answered at least once
+	heard  bool              // the source has answered, or failed to, at least once
+	read   bool              // the source's documents were read at least once
 }
 
 // watch applies what the source says until ctx ends. Topics that the source
@@ -46,7 +47,7 @@ func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
 			s.applyDocument(ctx, name, doc)
 		}
 		s.markOrphans(ctx, snap)
-		s.applied.index = snap.Index
+		s.applied.index, s.applied.read = snap.Index, true
 		s.metrics.SetConfigApplied(snap.Index)
 	}
 	s.applied.heard = true

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -33,6 +35,7 @@ func (s *Scanner) beat(ctx context.Context) error {
 		s.beatOnce(ctx)
 		if !restored && s.mayRestore() {
 			restored = s.restore(ctx) == nil
+			s.restored.Store(restored)
 		}
 		s.reap(ctx)
 		select {
@@ -178,6 +181,7 @@ func (s *Scanner) observe() error {
 		{Name: "redis", Required: true, Probe: s.redisUp},
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
 		{Name: "config", Required: true, Probe: s.configured},
+		{Name: "topics", Required: true, Probe: s.topicsMade},
 	}
 	if s.cfg.Register != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.sourceUp})
@@ -248,13 +252,35 @@ func (s *Scanner) sourceUp() (bool, string) {
 	return true, "answers"
 }
 
+// configured fails until this scanner has read documents: of its source, or
+// those that Redis keeps.
 func (s *Scanner) configured() (bool, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.applied.heard && len(s.topics) == 0 {
+	if !s.applied.read && !s.restored.Load() {
 		return false, "not read yet"
 	}
 	return true, fmt.Sprintf("%d topics, %d errors", len(s.topics), len(s.applied.errors))
+}
+
+// topicsMade fails while Redis has no placement of a topic whose document is in
+// force: producers would be told that the topic is unknown. One whose document
+// vanished or went bad since isn't made, and holds nobody back; nor does one that
+// can't be forwarded, for it takes tasks and keeps them: status tells of these.
+func (s *Scanner) topicsMade() (bool, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var missing []string
+	for name, v := range s.topics {
+		if p, _ := v.known(); p.Epoch == 0 && !v.orphan.Load() && s.applied.errors[name] == "" {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return false, "not in Redis yet: " + strings.Join(missing, ", ")
+	}
+	return true, fmt.Sprintf("%d served", len(s.topics))
 }
 
 // shardStats counts every shard of every topic served.

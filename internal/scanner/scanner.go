@@ -64,6 +64,8 @@ type Scanner struct {
 	silence atomic.Pointer[string] // why heartbeats aren't answered; nil: they are
 	advised string                 // what the last note of that advised; the heartbeat's own
 
+	restored atomic.Bool // the documents that Redis keeps were read
+
 	serving context.Context //nolint:containedctx // the life of what outlasts the workers; set once by Run
 	working context.Context //nolint:containedctx // ends when claiming must
 	support *errgroup.Group

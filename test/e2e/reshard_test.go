@@ -48,7 +48,6 @@ func (w *wish) reshardUnder(r resharding) {
 	w.t.Helper()
 	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"lease": r.lease.String(), "window": window}))
 	w.start(4)
-	w.awaitTopic("orders")
 	w.consume("orders.due")
 	far := orders("orders", "far", r.pending, time.Now().Add(time.Hour), time.Hour, 200)
 	w.schedule(far...)

@@ -114,13 +114,10 @@ func (w *world) start(n int) {
 	if err := g.Wait(); err != nil {
 		w.t.Fatal(err)
 	}
-	for name := range w.settings.Topics {
-		w.awaitTopic(name)
-	}
 }
 
-// awaitTopic waits until tasks can be scheduled into a topic: a scanner that is
-// ready may not have made its placement yet.
+// awaitTopic waits until tasks can be scheduled into a topic that was set while
+// scanners run.
 func (w *world) awaitTopic(name string) {
 	w.t.Helper()
 	wait.For(w.t, "topic "+name+" to be known", rarely(func() bool { return w.status().Topic(name).Shards > 0 }))

@@ -1,0 +1,101 @@
+package e2e_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// awaitAnswer waits until /readyz has all the lines, and returns its first one.
+func (w *world) awaitAnswer(s *fleet.Scanner, lines ...string) string {
+	w.t.Helper()
+	answer := ""
+	defer func() {
+		if w.t.Failed() {
+			w.t.Logf("/readyz said at last:\n%s", answer)
+		}
+	}()
+	wait.For(w.t, "/readyz to say "+strings.Join(lines, ", "), rarely(func() bool {
+		answer = readyz(s)
+		for _, line := range lines {
+			if !holdsLine(answer, line, nil) {
+				return false
+			}
+		}
+		return true
+	}))
+	first, _, _ := strings.Cut(answer, "\n")
+	return first
+}
+
+// TestReadyWhenTopicsAreServed: a scanner is ready when producers find every
+// topic of its documents, and no sooner. A topic that is paused, or whose exchange
+// is missing, takes tasks and keeps them, and holds no scanner back.
+func TestReadyWhenTopicsAreServed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{
+		"orders": fleet.DeclaredTopic("orders", nil),
+		"paused": fleet.DeclaredTopic("paused", fleet.Topic{"paused": true}),
+		"astray": {"shards": 1, "exchange": "nowhere"},
+	})
+	// What is no hash keeps the topic from being made.
+	obstacle := w.settings.RedisPrefix + ":placement:{orders}"
+	if err := w.redis.Set(t.Context(), obstacle, "in the way", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := w.startUnready()
+	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok", "config: ok: 3 topics")
+	if first != "not ready" {
+		t.Errorf("/readyz begins with %q while a topic isn't there, want not ready", first)
+	}
+	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders")
+	if err := w.redis.Del(t.Context(), obstacle).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if first := w.awaitAnswer(s, "topics: ok"); first != "ready" {
+		t.Errorf("/readyz begins with %q while all topics are there, want ready", first)
+	}
+	for name := range w.settings.Topics {
+		must(t, w.producer("schedule", "--topic", name, "--id", "a", "--in", "1h"))
+	}
+}
+
+// TestReadyWithoutConsul: while Consul is away a scanner is ready when it serves
+// the documents that Redis keeps, and not before it has read them.
+func TestReadyWithoutConsul(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w.start(1)
+	wait.For(t, "the document to be kept", rarely(func() bool {
+		return w.redis.Exists(t.Context(), w.settings.RedisPrefix+":document:{orders}").Val() == 1
+	}))
+	w.stop()
+	addr, err := fleet.FreeAddress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.settings.Topics, w.settings.ConsulAddr, w.settings.ConsulPrefix = nil, addr, "nothing"
+	w.write()
+	// What is no set can't be read: for the scanner it is not there yet.
+	topics := w.settings.RedisPrefix + ":topics"
+	if err := w.redis.Rename(t.Context(), topics, topics+":aside").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.redis.Set(t.Context(), topics, "in the way", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := w.startUnready()
+	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok", "consul: down (optional): last good settings stay in force")
+	if first != "not ready" {
+		t.Errorf("/readyz begins with %q before any document was read, want not ready", first)
+	}
+	if err := w.redis.Rename(t.Context(), topics+":aside", topics).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if first := w.awaitAnswer(s, "config: ok: 1 topics", "topics: ok"); first != "ready" {
+		t.Errorf("/readyz begins with %q while the kept topic is served, want ready", first)
+	}
+}
