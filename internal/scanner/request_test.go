@@ -14,14 +14,14 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// bench is a topic of one test's own that no worker serves but the test's.
+// bench is a topic of one shard, of one test's own, that no worker serves but the test's.
 type bench struct {
 	*topic
 	t *testing.T
 	p shard.Placement
 }
 
-func newBench(t *testing.T, shards int) *bench {
+func newBench(t *testing.T) *bench {
 	t.Helper()
 	addr, prefix := stacktest.Redis(t)
 	options := stacktest.RedisOptions(addr)
@@ -35,7 +35,7 @@ func newBench(t *testing.T, shards int) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{topic: s.newTopic("orders", config.DefaultTopic("orders")), t: t}
-	if b.p, err = b.shard.Ensure(t.Context(), shards); err != nil {
+	if b.p, err = b.shard.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -53,14 +53,14 @@ func (b *bench) migrate(shards int) {
 	}
 }
 
-// put stores tasks in a shard, all due at when.
-func (b *bench) put(at int, when shard.When, ids ...string) {
+// put stores tasks in shard 0, all due at when.
+func (b *bench) put(when shard.When, ids ...string) {
 	b.t.Helper()
 	now, err := b.shard.Now(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	put := shard.Put{Shard: at, Op: shard.NewOp()}
+	put := shard.Put{Op: shard.NewOp()}
 	for _, id := range ids {
 		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: []byte{0}})
 	}
@@ -90,10 +90,10 @@ func (b *bench) misplaced(n int) (ids []string) {
 // while what the first one claimed is still in flight.
 func TestAWorkerHiredAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newBench(t)
 	claimed := map[string]int{}
 	for _, id := range []string{"a", "b"} {
-		b.put(0, shard.In(0), id)
+		b.put(shard.In(0), id)
 		w := b.worker(0)
 		batch, err := w.insist(t.Context(), w.newClaim(0, 10, time.Hour), time.Now())
 		if err != nil {
@@ -111,10 +111,10 @@ func TestAWorkerHiredAgainClaimsNothingThatIsInFlight(t *testing.T) {
 // So does its mover.
 func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newBench(t)
 	b.migrate(2)
 	ids := b.misplaced(2)
-	b.put(0, shard.In(time.Hour), ids...)
+	b.put(shard.In(time.Hour), ids...)
 	for _, id := range ids {
 		m := b.worker(0).mover(0, b.p)
 		loan, err := b.shard.Lend(t.Context(), b.p, m.newLending([]string{id}))
@@ -131,10 +131,10 @@ func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
 // is gone.
 func TestALoanOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newBench(t)
 	b.migrate(2)
 	ids := b.misplaced(2)
-	b.put(0, shard.In(time.Hour), ids...)
+	b.put(shard.In(time.Hour), ids...)
 	m := b.worker(0).mover(0, b.p)
 	lent, asked := m.newLending(ids[:1]), ids[1]
 	if _, err := b.shard.Lend(t.Context(), b.p, lent); err != nil {
@@ -150,12 +150,12 @@ func TestALoanOfOthersDoesNotMakeAShardClean(t *testing.T) {
 // A scan may meet a task twice.
 func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newBench(t)
 	b.migrate(2)
 	id := b.misplaced(1)[0]
 	m := b.worker(0).mover(0, b.p)
 	wait.For(t, "a loan that is not late", func() bool {
-		b.put(0, shard.In(time.Hour), id)
+		b.put(shard.In(time.Hour), id)
 		dirty, err := m.carry(t.Context(), []string{id, id})
 		return err == nil && !dirty
 	})
