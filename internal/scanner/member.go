@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -137,13 +138,18 @@ func (t *served) trouble() string {
 	return ""
 }
 
-// depart takes this member off the fleet, within rest.
+// depart takes this member off the fleet, within rest. Neither of Redis and Consul
+// waits for the other.
 func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
-	if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
-		s.log.WarnContext(ctx, "fleet not left", "error", err)
-	}
+	var leaving sync.WaitGroup
+	defer leaving.Wait()
+	leaving.Go(func() {
+		if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
+			s.log.WarnContext(ctx, "fleet not left", "error", err)
+		}
+	})
 	if s.cfg.Register == nil {
 		return
 	}

@@ -149,11 +149,29 @@ func (s *Scanner) Run(ctx context.Context) error {
 	watching.Go(func() error { return s.announce(working) })
 	<-working.Done()
 	s.log.InfoContext(ctx, "scanner stops: settling what is in flight", "timeout", s.cfg.Settings.ShutdownTimeout)
-	err := s.shutDown(context.WithoutCancel(ctx), &watching)
-	stopServing()
-	err = errors.Join(err, s.support.Wait())
+	err := s.end(context.WithoutCancel(ctx), &watching, stopServing)
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
+}
+
+// end shuts down, and when the time for that is over gives up what hangs: a call to a
+// server that stands still ends with the caller's client.
+func (s *Scanner) end(ctx context.Context, watching *errgroup.Group, stopServing context.CancelFunc) error {
+	whole := s.cfg.Settings.ShutdownTimeout
+	ctx, cancel := context.WithTimeout(ctx, whole)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		err := s.shutDown(ctx, watching)
+		stopServing()
+		ended <- errors.Join(err, s.support.Wait())
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("not stopped within shutdown_timeout, %s: a server does not answer; tasks in flight are delivered again when their leases end", whole)
+	}
 }
 
 // shutDown is the order of shutting down: stop claiming, settle what is in

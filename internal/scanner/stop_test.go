@@ -1,0 +1,270 @@
+package scanner
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// door is the way to a server, which may come to stand still: it takes what a
+// client sends, and answers nothing.
+type door struct {
+	addr  string
+	still atomic.Bool
+	taken atomic.Int64 // bytes since
+}
+
+func newDoor(t *testing.T, server string) *door {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{addr: listener.Addr().String()}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var conns []io.Closer
+	all.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			mu.Lock()
+			conns = append(conns, client, behind)
+			mu.Unlock()
+			all.Go(func() { d.carry(behind, client) })
+			all.Go(func() { d.carry(client, behind) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	return d
+}
+
+func (d *door) carry(to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		if d.still.Load() {
+			d.taken.Add(int64(n))
+		} else if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// standStill returns when a client has sent something in vain.
+func (d *door) standStill(t *testing.T) {
+	t.Helper()
+	d.still.Store(true)
+	wait.For(t, "something to be sent in vain", func() bool { return d.taken.Load() > 0 })
+}
+
+// document is a source of one topic, which never changes.
+type document struct{ doc config.Document }
+
+const rawTopic = `{shards: 1, lease: 1s, tick: 100ms, exchange: orders, declare: {queue: orders.due, queue_type: classic}}`
+
+func newDocument(t *testing.T) document {
+	t.Helper()
+	topic, err := config.ParseTopic("orders", []byte(rawTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document{config.Document{Name: "orders", Raw: []byte(rawTopic), Topic: topic, Index: 1}}
+}
+
+func (d document) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+	apply(config.Snapshot{Documents: map[string]config.Document{"orders": d.doc}, Index: 1})
+	<-ctx.Done()
+	return nil
+}
+
+func (d document) Read(_ context.Context, name string) (config.Document, bool, error) {
+	return d.doc, name == "orders", nil
+}
+
+// fleet is one test's servers, and the queue of its topic.
+type fleet struct {
+	t              *testing.T
+	redis, rabbit  string // where they are
+	prefix, broker string
+	topic          *shard.Topic
+	arrived        <-chan amqp.Delivery
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t}
+	f.redis, f.prefix = stacktest.Redis(t)
+	if strings.Contains(f.redis, ",") {
+		t.Skip("the door leads to one server")
+	}
+	f.broker = stacktest.RabbitMQ(t)
+	u, err := url.Parse(f.broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.rabbit = u.Host
+	store, err := shard.New(f.client(f.redis), f.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.topic = store.Topic("orders")
+	return f
+}
+
+// client is one that nothing but its deadlines and its end breaks off.
+func (f *fleet) client(addr string) redis.UniversalClient {
+	options := stacktest.RedisOptions(addr)
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = wait.Hang, time.Hour, time.Hour
+	options.ContextTimeoutEnabled = true
+	rdb := redis.NewUniversalClient(options)
+	f.t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// start runs a scanner until stop is called, or the test is over; ended is closed
+// when it is no more.
+func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (stop func(), ended <-chan struct{}) {
+	f.t.Helper()
+	settings := config.Defaults()
+	settings.Redis.Prefix, settings.RabbitMQ.URLs = f.prefix, []string{broker}
+	settings.Admin.Listen, settings.ShutdownTimeout = "127.0.0.1:0", timeout
+	s, err := New(Config{
+		Settings: &settings, Source: newDocument(f.t), Redis: f.client(redisAddr), Instance: name,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(f.t.Context())
+	done := make(chan struct{})
+	f.t.Cleanup(func() { stop(); wait.Closed(f.t, name+" to end", done) })
+	go func() {
+		defer close(done)
+		if err := s.Run(ctx); err != nil {
+			f.t.Log(name, err)
+		}
+	}()
+	return stop, done
+}
+
+// schedule stores a task that is due.
+func (f *fleet) schedule(id string) {
+	f.t.Helper()
+	wait.For(f.t, "the topic to be made", func() bool {
+		_, err := f.topic.Placement(f.t.Context())
+		return err == nil
+	})
+	p, err := f.topic.Placement(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	now, err := f.topic.Now(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	put := shard.Put{Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, Body: []byte{0}}}}
+	if r := f.topic.Put(f.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
+		f.t.Fatal(r.Err)
+	}
+}
+
+// arrives waits until a task is delivered.
+func (f *fleet) arrives(id string) {
+	f.t.Helper()
+	if f.arrived == nil {
+		f.consume()
+	}
+	for wait.Receive(f.t, "task "+id, f.arrived).MessageId != id {
+	}
+}
+
+// consume makes the queue just as a scanner would.
+func (f *fleet) consume() {
+	f.t.Helper()
+	conn, err := amqp.DialConfig(f.broker, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = conn.Close() })
+	channel, err := conn.Channel()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := channel.QueueDeclare("orders.due", true, false, false, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
+		f.t.Fatal(err)
+	}
+	if f.arrived, err = channel.Consume("orders.due", "", true, false, false, false, nil); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+const stopWithin = time.Second
+
+// A scanner that is told to stop while Redis stands still does so, and what it had
+// is delivered by another.
+func TestAScannerStopsWhileRedisStandsStill(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	door := newDoor(t, f.redis)
+	stop, ended := f.start("first", door.addr, f.broker, stopWithin)
+	f.schedule("a")
+	f.arrives("a")
+	door.standStill(t)
+	stop()
+	wait.Closed(t, "the scanner to end", ended)
+	f.start("second", f.redis, f.broker, stopWithin)
+	f.schedule("b")
+	f.arrives("b")
+}
+
+// The same for RabbitMQ.
+func TestAScannerStopsWhileRabbitMQStandsStill(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	door := newDoor(t, f.rabbit)
+	stop, ended := f.start("first", f.redis, strings.Replace(f.broker, f.rabbit, door.addr, 1), stopWithin)
+	f.schedule("a")
+	f.arrives("a")
+	door.still.Store(true)
+	f.schedule("b")
+	door.standStill(t)
+	stop()
+	wait.Closed(t, "the scanner to end", ended)
+	f.start("second", f.redis, f.broker, stopWithin)
+	f.arrives("b")
+}
