@@ -439,6 +439,12 @@ func TestConsulRegister(t *testing.T) {
 		status, _, err := c.client.Agent().AgentHealthServiceByID(id)
 		return err == nil && status == api.HealthPassing && ready.Load() > 0
 	})
+	if err := c.Register(t.Context(), fmt.Sprint(c.prefix, 3), "127.0.0.1:"+port); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, err := c.client.Agent().AgentHealthServiceByID(id); err != nil || status != api.HealthPassing {
+		t.Errorf("registered once more: the check is %s, %v", status, err)
+	}
 	for range 2 {
 		if err := c.Deregister(context.Background(), "127.0.0.1:"+port); err != nil {
 			t.Error(err)

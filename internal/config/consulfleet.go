@@ -63,8 +63,8 @@ func (c *ConsulSource) statusKey(instance string) string {
 // /readyz at adminAddr (host:port) every 5 seconds. A scanner that is dead for
 // longer than 90 seconds is taken out. One entry stands for what listens at
 // adminAddr: a scanner that comes after a killed one takes over its entry, whose
-// check would pass for both. Registering again replaces: do so when an agent came
-// back that may have forgotten.
+// check would pass for both. An entry that is there is left alone, and its check goes
+// on; do this again and again, for an agent may forget, or take the entry out.
 func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
@@ -72,6 +72,10 @@ func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
+	there, _, err := c.client.Agent().Service(serviceID(host, port), (&api.QueryOptions{}).WithContext(ctx))
+	if err == nil && there.Meta["instance"] == instance {
+		return nil
+	}
 	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz"}
 	err = c.client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID:      serviceID(host, port),

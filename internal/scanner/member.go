@@ -23,6 +23,8 @@ const (
 	// restoreAfter is how long a member waits for its source to answer before it
 	// starts from the documents that Redis keeps.
 	restoreAfter = 3 * time.Second
+	// announceBeat is how often a member sees to its entry in Consul.
+	announceBeat = 10 * time.Second
 	// registerTimeout bounds one call to Consul.
 	registerTimeout = 5 * time.Second
 )
@@ -161,8 +163,9 @@ func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// announce registers this member in Consul, trying until it is heard; and again
-// when Consul was away, for its agent may have lost what it knew.
+// announce registers this member in Consul, trying until it is heard; and again and
+// again, for an agent that came back may have lost what it knew, and one whose check
+// has failed for long takes the member out.
 func (s *Scanner) announce(ctx context.Context) error {
 	var retry backoff
 	for s.cfg.Register != nil && ctx.Err() == nil {
@@ -172,12 +175,19 @@ func (s *Scanner) announce(ctx context.Context) error {
 			continue
 		}
 		retry.reset()
-		select {
-		case <-ctx.Done():
-		case <-s.sourceBack:
-		}
+		s.awaitAnnounce(ctx)
 	}
 	return nil
+}
+
+func (s *Scanner) awaitAnnounce(ctx context.Context) {
+	timer := time.NewTimer(announceBeat)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.sourceBack:
+	}
 }
 
 // observe sets up what others see of this member: health and metrics.

@@ -123,6 +123,7 @@ type fleet struct {
 	prefix, broker string
 	topic          *shard.Topic
 	arrived        <-chan amqp.Delivery
+	register       Register // of scanners that are started from now on
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -165,7 +166,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 	settings.Admin.Listen, settings.ShutdownTimeout = "127.0.0.1:0", timeout
 	s, err := New(Config{
 		Settings: &settings, Source: newDocument(f.t), Redis: f.client(redisAddr), Instance: name,
-		Log: slog.New(slog.DiscardHandler),
+		Register: f.register, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.t.Fatal(err)
