@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -44,24 +45,50 @@ type BadRecord struct {
 }
 
 // Claim is one request for a batch. The same Claimant and Request, sent again
-// before the lease is over, is answered with the same batch.
+// before the lease is over, is answered with the same batch; an older Request of the
+// Claimant's is refused.
 type Claim struct {
 	Shard    int
 	Claimant string // names one worker
-	Request  string // unique within the claimant's
+	Request  string // a number in decimal, greater than the claimant's last
 	Limit    int    // 0 asks for Next alone; at most MaxBatch
 	Lease    time.Duration
 }
 
-// Claim leases what is due in a shard.
+// errOlder says that a claimant's later request has been carried out already.
+var errOlder = errors.New("an older request than the last one")
+
+// Claim leases what is due in a shard. A copy of it that lies in a socket does
+// nothing later: it would lease tasks that nobody forwards. One that was itself too
+// slow for that is sent again.
 func (t *Topic) Claim(ctx context.Context, c Claim) (Batch, error) {
+	for tries := 1; ; tries++ {
+		notAfter, err := t.NotAfter(ctx)
+		if err != nil {
+			return Batch{}, err
+		}
+		b, err := t.claimBy(ctx, c, notAfter)
+		if !errors.Is(err, ErrLate) || tries == maxRestarts {
+			return b, err
+		}
+		t.ForgetClock()
+	}
+}
+
+func (t *Topic) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
 	keys := []string{t.due(c.Shard), t.tasks(c.Shard), t.gate(c.Shard), t.memory(c.Shard, c.Claimant)}
-	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget}
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter}
 	reply, err := t.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", c.Shard, t.name, err)
 	}
 	token, _ := reply[0].(string)
+	switch token {
+	case "late":
+		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", c.Shard, t.name, ErrLate)
+	case "older":
+		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w: %s", c.Shard, t.name, errOlder, reply[1])
+	}
 	now, _ := reply[1].(int64)
 	next, _ := reply[2].(int64)
 	skipped, _ := reply[3].(int64)

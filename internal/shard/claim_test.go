@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -99,11 +100,56 @@ func TestARequestThatIsAnothersBeginningIsNotTakenForIt(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	c.put(In(0), "a")
-	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}), "a")
+	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}), "a")
 	c.put(In(0), "b")
-	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}), "b")
+	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}), "b")
 	c.put(In(0), "c")
 	c.sameIDs(c.ask(Claim{Claimant: "v", Request: "1", Limit: 10, Lease: time.Minute}), "c")
+}
+
+// A copy of a claim that lay in a socket finds nobody who would forward what it
+// leases.
+func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
+	_, err := c.claimBy(c.ctx(), request, c.now()-1)
+	equal(t, "late", errors.Is(err, ErrLate), true)
+	c.in("a", task.Waiting)
+	first := c.ask(request)
+	c.sameIDs(first, "a")
+	again, err := c.claimBy(c.ctx(), request, c.now()-1)
+	c.ok(err)
+	c.sameIDs(again, "a") // it is the answer to what was carried out in time
+	equal(t, "token", again.Tasks[0].Token, first.Tasks[0].Token)
+}
+
+func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	next := Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}
+	c.sameIDs(c.ask(next), "a")
+	c.put(In(0), "b")
+	older := next
+	older.Request = "9"
+	_, err := c.Claim(c.ctx(), older)
+	equal(t, "refused", errors.Is(err, errOlder), true)
+	c.in("b", task.Waiting)
+	c.sameIDs(c.ask(next), "a") // and it is remembered
+}
+
+// Redis's clock was set, or another server took over: what is believed of it is
+// corrected.
+func TestAClaimUnderAWrongClockIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	c.clock.mu.Lock()
+	c.clock.asked, c.clock.millis = time.Now(), 1
+	c.clock.mu.Unlock()
+	c.claimIDs("a")
 }
 
 func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {

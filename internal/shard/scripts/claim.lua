@@ -2,16 +2,20 @@
 -- uses: clock record
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
 -- KEYS  due, task, gate, memory (of this claimant)
--- ARGV  request, limit, lease (ms), budget (bytes of records; the first task
---       always fits)
+-- ARGV  request (a number that grows with each of the claimant's), limit, lease
+--       (ms), budget (bytes of records; the first task always fits), not_after (ms)
 -- Returns {token, now (µs), next (ms, when this shard next needs attention;
 --       -1: never), skipped, id, record, id, record, ...}. The token is the
 --       score the tasks have now: minus the lease's deadline in ms, with a
 --       fraction that tells claims of one millisecond apart.
 --       skipped counts tasks without a record, now parked, and records of a
---       newer format, left alone for a minute.
--- Executed twice: the same request answers with what is left of its batch.
+--       newer format, left alone for a minute. {"late", now (ms)}, or {"older",
+--       the request remembered}, with nothing done: nobody waits for the answer any
+--       more.
+-- Executed twice: the same request answers with what is left of its batch, also
+--       when it is late.
 local request, limit, lease, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local not_after = tonumber(ARGV[5])
 local due, tasks = KEYS[1], KEYS[2]
 
 local function attention()
@@ -26,9 +30,8 @@ local function fetch(ids, from, to)
   return redis.call('HMGET', tasks, unpack(ids, from, to))
 end
 
-local remembered = redis.call('GET', KEYS[4])
-if remembered and string.sub(remembered, 1, #request + 1) == request .. ' ' then
-  local token = string.sub(remembered, #request + 2)
+local last, token = string.match(redis.call('GET', KEYS[4]) or '', '^(.*) (%S+)$')
+if last == request then
   local answer = {token, now_us, attention(), 0}
   local ids = redis.call('ZRANGEBYSCORE', due, token, token)
   local records = #ids > 0 and fetch(ids, 1, #ids) or {}
@@ -39,8 +42,10 @@ if remembered and string.sub(remembered, 1, #request + 1) == request .. ' ' then
   return answer
 end
 
+if last and (tonumber(last) or 0) > (tonumber(request) or math.huge) then return {'older', last} end
+if now > not_after then return {'late', now} end
+
 local number = redis.call('HGET', KEYS[3], 'claims') or 0
-local token
 repeat -- past the tokens of other leases that end in the same ms
   number = number + 1
   token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
