@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -29,8 +28,10 @@ const (
 	registerTimeout = 5 * time.Second
 )
 
-// beat tells the fleet that this member lives, until ctx ends.
+// beat tells the fleet that this member lives, until ctx ends; then it takes it off
+// the fleet, which no heartbeat may follow.
 func (s *Scanner) beat(ctx context.Context) error {
+	defer s.leave(ctx)
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	restored := false
@@ -140,21 +141,22 @@ func (t *served) trouble() string {
 	return ""
 }
 
-// depart takes this member off the fleet, within rest. Neither of Redis and Consul
-// waits for the other.
-func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
+// leave takes this member off the fleet.
+func (s *Scanner) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
 	defer cancel()
-	var leaving sync.WaitGroup
-	defer leaving.Wait()
-	leaving.Go(func() {
-		if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
-			s.log.WarnContext(ctx, "fleet not left", "error", err)
-		}
-	})
+	if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
+		s.log.WarnContext(ctx, "fleet not left", "error", err)
+	}
+}
+
+// depart takes this member out of Consul, within rest.
+func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
 	if s.cfg.Register == nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
+	defer cancel()
 	if err := s.cfg.Register.Deregister(ctx, s.admin.Addr()); err != nil {
 		s.log.WarnContext(ctx, "not deregistered from consul", "error", err)
 	}

@@ -123,7 +123,8 @@ type fleet struct {
 	prefix, broker string
 	topic          *shard.Topic
 	arrived        <-chan amqp.Delivery
-	register       Register // of scanners that are started from now on
+	register       Register   // of scanners that are started from now on
+	hook           redis.Hook // of their clients
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -164,8 +165,12 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 	settings := config.Defaults()
 	settings.Redis.Prefix, settings.RabbitMQ.URLs = f.prefix, []string{broker}
 	settings.Admin.Listen, settings.ShutdownTimeout = "127.0.0.1:0", timeout
+	rdb := f.client(redisAddr)
+	if f.hook != nil {
+		rdb.AddHook(f.hook)
+	}
 	s, err := New(Config{
-		Settings: &settings, Source: newDocument(f.t), Redis: f.client(redisAddr), Instance: name,
+		Settings: &settings, Source: newDocument(f.t), Redis: rdb, Instance: name,
 		Register: f.register, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
