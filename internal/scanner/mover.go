@@ -171,15 +171,16 @@ func (m *mover) step(ctx context.Context) error {
 
 // begin becomes the shard's mover and finds out how far the last one came.
 func (m *mover) begin(ctx context.Context) error {
+	m.state = moverActive // perhaps, if the answer is lost
 	mine, err := m.topic.shard.TryMove(ctx, m.shard, m.name, m.settings().Tick+moveLease)
 	if err != nil {
 		return err
 	}
 	if !mine { // most likely somebody whose tick is about to end
+		m.state = moverIdle
 		m.rest = time.Now().Add(moveRest)
 		return nil
 	}
-	m.state = moverActive
 	m.pass, err = m.topic.shard.Pass(ctx, m.shard, m.p)
 	return err
 }
@@ -305,7 +306,7 @@ func (m *mover) leave(ctx context.Context) {
 	if m.state != moverActive {
 		return
 	}
-	if err := m.topic.shard.StopMove(context.WithoutCancel(ctx), m.shard); err != nil {
+	if err := m.topic.shard.StopMove(context.WithoutCancel(ctx), m.shard, m.name); err != nil {
 		m.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.shard, "error", err)
 	}
 }

@@ -1,8 +1,13 @@
 package scanner
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // TestMovingTakesItsShare: after every step, moving has taken no less than its
@@ -44,5 +49,42 @@ func TestAStallOfMovingIsNotPaidFor(t *testing.T) {
 	ended := began.Add(time.Minute)
 	if got := turnAfter(began, ended, shareOf(100)).Sub(ended); got != moveLongest {
 		t.Errorf("rests for %s, want %s", got, moveLongest)
+	}
+}
+
+// deaf loses the answer to the first SET, which is carried out.
+type deaf struct{ done atomic.Bool }
+
+func (d *deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() != "set" || d.done.Swap(true) {
+			return err
+		}
+		err = errors.New("the answer is lost")
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// TestAMoverThatFailsFreesItsShard: also where it doesn't know whether it has it.
+func TestAMoverThatFailsFreesItsShard(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	b.migrate(2)
+	b.rdb.AddHook(new(deaf))
+	m := b.worker(0).mover(0, b.p)
+	if !m.try(t.Context(), m.show) || m.try(t.Context(), m.step) {
+		t.Fatal("the first step did not fail")
+	}
+	free, err := b.shard.TryMove(t.Context(), 0, "another", time.Hour)
+	if err != nil || !free {
+		t.Errorf("another worker can't be the shard's mover: %v", err)
 	}
 }

@@ -17,8 +17,9 @@ import (
 // bench is a topic of one shard, of one test's own, that no worker serves but the test's.
 type bench struct {
 	*topic
-	t *testing.T
-	p shard.Placement
+	t   *testing.T
+	p   shard.Placement
+	rdb redis.UniversalClient
 }
 
 func newBench(t *testing.T) *bench {
@@ -34,7 +35,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{topic: s.newTopic("orders", config.DefaultTopic("orders")), t: t}
+	b := &bench{topic: s.newTopic("orders", config.DefaultTopic("orders")), t: t, rdb: rdb}
 	if b.p, err = b.shard.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -92,27 +92,27 @@ func (d *door) standStill(t *testing.T) {
 	wait.For(t, "something to be sent in vain", func() bool { return d.taken.Load() > 0 })
 }
 
-// document is a source of one topic, which never changes.
-type document struct{ doc config.Document }
+// fixed is a source of one topic, which never changes.
+type fixed struct{ doc config.Document }
 
 const rawTopic = `{shards: 1, lease: 1s, tick: 100ms, exchange: orders, declare: {queue: orders.due, queue_type: classic}}`
 
-func newDocument(t *testing.T) document {
+func newFixed(t *testing.T) fixed {
 	t.Helper()
 	topic, err := config.ParseTopic("orders", []byte(rawTopic))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return document{config.Document{Name: "orders", Raw: []byte(rawTopic), Topic: topic, Index: 1}}
+	return fixed{config.Document{Name: "orders", Raw: []byte(rawTopic), Topic: topic, Index: 1}}
 }
 
-func (d document) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+func (d fixed) Watch(ctx context.Context, apply func(config.Snapshot)) error {
 	apply(config.Snapshot{Documents: map[string]config.Document{"orders": d.doc}, Index: 1})
 	<-ctx.Done()
 	return nil
 }
 
-func (d document) Read(_ context.Context, name string) (config.Document, bool, error) {
+func (d fixed) Read(_ context.Context, name string) (config.Document, bool, error) {
 	return d.doc, name == "orders", nil
 }
 
@@ -170,7 +170,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 		rdb.AddHook(f.hook)
 	}
 	s, err := New(Config{
-		Settings: &settings, Source: newDocument(f.t), Redis: rdb, Instance: name,
+		Settings: &settings, Source: newFixed(f.t), Redis: rdb, Instance: name,
 		Register: f.register, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -2,10 +2,13 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Loan is a batch of misplaced tasks leased to a mover.
@@ -156,14 +159,19 @@ func (t *Topic) Scan(ctx context.Context, shard int, cursor uint64, count int) (
 }
 
 // TryMove asks to be a shard's only mover for a while, so that two workers don't
-// look through it at once. It saves work; safety doesn't rest on it.
+// look through it at once. It saves work; safety doesn't rest on it. Who is the
+// mover and asks again, for its answer was lost, is told so.
 func (t *Topic) TryMove(ctx context.Context, shard int, claimant string, hold time.Duration) (bool, error) {
-	ok, err := t.rdb.SetNX(ctx, t.key("mover", shard), claimant, hold).Result()
-	return ok, wrapIf(err, "become mover of shard %d of topic %s", shard, t.name)
+	is, err := t.rdb.SetArgs(ctx, t.key("mover", shard), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()
+	if errors.Is(err, redis.Nil) { // there was none
+		return true, nil
+	}
+	return err == nil && is == claimant, wrapIf(err, "become mover of shard %d of topic %s", shard, t.name)
 }
 
-// StopMove lets the next worker move on.
-func (t *Topic) StopMove(ctx context.Context, shard int) error {
-	err := t.rdb.Del(ctx, t.key("mover", shard)).Err()
+// StopMove lets the next worker move on. If the claimant is not the shard's mover it
+// changes nothing.
+func (t *Topic) StopMove(ctx context.Context, shard int, claimant string) error {
+	err := t.run(ctx, call{script: "yield", keys: []string{t.key("mover", shard)}, args: []any{claimant}}).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", shard, t.name)
 }

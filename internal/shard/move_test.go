@@ -318,3 +318,21 @@ func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 	}
 	equal(t, "tasks the scan didn't meet", len(want), 0)
 }
+
+func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	try := func(claimant string, hold time.Duration) bool {
+		mine, err := c.TryMove(c.ctx(), 0, claimant, hold)
+		c.ok(err)
+		return mine
+	}
+	for range 2 {
+		equal(t, "the first is the mover", try("a", time.Hour), true)
+		equal(t, "the second is", try("b", time.Hour), false)
+	}
+	c.ok(c.StopMove(c.ctx(), 0, "b"))
+	equal(t, "the second is, when it stopped", try("b", time.Hour), false)
+	c.ok(c.StopMove(c.ctx(), 0, "a"))
+	equal(t, "the second is, when the first stopped", try("b", time.Hour), true)
+}
