@@ -48,6 +48,7 @@ func (t *topic) awaitSteward(ctx context.Context) {
 // tend makes the placement if there is none, begins a change that is wished for,
 // and ends one whose shards are all clean.
 func (t *topic) tend(ctx context.Context) error {
+	wishes := t.wishes.Load()
 	p, err := t.shard.Placement(ctx)
 	if errors.Is(err, task.ErrUnknownTopic) {
 		p, err = t.make(ctx)
@@ -59,10 +60,21 @@ func (t *topic) tend(ctx context.Context) error {
 	if p.Phase == shard.Migrating {
 		return t.followChange(ctx, p)
 	}
-	if !t.wish.Load() {
+	if !t.wished(p, wishes) {
 		return nil
 	}
-	return t.beginChange(ctx, p)
+	return t.beginChange(ctx, p, wishes)
+}
+
+// wished tells whether the placement may not be what the document wishes for. With
+// Consul that is so whenever the two differ. Files may differ from one scanner to
+// the next, which would undo each other's counts: theirs is a wish only once they
+// have changed.
+func (t *topic) wished(p shard.Placement, wishes uint64) bool {
+	if t.shared {
+		return t.settings().Shards != p.Shards
+	}
+	return wishes != t.heeded
 }
 
 // make makes the placement of a topic that a document asks for. A topic that was
@@ -84,8 +96,9 @@ func (t *topic) make(ctx context.Context) (shard.Placement, error) {
 
 // beginChange changes the shard count to what the document says now: it is read
 // again, consistently, after the placement, so that an old wish can't undo a
-// newer one.
-func (t *topic) beginChange(ctx context.Context, p shard.Placement) error {
+// newer one. The wishes are those known before that: one that comes meanwhile is
+// looked at by itself.
+func (t *topic) beginChange(ctx context.Context, p shard.Placement, wishes uint64) error {
 	doc, there, err := t.source.Read(ctx, t.name)
 	if err != nil {
 		return err
@@ -94,7 +107,7 @@ func (t *topic) beginChange(ctx context.Context, p shard.Placement) error {
 		return nil
 	}
 	if doc.Topic.Shards == p.Shards {
-		t.wish.Store(false)
+		t.heeded = wishes
 		return nil
 	}
 	began, err := t.shard.Begin(ctx, p, doc.Topic.Shards)

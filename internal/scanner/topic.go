@@ -27,6 +27,7 @@ type topic struct {
 	instance   string
 	shard      *shard.Topic
 	source     config.Source
+	shared     bool // the source is the same for all scanners: Consul
 	publisher  *forward.Publisher
 	window     *window
 	settler    *settler
@@ -41,8 +42,10 @@ type topic struct {
 
 	now     atomic.Pointer[config.Topic]
 	stopped atomic.Bool            // no more claims
-	wish    atomic.Bool            // the document's shard count is to be applied
+	wishes  atomic.Uint64          // how often a document brought another shard count
 	refused atomic.Pointer[string] // why Redis does not serve a worker; nil: it does
+
+	heeded uint64 // wishes that the placement agreed with; the steward's own
 
 	mu        sync.Mutex
 	placement shard.Placement
@@ -59,7 +62,7 @@ func (t *topic) apply(s config.Topic) {
 	before := t.now.Swap(&s)
 	t.window.resize(s.Window)
 	if before == nil || before.Shards != s.Shards {
-		t.wish.Store(true)
+		t.wishes.Add(1)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

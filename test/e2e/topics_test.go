@@ -239,6 +239,23 @@ func TestShardsWhileFull(t *testing.T) {
 	})
 }
 
+// TestShardCountHolds: with Consul the document's shard count holds, also where
+// the placement was changed by something else than a document, as by a backup of
+// Redis that was restored.
+func TestShardCountHolds(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	w.inForce(fleet.Topic{"tick": "100ms"})
+	if began, err := w.ordersTopic().Begin(t.Context(), w.placement(), 2); err != nil || !began {
+		t.Fatalf("a change to 2 shards began: %t, %v", began, err)
+	}
+	w.settled(4)
+	w.send("orders", "o", 50)
+	w.check()
+}
+
 // changeDuring moves tasks of the far future near, cancels some and schedules
 // some more, one after the other.
 func (w *wish) changeDuring(later []fleet.Order) error {
