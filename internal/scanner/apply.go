@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 // applied is what this member thinks of its configuration; guarded by
@@ -128,15 +130,24 @@ func (s *Scanner) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, name := range names {
-		if err := s.restoreTopic(ctx, name); err != nil {
-			return err
-		}
+		errs = append(errs, s.restoreTopic(ctx, name))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
+	if s.serves(name) {
+		return nil
+	}
+	p, err := s.store.Topic(name).Placement(ctx)
+	if p.Phase == shard.Removed {
+		return nil // and its removal is about to forget it
+	}
+	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
+		return err
+	}
 	raw, err := s.store.Topic(name).Document(ctx)
 	if err != nil || raw == nil {
 		return err
@@ -156,6 +167,12 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 	v.orphan.Store(s.applied.heard && s.applied.errors[""] == "")
 	s.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", name)
 	return nil
+}
+
+func (s *Scanner) serves(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topics[name] != nil
 }
 
 // reap stops serving topics that were removed from Redis and have no document.

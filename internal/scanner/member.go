@@ -24,6 +24,9 @@ const (
 	restoreAfter = 3 * time.Second
 	// announceBeat is how often a member sees to its entry in Consul.
 	announceBeat = 10 * time.Second
+	// restoreBeat is how often a member looks for topics that Redis knows and
+	// nobody serves, as one that its removal brought back.
+	restoreBeat = 5 * time.Second
 	// registerTimeout bounds one call to Consul.
 	registerTimeout = 5 * time.Second
 )
@@ -34,12 +37,12 @@ func (s *Scanner) beat(ctx context.Context) error {
 	defer s.leave(ctx)
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
-	restored := false
+	var restored time.Time
 	for {
 		s.beatOnce(ctx)
-		if !restored && s.mayRestore() {
-			restored = s.restore(ctx) == nil
-			s.restored.Store(restored)
+		if time.Since(restored) > restoreBeat && s.mayRestore() && s.restore(ctx) == nil {
+			restored = time.Now()
+			s.restored.Store(true)
 		}
 		s.reap(ctx)
 		select {

@@ -76,7 +76,7 @@ func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestAMoverThatFailsFreesItsShard: also where it doesn't know whether it has it.
 func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newBench(t)
 	b.migrate(2)
 	b.rdb.AddHook(new(deaf))
 	m := b.worker(0).mover(0, b.p)

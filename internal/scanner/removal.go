@@ -26,25 +26,21 @@ func (r Removal) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pending, err := r.pending(ctx, p)
+	stats, err := r.Topic.Stats(ctx, p.Scanned())
+	var pending int64
+	for _, v := range stats {
+		pending += v.Pending
+	}
 	if err == nil && pending > 0 && !r.Purge {
 		err = fmt.Errorf("topic %s holds %d tasks; let them be delivered, or remove them with --purge", r.Topic.Name(), pending)
 	}
 	return err
 }
 
-func (r Removal) pending(ctx context.Context, p shard.Placement) (int64, error) {
-	stats, err := r.Topic.Stats(ctx, p.Scanned())
-	var n int64
-	for _, v := range stats {
-		n += v.Pending
-	}
-	return n, err
-}
-
 // Run removes the topic and answers how many tasks went with it. From then on
 // its shards refuse producers that still know it. Tasks that came in since Check
-// bring the topic back, unless they may be purged.
+// bring the topic back, unless they may be purged; a topic that is made anew
+// meanwhile keeps what is stored in it from then on.
 func (r Removal) Run(ctx context.Context) (int64, error) {
 	for {
 		p, err := r.Topic.Placement(ctx)
@@ -52,7 +48,7 @@ func (r Removal) Run(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 		if p.Epoch == 0 { // no scanner ever served it
-			return 0, r.Topic.Forget(ctx)
+			return 0, r.Topic.Forget(ctx, p)
 		}
 		if p.Phase == shard.Migrating && !r.Purge {
 			return 0, fmt.Errorf("topic %s: its shard count is changing; wait for the end, or remove it with --purge", r.Topic.Name())
@@ -60,23 +56,24 @@ func (r Removal) Run(ctx context.Context) (int64, error) {
 		if done, err := r.Topic.Remove(ctx, p); err != nil {
 			return 0, err
 		} else if done {
-			return r.empty(ctx, p)
+			return r.empty(ctx, p.Gone())
 		}
 	}
 }
 
 // empty clears a topic whose shards take no more tasks.
-func (r Removal) empty(ctx context.Context, p shard.Placement) (int64, error) {
-	pending, err := r.pending(ctx, p)
+func (r Removal) empty(ctx context.Context, gone shard.Placement) (int64, error) {
+	went, left, err := r.Topic.Clear(ctx, gone, r.Purge)
+	var moved *shard.MovedError
+	if errors.As(err, &moved) {
+		return went, fmt.Errorf("topic %s was made anew meanwhile; it stays", r.Topic.Name())
+	}
 	if err != nil {
-		return 0, err
+		return went, err
 	}
-	if pending > 0 && !r.Purge {
-		_, err := r.Topic.Ensure(ctx, p.Shards)
-		return 0, errors.Join(fmt.Errorf("topic %s: %d tasks came in meanwhile; it stays", r.Topic.Name(), pending), err)
+	if left > 0 {
+		_, err := r.Topic.Ensure(ctx, gone.Shards)
+		return went, errors.Join(fmt.Errorf("topic %s: %d tasks came in meanwhile; it stays: set its document again, or remove it with --purge", r.Topic.Name(), left), err)
 	}
-	if err := r.Topic.Purge(ctx, max(p.Shards, p.Previous)); err != nil {
-		return 0, err
-	}
-	return pending, r.Topic.Forget(ctx)
+	return went, r.Topic.Forget(ctx, gone)
 }

@@ -53,3 +53,23 @@ func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
 		t.Errorf("the old publisher is %q, want it stopped", why)
 	}
 }
+
+func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	wait.For(t, "the document to be kept", func() bool {
+		doc, err := l.topic("orders").Document(t.Context())
+		l.ok(err)
+		return doc != nil
+	})
+	l.write(nil)
+	p, err := l.topic("orders").Placement(t.Context())
+	l.ok(err)
+	removed, err := l.topic("orders").Remove(t.Context(), p)
+	l.ok(err)
+	wait.For(t, "the topic to be served no more", func() bool { return removed && l.served("orders") == nil })
+	_, err = l.topic("orders").Ensure(t.Context(), p.Shards)
+	l.ok(err)
+	wait.For(t, "the topic to be served", func() bool { return l.served("orders") != nil })
+}

@@ -119,9 +119,14 @@ func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
 	if err := checkShards(shards); err != nil {
 		return Placement{}, err
 	}
-	if err := t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err(); err != nil {
-		return Placement{}, fmt.Errorf("note topic %s: %w", t.name, redisError(err))
+	p, err := t.ensure(ctx, shards)
+	if err != nil {
+		return p, err
 	}
+	return p, t.list(ctx) // last: a removal that ends now would take it off again
+}
+
+func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
 	for {
 		p, err := t.Placement(ctx)
 		if err == nil || !errors.Is(err, task.ErrUnknownTopic) {
@@ -167,18 +172,49 @@ func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
 	return true, t.touchAll(ctx, stable, from.Scanned())
 }
 
+// Gone is the placement that a removal leaves behind.
+func (p Placement) Gone() Placement {
+	if p.Phase == Removed { // an earlier call got no further
+		return p
+	}
+	return Placement{p.Epoch + 1, p.Shards, p.Previous, Removed}
+}
+
 // Remove ends a topic: its shards refuse every placement known so far, so that
 // a producer that has not heard is told that the topic is unknown.
 func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
-	if from.Phase == Removed { // an earlier call got no further
-		return true, t.touchAll(ctx, from, max(from.Shards, from.Previous))
+	gone := from.Gone()
+	if gone != from {
+		if done, err := t.change(ctx, from, gone); err != nil || !done {
+			return false, err
+		}
 	}
-	gone := Placement{from.Epoch + 1, from.Shards, from.Previous, Removed}
-	done, err := t.change(ctx, from, gone)
-	if err != nil || !done {
-		return false, err
+	return true, t.touchAll(ctx, gone, max(gone.Shards, gone.Previous))
+}
+
+// Clear removes what the shards of a removed topic hold, and answers how many
+// tasks went. Unless tasks may be purged, a shard that holds some is left as it is,
+// and left is how many those are. A *MovedError says that the topic was made anew:
+// what its shards hold then is that one's.
+func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
+	calls := make([]call, max(gone.Shards, gone.Previous))
+	for i := range calls {
+		keys := []string{t.due(i), t.tasks(i), t.gate(i), t.ledger(i)}
+		calls[i] = call{script: "clear", keys: keys, args: []any{gone.String(), oneIf(purge)}}
 	}
-	return true, t.touchAll(ctx, gone, from.Scanned())
+	for i, cmd := range t.runAll(ctx, calls) {
+		status, rest, err := answer(cmd)
+		if err != nil {
+			return went, left, fmt.Errorf("clear shard %d of topic %s: %w", i, t.name, err)
+		}
+		n, _ := rest[0].(int64)
+		if status == "ok" {
+			went += n
+		} else {
+			left += n
+		}
+	}
+	return went, left, nil
 }
 
 // Restore puts back a placement that a shard's gate has seen and the placement
@@ -260,12 +296,30 @@ func (s *Store) Topics(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Forget takes a removed topic off the list of known ones.
-func (t *Topic) Forget(ctx context.Context) error {
+// Forget takes a topic that was removed, or never had a placement, off the list of
+// known ones, with its document; one that was made anew stays.
+func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	if err := t.rdb.SRem(ctx, t.topicsKey(), t.name).Err(); err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
 	}
-	return t.rdb.Del(ctx, t.documentKey(), t.rateKey()).Err()
+	was := ""
+	if gone.Epoch > 0 {
+		was = gone.String()
+	}
+	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey()}, args: []any{was}}
+	forgotten, err := t.run(ctx, c).Int()
+	if err != nil {
+		return fmt.Errorf("forget topic %s: %w", t.name, err)
+	}
+	if forgotten == 0 {
+		return t.list(ctx)
+	}
+	return nil
+}
+
+// list puts the topic among the known ones.
+func (t *Topic) list(ctx context.Context) error {
+	return wrapIf(redisError(t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err()), "list topic %s", t.name)
 }
 
 // SaveDocument keeps the last good document of the topic, so that a fleet can

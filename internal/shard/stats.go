@@ -40,16 +40,6 @@ func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 	return stats, nil
 }
 
-// Purge removes every task of the first n shards, in whatever state.
-func (t *Topic) Purge(ctx context.Context, n int) error {
-	for i := range n {
-		if err := t.rdb.Unlink(ctx, t.due(i), t.tasks(i), t.ledger(i)).Err(); err != nil {
-			return fmt.Errorf("purge shard %d of topic %s: %w", i, t.name, err)
-		}
-	}
-	return nil
-}
-
 // FleetAlive is how long a scanner may be silent before it counts as dead.
 const FleetAlive = 3 * time.Second
 

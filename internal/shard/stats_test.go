@@ -44,18 +44,6 @@ func TestStatsCountsEveryStateExactly(t *testing.T) {
 	}
 }
 
-func TestPurgeOfATopicLeavesNoTask(t *testing.T) {
-	t.Parallel()
-	c := newCorner(t, 1)
-	c.put(In(0), "a", "b")
-	c.claimIDs("a", "b")
-	c.put(In(time.Hour), "c")
-	c.ok(c.Purge(c.ctx(), 1))
-	for _, id := range []string{"a", "b", "c"} {
-		c.gone(id)
-	}
-}
-
 // TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest collects what a shard's
 // channel tells during each step.
 func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {

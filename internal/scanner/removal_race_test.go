@@ -1,0 +1,128 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// intruder does something before one of the requests of a client.
+type intruder struct {
+	before int // the request, from 0
+	do     func()
+
+	mu   sync.Mutex
+	seen int
+}
+
+func (i *intruder) step() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.seen == i.before {
+		i.do()
+	}
+	i.seen++
+}
+
+func (i *intruder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (i *intruder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		i.step()
+		return next(ctx, cmd)
+	}
+}
+
+func (i *intruder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		i.step()
+		return next(ctx, cmds)
+	}
+}
+
+// TestARemovalTakesNoTaskThatItMayNot: whichever request of a removal it comes
+// before, a task that a producer was told is stored stays where the removal purges
+// nothing, and where it was stored in the topic made anew. That one stays known.
+func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
+	t.Parallel()
+	for _, purge := range []bool{false, true} {
+		t.Run(fmt.Sprintf("purge %t", purge), func(t *testing.T) {
+			t.Parallel()
+			requests := 0
+			for removeAmid(t, requests, purge) {
+				requests++
+			}
+			if requests < 5 {
+				t.Errorf("a removal took %d requests: that is none", requests)
+			}
+		})
+	}
+}
+
+// removeAmid removes a topic that a scanner and a producer bring to life before the
+// removal's request at, and answers whether there was one.
+func removeAmid(t *testing.T, at int, purge bool) bool {
+	t.Helper()
+	addr, prefix := stacktest.Redis(t)
+	connect := func() (*shard.Topic, redis.UniversalClient) {
+		options := stacktest.RedisOptions(addr)
+		options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
+		rdb := redis.NewUniversalClient(options)
+		t.Cleanup(func() { _ = rdb.Close() })
+		s, err := shard.New(rdb, prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Topic("orders"), rdb
+	}
+	topic, rdb := connect()
+	client, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topic.Ensure(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	var anew bool
+	amid := &intruder{before: at, do: func() {
+		p, _ := topic.Placement(t.Context())
+		anew = p.Phase == shard.Removed
+		_, made := topic.Ensure(t.Context(), 2)
+		_, stored := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: "a", When: producer.In(time.Hour)})
+		if err := errors.Join(made, stored, topic.SaveDocument(t.Context(), []byte("shards: 2"))); err != nil {
+			t.Error(err)
+		}
+	}}
+	own, removing := connect()
+	removing.AddHook(amid)
+	went, err := Removal{Topic: own, Purge: purge}.Run(t.Context())
+	if amid.seen <= at {
+		return false
+	}
+	if purge && !anew {
+		return true // it may take all that was stored before it
+	}
+	what := fmt.Sprintf("before request %d (made anew: %t; the removal: %d went, %v)", at, anew, went, err)
+	if _, err := client.Get(t.Context(), "orders", "a"); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	names, err := topic.Topics(t.Context())
+	if err != nil || strings.Join(names, " ") != "orders" {
+		t.Errorf("%s: known topics %q, %v", what, names, err)
+	}
+	if doc, err := topic.Document(t.Context()); err != nil || string(doc) != "shards: 2" {
+		t.Errorf("%s: document %q, %v", what, doc, err)
+	}
+	return true
+}

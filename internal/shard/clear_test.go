@@ -1,0 +1,79 @@
+package shard
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// full is a removed topic with a waiting, a leased and a parked task.
+func full(t *testing.T) *corner {
+	t.Helper()
+	c := newCorner(t, 1)
+	c.put(In(0), "parked")
+	c.park("parked", "no queue")
+	c.put(In(0), "leased")
+	c.claimIDs("leased")
+	c.put(In(time.Hour), "waiting")
+	c.remove()
+	return c
+}
+
+// remove removes the corner's topic, whose placement is then that of a removed one.
+func (c *corner) remove() {
+	c.t.Helper()
+	done, err := c.Remove(c.ctx(), c.p)
+	c.ok(err)
+	equal(c.t, "removed", done, true)
+	c.p = c.p.Gone()
+}
+
+func TestClearLeavesTasksAloneUnlessTheyArePurged(t *testing.T) {
+	t.Parallel()
+	c := full(t)
+	went, left, err := c.Clear(c.ctx(), c.p, false)
+	c.ok(err)
+	equal(t, "tasks that went", went, 0)
+	equal(t, "tasks left", left, 3)
+	for _, id := range []string{"parked", "leased", "waiting"} {
+		c.read(id)
+	}
+	went, left, err = c.Clear(c.ctx(), c.p, true)
+	c.ok(err)
+	equal(t, "tasks that went", went, 3)
+	equal(t, "tasks left", left, 0)
+	for _, id := range []string{"parked", "leased", "waiting"} {
+		c.gone(id)
+	}
+	went, left, err = c.Clear(c.ctx(), c.p, true)
+	c.ok(err)
+	equal(t, "tasks that went the second time", went+left, 0)
+}
+
+func TestClearLeavesATopicAloneThatWasMadeAnew(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.remove()
+	gone := c.p
+	var err error
+	c.p, err = c.Ensure(c.ctx(), 2)
+	c.ok(err)
+	c.put(In(time.Hour), "a")
+	for _, purge := range []bool{false, true} {
+		var moved *MovedError
+		if _, _, err := c.Clear(c.ctx(), gone, purge); !errors.As(err, &moved) || moved.Placement != c.p {
+			t.Errorf("purge %t: got %v", purge, err)
+		}
+		c.read("a")
+	}
+}
+
+func TestClearOfATopicThatIsNotRemovedIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(time.Hour), "a")
+	if _, _, err := c.Clear(c.ctx(), c.p, true); err == nil {
+		t.Error("a topic that is served was cleared")
+	}
+	c.read("a")
+}

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- uses: check
+-- Removes all that a shard of a removed topic holds.
+-- KEYS  due, task, gate, ledger
+-- ARGV  placement (of a removed topic), purge (1: tasks go, too; 0: nothing is done
+--       if there are any)
+-- Returns {"ok", tasks that went}; {"none", tasks}: they stay; {"moved", placement}:
+--       the topic was made anew.
+-- Executed twice: the second time finds no task. What is stored after the topic was
+--       made anew is stored in a shard that has seen so, and refuses a late copy.
+local placement, purge = ARGV[1], ARGV[2]
+if not string.find(placement, '^%d+ %d+ %d+ removed$') or (purge ~= '0' and purge ~= '1') then
+  return redis.error_reply('ERR clear: want the placement of a removed topic, and 0 or 1')
+end
+local moved = check(KEYS[3], KEYS[4], placement)
+if moved then return moved end
+local tasks = redis.call('ZCARD', KEYS[1])
+if tasks > 0 and purge == '0' then return {'none', tasks} end
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[4])
+return {'ok', tasks}
