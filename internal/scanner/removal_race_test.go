@@ -51,6 +51,21 @@ func (i *intruder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
+// ordersAt is topic orders by a client of its own. A reply that is slow to come is not
+// taken for lost.
+func ordersAt(t *testing.T, addr, prefix string) (*shard.Topic, redis.UniversalClient) {
+	t.Helper()
+	options := stacktest.RedisOptions(addr)
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
+	rdb := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	s, err := shard.New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Topic("orders"), rdb
+}
+
 // TestARemovalTakesNoTaskThatItMayNot: whichever request of a removal it comes
 // before, a task that a producer was told is stored stays where the removal purges
 // nothing, and where it was stored in the topic made anew. That one stays known.
@@ -75,18 +90,7 @@ func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
 func removeAmid(t *testing.T, at int, purge bool) bool {
 	t.Helper()
 	addr, prefix := stacktest.Redis(t)
-	connect := func() (*shard.Topic, redis.UniversalClient) {
-		options := stacktest.RedisOptions(addr)
-		options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-		rdb := redis.NewUniversalClient(options)
-		t.Cleanup(func() { _ = rdb.Close() })
-		s, err := shard.New(rdb, prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.Topic("orders"), rdb
-	}
-	topic, rdb := connect()
+	topic, rdb := ordersAt(t, addr, prefix)
 	client, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +108,7 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 			t.Error(err)
 		}
 	}}
-	own, removing := connect()
+	own, removing := ordersAt(t, addr, prefix)
 	removing.AddHook(amid)
 	went, err := Removal{Topic: own, Purge: purge}.Run(t.Context())
 	if amid.seen <= at {

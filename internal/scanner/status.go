@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -151,7 +152,7 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 	if err != nil {
 		return err
 	}
-	for at := range placement.Scanned() {
+	for _, at := range inOrder(placement) {
 		for offset := int64(0); ; offset += parkedPage {
 			page, err := p.Topic.Parked(ctx, at, offset, parkedPage)
 			if err != nil {
@@ -190,27 +191,59 @@ func (p Parked) change(ctx context.Context, id string, change func(context.Conte
 	if id == "" {
 		return p.changeAll(ctx, placement, change)
 	}
-	shards := []int{placement.New(id)}
-	if placement.Split(id) {
-		shards = append(shards, placement.Old(id))
-	}
-	total := 0
-	for _, at := range shards {
-		n, err := change(ctx, at, id)
-		if err != nil {
-			return total, err
+	return p.changeOne(ctx, placement, id, change)
+}
+
+// changeOne begins again where the placement changed meanwhile: the task may have
+// moved away from all shards that it was looked for in.
+func (p Parked) changeOne(ctx context.Context, placement shard.Placement, id string, change func(context.Context, int, ...string) (int, error)) (int, error) {
+	for {
+		total := 0
+		for _, at := range whereabouts(placement, id) {
+			n, err := change(ctx, at, id)
+			if total += n; err != nil {
+				return total, err
+			}
 		}
-		total += n
+		if total > 0 {
+			return total, nil
+		}
+		now, err := p.Topic.Placement(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if now == placement {
+			return 0, fmt.Errorf("topic %s, ID %q: not parked: %w", p.Topic.Name(), id, task.ErrNotFound)
+		}
+		placement = now
 	}
-	if total == 0 {
-		return 0, fmt.Errorf("topic %s, ID %q: not parked: %w", p.Topic.Name(), id, task.ErrNotFound)
+}
+
+// whereabouts are the shards where a task may lie. The old one comes first: tasks
+// move from there to the new one, and never back.
+func whereabouts(p shard.Placement, id string) []int {
+	if p.Split(id) {
+		return []int{p.Old(id), p.New(id)}
 	}
-	return total, nil
+	return []int{p.New(id)}
+}
+
+// inOrder are all shards that may hold tasks, those that tasks move away from
+// first: the lower ones while there are to be more shards, else the higher ones.
+func inOrder(p shard.Placement) []int {
+	all := make([]int, p.Scanned())
+	for i := range all {
+		all[i] = i
+	}
+	if p.Previous > p.Shards {
+		slices.Reverse(all)
+	}
+	return all
 }
 
 func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change func(context.Context, int, ...string) (int, error)) (int, error) {
 	total := 0
-	for at := range placement.Scanned() {
+	for _, at := range inOrder(placement) {
 		for {
 			page, err := p.Topic.Parked(ctx, at, 0, parkedPage)
 			if err != nil || len(page) == 0 {

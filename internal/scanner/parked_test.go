@@ -1,0 +1,116 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// moving is a task that lies elsewhere with 5 shards than with 2.
+const moving = "order-1"
+
+// TestParkedTasksAreFoundWhileTheyMove: whichever request it moves before, a parked
+// task is replayed, purged and listed.
+func TestParkedTasksAreFoundWhileTheyMove(t *testing.T) {
+	t.Parallel()
+	for _, change := range [][2]int{{2, 5}, {5, 2}} {
+		for name, work := range map[string]func(p Parked, ctx context.Context) (int, error){
+			"replay":     func(p Parked, ctx context.Context) (int, error) { return p.Replay(ctx, moving) },
+			"replay all": func(p Parked, ctx context.Context) (int, error) { return p.Replay(ctx, "") },
+			"purge":      func(p Parked, ctx context.Context) (int, error) { return p.Purge(ctx, moving) },
+			"list": func(p Parked, ctx context.Context) (n int, err error) {
+				err = p.Each(ctx, func(shard.Record) bool { n = 1; return true })
+				return n, err
+			},
+		} {
+			t.Run(fmt.Sprintf("%s, %d to %d shards", name, change[0], change[1]), func(t *testing.T) {
+				t.Parallel()
+				for at := 0; findAmid(t, at, change[0], change[1], work); at++ {
+					if t.Failed() {
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+// findAmid does something about the only parked task of a topic, which moves before
+// request at, and answers whether there was one.
+func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context) (int, error)) bool {
+	t.Helper()
+	addr, prefix := stacktest.Redis(t)
+	topic, _ := ordersAt(t, addr, prefix)
+	if _, err := topic.Ensure(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	p, err := topic.Placement(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if began, err := topic.Begin(t.Context(), p, to); err != nil || !began {
+		t.Fatalf("change begun: %t, %v", began, err)
+	}
+	if p, err = topic.Placement(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Split(moving) {
+		t.Fatal("the task does not move")
+	}
+	park(t, topic, p, moving)
+	amid := &intruder{before: at, do: func() { move(t, topic, p, moving) }}
+	own, rdb := ordersAt(t, addr, prefix)
+	rdb.AddHook(amid)
+	if n, err := work(Parked{Topic: own}, t.Context()); n != 1 || err != nil {
+		t.Errorf("it moved before request %d: %d found, %v", at, n, err)
+	}
+	return amid.seen > at
+}
+
+// park stores a task in its old shard, and parks it.
+func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
+	t.Helper()
+	notAfter, err := topic.NotAfter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := p.Old(id)
+	entry := shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}}
+	for _, r := range topic.Put(t.Context(), p, notAfter+time.Hour.Milliseconds(), []shard.Put{{Shard: old, Op: shard.NewOp(), Entries: []shard.Entry{entry}}}) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	b, err := topic.Claim(t.Context(), shard.Claim{Shard: old, Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
+	if err != nil || len(b.Tasks) != 1 {
+		t.Fatalf("%d tasks claimed, %v", len(b.Tasks), err)
+	}
+	r := shard.Release{Lease: shard.Lease{ID: id, Token: b.Tasks[0].Token}, Park: true, Reason: "no queue"}
+	if n, err := topic.Release(t.Context(), old, []shard.Release{r}); err != nil || n != 1 {
+		t.Fatalf("%d tasks parked, %v", n, err)
+	}
+}
+
+// move moves a task from its old shard to its new one.
+func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
+	t.Helper()
+	loan, err := topic.Lend(t.Context(), p, shard.Lending{Shard: p.Old(id), Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{id}})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, a := range topic.Adopt(t.Context(), p, loan.Deadline, shard.Share{Shard: p.New(id), Tasks: loan.Tasks}) {
+		if a.Err != nil {
+			t.Error(a.Err)
+		}
+	}
+	for _, l := range loan.Tasks {
+		if _, err := topic.Settle(t.Context(), p.Old(id), []shard.Lease{{ID: l.ID, Token: loan.Token}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
