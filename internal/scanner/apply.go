@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -18,6 +19,7 @@ import (
 type applied struct {
 	index  uint64
 	errors map[string]string // by topic; "" is the source as a whole
+	kept   map[string]bool   // topics whose error is of the document that Redis keeps
 	heard  bool              // the source has answered, or failed to, at least once
 	read   bool              // the source's documents were read at least once
 }
@@ -49,6 +51,10 @@ func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
 			s.applyDocument(ctx, name, doc)
 		}
 		s.markOrphans(ctx, snap)
+		s.forgive(ctx, func(name string) bool {
+			_, there := snap.Documents[name]
+			return there || s.applied.kept[name]
+		})
 		s.applied.index, s.applied.read = snap.Index, true
 		s.metrics.SetConfigApplied(snap.Index)
 	}
@@ -60,6 +66,7 @@ func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
 }
 
 func (s *Scanner) applyDocument(ctx context.Context, name string, doc config.Document) {
+	delete(s.applied.kept, name)
 	if s.note(ctx, name, doc.Err); doc.Err != nil {
 		return
 	}
@@ -112,6 +119,17 @@ func (s *Scanner) note(ctx context.Context, name string, err error) {
 	s.log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "topic", name, "error", err)
 }
 
+// forgive forgets what was wrong with topics' documents that aren't there any more.
+func (s *Scanner) forgive(ctx context.Context, there func(name string) bool) {
+	for name := range s.applied.errors {
+		if name != "" && !there(name) {
+			delete(s.applied.errors, name)
+			delete(s.applied.kept, name)
+			s.log.InfoContext(ctx, "configuration that was not applied is gone", "topic", name)
+		}
+	}
+}
+
 // markOrphans finds topics whose documents vanished. They are served on with
 // their last good settings until somebody sets or removes them.
 func (s *Scanner) markOrphans(ctx context.Context, snap config.Snapshot) {
@@ -130,6 +148,9 @@ func (s *Scanner) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.forgive(ctx, func(name string) bool { return !s.applied.kept[name] || slices.Contains(names, name) })
+	s.mu.Unlock()
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, s.restoreTopic(ctx, name))
@@ -159,6 +180,10 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 		return nil
 	}
 	if err != nil {
+		if s.applied.errors[name] != "" && !s.applied.kept[name] {
+			return nil // the source's own document is broken, too, and is what to mend
+		}
+		s.applied.kept[name] = true
 		s.note(ctx, name, fmt.Errorf("last good document in Redis: %w", err))
 		return nil
 	}

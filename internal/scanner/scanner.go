@@ -103,7 +103,7 @@ func New(cfg Config) (*Scanner, error) {
 		return nil, err
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, sourceBack: make(chan struct{}, 1), topics: map[string]*served{}}
-	s.applied.errors = map[string]string{}
+	s.applied.errors, s.applied.kept = map[string]string{}, map[string]bool{}
 	s.live.Store(1)
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
 	if err != nil {

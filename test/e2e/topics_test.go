@@ -332,6 +332,37 @@ func TestBrokenDocument(t *testing.T) {
 	})
 }
 
+// TestBrokenDocumentVanishes: of a broken document that is deleted no error is left
+// behind, neither of a topic that is served nor of one that never was.
+func TestBrokenDocumentVanishes(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	w.spoil("orders")
+	w.spoil("invoices")
+	mistakes := func(n int) func() bool {
+		return rarely(func() bool {
+			for _, m := range w.status().Fleet {
+				if len(m.Errors) != n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	wait.For(t, "status to name two mistakes", mistakes(2))
+	for _, topic := range []string{"orders", "invoices"} {
+		if _, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait.For(t, "status without a mistake", mistakes(0))
+	wait.For(t, "notes in Consul without a mistake", rarely(func() bool { return w.notes("shards") == 0 }))
+	w.send("orders", "o", 10)
+	w.check()
+}
+
 // notes counts the scanners' notes in Consul that hold a word.
 func (w *world) notes(word string) int {
 	w.t.Helper()
