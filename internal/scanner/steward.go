@@ -49,6 +49,7 @@ func (t *topic) awaitSteward(ctx context.Context) {
 // and ends one whose shards are all clean.
 func (t *topic) tend(ctx context.Context) error {
 	wishes := t.wishes.Load()
+	known, _ := t.known()
 	p, err := t.shard.Placement(ctx)
 	if errors.Is(err, task.ErrUnknownTopic) {
 		p, err = t.make(ctx)
@@ -56,7 +57,7 @@ func (t *topic) tend(ctx context.Context) error {
 	if err != nil || p.Epoch == 0 {
 		return err
 	}
-	t.learn(p)
+	t.relearn(known, p)
 	if p.Phase == shard.Migrating {
 		return t.followChange(ctx, p)
 	}
@@ -168,7 +169,7 @@ func (t *topic) finishChange(ctx context.Context, p shard.Placement) error {
 func (t *topic) isClean(p shard.Placement, at int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.placement.Epoch == p.Epoch && t.clean[at]
+	return t.placement == p && t.clean[at]
 }
 
 // movers is how many workers of the fleet may move tasks at a time: one a shard
@@ -178,7 +179,7 @@ func (t *topic) movers(p shard.Placement) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	dirty := p.Scanned()
-	if t.placement.Epoch == p.Epoch {
+	if t.placement == p {
 		for _, clean := range t.clean {
 			if clean {
 				dirty--

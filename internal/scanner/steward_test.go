@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,5 +46,29 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsHeeded(t *testing.T) {
 		p, err := l.topic("orders").Placement(t.Context())
 		l.ok(err)
 		return p.Shards == 6 && p.Phase == shard.Stable
+	})
+}
+
+// TestAPlacementThatRedisFellBackToIsLearned: a scanner works by the placement that
+// a backup brought back, though its epoch is lower than the one that it knew.
+func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3")}, nil)
+	l.start()
+	old, err := l.topic("orders").Placement(t.Context())
+	l.ok(err)
+	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
+	wait.For(t, "5 shards", func() bool {
+		p, _ := l.served("orders").known()
+		return p.Shards == 5 && p.Phase == shard.Stable
+	})
+	prefix := l.cfg.Settings.Redis.Prefix
+	for at := range 5 {
+		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:gate:{orders:%d}", prefix, at)).Err())
+	}
+	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
+	wait.For(t, "the placement from before", func() bool {
+		p, _ := l.served("orders").known()
+		return p == old && l.served("orders").scanned() == 3
 	})
 }

@@ -114,13 +114,37 @@ func (t *topic) direct(ctx context.Context) error {
 	return nil
 }
 
-// learn notes a placement that was read from Redis.
+// learn notes a placement that was read from Redis. An older one than is known was
+// read before that one, most likely; the steward finds out.
 func (t *topic) learn(p shard.Placement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.Epoch <= t.placement.Epoch {
-		return
+	if p.Epoch > t.placement.Epoch {
+		t.take(p)
 	}
+}
+
+// relearn notes a placement that was read when known was known already. So an older
+// one is what Redis fell back to, as one that was restored from a backup does, and
+// with it what its shards have seen.
+func (t *topic) relearn(known, p shard.Placement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case p.Epoch > t.placement.Epoch:
+		t.take(p)
+	case t.placement != known:
+	case p == known:
+		t.removed = false
+	default:
+		t.log.WarnContext(context.Background(), "placement is not the one that was known", "known", known.String(), "placement", p.String())
+		t.gates = map[int]int64{}
+		t.take(p)
+	}
+}
+
+// take puts a placement in the place of the one known; t.mu is held.
+func (t *topic) take(p shard.Placement) {
 	t.placement, t.clean, t.removed = p, map[int]bool{}, false
 	t.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {
