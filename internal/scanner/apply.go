@@ -74,7 +74,7 @@ func (s *Scanner) applyDocument(ctx context.Context, name string, doc config.Doc
 	if v == nil {
 		v = s.serve(name, doc.Topic)
 		s.log.InfoContext(ctx, "topic served", "topic", name, "shards", doc.Topic.Shards, "exchange", doc.Topic.Exchange)
-	} else if !bytes.Equal(v.raw, doc.Raw) {
+	} else if !bytes.Equal(v.held(), doc.Raw) {
 		for _, c := range config.Diff(*v.settings(), doc.Topic) {
 			s.log.InfoContext(ctx, "topic setting applied", "topic", name, "key", c.Key, "old", c.Old, "new", c.New)
 		}
@@ -82,23 +82,8 @@ func (s *Scanner) applyDocument(ctx context.Context, name string, doc config.Doc
 	} else if !v.orphan.Load() {
 		return
 	}
-	v.raw = doc.Raw
+	v.hold(doc.Raw)
 	v.orphan.Store(false)
-	s.save(name, doc.Raw)
-}
-
-// save keeps a good document in Redis, as soon as Redis can be reached.
-func (s *Scanner) save(name string, doc []byte) {
-	s.support.Go(func() error {
-		var retry backoff
-		for s.working.Err() == nil {
-			if err := s.store.Topic(name).SaveDocument(s.working, doc); err == nil {
-				break
-			}
-			retry.wait(s.working)
-		}
-		return nil
-	})
 }
 
 // note remembers what is wrong with a topic's document, or with the source, and
@@ -188,7 +173,7 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 		return nil
 	}
 	v := s.serve(name, settings)
-	v.raw = raw
+	v.hold(raw)
 	v.orphan.Store(s.applied.heard && s.applied.errors[""] == "")
 	s.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", name)
 	return nil

@@ -80,7 +80,6 @@ type Scanner struct {
 // served is a topic that is being served.
 type served struct {
 	*topic
-	raw    []byte      // the document in force
 	orphan atomic.Bool // its document vanished
 	stop   context.CancelFunc
 	done   chan struct{}

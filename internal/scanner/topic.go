@@ -53,6 +53,7 @@ type topic struct {
 	gates     map[int]int64 // by shard: the epoch it was last touched with
 	changed   chan struct{} // closed and replaced when settings or placement change
 	removed   bool          // the topic was removed from Redis
+	document  []byte        // in force; nil: not known yet
 }
 
 func (t *topic) settings() *config.Topic { return t.now.Load() }
@@ -219,6 +220,7 @@ func (t *topic) run(ctx context.Context) error {
 	group.Go(func() error { return t.steward(ctx) })
 	group.Go(func() error { return t.listen(ctx) })
 	group.Go(func() error { return t.direct(ctx) })
+	group.Go(func() error { return t.keep(ctx) })
 	group.Go(func() error { return t.crew(ctx) })
 	return group.Wait()
 }

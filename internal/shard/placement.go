@@ -322,6 +322,14 @@ func (t *Topic) list(ctx context.Context) error {
 	return wrapIf(redisError(t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err()), "list topic %s", t.name)
 }
 
+// Keep saves the topic's document and lists the topic among the known ones.
+func (t *Topic) Keep(ctx context.Context, document []byte) error {
+	if err := t.SaveDocument(ctx, document); err != nil {
+		return err
+	}
+	return t.list(ctx)
+}
+
 // SaveDocument keeps the last good document of the topic, so that a fleet can
 // start without the place the document came from.
 func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {

@@ -1,0 +1,58 @@
+package scanner
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// slowSave holds up the first save of a document on its way to Redis.
+type slowSave struct {
+	first atomic.Bool
+	begun chan struct{}
+	letGo chan struct{}
+	ended atomic.Int64
+}
+
+func (s *slowSave) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *slowSave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "set" || !strings.Contains(cmd.String(), ":document:") {
+			return next(ctx, cmd)
+		}
+		if s.first.CompareAndSwap(false, true) {
+			close(s.begun)
+			<-s.letGo
+		}
+		defer s.ended.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (s *slowSave) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
+	slow := &slowSave{begun: make(chan struct{}), letGo: make(chan struct{})}
+	l.rdb.AddHook(slow)
+	l.start()
+	wait.Closed(t, "the first document to be saved", slow.begun)
+	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
+	wait.For(t, "the second to be applied", func() bool { return l.served("orders").settings().Rate == 2 })
+	close(slow.letGo)
+	wait.For(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
+	doc, err := l.topic("orders").Document(t.Context())
+	l.ok(err)
+	if !strings.Contains(string(doc), "rate: 2") {
+		t.Errorf("Redis keeps %s, want the second document", doc)
+	}
+}
