@@ -35,8 +35,10 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		w.attend(ctx, at, p, end)
-		if end = end.Add(w.settings().Tick); time.Now().After(end) {
-			end = time.Now().Add(w.settings().Tick)
+		tick := w.settings().Tick
+		end = end.Add(tick)
+		if left := time.Until(end); left < 0 || left > tick {
+			end = time.Now().Add(tick)
 		}
 	}
 }
@@ -54,7 +56,8 @@ func (w *worker) draw(ctx context.Context) (int, shard.Placement, error) {
 // attend stays with a shard until the tick ends: claims what is due and forwards
 // it, claims again while there is more, else waits for the next due time, a
 // wake-up or the end. Beside that it moves what is misplaced: a task that comes due
-// meanwhile doesn't wait for a step of moving.
+// meanwhile doesn't wait for a step of moving. Another length of the tick, and fewer
+// workers, end it at once.
 func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
@@ -63,8 +66,9 @@ func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time
 	var moving sync.WaitGroup
 	defer moving.Wait()
 	moving.Go(func() { w.mover(at, p).run(ctx) })
-	empty := true
-	for ctx.Err() == nil {
+	empty, tick := true, w.settings().Tick
+	for ctx.Err() == nil && w.settings().Tick == tick && w.index < w.wanted() {
+		changed := w.changes()
 		claimed, next, err := w.serve(ctx, at)
 		if err != nil {
 			w.outage(ctx, "claim", err)
@@ -72,8 +76,9 @@ func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time
 		}
 		w.recovered(ctx)
 		empty = empty && claimed == 0
-		w.await(ctx, next, bell)
+		w.await(ctx, next, bell, changed)
 	}
+	cancel() // for the mover
 	w.metrics.Tick(empty)
 }
 
@@ -202,9 +207,9 @@ func (w *worker) complain(ctx context.Context, at int, batch shard.Batch) {
 	}
 }
 
-// await waits for the next due time, an earlier one that the bell tells of, or the
-// end of the tick.
-func (w *worker) await(ctx context.Context, next moment, bell *bell) {
+// await waits for the next due time, an earlier one that the bell tells of, a
+// change of the settings, or the end of the tick.
+func (w *worker) await(ctx context.Context, next moment, bell *bell, changed <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -213,6 +218,8 @@ func (w *worker) await(ctx context.Context, next moment, bell *bell) {
 		}
 		select {
 		case <-ctx.Done():
+			return
+		case <-changed:
 			return
 		case <-timer.C:
 			return

@@ -1,0 +1,244 @@
+package scanner
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// onTopic runs a scanner of one worker and one shard whose topic has some settings
+// besides.
+func onTopic(t *testing.T, settings ...string) *lone {
+	t.Helper()
+	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
+	l.start()
+	return l
+}
+
+// one is the document of a topic of one shard.
+func one(settings ...string) string { return declaring("orders", append(settings, "shards: 1")...) }
+
+// change puts other settings in force, and returns when no worker works by what was
+// before: each has ended a tick.
+func (l *lone) change(settings ...string) {
+	l.t.Helper()
+	before := l.served("orders").settings()
+	l.write(map[string]string{"orders": one(settings...)})
+	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").settings() != before })
+	ended := l.value("duefleet_ticks_total") + 3*l.value("duefleet_workers")
+	wait.For(l.t, "every worker to end its tick", func() bool { return l.value("duefleet_ticks_total") >= ended })
+}
+
+// put stores n tasks that are due at once, all at the same time.
+func (l *lone) put(n int) {
+	l.t.Helper()
+	topic := l.topic("orders")
+	p, err := topic.Placement(l.t.Context())
+	l.ok(err)
+	now, err := topic.Now(l.t.Context())
+	l.ok(err)
+	put := shard.Put{Op: shard.NewOp()}
+	for i := range n {
+		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0), Body: []byte{0}})
+	}
+	l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+}
+
+// stats are those of the only shard.
+func (l *lone) stats() shard.Stats {
+	l.t.Helper()
+	all, err := l.topic("orders").Stats(l.t.Context(), 1)
+	l.ok(err)
+	return all[0]
+}
+
+func (l *lone) empty() bool { return l.stats().Pending == 0 }
+
+// value is a metric's, or a histogram's count.
+func (l *lone) value(name string) (total float64) {
+	l.t.Helper()
+	families, err := l.cfg.Registry.Gather()
+	l.ok(err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return total
+}
+
+func TestATickIsAppliedInTheMiddleOfOne(t *testing.T) {
+	t.Parallel()
+	l := onTopic(t, "tick: 1m")
+	l.write(map[string]string{"orders": one("tick: 20ms")})
+	wait.For(t, "many ticks", func() bool { return l.value("duefleet_ticks_total") > 20 })
+}
+
+func TestWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
+	t.Parallel()
+	l := onTopic(t, "tick: 1m", "workers: 1")
+	for _, n := range []int{5, 2} {
+		l.write(map[string]string{"orders": one("tick: 1m", fmt.Sprint("workers: ", n))})
+		wait.For(t, fmt.Sprint(n, " workers"), func() bool { return l.value("duefleet_workers") == float64(n) })
+	}
+}
+
+func TestABatchIsAppliedLive(t *testing.T) {
+	t.Parallel()
+	l := onTopic(t, "tick: 20ms", "batch: 500")
+	l.change("tick: 1m", "batch: 3")
+	claims := l.value("duefleet_claim_seconds")
+	l.put(300)
+	wait.For(t, "all to be delivered", l.empty)
+	if n := l.value("duefleet_claim_seconds") - claims; n < 100 {
+		t.Errorf("%v claims for 300 tasks, want 100 at least with batches of 3", n)
+	}
+}
+
+// leases looks, before each request of the scanner's, at what is leased.
+type leases struct {
+	rdb redis.UniversalClient
+	due string // the only shard's
+
+	mu    sync.Mutex
+	most  int           // at one time
+	until time.Duration // the longest time to a deadline
+}
+
+func (h *leases) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *leases) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.look()
+		return next(ctx, cmd)
+	}
+}
+
+func (h *leases) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *leases) look() {
+	ctx := context.Background()
+	leased, err := h.rdb.ZRangeByScoreWithScores(ctx, h.due, &redis.ZRangeBy{Min: "-inf", Max: "(0"}).Result()
+	if err != nil || len(leased) == 0 {
+		return
+	}
+	now, err := h.rdb.Time(ctx).Result()
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.most = max(h.most, len(leased))
+	for _, z := range leased {
+		h.until = max(h.until, time.UnixMilli(int64(-z.Score)).Sub(now))
+	}
+}
+
+// seen is the most tasks leased at one time, and the longest lease, so far.
+func (h *leases) seen() (most int, until time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.most, h.until
+}
+
+// lookingOn is onTopic, with a look at what it leases.
+func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
+	t.Helper()
+	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
+	_, rdb := ordersAt(t, strings.Join(l.cfg.Settings.Redis.Addrs, ","), l.cfg.Settings.Redis.Prefix)
+	looking := &leases{rdb: rdb, due: l.cfg.Settings.Redis.Prefix + ":due:{orders:0}"}
+	l.rdb.AddHook(looking)
+	l.start()
+	return l, looking
+}
+
+func TestAWindowIsAppliedLive(t *testing.T) {
+	t.Parallel()
+	l, looking := lookingOn(t, "tick: 20ms")
+	l.change("tick: 20ms", "window: 4")
+	l.put(300)
+	wait.For(t, "all to be delivered", l.empty)
+	if most, _ := looking.seen(); most < 1 || most > 4 {
+		t.Errorf("%d tasks were in flight at a time, want 1 to 4", most)
+	}
+}
+
+func TestALeaseIsAppliedLive(t *testing.T) {
+	t.Parallel()
+	l, looking := lookingOn(t, "tick: 20ms", "lease: 30s")
+	l.change("tick: 20ms", "lease: 1h")
+	l.put(300)
+	wait.For(t, "all to be delivered", l.empty)
+	if _, until := looking.seen(); until < 30*time.Minute {
+		t.Errorf("leases of %s, want an hour", until)
+	}
+}
+
+func TestARateIsAppliedLive(t *testing.T) {
+	t.Parallel()
+	l := onTopic(t, "tick: 20ms", "rate: 0")
+	l.change("tick: 20ms", "rate: 50")
+	before := l.stats().Now
+	l.put(100)
+	wait.For(t, "all to be delivered", l.empty)
+	if took := l.stats().Now.Sub(before); took < 1900*time.Millisecond {
+		t.Errorf("100 tasks took %s, want 2s at 50 a second, but for a burst of 2", took)
+	}
+}
+
+// attempts are how often the only task, which no queue takes, was tried.
+func (l *lone) attempts() int {
+	l.t.Helper()
+	p, err := l.topic("orders").Placement(l.t.Context())
+	l.ok(err)
+	stored, err := l.topic("orders").Read(l.t.Context(), 0, p, "o-0")
+	l.ok(err)
+	return stored.Attempt - 1
+}
+
+// unroutable is the document of a topic whose exchange has no queue, with a setting.
+func unroutable(setting string) map[string]string {
+	return map[string]string{"orders": "{shards: 1, exchange: nowhere, tick: 20ms, " + setting + "}"}
+}
+
+// retrying runs a scanner whose only task no queue takes: it tries it again and again.
+func retrying(t *testing.T) *lone {
+	t.Helper()
+	l := newLone(t, unroutable("max_attempts: 1000, backoff: {min: 50ms, max: 50ms}"), nil)
+	ch, err := l.broker().Channel()
+	l.ok(err)
+	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
+	l.start()
+	l.put(1)
+	wait.Count(t, "attempts", 2, l.attempts)
+	return l
+}
+
+func TestMaxAttemptsAreAppliedLive(t *testing.T) {
+	t.Parallel()
+	l := retrying(t)
+	l.write(unroutable("max_attempts: 2, backoff: {min: 50ms, max: 50ms}"))
+	wait.Progress(t, "the task to be parked", l.attempts, func() bool { return l.stats().Parked == 1 })
+}
+
+func TestABackoffIsAppliedLive(t *testing.T) {
+	t.Parallel()
+	l := retrying(t)
+	l.write(unroutable("max_attempts: 1000, backoff: {min: 24h, max: 24h}"))
+	wait.Progress(t, "the task to rest for long", l.attempts, func() bool {
+		s := l.stats()
+		return s.Oldest.Sub(s.Now) > time.Hour
+	})
+}
