@@ -378,34 +378,6 @@ func (w *wish) index(topic string) uint64 {
 	return pair.ModifyIndex
 }
 
-// TestTopicRemoved: a topic that holds tasks is removed only if its tasks may go
-// with it; then the fleet serves it no more, and producers are told.
-func TestTopicRemoved(t *testing.T) {
-	t.Parallel()
-	stacktest.Need(t, "consul")
-	w := newConsulWish(t)
-	w.begin()
-	far := orders("orders", "far", 10, time.Now().Add(time.Hour), time.Hour, 0)
-	if err := w.recorder.Schedule(t.Context(), far...); err != nil {
-		t.Fatal(err)
-	}
-	checkError(t, "rm of a topic that holds tasks", w.scanner("topic", "rm", "orders"), 1, "10 tasks", "--purge")
-	if got := w.status().Topic("orders").Pending; got != 10 {
-		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)
-	}
-	must(t, w.scanner("topic", "rm", "orders", "--purge"))
-	wait.For(t, "no scanner to serve the topic", rarely(func() bool {
-		for _, s := range w.scanners {
-			if readMetrics(t, s).sum("duefleet_workers") != 0 {
-				return false
-			}
-		}
-		return len(w.status().Topics) == 0
-	}))
-	out := w.producer("schedule", "--topic", "orders", "--id", "late", "--in", "1s")
-	checkError(t, "schedule after the removal", out, 1, "orders")
-}
-
 // TestProgress: status, metrics and topic set --wait show how far a change has
 // come; the latter returns when it is over.
 func TestProgress(t *testing.T) {

@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestBrokenDocument: settings with a mistake change nothing, and everybody who
+// looks is told which key is wrong: by status, by the metrics, by the note in
+// Consul. Another topic's change is held up by it only where they share a file.
+func TestBrokenDocument(t *testing.T) {
+	both(t, func(w *wish) {
+		w.begin()
+		w.send("orders", "before", 10)
+		w.arrive("the tasks before")
+		w.spoil("orders")
+		wait.For(w.t, "status to name the mistake", rarely(func() bool {
+			members := 0
+			for _, m := range w.status().Fleet {
+				if strings.Contains(fmt.Sprint(m.Errors), "shards") {
+					members++
+				}
+			}
+			return members == 2
+		}))
+		for _, s := range w.scanners {
+			if n := readMetrics(w.t, s).sum("duefleet_config_errors_total"); n < 1 {
+				w.t.Errorf("config_errors_total is %v, want 1 or more", n)
+			}
+		}
+		if w.settings.ConsulAddr != "" {
+			wait.For(w.t, "the notes in Consul", rarely(func() bool { return w.notes("shards") == 2 }))
+		}
+		if got := w.status().Topic("orders").Shards; got != 4 {
+			w.t.Errorf("the topic has %d shards, want 4 as before", got)
+		}
+		w.send("orders", "meanwhile", 10)
+		w.arrive("the tasks under the old settings")
+		w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 5}))
+		wait.For(w.t, "the mended settings", rarely(func() bool { return w.status().Topic("orders").Shards == 5 }))
+		wait.For(w.t, "status without the mistake", rarely(func() bool {
+			for _, m := range w.status().Fleet {
+				if len(m.Errors) > 0 {
+					return false
+				}
+			}
+			return true
+		}))
+		w.send("orders", "after", 10)
+		w.check()
+	})
+}
+
+// TestBrokenDocumentVanishes: of a broken document that is deleted no error is left
+// behind, neither of a topic that is served nor of one that never was.
+func TestBrokenDocumentVanishes(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	w.spoil("orders")
+	w.spoil("invoices")
+	mistakes := func(n int) func() bool {
+		return rarely(func() bool {
+			for _, m := range w.status().Fleet {
+				if len(m.Errors) != n {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	wait.For(t, "status to name two mistakes", mistakes(2))
+	for _, topic := range []string{"orders", "invoices"} {
+		w.vanish(topic)
+	}
+	wait.For(t, "status without a mistake", mistakes(0))
+	wait.For(t, "notes in Consul without a mistake", rarely(func() bool { return w.notes("shards") == 0 }))
+	w.send("orders", "o", 10)
+	w.check()
+}
+
+// notes counts the scanners' notes in Consul that hold a word.
+func (w *world) notes(word string) int {
+	w.t.Helper()
+	pairs, _, err := w.kv().List(w.settings.ConsulPrefix+"/status/", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for _, p := range pairs {
+		if strings.Contains(string(p.Value), word) {
+			n++
+		}
+	}
+	return n
+}

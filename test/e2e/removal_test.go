@@ -1,0 +1,97 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestTopicRemoved: a topic that holds tasks is removed only if its tasks may go
+// with it; then the fleet serves it no more, and producers are told.
+func TestTopicRemoved(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	far := orders("orders", "far", 10, time.Now().Add(time.Hour), time.Hour, 0)
+	if err := w.recorder.Schedule(t.Context(), far...); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, "rm of a topic that holds tasks", w.scanner("topic", "rm", "orders"), 1, "10 tasks", "--purge")
+	if got := w.status().Topic("orders").Pending; got != 10 {
+		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)
+	}
+	must(t, w.scanner("topic", "rm", "orders", "--purge"))
+	w.awaitUnserved()
+	out := w.producer("schedule", "--topic", "orders", "--id", "late", "--in", "1s")
+	checkError(t, "schedule after the removal", out, 1, "orders")
+}
+
+// TestOrphan: a topic whose document vanished is served on, also by scanners that
+// start later, and shown as an orphan, until it is set or removed; removed with its
+// tasks and set anew, it begins empty.
+func TestOrphan(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	// The ledger knows nothing of it: it is to be purged.
+	later := producer.Request{Topic: "orders", ID: "later", When: producer.In(time.Hour)}
+	if _, err := w.recorder.Client.Schedule(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	orphan := func(is bool) func() bool {
+		return rarely(func() bool { return strings.Contains(fmt.Sprint(w.status().Topic("orders").Notes), "orphan") == is })
+	}
+	w.vanish("orders")
+	wait.For(t, "status to show an orphan", orphan(true))
+	w.send("orders", "served-on", 20)
+	w.arrive("the tasks of an orphan")
+	w.stop()
+	w.start(2)
+	wait.For(t, "status to show an orphan to scanners that were started since", orphan(true))
+	w.send("orders", "restored", 20)
+	w.arrive("the tasks of an orphan that was restored")
+	checkError(t, "rm of an orphan that holds a task", w.scanner("topic", "rm", "orders"), 1, "1 tasks", "--purge")
+	w.set("orders", fleet.DeclaredTopic("orders", nil))
+	wait.For(t, "status to show an orphan no more", orphan(false))
+
+	w.vanish("orders")
+	wait.For(t, "status to show an orphan again", orphan(true))
+	must(t, w.scanner("topic", "rm", "orders", "--purge"))
+	w.awaitUnserved()
+	w.set("orders", fleet.DeclaredTopic("orders", nil))
+	w.awaitTopic("orders")
+	w.send("orders", "anew", 20)
+	w.check()
+	if got := w.status().Topic("orders").Pending; got != 0 {
+		t.Errorf("%d tasks are stored in a topic that was set anew, want none of those purged", got)
+	}
+}
+
+// vanish deletes a topic's document behind the scanners' backs.
+func (w *wish) vanish(topic string) {
+	w.t.Helper()
+	if _, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// awaitUnserved waits until no scanner serves any topic.
+func (w *wish) awaitUnserved() {
+	w.t.Helper()
+	wait.For(w.t, "no scanner to serve a topic", rarely(func() bool {
+		for _, s := range w.scanners {
+			if readMetrics(w.t, s).sum("duefleet_workers") != 0 {
+				return false
+			}
+		}
+		return len(w.status().Topics) == 0
+	}))
+}
