@@ -1,4 +1,52 @@
 #!lua flags=allow-oom
+-- Arguments are checked before the first write: a script that stopped halfway would
+-- leave a record without a score, or a score that means another state.
+local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65535
+
+local function refuse(what, got)
+  got = string.gsub(string.sub(tostring(got), 1, 40), '[^\32-\126]', '?')
+  error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
+end
+
+-- expect says how many keys and arguments there are: so many, then `each` for every
+-- task.
+local function expect(keys, fixed, each)
+  if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
+  local tasks = (#ARGV - fixed) / (each or 1)
+  if tasks < 0 or tasks ~= math.floor(tasks) or tasks > 0 and not each then refuse('number of arguments', #ARGV) end
+  if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
+end
+
+-- whole is a whole number from low to high: 0, unless given, to the latest ms that
+-- a record holds.
+local function whole(what, text, low, high)
+  local n = tonumber(text)
+  if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
+  return n
+end
+
+local function either(what, text, one, other)
+  if text ~= one and text ~= other then refuse(what .. ': "' .. one .. '" or "' .. other .. '"', text) end
+end
+
+local function sized(what, text, low, high)
+  if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
+end
+
+-- leased_under checks a token: it is the score of a lease, which no other state has.
+local function leased_under(token)
+  local n = tonumber(token)
+  if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
+end
+
+-- placed checks a placement: "epoch shards previous phase".
+local function placed(text)
+  local epoch, shards, previous, phase = string.match(text, '^(%d+) (%d+) (%d+) (%l+)$')
+  if not epoch or phase ~= 'stable' and phase ~= 'migrating' and phase ~= 'removed' then refuse('placement', text) end
+  whole('epoch', epoch, 1)
+  whole('shards', shards, 1, 4096)
+  whole('previous shards', previous, 1, 4096)
+end
 -- Redis's clock, the only one that decides: microseconds and whole milliseconds.
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -10,6 +58,7 @@ local now = math.floor(now_us / 1000)
 local function check(gate, ledger, placement)
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
+  placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
@@ -18,7 +67,7 @@ local function check(gate, ledger, placement)
   redis.call('DEL', ledger)
   return nil
 end
--- uses: clock check
+-- uses: args clock check
 -- Removes tasks in whatever state they are.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
@@ -27,7 +76,9 @@ end
 --       {"moved", placement}; {"late", now} with nothing written.
 -- Executed twice: the second time nothing is there any more; a caller that
 --       retries after a lost reply may be told "not there" of what it removed.
-if now > tonumber(ARGV[2]) then return {'late', now} end
+expect(4, 3, 1)
+either('ledger', ARGV[3], '0', '1')
+if now > whole('not_after', ARGV[2]) then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}

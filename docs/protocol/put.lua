@@ -1,4 +1,52 @@
 #!lua
+-- Arguments are checked before the first write: a script that stopped halfway would
+-- leave a record without a score, or a score that means another state.
+local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65535
+
+local function refuse(what, got)
+  got = string.gsub(string.sub(tostring(got), 1, 40), '[^\32-\126]', '?')
+  error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
+end
+
+-- expect says how many keys and arguments there are: so many, then `each` for every
+-- task.
+local function expect(keys, fixed, each)
+  if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
+  local tasks = (#ARGV - fixed) / (each or 1)
+  if tasks < 0 or tasks ~= math.floor(tasks) or tasks > 0 and not each then refuse('number of arguments', #ARGV) end
+  if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
+end
+
+-- whole is a whole number from low to high: 0, unless given, to the latest ms that
+-- a record holds.
+local function whole(what, text, low, high)
+  local n = tonumber(text)
+  if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
+  return n
+end
+
+local function either(what, text, one, other)
+  if text ~= one and text ~= other then refuse(what .. ': "' .. one .. '" or "' .. other .. '"', text) end
+end
+
+local function sized(what, text, low, high)
+  if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
+end
+
+-- leased_under checks a token: it is the score of a lease, which no other state has.
+local function leased_under(token)
+  local n = tonumber(token)
+  if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
+end
+
+-- placed checks a placement: "epoch shards previous phase".
+local function placed(text)
+  local epoch, shards, previous, phase = string.match(text, '^(%d+) (%d+) (%d+) (%l+)$')
+  if not epoch or phase ~= 'stable' and phase ~= 'migrating' and phase ~= 'removed' then refuse('placement', text) end
+  whole('epoch', epoch, 1)
+  whole('shards', shards, 1, 4096)
+  whole('previous shards', previous, 1, 4096)
+end
 -- Redis's clock, the only one that decides: microseconds and whole milliseconds.
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -10,6 +58,7 @@ local now = math.floor(now_us / 1000)
 local function check(gate, ledger, placement)
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
+  placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
@@ -21,17 +70,17 @@ end
 -- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
 -- is absolute; the past means now.
 local function due_of(when)
-  local ms = tonumber(when)
+  local ms = whole('when', when, -MOST_MS)
   if string.sub(when, 1, 1) == '+' then ms = now + ms end
   if ms < now then return now end
-  return ms
+  return whole('due', ms)
 end
 -- The score of the earliest waiting task, or +inf.
 local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: clock check when wake
+-- uses: args clock check when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
@@ -40,10 +89,18 @@ end
 --       {"moved", placement} or {"late", now} with nothing written.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
-local placement, op, not_after, absent = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == 'absent'
-
-local ids = {}
-for i = 5, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+expect(5, 4, 4)
+local placement, op, not_after, absent = ARGV[1], ARGV[2], whole('not_after', ARGV[3]), ARGV[4] == 'absent'
+sized('op', op, 6, 6)
+either('mode', ARGV[4], '', 'absent')
+local ids, dues = {}, {}
+for i = 5, #ARGV, 4 do
+  sized('id', ARGV[i], 1, 255)
+  either('split', ARGV[i + 2], '0', '1')
+  sized('body', ARGV[i + 3], 1)
+  ids[#ids + 1] = ARGV[i]
+  dues[#ids] = due_of(ARGV[i + 1])
+end
 local stored = redis.call('HMGET', KEYS[2], unpack(ids))
 
 local answer, same = {'ok'}, 0
@@ -68,7 +125,7 @@ for i = 1, #ids do
   elseif absent and (stored[i] or fresh[id]) then
     answer[i + 1] = 0
   else
-    local due = due_of(ARGV[at + 1])
+    local due = dues[i]
     answer[i + 1] = due
     fresh[id] = true
     first = math.min(first, due)

@@ -1,4 +1,52 @@
 #!lua flags=allow-oom
+-- Arguments are checked before the first write: a script that stopped halfway would
+-- leave a record without a score, or a score that means another state.
+local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65535
+
+local function refuse(what, got)
+  got = string.gsub(string.sub(tostring(got), 1, 40), '[^\32-\126]', '?')
+  error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
+end
+
+-- expect says how many keys and arguments there are: so many, then `each` for every
+-- task.
+local function expect(keys, fixed, each)
+  if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
+  local tasks = (#ARGV - fixed) / (each or 1)
+  if tasks < 0 or tasks ~= math.floor(tasks) or tasks > 0 and not each then refuse('number of arguments', #ARGV) end
+  if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
+end
+
+-- whole is a whole number from low to high: 0, unless given, to the latest ms that
+-- a record holds.
+local function whole(what, text, low, high)
+  local n = tonumber(text)
+  if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
+  return n
+end
+
+local function either(what, text, one, other)
+  if text ~= one and text ~= other then refuse(what .. ': "' .. one .. '" or "' .. other .. '"', text) end
+end
+
+local function sized(what, text, low, high)
+  if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
+end
+
+-- leased_under checks a token: it is the score of a lease, which no other state has.
+local function leased_under(token)
+  local n = tonumber(token)
+  if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
+end
+
+-- placed checks a placement: "epoch shards previous phase".
+local function placed(text)
+  local epoch, shards, previous, phase = string.match(text, '^(%d+) (%d+) (%d+) (%l+)$')
+  if not epoch or phase ~= 'stable' and phase ~= 'migrating' and phase ~= 'removed' then refuse('placement', text) end
+  whole('epoch', epoch, 1)
+  whole('shards', shards, 1, 4096)
+  whole('previous shards', previous, 1, 4096)
+end
 -- CHECK, the first thing a script that knows a placement does.
 -- placement: "epoch shards previous state". Answers nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
@@ -6,6 +54,7 @@
 local function check(gate, ledger, placement)
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
+  placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
@@ -14,12 +63,13 @@ local function check(gate, ledger, placement)
   redis.call('DEL', ledger)
   return nil
 end
--- uses: check
+-- uses: args check
 -- Shows this shard a placement, and reads tasks under it.
 -- KEYS  task, gate, ledger
 -- ARGV  placement, id...
 -- Returns {"ok", record or false for each id}; {"moved", placement}.
 -- Executed twice: the same.
+expect(3, 1, 1)
 local moved = check(KEYS[2], KEYS[3], ARGV[1])
 if moved then return moved end
 redis.call('HSET', KEYS[2], 'touched', ARGV[1]) -- a write, so that WAIT covers it

@@ -1,12 +1,17 @@
 #!lua
--- uses: clock check wake
+-- uses: args clock check wake
 -- Takes over tasks on loan from their old shard, with their scores from before.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, deadline of the loan (ms), then for each task: id, score, record
 -- Returns {"ok", adopted}: the others were here, or had been, and are skipped;
 --       {"late", now} past the deadline; {"moved", placement}.
 -- Executed twice: the second time all are in the ledger and are skipped.
-if now >= tonumber(ARGV[2]) then return {'late', now} end
+expect(5, 2, 3)
+for i = 3, #ARGV, 3 do
+  if not ((tonumber(ARGV[i + 1]) or -1) >= 0) then refuse('score', ARGV[i + 1]) end
+  sized('record', ARGV[i + 2], 1)
+end
+if now >= whole('deadline', ARGV[2]) then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local ids = {}

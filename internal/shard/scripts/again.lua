@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock check record wake
+-- uses: args clock check record wake
 -- Stores a task for its consumer, who has a delivery of it: to be delivered again,
 -- or parked. A task that was put, moved, replayed or stored by its consumer since
 -- that delivery stays as it is.
@@ -9,10 +9,18 @@
 --       scheduled (ms), split (1 or 0), reason ("": none), body
 -- Returns {"ok"}; {"none"}: it stays as it is; {"moved", placement}; {"late", now}.
 -- Executed twice: a record of the same op gives the same answer again.
-local op, id, due, attempt = ARGV[2], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+expect(5, 12)
+local op, id, due, attempt = ARGV[2], ARGV[4], whole('due', ARGV[5]), whole('attempt', ARGV[6])
+local not_after, attempts, scheduled = whole('not_after', ARGV[3]), whole('attempts', ARGV[8]), whole('scheduled', ARGV[9])
+local next = ARGV[7] ~= 'park' and whole('next', ARGV[7])
+sized('op', op, 6, 6)
+sized('id', id, 1, 255)
+either('split', ARGV[10], '0', '1')
+sized('reason', ARGV[11], 0, MOST_REASON)
+sized('body', ARGV[12], 1)
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then return {'ok'} end
-if now > tonumber(ARGV[3]) then return {'late', now} end
+if now > not_after then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 if record then
@@ -20,12 +28,9 @@ if record then
   local same = there and there.due == due and there.attempts + 1 >= attempt
   if not same and not (there and there.due < due) then return {'none'} end
 end
-local r = {attempts = math.min(tonumber(ARGV[8]), 65535), due = due, scheduled = tonumber(ARGV[9]), op = op, body = ARGV[12]}
+local r = {attempts = math.min(attempts, 65535), due = due, scheduled = scheduled, op = op, body = ARGV[12]}
 local score = math.huge
-if ARGV[7] ~= 'park' then
-  r.due = tonumber(ARGV[7])
-  score = r.due
-end
+if next then r.due, score = next, next end
 if ARGV[11] ~= '' then r.note = ARGV[11] end
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))

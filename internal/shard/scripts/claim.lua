@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock record
+-- uses: args clock record
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
 -- KEYS  due, task, gate, memory (of this claimant)
 -- ARGV  request (a number that grows with each of the claimant's), limit, lease
@@ -14,8 +14,11 @@
 --       more.
 -- Executed twice: the same request answers with what is left of its batch, also
 --       when it is late.
-local request, limit, lease, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local not_after = tonumber(ARGV[5])
+expect(4, 5)
+local request, limit = ARGV[1], whole('limit', ARGV[2], 0, MOST_TASKS)
+local lease, budget = whole('lease', ARGV[3], 1), whole('budget', ARGV[4], 1)
+local not_after = whole('not_after', ARGV[5])
+sized('request', request, 1, 64)
 local due, tasks = KEYS[1], KEYS[2]
 
 local function attention()

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: check
+-- uses: args check
 -- Removes all that a shard of a removed topic holds.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement (of a removed topic), purge (1: tasks go, too; 0: nothing is done
@@ -9,9 +9,9 @@
 -- Executed twice: the second time finds no task. What is stored after the topic was
 --       made anew is stored in a shard that has seen so, and refuses a late copy.
 local placement, purge = ARGV[1], ARGV[2]
-if not string.find(placement, '^%d+ %d+ %d+ removed$') or (purge ~= '0' and purge ~= '1') then
-  return redis.error_reply('ERR clear: want the placement of a removed topic, and 0 or 1')
-end
+expect(4, 2)
+either('purge', purge, '0', '1')
+if not string.find(placement, ' removed$') then refuse('placement of a removed topic', placement) end
 local moved = check(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 local tasks = redis.call('ZCARD', KEYS[1])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock check
+-- uses: args clock check
 -- Removes tasks in whatever state they are.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
@@ -8,7 +8,9 @@
 --       {"moved", placement}; {"late", now} with nothing written.
 -- Executed twice: the second time nothing is there any more; a caller that
 --       retries after a lost reply may be told "not there" of what it removed.
-if now > tonumber(ARGV[2]) then return {'late', now} end
+expect(4, 3, 1)
+either('ledger', ARGV[3], '0', '1')
+if now > whole('not_after', ARGV[2]) then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}

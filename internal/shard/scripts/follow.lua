@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock past
+-- uses: args clock past
 -- Asks whether a delivery may be followed by another of the same task, and notes
 -- that it belongs to the same chain. A move the producer asked for meanwhile
 -- decides when it is due.
@@ -8,7 +8,11 @@
 --       window (ms)
 -- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced it.
 -- Executed twice: the same, unless the producer changed it in between.
-local due, scheduled, window = ARGV[1], ARGV[2], tonumber(ARGV[4])
+expect(1, 4)
+local due, scheduled, window = ARGV[1], ARGV[2], whole('window', ARGV[4])
+whole('due', due)
+whole('scheduled', scheduled)
+if ARGV[3] ~= '' then whole('next', ARGV[3]) end
 local root = root_of(due, scheduled)
 if over(root) then return {'over'} end
 if ARGV[3] == '' then return {'ok', 0} end

@@ -1,14 +1,16 @@
 #!lua flags=allow-oom
--- uses: clock
+-- uses: args clock
 -- Tells the fleet that a scanner lives, forgets those long silent.
 -- KEYS  fleet
 -- ARGV  instance, alive (ms: a scanner silent for longer is taken for dead),
 --       forget (ms)
 -- Returns {how many scanners live, instances forgotten now...}.
 -- Executed twice: the same.
+expect(1, 3)
+sized('instance', ARGV[1], 1)
+local alive, gone = now - whole('alive', ARGV[2]), now - whole('forget', ARGV[3])
 redis.call('ZADD', KEYS[1], now, ARGV[1])
-local gone = now - tonumber(ARGV[3])
 local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', gone)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', gone)
-table.insert(answer, 1, redis.call('ZCOUNT', KEYS[1], now - tonumber(ARGV[2]), '+inf'))
+table.insert(answer, 1, redis.call('ZCOUNT', KEYS[1], alive, '+inf'))
 return answer

@@ -1,5 +1,5 @@
 #!lua
--- uses: clock check record
+-- uses: args clock check record
 -- Leases misplaced tasks to a mover: waiting ones that are not about to be
 -- delivered, ones whose lease ran out, and parked ones. A score from before that
 -- isn't the due time is kept in the record.
@@ -10,7 +10,8 @@
 --       {"moved", placement}.
 -- Executed twice: the same request answers with the same loan.
 local due, tasks = KEYS[1], KEYS[2]
-local request, lease, soon = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+expect(5, 4, 1)
+local request, lease, soon = ARGV[2], whole('lease', ARGV[3], 1), whole('soon', ARGV[4])
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 

@@ -5,6 +5,7 @@
 local function check(gate, ledger, placement)
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
+  placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: check
+-- uses: args check
 -- Advances the pass that looks through a shard for misplaced tasks. A pass goes
 -- through the whole shard with ZSCAN; what it has been through is noted here, so
 -- that any worker can go on from there. Since the gate refuses the old placement,
@@ -12,6 +12,11 @@
 -- Returns {"ok", pass, cursor, clean (1 or 0)}: where to go on; {"moved", placement}.
 -- Executed twice: only the first advances, since a step must begin where the
 --       pass stands; the second answers with where it stands.
+expect(2, 5)
+for i = 3, 4 do
+  if not string.match(ARGV[i], '^%d+$') then refuse('cursor', ARGV[i]) end
+end
+either('dirty', ARGV[5], '0', '1')
 local moved = check(KEYS[1], KEYS[2], ARGV[1])
 if moved then return moved end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')

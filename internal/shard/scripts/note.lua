@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: past
+-- uses: args past
 -- Tells consumers that a producer cancelled a task, or asked to move it, whose
 -- message may be with them.
 -- KEYS  past
@@ -7,6 +7,10 @@
 --       past), due (ms it is to be moved to; "": cancelled), keep (ms)
 -- Returns 1 or 0: was there a past before.
 -- Executed twice: the same, and noted once.
+expect(1, 3)
+if ARGV[1] ~= '' then whole('at', ARGV[1]) end
+if ARGV[2] ~= '' then whole('due', ARGV[2], -MOST_MS) end
+local kept = whole('keep', ARGV[3], 1)
 local there = redis.call('EXISTS', past)
 if ARGV[1] == '' then return there end
 if ARGV[2] == '' then
@@ -14,5 +18,5 @@ if ARGV[2] == '' then
 else
   redis.call('HSET', past, 'wished', ARGV[1], 'wish', ARGV[2])
 end
-keep(tonumber(ARGV[3]))
+keep(kept)
 return there

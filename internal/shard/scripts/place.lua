@@ -1,11 +1,15 @@
 #!lua flags=allow-oom
--- uses: clock
+-- uses: args clock
 -- Changes a topic's placement by compare-and-set on the whole old value.
 -- KEYS  placement
 -- ARGV  expected ("" : there is none yet), wanted, nonce (of this call, the same
 --       in each execution)
 -- Returns {1 or 0: is wanted in place by this call's doing, the placement now}.
 -- Executed twice: the nonce tells the second execution that the change is its own.
+expect(1, 3)
+if ARGV[1] ~= '' then placed(ARGV[1]) end
+placed(ARGV[2])
+sized('nonce', ARGV[3], 1)
 local there = redis.call('HMGET', KEYS[1], 'value', 'nonce')
 local value, nonce = there[1] or '', there[2]
 if value == ARGV[1] then

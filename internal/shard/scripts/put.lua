@@ -1,5 +1,5 @@
 #!lua
--- uses: clock check when wake
+-- uses: args clock check when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
@@ -8,10 +8,18 @@
 --       {"moved", placement} or {"late", now} with nothing written.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
-local placement, op, not_after, absent = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == 'absent'
-
-local ids = {}
-for i = 5, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+expect(5, 4, 4)
+local placement, op, not_after, absent = ARGV[1], ARGV[2], whole('not_after', ARGV[3]), ARGV[4] == 'absent'
+sized('op', op, 6, 6)
+either('mode', ARGV[4], '', 'absent')
+local ids, dues = {}, {}
+for i = 5, #ARGV, 4 do
+  sized('id', ARGV[i], 1, 255)
+  either('split', ARGV[i + 2], '0', '1')
+  sized('body', ARGV[i + 3], 1)
+  ids[#ids + 1] = ARGV[i]
+  dues[#ids] = due_of(ARGV[i + 1])
+end
 local stored = redis.call('HMGET', KEYS[2], unpack(ids))
 
 local answer, same = {'ok'}, 0
@@ -36,7 +44,7 @@ for i = 1, #ids do
   elseif absent and (stored[i] or fresh[id]) then
     answer[i + 1] = 0
   else
-    local due = due_of(ARGV[at + 1])
+    local due = dues[i]
     answer[i + 1] = due
     fresh[id] = true
     first = math.min(first, due)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock
+-- uses: args clock
 -- Grants a share of a topic's rate over the whole fleet: the generic cell rate
 -- algorithm (ITU-T I.371). The key holds the theoretical arrival time in µs.
 -- KEYS  rate
@@ -7,8 +7,9 @@
 --       burst (µs of tasks that may leave at once)
 -- Returns {granted, wait (µs until one more is to be had)}.
 -- Executed twice: a lost grant is made up for within the burst.
-local interval = 1000000 / tonumber(ARGV[1])
-local want, burst = tonumber(ARGV[2]), tonumber(ARGV[3])
+expect(1, 3)
+local interval = 1000000 / whole('rate', ARGV[1], 1)
+local want, burst = whole('want', ARGV[2], -MOST_MS), whole('burst', ARGV[3])
 local at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now_us)
 local room = math.floor((now_us + burst - at) / interval)
 local granted = math.min(want, math.max(room, 0))

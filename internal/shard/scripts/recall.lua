@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: past
+-- uses: args past
 -- Asks whether a delivery is to be handled, and notes that a handler has it.
 -- KEYS  past
 -- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: only look), window
@@ -7,6 +7,11 @@
 -- Returns "run"; "done": it was handled within the window; "over": its consumer
 --       scheduled it, and the producer has cancelled or replaced it since.
 -- Executed twice: the same answer.
+expect(1, 4)
+whole('due', ARGV[1])
+whole('scheduled', ARGV[2])
+either('remember', ARGV[3], '0', '1')
+local window = whole('window', ARGV[4], ARGV[3] == '1' and 1 or 0)
 local due = ARGV[1]
 local done = redis.call('HGET', past, due)
 if ARGV[3] == '1' and done and done ~= '0' then return 'done' end
@@ -15,6 +20,6 @@ if root ~= tonumber(due) and over(root) then return 'over' end
 if ARGV[3] == '1' then
   redis.call('HSETNX', past, due, 0)
   raise('newest', root)
-  keep(tonumber(ARGV[4]))
+  keep(window)
 end
 return 'run'

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock record wake
+-- uses: args clock record wake
 -- Gives leased tasks back, each only if still leased under the token of its
 -- claim: due again after a delay, or parked. A task on loan returns to its
 -- score from before instead. A record that can't be read keeps its bytes.
@@ -9,6 +9,14 @@
 --       the broker), reason ("" leaves the last one)
 -- Returns how many were given back.
 -- Executed twice: the second time changes nothing.
+expect(3, 0, 6)
+for i = 1, #ARGV, 6 do
+  leased_under(ARGV[i])
+  if ARGV[i + 2] ~= 'park' then whole('delay', ARGV[i + 2]) end
+  either('attempts', ARGV[i + 3], '0', '1')
+  either('redelivered', ARGV[i + 4], '0', '1')
+  sized('reason', ARGV[i + 5], 0, MOST_REASON)
+end
 local released, first = 0, math.huge
 local head = earliest(KEYS[1])
 for i = 1, #ARGV, 6 do

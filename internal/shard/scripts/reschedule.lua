@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: clock check record when wake
+-- uses: args clock check record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
@@ -7,12 +7,16 @@
 -- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
-local op, id, fallback = ARGV[2], ARGV[4], ARGV[7]
+expect(5, 7)
+local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]
+sized('op', op, 6, 6)
+either('split', ARGV[6], '0', '1')
+local due = due_of(ARGV[5])
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then
   return {'ok', struct.unpack('>I6', record, 2)}
 end
-if now > tonumber(ARGV[3]) then return {'late', now} end
+if now > not_after then return {'late', now} end
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 
@@ -22,7 +26,7 @@ if not record then
 end
 local r = open(record)
 if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
-r.due = due_of(ARGV[5])
+r.due = due
 r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))

@@ -1,0 +1,188 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// accepted is one call that its script takes, and by their place the arguments
+// that it must refuse instead.
+type accepted struct {
+	keys []string
+	args []any
+	bad  map[int][]any
+	// open: more arguments, one by one, are more tasks.
+	open bool
+}
+
+// The calls are about tasks that are there: carried out only in part, each of them
+// leaves something behind.
+func acceptedCalls(c *corner) map[string]accepted {
+	held := leases(c.claimIDs("leased"))[0]
+	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
+	gone := Placement{c.p.Epoch + 1, 1, 1, Removed}.String()
+	end, op, all := c.notAfter(), string(NewOp()), c.taskKeys(0)
+	wake, past := c.taskKeys(0, c.Wake(0)), c.pastKeys("there")
+	memory := c.taskKeys(0, c.memory(0, "w"))
+	number := []any{"", "x", "nan", "inf", "-inf", "-1", "1.5", "1e300"}
+	positive := append([]any{"0"}, number...)
+	either := []any{"", "2", "x"}
+	ops := []any{"", "short", "eight by", strings.Repeat("x", 1000)}
+	whens := []any{"", "x", "nan", "+nan", "inf", "+inf", "-inf", "+-1", "1.5", "+1.5", "1e300", "281474976710656"}
+	ids := []any{"", strings.Repeat("x", 256)}
+	tokens := []any{"", "x", "nan", "-nan", "inf", "-inf", "0", fmt.Sprint(c.read("there").Next.UnixMilli())}
+	placements := []any{
+		"", "x", "0 1 1 stable", "2 0 1 stable", "2 1 4097 stable", "2 1 1", "2 1 1 moving", "-2 1 1 stable",
+		"2 1 1 stable ", "9999999999999999999 1 1 stable", "2 1.5 1 stable",
+	}
+	reasons := []any{strings.Repeat("x", 65536)}
+	return map[string]accepted{
+		"put": {wake, []any{more, op, end, "", "there", "+1", "1", "\x00new", "put", "+1", "0", "\x00"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 3: {"x"}, 4: ids, 5: whens, 6: either, 7: {""}, 8: ids, 9: whens, 10: either, 11: {""},
+		}, false},
+		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", ""}, map[int][]any{
+			0: placements, 1: ops, 2: number, 4: whens, 5: either,
+		}, false},
+		"again": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "\x00"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either, 10: reasons, 11: {""},
+		}, false},
+		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
+		"touch":  {[]string{c.tasks(0), c.gate(0), c.ledger(0)}, []any{more, "there"}, map[int][]any{0: placements}, true},
+		"lend": {memory, []any{more, "1", "60000", "0", "there"}, map[int][]any{
+			0: placements, 2: positive, 3: number,
+		}, true},
+		"adopt": {wake, []any{more, end, "adopted", "1", head + "\x00", "another", "inf", head + "\x00"}, map[int][]any{
+			0: placements, 1: number, 3: {"", "x", "nan", "-1", "-inf"}, 4: {""}, 6: {"x", "nan"}, 7: {""},
+		}, false},
+		"look": {
+			[]string{c.gate(0), c.ledger(0)},
+			[]any{more, "", "0", "0", "1"},
+			map[int][]any{0: placements, 2: {"", "x", "-1", "1.5"}, 3: {"", "x"}, 4: either}, false,
+		},
+		"claim": {
+			[]string{c.due(0), c.tasks(0), c.gate(0), c.memory(0, "v")},
+			[]any{"1", "10", "60000", "1000", end},
+			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive, 4: number}, false,
+		},
+		"yield":  {[]string{c.key("mover", 0)}, []any{"m"}, nil, false},
+		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
+		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey()}, []any{gone}, nil, false},
+		"settle": {[]string{c.due(0), c.tasks(0)}, []any{held.Token, held.ID, held.Token, "nothing"}, map[int][]any{0: tokens, 2: tokens}, false},
+		"release": {
+			[]string{c.due(0), c.tasks(0), c.Wake(0)},
+			[]any{held.Token, held.ID, "0", "1", "1", "why", held.Token, "nothing", "park", "0", "0", ""},
+			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either, 11: reasons}, false,
+		},
+		"replay": {[]string{c.due(0), c.tasks(0), c.Wake(0)}, []any{"parked"}, nil, true},
+		"purge":  {[]string{c.due(0), c.tasks(0)}, []any{"parked"}, nil, true},
+		"recall": {past, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},
+		"note":   {past, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive}, false},
+		"done":   {past, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
+		"follow": {past, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number}, false},
+		"mark": {
+			[]string{c.placementKey()},
+			[]any{c.p.String(), "0", "1"},
+			map[int][]any{1: append([]any{"1"}, number...), 2: append([]any{"4097"}, positive...)}, false,
+		},
+		"place": {[]string{c.placementKey()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
+			0: placements[1:], 1: placements, 2: {""},
+		}, false},
+		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number}, false},
+		"rate":      {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive, 1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
+		"draw":      {[]string{c.ticketKey(), c.placementKey()}, []any{}, nil, false},
+	}
+}
+
+func TestACallWithAWrongArgumentChangesNothing(t *testing.T) {
+	t.Parallel()
+	covered := []string{"read", "stats"} // they write nothing
+	for name := range acceptedCalls(cornerWithTasks(t)) {
+		covered = append(covered, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := cornerWithTasks(t)
+			call := acceptedCalls(c)[name]
+			c.refuses(name, "without its last key", call.keys[:len(call.keys)-1], call.args)
+			c.refuses(name, "with one key more", append(slices.Clone(call.keys), call.keys[0]), call.args)
+			if len(call.args) > 0 && !call.open {
+				c.refuses(name, "without its last argument", call.keys, call.args[:len(call.args)-1])
+			}
+			if !call.open {
+				c.refuses(name, "with one argument more", call.keys, append(slices.Clone(call.args), "1"))
+			}
+			for at, values := range call.bad {
+				for _, v := range values {
+					args := slices.Clone(call.args)
+					args[at] = v
+					c.refuses(name, fmt.Sprintf("with %.60q as argument %d", v, at+1), call.keys, args)
+				}
+			}
+			c.ok(c.eval(name, call.keys, call.args))
+		})
+	}
+	slices.Sort(covered)
+	if names := scriptNames(t); !slices.Equal(covered, names) {
+		t.Errorf("tried %q, of the scripts %q", covered, names)
+	}
+}
+
+func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
+	t.Parallel()
+	c := cornerWithTasks(t)
+	many := func(fixed []any, each ...any) []any {
+		for range MaxBatch + 1 {
+			fixed = append(fixed, each...)
+		}
+		return fixed
+	}
+	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
+	c.refuses("put", "of too many tasks", c.taskKeys(0, c.Wake(0)), many([]any{more, string(NewOp()), c.notAfter(), ""}, "a", "+1", "0", "\x00"))
+	c.refuses("delete", "of too many tasks", c.taskKeys(0), many([]any{more, c.notAfter(), "1"}, "there"))
+	c.refuses("replay", "of too many tasks", []string{c.due(0), c.tasks(0), c.Wake(0)}, many(nil, "parked"))
+}
+
+// cornerWithTasks is a corner with a task in each state.
+func cornerWithTasks(t *testing.T) *corner {
+	t.Helper()
+	c := newCorner(t, 1)
+	c.put(In(0), "parked")
+	c.park("parked", "why")
+	c.put(In(time.Hour), "there")
+	c.put(In(0), "leased")
+	return c
+}
+
+func (c *corner) eval(name string, keys []string, args []any) error {
+	text, err := Script(name)
+	c.ok(err)
+	return c.rdb.Eval(c.ctx(), text, keys, args...).Err()
+}
+
+// refuses ends the test unless a call is an error that leaves every key as it was.
+func (c *corner) refuses(name, how string, keys []string, args []any) {
+	c.t.Helper()
+	before := c.everything()
+	err := c.eval(name, keys, args)
+	if err == nil || !strings.HasPrefix(err.Error(), "ARGUMENT ") {
+		c.t.Errorf("%s %s: got %v", name, how, err)
+	}
+	if after := c.everything(); !maps.Equal(before, after) {
+		c.t.Fatalf("%s %s changed what is stored", name, how)
+	}
+}
+
+// everything is each key of the corner and what it holds.
+func (c *corner) everything() map[string]string {
+	c.t.Helper()
+	held := map[string]string{}
+	for _, key := range c.rdb.Keys(c.ctx(), c.prefix+":*").Val() {
+		dump, err := c.rdb.Dump(c.ctx(), key).Result()
+		c.ok(err)
+		held[key] = dump
+	}
+	return held
+}
