@@ -37,7 +37,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		within(stopGrace, idle)
 	}
 	if last != nil {
-		last.close()
+		last.close(max(time.Until(end), closeTimeout))
 	}
 	return c.close()
 }
@@ -87,7 +87,7 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session
 			if err = c.attend(ctx, s, feed); err == nil {
 				return s
 			}
-			s.close()
+			s.close(closeTimeout)
 			if time.Since(began) > backoffMax {
 				pause.reset()
 			}

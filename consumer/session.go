@@ -89,9 +89,10 @@ func (s *session) stop(limit time.Duration) {
 	bounded(limit, func() { _ = s.channel.Cancel(s.tag, false) }, func() { _ = s.raw.Close() })
 }
 
-// close ends the connection; what was not answered is given back by the broker.
-func (s *session) close() {
-	bounded(closeTimeout, func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
+// close ends the connection; what was not answered is given back by the broker. One
+// that doesn't answer within limit is cut off, and with it acks that it has not read.
+func (s *session) close(limit time.Duration) {
+	bounded(limit, func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
 }
 
 // bounded runs what may hang on a broker that is silent, and cuts it short after
