@@ -48,7 +48,7 @@ func (c *Consumer) open(ctx context.Context, url string) (*session, error) {
 	}
 	s.conn = conn
 	if err := s.consume(c.cfg.Queue, c.cfg.Prefetch); err != nil {
-		s.close()
+		s.close(closeTimeout)
 		return nil, err
 	}
 	return s, nil

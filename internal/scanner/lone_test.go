@@ -34,8 +34,8 @@ type lone struct {
 	rdb    redis.UniversalClient
 }
 
-// document is a topic's that makes its exchange, and a queue <name>.due.
-func document(name string, more ...string) string {
+// declaring is a topic's document that makes its exchange, and a queue <name>.due.
+func declaring(name string, more ...string) string {
 	declare := fmt.Sprintf("declare: {type: direct, queue: %s.due, queue_type: classic}", name)
 	return fmt.Sprintf("{%s}", strings.Join(append(more, declare), ", "))
 }

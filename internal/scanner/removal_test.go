@@ -17,8 +17,8 @@ func (l *lone) remove(name string, left map[string]string) {
 
 func TestWhatARemovedTopicDeclaredIsNotDeclaredAgain(t *testing.T) {
 	t.Parallel()
-	witness := map[string]string{"witness": document("witness")}
-	l := newLone(t, map[string]string{"witness": witness["witness"], "orders": document("orders")}, nil)
+	witness := map[string]string{"witness": declaring("witness")}
+	l := newLone(t, map[string]string{"witness": witness["witness"], "orders": declaring("orders")}, nil)
 	l.start()
 	l.remove("orders", witness)
 	conn := l.broker()
@@ -38,7 +38,7 @@ func TestWhatARemovedTopicDeclaredIsNotDeclaredAgain(t *testing.T) {
 
 func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
 	t.Parallel()
-	l := newLone(t, map[string]string{"orders": document("orders")}, nil)
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
 	l.start()
 	old := l.served("orders")
 	l.mu.Lock()
