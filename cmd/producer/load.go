@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,7 @@ const (
 type loadFlags struct {
 	topic    string
 	file     string
+	errors   string
 	batch    int
 	strict   bool
 	ifAbsent bool
@@ -30,7 +32,7 @@ type loadFlags struct {
 func loadCommand(conn *connection) *cobra.Command {
 	var flags loadFlags
 	cmd := &cobra.Command{
-		Use:   "load --topic T [--file F]",
+		Use:   "load --topic T [--file F | -]",
 		Short: "Schedules a stream of tasks, one JSON object a line",
 		Long: `Schedules a stream of tasks, one JSON object a line:
 
@@ -39,30 +41,44 @@ func loadCommand(conn *connection) *cobra.Command {
 "in" is a duration and "at" RFC 3339 or Unix milliseconds; "payload_base64" is for
 bytes; "headers" and "content_type" may be given. What a pipe has brought is written
 within 50 ms. Lines of one ID are written in their order; others may overtake
-each other. A bad line is reported with its number and the exit code is 1; the good
-ones are written. Ctrl-C stops reading and writes what was read.`,
+each other. Bad lines are reported with their numbers, ten of them and a count, or all
+in the file that --errors names, and the exit code is 1; the good ones are written.
+Ctrl-C stops reading and writes what was read.`,
 		Example: `  producer load --topic orders --file orders.ndjson
-  generate | producer load --topic orders --strict -o json`,
-		Args: cli.NoArguments,
+  generate | producer load --topic orders --strict -o json -`,
+		Args: flags.arguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return load(cmd, conn, &flags) }),
 	}
 	registerTopic(cmd, &flags.topic)
 	f := cmd.Flags()
 	f.StringVar(&flags.file, "file", "-", "the file to read, or - for standard input")
+	f.StringVar(&flags.errors, "errors", "", "a file for all bad lines, numbers and reasons, made anew")
 	f.IntVar(&flags.batch, "batch", defaultBatch, fmt.Sprintf("most tasks in one call to Redis, 1 to %d", maxBatch))
 	f.BoolVar(&flags.strict, "strict", false, "stop at the first bad line and write nothing after it")
 	f.BoolVar(&flags.ifAbsent, "if-absent", false, "leave pending tasks of the same IDs as they are, and count them as existing")
 	return cmd
 }
 
-func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
+// arguments takes a single dash, which stands for standard input as everywhere.
+func (l *loadFlags) arguments(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "-" && l.file == "-":
+		return nil
+	case len(args) == 1 && args[0] == "-":
+		return cli.UsageError("only one of --file and - may be given")
+	default:
+		return cli.NoArguments(cmd, args)
+	}
+}
+
+func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
 	if flags.batch < 1 || flags.batch > maxBatch {
 		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, maxBatch))
 	}
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
 	}
-	source, size, err := openSource(cmd, flags.file)
+	source, info, err := openSource(cmd, flags.file)
 	if err != nil {
 		return err
 	}
@@ -72,8 +88,13 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 		return err
 	}
 	defer client.Close()
+	bad, err := openBadLines(cmd.ErrOrStderr(), flags.errors, info)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bad.close()) }()
 
-	bar := newProgress(cmd.ErrOrStderr(), size)
+	bar := newProgress(cmd.ErrOrStderr(), size(info))
 	loader := newLoader(loaderConfig{
 		Decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
 		Batch:   flags.batch,
@@ -81,7 +102,7 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 		Write:   client.ScheduleMany,
 		Bad: func(line int, err error) {
 			bar.clear()
-			fmt.Fprintf(cmd.ErrOrStderr(), "producer: line %d: %s\n", line, cli.OneLine(err.Error()))
+			bad.add(line, err)
 		},
 		Progress: bar.add,
 	})
@@ -96,25 +117,35 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	return nil
 }
 
-// openSource opens a file, or standard input for "-", and tells its size in
-// bytes, -1 where that is not known.
-func openSource(cmd *cobra.Command, name string) (io.ReadCloser, int64, error) {
+// openSource opens a file, or standard input for "-", and describes it; nil where
+// it isn't a file of the system's.
+func openSource(cmd *cobra.Command, name string) (io.ReadCloser, os.FileInfo, error) {
 	if name == "-" {
-		return io.NopCloser(cmd.InOrStdin()), -1, nil
+		file, ok := cmd.InOrStdin().(*os.File)
+		if !ok {
+			return io.NopCloser(cmd.InOrStdin()), nil, nil
+		}
+		info, err := file.Stat()
+		return io.NopCloser(file), info, err
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	info, err := file.Stat()
 	if err != nil {
 		file.Close()
-		return nil, 0, err
+		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return file, -1, nil
+	return file, info, nil
+}
+
+// size of what is loaded, in bytes; -1 where that is not known.
+func size(info os.FileInfo) int64 {
+	if info == nil || !info.Mode().IsRegular() {
+		return -1
 	}
-	return file, info.Size(), nil
+	return info.Size()
 }
 
 // text is the summary for people.
