@@ -31,9 +31,11 @@ func cancel(cmd *cobra.Command, conn *connection, name named) error {
 	if err := client.Cancel(cmd.Context(), name.Topic, name.ID); err != nil {
 		return fmt.Errorf("cancel: %w", err)
 	}
-	output := struct {
-		named
-		Cancelled bool `json:"cancelled"`
-	}{name, true}
-	return conn.print(cmd, fmt.Sprintf("cancelled %s", name), output)
+	return conn.print(cmd, fmt.Sprintf("cancelled %s", name), cancelOutput{name, true})
+}
+
+// cancelOutput is what cancel prints.
+type cancelOutput struct {
+	named
+	Cancelled bool `json:"cancelled"`
 }

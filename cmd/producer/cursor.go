@@ -1,11 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 )
 
-// cursor reads the JSON of one line, an object of strings, from front to back.
+// cursor reads the JSON of one line, an object of strings and the like, from front to back.
 // It knows as much of JSON as such a line needs: encoding/json's tokens make
 // five times the allocations, and its Unmarshal does not tell which fields were
 // given, or given twice.
@@ -85,6 +86,18 @@ func (c *cursor) number() (string, error) {
 		return "", c.malformed("not a number")
 	}
 	return string(c.line[start:c.at]), nil
+}
+
+// boolean reads true or false as it is written.
+func (c *cursor) boolean(name string) (string, error) {
+	c.peek()
+	for _, word := range []string{"true", "false"} {
+		if bytes.HasPrefix(c.line[c.at:], []byte(word)) {
+			c.at += len(word)
+			return word, nil
+		}
+	}
+	return "", c.unexpected(name, "true or false")
 }
 
 // end checks that nothing follows.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -28,27 +29,19 @@ type lineDecoder struct {
 
 // decode returns the request of one line, or an error that names the field.
 func (d lineDecoder) decode(line []byte) (producer.Request, error) {
-	fields, err := parseLine(line)
-	if err != nil {
+	fields := lineFields{known: taskFields()}
+	if err := fields.parse(line); err != nil {
 		return producer.Request{}, err
 	}
 	w, err := fields.when()
 	if err != nil {
 		return producer.Request{}, err
 	}
-	payload, err := fields.payload()
+	req, err := fields.request(w)
 	if err != nil {
 		return producer.Request{}, err
 	}
-	req := producer.Request{
-		Topic:       d.topic,
-		ID:          fields.text["id"],
-		When:        w.producer(),
-		Payload:     payload,
-		ContentType: fields.text["content_type"],
-		Headers:     fields.headers,
-		IfAbsent:    d.ifAbsent,
-	}
+	req.Topic, req.IfAbsent = d.topic, d.ifAbsent
 	return req, d.check(req, w)
 }
 
@@ -71,27 +64,33 @@ func (d lineDecoder) check(req producer.Request, w when) error {
 	return task.CheckDue(w.due(now), now)
 }
 
+// taskFields are those of a line that is a task.
+func taskFields() []string {
+	return []string{"id", "in", "at", "payload", "payload_base64", "content_type", "headers"}
+}
+
 // lineFields holds a line's fields before they are given a meaning.
 type lineFields struct {
+	known   []string // the fields that a line may have
 	text    map[string]string
 	headers map[string]string
 }
 
-// parseLine reads exactly one JSON object of known fields.
-func parseLine(line []byte) (lineFields, error) {
-	var fields lineFields
+// parse reads exactly one JSON object of known fields. With an error it holds
+// those in front of the mistake.
+func (f *lineFields) parse(line []byte) error {
 	if !utf8.Valid(line) {
-		return fields, errors.New("not valid UTF-8; such a payload goes into payload_base64")
+		return errors.New("not valid UTF-8; such a payload goes into payload_base64")
 	}
 	if halfSurrogate(line) {
-		return fields, errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into payload_base64")
+		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into payload_base64")
 	}
 	c := &cursor{line: line}
-	fields.text = make(map[string]string, 4)
-	if err := c.object("", func(key string) error { return fields.read(c, key) }); err != nil {
-		return fields, err
+	f.text = make(map[string]string, 4)
+	if err := c.object("", func(key string) error { return f.read(c, key) }); err != nil {
+		return err
 	}
-	return fields, c.end()
+	return c.end()
 }
 
 // read takes the value of the field called key.
@@ -99,10 +98,11 @@ func (f *lineFields) read(c *cursor, key string) error {
 	if _, twice := f.text[key]; twice || key == "headers" && f.headers != nil {
 		return fmt.Errorf("%s: given twice", key)
 	}
+	if !slices.Contains(f.known, key) {
+		return fmt.Errorf("unknown field %q; known are %s", clip(key), strings.Join(f.known, ", "))
+	}
 	var err error
 	switch key {
-	case "id", "in", "payload", "payload_base64", "content_type":
-		f.text[key], err = c.text(key)
 	case "at":
 		if isNumeric(c.peek()) {
 			f.text[key], err = c.number()
@@ -112,8 +112,10 @@ func (f *lineFields) read(c *cursor, key string) error {
 	case "headers":
 		f.headers = make(map[string]string)
 		err = c.object(key, func(name string) error { return f.readHeader(c, name) })
+	case "if_absent":
+		f.text[key], err = c.boolean(key)
 	default:
-		err = fmt.Errorf("unknown field %q; known are id, in, at, payload, payload_base64, content_type, headers", clip(key))
+		f.text[key], err = c.text(key)
 	}
 	return err
 }
@@ -143,6 +145,18 @@ func (f *lineFields) when() (when, error) {
 	default:
 		return when{}, errors.New("in, at: one of them is needed")
 	}
+}
+
+// request is a task to be scheduled at w, but for its topic.
+func (f *lineFields) request(w when) (producer.Request, error) {
+	payload, err := f.payload()
+	return producer.Request{
+		ID:          f.text["id"],
+		When:        w.producer(),
+		Payload:     payload,
+		ContentType: f.text["content_type"],
+		Headers:     f.headers,
+	}, err
 }
 
 // payload gives the payload's fields their meaning. Neither is an empty payload.

@@ -1,7 +1,7 @@
-// Command producer schedules delayed tasks from the command line: one at a time
-// or as a stream of lines. It is a client of the public producer library, and
-// of nothing else. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task,
-// 4 exists already.
+// Command producer schedules delayed tasks from the command line: one at a time,
+// as a stream of lines, or for a program at the other end of a pipe. It is a client
+// of the public producer library, and of nothing else. Exit codes: 0 done, 1 failed,
+// 2 wrong usage, 3 no such task, 4 exists already.
 package main
 
 import (
@@ -52,7 +52,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, cancel, reschedule or get")
+			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule or get")
 		},
 	}
 	var conn connection
@@ -61,6 +61,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 	root.AddCommand(
 		scheduleCommand(&conn),
 		loadCommand(&conn),
+		pipeCommand(&conn),
 		cancelCommand(&conn),
 		rescheduleCommand(&conn),
 		getCommand(&conn),

@@ -69,7 +69,17 @@ func Report(w io.Writer, cmd *cobra.Command, err error, advice func(error) strin
 		return Usage
 	}
 	_, _ = fmt.Fprintf(w, "%s: %s\n", cmd.Root().Name(), OneLine(err.Error()+advice(err)))
+	return Code(err)
+}
+
+// Code is the exit code for what a verb's work ended with.
+func Code(err error) int {
+	var usage UsageError
 	switch {
+	case err == nil:
+		return Done
+	case errors.As(err, &usage):
+		return Usage
 	case errors.Is(err, task.ErrNotFound):
 		return NotFound
 	case errors.Is(err, task.ErrExists):
