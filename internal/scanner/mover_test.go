@@ -77,7 +77,7 @@ func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.migrate(2)
+	b.migrate()
 	b.rdb.AddHook(new(deaf))
 	m := b.worker(0).mover(0, b.p)
 	if !m.try(t.Context(), m.show) || m.try(t.Context(), m.step) {

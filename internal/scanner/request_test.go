@@ -42,10 +42,10 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// migrate begins a change of the shard count.
-func (b *bench) migrate(shards int) {
+// migrate begins a change to two shards.
+func (b *bench) migrate() {
 	b.t.Helper()
-	if _, err := b.shard.Begin(b.t.Context(), b.p, shards); err != nil {
+	if _, err := b.shard.Begin(b.t.Context(), b.p, 2); err != nil {
 		b.t.Fatal(err)
 	}
 	var err error
@@ -113,7 +113,7 @@ func TestAWorkerHiredAgainClaimsNothingThatIsInFlight(t *testing.T) {
 func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.migrate(2)
+	b.migrate()
 	ids := b.misplaced(2)
 	b.put(shard.In(time.Hour), ids...)
 	for _, id := range ids {
@@ -133,7 +133,7 @@ func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
 func TestALoanOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.migrate(2)
+	b.migrate()
 	ids := b.misplaced(2)
 	b.put(shard.In(time.Hour), ids...)
 	m := b.worker(0).mover(0, b.p)
@@ -152,7 +152,7 @@ func TestALoanOfOthersDoesNotMakeAShardClean(t *testing.T) {
 func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.migrate(2)
+	b.migrate()
 	id := b.misplaced(1)[0]
 	m := b.worker(0).mover(0, b.p)
 	wait.For(t, "a loan that is not late", func() bool {
