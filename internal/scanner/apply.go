@@ -148,10 +148,11 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 		return nil
 	}
 	p, err := s.store.Topic(name).Placement(ctx)
-	if p.Phase == shard.Removed {
-		return nil // and its removal is about to forget it
+	unknown := errors.Is(err, task.ErrUnknownTopic)
+	if p.Phase == shard.Removed || unknown && s.hears() {
+		return nil // without a document in the source it would not be made
 	}
-	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
+	if err != nil && !unknown {
 		return err
 	}
 	raw, err := s.store.Topic(name).Document(ctx)
@@ -174,10 +175,20 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 	}
 	v := s.serve(name, settings)
 	v.hold(raw)
-	v.orphan.Store(s.applied.heard && s.applied.errors[""] == "")
+	v.orphan.Store(s.heard())
 	s.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", name)
 	return nil
 }
+
+// hears tells whether the source answers.
+func (s *Scanner) hears() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard()
+}
+
+// heard is hears; s.mu is held.
+func (s *Scanner) heard() bool { return s.applied.heard && s.applied.errors[""] == "" }
 
 func (s *Scanner) serves(name string) bool {
 	s.mu.Lock()

@@ -30,11 +30,17 @@ func one(settings ...string) string { return declaring("orders", append(settings
 // before: each has ended a tick.
 func (l *lone) change(settings ...string) {
 	l.t.Helper()
+	l.apply(settings...)
+	ended := l.value("duefleet_ticks_total") + 3*l.value("duefleet_workers")
+	wait.For(l.t, "every worker to end its tick", func() bool { return l.value("duefleet_ticks_total") >= ended })
+}
+
+// apply puts other settings in force.
+func (l *lone) apply(settings ...string) {
+	l.t.Helper()
 	before := l.served("orders").settings()
 	l.write(map[string]string{"orders": one(settings...)})
 	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").settings() != before })
-	ended := l.value("duefleet_ticks_total") + 3*l.value("duefleet_workers")
-	wait.For(l.t, "every worker to end its tick", func() bool { return l.value("duefleet_ticks_total") >= ended })
 }
 
 // put stores n tasks that are due at once, all at the same time.
@@ -96,7 +102,8 @@ func TestWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
 func TestABatchIsAppliedLive(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 20ms", "batch: 500")
-	l.change("tick: 1m", "batch: 3")
+	l.change("tick: 20ms", "batch: 3")
+	l.apply("tick: 1m", "batch: 3") // so that few claims find nothing
 	claims := l.value("duefleet_claim_seconds")
 	l.put(300)
 	wait.For(t, "all to be delivered", l.empty)

@@ -121,7 +121,7 @@ func (c *corner) claimEach(n int) (claims []stamped) {
 		claim := call{
 			script: "claim",
 			keys:   []string{c.due(0), c.tasks(0), c.gate(0), c.memory(0, "w")},
-			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget},
+			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter()},
 		}
 		cmds[i] = c.command(c.ctx(), claim, true)
 		_ = pipe.Process(c.ctx(), cmds[i])
