@@ -368,3 +368,38 @@ func TestACallThatStoredNothingAnswersNoDueTime(t *testing.T) {
 	_, err = c.Get(f.ctx(), orders, id)
 	is(t, err, task.ErrNotFound)
 }
+
+// Redis lost a change of the shard count, and another began under its epoch: no
+// call takes effect that only one of the two would know of, and each says why.
+func TestTwoPlacementsOfOneEpochAreAnError(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	informed := f.informed()
+	before := f.placement()
+	lost := f.begin(3)
+	other := lost
+	other.Shards = 4
+	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", other.String()).Err())
+	stale := f.client()
+	stale.topic(orders).Assume(before)
+	for _, c := range []*Client{f.client(), informed, stale} {
+		id := splitID(lost, 0)
+		_, err := c.Schedule(f.ctx(), request(id, In(time.Hour)))
+		is(t, err, task.ErrForked, lost.String(), other.String())
+		_, err = c.Reschedule(f.ctx(), orders, id, In(time.Hour))
+		is(t, err, task.ErrForked)
+		is(t, c.Cancel(f.ctx(), orders, id), task.ErrForked)
+		_, err = c.Get(f.ctx(), orders, id)
+		is(t, err, task.ErrForked)
+	}
+	equal(t, "placement", f.placement(), other)
+	f.inPlace(map[string]bool{})
+
+	// As docs/operations.md says.
+	mended := shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating}
+	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", mended.String()).Err())
+	_, err := stale.Schedule(f.ctx(), request("a", In(time.Hour)))
+	f.ok(err)
+	f.move()
+	f.inPlace(map[string]bool{"a": true})
+}

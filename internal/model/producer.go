@@ -109,7 +109,7 @@ func (w *world) knows(sh *shard, view uint8) bool {
 	if w.rules&knownTouch == 0 || w.epoch(sh.gate) < w.epoch(view) {
 		return false
 	}
-	return w.rules&knownByText == 0 || sh.gate == view || w.epoch(sh.gate) > w.epoch(view)
+	return w.rules&knownByEpoch != 0 || sh.gate == view || w.epoch(sh.gate) > w.epoch(view)
 }
 
 // goOn lets a producer send its next script, or not be able to.

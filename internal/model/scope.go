@@ -105,8 +105,8 @@ const (
 	noWaitLook                       // ... nor after look
 	noWaitTouch                      // ... nor after touch
 	equalAccepted                    // another placement of the same epoch is let through
-	knownByText                      // the memory of touches tells placements of one epoch apart
-	readByText                       // read refuses another placement of the same epoch, too
+	knownByEpoch                     // the memory of touches doesn't tell placements of one epoch apart
+	readByEpoch                      // read answers another placement of the same epoch
 )
 
 // draft is the protocol before it was explored.

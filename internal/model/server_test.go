@@ -85,13 +85,13 @@ func TestFork(t *testing.T) {
 			rules: r, promises: promises}
 	}
 	explorations(t, []run{
-		{name: "let through", large: true, breaks: kept, scope: fork("S0;S0", equalAccepted, kept)},
-		{name: "refused", scope: fork("S0;C0", readByText, safety)},
-		{name: "refused, but read", breaks: getAnswer, scope: fork("S0;G0", 0, safety)},
-		{name: "read is refused, too", scope: fork("S0;G0", readByText, safety)},
-		{name: "touches known by epoch", breaks: replaced, scope: fork("S0;S0", readByText|knownTouch, replaced)},
-		{name: "touches known by text", large: true, scope: fork("S0;S0", readByText|knownTouch|knownByText, safety)},
-		{name: "stuck", breaks: ends, scope: func() scope { s := fork("S0", readByText, safety); s.liveness = true; return s }()},
+		{name: "let through", large: true, breaks: kept, scope: fork("S0;S0", equalAccepted|readByEpoch, kept)},
+		{name: "refused", scope: fork("S0;C0", 0, safety)},
+		{name: "refused, but read", breaks: getAnswer, scope: fork("S0;G0", readByEpoch, safety)},
+		{name: "read is refused, too", scope: fork("S0;G0", 0, safety)},
+		{name: "touches known by epoch", breaks: replaced, scope: fork("S0;S0", knownTouch|knownByEpoch, replaced)},
+		{name: "touches known by text", large: true, scope: fork("S0;S0", knownTouch, safety)},
+		{name: "stuck", breaks: ends, scope: func() scope { s := fork("S0", 0, safety); s.liveness = true; return s }()},
 	})
 }
 

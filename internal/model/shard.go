@@ -130,7 +130,7 @@ func (w *world) read(sh *shard, l *slot, p uint8) answer {
 	older := w.epoch(p) < w.epoch(sh.gate)
 	other := w.epoch(p) == w.epoch(sh.gate) && sh.gate != p
 	switch {
-	case older && w.rules&uncheckedRead == 0, other && w.rules&readByText != 0:
+	case older && w.rules&uncheckedRead == 0, other && w.rules&(readByEpoch|uncheckedRead|oneEpoch) == 0:
 		return moved
 	case l.state == none:
 		return gone

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -55,7 +56,7 @@ const (
 
 func (w *worker) mover(at int, p shard.Placement) *mover {
 	m := &mover{worker: w, shard: at, p: p}
-	if p.Phase == shard.Stable && w.touched(at) >= p.Epoch {
+	if p.Phase == shard.Stable && w.touched(at) == p {
 		m.state = moverOff
 	}
 	return m
@@ -122,6 +123,9 @@ func (m *mover) moved(ctx context.Context, err error) {
 		return
 	}
 	m.all.Error("move")
+	if errors.Is(err, task.ErrForked) && !m.forks.allow(complaintBeat) {
+		return // it stays so until somebody mends it
+	}
 	m.log.WarnContext(ctx, "moving stopped for this tick", "shard", m.shard, "error", err)
 }
 
@@ -130,7 +134,7 @@ func (m *mover) show(ctx context.Context) error {
 	if _, err := m.topic.shard.Touch(ctx, m.shard, m.p); err != nil {
 		return err
 	}
-	m.touch(m.shard, m.p.Epoch)
+	m.touch(m.shard, m.p)
 	m.state = moverIdle
 	if m.p.Phase != shard.Migrating || m.isClean(m.p, m.shard) {
 		m.state = moverOff

@@ -69,7 +69,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		if err != nil {
 			return s, err
 		}
-		t.Notes = notes(name, s.Fleet)
+		t.Notes = append(t.Notes, notes(name, s.Fleet)...)
 		s.Topics = append(s.Topics, t)
 	}
 	return s, nil
@@ -86,6 +86,11 @@ func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
 		if out.Change, err = readChange(ctx, t, p); err != nil {
 			return out, err
 		}
+	}
+	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
+		out.Notes = append(out.Notes, err.Error())
+	} else if err != nil {
+		return out, err
 	}
 	if out.PerShard, err = t.Stats(ctx, p.Scanned()); err != nil {
 		return out, err

@@ -39,6 +39,7 @@ type topic struct {
 	requests   *atomic.Uint64 // the process's
 	complaints limiter
 	sampled    limiter
+	forks      limiter
 
 	now     atomic.Pointer[config.Topic]
 	stopped atomic.Bool            // no more claims
@@ -49,11 +50,11 @@ type topic struct {
 
 	mu        sync.Mutex
 	placement shard.Placement
-	clean     map[int]bool  // shards known to be clean under placement
-	gates     map[int]int64 // by shard: the epoch it was last touched with
-	changed   chan struct{} // closed and replaced when settings or placement change
-	removed   bool          // the topic was removed from Redis
-	document  []byte        // in force; nil: not known yet
+	clean     map[int]bool            // shards known to be clean under placement
+	gates     map[int]shard.Placement // by shard: what it was last touched with
+	changed   chan struct{}           // closed and replaced when settings or placement change
+	removed   bool                    // the topic was removed from Redis
+	document  []byte                  // in force; nil: not known yet
 }
 
 func (t *topic) settings() *config.Topic { return t.now.Load() }
@@ -139,7 +140,7 @@ func (t *topic) relearn(known, p shard.Placement) {
 		t.removed = false
 	default:
 		t.log.WarnContext(context.Background(), "placement is not the one that was known", "known", known.String(), "placement", p.String())
-		t.gates = map[int]int64{}
+		t.gates = map[int]shard.Placement{}
 		t.take(p)
 	}
 }
@@ -186,17 +187,17 @@ func (t *topic) waitScanned(ctx context.Context, n int) {
 	}
 }
 
-// touched is the epoch that a shard is known to have seen.
-func (t *topic) touched(at int) int64 {
+// touched is the placement that a shard was last shown.
+func (t *topic) touched(at int) shard.Placement {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.gates[at]
 }
 
-func (t *topic) touch(at int, epoch int64) {
+func (t *topic) touch(at int, p shard.Placement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gates[at] = max(t.gates[at], epoch)
+	t.gates[at] = p
 }
 
 // wanted is how many workers this scanner runs for the topic.

@@ -22,7 +22,7 @@ type accepted struct {
 // The calls are about tasks that are there: carried out only in part, each of them
 // leaves something behind.
 func acceptedCalls(c *corner) map[string]accepted {
-	held := leases(c.claimIDs("leased"))[0]
+	held := leases(c.claimFor(time.Hour))[0]
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	gone := Placement{c.p.Epoch + 1, 1, 1, Removed}.String()
 	end, op, all := c.notAfter(), string(NewOp()), c.taskKeys(0)

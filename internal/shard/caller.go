@@ -19,13 +19,13 @@ type Caller struct {
 	*Topic
 
 	mu      sync.Mutex
-	known   Placement     // Epoch 0: none read yet
-	touched map[int]int64 // by shard: the epoch its gate is known to be at
+	known   Placement         // Epoch 0: none read yet
+	touched map[int]Placement // by shard: what its gate is known to have seen
 }
 
 // Caller returns a caller that knows no placement yet; keep one for each topic.
 func (s *Store) Caller(topic string) *Caller {
-	return &Caller{Topic: s.Topic(topic), touched: map[int]int64{}}
+	return &Caller{Topic: s.Topic(topic), touched: map[int]Placement{}}
 }
 
 // Known is the placement last heard of; its Epoch is 0 if there is none.
@@ -83,7 +83,7 @@ func (c *Caller) unseen(p Placement, shards []int) (unseen []Names) {
 	defer c.mu.Unlock()
 	asked := map[int]bool{}
 	for _, s := range shards {
-		if !asked[s] && c.touched[s] != p.Epoch {
+		if !asked[s] && c.touched[s] != p {
 			unseen = append(unseen, Names{Shard: s})
 		}
 		asked[s] = true
@@ -94,7 +94,7 @@ func (c *Caller) unseen(p Placement, shards []int) (unseen []Names) {
 func (c *Caller) saw(shard int, p Placement) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.touched[shard] = p.Epoch
+	c.touched[shard] = p
 }
 
 // DeleteOld removes the copies that tasks left at their old shards, the closing
@@ -152,17 +152,18 @@ func (c *Caller) deleteOld(ctx context.Context, p Placement, olds []Names, todo 
 // beginning under a newer one whenever a shard says that there is one.
 func (c *Caller) Retry(ctx context.Context, operation func(p Placement) error) error {
 	p, err := c.placement(ctx)
+	var refusal error
 	for range maxRestarts {
 		if err != nil {
 			return err
 		}
-		err = operation(p)
-		if !c.Outdated(err) {
-			return err
+		refusal = operation(p)
+		if !c.Outdated(refusal) {
+			return refusal
 		}
-		p, err = c.renew(ctx, err)
+		p, err = c.renew(ctx, refusal)
 	}
-	return fmt.Errorf("topic %s: its placement changed %d times during one operation: %w", c.name, maxRestarts, err)
+	return fmt.Errorf("topic %s: refused %d times during one operation: %w", c.name, maxRestarts, refusal)
 }
 
 // Outdated says that an operation was refused for what its caller knows, and is
@@ -178,7 +179,7 @@ func (c *Caller) renew(ctx context.Context, refusal error) (Placement, error) {
 	c.ForgetClock()
 	p, err := c.refresh(ctx)
 	var moved *MovedError
-	if err != nil || !errors.As(refusal, &moved) || p.Epoch >= moved.Placement.Epoch {
+	if err != nil || !errors.As(refusal, &moved) || p.Epoch > moved.Placement.Epoch || p == moved.Placement {
 		return p, err
 	}
 	if err := c.Restore(ctx, moved.Placement); err != nil {

@@ -215,7 +215,8 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheLedgerKept(t *testing.T) {
 	other.Shards = 4
 	_, touched := c.Touch(c.ctx(), 1, other)
 	put := c.tryPut(other, Put{Shard: 1, Entries: []Entry{entry("b", In(0))}}).Err
-	for _, err := range []error{touched, put} {
+	_, read := c.Read(c.ctx(), 1, other, "a")
+	for _, err := range []error{touched, put, read} {
 		var moved *MovedError
 		if !errors.As(err, &moved) || moved.Placement != c.p {
 			t.Errorf("under another placement of epoch %d: %v", other.Epoch, err)

@@ -132,6 +132,12 @@ func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
 		if err == nil || !errors.Is(err, task.ErrUnknownTopic) {
 			return p, err
 		}
+		if restored, err := t.restoreSeen(ctx, p, shards); err != nil || restored {
+			if err != nil {
+				return p, err
+			}
+			continue
+		}
 		wanted := Placement{Epoch: p.Epoch + 1, Shards: shards, Previous: shards, Phase: Stable}
 		if p.Phase == Removed { // what its removal may have left is moved like anything else
 			wanted.Previous, wanted.Phase = max(p.Shards, p.Previous), Migrating
@@ -143,13 +149,17 @@ func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
 }
 
 // Begin starts a change from a stable placement to another shard count, and
-// answers whether it did: another may have been first.
+// answers whether it did: another may have been first, or a shard has seen a newer
+// placement, which is put back instead.
 func (t *Topic) Begin(ctx context.Context, from Placement, shards int) (bool, error) {
 	if err := checkShards(shards); err != nil {
 		return false, err
 	}
 	if from.Phase != Stable {
 		return false, nil
+	}
+	if restored, err := t.restoreSeen(ctx, from, from.Shards); err != nil || restored {
+		return false, err
 	}
 	return t.change(ctx, from, Placement{from.Epoch + 1, shards, from.Shards, Migrating})
 }
@@ -218,17 +228,87 @@ func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, le
 }
 
 // Restore puts back a placement that a shard's gate has seen and the placement
-// key has not, as after a failover to a replica that lagged behind.
+// key has not, as after a failover to a replica that lagged behind. Where the key
+// has another one of the same epoch it is task.ErrForked: each has tasks where the
+// other would not look for them.
 func (t *Topic) Restore(ctx context.Context, seen Placement) error {
 	p, err := t.Placement(ctx)
 	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
 		return err
 	}
-	if p.Epoch >= seen.Epoch {
+	if p.Epoch > seen.Epoch || p == seen {
 		return nil
+	}
+	if p.Epoch == seen.Epoch {
+		return t.forked(p, seen)
 	}
 	_, err = t.change(ctx, p, seen)
 	return err
+}
+
+func (t *Topic) forked(p, seen Placement) error {
+	return fmt.Errorf("topic %s: %w: %q is in force, and a shard has seen %q", t.name, task.ErrForked, p, seen)
+}
+
+// Forked is task.ErrForked if one of the attended shards has seen another placement
+// of the same epoch. Its callers are refused, and it can't be found clean.
+func (t *Topic) Forked(ctx context.Context, p Placement) error {
+	seen, err := t.seen(ctx, p.Scanned())
+	for _, s := range seen {
+		if err == nil && s.Epoch == p.Epoch && s != p {
+			err = t.forked(p, s)
+		}
+	}
+	return err
+}
+
+// restoreSeen puts back the newest placement that one of the first n shards has
+// seen, if it is newer than p, and answers whether there was one. A change that
+// began from p would have that one's epoch.
+func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, error) {
+	seen, err := t.seen(ctx, n)
+	if err != nil {
+		return false, err
+	}
+	newest := p
+	for _, s := range seen {
+		if s.Epoch > newest.Epoch {
+			newest = s
+		}
+	}
+	if newest == p {
+		return false, nil
+	}
+	return true, t.Restore(ctx, newest)
+}
+
+// seen are the placements that the gates of the first n shards have seen; shards
+// that have seen none are left out.
+func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
+	pipe := t.rdb.Pipeline()
+	gates := make([]*redis.StringCmd, n)
+	for i := range gates {
+		gates[i] = pipe.HGet(ctx, t.gate(i), "placement")
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read the gates of topic %s: %w", t.name, err)
+	}
+	var all []Placement
+	for _, g := range gates {
+		text, err := g.Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		var p Placement
+		if err == nil {
+			p, err = parsePlacement(text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the gates of topic %s: %w", t.name, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {

@@ -325,3 +325,59 @@ func TestTheLastGoodDocumentIsKept(t *testing.T) {
 	c.ok(err)
 	equal(t, "the forgotten topic's is nil", doc == nil, true)
 }
+
+// lostChange begins a change that a shard sees and the placement key forgets.
+func (c *corner) lostChange(shards int) (lost Placement) {
+	c.t.Helper()
+	before := c.begin(shards)
+	_, err := c.Touch(c.ctx(), 0, c.p)
+	c.ok(err)
+	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", before.String()).Err())
+	lost, c.p = c.p, before
+	return lost
+}
+
+func TestNoChangeBeginsBesideOneThatAShardHasSeen(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	lost := c.lostChange(3)
+	done, err := c.Begin(c.ctx(), c.p, 4)
+	c.ok(err)
+	equal(t, "another change began", done, false)
+	equal(t, "placement", c.placed(), lost)
+
+	c.ok(c.rdb.Del(c.ctx(), c.placementKey()).Err())
+	p, err := c.Ensure(c.ctx(), 5)
+	c.ok(err)
+	equal(t, "placement made where there is none", p, lost)
+	equal(t, "placement", c.placed(), lost)
+}
+
+func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	lost := c.lostChange(3)
+	c.ok(c.Forked(c.ctx(), c.p))
+	other := Placement{lost.Epoch, 4, 2, Migrating}
+	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", other.String()).Err())
+	for what, err := range map[string]error{"restore": c.Restore(c.ctx(), lost), "look": c.Forked(c.ctx(), other)} {
+		if !errors.Is(err, task.ErrForked) || !strings.Contains(err.Error(), lost.String()) || !strings.Contains(err.Error(), other.String()) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	equal(t, "placement", c.placed(), other)
+}
+
+func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	caller := c.Caller("orders")
+	c.begin(3)
+	c.ok(caller.Show(c.ctx(), c.p, 0))
+	other := c.p
+	other.Shards = 4
+	var moved *MovedError
+	if err := caller.Show(c.ctx(), other, 0); !errors.As(err, &moved) || moved.Placement != c.p {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -3,10 +3,11 @@
 -- KEYS  due, task, gate
 -- ARGV  placement, id
 -- Returns {"ok", score, record}; {"none"}; {"moved", placement} if this
---       shard has seen a newer placement, under which the task may have moved.
+--       shard has seen a newer placement, or another one of the same epoch, under
+--       which the task may have moved.
 -- Executed twice: the same, nothing is written.
 local seen = redis.call('HGET', KEYS[3], 'placement')
-if seen and tonumber(string.match(ARGV[1], '^%d+')) < tonumber(string.match(seen, '^%d+')) then
+if seen and seen ~= ARGV[1] and tonumber(string.match(ARGV[1], '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
   return {'moved', seen}
 end
 local record = redis.call('HGET', KEYS[2], ARGV[2])
