@@ -27,7 +27,7 @@ func TestLostReplies(t *testing.T) {
 }
 
 // A mover gives back what was certainly not adopted. After a lost reply LATE is
-// no such certainty.
+// such a certainty only because adopt looks into the ledger first.
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
 	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: lent, promises: safety | once}
@@ -36,9 +36,9 @@ func TestGivingBack(t *testing.T) {
 	explorations(t, []run{
 		{name: "late", scope: late},
 		{name: "late, let lapse", scope: withRules(late, noGiveBack)},
-		{name: "late, adopted before", scope: again, breaks: once},
-		{name: "late, adopted before, let lapse", scope: withRules(again, noGiveBack), breaks: once},
-		{name: "late, adopted before, and adopt knows", scope: withRules(again, adoptRemembers)},
+		{name: "late, adopted before", scope: again},
+		{name: "late, adopted before, and adopt forgets", scope: withRules(again, adoptForgets), breaks: once},
+		{name: "late, adopted before, and adopt forgets, let lapse", scope: withRules(again, adoptForgets|noGiveBack), breaks: once},
 	})
 }
 

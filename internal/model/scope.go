@@ -75,38 +75,38 @@ const (
 type rules = set
 
 const (
-	oneEpoch       rules = 1 << iota // a change ends under the epoch it began with
-	uncheckedRead                    // read answers whatever epoch asks
-	startOver                        // MOVED at the closing delete starts the operation over
-	noTouch                          // Schedule does not show the old shard the placement first
-	knownTouch                       // it may leave that out when the old shard is known to have seen the epoch
-	newFirst                         // Cancel deletes at the new shard first
-	noLedger                         // adopt skips only what is there
-	noGate                           // nothing is ever MOVED
-	ignoreLeased                     // what is leased does not count as misplaced
-	newRange                         // only the shards of the new M must be clean
-	settleChecked                    // a scanner's settle is refused for its epoch
-	lendDue                          // movers lend what is due, too, and clocks are arbitrary
-	keepLapsed                       // lend leaves tasks alone whose lease ran out
-	noGiveBack                       // after MOVED or LATE the mover lets its loan lapse
-	noDeadline                       // adopt does not refuse a loan that ran out
-	adoptRemembers                   // adopt answers ok, past the deadline too, for what is in the ledger
-	noOp                             // a record does not say which operation wrote it
-	noPrior                          // a loan that ran out is judged by its due time, not by its score from before
-	noOutlast                        // a caller repeats a script while a copy of it may be carried out yet
-	passes                           // movers look by passes instead of by one script
-	noCompare                        // a pass is advanced from wherever a mover believes it stands
-	noDirty                          // a pass does not note what it met
-	noAnew                           // a pass goes on with its cursor after a restart
-	renumbered                       // whoever is hired again numbers requests from the start, and is answered with an older batch
-	byCount                          // what was asked for counts as moved when as much was
-	waits                            // callers and movers wait for the replica
-	noWaitAdopt                      // ... but not after adopt
-	noWaitLook                       // ... nor after look
-	noWaitTouch                      // ... nor after touch
-	equalAccepted                    // another placement of the same epoch is let through
-	knownByEpoch                     // the memory of touches doesn't tell placements of one epoch apart
-	readByEpoch                      // read answers another placement of the same epoch
+	oneEpoch      rules = 1 << iota // a change ends under the epoch it began with
+	uncheckedRead                   // read answers whatever epoch asks
+	startOver                       // MOVED at the closing delete starts the operation over
+	noTouch                         // Schedule does not show the old shard the placement first
+	knownTouch                      // it may leave that out when the old shard is known to have seen the epoch
+	newFirst                        // Cancel deletes at the new shard first
+	noLedger                        // adopt skips only what is there
+	noGate                          // nothing is ever MOVED
+	ignoreLeased                    // what is leased does not count as misplaced
+	newRange                        // only the shards of the new M must be clean
+	settleChecked                   // a scanner's settle is refused for its epoch
+	lendDue                         // movers lend what is due, too, and clocks are arbitrary
+	keepLapsed                      // lend leaves tasks alone whose lease ran out
+	noGiveBack                      // after MOVED or LATE the mover lets its loan lapse
+	noDeadline                      // adopt does not refuse a loan that ran out
+	adoptForgets                    // adopt answers LATE past the deadline, though the task is in the ledger
+	noOp                            // a record does not say which operation wrote it
+	noPrior                         // a loan that ran out is judged by its due time, not by its score from before
+	noOutlast                       // a caller repeats a script while a copy of it may be carried out yet
+	passes                          // movers look by passes instead of by one script
+	noCompare                       // a pass is advanced from wherever a mover believes it stands
+	noDirty                         // a pass does not note what it met
+	noAnew                          // a pass goes on with its cursor after a restart
+	renumbered                      // whoever is hired again numbers requests from the start, and is answered with an older batch
+	byCount                         // what was asked for counts as moved when as much was
+	waits                           // callers and movers wait for the replica
+	noWaitAdopt                     // ... but not after adopt
+	noWaitLook                      // ... nor after look
+	noWaitTouch                     // ... nor after touch
+	equalAccepted                   // another placement of the same epoch is let through
+	knownByEpoch                    // the memory of touches doesn't tell placements of one epoch apart
+	readByEpoch                     // read answers another placement of the same epoch
 )
 
 // draft is the protocol before it was explored.

@@ -336,3 +336,31 @@ func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 	c.ok(c.StopMove(c.ctx(), 0, "a"))
 	equal(t, "the second is, when the first stopped", try("b", time.Hour), true)
 }
+
+// The reply to an adopt is lost, and its repeat arrives past the deadline.
+func TestAdoptedAndLateIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.put(In(time.Hour), "a", "b", "other")
+	c.begin(3)
+	loan := c.lend(time.Minute, "a", "b")
+	more := c.lend(time.Minute, "other")
+	equal(t, "adopted", c.adopt(loan), 2)
+	late := func(p Placement, tasks ...LentTask) error {
+		return c.Adopt(c.ctx(), p, c.now(), Share{1, tasks})[0].Err
+	}
+	c.ok(late(c.p, loan.Tasks...))
+	for what, err := range map[string]error{
+		"another":          late(c.p, more.Tasks...),
+		"one of them":      late(c.p, loan.Tasks[0], more.Tasks[0]),
+		"a newer change's": late(Placement{c.p.Epoch + 1, 3, 3, Stable}, loan.Tasks...),
+	} {
+		if !errors.Is(err, ErrLate) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 2)
+	_, err := c.Touch(c.ctx(), 1, c.p)
+	c.ok(err)
+	equal(t, "settled", c.settle(loanLeases(loan)...), 2)
+}

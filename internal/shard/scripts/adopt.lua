@@ -4,20 +4,26 @@
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, deadline of the loan (ms), then for each task: id, score, record
 -- Returns {"ok", adopted}: the others were here, or had been, and are skipped;
---       {"late", now} past the deadline; {"moved", placement}.
--- Executed twice: the second time all are in the ledger and are skipped.
+--       {"late", now} past the deadline, with none of them adopted by this call;
+--       {"moved", placement}.
+-- Executed twice: the second time all are in the ledger and are skipped, past the
+--       deadline too: given back to their old shard they would be there twice.
 expect(5, 2, 3)
 for i = 3, #ARGV, 3 do
   if not ((tonumber(ARGV[i + 1]) or -1) >= 0) then refuse('score', ARGV[i + 1]) end
   sized('record', ARGV[i + 2], 1)
 end
-if now >= whole('deadline', ARGV[2]) then return {'late', now} end
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
-if moved then return moved end
 local ids = {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local late = now >= whole('deadline', ARGV[2])
+if late and redis.call('HGET', KEYS[3], 'placement') ~= ARGV[1] then return {'late', now} end
+local moved = check(KEYS[3], KEYS[4], ARGV[1])
+if moved then return moved end
 if #ids == 0 then return {'ok', 0} end
 local known = redis.call('SMISMEMBER', KEYS[4], unpack(ids))
+for i = 1, #ids do
+  if late and known[i] == 0 then return {'late', now} end
+end
 local here = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local scores, records, first = {}, {}, math.huge
 for i, id in ipairs(ids) do
