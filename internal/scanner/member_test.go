@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,7 +28,7 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := api.NewClient(&api.Config{Address: addr})
+	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
