@@ -170,8 +170,8 @@ bench-go: brokers stackrun ## Run the Go benchmarks of the hot paths once, or CO
 
 .PHONY: lint
 lint: $(linter) ## Check style, mistakes, and which package may import which
-	$(linter) run ./...
-	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --config ../.golangci.yml ./...; fi
+	$(linter) run --allow-parallel-runners ./...
+	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...; fi
 
 .PHONY: fmt
 fmt: ## Format the code
