@@ -83,18 +83,61 @@ func (l *lone) value(name string) (total float64) {
 	return total
 }
 
+// attending is closed when a worker of that number leaves the shard, in a tick that
+// would last for an hour.
+func (l *lone) attending(index int) <-chan struct{} {
+	l.t.Helper()
+	v := l.served("orders")
+	p, _ := v.known()
+	w := &worker{topic: v.topic, index: index, name: fmt.Sprint("attending/", index)}
+	ctx, cancel := context.WithCancel(context.Background())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		w.attend(ctx, 0, p, time.Now().Add(time.Hour))
+	}()
+	l.t.Cleanup(func() {
+		cancel()
+		<-left
+	})
+	return left
+}
+
 func TestATickIsAppliedInTheMiddleOfOne(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m")
-	l.write(map[string]string{"orders": one("tick: 20ms")})
-	wait.For(t, "many ticks", func() bool { return l.value("duefleet_ticks_total") > 20 })
+	left := l.attending(0)
+	seconds := 40
+	wait.For(t, "the tick to end", func() bool {
+		select {
+		case <-left:
+			return true
+		default: // the first may have come before the tick began
+			seconds = 90 - seconds
+			l.apply(fmt.Sprintf("tick: %ds", seconds))
+			return false
+		}
+	})
 }
 
-func TestWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
+func TestFewerWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
 	t.Parallel()
-	l := onTopic(t, "tick: 1m", "workers: 1")
+	l := onTopic(t, "tick: 1m", "workers: 3")
+	stays, leaves := l.attending(0), l.attending(2)
+	l.apply("tick: 1m", "workers: 2")
+	wait.Closed(t, "the third worker to leave", leaves)
+	select {
+	case <-stays:
+		t.Error("the first worker left, too")
+	default:
+	}
+}
+
+func TestWorkersAreAppliedLive(t *testing.T) {
+	t.Parallel()
+	l := onTopic(t, "tick: 20ms", "workers: 1")
 	for _, n := range []int{5, 2} {
-		l.write(map[string]string{"orders": one("tick: 1m", fmt.Sprint("workers: ", n))})
+		l.apply("tick: 20ms", fmt.Sprint("workers: ", n))
 		wait.For(t, fmt.Sprint(n, " workers"), func() bool { return l.value("duefleet_workers") == float64(n) })
 	}
 }
@@ -238,6 +281,9 @@ func TestMaxAttemptsAreAppliedLive(t *testing.T) {
 	l := retrying(t)
 	l.write(unroutable("max_attempts: 2, backoff: {min: 50ms, max: 50ms}"))
 	wait.Progress(t, "the task to be parked", l.attempts, func() bool { return l.stats().Parked == 1 })
+	if n := l.attempts(); n >= 1000 {
+		t.Errorf("parked after %d attempts, as many as were allowed before", n)
+	}
 }
 
 func TestABackoffIsAppliedLive(t *testing.T) {
