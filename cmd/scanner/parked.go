@@ -101,9 +101,14 @@ func listJSON(cmd *cobra.Command, parked scanner.Parked, id string) error {
 }
 
 func listTable(cmd *cobra.Command, parked scanner.Parked, id string) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 2, 0, 2, ' ', 0)
+	return printParked(cmd.OutOrStdout(), func(visit func(parkedTask) error) error { return each(cmd, parked, id, visit) })
+}
+
+// printParked is the table for people of the tasks that list visits.
+func printParked(out io.Writer, list func(visit func(parkedTask) error) error) error {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	n := 0
-	err := each(cmd, parked, id, func(p parkedTask) error {
+	err := list(func(p parkedTask) error {
 		if n == 0 {
 			if _, err := io.WriteString(w, "ID\tDUE\tATTEMPTS\tBYTES\tREASON\n"); err != nil {
 				return err

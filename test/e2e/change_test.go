@@ -387,19 +387,24 @@ func TestProgress(t *testing.T) {
 	w.begin()
 	far := w.far(3000)
 	letGo := w.holdUp(far, 11)
-	var told said
-	ended := make(chan fleet.Output, 1)
-	go func() {
-		defer close(ended)
-		out, err := fleet.Command{
-			Path: programs.Scanner, Args: []string{"topic", "set", "orders", "shards=11", "--wait", "--config", w.config}, Told: &told,
-		}.Run(t.Context())
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		ended <- out
-	}()
+	var told, drawn said
+	set := func(told *said, terminal bool) <-chan fleet.Output {
+		ended := make(chan fleet.Output, 1)
+		go func() {
+			defer close(ended)
+			out, err := fleet.Command{
+				Path: programs.Scanner, Args: []string{"topic", "set", "orders", "shards=11", "--wait", "--config", w.config},
+				Told: told, Terminal: terminal,
+			}.Run(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ended <- out
+		}()
+		return ended
+	}
+	ended := set(&told, false)
 	wait.For(t, "the progress in status and metrics", rarely(func() bool {
 		m := readMetrics(t, w.scanners[0])
 		c := w.status().Topic("orders").Change
@@ -408,7 +413,13 @@ func TestProgress(t *testing.T) {
 			m.sum("duefleet_move_rate_tasks_per_second") > 0 && m.sum("duefleet_move_left_seconds") > 0
 	}))
 	wait.For(t, "topic set --wait to tell how many were moved", func() bool { return strings.Contains(told.String(), "moved") })
+	drew := set(&drawn, true) // nothing is left to change, but to be waited for
+	wait.For(t, "topic set --wait to draw a bar on a terminal", func() bool {
+		return strings.Contains(drawn.String(), "moving orders") && strings.Contains(drawn.String(), "%")
+	})
 	select {
+	case <-drew:
+		t.Fatal("topic set --wait on a terminal returned before the change was over")
 	case <-ended:
 		t.Fatal("topic set --wait returned before the change was over")
 	default:
@@ -420,6 +431,13 @@ func TestProgress(t *testing.T) {
 		if !strings.Contains(out.Stdout, want) {
 			t.Errorf("it prints %q, want %q in it", out.Stdout, want)
 		}
+	}
+	out = must(t, wait.Receive(t, "topic set --wait on a terminal to return", drew))
+	if !strings.Contains(out.Stdout, "11 shards, stable") {
+		t.Errorf("on a terminal it prints %q, want 11 shards, stable", out.Stdout)
+	}
+	if strings.Contains(told.String(), "\r") {
+		t.Errorf("where there is no terminal it draws: %q", told.String())
 	}
 	wait.For(t, "metrics without a change", rarely(func() bool {
 		m := readMetrics(t, w.scanners[0])

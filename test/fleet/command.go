@@ -24,6 +24,8 @@ type Command struct {
 	// Told sees what the program says on stderr as it comes, beside Output.
 	// Defaults to nobody.
 	Told io.Writer
+	// Terminal makes stderr a terminal of 80 columns, on Linux.
+	Terminal bool
 }
 
 // Output is what a program said and how it ended.
@@ -43,7 +45,11 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 		cmd.Stderr = io.MultiWriter(&stderr, c.Told)
 	}
 	cmd.Env = append(environ(), c.Env...)
-	err := cmd.Run()
+	run := cmd.Run
+	if c.Terminal {
+		run = func() error { return runOnTerminal(cmd) }
+	}
+	err := run()
 	out := Output{Stdout: stdout.String(), Stderr: stderr.String()}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -51,6 +57,29 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 	}
 	out.Code = cmd.ProcessState.ExitCode()
 	return out, ctx.Err()
+}
+
+// runOnTerminal runs a command whose stderr is a terminal, and copies what it says
+// there to what its stderr was.
+func runOnTerminal(cmd *exec.Cmd) error {
+	ours, programs, err := openTerminal()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	told := cmd.Stderr
+	cmd.Stderr = programs
+	if err := errors.Join(cmd.Start(), programs.Close()); err != nil {
+		return err
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(told, ours) // ends with an error when the program's end is closed
+	}()
+	err = cmd.Wait()
+	<-copied
+	return err
 }
 
 // Status is what `scanner status -o json` prints, as far as it is looked at here.

@@ -4,6 +4,8 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"os"
 	"syscall"
 )
 
@@ -14,3 +16,8 @@ func childAttr() *syscall.SysProcAttr {
 
 // reserve does nothing here: only Linux has abstract sockets.
 func reserve(context.Context, int) bool { return true }
+
+// openTerminal is there on Linux only.
+func openTerminal() (ours, programs *os.File, err error) {
+	return nil, nil, errors.ErrUnsupported
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// now is when the tables are looked at.
+var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+
+// stableTopic has tasks in every state.
+var stableTopic = scanner.TopicStatus{
+	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Attended: 2,
+	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
+	PerShard: []shard.Stats{
+		{Shard: 0, Pending: 123455, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second)},
+		{Shard: 1, Pending: 1, Oldest: now.Add(36*time.Hour + 1500*time.Millisecond)},
+	},
+	Notes: []string{"exchange 'orders' not found\nin vhost '/'"},
+}
+
+// movingTopic changes from one shard to three.
+var movingTopic = scanner.TopicStatus{
+	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Attended: 3,
+	Change:   &scanner.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
+	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
+}
+
+var members = []shard.Member{
+	{
+		Instance: "host-a-4711-123456", Heartbeat: now.Add(-400 * time.Millisecond), Alive: true, Version: "v1.2.3",
+		Started: now.Add(-26 * time.Hour), Admin: "127.0.0.1:9320", Applied: 42,
+	},
+	{
+		Instance: "b-1-1", Heartbeat: now.Add(-65 * time.Second), Version: "devel",
+		Started: now.Add(-time.Minute), Admin: "10.0.0.7:9320", Applied: 7, Errors: map[string]string{"orders": "shards: must be 1 to 4096"},
+	},
+}
+
+var documents = []config.Document{
+	{Name: "orders", Topic: config.Topic{Shards: 16, Exchange: "orders", RoutingKey: "order.due"}, Index: 1234},
+	{Name: "mails.eu", Topic: config.Topic{Shards: 1, Exchange: "mail", Paused: true}, Index: 9},
+	{Name: "broken", Err: errors.New("broken:2: shards: must be 1 to 4096; got 5000\nbroken:3: unknown key")},
+}
+
+var parkedTasks = []parkedTask{
+	{Topic: "orders", ID: "o-1", DueMs: 1796119200000, Attempts: 10, Bytes: 200, Reason: "returned: 312 NO_ROUTE"},
+	{Topic: "orders", ID: "a long ID\twith a \x1b[31mtab", DueMs: 1796119200001, Bytes: 0, Reason: "record: too short\nfor its head"},
+}
+
+func listed(tasks []parkedTask) func(visit func(parkedTask) error) error {
+	return func(visit func(parkedTask) error) error {
+		for _, p := range tasks {
+			if err := visit(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// TestTables: what a person reads is aligned, on one line a thing, and the same as
+// it was: testdata holds it.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	findings := []doctor.Finding{
+		{Check: "config", State: doctor.OK, What: "the configuration is good"},
+		{Check: "redis", State: doctor.Fail, What: "maxmemory-policy is allkeys-lru:\ntasks are evicted", Mend: "redis-cli CONFIG SET maxmemory-policy noeviction"},
+	}
+	for name, draw := range map[string]func(io.Writer) error{
+		"status": func(w io.Writer) error {
+			return printStatus(w, scanner.Status{Topics: []scanner.TopicStatus{stableTopic, movingTopic}, Fleet: members}, now)
+		},
+		"status_empty": func(w io.Writer) error { return printStatus(w, scanner.Status{}, now) },
+		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
+		"parked":       func(w io.Writer) error { return printParked(w, listed(parkedTasks)) },
+		"parked_empty": func(w io.Writer) error { return printParked(w, listed(nil)) },
+		"doctor":       func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got bytes.Buffer
+			if err := draw(&got); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != string(want) {
+				t.Errorf("%s is\n%swant\n%sor, if that is better: go test ./cmd/scanner -run %s -update", name, got.String(), want, "TestTables")
+			}
+		})
+	}
+}
