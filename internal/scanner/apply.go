@@ -62,7 +62,7 @@ func (s *Scanner) apply(ctx context.Context, snap config.Snapshot) {
 	if s.cfg.Register != nil {
 		s.metrics.SetConsulUp(snap.Err == nil)
 	}
-	s.publishStatus(ctx)
+	s.publishStatus()
 }
 
 func (s *Scanner) applyDocument(ctx context.Context, name string, doc config.Document) {
@@ -211,8 +211,9 @@ func (s *Scanner) reap(ctx context.Context) {
 	}
 }
 
-// publishStatus writes what this member thinks of its configuration to Consul.
-func (s *Scanner) publishStatus(ctx context.Context) {
+// publishStatus hands over what this member thinks of its configuration, in the place
+// of what was handed over before and is not written yet; s.mu is held.
+func (s *Scanner) publishStatus() {
 	if s.cfg.Register == nil {
 		return
 	}
@@ -221,14 +222,33 @@ func (s *Scanner) publishStatus(ctx context.Context) {
 		Applied uint64            `json:"config_applied_index"`
 		Errors  map[string]string `json:"errors"`
 	}{time.Now().UTC(), s.applied.index, s.applied.errors})
-	if err == nil {
-		s.support.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, registerTimeout)
-			defer cancel()
-			if err := s.cfg.Register.WriteStatus(ctx, s.cfg.Instance, note); err != nil && !errors.Is(err, context.Canceled) {
-				s.log.WarnContext(ctx, "status not written to consul", "error", err)
-			}
+	if err != nil {
+		return
+	}
+	select {
+	case <-s.notes:
+	default:
+	}
+	s.notes <- note
+}
+
+// tell writes notes to Consul until ctx ends, one after the other, so that the newest
+// is what stays.
+func (s *Scanner) tell(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
 			return nil
-		})
+		case note := <-s.notes:
+			s.tellOnce(ctx, note)
+		}
+	}
+}
+
+func (s *Scanner) tellOnce(parent context.Context, note []byte) {
+	ctx, cancel := context.WithTimeout(parent, registerTimeout)
+	defer cancel()
+	if err := s.cfg.Register.WriteStatus(ctx, s.cfg.Instance, note); err != nil && parent.Err() == nil {
+		s.log.WarnContext(ctx, "status not written to consul", "error", err)
 	}
 }

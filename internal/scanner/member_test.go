@@ -18,6 +18,48 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
+// slowNote holds up the first note on its way to Consul.
+type slowNote struct {
+	*config.ConsulSource
+	first   atomic.Bool
+	begun   chan struct{}
+	letGo   chan struct{}
+	written atomic.Int64
+}
+
+func (s *slowNote) WriteStatus(ctx context.Context, instance string, note []byte) error {
+	if s.first.CompareAndSwap(false, true) {
+		close(s.begun)
+		<-s.letGo
+	}
+	defer s.written.Add(1)
+	return s.ConsulSource.WriteStatus(ctx, instance, note)
+}
+
+func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
+	addr, prefix := stacktest.Consul(t)
+	consul, err := config.NewConsul(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	l.ok(err)
+	slow := &slowNote{ConsulSource: consul, begun: make(chan struct{}), letGo: make(chan struct{})}
+	l.cfg.Register = slow
+	l.start()
+	wait.Closed(t, "the first note to be written", slow.begun)
+	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
+	wait.For(t, "the second document to be applied", func() bool { return l.served("orders").settings().Rate == 2 })
+	close(slow.letGo)
+	wait.For(t, "two notes", func() bool { return slow.written.Load() >= 2 })
+	l.mu.Lock()
+	want := fmt.Sprintf(`"config_applied_index":%d,`, l.applied.index)
+	l.mu.Unlock()
+	notes, err := consul.Statuses(t.Context())
+	l.ok(err)
+	if got := string(notes["lone"]); !strings.Contains(got, want) {
+		t.Errorf("Consul keeps %s, want %s", got, want)
+	}
+}
+
 // An agent takes out a member whose check fails for long, or forgets it when it is
 // set up anew.
 func TestAMemberComesBackIntoTheCatalog(t *testing.T) {

@@ -71,6 +71,7 @@ type Scanner struct {
 	support *errgroup.Group
 
 	sourceBack chan struct{} // the source of the settings answers again
+	notes      chan []byte   // the newest that Consul has not got
 
 	mu      sync.Mutex
 	topics  map[string]*served
@@ -101,7 +102,7 @@ func New(cfg Config) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, sourceBack: make(chan struct{}, 1), topics: map[string]*served{}}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, sourceBack: make(chan struct{}, 1), notes: make(chan []byte, 1), topics: map[string]*served{}}
 	s.applied.errors, s.applied.kept = map[string]string{}, map[string]bool{}
 	s.live.Store(1)
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
@@ -146,6 +147,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	var watching errgroup.Group
 	watching.Go(func() error { return s.watch(working) })
 	watching.Go(func() error { return s.announce(working) })
+	watching.Go(func() error { return s.tell(working) })
 	<-working.Done()
 	s.log.InfoContext(ctx, "scanner stops: settling what is in flight", "timeout", s.cfg.Settings.ShutdownTimeout)
 	err := s.end(context.WithoutCancel(ctx), &watching, stopServing)
