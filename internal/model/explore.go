@@ -118,7 +118,7 @@ func (x *search) checkEnds() {
 	good := make([]bool, len(back))
 	var todo []int32
 	for i, s := range x.found.states {
-		if x.path[s.placement].phase == stable {
+		if x.path[s.placement].phase == stable && x.inForce(&s) == s.placement {
 			good[i] = true
 			todo = append(todo, int32(i))
 		}

@@ -1,5 +1,20 @@
 package model
 
+// fall is the one fault of the placement key's server: it fails over to a replica
+// that may be far behind.
+func (w *world) fall(s *state) {
+	if !w.falls || s.struck != 0 || s.copied == s.key {
+		return
+	}
+	n := *s
+	n.copied = s.key
+	w.emit(s, &n, did("placement's replica", 0, "catches up"))
+	n = *s
+	n.struck = 1
+	n.key, n.copied = s.copied, key{}
+	w.emit(s, &n, did("failover", 0, "the placement falls back").under(n.placement).maybe())
+}
+
 // strike is the one fault of a shard's server: it fails over to its replica, or
 // restarts with what it holds.
 func (w *world) strike(s *state, at uint8) {

@@ -46,7 +46,7 @@ func (w *world) move(s *state) {
 		case moverClean:
 			n := *s
 			if s.placement == m.view {
-				n.clean |= bit(m.shard)
+				w.mark(&n, m.shard)
 			}
 			n.movers[i] = mover{}
 			w.emit(s, &n, did("mover", i, "marks the shard clean").on(m.shard).under(m.view))
@@ -64,7 +64,7 @@ func (n *state) leave(i uint8) {
 
 // attend begins with some shard under some placement that once was in force.
 func (w *world) attend(s *state, i uint8) {
-	for view := uint8(0); view <= s.placement; view++ {
+	for view := uint8(0); view <= s.newest; view++ {
 		if w.path[view].phase != migrating {
 			continue
 		}
@@ -110,7 +110,7 @@ func (w *world) look(s *state, i, view, at uint8) {
 			w.lend(s, i, view, at, id)
 		}
 	}
-	if clean && view == s.placement && s.clean&bit(at) == 0 {
+	if clean && view == s.placement && w.marks(s)&bit(at) == 0 {
 		n := *s
 		n.movers[i] = mover{at: moverClean, view: view, shard: at}
 		w.emit(s, &n, did("mover", i, "look: clean").on(at).under(view).acked(at))

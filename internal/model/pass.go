@@ -3,7 +3,7 @@ package model
 // lookOn is a mover's step of a pass: it meets the task at the cursor, and lends
 // it if it is misplaced. The server's order of tasks is its own.
 func (w *world) lookOn(s *state, i, view, at uint8) {
-	if view == s.placement && s.clean&bit(at) != 0 {
+	if view == s.placement && w.marks(s)&bit(at) != 0 {
 		return
 	}
 	sh := &s.shards[at]

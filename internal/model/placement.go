@@ -75,6 +75,15 @@ func (p path) remove() path {
 	return append(p, placement{last.epoch + 1, last.shards, last.previous, removed})
 }
 
+// gather adds a change that brings home what lies in shards up to the mth, which a
+// stable placement does not attend.
+func (p path) gather(m uint8) path {
+	last := p.last()
+	return append(p,
+		placement{last.epoch + 1, last.shards, m, migrating},
+		placement{last.epoch + 2, last.shards, last.shards, stable})
+}
+
 // fork adds what happens when the placement key falls back by one change, and
 // another change to m shards begins from there.
 func (p path) fork(m uint8) path {
@@ -91,6 +100,32 @@ func changes(counts ...uint8) path {
 		p = p.change(m)
 	}
 	return p
+}
+
+// inForce is the newest placement that somebody who attends a shard finds: the key's,
+// or one that a gate has seen, if the key fell back.
+func (w *world) inForce(s *state) uint8 {
+	p := s.placement
+	for at := range w.path[s.placement].scanned() {
+		if seen := s.shards[at].gate; w.epoch(seen) > w.epoch(p) {
+			p = seen
+		}
+	}
+	return p
+}
+
+// marks are the shards that count as clean: those found so under the placement in
+// force.
+func (w *world) marks(s *state) uint8 {
+	if s.cleanOf != s.placement && w.rules&untied == 0 {
+		return 0
+	}
+	return s.clean
+}
+
+func (w *world) mark(n *state, at uint8) {
+	n.clean = w.marks(n) | bit(at)
+	n.cleanOf = n.placement
 }
 
 func (w *world) newHome(p, id uint8) uint8 { return w.homes[id][w.path[p].shards-1] }

@@ -75,7 +75,7 @@ func (w *world) produce(s *state) {
 func (w *world) beginOperation(s *state, i uint8) {
 	at := w.programs[i][s.producers[i].next]
 	op := w.ops[at]
-	for view := uint8(0); view <= s.placement; view++ {
+	for view := uint8(0); view <= s.newest; view++ {
 		if w.path[view].phase == removed {
 			continue
 		}
@@ -140,7 +140,7 @@ func (w *world) goOn(s *state, i uint8) {
 		w.emit(s, &d, st.answer("no reply: it lies in a socket").maybe())
 	}
 	if a == moved && (p.at != atClosing || w.rules&startOver != 0) {
-		w.renew(s, i)
+		w.renew(s, i, c.shard)
 		return
 	}
 	broken := w.advance(&n, i, c, a)
@@ -157,19 +157,24 @@ func (w *world) lostKind(v verb) scripts {
 	return 0
 }
 
-// renew reads the placement again and starts the operation over. A topic that
-// was removed is an error.
-func (w *world) renew(s *state, i uint8) {
+// renew reads the placement again and starts the operation over, under the one that
+// the shard has seen if that is newer: the placement key fell back. A topic that was
+// removed is an error.
+func (w *world) renew(s *state, i, shard uint8) {
 	n := *s
 	p := &n.producers[i]
 	at := w.programs[i][p.next]
 	st := did("producer", i, "is told MOVED").under(p.view)
-	if w.path[s.placement].phase == removed {
+	now := s.placement
+	if seen := s.shards[shard].gate; w.epoch(seen) > w.epoch(now) {
+		now = seen
+	}
+	if w.path[now].phase == removed {
 		n.finish(i, at, crashed)
 		w.emit(s, &n, st.answer("the topic is unknown"))
 		return
 	}
-	p.view, p.record, p.absent = s.placement, 0, 0
+	p.view, p.record, p.absent = now, 0, 0
 	p.at = w.firstStep(w.ops[at], p.view)
 	w.emit(s, &n, st.answer("starts over"))
 }

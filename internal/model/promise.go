@@ -69,7 +69,7 @@ func (w *world) broken(s *state) promises {
 
 // brokenCopies looks at where the copies of one task lie.
 func (w *world) brokenCopies(s *state, id uint8) (b promises) {
-	first := uint8(0)
+	first, placement := uint8(0), w.inForce(s)
 	for at := range w.shards {
 		l := s.shards[at].slots[id]
 		if l.state == none {
@@ -81,10 +81,10 @@ func (w *world) brokenCopies(s *state, id uint8) (b promises) {
 		} else if first != l.version && w.allReturned(s) {
 			b |= single
 		}
-		if at >= w.path[s.placement].scanned() {
+		if at >= w.path[placement].scanned() {
 			b |= attended
 		}
-		if w.path[s.placement].phase == stable && w.newHome(s.placement, id) != at {
+		if w.path[placement].phase == stable && w.newHome(placement, id) != at {
 			b |= inPlace
 		}
 	}
@@ -146,7 +146,7 @@ func (w *world) lostTask(s *state, id uint8) bool {
 
 // pending says whether a version lies where somebody looks.
 func (w *world) pending(s *state, id, version uint8) bool {
-	for at := range w.path[s.placement].scanned() {
+	for at := range w.path[w.inForce(s)].scanned() {
 		if l := s.shards[at].slots[id]; l.state != none && l.version == version {
 			return true
 		}
@@ -183,14 +183,15 @@ func (w *world) present(s *state, id uint8) bool {
 // authoritative says whether a task is there that neither was delivered nor is
 // overruled by the ledger of its new shard.
 func (w *world) authoritative(s *state, id uint8) bool {
+	placement := w.inForce(s)
 	for at := range w.shards {
 		l := s.shards[at].slots[id]
 		if l.state == none || s.fired&bit(l.version) != 0 {
 			continue
 		}
-		if w.split(s.placement, id) && w.oldHome(s.placement, id) == at {
-			n := &s.shards[w.newHome(s.placement, id)]
-			if w.seen(n, s.placement) && n.ledger&bit(id) != 0 {
+		if w.split(placement, id) && w.oldHome(placement, id) == at {
+			n := &s.shards[w.newHome(placement, id)]
+			if w.seen(n, placement) && n.ledger&bit(id) != 0 {
 				continue
 			}
 		}

@@ -38,14 +38,14 @@ func (w *world) claims(s *state, i uint8) {
 		w.claimAny(s, i, 0, w.attended(s))
 		return
 	}
-	for view := range s.placement + 1 {
+	for view := range s.newest + 1 {
 		w.claimAny(s, i, view, w.path[view].scanned())
 	}
 }
 
 func (w *world) attended(s *state) uint8 {
 	var n uint8
-	for _, p := range w.path[:s.placement+1] {
+	for _, p := range w.path[:s.newest+1] {
 		n = max(n, p.scanned())
 	}
 	return n

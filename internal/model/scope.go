@@ -27,6 +27,8 @@ type scope struct {
 	late bool
 	// failover: one shard falls back to its replica.
 	failover bool
+	// falls: the placement key falls back to a copy of any age.
+	falls bool
 	// restart: one shard's server restarts once, with what it holds.
 	restart bool
 	// park: scanners may park what they claimed.
@@ -43,7 +45,7 @@ type scope struct {
 	promises promises
 }
 
-type set uint32
+type set uint64
 
 // points are where an actor may die or sleep.
 type points = set
@@ -106,6 +108,7 @@ const (
 	noWaitTouch                     // ... nor after touch
 	equalAccepted                   // another placement of the same epoch is let through
 	knownByEpoch                    // the memory of touches doesn't tell placements of one epoch apart
+	untied                          // shards that were found clean under another placement count, unless a script dropped them
 	readByEpoch                     // read answers another placement of the same epoch
 )
 

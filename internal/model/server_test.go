@@ -77,6 +77,37 @@ func TestRequestMemory(t *testing.T) {
 	})
 }
 
+// The placement key falls back, and what a gate has seen is put back.
+func TestFall(t *testing.T) {
+	t.Parallel()
+	fall := func(p path, programs string, r rules, promises promises) scope {
+		return scope{path: p, programs: programs, quiet: true, falls: true, rules: r, promises: promises}
+	}
+	there := []path{changes(1, 2), changes(2, 1)}
+	programs := []string{"S0;C0", "S0;S0", "S0;G0", "S0;R0", "S0;A0"}
+	explorations(t, each(there, programs[:3], fall(nil, "", 0, safety)))
+	explorations(t, large(each(there, programs, scope{falls: true, strict: true, crash: allCrashes, stall: moverDies, promises: safety})))
+	explorations(t, large(each([]path{changes(1, 2, 1), changes(2, 1, 2), changes(1, 2, 3)}, programs, fall(nil, "", 0, safety))))
+	toTheEnd := fall(changes(1, 2), "S0;C0", 0, safety)
+	toTheEnd.liveness = true
+	explorations(t, []run{
+		{name: "to the end", scope: toTheEnd},
+		{name: "written back with the marks of an earlier change", breaks: attended,
+			scope: fall(changes(2, 1, 2, 1), "S0", untied, attended)},
+	})
+}
+
+// A stable placement attends fewer shards than have tasks: a change to the same
+// count brings them home. What lies in its place keeps every promise meanwhile.
+func TestGather(t *testing.T) {
+	t.Parallel()
+	faults := scope{strict: true, crash: someCrashes, stall: lent, promises: safety}
+	explorations(t, each([]path{start(1).gather(2)}, []string{"S0;C0", "S0;S0", "S0;G0"}, withQuiet(faults)))
+	faults.crash, faults.stall = allCrashes, moverDies
+	explorations(t, large(each([]path{start(1).gather(2), start(2).gather(3), changes(2, 1).gather(2)},
+		[]string{"S0;C0", "S0;S0", "S0;G0", "S0;A0", "S0;R0"}, faults)))
+}
+
 // The placement falls back, and another change begins under the same epoch.
 func TestFork(t *testing.T) {
 	t.Parallel()

@@ -13,13 +13,14 @@ const (
 // are equal if their bytes are. A version is what one operation wrote; sets of
 // versions, tasks, shards and operations are bits.
 type state struct {
-	placement  uint8 // the one in force, by its place in the path
-	clean      uint8
+	key
+	copied     key   // what a copy of the placement key holds, that it may fall back to
+	newest     uint8 // placement that ever was in force
 	due        uint8
 	fired      uint8
 	firedAgain uint8
 	parked     uint8
-	struck     uint8 // the failover or the restart has been
+	struck     uint8 // the failover, the restart or the fall has been
 	copy       call  // lies in a socket
 	shards     [maxShards]shard
 	replicas   [maxShards]shard
@@ -27,6 +28,13 @@ type state struct {
 	movers     [maxMovers]mover
 	scanners   [maxScanners]scanner
 	operations [maxOperations]operation
+}
+
+// key is what the placement key holds.
+type key struct {
+	placement uint8 // the one in force, by its place in the path
+	clean     uint8 // shards
+	cleanOf   uint8 // the placement that they were found clean under
 }
 
 // operation is how far one operation of a producer came.

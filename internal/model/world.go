@@ -20,7 +20,7 @@ func newWorld(sc scope) *world {
 		w.homes = [][3]uint8{{0, 1, 2}, {0, 0, 0}}
 	}
 	for _, p := range w.path {
-		w.shards = max(w.shards, p.shards)
+		w.shards = max(w.shards, p.shards, p.previous)
 	}
 	version := uint8(0)
 	for _, text := range strings.Split(sc.programs, ";") {
@@ -54,6 +54,7 @@ func (w *world) next(s *state, visit func(n *state, st step)) {
 	w.move(s)
 	w.scan(s)
 	w.place(s)
+	w.fall(s)
 	w.tick(s)
 	for at := range w.shards {
 		w.lapse(s, at)
@@ -87,8 +88,14 @@ func (w *world) unsteady(n *state) {
 	}
 }
 
-// place changes the placement.
+// place changes the placement. A change begins only where no gate has seen a newer
+// one than the key holds; that one is put back instead.
 func (w *world) place(s *state) {
+	if seen := w.inForce(s); seen != s.placement {
+		n := *s
+		n.placement = seen
+		w.emit(s, &n, did("fleet", 0, "puts the placement back").under(seen))
+	}
 	if int(s.placement) == len(w.path)-1 {
 		return
 	}
@@ -98,13 +105,19 @@ func (w *world) place(s *state) {
 		if w.rules&newRange != 0 {
 			shards = from.shards
 		}
-		if all := bit(shards) - 1; s.clean&all != all {
+		if all := bit(shards) - 1; w.marks(s)&all != all {
 			return
 		}
 	}
+	if from.phase == stable && w.inForce(s) != s.placement {
+		return
+	}
 	n := *s
 	n.placement++
-	n.clean = 0
+	n.newest = max(n.newest, n.placement)
+	if !w.falls || w.rules&untied != 0 { // else they are of another placement, and don't count
+		n.clean, n.cleanOf = 0, 0
+	}
 	st := did("fleet", 0, "changes the placement").under(n.placement)
 	if from.phase == stable {
 		st = st.maybe()
@@ -155,7 +168,7 @@ func (w *world) traffic(s *state, at uint8) {
 	if w.quiet {
 		return
 	}
-	for view := range s.placement + 1 {
+	for view := range s.newest + 1 {
 		if at < w.path[view].scanned() && w.epoch(view) > w.epoch(s.shards[at].gate) {
 			n := *s
 			w.check(&n.shards[at], view)

@@ -30,6 +30,7 @@ type TopicStatus struct {
 	Backlog  int64         `json:"backlog"`
 	Leased   int64         `json:"leased"`
 	Parked   int64         `json:"parked"`
+	Strays   int64         `json:"strays,omitempty"` // tasks in shards that nobody attends, in none of the counts above
 	Oldest   time.Time     `json:"oldest_due,omitzero"`
 	PerShard []shard.Stats `json:"per_shard"`
 	// Notes say why the topic isn't served as it should be, as its scanners see
@@ -91,6 +92,13 @@ func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
 		out.Notes = append(out.Notes, err.Error())
 	} else if err != nil {
 		return out, err
+	}
+	strays, err := t.Strays(ctx, p)
+	if err != nil {
+		return out, err
+	}
+	if out.Strays = strays.Tasks; strays.Tasks > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", strays.Tasks))
 	}
 	if out.PerShard, err = t.Stats(ctx, p.Scanned()); err != nil {
 		return out, err

@@ -13,6 +13,12 @@ import (
 // its document wishes for.
 const stewardBeat = 500 * time.Millisecond
 
+// sweepBeat is how often the fleet looks for tasks in shards that nobody attends. Each
+// scanner does so when it learns a placement, which may be one that Redis fell back
+// to, and then every beat times their number: it takes a command for each shard that
+// a topic may have.
+const sweepBeat = 10 * time.Minute
+
 // sampleBeat is how often the tasks that are still to be moved are estimated.
 const sampleBeat = 2 * time.Second
 
@@ -61,10 +67,34 @@ func (t *topic) tend(ctx context.Context) error {
 	if p.Phase == shard.Migrating {
 		return t.followChange(ctx, p)
 	}
+	if t.swept.allow(sweepBeat * time.Duration(max(t.live(), 1))) {
+		if err := t.sweep(ctx, p); err != nil {
+			return err
+		}
+	}
 	if !t.wished(p, wishes) {
 		return nil
 	}
 	return t.beginChange(ctx, p, wishes)
+}
+
+// sweep looks for tasks where no worker comes, and has them brought home. A change
+// that is wished for can't begin beside that one.
+func (t *topic) sweep(ctx context.Context, p shard.Placement) error {
+	strays, err := t.shard.Strays(ctx, p)
+	if err != nil {
+		return err
+	}
+	t.metrics.SetStrays(strays.Tasks)
+	if strays.Tasks == 0 {
+		return nil
+	}
+	gathering, err := t.shard.Gather(ctx, p, strays)
+	if gathering {
+		t.log.WarnContext(ctx, "tasks lie in shards that nobody attends: they are brought home",
+			"tasks", strays.Tasks, "within", strays.Within, "shards", p.Shards, "epoch", p.Epoch+1)
+	}
+	return err
 }
 
 // wished tells whether the placement may not be what the document wishes for. With

@@ -3,12 +3,15 @@ package scanner
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -46,6 +49,68 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsHeeded(t *testing.T) {
 		p, err := l.topic("orders").Placement(t.Context())
 		l.ok(err)
 		return p.Shards == 6 && p.Phase == shard.Stable
+	})
+}
+
+// TestTasksInShardsThatNobodyAttendsAreBroughtHome: Redis lost the placement of 8
+// shards, and with it what the shards had seen.
+func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil)
+	client, err := producer.New(producer.Config{Redis: l.rdb, Prefix: l.cfg.Settings.Redis.Prefix})
+	l.ok(err)
+	_, err = l.topic("orders").Ensure(t.Context(), 8)
+	l.ok(err)
+	const tasks = 60
+	for i := range tasks {
+		_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i), When: producer.In(time.Hour)})
+		l.ok(err)
+	}
+	prefix := l.cfg.Settings.Redis.Prefix
+	for at := range 8 {
+		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:gate:{orders:%d}", prefix, at)).Err())
+	}
+	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", "1 2 2 stable").Err())
+	status := func() TopicStatus {
+		s, err := ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		return s.Topics[0]
+	}
+	if s := status(); s.Strays == 0 || s.Strays+s.Pending != tasks || len(s.Notes) == 0 {
+		t.Errorf("status shows %d strays and %d pending tasks of %d, and notes %q", s.Strays, s.Pending, tasks, s.Notes)
+	}
+	l.start()
+	wait.For(t, "every task to be where its ID belongs", func() bool {
+		s := status()
+		return s.Phase == shard.Stable && s.Shards == 2 && s.Strays == 0 && s.Pending == tasks
+	})
+	for i := range tasks {
+		l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
+	}
+}
+
+// TestAPlacementThatRedisLosesIsPutBack: the shards have seen what Redis lost, and
+// nobody calls who could be told so.
+func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3")}, nil)
+	l.start()
+	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
+	old, err := l.rdb.HGetAll(t.Context(), key).Result()
+	l.ok(err)
+	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
+	var ahead shard.Placement
+	wait.For(t, "5 shards", func() bool {
+		ahead, _ = l.served("orders").known()
+		return ahead.Shards == 5 && ahead.Phase == shard.Stable
+	})
+	l.ok(l.rdb.Del(t.Context(), key).Err())
+	l.ok(l.rdb.HSet(t.Context(), key, old).Err())
+	wait.For(t, "the placement that the shards have seen", func() bool {
+		p, err := l.topic("orders").Placement(t.Context())
+		l.ok(err)
+		known, _ := l.served("orders").known()
+		return p == ahead && known == ahead
 	})
 }
 

@@ -39,6 +39,7 @@ type topic struct {
 	requests   *atomic.Uint64 // the process's
 	complaints limiter
 	sampled    limiter
+	swept      limiter // under the placement known
 	forks      limiter
 
 	now     atomic.Pointer[config.Topic]
@@ -148,9 +149,11 @@ func (t *topic) relearn(known, p shard.Placement) {
 // take puts a placement in the place of the one known; t.mu is held.
 func (t *topic) take(p shard.Placement) {
 	t.placement, t.clean, t.removed = p, map[int]bool{}, false
+	t.swept.reset()
 	t.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {
 		t.metrics.SetProgress(0, 0, 0)
+		t.metrics.SetStrays(0)
 	}
 	t.change()
 }
@@ -312,6 +315,9 @@ func (l *limiter) allow(every time.Duration) bool {
 	now, last := time.Now().UnixMilli(), l.last.Load()
 	return now-last >= every.Milliseconds() && l.last.CompareAndSwap(last, now)
 }
+
+// reset lets the next one through at once.
+func (l *limiter) reset() { l.last.Store(0) }
 
 // complaintBeat is how often a trouble that goes on is logged.
 const complaintBeat = time.Minute

@@ -174,7 +174,8 @@ func (c *Caller) Outdated(err error) bool {
 }
 
 // renew learns what an operation was refused for: the new placement, or the
-// time.
+// time. Where Redis has lost a placement that a shard has seen, the operation goes on
+// under that one; to put it back is the scanners' work.
 func (c *Caller) renew(ctx context.Context, refusal error) (Placement, error) {
 	c.ForgetClock()
 	p, err := c.refresh(ctx)
@@ -182,8 +183,13 @@ func (c *Caller) renew(ctx context.Context, refusal error) (Placement, error) {
 	if err != nil || !errors.As(refusal, &moved) || p.Epoch > moved.Placement.Epoch || p == moved.Placement {
 		return p, err
 	}
-	if err := c.Restore(ctx, moved.Placement); err != nil {
-		return p, err
+	switch seen := moved.Placement; {
+	case p.Epoch == seen.Epoch:
+		return p, c.forked(p, seen)
+	case seen.Phase == Removed:
+		return p, unknownTopic(c.name)
+	default:
+		c.Assume(seen)
+		return seen, nil
 	}
-	return c.refresh(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -169,6 +170,48 @@ func checkShards(n int) error {
 		return fmt.Errorf("shards: must be 1 to %d; got %d", MaxShards, n)
 	}
 	return nil
+}
+
+// Strays are tasks in shards that a placement does not attend, where nobody would
+// deliver them: Redis lost a placement, and what the shards had seen of it too.
+type Strays struct {
+	Tasks int64
+	// Within is the least number of shards that holds all of them.
+	Within int
+}
+
+// Strays counts the tasks in shards that p does not attend, all up to MaxShards: a
+// command for each.
+func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
+	pipe := t.rdb.Pipeline()
+	counts := map[int]*redis.IntCmd{}
+	for at := p.Scanned(); at < MaxShards; at++ {
+		counts[at] = pipe.ZCard(ctx, t.due(at))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return Strays{}, fmt.Errorf("look for tasks outside the shards of topic %s: %w", t.name, redisError(err))
+	}
+	var out Strays
+	for at, count := range counts {
+		if n := count.Val(); n > 0 {
+			out.Tasks += n
+			out.Within = max(out.Within, at+1)
+		}
+	}
+	return out, nil
+}
+
+// Gather begins a change from a stable placement to the same shard count that brings
+// strays home, and answers whether it did, as Begin does. What lies in its place is
+// not touched.
+func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool, error) {
+	if from.Phase != Stable || strays.Within <= from.Shards {
+		return false, nil
+	}
+	if restored, err := t.restoreSeen(ctx, from, strays.Within); err != nil || restored {
+		return false, err
+	}
+	return t.change(ctx, from, Placement{from.Epoch + 1, from.Shards, strays.Within, Migrating})
 }
 
 // Finish ends a change whose shards are all clean, and shows every shard the
@@ -353,11 +396,15 @@ func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int
 }
 
 // Clean tells for each attended shard of a migrating placement whether it is
-// clean.
+// clean: whether it was found so under that placement.
 func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
-	marks, err := t.rdb.HGet(ctx, t.placementKey(), "clean").Result()
+	noted, err := t.rdb.HGet(ctx, t.placementKey(), "clean").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read clean shards of topic %s: %w", t.name, err)
+	}
+	of, marks, _ := strings.Cut(noted, ":")
+	if of != p.String() {
+		marks = ""
 	}
 	clean := make([]bool, p.Scanned())
 	for i := range clean {

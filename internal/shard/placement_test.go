@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/duefleet/duefleet/task"
 )
@@ -211,6 +212,62 @@ func TestRestorePutsAPlacementBackThatTheGatesHaveSeen(t *testing.T) {
 			equal(t, "placement after restoring an older one", c.placed(), seen)
 		})
 	}
+}
+
+// TestCleanShardsAreThoseOfTheirPlacement: whoever writes a placement back, with a
+// script or without, brings no shard's mark along.
+func TestCleanShardsAreThoseOfTheirPlacement(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 2)
+	c.begin(3)
+	for at := range 3 {
+		_, err := c.MarkClean(c.ctx(), c.p, at)
+		c.ok(err)
+	}
+	back := Placement{4, 2, 3, Migrating}
+	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", back.String()).Err())
+	marks, err := c.Clean(c.ctx(), back)
+	c.ok(err)
+	equal(t, "clean", fmt.Sprint(marks), "[false false false]")
+	left, err := c.MarkClean(c.ctx(), back, 1)
+	c.ok(err)
+	equal(t, "left", left, 2)
+}
+
+// TestStraysAreTasksThatNobodyAttends counts what lies outside a placement's shards,
+// and begins a change that attends it.
+func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 7)
+	outside := 0
+	for i := range 50 {
+		id := fmt.Sprint("order-", i)
+		at := c.p.New(id)
+		c.ok(c.tryPut(c.p, Put{Shard: at, Entries: []Entry{entry(id, In(time.Hour))}}).Err)
+		if at >= 3 {
+			outside++
+		}
+	}
+	strays := func(p Placement) Strays {
+		s, err := c.Strays(c.ctx(), p)
+		c.ok(err)
+		return s
+	}
+	equal(t, "strays of 7 shards", strays(c.p), Strays{})
+	lost := Placement{1, 3, 3, Stable}
+	equal(t, "strays of 3 shards", strays(lost), Strays{int64(outside), 7})
+	equal(t, "strays while all are attended", strays(Placement{2, 3, 7, Migrating}), Strays{})
+	began, err := c.Gather(c.ctx(), c.p, Strays{})
+	c.ok(err)
+	equal(t, "began with none", began, false)
+	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", "1 3 3 stable").Err())
+	c.p = Placement{1, 7, 7, Stable}
+	_, err = c.Touch(c.ctx(), 6, Placement{5, 7, 3, Migrating})
+	c.ok(err)
+	began, err = c.Gather(c.ctx(), lost, strays(lost))
+	c.ok(err)
+	equal(t, "began beside a placement that one of them has seen", began, false)
+	equal(t, "put back", c.placed(), Placement{5, 7, 3, Migrating})
 }
 
 func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {

@@ -54,6 +54,7 @@ var additions = []string{
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
+	"duefleet_stray_tasks GAUGE topic",
 	"duefleet_workers GAUGE topic",
 }
 
@@ -114,6 +115,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.Confirmed(500 * time.Millisecond)
 	orders.SetPlacement(8, 11, true)
 	orders.SetProgress(70, 35, 2*time.Second)
+	orders.SetStrays(9)
 	orders.SetInflight(9)
 	orders.SetInflight(7)
 	orders.AddWorkers(3)
@@ -149,6 +151,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`placement_epoch{topic=orders}`:               11,
 		`migrating{topic=orders}`:                     1,
 		`misplaced_tasks{topic=orders}`:               70,
+		`stray_tasks{topic=orders}`:                   9,
 		`move_rate_tasks_per_second{topic=orders}`:    35,
 		`move_left_seconds{topic=orders}`:             2,
 		`inflight_tasks{topic=orders}`:                7,

@@ -17,7 +17,7 @@ type TopicMetrics struct {
 
 	lateness, confirm, claim prometheus.Observer
 
-	shards, epoch, migrating, misplaced, moveRate, moveLeft, inflight, workers prometheus.Gauge
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, workers prometheus.Gauge
 }
 
 // Topic returns the handle of a topic and makes its series appear, at zero.
@@ -45,6 +45,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		epoch:       v.epoch.WithLabelValues(name),
 		migrating:   v.migrating.WithLabelValues(name),
 		misplaced:   v.misplaced.WithLabelValues(name),
+		strays:      v.strays.WithLabelValues(name),
 		moveRate:    v.moveRate.WithLabelValues(name),
 		moveLeft:    v.moveLeft.WithLabelValues(name),
 		inflight:    v.inflight.WithLabelValues(name),
@@ -128,6 +129,10 @@ func (t *TopicMetrics) SetProgress(misplaced int64, rate float64, left time.Dura
 	t.moveLeft.Set(left.Seconds())
 }
 
+// SetStrays is how many tasks lie in shards that nobody attends; 0 once they are
+// being brought home.
+func (t *TopicMetrics) SetStrays(n int64) { t.strays.Set(float64(n)) }
+
 // SetInflight is how many tasks this scanner has claimed and not settled yet.
 func (t *TopicMetrics) SetInflight(n int) { t.inflight.Set(float64(n)) }
 
@@ -146,7 +151,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, moveRate, moveLeft, inflight, workers *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, workers *prometheus.GaugeVec
 }
 
 type vector interface {
@@ -174,6 +179,7 @@ func newTopicVectors() *topicVectors {
 	v.epoch = v.gauge("placement_epoch", "Epoch of the placement this scanner works by.")
 	v.migrating = v.gauge("migrating", "1 while tasks move to a new placement.")
 	v.misplaced = v.gauge("misplaced_tasks", "Tasks a migration has still to move.")
+	v.strays = v.gauge("stray_tasks", "Tasks this scanner found in shards that nobody attends; they are brought home.")
 	v.moveRate = v.gauge("move_rate_tasks_per_second", "Tasks the whole fleet moves a second, on the average since the migration began.")
 	v.moveLeft = v.gauge("move_left_seconds", "How long the migration will take yet at that rate; 0 if it can't be told.")
 	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; window is the most.")

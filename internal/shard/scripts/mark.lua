@@ -1,6 +1,8 @@
 #!lua flags=allow-oom
 -- uses: args
--- Notes that a shard holds nothing misplaced any more.
+-- Notes that a shard holds nothing misplaced any more. What is noted begins with the
+-- placement it was found under, and counts under no other: a placement may fall back,
+-- and be put back by somebody who knows nothing of this note.
 -- KEYS  placement
 -- ARGV  placement as the caller knows it, shard, scanned (how many shards are
 --       attended while migrating)
@@ -11,8 +13,9 @@ local scanned = whole('scanned', ARGV[3], 1, 4096)
 local shard = whole('shard', ARGV[2], 0, scanned - 1)
 local value = redis.call('HGET', KEYS[1], 'value')
 if value ~= ARGV[1] then return -1 end
-local clean = redis.call('HGET', KEYS[1], 'clean') or string.rep('0', scanned)
+local of, clean = string.match(redis.call('HGET', KEYS[1], 'clean') or '', '^(.*):([01]*)$')
+if of ~= value then clean = string.rep('0', scanned) end
 clean = string.sub(clean, 1, shard) .. '1' .. string.sub(clean, shard + 2)
-redis.call('HSET', KEYS[1], 'clean', clean)
+redis.call('HSET', KEYS[1], 'clean', value .. ':' .. clean)
 local _, left = string.gsub(clean, '0', '')
 return left

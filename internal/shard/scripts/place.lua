@@ -14,7 +14,6 @@ local there = redis.call('HMGET', KEYS[1], 'value', 'nonce')
 local value, nonce = there[1] or '', there[2]
 if value == ARGV[1] then
   redis.call('HSET', KEYS[1], 'value', ARGV[2], 'nonce', ARGV[3], 'since', now)
-  redis.call('HDEL', KEYS[1], 'clean')
   return {1, ARGV[2]}
 end
 if value == ARGV[2] and nonce == ARGV[3] then return {1, value} end
