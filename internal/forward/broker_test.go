@@ -35,6 +35,7 @@ func TestBroker(t *testing.T) {
 	t.Run("alarm", func(t *testing.T) { alarm(t, broker) })
 	t.Run("alarm outlasts the deadline", func(t *testing.T) { longAlarm(t, broker) })
 	t.Run("stuck queue", func(t *testing.T) { stuckQueue(t, broker) })
+	t.Run("abandoned", func(t *testing.T) { abandoned(t, broker) })
 	t.Run("stands still", func(t *testing.T) { standstill(t, broker) })
 	t.Run("killed", func(t *testing.T) { killed(t, broker) })
 }
@@ -77,40 +78,44 @@ func setAlarm(t *testing.T, broker *stack.RabbitMQ, on bool) {
 	}
 }
 
+// declareTenant makes a queue of the tenant's name, and binds it to an exchange of
+// type headers.
+func declareTenant(t *testing.T, ch *amqp.Channel, exchange, tenant string, args amqp.Table) {
+	t.Helper()
+	declareQueue(t, ch, tenant, exchange, "", args, amqp.Table{"x-match": "all", "tenant": tenant})
+}
+
+// of makes n messages for a tenant's queue.
+func of(tenant, name string, n int) []*forward.Message {
+	all := messages("topic", name, n)
+	for _, m := range all {
+		m.Task.Headers = map[string]string{"tenant": tenant}
+	}
+	return all
+}
+
+// tell suspends the process of a classic queue, so that it answers for nothing, or
+// resumes it.
+func tell(t *testing.T, broker *stack.RabbitMQ, queue, verb string) {
+	t.Helper()
+	if _, err := broker.Ctl(t.Context(), "eval",
+		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A queue that answers for nothing holds up its own messages alone: more than a
 // window of others is confirmed meanwhile, each once. Those that it holds up are given
 // up one by one, and confirmed if it comes back.
 func stuckQueue(t *testing.T, broker *stack.RabbitMQ) {
 	ch := amqpChannel(t, broker.URL("/"))
-	if err := ch.ExchangeDeclare("by-tenant", "headers", true, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	for _, tenant := range []string{"flows", "stuck"} {
-		if _, err := ch.QueueDeclare(tenant, true, false, false, false, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := ch.QueueBind(tenant, "", "by-tenant", false, amqp.Table{"x-match": "all", "tenant": tenant}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	of := func(tenant, name string, n int) []*forward.Message {
-		all := messages("topic", name, n)
-		for _, m := range all {
-			m.Task.Headers = map[string]string{"tenant": tenant}
-		}
-		return all
-	}
+	declareExchange(t, ch, "by-tenant", amqp.ExchangeHeaders)
+	declareTenant(t, ch, "by-tenant", "flows", nil)
+	declareTenant(t, ch, "by-tenant", "stuck", nil)
 	const window, held, through = 100, 3, 2000
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", forward.Route{Exchange: "by-tenant", Window: window})
 	ready(t, p)
-	tell := func(verb string) {
-		t.Helper()
-		if _, err := broker.Ctl(t.Context(), "eval",
-			`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"stuck">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`); err != nil {
-			t.Fatal(err)
-		}
-	}
-	tell("suspend")
+	tell(t, broker, "stuck", "suspend")
 	stuck := of("stuck", "stuck", held)
 	publish(t, p, stuck...)
 	flowing := of("flows", "flows", through)
@@ -141,7 +146,7 @@ func stuckQueue(t *testing.T, broker *stack.RabbitMQ) {
 	if n := outcomes(got.all(more...)); n[forward.Confirmed] != through {
 		t.Errorf("%v after one was given up, want all confirmed", n)
 	}
-	tell("resume")
+	tell(t, broker, "stuck", "resume")
 	if n := outcomes(got.all(stuck...)); n[forward.Confirmed] != held {
 		t.Errorf("%v from the queue that came back, want all confirmed", n)
 	}

@@ -36,3 +36,22 @@ func (p *Publisher) InFlight() int {
 	defer s.flights.mu.Unlock()
 	return s.flights.owed
 }
+
+// Lost reports whether the library knows that the channel that Publish uses is lost.
+func (p *Publisher) Lost() bool {
+	_, _, s := p.wanted()
+	return s == nil || s.channel.IsClosed()
+}
+
+// Told reports whether a channel was told to give up what is in flight, and did not
+// look yet.
+func (p *Publisher) Told() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.sessions {
+		if len(s.stop) > 0 {
+			return true
+		}
+	}
+	return false
+}

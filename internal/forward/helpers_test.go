@@ -237,11 +237,14 @@ type proxy struct {
 	target   string
 	dials    atomic.Int32
 	channels atomic.Int64 // opened
+	answers  atomic.Int64 // acks and nacks forwarded
 
 	mu      sync.Mutex
 	frozen  chan struct{}   // not nil while nothing is forwarded; closed at its end
+	held    chan struct{}   // the same of what the broker sends
 	muted   map[uint16]bool // channels whose frames from the broker are dropped
 	highest uint16          // channel that the broker sent a frame on
+	last    uint16          // frames from the broker on later channels are dropped; 0: none are
 	conns   map[net.Conn]struct{}
 	running sync.WaitGroup
 }
@@ -263,6 +266,7 @@ func newProxy(t testing.TB, rawURL string) (*proxy, string) {
 	t.Cleanup(func() {
 		_ = listener.Close()
 		p.thaw()
+		p.release()
 		p.cut()
 		p.running.Wait()
 	})
@@ -324,10 +328,11 @@ func (p *proxy) copyFrames(to, from net.Conn) {
 			return
 		}
 		p.waitThaw()
+		p.waitRelease()
 		channel := binary.BigEndian.Uint16(frame[1:])
 		p.mu.Lock()
 		p.highest = max(p.highest, channel)
-		muted := p.muted[channel]
+		muted := p.muted[channel] || p.last > 0 && channel > p.last
 		p.mu.Unlock()
 		if muted {
 			continue
@@ -335,7 +340,15 @@ func (p *proxy) copyFrames(to, from net.Conn) {
 		if _, err := to.Write(append(frame, rest...)); err != nil {
 			return
 		}
+		if isAnswer(frame[0], rest) {
+			p.answers.Add(1)
+		}
 	}
+}
+
+// isAnswer tells whether a frame is a basic.ack or a basic.nack.
+func isAnswer(kind byte, payload []byte) bool {
+	return kind == 1 && (bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x50")) || bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x78")))
 }
 
 func (p *proxy) waitThaw() {
@@ -345,6 +358,38 @@ func (p *proxy) waitThaw() {
 	if frozen != nil {
 		<-frozen
 	}
+}
+
+func (p *proxy) waitRelease() {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+}
+
+// hold keeps back what the broker sends, until release.
+func (p *proxy) hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = make(chan struct{})
+}
+
+func (p *proxy) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// muteLater makes the broker silent on all channels that are opened from now on.
+func (p *proxy) muteLater() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = p.highest
 }
 
 // muteNewest makes the broker silent on the channel that was opened last.

@@ -1,0 +1,155 @@
+package forward_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// A channel that is abandoned while its oldest message waits for a queue that answers
+// for nothing: what the broker answered for behind that message keeps its outcome,
+// and the one that waits is unknown.
+func abandoned(t *testing.T, broker *stack.RabbitMQ) {
+	ch := amqpChannel(t, broker.URL("/"))
+	declareExchange(t, ch, "abandoned", amqp.ExchangeHeaders)
+	declareTenant(t, ch, "abandoned", "passes", nil)
+	declareTenant(t, ch, "abandoned", "waits", nil)
+	declareTenant(t, ch, "abandoned", "full", amqp.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"})
+	tell(t, broker, "waits", "suspend")
+	defer tell(t, broker, "waits", "resume")
+	t.Run("lost connection", func(t *testing.T) { abandonedWithItsConnection(t, broker) })
+	t.Run("overdue", func(t *testing.T) { abandonedOverdue(t, broker) })
+	t.Run("the end of draining", func(t *testing.T) { abandonedWhileDraining(t, broker) })
+}
+
+// behind is how many messages the broker confirms behind the one that waits.
+const behind = 200
+
+// busy is a publisher whose handler has a first result and doesn't return until goOn:
+// what the broker answers meanwhile is known to the library and to nobody else.
+type busy struct {
+	*forward.Publisher
+	*results
+	network *proxy
+	goOn    func()
+}
+
+func newBusy(t *testing.T, broker *stack.RabbitMQ) *busy {
+	t.Helper()
+	network, via := newProxy(t, broker.URL("/"))
+	b := &busy{results: newResults(t), network: network}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var first, last sync.Once
+	b.goOn = func() { last.Do(func() { close(leave) }) }
+	b.Publisher = connect(t, forward.Config{URLs: []string{via}}).NewPublisher("topic",
+		forward.Route{Exchange: "abandoned", ConfirmTimeout: unhurried},
+		func(batch []forward.Result) {
+			first.Do(func() { close(entered) })
+			<-leave
+			b.take(batch)
+		})
+	background(t, b.Run)
+	t.Cleanup(b.goOn)
+	ready(t, b.Publisher)
+	publish(t, b.Publisher, of("passes", "first", 1)...)
+	wait.Closed(t, "a result to be handled", entered)
+	return b
+}
+
+// awaitAnswers waits until the publisher was sent so many answers.
+func (p *proxy) awaitAnswers(t *testing.T, n int64) {
+	t.Helper()
+	wait.Progress(t, "the broker's answers", func() int { return int(p.answers.Load()) }, func() bool { return p.answers.Load() >= n })
+}
+
+func abandonedWithItsConnection(t *testing.T, broker *stack.RabbitMQ) {
+	b := newBusy(t, broker)
+	waiting, passing := of("waits", "lost", 1), of("passes", "lost", behind)
+	answered := b.network.answers.Load()
+	publish(t, b.Publisher, append(waiting, passing...)...)
+	b.network.awaitAnswers(t, answered+behind)
+	b.network.cut()
+	wait.For(t, "the loss to be known", b.Lost)
+	b.goOn()
+	keeps(t, b.all(waiting...), forward.Unknown)
+	keeps(t, b.all(passing...), forward.Confirmed)
+}
+
+// The broker is silent when a message is overdue, so that the connection is put to
+// the test. Answers come while it lasts, but none to the test, and then the
+// connection ends.
+func abandonedOverdue(t *testing.T, broker *stack.RabbitMQ) {
+	network, via := newProxy(t, broker.URL("/"))
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "abandoned"})
+	ready(t, p)
+	network.muteLater()
+	network.hold()
+	opened := network.channels.Load()
+	waiting := writtenWithin(t, p, got, time.Second)
+	passing := of("passes", "overdue", behind)
+	publish(t, p, passing...)
+	wait.For(t, "the connection to be put to the test", func() bool { return network.channels.Load() > opened })
+	network.release()
+	network.awaitAnswers(t, behind)
+	network.cut()
+	keeps(t, got.all(waiting), forward.Unknown)
+	if r := got.all(waiting)[0]; r.Reason != "the broker's confirm is overdue" {
+		t.Errorf("%+v, want it given up as overdue", r)
+	}
+	keeps(t, got.all(passing...), forward.Confirmed)
+}
+
+// writtenWithin publishes messages to the queue that answers for nothing until one
+// was written before its deadline, which is soon, and returns that one.
+func writtenWithin(t *testing.T, p *forward.Publisher, got *results, soon time.Duration) *forward.Message {
+	t.Helper()
+	for i := 0; ; i++ {
+		m := of("waits", fmt.Sprint("overdue-", i), 1)[0]
+		m.Deadline = time.Now().Add(soon)
+		publish(t, p, m)
+		if r, resolved := got.get(m); !resolved || r.Outcome != forward.Unsent {
+			return m
+		}
+	}
+}
+
+// Several in turn: whether the channel's loop looks at what was answered before it
+// looks at the end is chance.
+func abandonedWhileDraining(t *testing.T, broker *stack.RabbitMQ) {
+	for i := range 8 {
+		b := newBusy(t, broker)
+		name := fmt.Sprint("drained-", i)
+		waiting, passing, refused := of("waits", name, 1), of("passes", name, behind), of("full", name, 2)
+		answered := b.network.answers.Load()
+		publish(t, b.Publisher, append(append(waiting, passing...), refused...)...)
+		b.network.awaitAnswers(t, answered+behind+2)
+		over, end := context.WithCancel(t.Context())
+		end()
+		drained := make(chan error, 1)
+		go func() { drained <- b.Drain(over) }()
+		wait.For(t, "the channel to be told", b.Told)
+		b.goOn()
+		if err := wait.Receive(t, "the end of draining", drained); err == nil {
+			t.Error("drained without an error, want the messages counted that were left")
+		}
+		keeps(t, b.all(waiting...), forward.Unknown)
+		keeps(t, b.all(passing...), forward.Confirmed)
+		keeps(t, b.all(refused[1]), forward.Refused)
+	}
+}
+
+// keeps wants one outcome of all.
+func keeps(t *testing.T, found []forward.Result, want forward.Outcome) {
+	t.Helper()
+	if n := outcomes(found); n[want] != len(found) {
+		t.Errorf("%v, want all %v; the first: %+v", n, want, found[0])
+	}
+}
