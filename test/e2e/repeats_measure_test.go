@@ -1,0 +1,318 @@
+//go:build measure
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+const (
+	// wired scanners run, and one after the other is killed, twice each.
+	wired = 3
+	kills = 2 * wired
+	// repeatsLease is long enough for a busy machine not to outlast it.
+	repeatsLease = "15s"
+	// repeatsWindow is the default of the topic's window.
+	repeatsWindow = 2000
+)
+
+// TestMeasureRepeats: what a scanner that is killed leaves to be repeated is what the
+// broker had not confirmed to it, and hardly anything beside: what is confirmed is
+// settled at once.
+func TestMeasureRepeats(t *testing.T) { //nolint:paralleltest // it has the machine to itself
+	const rate = 3000
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
+	wires := w.startWired(wired)
+	w.consume("orders.due")
+	loading, stop := context.WithCancel(t.Context())
+	defer stop()
+	var running errgroup.Group
+	running.Go(func() error { return steady(loading, w, rate) })
+	w.killInTurn(wires, func(i int) { w.awaitCount((2*i + 2) * rate) })
+	stop()
+	if err := running.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	w.checkKilled(wires)
+}
+
+// TestMeasureRepeatsOfABacklog: the same while a backlog is forwarded as fast as the
+// broker takes it, so that the windows are full.
+func TestMeasureRepeatsOfABacklog(t *testing.T) { //nolint:paralleltest // it has the machine to itself
+	const tasks = 120_000
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
+	w.pause(true)
+	wires := w.startWired(wired)
+	w.consume("orders.due")
+	w.schedule(orders("orders", "o", tasks, time.Now(), time.Second, 200)...)
+	w.pause(false)
+	w.killInTurn(wires, func(i int) { w.awaitCount((i + 1) * tasks / 10) })
+	w.checkKilled(wires)
+}
+
+// killInTurn kills one scanner after the other, and starts it again, each time once
+// ripe returns.
+func (w *world) killInTurn(wires []*wire, ripe func(i int)) {
+	w.t.Helper()
+	for i := range kills {
+		ripe(i)
+		victim := i % wired
+		if err := wires[victim].end(w.scanners[victim].Kill); err != nil {
+			w.t.Fatal(err)
+		}
+		if err := w.scanners[victim].Start(wait.Context(w.t)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// checkKilled ends the run and holds the repeats against what the broker had not
+// confirmed when scanners were killed. A quarter more, and what a scanner forwards in
+// ten milliseconds, may have been confirmed and on its way to Redis.
+func (w *world) checkKilled(wires []*wire) {
+	w.t.Helper()
+	r := w.finish()
+	held := 0
+	for _, wire := range wires {
+		held += wire.held
+	}
+	w.t.Logf("%d kills: the broker had not confirmed %d messages, %d arrived again; %.0f tasks a second, lateness p50 %s, p99 %s",
+		kills, held, r.Duplicated, r.Rate(), r.Lateness.At(0.5), r.Lateness.At(0.99))
+	if most := held + held/4 + kills*int(r.Rate()/wired/100); r.Duplicated > most {
+		w.t.Errorf("%d repeats, want at most %d: the broker had not confirmed %d", r.Duplicated, most, held)
+	}
+	if most := kills * repeatsWindow; r.Duplicated > most {
+		w.t.Errorf("%d repeats, want at most the %d of %d windows", r.Duplicated, most, kills)
+	}
+	w.checkRepeats()
+	r.Duplicated = 0
+	if err := r.Err(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// steady schedules rate tasks a second, due within a second and a half.
+func steady(ctx context.Context, w *world, rate int) error {
+	const beat = 50 * time.Millisecond
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	n := rate * int(beat/time.Millisecond) / 1000
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		batch := orders("orders", fmt.Sprintf("s-%d", i), n, time.Now().Add(500*time.Millisecond), time.Second, 200)
+		if err := w.recorder.Schedule(w.t.Context(), batch...); err != nil {
+			return err
+		}
+	}
+}
+
+// startWired starts n scanners, each with a wire of its own to the broker.
+func (w *world) startWired(n int) []*wire {
+	w.t.Helper()
+	wires := make([]*wire, n)
+	for i := range wires {
+		wires[i] = newWire(w.t, w.settings.RabbitMQURL)
+		s, err := fleet.StartScanner(wait.Context(w.t), fleet.ScannerConfig{
+			Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: fmt.Sprintf("scanner-%d", i+1),
+			Env: []string{"DUEFLEET_RABBITMQ_URLS=" + wires[i].url},
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.scanners = append(w.scanners, s)
+	}
+	return wires
+}
+
+// wire stands between a scanner and the broker, and knows what was published over it
+// and not confirmed.
+type wire struct {
+	url    string // of the broker, over the wire
+	target string
+	held   int // messages that were unconfirmed at the ends of scanners
+
+	still   sync.RWMutex // held for writing while nothing may pass
+	mu      sync.Mutex
+	waiting map[net.Conn]map[uint16]*unanswered // by connection and channel
+}
+
+// unanswered are the delivery tags of a channel that the broker has not answered for.
+// All below lowest are answered.
+type unanswered struct {
+	tags         map[uint64]struct{}
+	lowest, last uint64
+}
+
+func newWire(t *testing.T, broker string) *wire {
+	t.Helper()
+	u, err := url.Parse(broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfg net.ListenConfig
+	listener, err := cfg.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{target: u.Host, waiting: map[net.Conn]map[uint16]*unanswered{}}
+	u.Host = listener.Addr().String()
+	w.url = u.String()
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { w.connect(t.Context(), client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		running.Wait()
+	})
+	return w
+}
+
+// end kills the scanner while nothing passes, so that what the broker was given and
+// has not answered for is counted at that moment.
+func (w *wire) end(kill func() error) error {
+	w.still.Lock()
+	defer w.still.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, channels := range w.waiting {
+		for _, c := range channels {
+			w.held += len(c.tags)
+		}
+	}
+	return kill()
+}
+
+// connect lasts as long as one connection, or ctx.
+func (w *wire) connect(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
+	var d net.Dialer
+	server, err := d.DialContext(ctx, "tcp", w.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	w.mu.Lock()
+	w.waiting[client] = map[uint16]*unanswered{}
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.waiting, client)
+	}()
+	var back sync.WaitGroup
+	back.Go(func() {
+		defer client.Close()
+		w.pass(client, server, 0, func(channel uint16, method uint32, args []byte) { w.answered(client, channel, method, args) })
+	})
+	w.pass(server, client, len("AMQP\x00\x00\x09\x01"), func(channel uint16, method uint32, _ []byte) { w.published(client, channel, method) })
+	_ = server.Close()
+	back.Wait()
+}
+
+// Methods, as AMQP 0-9-1 numbers them: class and method.
+const (
+	basicPublish  = 60<<16 | 40
+	basicAck      = 60<<16 | 80
+	basicNack     = 60<<16 | 120
+	confirmSelect = 85<<16 | 10
+)
+
+func (w *wire) published(conn net.Conn, channel uint16, method uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.waiting[conn][channel]
+	switch {
+	case method == confirmSelect:
+		w.waiting[conn][channel] = &unanswered{tags: map[uint64]struct{}{}, lowest: 1}
+	case method == basicPublish && c != nil:
+		c.last++
+		c.tags[c.last] = struct{}{}
+	}
+}
+
+func (w *wire) answered(conn net.Conn, channel uint16, method uint32, args []byte) {
+	if method != basicAck && method != basicNack {
+		return
+	}
+	tag, multiple := binary.BigEndian.Uint64(args), args[8]&1 != 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.waiting[conn][channel]
+	if c == nil {
+		return
+	}
+	delete(c.tags, tag)
+	if !multiple {
+		return
+	}
+	for ; c.lowest <= tag; c.lowest++ {
+		delete(c.tags, c.lowest)
+	}
+}
+
+// pass forwards what comes until the connection ends, and tells of every method in
+// it, a publish before the broker can have answered for it. The first skip bytes are
+// no frame.
+func (w *wire) pass(to, from net.Conn, skip int, method func(channel uint16, method uint32, args []byte)) {
+	var rest []byte
+	forward := func(b []byte) error {
+		w.still.RLock()
+		defer w.still.RUnlock()
+		rest = append(rest, b...)
+		if len(rest) >= skip {
+			rest, skip = methods(rest[skip:], method), 0
+		}
+		_, err := to.Write(b)
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && forward(buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// methods tells of the methods in whole frames and returns what is no whole frame.
+func methods(b []byte, method func(channel uint16, method uint32, args []byte)) (rest []byte) {
+	const header, end, isMethod = 7, 1, 1
+	for len(b) >= header {
+		size := int(binary.BigEndian.Uint32(b[3:]))
+		if len(b) < header+size+end {
+			break
+		}
+		if payload := b[header : header+size]; b[0] == isMethod {
+			method(binary.BigEndian.Uint16(b[1:]), binary.BigEndian.Uint32(payload), payload[4:])
+		}
+		b = b[header+size+end:]
+	}
+	return append([]byte(nil), b...)
+}
