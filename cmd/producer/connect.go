@@ -49,8 +49,8 @@ func (c *connection) check(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// open makes the client. It talks to Redis only when it is asked to do something.
-func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
+// server is where Redis is, by the flags and the configuration.
+func (c *connection) server(cmd *cobra.Command) config.Redis {
 	flags := cmd.Flags()
 	server := c.settings.Redis
 	if flags.Changed("redis-addr") {
@@ -59,6 +59,12 @@ func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 	if flags.Changed("redis-prefix") {
 		server.Prefix = c.prefix
 	}
+	return server
+}
+
+// open makes the client. It talks to Redis only when it is asked to do something.
+func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
+	server := c.server(cmd)
 	options, err := server.Options()
 	if err != nil {
 		return nil, err

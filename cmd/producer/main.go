@@ -1,6 +1,7 @@
 // Command producer schedules delayed tasks from the command line: one at a time,
 // as a stream of lines, or for a program at the other end of a pipe. It is a client
-// of the public producer library, and of nothing else. Exit codes: 0 done, 1 failed,
+// of the public producer library, and of nothing else; conform alone looks into what
+// producers store. Exit codes: 0 done, 1 failed,
 // 2 wrong usage, 3 no such task, 4 exists already.
 package main
 
@@ -52,7 +53,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule or get")
+			return cli.UsageError("name a command: schedule, load, pipe, cancel, reschedule, get or conform")
 		},
 	}
 	var conn connection
@@ -65,6 +66,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		cancelCommand(&conn),
 		rescheduleCommand(&conn),
 		getCommand(&conn),
+		conformCommand(&conn),
 	)
 	return root
 }

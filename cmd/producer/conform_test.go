@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/conform"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// conformer plays transcripts on a server of its own, since the kit plays with one
+// server only.
+type conformer struct {
+	t    *testing.T
+	addr string
+	rdb  redis.UniversalClient
+}
+
+func newConformer(t *testing.T, args ...string) *conformer {
+	t.Helper()
+	server := ownRedis(t, args...)
+	options := stacktest.RedisOptions(server.Addr())
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
+	c := &conformer{t, server.Addr(), redis.NewUniversalClient(options)}
+	t.Cleanup(func() { c.rdb.Close() })
+	return c
+}
+
+// run plays with a program, after which nothing of it may be left in Redis.
+func (c *conformer) run(env []string, args ...string) result {
+	c.t.Helper()
+	cmd := command(c.t, env, append([]string{"conform", "--redis-addr", c.addr}, args...)...)
+	r := finish(c.t, cmd)
+	keys, err := c.rdb.Keys(c.t.Context(), "*").Result()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(keys) != 1 || keys[0] != "somebody's" {
+		c.t.Errorf("after %q Redis holds %q, want what it held before", args, keys)
+	}
+	return r
+}
+
+func (c *conformer) somebodys() *conformer {
+	c.t.Helper()
+	if err := c.rdb.Set(c.t.Context(), "somebody's", "data", 0).Err(); err != nil {
+		c.t.Fatal(err)
+	}
+	return c
+}
+
+// conformed decodes the report.
+func conformed(t *testing.T, r result) (report conformReport) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("%v in %q; %s", err, r.stdout, r.stderr)
+	}
+	return report
+}
+
+// TestConformPasses: the producer of this repository keeps to the protocol, in every
+// transcript.
+func TestConformPasses(t *testing.T) {
+	t.Parallel()
+	c := newConformer(t).somebodys()
+	r := c.run(nil, "-o", "json", "--", os.Getenv(binaryVar), "pipe")
+	report := conformed(t, r)
+	all, err := conform.Transcripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, transcript := range report.Transcripts {
+		for _, f := range transcript.Failures {
+			t.Errorf("%s: %s", transcript.Name, f)
+		}
+	}
+	if r.code != 0 || r.stderr != "" || report.Passed != len(all) || report.Failed != 0 {
+		t.Errorf("exit code %d, %d of %d passed, %d failed: %s", r.code, report.Passed, len(all), report.Failed, r.stderr)
+	}
+}
+
+// TestConformBehindAPassword: the program needs none, nor the database: the kit's own
+// connection has both.
+func TestConformBehindAPassword(t *testing.T) {
+	t.Parallel()
+	server := ownRedis(t, "--requirepass", "right")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("redis: {addrs: [\""+server.Addr()+"\"], password: right, db: 3, prefix: mine}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"DUEFLEET_REDIS_USERNAME=default"}
+	args := []string{"conform", "--config", file, "--only", "schedule-m*", "--", os.Getenv(binaryVar), "pipe"}
+	if r := finish(t, command(t, env, args...)); r.code != 0 || !strings.Contains(r.stdout, "ok      schedule-moving ") {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	args[len(args)-1] = "pipe\n" // what is no command ends the program at once
+	wantError(t, finish(t, command(t, env, args...)), 1, "transcripts failed")
+}
+
+// TestConformFails: a program that doesn't do what is asked gets the transcript's name
+// and what was wrong, and the exit code is 1.
+func TestConformFails(t *testing.T) {
+	t.Parallel()
+	c := newConformer(t).somebodys()
+	for program, want := range map[string]string{
+		`cat`:                       "code: is missing, want 0",
+		`true`:                      "the program ended in place of an answer",
+		`read line; echo no`:        `the program answered "no", which is no JSON object`,
+		`echo sorry >&2; exit 4`:    "it said: sorry",
+		`read line; sleep 100000`:   "the program gave no answer within 1s",
+		`read line; echo '{}'; cat`: "line: is missing, want 1",
+		`while read line; do echo '{"line":1,"verb":"schedule","topic":"schedule-moving","id":"order-3","code":0,"due":"2099-12-01T10:00:00.250Z","due_ms":4099802400250}'; done`: "no script 1 was sent, want touch at shard 1 -> ok",
+	} {
+		patience := "1m"
+		if strings.Contains(program, "sleep") {
+			patience = "1s"
+		}
+		r := c.run(nil, "--only", "schedule-moving", "--patience", patience, "--", "sh", "-c", program)
+		wantError(t, r, 1, "conform: 1 of 1 transcripts failed")
+		if !strings.Contains(r.stdout, "FAILED  schedule-moving ") || !strings.Contains(r.stdout, want) || !strings.Contains(r.stdout, "0 passed, 1 failed\n") {
+			t.Errorf("%s: got\n%swant %q", program, r.stdout, want)
+		}
+	}
+	report := conformed(t, c.run(nil, "--only", "schedule-moving", "-o", "json", "--", "cat"))
+	if report.Failed != 1 || len(report.Transcripts) != 1 || len(report.Transcripts[0].Failures) == 0 {
+		t.Errorf("got %+v, want a failure", report)
+	}
+}
+
+// TestConformKeepsTheProgramInItsCorner: whatever else the program sends doesn't reach
+// Redis, and is a failure.
+func TestConformKeepsTheProgramInItsCorner(t *testing.T) {
+	t.Parallel()
+	c := newConformer(t).somebodys()
+	for sent, want := range map[string]string{
+		"FLUSHALL":                   `the program sent ["FLUSHALL"], which docs/protocol.md doesn't have`,
+		"SET somebody's nothing":     "which docs/protocol.md doesn't have",
+		"GET somebody's":             "which is not under the prefix in DUEFLEET_REDIS_PREFIX",
+		"EVAL return{} 1 somebody's": "a script that is none of docs/protocol, byte for byte",
+		"SCRIPT FLUSH":               "which docs/protocol.md doesn't have",
+	} {
+		// bash speaks to a port by itself; the answer to the request comes last.
+		program := `exec 3<>/dev/tcp/${DUEFLEET_REDIS_ADDRS/:/\/}; read line; set -- ` + strings.ReplaceAll(sent, "'", `\'`) + `
+			printf '*%d\r\n' $# >&3; for word; do printf '$%d\r\n%s\r\n' ${#word} "$word" >&3; done; read refusal <&3; echo '{"line":1,"code":1}'`
+		r := c.run(nil, "--only", "unknown-topic", "--", "bash", "-c", program)
+		wantError(t, r, 1, "conform: 1 of 1 transcripts failed")
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("%s: got\n%swant %q", sent, r.stdout, want)
+		}
+	}
+	if data := c.rdb.Get(t.Context(), "somebody's").Val(); data != "data" {
+		t.Errorf("somebody's data is %q", data)
+	}
+}
+
+func TestConformLists(t *testing.T) {
+	t.Parallel()
+	all, err := conform.Transcripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := finish(t, command(t, nil, "conform", "--list"))
+	if r.code != 0 || strings.Count(r.stdout, "\n") != len(all) || !strings.Contains(r.stdout, "\nschedule-moving  ") {
+		t.Errorf("exit code %d:\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	r = finish(t, command(t, nil, "conform", "--list", "--only", "get-*", "-o", "json"))
+	var names []struct{ Name, About string }
+	if err := json.Unmarshal([]byte(r.stdout), &names); err != nil || len(names) == 0 || !strings.HasPrefix(names[0].Name, "get-") || names[0].About == "" {
+		t.Errorf("%v: %s%s", err, r.stdout, r.stderr)
+	}
+}
+
+// TestConformUsage: what can't be played is said at once.
+func TestConformUsage(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"conform":                         "name a program behind --; see producer conform --help",
+		"conform cat":                     `unexpected argument "cat"; the program stands behind --`,
+		"conform more -- cat":             `unexpected argument "more"; the program stands behind --`,
+		"conform --list -- cat":           "--list plays nothing",
+		"conform --only nothing -- cat":   "--only nothing: there is no such transcript; --list shows them",
+		"conform --patience 0s -- cat":    "--patience 0s: must be more than 0",
+		"conform --redis-addr a,b -- cat": "one Redis server, and not with a cluster or sentinels",
+	} {
+		wantError(t, finish(t, command(t, nil, strings.Fields(line)...)), 2, want)
+	}
+	wantError(t, finish(t, command(t, nil, "conform", "--", "no-such-program")), 1, `"no-such-program": executable file not found in $PATH`)
+	wantError(t, finish(t, command(t, nil, "conform", "--redis-addr", "127.0.0.1:1", "--", "cat")), 1, "connection refused; check that Redis runs there")
+}

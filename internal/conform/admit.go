@@ -1,0 +1,141 @@
+package conform
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mostAhead is how far ahead a not_after may lie, in ms: about 3,000, and what two
+// clocks may differ by.
+const mostAhead = 10_000
+
+// okReply is the proxy's own to what it has seen to itself.
+const okReply = "+OK\r\n"
+
+// admit lets a command pass or answers it itself, and returns the name that faults
+// know it by.
+func (p *proxy) admit(e *exchange, args []string) (name string, err error) {
+	verb := strings.ToUpper(args[0])
+	switch verb {
+	case "AUTH", "SELECT": // the connection to Redis has done it
+		e.canned = []byte(okReply)
+		return "", nil
+	case "HELLO":
+		e.raw = command(args[:min(2, len(args))]...)
+		return "", nil
+	case "TIME":
+		return "time", nil
+	case "PING", "ECHO", "CLIENT", "COMMAND", "INFO", "WAIT", "QUIT":
+		return "", nil
+	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
+		return p.admitScript(e, verb, args), nil
+	case "SCRIPT":
+		p.admitLoad(e, args)
+		return "", nil
+	case "GET", "HGET", "HMGET", "HGETALL", "EXISTS":
+		return p.admitRead(e, args), nil
+	case "HSET":
+		if len(args) == 4 && args[2] == "waited" && strings.HasPrefix(args[1], p.corner.prefix+":gate:{") {
+			return "", nil
+		}
+	}
+	p.refuse(e, "the program sent %.100q, which docs/protocol.md doesn't have", args)
+	return "", nil
+}
+
+// admitRead lets the program read its placement, and nothing outside its corner.
+func (p *proxy) admitRead(e *exchange, args []string) string {
+	if len(args) < 2 || !strings.HasPrefix(args[1], p.corner.prefix+":") {
+		p.refuse(e, "the program sent %.200q, which is not under the prefix in DUEFLEET_REDIS_PREFIX, %s", args, p.corner.prefix)
+		return ""
+	}
+	if args[1] == p.corner.placement() {
+		return "placement"
+	}
+	return ""
+}
+
+func (p *proxy) admitLoad(e *exchange, args []string) {
+	if len(args) > 2 && strings.EqualFold(args[1], "LOAD") {
+		s, known := p.scripts[hash(args[2])]
+		if known {
+			p.unloaded(s.name, true)
+		} else {
+			p.refuse(e, "the program sent a script that is none of docs/protocol, byte for byte: %.60q", args[2])
+		}
+		return
+	}
+	if len(args) < 2 || !strings.EqualFold(args[1], "EXISTS") {
+		p.refuse(e, "the program sent %.100q, which docs/protocol.md doesn't have", args)
+	}
+}
+
+// admitScript notes a script, if it is a published one, in the hands of whom it belongs.
+func (p *proxy) admitScript(e *exchange, verb string, args []string) string {
+	if len(args) < 3 {
+		p.refuse(e, "the program sent %.100q, with too few arguments", args)
+		return ""
+	}
+	sha, byText := args[1], !strings.HasPrefix(verb, "EVALSHA")
+	if byText {
+		sha = hash(sha)
+	}
+	s, known := p.scripts[strings.ToLower(sha)]
+	switch {
+	case !known && byText:
+		p.refuse(e, "the program sent a script that is none of docs/protocol, byte for byte: %.60q", args[1])
+		return ""
+	case !known || p.unloaded(s.name, byText):
+		e.canned = []byte("-NOSCRIPT No matching script. Please use EVAL.\r\n")
+		return ""
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil || n < 1 || n > len(args)-3 {
+		p.refuse(e, "the program sent %s with %.20q for the number of keys", s.name, args[2])
+		return ""
+	}
+	it := &sent{script: s, keys: args[3 : 3+n], args: args[3+n:], shard: -1, done: make(chan struct{})}
+	if !p.admitKeys(e, it) {
+		return ""
+	}
+	e.sent = it
+	return s.name
+}
+
+// unloaded says that the transcript has Redis not know a script, until it came by its
+// text.
+func (p *proxy) unloaded(name string, byText bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.IndexFunc(p.faults, func(f *Fault) bool { return f.Then == Unloaded && f.At == name })
+	if at < 0 {
+		return false
+	}
+	if byText {
+		p.faults = slices.Delete(p.faults, at, at+1)
+	}
+	return !byText
+}
+
+// admitKeys checks that a script's keys are those of one shard, or of one ID, of the
+// transcript's topic, in the script's order.
+func (p *proxy) admitKeys(e *exchange, s *sent) bool {
+	where := place(s.keys[0])
+	rest, ours := strings.CutPrefix(where, p.corner.topic+":")
+	if want := keysOf(s.script, p.corner.prefix, where); !ours || !slices.Equal(s.keys, want) {
+		p.refuse(e, "the program sent %s with the keys %.300q; want %q of a shard, or of an ID, of the topic %s, each as %s:<kind>:{%s:<shard>}",
+			s.name, s.keys, s.script.keys, p.corner.topic, p.corner.prefix, p.corner.topic)
+		return false
+	}
+	p.corner.touch(s.keys...)
+	if s.script.keys[0] != "past" {
+		n, err := strconv.Atoi(rest)
+		if err != nil || strconv.Itoa(n) != rest || n < 0 {
+			p.refuse(e, "the program sent %s to the shard %.40q, which is no number", s.name, rest)
+			return false
+		}
+		s.shard = n
+	}
+	return true
+}

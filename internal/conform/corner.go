@@ -1,0 +1,362 @@
+package conform
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+// corner is one transcript's topic in Redis: there the kit is scanner, mover,
+// operator and the other producers.
+type corner struct {
+	prefix, topic string
+	keys          *keySet
+}
+
+// keySet are keys that are to be gone in the end.
+type keySet struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (c corner) placement() string { return c.prefix + ":placement:{" + c.topic + "}" }
+
+func (c corner) key(kind string, n int) string {
+	return c.prefix + ":" + kind + ":{" + c.topic + ":" + strconv.Itoa(n) + "}"
+}
+
+// touch notes keys that may have been written.
+func (c corner) touch(keys ...string) {
+	c.keys.mu.Lock()
+	defer c.keys.mu.Unlock()
+	for _, k := range keys {
+		c.keys.all[k] = true
+	}
+}
+
+// misstep is a step that was not possible, after what the program did or left undone.
+type misstep string
+
+func (e misstep) Error() string { return string(e) }
+
+func missed(format string, args ...any) error { return misstep(fmt.Sprintf(format, args...)) }
+
+// world is a corner with the hands to change it.
+type world struct {
+	corner
+	rdb    redis.UniversalClient
+	orders *shard.Topic
+	client *producer.Client
+
+	shards int // the most that the topic ever had
+	leased map[string]shard.Lease
+	where  map[string]int // the shards of what is leased
+	loans  map[string]shard.Loan
+}
+
+// claimant is who the kit is when it claims or lends.
+const claimant = "conform"
+
+func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
+	store, err := shard.New(rdb, at.prefix)
+	if err != nil {
+		return nil, err
+	}
+	client, err := producer.New(producer.Config{Redis: rdb, Prefix: at.prefix})
+	if err != nil {
+		return nil, err
+	}
+	return &world{
+		corner: at, rdb: rdb, orders: store.Topic(at.topic), client: client,
+		leased: map[string]shard.Lease{}, where: map[string]int{}, loans: map[string]shard.Loan{},
+	}, nil
+}
+
+// do carries out one step that is not a request.
+func (w *world) do(ctx context.Context, s Step) error {
+	switch {
+	case s.Shards > 0:
+		w.grow(s.Shards)
+		_, err := w.orders.Ensure(ctx, s.Shards)
+		return err
+	case s.Store != nil:
+		_, err := w.client.Schedule(ctx, producer.Request{
+			Topic: w.topic, ID: s.Store.ID, When: producer.At(time.UnixMilli(s.Store.At)),
+			Payload: []byte(s.Store.Payload), ContentType: s.Store.ContentType, Headers: s.Store.Headers,
+		})
+		return err
+	case s.Lease != "":
+		return w.lease(ctx, s.Lease)
+	case s.Return != nil:
+		return w.giveBack(ctx, *s.Return)
+	case s.Begin > 0:
+		return w.begin(ctx, s.Begin, true)
+	case s.BeginUnseen > 0:
+		return w.begin(ctx, s.BeginUnseen, false)
+	case s.Raw != nil:
+		return w.raw(ctx, s.Raw)
+	case s.Remove:
+		p, err := w.orders.Placement(ctx)
+		if err == nil {
+			_, err = w.orders.Remove(ctx, p)
+		}
+		return err
+	}
+	return w.move(ctx, s)
+}
+
+// move carries out the steps of movers.
+func (w *world) move(ctx context.Context, s Step) error {
+	switch {
+	case s.Lend != "":
+		return w.lend(ctx, s.Lend)
+	case s.Adopt != "":
+		return w.adopt(ctx, s.Adopt)
+	case s.Move != "":
+		if err := w.lend(ctx, s.Move); err != nil {
+			return err
+		}
+		return w.adopt(ctx, s.Move)
+	case s.Finish:
+		return w.finish(ctx)
+	}
+	return errors.New("a step that does nothing")
+}
+
+// grow notes how many shards there are, so that all of them are looked at in the end.
+func (w *world) grow(shards int) {
+	w.shards = max(w.shards, shards)
+	for n := range w.shards {
+		for _, kind := range []string{"due", "task", "gate", "ledger", "mover"} {
+			w.touch(w.key(kind, n))
+		}
+		w.touch(w.key("claim", n) + ":" + claimant)
+	}
+}
+
+// raw executes a command, in which "due 3" stands for that key of shard 3, and
+// "placement" for that of the topic.
+func (w *world) raw(ctx context.Context, words []string) error {
+	args := make([]any, len(words))
+	for i, word := range words {
+		args[i] = word
+	}
+	kind, number, ofShard := strings.Cut(words[1], " ")
+	n, err := strconv.Atoi(number)
+	switch {
+	case ofShard && err == nil:
+		args[1] = w.key(kind, n)
+	case kind == "placement":
+		args[1] = w.placement()
+	default:
+		return fmt.Errorf("raw: %q is no key", words[1])
+	}
+	return w.rdb.Do(ctx, args...).Err()
+}
+
+func (w *world) begin(ctx context.Context, shards int, seen bool) error {
+	w.grow(shards)
+	from, err := w.orders.Placement(ctx)
+	if err != nil {
+		return err
+	}
+	done, err := w.orders.Begin(ctx, from, shards)
+	if err != nil {
+		return err
+	}
+	if !done {
+		return missed("begin a change to %d shards under %q: not possible", shards, from)
+	}
+	p, err := w.orders.Placement(ctx)
+	for s := 0; err == nil && seen && s < p.Scanned(); s++ {
+		_, err = w.orders.Touch(ctx, s, p)
+	}
+	return err
+}
+
+// lease claims all that is due.
+func (w *world) lease(ctx context.Context, id string) error {
+	for s := range w.shards {
+		batch, err := w.orders.Claim(ctx, shard.Claim{
+			Shard: s, Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Limit: shard.MaxBatch, Lease: time.Hour,
+		})
+		if err != nil {
+			return err
+		}
+		for _, t := range batch.Tasks {
+			w.leased[t.ID], w.where[t.ID] = shard.Lease{ID: t.ID, Token: t.Token}, s
+		}
+	}
+	if _, ok := w.leased[id]; !ok {
+		return missed("lease %q: it was not due", id)
+	}
+	return nil
+}
+
+func (w *world) giveBack(ctx context.Context, r Return) error {
+	n, err := w.orders.Release(ctx, w.where[r.ID], []shard.Release{{
+		Lease: w.leased[r.ID], Park: r.Park, Delay: time.Hour, Attempted: true, Reason: r.Reason,
+	}})
+	if err == nil && n != 1 {
+		err = missed("return %q: it was not leased", r.ID)
+	}
+	return err
+}
+
+func (w *world) lend(ctx context.Context, id string) error {
+	p, err := w.orders.Placement(ctx)
+	if err != nil {
+		return err
+	}
+	w.loans[id], err = w.orders.Lend(ctx, p, shard.Lending{
+		Shard: p.Old(id), Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Lease: time.Hour, IDs: []string{id},
+	})
+	if err == nil && len(w.loans[id].Tasks) != 1 {
+		err = missed("lend %q: it is not at its old shard", id)
+	}
+	return err
+}
+
+func (w *world) adopt(ctx context.Context, id string) error {
+	p, err := w.orders.Placement(ctx)
+	if err != nil {
+		return err
+	}
+	loan := w.loans[id]
+	if err := w.orders.Adopt(ctx, p, loan.Deadline, shard.Share{Shard: p.New(id), Tasks: loan.Tasks})[0].Err; err != nil {
+		return err
+	}
+	_, err = w.orders.Settle(ctx, p.Old(id), []shard.Lease{{ID: id, Token: loan.Token}})
+	return err
+}
+
+func (w *world) finish(ctx context.Context) error {
+	p, err := w.orders.Placement(ctx)
+	if err != nil {
+		return err
+	}
+	for s := range p.Scanned() {
+		ids, err := w.rdb.ZRange(ctx, w.key("due", s), 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if p.New(id) == s {
+				continue
+			}
+			if err := w.move(ctx, Step{Move: id}); err != nil {
+				return err
+			}
+		}
+	}
+	done, err := w.orders.Finish(ctx, p)
+	if err == nil && !done {
+		err = missed("end the change %q: not possible", p)
+	}
+	return err
+}
+
+// state reads what the shards hold. What a task is beside its record, or without one,
+// is a problem.
+func (w *world) state(ctx context.Context) (s State, problems []string, err error) {
+	s.Ledger = map[string][]string{}
+	for n := range w.shards {
+		scores, err := w.rdb.ZRangeWithScores(ctx, w.key("due", n), 0, -1).Result()
+		if err != nil {
+			return s, nil, err
+		}
+		records, err := w.rdb.HGetAll(ctx, w.key("task", n)).Result()
+		if err != nil {
+			return s, nil, err
+		}
+		for _, z := range scores {
+			id, _ := z.Member.(string)
+			text, there := records[id]
+			if !there {
+				problems = append(problems, fmt.Sprintf("shard %d has a score for %q and no record", n, id))
+			}
+			delete(records, id)
+			s.Tasks = append(s.Tasks, w.task(n, id, z.Score, text))
+		}
+		for _, id := range slices.Sorted(maps.Keys(records)) {
+			problems = append(problems, fmt.Sprintf("shard %d has a record for %q and no score", n, id))
+		}
+		ledger, err := w.rdb.SMembers(ctx, w.key("ledger", n)).Result()
+		if err != nil {
+			return s, nil, err
+		}
+		if len(ledger) > 0 {
+			s.Ledger[strconv.Itoa(n)] = slices.Sorted(slices.Values(ledger))
+		}
+	}
+	return s, problems, nil
+}
+
+// task is a record as transcripts write it.
+func (w *world) task(n int, id string, score float64, text string) Task {
+	r, err := shard.DecodeRecord(w.topic, id, text)
+	t := Task{Shard: n, ID: id, State: stateOf(score)}
+	if err != nil {
+		t.Unreadable = true
+		return t
+	}
+	t.Due, t.Payload, t.Headers, t.Attempts = r.Due.UnixMilli(), string(r.Payload), r.Headers, r.Attempt-1
+	if t.State == "waiting" && t.Attempts == 0 && score != float64(r.Due.UnixMilli()) {
+		t.State = fmt.Sprintf("waiting until %.0f, not until it is due", score)
+	}
+	if r.ContentType != task.DefaultContentType {
+		t.ContentType = r.ContentType
+	}
+	return t
+}
+
+func stateOf(score float64) string {
+	switch {
+	case score < 0:
+		return "leased"
+	case score > 1e15:
+		return "parked"
+	}
+	return "waiting"
+}
+
+// payload is the task's as bytes.
+func (t *Task) payload() string {
+	if !t.Base64 {
+		return t.Payload
+	}
+	b, _ := base64.StdEncoding.DecodeString(t.Payload) // a transcript's; what is none equals nothing
+	return string(b)
+}
+
+// clear removes all that was written.
+func (w *world) clear(ctx context.Context, ids []string) error {
+	w.touch(w.placement(), w.prefix+":topics")
+	for _, kind := range []string{"ticket", "rate", "document"} {
+		w.touch(w.prefix + ":" + kind + ":{" + w.topic + "}")
+	}
+	for _, id := range ids {
+		w.touch(w.prefix + ":past:{" + w.topic + ":" + id + "}")
+	}
+	w.keys.mu.Lock()
+	defer w.keys.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(w.keys.all)) {
+		if err := w.rdb.Unlink(ctx, key).Err(); err != nil {
+			return fmt.Errorf("remove %s: %w", key, err)
+		}
+	}
+	return nil
+}

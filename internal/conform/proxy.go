@@ -1,0 +1,438 @@
+package conform
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// proxy stands between the program and Redis. It notes the scripts that pass, refuses
+// what the protocol doesn't know, so that nothing but it reaches the operator's Redis,
+// and makes the network's faults.
+type proxy struct {
+	options  *redis.UniversalOptions
+	direct   redis.UniversalClient // past the proxy
+	corner   corner
+	scripts  map[string]script
+	listener net.Listener
+	all      sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[*link]bool
+	seen     []*sent
+	faults   []*Fault
+	kept     []*exchange
+	problems []string
+	over     bool // what happens from now on is the end
+	blamed   bool // a fault has made scripts late, or has broken a connection
+	slow     bool // without one, a script came late or a client waited no longer
+}
+
+// link is one connection of the program's, and its own to Redis.
+type link struct {
+	client, redis net.Conn
+	in            *bufio.Reader // from the client
+	out           *bufio.Reader // from Redis
+	waiting       chan *exchange
+	broken        chan struct{} // closed when no reply reaches the client any more
+	awaited       atomic.Int64  // replies that the client has not got
+}
+
+// exchange is one command and what becomes of its reply.
+type exchange struct {
+	raw    []byte
+	sent   *sent  // if it is a script
+	canned []byte // the proxy's own reply; the command goes no further
+	lose   bool   // drop the reply, and the connection with it
+	behind bool   // it is TIME, and is to answer a time long past
+}
+
+func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at corner, scripts map[string]script) (*proxy, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	p := &proxy{
+		options: options, direct: direct, corner: at, scripts: scripts,
+		listener: listener, conns: map[*link]bool{},
+	}
+	p.all.Go(func() { p.accept(ctx) })
+	return p, nil
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+// close ends all connections and waits until nothing of them is left.
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.over = true
+	for l := range p.conns {
+		_, _ = l.client.Close(), l.redis.Close()
+	}
+	p.mu.Unlock()
+	p.all.Wait()
+}
+
+func (p *proxy) accept(ctx context.Context) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		upstream, err := dial(ctx, p.options)
+		if err != nil {
+			p.problem("connect to Redis: %v", err)
+			_ = client.Close()
+			continue
+		}
+		l := &link{
+			client: client, redis: upstream, in: bufio.NewReader(client), out: bufio.NewReader(upstream),
+			waiting: make(chan *exchange, 1000), broken: make(chan struct{}),
+		}
+		p.mu.Lock()
+		p.conns[l] = true
+		p.mu.Unlock()
+		p.all.Go(func() { p.up(ctx, l) })
+		p.all.Go(func() { p.down(l) })
+	}
+}
+
+// dial connects to Redis and says there who it is, so that the program needs no
+// password and no TLS.
+func dial(ctx context.Context, o *redis.UniversalOptions) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", o.Addrs[0])
+	if err != nil {
+		return nil, err
+	}
+	if o.TLSConfig != nil {
+		secure := o.TLSConfig.Clone()
+		if secure.ServerName == "" {
+			secure.ServerName, _, _ = net.SplitHostPort(o.Addrs[0]) // that it can be split, dialling has shown
+		}
+		conn = tls.Client(conn, secure)
+	}
+	var greeting [][]byte
+	if o.Password != "" {
+		who := []string{"AUTH", o.Username, o.Password}
+		greeting = append(greeting, command(slices.DeleteFunc(who, func(s string) bool { return s == "" })...))
+	}
+	if o.DB != 0 {
+		greeting = append(greeting, command("SELECT", strconv.Itoa(o.DB)))
+	}
+	in := bufio.NewReaderSize(conn, 16) // reads no further than what it is asked for: these replies are short
+	for _, g := range greeting {
+		if _, err := conn.Write(g); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		reply, err := readValue(in)
+		if err == nil && reply.kind == '-' {
+			err = errors.New(reply.text)
+		}
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
+}
+
+// up carries the program's commands to Redis, one after the other.
+func (p *proxy) up(ctx context.Context, l *link) {
+	defer close(l.waiting)
+	for {
+		args, raw, err := readCommand(l.in)
+		if err != nil {
+			if errors.Is(err, errProtocol) {
+				p.problem("the program sent what is %v", err)
+			}
+			if l.awaited.Load() > 0 {
+				p.suspect()
+			}
+			return
+		}
+		e := &exchange{raw: raw}
+		l.awaited.Add(1)
+		kept, err := p.inspect(ctx, e, args)
+		if err != nil {
+			p.problem("%v", err)
+			e.drop()
+			return
+		}
+		if kept {
+			_ = l.client.Close()
+			return
+		}
+		select {
+		case l.waiting <- e:
+		case <-l.broken:
+			e.drop()
+			return
+		}
+		if e.canned != nil {
+			continue
+		}
+		if _, err := l.redis.Write(e.raw); err != nil {
+			return
+		}
+	}
+}
+
+// drop notes that no reply will come.
+func (e *exchange) drop() {
+	if e.sent != nil && e.canned == nil {
+		e.sent.reply("lost")
+	}
+}
+
+// down carries the replies back, in the order of their commands.
+func (p *proxy) down(l *link) {
+	defer func() {
+		_, _ = l.client.Close(), l.redis.Close()
+		p.mu.Lock()
+		delete(p.conns, l)
+		p.mu.Unlock()
+	}()
+	for e := range l.waiting {
+		reply, err := p.receive(l, e)
+		if e.sent != nil && e.canned == nil {
+			e.sent.reply(outcome(e, reply, err))
+			if e.sent.answer == "late" {
+				p.suspect()
+			}
+		}
+		if err != nil || e.lose {
+			break
+		}
+		_, _ = l.client.Write(reply.raw) // what the program has sent is carried out though it went away
+		l.awaited.Add(-1)
+	}
+	close(l.broken)
+	_ = l.client.Close()
+	for e := range l.waiting {
+		e.drop()
+	}
+}
+
+// receive takes the next reply from Redis, or the proxy's own.
+func (p *proxy) receive(l *link, e *exchange) (value, error) {
+	if e.canned != nil {
+		return value{raw: e.canned}, nil
+	}
+	reply, err := readValue(l.out)
+	for err == nil && reply.kind == '>' { // nobody's reply
+		_, _ = l.client.Write(reply.raw)
+		reply, err = readValue(l.out)
+	}
+	if err == nil && e.behind && len(reply.items) == 2 {
+		seconds, _ := strconv.ParseInt(reply.items[0].text, 10, 64)
+		reply.raw = command(strconv.FormatInt(seconds-behindSeconds, 10), reply.items[1].text)
+	}
+	return reply, err
+}
+
+func outcome(e *exchange, reply value, err error) string {
+	if err != nil || e.lose {
+		return "lost"
+	}
+	return reply.status()
+}
+
+// inspect notes a command, and does to it what a fault wants. It returns whether it is
+// kept back, while its connection ends.
+func (p *proxy) inspect(ctx context.Context, e *exchange, args []string) (kept bool, err error) {
+	name, err := p.admit(e, args)
+	if err != nil || e.canned != nil && e.sent == nil {
+		return false, err
+	}
+	if e.sent != nil {
+		if err := p.note(ctx, e.sent); err != nil {
+			return false, err
+		}
+	}
+	f := p.fault(name)
+	if f == nil {
+		return false, nil
+	}
+	return p.inflict(ctx, f, e)
+}
+
+// inflict makes a fault.
+func (p *proxy) inflict(ctx context.Context, f *Fault, e *exchange) (kept bool, err error) {
+	if f.meanwhile != nil {
+		if err := f.meanwhile(ctx); err != nil {
+			return false, err
+		}
+	}
+	switch f.Then {
+	case Lose:
+		e.lose = true
+	case Behind:
+		e.behind = true
+	case Late:
+		return false, p.outlast(ctx, e.sent.notAfter())
+	case Refuse:
+		e.canned = []byte("-" + f.Error + "\r\n")
+		if e.sent != nil {
+			e.sent.reply(value{kind: '-', text: f.Error}.status())
+		}
+	case Keep:
+		e.sent.reply("kept")
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.kept = append(p.kept, e)
+		return true, nil
+	}
+	return false, nil
+}
+
+// note adds a script to those seen, with the time it came at.
+func (p *proxy) note(ctx context.Context, s *sent) error {
+	now, err := p.direct.Time(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("ask Redis for the time: %w", err)
+	}
+	s.at = now.UnixMilli()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, s)
+	return nil
+}
+
+// outlast waits until Redis's clock is past ms.
+func (p *proxy) outlast(ctx context.Context, ms int64) error {
+	for {
+		now, err := p.direct.Time(ctx).Result()
+		if err != nil {
+			return fmt.Errorf("ask Redis for the time: %w", err)
+		}
+		if now.UnixMilli() > ms {
+			return nil
+		}
+		timer := time.NewTimer(time.UnixMilli(ms + 1).Sub(now))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// deliver carries out the script that was kept longest, and returns its answer.
+func (p *proxy) deliver(ctx context.Context) (string, error) {
+	p.mu.Lock()
+	if len(p.kept) == 0 {
+		p.mu.Unlock()
+		return "", errors.New("no script was kept back")
+	}
+	e := p.kept[0]
+	p.kept = p.kept[1:]
+	p.mu.Unlock()
+	conn, err := dial(ctx, p.options)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if _, err := conn.Write(e.raw); err != nil {
+		return "", err
+	}
+	reply, err := readValue(bufio.NewReader(conn))
+	return reply.status(), err
+}
+
+// arm adds a fault that waits for its command.
+func (p *proxy) arm(f *Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, f)
+}
+
+// fault is the one that this command meets, if any.
+func (p *proxy) fault(name string) *Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, f := range p.faults {
+		if f.At != name {
+			continue
+		}
+		if f.Nth--; f.Nth > 0 {
+			continue
+		}
+		p.faults = slices.Delete(p.faults, i, i+1)
+		p.blamed = p.blamed || f.Then != Carry && f.Then != Refuse
+		return f
+	}
+	return nil
+}
+
+// suspect notes what nothing but slowness explains: unless a fault did it, a script came
+// late, or a client waited no longer for a reply.
+func (p *proxy) suspect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow = p.slow || !p.blamed && !p.over
+}
+
+// wasSlow says that the program, or what it runs on, took so long that a producer which
+// is right may have had to repeat itself.
+func (p *proxy) wasSlow() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slow
+}
+
+// pending are the faults that met no command.
+func (p *proxy) pending() []*Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.faults)
+}
+
+// since are the scripts that came after the first n.
+func (p *proxy) since(n int) []*sent {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.seen[n:])
+}
+
+func (p *proxy) problem(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over && !slices.Contains(p.problems, text) {
+		p.problems = append(p.problems, text)
+	}
+}
+
+// found are the problems met so far.
+func (p *proxy) found() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.problems)
+}
+
+// refuse answers a command with an error in Redis's place.
+func (p *proxy) refuse(e *exchange, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	p.problem("%s", text)
+	e.canned = []byte("-ERR conform: " + strings.Map(printable, text) + "\r\n")
+}
+
+func printable(r rune) rune {
+	if r < ' ' {
+		return '?'
+	}
+	return r
+}
