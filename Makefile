@@ -118,7 +118,7 @@ nightly: chaos bench model test-race ## All that takes too long for every change
 # What stages need: built first, so that a signal to make reaches the tests and
 # their servers.
 .PHONY: test-tools
-test-tools: servers $(gotestsum) stackrun
+test-tools: servers $(gotestsum) stackrun python
 
 .PHONY: stackrun
 stackrun:
@@ -229,6 +229,12 @@ define apt-install
 	apt-get update -qq; \
 	apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 $(1) </dev/null >/dev/null
 endef
+
+# The producer in examples/python is tried where there is Python for it, which is
+# everywhere on Debian.
+.PHONY: python
+python: # for examples/python
+	@/usr/bin/python3 -c 'import redis, xxhash' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-redis python3-xxhash); }
 
 .PHONY: consul
 consul: ## Build the pinned Consul once, in some minutes, unless one is on PATH
