@@ -64,7 +64,7 @@ local function check(gate, ledger, placement)
   end
   redis.call('HSET', gate, 'placement', placement)
   redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('DEL', ledger)
+  redis.call('UNLINK', ledger) -- it may be large
   return nil
 end
 -- A due time from the caller: "+1500" is that many ms from now, "1796119200000"

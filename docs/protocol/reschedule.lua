@@ -64,7 +64,7 @@ local function check(gate, ledger, placement)
   end
   redis.call('HSET', gate, 'placement', placement)
   redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('DEL', ledger)
+  redis.call('UNLINK', ledger) -- it may be large
   return nil
 end
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then

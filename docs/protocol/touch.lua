@@ -60,7 +60,7 @@ local function check(gate, ledger, placement)
   end
   redis.call('HSET', gate, 'placement', placement)
   redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('DEL', ledger)
+  redis.call('UNLINK', ledger) -- it may be large
   return nil
 end
 -- uses: args check

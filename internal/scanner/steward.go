@@ -46,9 +46,22 @@ func (t *topic) steward(ctx context.Context) error {
 }
 
 func (t *topic) awaitSteward(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, stewardBeat)
-	defer cancel()
-	t.awaitChange(ctx)
+	timer := time.NewTimer(stewardBeat)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-t.placed:
+	case <-t.changes():
+	}
+}
+
+// tendNow has the steward look at the placement: somebody put one in force.
+func (t *topic) tendNow() {
+	select {
+	case t.placed <- struct{}{}:
+	default:
+	}
 }
 
 // tend makes the placement if there is none, begins a change that is wished for,

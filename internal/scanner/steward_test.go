@@ -123,9 +123,14 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	old, err := l.topic("orders").Placement(t.Context())
 	l.ok(err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
-	wait.For(t, "5 shards", func() bool {
+	wait.For(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
 		p, _ := l.served("orders").known()
-		return p.Shards == 5 && p.Phase == shard.Stable
+		for at := range 5 {
+			if p.Shards != 5 || p.Phase != shard.Stable || l.served("orders").touched(at) != p {
+				return false
+			}
+		}
+		return true
 	})
 	prefix := l.cfg.Settings.Redis.Prefix
 	for at := range 5 {

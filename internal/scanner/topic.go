@@ -39,7 +39,8 @@ type topic struct {
 	requests   *atomic.Uint64 // the process's
 	complaints limiter
 	sampled    limiter
-	swept      limiter // under the placement known
+	swept      limiter       // under the placement known
+	placed     chan struct{} // a placement was put in force
 	forks      limiter
 
 	now     atomic.Pointer[config.Topic]

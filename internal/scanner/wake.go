@@ -67,7 +67,8 @@ func (b *bell) take() int64 {
 }
 
 // listen passes the topic's wake messages on to the bells, listening to as many
-// shards as there are to attend.
+// shards as there are to attend; and has a placement that was put in force looked at
+// at once: new tasks lie in its shards already.
 func (t *topic) listen(ctx context.Context) error {
 	for ctx.Err() == nil {
 		n := t.scanned()
@@ -76,7 +77,7 @@ func (t *topic) listen(ctx context.Context) error {
 			t.waitScanned(listening, n)
 			cancel()
 		}()
-		t.shard.Wakes(listening, n, t.bells.ring)
+		t.shard.Wakes(listening, n, t.bells.ring, t.tendNow)
 		cancel()
 	}
 	return nil

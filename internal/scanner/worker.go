@@ -35,12 +35,20 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		w.attend(ctx, at, p, end)
-		tick := w.settings().Tick
-		end = end.Add(tick)
-		if left := time.Until(end); left < 0 || left > tick {
-			end = time.Now().Add(tick)
-		}
+		end = nextEnd(end, time.Now(), w.settings().Tick)
 	}
+}
+
+// nextEnd is when the tick ends that begins now. One that was cut short leaves its rest
+// to the next, which keeps the beat.
+func nextEnd(end, now time.Time, tick time.Duration) time.Time {
+	if !end.After(now) {
+		end = end.Add(tick)
+	}
+	if left := end.Sub(now); left <= 0 || left > tick {
+		return now.Add(tick)
+	}
+	return end
 }
 
 // draw takes a ticket and reads the placement.
@@ -56,8 +64,8 @@ func (w *worker) draw(ctx context.Context) (int, shard.Placement, error) {
 // attend stays with a shard until the tick ends: claims what is due and forwards
 // it, claims again while there is more, else waits for the next due time, a
 // wake-up or the end. Beside that it moves what is misplaced: a task that comes due
-// meanwhile doesn't wait for a step of moving. Another length of the tick, and fewer
-// workers, end it at once.
+// meanwhile doesn't wait for a step of moving. Another length of the tick, fewer
+// workers, and another number of shards to attend end it at once.
 func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
@@ -66,8 +74,8 @@ func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time
 	var moving sync.WaitGroup
 	defer moving.Wait()
 	moving.Go(func() { w.mover(at, p).run(ctx) })
-	empty, tick := true, w.settings().Tick
-	for ctx.Err() == nil && w.settings().Tick == tick && w.index < w.wanted() {
+	empty, tick, scanned := true, w.settings().Tick, w.scanned()
+	for ctx.Err() == nil && w.settings().Tick == tick && w.scanned() == scanned && w.index < w.wanted() {
 		changed := w.changes()
 		claimed, next, err := w.serve(ctx, at)
 		if err != nil {

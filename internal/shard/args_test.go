@@ -88,7 +88,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 			[]any{c.p.String(), "0", "1"},
 			map[int][]any{1: append([]any{"1"}, number...), 2: append([]any{"4097"}, positive...)}, false,
 		},
-		"place": {[]string{c.placementKey()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
+		"place": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
 			0: placements[1:], 1: placements, 2: {""},
 		}, false},
 		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number}, false},

@@ -38,6 +38,9 @@ func (t *Topic) memory(shard int, claimant string) string {
 
 func (t *Topic) topicKey(kind string) string { return t.prefix + ":" + kind + ":{" + t.name + "}" }
 
+// changes names the sharded channel that tells of every placement that is put in force.
+func (t *Topic) changes() string { return t.topicKey("wake") }
+
 func (t *Topic) ticketKey() string     { return t.topicKey("ticket") }
 func (t *Topic) placementKey() string  { return t.topicKey("placement") }
 func (t *Topic) rateKey() string       { return t.topicKey("rate") }

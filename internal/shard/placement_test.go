@@ -276,7 +276,7 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
-		reply, err := c.run(c.ctx(), call{script: "place", keys: []string{c.placementKey()}, args: args}).Slice()
+		reply, err := c.run(c.ctx(), call{script: "place", keys: []string{c.placementKey(), c.changes()}, args: args}).Slice()
 		c.ok(err)
 		equal(t, "placement answered", reply[1], any(wanted.String()))
 		return reply[0] == int64(1)

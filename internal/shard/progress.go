@@ -44,7 +44,7 @@ func (p Progress) Left(now time.Time) time.Duration {
 
 // progressSample is how many tasks of a shard are looked at to estimate how many
 // are misplaced.
-const progressSample = 200
+const progressSample = 64
 
 // Progress reads how far the change under p has come.
 func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {

@@ -3,7 +3,9 @@ package shard
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -20,15 +22,16 @@ const (
 )
 
 // Wakes listens to the wake channels of the first n shards until ctx ends, and
-// tells heard of every score, in ms, that became a shard's earliest. Messages
+// tells heard of every score, in ms, that became a shard's earliest; and to that of
+// the topic, and tells changed of every placement that is put in force. Messages
 // published while a connection is down are lost; a worker that waits for the
 // next due time notices at the end of its tick.
-func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64)) {
+func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func()) {
 	var listening sync.WaitGroup
-	for _, shards := range t.together(n) {
+	for _, channels := range t.together(n) {
 		listening.Go(func() {
 			for ctx.Err() == nil {
-				t.hear(ctx, shards, heard)
+				t.hear(ctx, channels, heard, changed)
 				wait(ctx, wakePause)
 			}
 		})
@@ -36,31 +39,31 @@ func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score in
 	listening.Wait()
 }
 
-// together are the shards that share a connection: all, but on a Redis Cluster
-// each has its own, as channels of several slots can't be subscribed to in one
-// command, which is how the client does it when it connects again.
-func (t *Topic) together(n int) (groups [][]int) {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-		groups = append(groups, all[i:i+1])
+// noShard stands for the topic's own channel.
+const noShard = -1
+
+// together are the channels that share a connection, and the shard of each: all, but
+// on a Redis Cluster each has its own, as channels of several slots can't be
+// subscribed to in one command, which is how the client does it when it connects
+// again.
+func (t *Topic) together(n int) (groups []map[string]int) {
+	all := map[string]int{t.changes(): noShard}
+	for i := range n {
+		all[t.Wake(i)] = i
 	}
 	if _, ok := t.rdb.(*redis.ClusterClient); !ok {
-		return [][]int{all}
+		return []map[string]int{all}
+	}
+	for channel, shard := range all {
+		groups = append(groups, map[string]int{channel: shard})
 	}
 	return groups
 }
 
-// hear listens to some shards on one connection until that is lost, or the slot
+// hear listens to some channels on one connection until that is lost, or the slot
 // of one moves to another server.
-func (t *Topic) hear(ctx context.Context, shards []int, heard func(shard int, score int64)) {
-	channels := make([]string, len(shards))
-	by := make(map[string]int, len(shards))
-	for i, s := range shards {
-		channels[i] = t.Wake(s)
-		by[channels[i]] = s
-	}
-	sub := t.rdb.SSubscribe(ctx, channels...)
+func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func()) {
+	sub := t.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	silences := 0
@@ -82,8 +85,10 @@ func (t *Topic) hear(ctx context.Context, shards []int, heard func(shard int, sc
 				return
 			}
 		case *redis.Message:
-			if score, err := strconv.ParseFloat(m.Payload, 64); err == nil {
-				heard(by[m.Channel], int64(score))
+			if shard := channels[m.Channel]; shard == noShard {
+				changed()
+			} else if score, err := strconv.ParseFloat(m.Payload, 64); err == nil {
+				heard(shard, int64(score))
 			}
 		}
 	}

@@ -16,8 +16,9 @@ import (
 // listening is a topic whose wakes are heard.
 type listening struct {
 	*corner
-	next  time.Time // each task is due before the one before
-	heard atomic.Int64
+	next    time.Time // each task is due before the one before
+	heard   atomic.Int64
+	changes atomic.Int64
 }
 
 func listen(c *corner) *listening {
@@ -26,7 +27,9 @@ func listen(c *corner) *listening {
 	l.heard.Store(math.MaxInt64)
 	ctx, cancel := context.WithCancel(context.Background())
 	var hearing sync.WaitGroup
-	hearing.Go(func() { c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }) })
+	hearing.Go(func() {
+		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) })
+	})
 	c.t.Cleanup(func() { cancel(); hearing.Wait() })
 	return l
 }
@@ -52,6 +55,20 @@ func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 	for range 3 {
 		l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
 		l.hears("after the connection was lost")
+	}
+}
+
+func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
+	t.Parallel()
+	l := listen(newCorner(t, 4))
+	l.hears("before the change")
+	for _, shards := range []int{5, 3} {
+		before := l.changes.Load()
+		l.begin(shards)
+		_, err := l.Finish(l.ctx(), l.p)
+		l.ok(err)
+		l.p = l.placed()
+		eventually(l.t, "both steps of the change are heard of", func() bool { return l.changes.Load() == before+2 })
 	}
 }
 
