@@ -33,10 +33,9 @@ func newConformer(t *testing.T, args ...string) *conformer {
 }
 
 // run plays with a program, after which nothing of it may be left in Redis.
-func (c *conformer) run(env []string, args ...string) result {
+func (c *conformer) run(args ...string) result {
 	c.t.Helper()
-	cmd := command(c.t, env, append([]string{"conform", "--redis-addr", c.addr}, args...)...)
-	r := finish(c.t, cmd)
+	r := conformAs(c.t, nil, append([]string{"--redis-addr", c.addr}, args...)...)
 	keys, err := c.rdb.Keys(c.t.Context(), "*").Result()
 	if err != nil {
 		c.t.Fatal(err)
@@ -55,6 +54,12 @@ func (c *conformer) somebodys() *conformer {
 	return c
 }
 
+// conformAs runs the verb, for which programs are there.
+func conformAs(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	return finish(t, command(t, append(env, "PATH="+os.Getenv("PATH")), append([]string{"conform"}, args...)...))
+}
+
 // conformed decodes the report.
 func conformed(t *testing.T, r result) (report conformReport) {
 	t.Helper()
@@ -69,7 +74,7 @@ func conformed(t *testing.T, r result) (report conformReport) {
 func TestConformPasses(t *testing.T) {
 	t.Parallel()
 	c := newConformer(t).somebodys()
-	r := c.run(nil, "-o", "json", "--", os.Getenv(binaryVar), "pipe")
+	r := c.run("-o", "json", "--", os.Getenv(binaryVar), "pipe")
 	report := conformed(t, r)
 	all, err := conform.Transcripts()
 	if err != nil {
@@ -95,12 +100,12 @@ func TestConformBehindAPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := []string{"DUEFLEET_REDIS_USERNAME=default"}
-	args := []string{"conform", "--config", file, "--only", "schedule-m*", "--", os.Getenv(binaryVar), "pipe"}
-	if r := finish(t, command(t, env, args...)); r.code != 0 || !strings.Contains(r.stdout, "ok      schedule-moving ") {
+	args := []string{"--config", file, "--only", "schedule-m*", "--", os.Getenv(binaryVar), "pipe"}
+	if r := conformAs(t, env, args...); r.code != 0 || !strings.Contains(r.stdout, "ok      schedule-moving ") {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	args[len(args)-1] = "pipe\n" // what is no command ends the program at once
-	wantError(t, finish(t, command(t, env, args...)), 1, "transcripts failed")
+	wantError(t, conformAs(t, env, args...), 1, "transcripts failed")
 }
 
 // TestConformFails: a program that doesn't do what is asked gets the transcript's name
@@ -109,25 +114,25 @@ func TestConformFails(t *testing.T) {
 	t.Parallel()
 	c := newConformer(t).somebodys()
 	for program, want := range map[string]string{
-		`cat`:                       "code: is missing, want 0",
-		`true`:                      "the program ended in place of an answer",
-		`read line; echo no`:        `the program answered "no", which is no JSON object`,
-		`echo sorry >&2; exit 4`:    "it said: sorry",
-		`read line; sleep 100000`:   "the program gave no answer within 1s",
-		`read line; echo '{}'; cat`: "line: is missing, want 1",
+		`cat`:                          "code: is missing, want 0",
+		`exit 0`:                       "the program ended, or ",
+		`read line; echo no`:           `the program answered "no", which is no JSON object`,
+		`echo sorry >&2; exit 4`:       "it said: sorry",
+		`read line; exec sleep 100000`: "the program gave no answer within 1s",
+		`read line; echo '{}'; cat`:    "line: is missing, want 1",
 		`while read line; do echo '{"line":1,"verb":"schedule","topic":"schedule-moving","id":"order-3","code":0,"due":"2099-12-01T10:00:00.250Z","due_ms":4099802400250}'; done`: "no script 1 was sent, want touch at shard 1 -> ok",
 	} {
 		patience := "1m"
 		if strings.Contains(program, "sleep") {
 			patience = "1s"
 		}
-		r := c.run(nil, "--only", "schedule-moving", "--patience", patience, "--", "sh", "-c", program)
+		r := c.run("--only", "schedule-moving", "--patience", patience, "--", "sh", "-c", program)
 		wantError(t, r, 1, "conform: 1 of 1 transcripts failed")
 		if !strings.Contains(r.stdout, "FAILED  schedule-moving ") || !strings.Contains(r.stdout, want) || !strings.Contains(r.stdout, "0 passed, 1 failed\n") {
 			t.Errorf("%s: got\n%swant %q", program, r.stdout, want)
 		}
 	}
-	report := conformed(t, c.run(nil, "--only", "schedule-moving", "-o", "json", "--", "cat"))
+	report := conformed(t, c.run("--only", "schedule-moving", "-o", "json", "--", "cat"))
 	if report.Failed != 1 || len(report.Transcripts) != 1 || len(report.Transcripts[0].Failures) == 0 {
 		t.Errorf("got %+v, want a failure", report)
 	}
@@ -148,7 +153,7 @@ func TestConformKeepsTheProgramInItsCorner(t *testing.T) {
 		// bash speaks to a port by itself; the answer to the request comes last.
 		program := `exec 3<>/dev/tcp/${DUEFLEET_REDIS_ADDRS/:/\/}; read line; set -- ` + strings.ReplaceAll(sent, "'", `\'`) + `
 			printf '*%d\r\n' $# >&3; for word; do printf '$%d\r\n%s\r\n' ${#word} "$word" >&3; done; read refusal <&3; echo '{"line":1,"code":1}'`
-		r := c.run(nil, "--only", "unknown-topic", "--", "bash", "-c", program)
+		r := c.run("--only", "unknown-topic", "--", "bash", "-c", program)
 		wantError(t, r, 1, "conform: 1 of 1 transcripts failed")
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("%s: got\n%swant %q", sent, r.stdout, want)
@@ -165,11 +170,11 @@ func TestConformLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := finish(t, command(t, nil, "conform", "--list"))
+	r := conformAs(t, nil, "--list")
 	if r.code != 0 || strings.Count(r.stdout, "\n") != len(all) || !strings.Contains(r.stdout, "\nschedule-moving  ") {
 		t.Errorf("exit code %d:\n%s%s", r.code, r.stdout, r.stderr)
 	}
-	r = finish(t, command(t, nil, "conform", "--list", "--only", "get-*", "-o", "json"))
+	r = conformAs(t, nil, "--list", "--only", "get-*", "-o", "json")
 	var names []struct{ Name, About string }
 	if err := json.Unmarshal([]byte(r.stdout), &names); err != nil || len(names) == 0 || !strings.HasPrefix(names[0].Name, "get-") || names[0].About == "" {
 		t.Errorf("%v: %s%s", err, r.stdout, r.stderr)
@@ -180,16 +185,16 @@ func TestConformLists(t *testing.T) {
 func TestConformUsage(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"conform":                         "name a program behind --; see producer conform --help",
-		"conform cat":                     `unexpected argument "cat"; the program stands behind --`,
-		"conform more -- cat":             `unexpected argument "more"; the program stands behind --`,
-		"conform --list -- cat":           "--list plays nothing",
-		"conform --only nothing -- cat":   "--only nothing: there is no such transcript; --list shows them",
-		"conform --patience 0s -- cat":    "--patience 0s: must be more than 0",
-		"conform --redis-addr a,b -- cat": "one Redis server, and not with a cluster or sentinels",
+		"":                        "name a program behind --; see producer conform --help",
+		"cat":                     `unexpected argument "cat"; the program stands behind --`,
+		"more -- cat":             `unexpected argument "more"; the program stands behind --`,
+		"--list -- cat":           "--list plays nothing",
+		"--only nothing -- cat":   "--only nothing: there is no such transcript; --list shows them",
+		"--patience 0s -- cat":    "--patience 0s: must be more than 0",
+		"--redis-addr a,b -- cat": "one Redis server, and not with a cluster or sentinels",
 	} {
-		wantError(t, finish(t, command(t, nil, strings.Fields(line)...)), 2, want)
+		wantError(t, conformAs(t, nil, strings.Fields(line)...), 2, want)
 	}
-	wantError(t, finish(t, command(t, nil, "conform", "--", "no-such-program")), 1, `"no-such-program": executable file not found in $PATH`)
-	wantError(t, finish(t, command(t, nil, "conform", "--redis-addr", "127.0.0.1:1", "--", "cat")), 1, "connection refused; check that Redis runs there")
+	wantError(t, conformAs(t, nil, "--", "no-such-program"), 1, `"no-such-program": executable file not found in $PATH`)
+	wantError(t, conformAs(t, nil, "--redis-addr", "127.0.0.1:1", "--", "cat"), 1, "connection refused; check that Redis runs there")
 }

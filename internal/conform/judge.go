@@ -43,35 +43,35 @@ func (p *player) compareAnswer(a *Ask, got map[string]any) (wrong []string) {
 
 func (p *player) compareField(name string, want any, got map[string]any) string {
 	g, there := got[name]
-	if any, ok := want.([]any); ok {
-		for _, w := range any {
+	if several, ok := want.([]any); ok {
+		for _, w := range several {
 			if p.compareField(name, w, got) == "" {
 				return ""
 			}
 		}
-		return fmt.Sprintf("%s: got %s, want one of %s", name, text(g), text(want))
+		return fmt.Sprintf("%s: got %s, want one of %s", name, inJSON(g), inJSON(want))
 	}
 	if !there {
-		return fmt.Sprintf("%s: is missing, want %s", name, text(want))
+		return fmt.Sprintf("%s: is missing, want %s", name, inJSON(want))
 	}
 	if strings.HasSuffix(name, "_ms") {
 		number, _ := g.(json.Number)
 		ms, err := number.Int64()
 		if err != nil {
-			return fmt.Sprintf("%s: got %s, want whole milliseconds", name, text(g))
+			return fmt.Sprintf("%s: got %s, want whole milliseconds", name, inJSON(g))
 		}
 		if problem := p.compareTime(want, ms); problem != "" {
 			return name + ": " + problem
 		}
 		return ""
 	}
-	if text(g) != text(want) {
-		return fmt.Sprintf("%s: got %.200s, want %.200s", name, text(g), text(want))
+	if inJSON(g) != inJSON(want) {
+		return fmt.Sprintf("%s: got %.200s, want %.200s", name, inJSON(g), inJSON(want))
 	}
 	return ""
 }
 
-func text(v any) string {
+func inJSON(v any) string {
 	b, _ := json.Marshal(v) // it was decoded from JSON
 	return string(b)
 }

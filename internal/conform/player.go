@@ -44,9 +44,8 @@ func (p *player) play(ctx context.Context, t Transcript) error {
 		} else if err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
-		if problems := p.proxy.found(); len(problems) > 0 && len(p.result.Failures) == 0 {
-			p.fail("%s", strings.Join(problems, "; "))
-		}
+		// What was refused explains what came of it.
+		p.result.Failures = append(p.proxy.found(), p.result.Failures...)
 		if len(p.result.Failures) > 0 {
 			return nil
 		}

@@ -76,14 +76,14 @@ func start(ctx context.Context, command, environ []string, patience time.Duratio
 func (p *program) ask(ctx context.Context, line string) (map[string]any, error) {
 	p.line++
 	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
-		return nil, fmt.Errorf("the program reads no more requests: %w%s", err, p.said())
+		return nil, errors.New("the program ended, or reads no more requests" + p.said())
 	}
 	timer := time.NewTimer(p.patience)
 	defer timer.Stop()
 	select {
 	case text, ok := <-p.lines:
 		if !ok {
-			return nil, errors.New("the program ended in place of an answer" + p.said())
+			return nil, errors.New("the program ended, or writes no more answers" + p.said())
 		}
 		var answer map[string]any
 		in := json.NewDecoder(strings.NewReader(text))

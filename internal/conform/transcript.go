@@ -127,8 +127,9 @@ func (f *Fault) String() string {
 type Ask struct {
 	// Request is the line as docs/pipe.md has it; "topic" is added where it is missing.
 	// A text may be {"repeat": "x", "times": 300}.
-	Request map[string]any `json:"request"`
-	// Line is sent in its place as it is, for what is no request.
+	Request map[string]any `json:"request,omitempty"`
+	// Line is sent in its place as it is, for what is no request, and where the order
+	// of fields matters.
 	Line string `json:"line,omitempty"`
 	// Answer holds fields that the answer must have. A list holds the values that are
 	// right. A time is a number of ms, or relative: see dueRange.
