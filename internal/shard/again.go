@@ -23,51 +23,78 @@ type Again struct {
 	Body   []byte
 }
 
+// kept is a record that stays as it is, in place of one that was to be stored;
+// without an op one that can't be read.
+type kept struct {
+	due, scheduled int64 // ms
+	op             string
+}
+
 // Again stores a task for its consumer and answers whether it did: one that was
 // put, moved, replayed or stored by its consumer since the delivery stays as it
-// is.
+// is. What a consumer stored of an older version doesn't: that chain is over, and
+// nothing else would try this one again.
 func (c *Caller) Again(ctx context.Context, a Again) (stored bool, err error) {
-	op := NewOp()
-	err = c.Retry(ctx, func(p Placement) error {
-		var err error
-		stored, err = c.again(ctx, p, op, a)
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("store task %q of topic %s again: %w", a.ID, c.name, err)
+	op, replace := NewOp(), ""
+	for range maxRestarts {
+		var stays *kept
+		err = c.Retry(ctx, func(p Placement) error {
+			var err error
+			stays, err = c.again(ctx, p, op, replace, a)
+			return err
+		})
+		if err == nil && stays != nil && stays.op != "" {
+			var older bool
+			if older, err = c.older(ctx, a, *stays); err == nil && older {
+				replace = stays.op
+				continue
+			}
+		}
+		if err != nil {
+			return false, fmt.Errorf("store task %q of topic %s again: %w", a.ID, c.name, err)
+		}
+		return stays == nil, nil
 	}
-	return stored, nil
+	return false, nil
+}
+
+// older says that a record follows a version before that of a's delivery.
+func (c *Caller) older(ctx context.Context, a Again, there kept) (bool, error) {
+	args := []any{a.Due, a.Scheduled, there.due, there.scheduled}
+	n, err := c.run(ctx, call{script: "older", keys: c.pastKeys(a.ID), args: args}).Int()
+	return n == 1, wrapIf(err, "look up the past")
 }
 
 // again goes the way of a put: while the task is moving house, its old shard sees
 // the placement first and loses its copy last.
-func (c *Caller) again(ctx context.Context, p Placement, op Op, a Again) (stored bool, err error) {
+func (c *Caller) again(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
 	split := p.Split(a.ID)
 	if split {
 		there, err := c.Touch(ctx, p.Old(a.ID), p, a.ID)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if r := there[0]; r != nil {
 			if r.Op == string(op) {
-				return true, nil // done before the change began; a mover brings it along
+				return nil, nil // done before the change began; a mover brings it along
 			}
-			if due := r.Due.UnixMilli(); due > a.Due || due == a.Due && r.Attempt < a.Attempt {
-				return false, nil
+			since := r.Due.UnixMilli() > a.Due || r.Due.UnixMilli() == a.Due && r.Attempt < a.Attempt
+			if since && r.Op != replace {
+				return &kept{r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Op}, nil
 			}
 		}
 	}
-	stored, err = c.sendAgain(ctx, p, op, a)
-	if err != nil || !split || !stored {
-		return stored, err
+	stays, err = c.sendAgain(ctx, p, op, replace, a)
+	if err != nil || !split || stays != nil {
+		return stays, err
 	}
-	return true, c.DeleteOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
+	return nil, c.DeleteOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
 }
 
-func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, a Again) (stored bool, err error) {
+func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
 	notAfter, err := c.NotAfter(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	var next any = a.Next
 	if a.Park {
@@ -76,12 +103,21 @@ func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, a Again) (st
 	at := p.New(a.ID)
 	args := []any{
 		p.String(), string(op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
-		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), a.Body,
+		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), replace, a.Body,
 	}
 	again := call{script: "again", keys: c.taskKeys(at, c.Wake(at)), args: args, notAfter: 2, gate: c.gate(at)}
-	status, _, err := answer(c.run(ctx, again))
-	if err != nil {
-		return false, fmt.Errorf("shard %d: %w", at, err)
+	status, rest, err := answer(c.run(ctx, again))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("shard %d: %w", at, err)
+	case status == "ok":
+		return nil, nil
 	}
-	return status == "ok", nil
+	stays = &kept{}
+	if len(rest) == 3 {
+		stays.due, _ = rest[0].(int64)
+		stays.scheduled, _ = rest[1].(int64)
+		stays.op, _ = rest[2].(string)
+	}
+	return stays, nil
 }

@@ -124,3 +124,84 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	scheduled = 1660
 	recall(9000, Run) // another version, due when the cancelled retry was to be
 }
+
+// TestAWishIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
+func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ wish, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500}, "in the past": {-5, 1500}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			follow := func(due, next, want int64) {
+				t.Helper()
+				at, ok, err := c.Follow(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
+				c.ok(err)
+				equal(t, "allowed", ok, true)
+				equal(t, "next", at, want)
+			}
+			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.wish))
+			follow(1000, 2000, row.want)
+			follow(row.want, 20_000, 20_000)
+		})
+	}
+}
+
+// TestAgainReplacesWhatFollowsAnOlderVersion: the retry of a version that was
+// delivered late is over when a newer one has been handled, and must not keep that
+// one's from being stored.
+func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change func(c *corner)
+		stored bool
+	}{
+		"as it is": {func(*corner) {}, true},
+		"claimed":  {func(c *corner) { c.claimIDs("a") }, true},
+		"moved": {func(c *corner) {
+			_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
+			c.ok(err)
+		}, false},
+		"put": {func(c *corner) { c.put(In(2*time.Hour), "a") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			older := c.delivered("a")
+			eventually(t, "the next millisecond", func() bool { return c.now() > older.Due })
+			newer := c.delivered("a")
+			eventually(t, "the next millisecond", func() bool { return c.now() > newer.Due })
+			older.Next, newer.Next = newer.Due+1, c.now()+60_000
+			for _, a := range []Again{older, newer} {
+				_, ok, err := c.Follow(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Next, time.Hour)
+				c.ok(err)
+				equal(t, "allowed", ok, true)
+			}
+			stored, err := c.Caller("orders").Again(c.ctx(), older)
+			c.ok(err)
+			equal(t, "the older one's retry is stored", stored, true)
+			row.change(c)
+			stored, err = c.Caller("orders").Again(c.ctx(), newer)
+			c.ok(err)
+			equal(t, "the newer one's retry is stored", stored, row.stored)
+			if row.stored {
+				equal(t, "due", c.read("a").Due.UnixMilli(), newer.Next)
+			}
+		})
+	}
+}
+
+// TestAgainLeavesANewerVersionThatIsDueBefore: while the shard count changes the
+// older version may be delivered from its old shard, due later than the one that was
+// put into the new one.
+func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	a := c.delivered("a")
+	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
+	c.put(In(0), "a")
+	a.Due = c.now() + 1000
+	stored, err := c.Caller("orders").Again(c.ctx(), a)
+	c.ok(err)
+	equal(t, "stored", stored, false)
+	equal(t, "payload", string(c.read("a").Payload), "payload of a")
+}

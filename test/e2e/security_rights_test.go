@@ -186,7 +186,7 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 		More:   map[string]fleet.Topic{"redis": {"password": adminPassword}},
 	}, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: adminPassword})
 	line := readRights(t).redisConsumer
-	checkListed(t, line, "recall", "follow", "again", "done", "touch")
+	checkListed(t, line, "recall", "follow", "again", "older", "done", "touch")
 	w.start(1)
 	done := make(chan string, 10)
 	c, err := consumer.New(consumer.Config{

@@ -2,14 +2,17 @@
 -- uses: args clock check record wake
 -- Stores a task for its consumer, who has a delivery of it: to be delivered again,
 -- or parked. A task that was put, moved, replayed or stored by its consumer since
--- that delivery stays as it is.
+-- that delivery stays as it is, unless it is the one that may be replaced.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, due and attempt (of the
 --       delivery), next (ms when it is due again; "park"), attempts (so far),
---       scheduled (ms), split (1 or 0), reason ("": none), body
--- Returns {"ok"}; {"none"}: it stays as it is; {"moved", placement}; {"late", now}.
+--       scheduled (ms), split (1 or 0), reason ("": none), replace (op of a
+--       record, or ""), body
+-- Returns {"ok"}; {"none", due (ms), scheduled (ms), op}, of the record that stays
+--       as it is, or {"none"} if that can't be read; {"moved", placement};
+--       {"late", now}.
 -- Executed twice: a record of the same op gives the same answer again.
-expect(5, 12)
+expect(5, 13)
 local op, id, due, attempt = ARGV[2], ARGV[4], whole('due', ARGV[5]), whole('attempt', ARGV[6])
 local not_after, attempts, scheduled = whole('not_after', ARGV[3]), whole('attempts', ARGV[8]), whole('scheduled', ARGV[9])
 local next = ARGV[7] ~= 'park' and whole('next', ARGV[7])
@@ -17,7 +20,8 @@ sized('op', op, 6, 6)
 sized('id', id, 1, 255)
 either('split', ARGV[10], '0', '1')
 sized('reason', ARGV[11], 0, MOST_REASON)
-sized('body', ARGV[12], 1)
+if ARGV[12] ~= '' then sized('replace', ARGV[12], 6, 6) end
+sized('body', ARGV[13], 1)
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then return {'ok'} end
 if now > not_after then return {'late', now} end
@@ -25,10 +29,16 @@ local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 if record then
   local there = open(record)
+  -- scheduled tells versions apart that a shard under change was given before the
+  -- delivery came from the other one, or that are due in the same ms
+  local newer = not there or there.scheduled > scheduled
   local same = there and there.due == due and there.attempts + 1 >= attempt
-  if not same and not (there and there.due < due) then return {'none'} end
+  local behind = there and (there.due < due or there.op == ARGV[12])
+  if newer or not same and not behind then
+    return there and {'none', there.due, there.scheduled, there.op} or {'none'}
+  end
 end
-local r = {attempts = math.min(attempts, 65535), due = due, scheduled = scheduled, op = op, body = ARGV[12]}
+local r = {attempts = math.min(attempts, 65535), due = due, scheduled = scheduled, op = op, body = ARGV[13]}
 local score = math.huge
 if next then r.due, score = next, next end
 if ARGV[11] ~= '' then r.note = ARGV[11] end

@@ -17,8 +17,12 @@ local root = root_of(due, scheduled)
 if over(root) then return {'over'} end
 if ARGV[3] == '' then return {'ok', 0} end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
+-- A wish is for the delivery that it missed: what follows that is due after the
+-- wish was made, and goes by the policy again.
 local p = redis.call('HMGET', past, 'wished', 'wish')
-if p[1] and tonumber(p[1]) > root then next = math.max(tonumber(p[2]), tonumber(due) + 1) end
+if p[1] and tonumber(p[1]) > tonumber(due) then
+  next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)
+end
 redis.call('HSET', past, 'r' .. string.format('%.0f', next), string.format('%.0f ', root) .. scheduled)
 raise('newest', root)
 keep(math.max(next - now, 0) + window)
