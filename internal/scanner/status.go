@@ -55,15 +55,17 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	if s.Fleet, err = store.Fleet(ctx); err != nil {
 		return s, err
 	}
-	names := []string{topic}
-	if topic == "" {
-		if names, err = store.Topics(ctx); err != nil {
-			return s, err
-		}
+	known, err := store.Topics(ctx)
+	if err != nil {
+		return s, err
+	}
+	names := known
+	if topic != "" {
+		names = []string{topic}
 	}
 	s.Topics = []TopicStatus{}
 	for _, name := range names {
-		t, err := readTopic(ctx, store.Topic(name))
+		t, err := readTopic(ctx, store.Topic(name), slices.Contains(known, name))
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
 			continue // removed between the two reads
 		}
@@ -76,12 +78,18 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	return s, nil
 }
 
-func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
+// readTopic describes a topic. One that was removed is unknown, unless it is still
+// among the known ones: taking it off them is how a removal ends.
+func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
 	p, err := t.Placement(ctx)
-	if err != nil {
+	cut := known && p.Phase == shard.Removed
+	if err != nil && !cut {
 		return TopicStatus{}, err
 	}
 	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Attended: p.Scanned()}
+	if cut {
+		return out, out.count(ctx, t, max(p.Shards, p.Previous))
+	}
 	if p.Phase == shard.Migrating {
 		out.Previous = p.Previous
 		if out.Change, err = readChange(ctx, t, p); err != nil {
@@ -100,19 +108,29 @@ func readTopic(ctx context.Context, t *shard.Topic) (TopicStatus, error) {
 	if out.Strays = strays.Tasks; strays.Tasks > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", strays.Tasks))
 	}
-	if out.PerShard, err = t.Stats(ctx, p.Scanned()); err != nil {
-		return out, err
+	return out, out.count(ctx, t, p.Scanned())
+}
+
+// count adds up what the first shards hold. Those of a removed topic are attended by
+// nobody.
+func (s *TopicStatus) count(ctx context.Context, t *shard.Topic, shards int) (err error) {
+	if s.PerShard, err = t.Stats(ctx, shards); err != nil {
+		return err
 	}
-	for _, v := range out.PerShard {
-		out.Pending += v.Pending
-		out.Backlog += v.Backlog
-		out.Leased += v.Leased
-		out.Parked += v.Parked
-		if !v.Oldest.IsZero() && (out.Oldest.IsZero() || v.Oldest.Before(out.Oldest)) {
-			out.Oldest = v.Oldest
+	for _, v := range s.PerShard {
+		s.Pending += v.Pending
+		s.Backlog += v.Backlog
+		s.Leased += v.Leased
+		s.Parked += v.Parked
+		if !v.Oldest.IsZero() && (s.Oldest.IsZero() || v.Oldest.Before(s.Oldest)) {
+			s.Oldest = v.Oldest
 		}
 	}
-	return out, nil
+	if s.Phase == shard.Removed {
+		s.Notes = append(s.Notes, fmt.Sprintf("its removal did not come to its end, and %d tasks lie still: "+
+			"`scanner topic rm %s` ends it, or brings the topic back if there are tasks; with --purge they go", s.Pending, s.Topic))
+	}
+	return nil
 }
 
 func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change, error) {

@@ -1,8 +1,12 @@
 package scanner
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,5 +47,95 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	got := notes()
 	if len(got) != 1 || !strings.Contains(got[0], lost.String()) || !strings.Contains(got[0], p.String()) {
 		t.Errorf("notes: %q", got)
+	}
+}
+
+// cut is the death of a program in front of one of its requests.
+type cut struct{ intruder }
+
+var errDead = errors.New("dead")
+
+func (c *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.step(); c.seen > c.before {
+			return errDead
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if c.step(); c.seen > c.before {
+			for _, cmd := range cmds {
+				cmd.SetErr(errDead)
+			}
+			return errDead
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestStatusTellsOfARemovalThatDied: whichever request a removal dies before, a task
+// that was stored since it looked is in status, and where nobody delivers it, status
+// says so. The removal that is run again then brings the topic back.
+func TestStatusTellsOfARemovalThatDied(t *testing.T) {
+	t.Parallel()
+	lay := 0
+	for at := 0; ; at++ {
+		addr, prefix := stacktest.Redis(t)
+		prefix = fmt.Sprintf("%s:%d", prefix, at)
+		topic, _ := ordersAt(t, addr, prefix)
+		if _, err := topic.Ensure(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		dying, removing := ordersAt(t, addr, prefix)
+		hook := &cut{intruder{before: at, do: func() {}}}
+		removing.AddHook(hook)
+		storeFar(t, topic)
+		if _, err := (Removal{Topic: dying}).Run(t.Context()); !errors.Is(err, errDead) {
+			break
+		}
+		s, err := ReadStatus(t.Context(), topic.Store, "")
+		if err != nil || len(s.Topics) != 1 || s.Topics[0].Pending != 1 {
+			t.Fatalf("dead before request %d: status %+v, %v", at, s, err)
+		}
+		if s.Topics[0].Phase != shard.Removed {
+			continue
+		}
+		lay++
+		if said := fmt.Sprint(s.Topics[0].Notes); !strings.Contains(said, "1 tasks lie still") || !strings.Contains(said, "scanner topic rm orders") {
+			t.Errorf("dead before request %d: notes %s", at, said)
+		}
+		if _, err := ReadStatus(t.Context(), topic.Store, "orders"); err != nil {
+			t.Errorf("dead before request %d: status of it alone: %v", at, err)
+		}
+		if _, err := (Removal{Topic: topic}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it stays") {
+			t.Errorf("dead before request %d: run again: %v", at, err)
+		}
+		if s, err = ReadStatus(t.Context(), topic.Store, "orders"); err != nil || s.Topics[0].Phase == shard.Removed || s.Topics[0].Pending != 1 {
+			t.Errorf("dead before request %d and run again: status %+v, %v", at, s, err)
+		}
+	}
+	if lay == 0 {
+		t.Error("no removal died before its end")
+	}
+}
+
+// storeFar puts a task into the topic that is not due soon, as a producer does.
+func storeFar(t *testing.T, topic *shard.Topic) {
+	t.Helper()
+	p, err := topic.Placement(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	notAfter, err := topic.NotAfter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := shard.Entry{ID: "a", When: shard.In(time.Hour), Body: []byte("\x00a")}
+	put := shard.Put{Shard: p.New("a"), Op: shard.NewOp(), Entries: []shard.Entry{entry}}
+	if err := topic.Put(t.Context(), p, notAfter, []shard.Put{put})[0].Err; err != nil {
+		t.Fatal(err)
 	}
 }
