@@ -173,9 +173,10 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 		s.note(ctx, name, fmt.Errorf("last good document in Redis: %w", err))
 		return nil
 	}
+	broken := s.applied.errors[name] != "" && !s.applied.kept[name]
 	v := s.serve(name, settings)
 	v.hold(raw)
-	v.orphan.Store(s.heard())
+	v.orphan.Store(s.heard() && !broken) // a broken document of the source's is one
 	s.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", name)
 	return nil
 }

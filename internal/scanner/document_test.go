@@ -2,12 +2,17 @@ package scanner
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -55,4 +60,45 @@ func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	if !strings.Contains(string(doc), "rate: 2") {
 		t.Errorf("Redis keeps %s, want the second document", doc)
 	}
+}
+
+// brokenSource has a mistake in each of its documents.
+type brokenSource struct{ config.Source }
+
+var errBroken = errors.New("orders:1: shards: must be 1 to 4096; got 0")
+
+func (s brokenSource) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+	return s.Source.Watch(ctx, func(snap config.Snapshot) {
+		snap.Documents = maps.Clone(snap.Documents)
+		for name, doc := range snap.Documents {
+			doc.Err = errBroken
+			snap.Documents[name] = doc
+		}
+		apply(snap)
+	})
+}
+
+// TestATopicWithABrokenDocumentIsNoOrphan: a scanner that starts beside a broken
+// document serves the topic by the one that Redis keeps, and says what is to be
+// mended: not that there is no document.
+func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, func(s config.Source) config.Source { return brokenSource{s} })
+	orders := l.topic("orders")
+	_, err := orders.Ensure(t.Context(), 2)
+	l.ok(err)
+	l.ok(orders.SaveDocument(t.Context(), []byte(declaring("orders", "shards: 2"))))
+	l.start()
+	if l.served("orders").orphan.Load() {
+		t.Error("it is an orphan")
+	}
+	wait.For(t, "status to name the mistake, and nothing else", func() bool {
+		s, err := ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		notes := s.Topics[0].Notes
+		if strings.Contains(fmt.Sprint(notes), "orphan") {
+			t.Fatalf("notes: %q", notes)
+		}
+		return slices.Contains(notes, errBroken.Error())
+	})
 }
