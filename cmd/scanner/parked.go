@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -88,10 +89,15 @@ type parkedTask struct {
 	Attempts int    `json:"attempts"`
 	Bytes    int    `json:"payload_bytes"`
 	Reason   string `json:"reason"`
+	// unread: its record is damaged, or of a newer format, and Reason says so.
+	unread bool
 }
 
 func newParkedTask(r shard.Record) parkedTask {
-	return parkedTask{r.Topic, r.ID, r.Due.UnixMilli(), r.Attempt - 1, len(r.Payload), r.Reason}
+	if r.Due.IsZero() {
+		return parkedTask{Topic: r.Topic, ID: r.ID, Reason: r.Reason, unread: true}
+	}
+	return parkedTask{Topic: r.Topic, ID: r.ID, DueMs: r.Due.UnixMilli(), Attempts: r.Attempt - 1, Bytes: len(r.Payload), Reason: r.Reason}
 }
 
 func listJSON(cmd *cobra.Command, parked scanner.Parked, id string) error {
@@ -101,11 +107,13 @@ func listJSON(cmd *cobra.Command, parked scanner.Parked, id string) error {
 }
 
 func listTable(cmd *cobra.Command, parked scanner.Parked, id string) error {
-	return printParked(cmd.OutOrStdout(), func(visit func(parkedTask) error) error { return each(cmd, parked, id, visit) })
+	list := func(visit func(parkedTask) error) error { return each(cmd, parked, id, visit) }
+	return printParked(cmd.OutOrStdout(), list, time.Now())
 }
 
-// printParked is the table for people of the tasks that list visits.
-func printParked(out io.Writer, list func(visit func(parkedTask) error) error) error {
+// printParked is the table for people, as seen from now, of the tasks that list
+// visits.
+func printParked(out io.Writer, list func(visit func(parkedTask) error) error, now time.Time) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	n := 0
 	err := list(func(p parkedTask) error {
@@ -115,7 +123,11 @@ func printParked(out io.Writer, list func(visit func(parkedTask) error) error) e
 			}
 		}
 		n++
-		_, err := fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", cli.OneLine(p.ID), p.DueMs, p.Attempts, p.Bytes, cli.OneLine(p.Reason))
+		due, attempts := "-", "-"
+		if !p.unread {
+			due, attempts = relative(time.UnixMilli(p.DueMs), now), fmt.Sprint(p.Attempts)
+		}
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", cli.OneLine(p.ID), due, attempts, p.Bytes, cli.OneLine(p.Reason))
 		return err
 	})
 	if err == nil && n == 0 {

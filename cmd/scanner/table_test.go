@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -59,7 +60,14 @@ var documents = []config.Document{
 
 var parkedTasks = []parkedTask{
 	{Topic: "orders", ID: "o-1", DueMs: 1796119200000, Attempts: 10, Bytes: 200, Reason: "returned: 312 NO_ROUTE"},
-	{Topic: "orders", ID: "a long ID\twith a \x1b[31mtab", DueMs: 1796119200001, Bytes: 0, Reason: "record: too short\nfor its head"},
+	{Topic: "orders", ID: "o-2", DueMs: 1796119201500, Bytes: 0, Reason: "handler failed"},
+	newParkedTask(damaged),
+}
+
+// damaged is what is read of a record that is cut short.
+var damaged = shard.Record{
+	Task:   task.Task{Topic: "orders", ID: "a long ID\twith a \x1b[31mtab"},
+	Reason: "record: too short\nfor its head",
 }
 
 func listed(tasks []parkedTask) func(visit func(parkedTask) error) error {
@@ -87,8 +95,8 @@ func TestTables(t *testing.T) {
 		},
 		"status_empty": func(w io.Writer) error { return printStatus(w, scanner.Status{}, now) },
 		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
-		"parked":       func(w io.Writer) error { return printParked(w, listed(parkedTasks)) },
-		"parked_empty": func(w io.Writer) error { return printParked(w, listed(nil)) },
+		"parked":       func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },
+		"parked_empty": func(w io.Writer) error { return printParked(w, listed(nil), now) },
 		"doctor":       func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
 	} {
 		t.Run(name, func(t *testing.T) {
