@@ -100,7 +100,11 @@ func (s *scheduleFlags) readPayload(cmd *cobra.Command, maxPayload int) ([]byte,
 		return nil, cli.UsageError("only one of --payload and --payload-file may be given")
 	}
 	if s.payloadFile == "-" {
-		return readAtMost(cmd.InOrStdin(), maxPayload)
+		payload, err := readAtMost(interruptible(cmd.Context(), cmd.InOrStdin()), maxPayload)
+		if cmd.Context().Err() != nil {
+			return nil, fmt.Errorf("read payload: %w", errInterrupted)
+		}
+		return payload, err
 	}
 	file, err := os.Open(s.payloadFile)
 	if err != nil {

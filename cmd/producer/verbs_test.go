@@ -237,3 +237,29 @@ func TestMaxPayload(t *testing.T) {
 		t.Errorf("flag over file: %s", r.stderr)
 	}
 }
+
+// TestScheduleInterrupted: Ctrl-C ends a schedule that reads its payload from a
+// standard input which stays open, and nothing is stored.
+func TestScheduleInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	cmd := command(t, nil, c.args("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload-file", "-")...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	ended := make(chan result, 1)
+	go func() { ended <- finish(t, cmd) }()
+	// More than a pipe holds: when it is written, the command reads.
+	if _, err := input.Write(bytes.Repeat([]byte("x"), 200<<10)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, wait.Receive(t, "the end of a schedule", ended), 1, "read payload: interrupted")
+	if n := c.stored(); n != 0 {
+		t.Errorf("%d tasks are stored", n)
+	}
+}
