@@ -142,3 +142,36 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 		return p == old && l.served("orders").scanned() == 3
 	})
 }
+
+// TestAnotherPlacementOfTheSameEpochIsTheStewardsToTake: a worker that reads one
+// keeps to the one known, for it can't tell which came first; the steward, who knows
+// when it looked, takes it.
+func TestAnotherPlacementOfTheSameEpochIsTheStewardsToTake(t *testing.T) {
+	t.Parallel()
+	slow := &slowSource{}
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3", "tick: 10ms")}, func(s config.Source) config.Source {
+		slow.Source = s
+		return slow
+	})
+	l.start()
+	orders := l.served("orders")
+	wait.For(t, "the steward to have looked", func() bool { return slow.reads.Load() > 0 })
+	known, _ := orders.known()
+	slow.held.Lock()
+	before := slow.reads.Load()
+	l.write(map[string]string{"orders": declaring("orders", "shards: 4", "tick: 10ms")})
+	wait.For(t, "the steward to be held up", func() bool { return slow.reads.Load() > before })
+	other := known
+	other.Shards, other.Previous = 5, 5
+	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
+	l.ok(l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
+	ticks := l.value("duefleet_ticks_total") + 2*l.value("duefleet_workers") + 2
+	wait.For(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
+	if p, _ := orders.known(); p != known {
+		t.Errorf("a worker took %v, and knew %v", p, known)
+	}
+	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
+	wait.For(t, "5 shards to be applied", func() bool { return orders.settings().Shards == 5 })
+	slow.held.Unlock()
+	wait.For(t, "the steward to take it", func() bool { p, _ := orders.known(); return p == other })
+}

@@ -1,9 +1,12 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -319,19 +322,24 @@ func TestTopicSet(t *testing.T) {
 	checkError(t, "get after rm", w.scanner("topic", "get", "orders"), 1, "orders")
 }
 
-// TestHangup: SIGHUP re-reads the file, also one that was mended by no more
-// than its content.
+// TestHangup: SIGHUP re-reads the file at once. Without a signal scanners would wait
+// until nobody writes it any more.
 func TestHangup(t *testing.T) {
 	t.Parallel()
 	w := newFileWish(t)
 	w.begin()
 	w.settings.Topics["orders"]["shards"] = 2
 	w.write()
+	rest := w.keepWriting()
 	for _, s := range w.scanners {
 		if err := s.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for _, s := range w.scanners {
+		wait.For(t, "2 shards to be applied", rarely(func() bool { return strings.Contains(w.log(s), "key=shards old=4 new=2") }))
+	}
+	rest()
 	wait.For(w.t, "2 shards", rarely(func() bool { return w.status().Topic("orders").Shards == 2 }))
 	if err := os.Remove(w.config); err != nil {
 		t.Fatal(err)
@@ -345,4 +353,40 @@ func TestHangup(t *testing.T) {
 	w.arrive("tasks although the file is gone")
 	w.write()
 	w.check()
+}
+
+// keepWriting changes a comment in the file, more often than scanners look at it,
+// until it is told to rest.
+func (w *world) keepWriting() (rest func()) {
+	w.t.Helper()
+	text, err := os.ReadFile(w.config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(w.t.Context())
+	write := func(n int) {
+		next := w.config + ".next"
+		err := errors.Join(os.WriteFile(next, fmt.Appendf(text, "# %d\n", n), 0o600), os.Rename(next, w.config))
+		if err != nil {
+			w.t.Error(err)
+		}
+	}
+	write(0)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		ticker := time.NewTicker(20 * time.Millisecond)
+		defer ticker.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				write(n)
+			}
+		}
+	})
+	return func() {
+		stop()
+		writing.Wait()
+	}
 }

@@ -1,0 +1,64 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestFork: a fleet that meets two placements of one epoch names both, in its log
+// and in status, and goes on delivering; once the operator has mended it as
+// docs/operations.md says, the change ends, and nothing is lost.
+func TestFork(t *testing.T) {
+	t.Parallel()
+	w := newFileWish(t)
+	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 2, "tick": "100ms", "paused": true}))
+	w.start(2)
+	w.consume("orders.due")
+	w.pause(true)
+	far := orders("orders", "far", 100, time.Now().Add(time.Hour), time.Hour, 0)
+	w.schedule(far...)
+	w.send("orders", "before", 50)
+
+	from := w.placement()
+	lost := shard.Placement{Epoch: from.Epoch + 1, Shards: 3, Previous: 2, Phase: shard.Migrating}
+	other := lost
+	other.Shards = 4
+	if _, err := w.ordersTopic().Touch(t.Context(), 1, lost); err != nil {
+		t.Fatal(err)
+	}
+	w.setPlacement(other)
+	w.set("orders", fleet.Topic{"shards": 4})
+	told := func(text string) bool {
+		return strings.Contains(text, task.ErrForked.Error()) && strings.Contains(text, lost.String()) && strings.Contains(text, other.String())
+	}
+	wait.For(t, "status to name both", rarely(func() bool { return told(fmt.Sprint(w.status().Topic("orders").Notes)) }))
+	wait.For(t, "a log to name both", rarely(func() bool { return told(w.log(w.scanners[0])) || told(w.log(w.scanners[1])) }))
+	if p := w.placement(); p != other {
+		t.Fatalf("the placement is %v, want %v until somebody mends it", p, other)
+	}
+	w.pause(false)
+	w.awaitCount(50) // what is due goes on being delivered
+
+	w.setPlacement(shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating})
+	w.settled(4)
+	wait.For(t, "status without the fork", rarely(func() bool { return len(w.status().Topic("orders").Notes) == 0 }))
+	w.send("orders", "after", 50)
+	w.hasten(far)
+	w.check()
+}
+
+// setPlacement does to topic orders what docs/operations.md asks of an operator.
+func (w *world) setPlacement(p shard.Placement) {
+	w.t.Helper()
+	key := w.settings.RedisPrefix + ":placement:{orders}"
+	if err := w.redis.HSet(w.t.Context(), key, "value", p.String()).Err(); err != nil {
+		w.t.Fatal(err)
+	}
+}
