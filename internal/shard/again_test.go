@@ -9,8 +9,9 @@ import (
 
 // delivered puts a task, claims it and settles it, and returns what its consumer
 // has.
-func (c *corner) delivered(id string) Again {
+func (c *corner) delivered() Again {
 	c.t.Helper()
+	const id = "a"
 	c.put(In(0), id)
 	b := c.claimIDs(id)
 	_, err := c.Settle(c.ctx(), 0, []Lease{{id, b.Tasks[0].Token}})
@@ -22,7 +23,7 @@ func (c *corner) delivered(id string) Again {
 func TestAgainStoresWhatWasSettled(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	a := c.delivered("a")
+	a := c.delivered()
 	stored, err := c.Caller("orders").Again(c.ctx(), a)
 	c.ok(err)
 	equal(t, "stored", stored, true)
@@ -54,7 +55,7 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCorner(t, 1)
-			a := c.delivered("a")
+			a := c.delivered()
 			a.Attempt, a.Attempts = 2, 2
 			change(c, a)
 			before := c.read("a")
@@ -166,9 +167,9 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCorner(t, 1)
-			older := c.delivered("a")
+			older := c.delivered()
 			eventually(t, "the next millisecond", func() bool { return c.now() > older.Due })
-			newer := c.delivered("a")
+			newer := c.delivered()
 			eventually(t, "the next millisecond", func() bool { return c.now() > newer.Due })
 			older.Next, newer.Next = newer.Due+1, c.now()+60_000
 			for _, a := range []Again{older, newer} {
@@ -196,7 +197,7 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	a := c.delivered("a")
+	a := c.delivered()
 	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.put(In(0), "a")
 	a.Due = c.now() + 1000
