@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -83,12 +82,8 @@ func (m *machine) attend(t *rapid.T) {
 	if m.count("scanner") == scanners {
 		t.Skip("all are busy")
 	}
-	matters := func(stored) bool { return true }
-	if lapsed := func(c stored) bool { return c.lapsed(m.link.now) }; slices.ContainsFunc(m.last.copies, lapsed) {
-		matters = lapsed
-	}
 	s := scan{
-		shard: m.anyShard(t, matters), limit: rapid.IntRange(1, 3).Draw(t, "limit"),
+		shard: m.anyShard(t, func(stored) bool { return true }), limit: rapid.IntRange(1, 3).Draw(t, "limit"),
 		fate: rapid.SampledFrom([]fate{confirmed, confirmed, unsent, unknown, returned, refusedForGood}).Draw(t, "fate"),
 	}
 	m.named++
@@ -186,16 +181,11 @@ func (m *machine) breakDown(t *rapid.T) {
 	}
 	a := m.anyActor(t)
 	m.proceed(a, rapid.SampledFrom([]verdict{crash, leave, lose, lose}).Draw(t, "how"))
-	if a.done && rapid.Bool().Draw(t, "the process with it") {
+	if a.done && a.op != nil && rapid.Bool().Draw(t, "the process with it") {
 		var err error
 		for i := range m.clients {
-			if strings.HasPrefix(a.name, fmt.Sprint("producer ", i)) {
+			if fmt.Sprint("producer ", i) == a.name[:len("producer 0")] {
 				m.clients[i], err = m.client()
-			}
-		}
-		for i := range m.processes {
-			if strings.HasPrefix(a.name, fmt.Sprint("consumer ", i)) {
-				m.processes[i], err = m.process()
 			}
 		}
 		m.must(err)

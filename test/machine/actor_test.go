@@ -13,8 +13,7 @@ type actor struct {
 	name     string
 	at       string // the command it is about to send
 	done     bool
-	op       *operation // of a producer, or what a consumer stores
-	message  *message   // that a consumer has
+	op       *operation // of a producer
 	verdicts chan verdict
 	waiting  chan string
 }
@@ -97,7 +96,7 @@ func (a *actor) step(name string) {
 
 // noteOp learns the number that the records of a producer's operation bear.
 func (a *actor) noteOp(name string, cmd redis.Cmder) {
-	if a.op == nil || name != "put" && name != "reschedule" && name != "again" {
+	if a.op == nil || name != "put" && name != "reschedule" {
 		return
 	}
 	number, _ := cmd.Args()[arg(cmd, 1)].(string)

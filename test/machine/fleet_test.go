@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
 )
 
 // As in package scanner.
@@ -59,8 +58,8 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 	if s.fate != unsent && a != nil {
 		a.step("publish")
 	}
-	for i, v := range versions {
-		if err := m.published(batch.Tasks[i].Task, v, s.fate); err != nil {
+	for _, v := range versions {
+		if err := m.published(v, s.fate); err != nil {
 			return err
 		}
 	}
@@ -79,11 +78,10 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 }
 
 // published notes what became of one message.
-func (m *machine) published(t task.Task, v *operation, f fate) error {
+func (m *machine) published(v *operation, f fate) error {
 	v.excused = v.excused || f == unknown
 	v.mayPark = v.mayPark || f == refusedForGood
 	if f == confirmed || f == unknown {
-		m.enqueue(t, v)
 		return m.deliver(v)
 	}
 	return nil

@@ -17,24 +17,13 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-const (
-	// clockKey holds the drawn clock, in ms.
-	clockKey = "machine:now"
-	// endsKey holds by that clock when each past expires.
-	endsKey = "machine:ends"
-)
-
-// drawn are what scripts do by Redis's clock, and what they do by the drawn one.
-var drawn = strings.NewReplacer(
-	"redis.call('TIME')", "{0, redis.call('GET', '"+clockKey+"') * 1000}",
-	"redis.call('PTTL', past)", "(redis.call('HGET', '"+endsKey+"', past) or 0) - redis.call('GET', '"+clockKey+"')",
-	"redis.call('PEXPIRE', past, ms)", "redis.call('HSET', '"+endsKey+"', past, string.format('%.0f', redis.call('GET', '"+clockKey+"') + ms))",
-)
+// clockKey holds the drawn clock, in ms.
+const clockKey = "machine:now"
 
 // scripts are those that are sent.
 var scripts = []string{
-	"adopt", "again", "claim", "delete", "done", "follow", "lend", "look", "mark", "note", "older", "place", "purge", "put",
-	"read", "recall", "release", "replay", "reschedule", "settle", "stats", "touch",
+	"adopt", "claim", "delete", "lend", "look", "mark", "place", "purge", "put",
+	"read", "release", "replay", "reschedule", "settle", "stats", "touch",
 }
 
 // script is a script as it is sent: with the drawn clock, and with a defect
@@ -46,18 +35,17 @@ type script struct{ name, text, sha string }
 type link struct {
 	scripts map[string]script // by the SHA-1 of the product's text
 	now     int64
-	order   order // in which consumers do what they do, if it is wrong
 }
 
 // newLink knows the scripts with some defect, of which there may be none.
 func newLink(d defect) (*link, error) {
-	l := &link{scripts: map[string]script{}, order: d.order}
+	l := &link{scripts: map[string]script{}}
 	for _, name := range scripts {
 		text, err := shard.Script(name)
 		if err != nil {
 			return nil, err
 		}
-		changed := drawn.Replace(text)
+		changed := strings.ReplaceAll(text, "redis.call('TIME')", "{0, redis.call('GET', '"+clockKey+"') * 1000}")
 		if name == d.script {
 			if strings.Count(changed, d.from) != 1 {
 				return nil, fmt.Errorf("script %s holds %q %d times", name, d.from, strings.Count(changed, d.from))
@@ -89,37 +77,17 @@ func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return send()
 		}
 		a.noteOp(name, cmd)
-		send = func() error { l.date(a, name, cmd); return l.send(ctx, cmd, next) }
 		return a.call(name, send, func() { l.extend(name, cmd) })
 	}
 }
 
 func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		names := make([]string, len(cmds))
-		for i, cmd := range cmds {
-			names[i] = l.change(cmd)
+		for _, cmd := range cmds {
+			l.change(cmd)
 		}
-		send := func() error { return next(ctx, cmds) }
-		a, ok := ctx.Value(actorKey{}).(*actor)
-		if !ok {
-			return send()
-		}
-		return a.call(strings.Join(slices.Compact(names), " and "), send, func() {
-			for i, cmd := range cmds {
-				l.extend(names[i], cmd)
-			}
-		})
+		return next(ctx, cmds)
 	}
-}
-
-// date gives the note of a wish the time at which it is sent: a producer's own
-// estimate goes by this process's clock too, and would not replay.
-func (l *link) date(a *actor, name string, cmd redis.Cmder) {
-	if name != "note" || a.op == nil || a.op.verb != reschedule {
-		return
-	}
-	cmd.Args()[arg(cmd, 0)], cmd.Args()[arg(cmd, 1)] = l.now, a.op.when.at(l.now)
 }
 
 // change replaces the script of a command, if it is one, and names the command.
@@ -149,7 +117,7 @@ func arg(cmd redis.Cmder, n int) int {
 // extend gives a command that is repeated a not-after time of its own, as the
 // product does.
 func (l *link) extend(name string, cmd redis.Cmder) {
-	n, ok := map[string]int{"put": 2, "reschedule": 2, "again": 2, "delete": 1}[name]
+	n, ok := map[string]int{"put": 2, "reschedule": 2, "delete": 1}[name]
 	if ok {
 		cmd.Args()[arg(cmd, n)] = l.now + 3000
 	}

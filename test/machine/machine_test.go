@@ -3,7 +3,6 @@ package machine_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -23,34 +22,33 @@ var names = []string{"a", "b", "c"}
 const (
 	// began is Redis's clock when a check begins, in ms.
 	began = int64(1_800_000_000_000)
-	// producers, scanners, movers and consumers are how many there are at most.
-	producers, scanners, movers, consumers = 3, 2, 3, 2
+	// producers, scanners and movers are how many there are at most.
+	producers, scanners, movers = 3, 2, 3
 )
 
 // machine is one check: the actors, what they were promised, and Redis.
 type machine struct {
 	model
-	ctx       context.Context
-	ids       []string
-	rdb       *redis.Client
-	link      *link
-	topic     *shard.Topic
-	clients   [producers]*producer.Client
-	processes [consumers]*shard.Caller
-	actors    []*actor
-	past      []shard.Placement // every placement there was
-	last      *picture
-	steps     int
-	named     int // actors and requests so far
-	trace     []string
-	shown     string // as the trace showed Redis last
-	broken    error  // what an actor found
-	fail      func(error)
+	ctx     context.Context
+	ids     []string
+	rdb     *redis.Client
+	link    *link
+	topic   *shard.Topic
+	clients [producers]*producer.Client
+	actors  []*actor
+	past    []shard.Placement // every placement there was
+	last    *picture
+	steps   int
+	named   int // actors and requests so far
+	trace   []string
+	shown   string // as the trace showed Redis last
+	broken  error  // what an actor found
+	fail    func(error)
 }
 
 // newMachine begins a check on an empty Redis.
 func newMachine(ctx context.Context, rdb *redis.Client, l *link, ids, shards int, fail func(error)) (*machine, error) {
-	m := &machine{model: model{live: map[string]int{}, memories: map[string]*memory{}}, ctx: ctx, ids: names[:ids], rdb: rdb, link: l, fail: fail}
+	m := &machine{model: model{live: map[string]int{}}, ctx: ctx, ids: names[:ids], rdb: rdb, link: l, fail: fail}
 	if err := rdb.FlushDB(ctx).Err(); err != nil {
 		return nil, err
 	}
@@ -73,11 +71,6 @@ func newMachine(ctx context.Context, rdb *redis.Client, l *link, ids, shards int
 	}
 	for i := range m.clients {
 		if m.clients[i], err = m.client(); err != nil {
-			return nil, err
-		}
-	}
-	for i := range m.processes {
-		if m.processes[i], err = m.process(); err != nil {
 			return nil, err
 		}
 	}
@@ -153,9 +146,6 @@ func (m *machine) describe(p *picture) string {
 			text += " (ledger)"
 		}
 	}
-	for _, d := range m.queue {
-		text += fmt.Sprintf("; message of %v", d)
-	}
 	return text
 }
 
@@ -176,7 +166,6 @@ func (m *machine) proceed(a *actor, v verdict) {
 	a.proceed(v)
 	m.violated(m.broken)
 	if a.done {
-		m.giveBack(a)
 		m.actors = slices.DeleteFunc(m.actors, func(b *actor) bool { return a == b })
 		if o := a.op; o != nil && o.ended == 0 {
 			o.ended, o.crashed = m.steps, true
@@ -216,26 +205,21 @@ func (m *machine) advance(by time.Duration) {
 redis.call('SET', KEYS[1], ARGV[1])
 for _, key in ipairs(redis.call('KEYS', 'm:claim:*')) do
   if -string.match(redis.call('GET', key), ' (.*)$') <= tonumber(ARGV[1]) then redis.call('DEL', key) end
-end
-local gone, ends = {}, redis.call('HGETALL', KEYS[2])
-for i = 1, #ends, 2 do
-  if tonumber(ends[i + 1]) <= tonumber(ARGV[1]) then
-    redis.call('DEL', ends[i])
-    redis.call('HDEL', KEYS[2], ends[i])
-    gone[#gone + 1] = ends[i]
-  end
-end
-return gone`
-	gone, err := m.rdb.Do(m.ctx, "eval", expire, 2, clockKey, endsKey, m.link.now).StringSlice()
-	m.must(err)
-	m.violated(m.forget(gone, m.steps, m.link.now))
+end`
+	m.must(ignoreNil(m.rdb.Do(m.ctx, "eval", expire, 1, clockKey, m.link.now).Err()))
 	m.observe()
 }
 
+func ignoreNil(err error) error {
+	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return nil
+	}
+	return err
+}
+
 // property is what rapid checks: any interleaving, then a healthy fleet that
-// delivers what is left. With consumers that handle what is delivered meanwhile, or
-// without, which leaves more of the steps to the others.
-func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, consuming bool, fail func(error)) {
+// delivers what is left.
+func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail func(error)) {
 	m, err := newMachine(ctx, rdb, l, rapid.IntRange(1, len(names)).Draw(t, "tasks"), rapid.IntRange(1, most).Draw(t, "shards"), fail)
 	if err != nil {
 		fail(err)
@@ -244,7 +228,7 @@ func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, consu
 	if rapid.IntRange(0, 3).Draw(t, "begin") > 0 {
 		m.prelude(t)
 	}
-	actions := map[string]func(*rapid.T){
+	t.Repeat(map[string]func(*rapid.T){
 		"produce":       m.produce,
 		"produce more":  m.produce,
 		"attend":        m.attend,
@@ -257,15 +241,7 @@ func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, consu
 		"break":         m.breakDown,
 		"let time pass": m.pass,
 		"operate":       m.operate,
-		"deliver":       func(*rapid.T) { m.deliverDue() },
-	}
-	if consuming {
-		m.deliverDue()
-		maps.Copy(actions, map[string]func(*rapid.T){
-			"consume": m.consume, "consume more": m.consume, "consume yet more": m.consume, "cut": m.cut,
-		})
-	}
-	t.Repeat(actions)
+	})
 	m.drain(t)
 }
 
@@ -288,7 +264,6 @@ func (m *machine) prelude(t *rapid.T) {
 func TestPromises(t *testing.T) {
 	rdb := client(t, none)
 	rapid.Check(t, func(rt *rapid.T) {
-		consuming := rapid.Bool().Draw(rt, "consumers")
-		property(t.Context(), rt, rdb.Client, rdb.link, consuming, func(err error) { rt.Fatal(err) })
+		property(t.Context(), rt, rdb.Client, rdb.link, func(err error) { rt.Fatal(err) })
 	})
 }

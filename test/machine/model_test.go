@@ -18,14 +18,10 @@ const (
 	reschedule verb = "reschedule"
 	cancel     verb = "cancel"
 	get        verb = "get"
-	// again is a consumer's: it stores a task that it has.
-	again verb = "again"
 )
 
 // operation is one call of a producer's. All but get write, and those that write
-// a task write a version of it, which the operation stands for. What a consumer
-// stores is one too, but no version: it belongs to that of the producer's with
-// which its chain began.
+// a task write a version of it, which the operation stands for.
 type operation struct {
 	verb    verb
 	id      string
@@ -41,11 +37,6 @@ type operation struct {
 	due      int64 // as answered
 	got      sight // of get
 
-	// Of again.
-	of      *operation // the version
-	rootDue int64      // due of the version's delivery
-	sent    int        // the step at which the delivery was
-
 	// What was seen in Redis at any time while it was under way.
 	seen   map[sight]bool
 	gone   bool // it was not stored
@@ -58,8 +49,6 @@ type operation struct {
 	excused   bool // it may be delivered again: a lease lapsed, a confirm was lost
 	mayPark   bool
 	parked    bool
-	dues      []int64 // of its records
-	finished  bool    // a handler succeeded, or gave it up
 }
 
 // sight is what a producer sees of a task.
@@ -94,20 +83,9 @@ func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
 
 // surely says that it returned and did what it was asked, perhaps that it may
 // have done so.
-func (o *operation) surely() bool {
-	return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get && o.verb != again
-}
-
+func (o *operation) surely() bool { return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get }
 func (o *operation) perhaps() bool {
-	return !o.surely() && o.verb != get && o.verb != again && (o.ended == 0 || o.crashed || o.repeated)
-}
-
-// origin is the version that it belongs to.
-func (o *operation) origin() *operation {
-	if o.verb == again {
-		return o.of
-	}
-	return o
+	return !o.surely() && o.verb != get && (o.ended == 0 || o.crashed || o.repeated)
 }
 
 // follows says that it replaced or removed whatever the other one did: it began
@@ -120,9 +98,7 @@ func (o *operation) follows(x *operation) bool {
 // model is what the producers were promised.
 type model struct {
 	operations []*operation
-	live       map[string]int     // by ID: the last step at which it was stored
-	queue      []*message         // those that are not acked
-	memories   map[string]*memory // by ID
+	live       map[string]int // by ID: the last step at which it was stored
 }
 
 func (m *model) of(id string) (ops []*operation) {
@@ -147,9 +123,6 @@ func (m *model) version(number string) *operation {
 // superseded answers the operation after which a version must not be delivered
 // by a claim that begins at a step, if there is one.
 func (m *model) superseded(x *operation, step int) *operation {
-	if x.verb == again {
-		return nil // its delivery is superseded instead: see superseding
-	}
 	for _, y := range m.of(x.id) {
 		if y.follows(x) && y.ended < step {
 			return y
@@ -235,9 +208,6 @@ func (m *model) copied(c stored, p, before *picture, step int, now int64) error 
 			return err
 		}
 	}
-	if due := c.Due.UnixMilli(); !slices.Contains(x.dues, due) {
-		x.dues = append(x.dues, due)
-	}
 	if string(c.Payload) != x.payload {
 		return fmt.Errorf("promise 1: %v has payload %q, and had %q", x, c.Payload, x.payload)
 	}
@@ -253,7 +223,7 @@ func (m *model) copied(c stored, p, before *picture, step int, now int64) error 
 		if !x.mayPark {
 			return fmt.Errorf("promise 7: %v is parked, and nobody parked it", x)
 		}
-		if c.Reason != reason && (x.verb != again || c.Reason != failed) {
+		if c.Reason != reason {
 			return fmt.Errorf("promise 7: %v is parked for the reason %q", x, c.Reason)
 		}
 	}
@@ -262,9 +232,6 @@ func (m *model) copied(c stored, p, before *picture, step int, now int64) error 
 
 // written checks a version that is seen for the first time.
 func (m *model) written(x *operation, before *picture, step int) error {
-	if x.verb == again {
-		m.overtake(x, before)
-	}
 	if x.verb != reschedule {
 		if x.payload != x.name {
 			return fmt.Errorf("promise 1: %v has payload %q", x, x.payload)
@@ -280,16 +247,6 @@ func (m *model) written(x *operation, before *picture, step int) error {
 		}
 	}
 	return nil
-}
-
-// overtake excuses a move under way while the task was delivered: its consumer, who
-// has it now, replaces it.
-func (m *model) overtake(x *operation, before *picture) {
-	for _, c := range before.of(x.id) {
-		if y := m.version(c.Op); y.verb == reschedule && y.began < x.sent && (y.ended == 0 || y.ended > x.sent) {
-			y.finished = true
-		}
-	}
 }
 
 // answered checks what an operation that is over has told its caller.
@@ -346,15 +303,14 @@ func (m *model) due(o *operation, p *picture, now int64) error {
 }
 
 // kept checks that nothing is lost: of the versions of a task that nothing has
-// replaced or removed, one at least is stored, or its message waits or is with a
-// consumer, or a handler was done with it.
+// replaced or removed, one at least is stored or was delivered.
 func (m *model) kept(p *picture) error {
 	for i, x := range m.operations {
 		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:], func(y *operation) bool { return y.id == x.id && y.follows(x) }) {
 			continue
 		}
 		if !m.accounted(x, p) {
-			return fmt.Errorf("promise 1: %v is neither stored, nor in the queue, nor was it handled", x)
+			return fmt.Errorf("promise 1: %v is neither stored nor delivered", x)
 		}
 	}
 	return nil
@@ -366,26 +322,10 @@ func (m *model) accounted(x *operation, p *picture) bool {
 		if !concurrent {
 			continue
 		}
-		if y.verb == cancel || y.finished || m.under(y, p) || m.twin(y) {
+		stored := slices.ContainsFunc(p.of(x.id), func(c stored) bool { return c.Op == y.number })
+		if y.verb == cancel || y.delivered > 0 || stored {
 			return true
 		}
 	}
 	return false
-}
-
-// under says that a version, or what its consumers stored of it, is stored or its
-// message under way.
-func (m *model) under(y *operation, p *picture) bool {
-	return slices.ContainsFunc(p.of(y.id), func(c stored) bool { return m.version(c.Op).origin() == y }) ||
-		slices.ContainsFunc(m.queue, func(d *message) bool { return d.version.origin() == y })
-}
-
-// twin says that another delivery of the task was, or was to be, due in the same
-// ms: consumers take the two for one.
-func (m *model) twin(y *operation) bool {
-	return slices.ContainsFunc(y.dues, func(due int64) bool {
-		return m.memory(y.id).linked[due] || slices.ContainsFunc(m.of(y.id), func(z *operation) bool {
-			return z.origin() != y && slices.Contains(z.dues, due)
-		})
-	})
 }
