@@ -93,17 +93,29 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 // that it gets on.
 func finishCounting(t testing.TB, cmd *exec.Cmd, count func() int) result {
 	t.Helper()
+	return begin(t, cmd)(count)
+}
+
+// begin starts a prepared command; end waits for its end as finishCounting does.
+func begin(t testing.TB, cmd *exec.Cmd) (end func(count func() int) result) {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Run() }()
-	wait.Progress(t, fmt.Sprintf("%.200q", cmd.Args[1:]), count, func() bool { return len(ended) > 0 })
-	err := <-ended
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), peakMemory(cmd.ProcessState)}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return func(count func() int) result {
+		t.Helper()
+		wait.Progress(t, fmt.Sprintf("%.200q", cmd.Args[1:]), count, func() bool { return len(ended) > 0 })
+		err := <-ended
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), peakMemory(cmd.ProcessState)}
+	}
 }
 
 // corner is one test's own Redis prefix, with the topic orders in it.

@@ -249,8 +249,7 @@ func TestScheduleInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer input.Close()
-	ended := make(chan result, 1)
-	go func() { ended <- finish(t, cmd) }()
+	end := begin(t, cmd)
 	// More than a pipe holds: when it is written, the command reads.
 	if _, err := input.Write(bytes.Repeat([]byte("x"), 200<<10)); err != nil {
 		t.Fatal(err)
@@ -258,7 +257,7 @@ func TestScheduleInterrupted(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, wait.Receive(t, "the end of a schedule", ended), 1, "read payload: interrupted")
+	wantError(t, end(func() int { return 0 }), 1, "read payload: interrupted")
 	if n := c.stored(); n != 0 {
 		t.Errorf("%d tasks are stored", n)
 	}
