@@ -67,6 +67,9 @@ func printTopic(w io.Writer, t scanner.TopicStatus, now time.Time) {
 	if t.Phase == shard.Migrating {
 		phase = migrating(t, now)
 	}
+	if phase == "" {
+		phase = "not known"
+	}
 	fmt.Fprintf(w, "topic %s: M %d, epoch %d, %s\n", t.Topic, t.Shards, t.Epoch, phase)
 	for _, n := range t.Notes {
 		fmt.Fprintf(w, "  ! %s\n", cli.OneLine(n))
@@ -108,6 +111,14 @@ func relative(t, now time.Time) string {
 	return fmt.Sprintf("%s (in %s)", at, d)
 }
 
+// started is when a member began; one that has not said so yet has no such time.
+func started(m shard.Member) string {
+	if m.Started.IsZero() {
+		return "-"
+	}
+	return m.Started.Format(time.RFC3339)
+}
+
 func printFleet(w io.Writer, fleet []shard.Member, now time.Time) {
 	fmt.Fprintln(w, "fleet:")
 	fmt.Fprintln(w, "  INSTANCE\tSTATE\tHEARTBEAT\tSTARTED\tVERSION\tADMIN\tCONFIG")
@@ -121,7 +132,7 @@ func printFleet(w io.Writer, fleet []shard.Member, now time.Time) {
 			configuration += fmt.Sprintf(", %d errors", len(m.Errors))
 		}
 		fmt.Fprintf(w, "  %s\t%s\t%s ago\t%s\t%s\t%s\t%s\n", m.Instance, state,
-			max(now.Sub(m.Heartbeat), 0).Round(time.Second), m.Started.Format(time.RFC3339), m.Version, m.Admin, configuration)
+			max(now.Sub(m.Heartbeat), 0).Round(time.Second), started(m), m.Version, m.Admin, configuration)
 	}
 	if len(fleet) == 0 {
 		fmt.Fprintln(w, "  "+strings.Repeat("-", 3)+" no scanner runs")

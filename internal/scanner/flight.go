@@ -147,13 +147,12 @@ func (t *topic) release(l lot, r forward.Result) shard.Release {
 	return back
 }
 
-// sayUndelivered logs what the broker does not take: every parked task, others
-// once a minute.
+// sayUndelivered logs what the broker does not take.
 func (t *topic) sayUndelivered(tk task.Task, reason string, parked bool) {
 	ctx := context.Background()
 	if parked {
-		t.log.ErrorContext(ctx, "task parked", "id", tk.ID, "attempts", tk.Attempt, "reason", reason)
-	} else if t.complaints.allow(complaintBeat) {
-		t.log.WarnContext(ctx, "task not taken by the broker, to be tried again", "id", tk.ID, "attempt", tk.Attempt, "reason", reason)
+		t.notices.parked.Say(ctx, "id", shard.ShortID(tk.ID), "attempts", tk.Attempt, "reason", reason)
+	} else {
+		t.notices.refused.Say(ctx, "id", shard.ShortID(tk.ID), "attempt", tk.Attempt, "reason", reason)
 	}
 }

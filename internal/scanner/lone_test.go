@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/Shopify/toxiproxy/v2"
@@ -32,6 +33,33 @@ type lone struct {
 	rabbit string           // the broker's own URL
 	bridge *toxiproxy.Proxy // what lies between the scanner and the broker
 	rdb    redis.UniversalClient
+	said   *journal // what the scanner logged
+}
+
+// journal keeps the lines of a log.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Write keeps a line.
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+// of are the lines that hold a text.
+func (j *journal) of(text string) (lines []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, l := range j.lines {
+		if strings.Contains(l, text) {
+			lines = append(lines, l)
+		}
+	}
+	return lines
 }
 
 // declaring is a topic's document that makes its exchange, and a queue <name>.due.
@@ -43,7 +71,7 @@ func declaring(name string, more ...string) string {
 // newLone puts a scanner together and starts nothing. Its source may be wrapped.
 func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) config.Source) *lone {
 	t.Helper()
-	l := &lone{t: t, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: stacktest.RabbitMQ(t)}
+	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: stacktest.RabbitMQ(t)}
 	addr, prefix := stacktest.Redis(t)
 	u, err := url.Parse(l.rabbit)
 	l.ok(err)
@@ -62,7 +90,7 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 	if wrap != nil {
 		source = wrap(source)
 	}
-	l.Scanner, err = New(Config{Settings: cfg, Source: source, Redis: l.rdb, Instance: "lone", Log: slog.New(slog.DiscardHandler)})
+	l.Scanner, err = New(Config{Settings: cfg, Source: source, Redis: l.rdb, Instance: "lone", Log: slog.New(slog.NewTextHandler(l.said, nil))})
 	l.ok(err)
 	return l
 }

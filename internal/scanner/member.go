@@ -138,6 +138,9 @@ func (t *served) trouble() string {
 	if why := t.refused.Load(); why != nil {
 		return "not served by Redis: " + *why
 	}
+	if text, _ := t.troubles.text(t.scanned()); text != "" {
+		return text
+	}
 	if t.orphan.Load() {
 		return "orphan: it has no document; set it or remove it with `scanner topic`"
 	}
@@ -203,6 +206,7 @@ func (s *Scanner) observe() error {
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
 		{Name: "config", Required: true, Probe: s.configured},
 		{Name: "topics", Required: true, Probe: s.topicsMade},
+		{Name: "shards", Probe: s.shardsServed},
 	}
 	if s.cfg.Register != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.sourceUp})
@@ -245,6 +249,9 @@ func (s *Scanner) redisUp() (bool, string) {
 	for _, t := range s.all() {
 		if text := t.refused.Load(); text != nil {
 			return false, "does not serve topic " + t.name + ": " + *text
+		}
+		if text, denied := t.troubles.text(t.scanned()); denied {
+			return false, "does not serve topic " + t.name + ": " + text
 		}
 	}
 	return true, "answers"
@@ -304,13 +311,18 @@ func (s *Scanner) topicsMade() (bool, string) {
 	return true, fmt.Sprintf("%d served", len(s.topics))
 }
 
-// shardStats counts every shard of every topic served.
+// shardStats counts every shard of every topic served; those that can't be read are
+// left out, and counted as such.
 func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
 	var all []telemetry.ShardStat
 	for _, t := range s.all() {
 		stats, err := t.shard.Stats(ctx, t.scanned())
-		if err != nil {
+		unreadable := shard.Unreadable(err)
+		if err != nil && unreadable == nil {
 			return nil, err
+		}
+		for _, u := range unreadable {
+			t.metrics.ShardError(u.Shard)
 		}
 		for _, v := range stats {
 			all = append(all, shardStat(t.name, v))

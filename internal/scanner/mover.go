@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -109,6 +108,8 @@ func (m *mover) try(ctx context.Context, do func(context.Context) error) bool {
 		m.leave(ctx)
 		m.state = moverOff
 		m.moved(ctx, err)
+	} else {
+		m.works(ctx, m.shard, "move")
 	}
 	return err == nil
 }
@@ -123,10 +124,11 @@ func (m *mover) moved(ctx context.Context, err error) {
 		return
 	}
 	m.all.Error("move")
-	if errors.Is(err, task.ErrForked) && !m.forks.allow(complaintBeat) {
-		return // it stays so until somebody mends it
+	if shard.Definite(err) {
+		m.fails(ctx, m.shard, "move", err)
+	} else {
+		m.notices.moving.Say(ctx, "shard", m.shard, "error", err)
 	}
-	m.log.WarnContext(ctx, "moving stopped for this tick", "shard", m.shard, "error", err)
 }
 
 // show shows the shard the placement, and finds out whether it may need moving.

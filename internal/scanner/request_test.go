@@ -17,9 +17,10 @@ import (
 // bench is a topic of one shard, of one test's own, that no worker serves but the test's.
 type bench struct {
 	*topic
-	t   *testing.T
-	p   shard.Placement
-	rdb redis.UniversalClient
+	t      *testing.T
+	p      shard.Placement
+	rdb    redis.UniversalClient
+	prefix string
 }
 
 func newBench(t *testing.T) *bench {
@@ -35,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{topic: s.newTopic("orders", config.DefaultTopic("orders")), t: t, rdb: rdb}
+	b := &bench{topic: s.newTopic("orders", config.DefaultTopic("orders")), t: t, rdb: rdb, prefix: prefix}
 	if b.p, err = b.shard.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -237,6 +237,7 @@ func (s *Scanner) newTopic(name string, settings config.Topic) *topic {
 		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return int(s.live.Load()) },
 		requests: &s.requests, clean: map[int]bool{}, gates: map[int]shard.Placement{}, changed: make(chan struct{}), placed: make(chan struct{}, 1),
 	}
+	t.notices = newNotices(t.log)
 	t.settler = newSettler(t.shard, t.window, t.unsettled)
 	t.publisher = s.connection.NewPublisher(name, route(settings), t.resolved)
 	t.apply(settings)
@@ -264,9 +265,7 @@ func (s *Scanner) serve(name string, settings config.Topic) *served {
 // tried again.
 func (t *topic) unsettled(operation string, err error) {
 	t.all.Error(operation)
-	if t.complaints.allow(complaintBeat) {
-		t.log.WarnContext(context.Background(), "redis not told of outcomes, trying again", "operation", operation, "error", redisText(err))
-	}
+	t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 }
 
 // Instance makes a name for this process that no other has.

@@ -33,6 +33,8 @@ type TopicStatus struct {
 	Strays   int64         `json:"strays,omitempty"` // tasks in shards that nobody attends, in none of the counts above
 	Oldest   time.Time     `json:"oldest_due,omitzero"`
 	PerShard []shard.Stats `json:"per_shard"`
+	// Unreadable shards are in none of the counts.
+	Unreadable []shard.UnreadableShard `json:"unreadable_shards,omitempty"`
 	// Notes say why the topic isn't served as it should be, as its scanners see
 	// it.
 	Notes []string `json:"notes,omitempty"`
@@ -69,6 +71,9 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
 			continue // removed between the two reads
 		}
+		if shard.Definite(err) && !shard.Denied(err) && topic == "" {
+			t, err = TopicStatus{Topic: name, PerShard: []shard.Stats{}, Notes: []string{err.Error()}}, nil // the others can be read
+		}
 		if err != nil {
 			return s, err
 		}
@@ -92,17 +97,18 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 	}
 	if p.Phase == shard.Migrating {
 		out.Previous = p.Previous
-		if out.Change, err = readChange(ctx, t, p); err != nil {
+		out.Change, err = readChange(ctx, t, p)
+		if err = out.leaveOut(err); err != nil {
 			return out, err
 		}
 	}
 	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
 		out.Notes = append(out.Notes, err.Error())
-	} else if err != nil {
+	} else if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
 	strays, err := t.Strays(ctx, p)
-	if err != nil {
+	if err = out.leaveOut(err); err != nil {
 		return out, err
 	}
 	if out.Strays = strays.Tasks; strays.Tasks > 0 {
@@ -111,12 +117,14 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 	return out, out.count(ctx, t, p.Scanned())
 }
 
-// count adds up what the first shards hold. Those of a removed topic are attended by
-// nobody.
+// count adds up what the first shards hold, without those that can't be read. Those of
+// a removed topic are attended by nobody.
 func (s *TopicStatus) count(ctx context.Context, t *shard.Topic, shards int) (err error) {
-	if s.PerShard, err = t.Stats(ctx, shards); err != nil {
+	s.PerShard, err = t.Stats(ctx, shards)
+	if err = s.leaveOut(err); err != nil {
 		return err
 	}
+	s.noteUnreadable()
 	for _, v := range s.PerShard {
 		s.Pending += v.Pending
 		s.Backlog += v.Backlog
@@ -133,10 +141,40 @@ func (s *TopicStatus) count(ctx context.Context, t *shard.Topic, shards int) (er
 	return nil
 }
 
+// leaveOut takes note of shards that can't be read, and returns every other error.
+func (t *TopicStatus) leaveOut(err error) error {
+	unreadable := shard.Unreadable(err)
+	if unreadable == nil {
+		return err
+	}
+	for _, u := range unreadable {
+		same := func(other shard.UnreadableShard) bool { return other.Shard == u.Shard }
+		if !slices.ContainsFunc(t.Unreadable, same) {
+			t.Unreadable = append(t.Unreadable, u)
+		}
+	}
+	return nil
+}
+
+// noteUnreadable says which shards are left out, and why the first of them is.
+func (t *TopicStatus) noteUnreadable() {
+	if len(t.Unreadable) == 0 {
+		return
+	}
+	slices.SortFunc(t.Unreadable, func(a, b shard.UnreadableShard) int { return a.Shard - b.Shard })
+	shards := make([]int, len(t.Unreadable))
+	for i, u := range t.Unreadable {
+		shards[i] = u.Shard
+	}
+	t.Notes = append(t.Notes, fmt.Sprintf("%s can't be read, and left out of the counts: %s", shard.ShardNames(shards), t.Unreadable[0].Error))
+}
+
+// readChange is the progress of a change, without the shards that an
+// *shard.UnreadableError names.
 func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change, error) {
-	progress, err := t.Progress(ctx, p)
-	if err != nil {
-		return nil, err
+	progress, unread := t.Progress(ctx, p)
+	if unread != nil && shard.Unreadable(unread) == nil {
+		return nil, unread
 	}
 	ms, err := t.Now(ctx)
 	if err != nil {
@@ -150,7 +188,7 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 	if left := progress.Left(now); left > 0 {
 		c.End = now.Add(left)
 	}
-	return c, nil
+	return c, unread
 }
 
 // notes gathers what the living scanners say of a topic, each remark once.

@@ -95,7 +95,7 @@ func (t *topic) tend(ctx context.Context) error {
 // that is wished for can't begin beside that one.
 func (t *topic) sweep(ctx context.Context, p shard.Placement) error {
 	strays, err := t.shard.Strays(ctx, p)
-	if err != nil {
+	if err != nil && shard.Unreadable(err) == nil {
 		return err
 	}
 	t.metrics.SetStrays(strays.Tasks)
@@ -189,7 +189,7 @@ func (t *topic) followChange(ctx context.Context, p shard.Placement) error {
 // sample estimates how far the change has come.
 func (t *topic) sample(ctx context.Context, p shard.Placement) error {
 	progress, err := t.shard.Progress(ctx, p)
-	if err != nil {
+	if err != nil && shard.Unreadable(err) == nil {
 		return err
 	}
 	ms, err := t.shard.Now(ctx)

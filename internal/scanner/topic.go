@@ -23,30 +23,31 @@ import (
 // topic is what this scanner does for one topic: its workers, its publisher, and
 // what they share.
 type topic struct {
-	name       string
-	instance   string
-	shard      *shard.Topic
-	source     config.Source
-	shared     bool // the source is the same for all scanners: Consul
-	publisher  *forward.Publisher
-	window     *window
-	settler    *settler
-	bells      *bells
-	log        *slog.Logger
-	all        *telemetry.Metrics
-	metrics    *telemetry.TopicMetrics
-	live       func() int     // scanners of the fleet that live
-	requests   *atomic.Uint64 // the process's
-	complaints limiter
-	sampled    limiter
-	swept      limiter       // under the placement known
-	placed     chan struct{} // a placement was put in force
-	forks      limiter
+	name      string
+	instance  string
+	shard     *shard.Topic
+	source    config.Source
+	shared    bool // the source is the same for all scanners: Consul
+	publisher *forward.Publisher
+	window    *window
+	settler   *settler
+	bells     *bells
+	log       *slog.Logger
+	all       *telemetry.Metrics
+	metrics   *telemetry.TopicMetrics
+	live      func() int     // scanners of the fleet that live
+	requests  *atomic.Uint64 // the process's
+	notices   notices
+	sampled   limiter
+	swept     limiter       // under the placement known
+	placed    chan struct{} // a placement was put in force
 
 	now     atomic.Pointer[config.Topic]
 	stopped atomic.Bool            // no more claims
 	wishes  atomic.Uint64          // how often a document brought another shard count
 	refused atomic.Pointer[string] // why Redis does not serve a worker; nil: it does
+
+	troubles troubles // of single shards
 
 	heeded uint64 // wishes that the placement agreed with; the steward's own
 
@@ -319,6 +320,3 @@ func (l *limiter) allow(every time.Duration) bool {
 
 // reset lets the next one through at once.
 func (l *limiter) reset() { l.last.Store(0) }
-
-// complaintBeat is how often a trouble that goes on is logged.
-const complaintBeat = time.Minute

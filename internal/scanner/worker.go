@@ -79,7 +79,7 @@ func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time
 		changed := w.changes()
 		claimed, next, err := w.serve(ctx, at)
 		if err != nil {
-			w.outage(ctx, "claim", err)
+			w.unserved(ctx, at, err)
 			continue
 		}
 		w.recovered(ctx)
@@ -140,10 +140,11 @@ func (w *worker) claim(ctx context.Context, at, limit int) (int, moment, error) 
 	batch, err := w.insist(ctx, w.newClaim(at, limit, s.Lease), asked)
 	if err != nil {
 		w.window.free(limit)
-		return 0, moment{}, err
+		return 0, moment{}, &claimError{err}
 	}
 	heard := time.Now()
 	w.metrics.Claimed(heard.Sub(asked))
+	w.works(ctx, at, "claim")
 	w.unused(ctx, limit-len(batch.Tasks))
 	w.window.free(limit - len(batch.Tasks) - len(batch.Bad))
 	w.complain(ctx, at, batch)
@@ -159,14 +160,24 @@ func (w *worker) newClaim(at, limit int, lease time.Duration) shard.Claim {
 	return shard.Claim{Shard: at, Claimant: w.name, Request: w.request(), Limit: limit, Lease: lease}
 }
 
+// claimError is what a claim ended with, to tell it from what other calls of a tick
+// end with.
+type claimError struct{ error }
+
+func (e *claimError) Unwrap() error { return e.error }
+
 // insist sends one claim until its answer is heard. It outlives the tick, and a
-// scanner that is told to stop: what it leased must be forwarded or given back.
+// scanner that is told to stop: what it leased must be forwarded or given back. A
+// claim that was certainly not carried out, and one that Redis refuses, ends at once:
+// it would only keep its worker from the other shards.
 func (w *worker) insist(ctx context.Context, c shard.Claim, asked time.Time) (shard.Batch, error) {
 	sure := context.WithoutCancel(ctx)
 	var retry backoff
+	lost := false // a claim that may have been carried out
 	for {
 		batch, err := w.shard.Claim(sure, c)
-		if err == nil || time.Since(asked) > c.Lease || w.closing() {
+		lost = lost || shard.Unknown(err)
+		if !lost || err == nil || shard.Definite(err) || time.Since(asked) > c.Lease || w.closing() {
 			return batch, err
 		}
 		w.refuse(ctx, "claim", err)
@@ -207,10 +218,10 @@ func (w *worker) unused(ctx context.Context, n int) {
 // complain reports what could not be claimed, and parks records that are broken.
 func (w *worker) complain(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
-		w.log.ErrorContext(ctx, "tasks left alone: no record, or one of a newer format", "shard", at, "tasks", batch.Skipped)
+		w.notices.skipped.Say(ctx, "shard", at, "tasks", batch.Skipped)
 	}
 	for _, bad := range batch.Bad {
-		w.log.ErrorContext(ctx, "task with a broken record parked", "shard", at, "id", bad.ID, "error", bad.Err)
+		w.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
 		w.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})
 	}
 }
@@ -242,6 +253,20 @@ func (w *worker) await(ctx context.Context, next moment, bell *bell, changed <-c
 			}
 		}
 	}
+}
+
+// unserved notes why a claim, or what comes before it, failed, and backs off. What is
+// wrong with one shard is no outage: the worker goes on to the next one when the tick
+// ends.
+func (w *worker) unserved(ctx context.Context, at int, err error) {
+	var claim *claimError
+	if !errors.As(err, &claim) || !shard.Definite(err) {
+		w.outage(ctx, "claim", err)
+		return
+	}
+	w.all.Error("claim")
+	w.fails(ctx, at, "claim", err)
+	w.retry.wait(ctx)
 }
 
 // outage notes an error of Redis's once for each outage, and backs off.

@@ -159,6 +159,12 @@ func unknown(err error) bool {
 	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, task.ErrReplicas)
 }
 
+// Unknown reports whether a call that ended so may have been carried out, or may be
+// yet: its answer did not come.
+func Unknown(err error) bool {
+	return unknown(err) && !unsent(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder) && !errors.Is(err, task.ErrRedisFull)
+}
+
 // outlast waits until a copy of the call does nothing any more, and answers
 // whether it could. The server itself must say so: the estimate of Redis's clock
 // may be of one that another took over from, or of another one of a Redis Cluster.

@@ -46,11 +46,11 @@ func (p Placement) String() string {
 func parsePlacement(text string) (Placement, error) {
 	var p Placement
 	if _, err := fmt.Sscanf(text, "%d %d %d %s", &p.Epoch, &p.Shards, &p.Previous, &p.Phase); err != nil {
-		return p, fmt.Errorf("placement %q: %w", text, err)
+		return p, fmt.Errorf("placement %.100q: %w", text, err)
 	}
 	known := p.Phase == Stable || p.Phase == Migrating || p.Phase == Removed
 	if !known || p.Shards < 1 || p.Shards > MaxShards || p.Previous < 1 || p.Previous > MaxShards {
-		return p, fmt.Errorf("placement %q: not of this version's format; is an older duefleet beside a newer one?", text)
+		return p, fmt.Errorf("placement %.100q: not of this version's format; is an older duefleet beside a newer one?", text)
 	}
 	return p, nil
 }
@@ -181,24 +181,27 @@ type Strays struct {
 }
 
 // Strays counts the tasks in shards that p does not attend, all up to MaxShards: a
-// command for each.
+// command for each. Those that can't be read are left out, and named by an
+// *UnreadableError.
 func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 	pipe := t.rdb.Pipeline()
 	counts := map[int]*redis.IntCmd{}
 	for at := p.Scanned(); at < MaxShards; at++ {
 		counts[at] = pipe.ZCard(ctx, t.due(at))
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return Strays{}, fmt.Errorf("look for tasks outside the shards of topic %s: %w", t.name, redisError(err))
-	}
+	_, _ = pipe.Exec(ctx) // each command carries its own error
 	var out Strays
+	failed := map[int]error{}
 	for at, count := range counts {
-		if n := count.Val(); n > 0 {
+		n, err := count.Result()
+		if err != nil {
+			failed[at] = fmt.Errorf("look for tasks outside the shards of topic %s: shard %d: %w", t.name, at, err)
+		} else if n > 0 {
 			out.Tasks += n
 			out.Within = max(out.Within, at+1)
 		}
 	}
-	return out, nil
+	return out, t.LeftOut(len(counts), failed)
 }
 
 // Gather begins a change from a stable placement to the same shard count that brings
@@ -294,12 +297,13 @@ func (t *Topic) forked(p, seen Placement) error {
 }
 
 // Forked is task.ErrForked if one of the attended shards has seen another placement
-// of the same epoch. Its callers are refused, and it can't be found clean.
+// of the same epoch. Its callers are refused, and it can't be found clean. Else shards
+// that can't be read are named by an *UnreadableError.
 func (t *Topic) Forked(ctx context.Context, p Placement) error {
 	seen, err := t.seen(ctx, p.Scanned())
 	for _, s := range seen {
-		if err == nil && s.Epoch == p.Epoch && s != p {
-			err = t.forked(p, s)
+		if s.Epoch == p.Epoch && s != p {
+			return t.forked(p, s)
 		}
 	}
 	return err
@@ -326,18 +330,18 @@ func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, erro
 }
 
 // seen are the placements that the gates of the first n shards have seen; shards
-// that have seen none are left out.
+// that have seen none are left out, and those that can't be read are named by an
+// *UnreadableError.
 func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 	pipe := t.rdb.Pipeline()
 	gates := make([]*redis.StringCmd, n)
 	for i := range gates {
 		gates[i] = pipe.HGet(ctx, t.gate(i), "placement")
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read the gates of topic %s: %w", t.name, err)
-	}
+	_, _ = pipe.Exec(ctx) // each command carries its own error
 	var all []Placement
-	for _, g := range gates {
+	failed := map[int]error{}
+	for i, g := range gates {
 		text, err := g.Result()
 		if errors.Is(err, redis.Nil) {
 			continue
@@ -347,11 +351,12 @@ func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 			p, err = parsePlacement(text)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the gates of topic %s: %w", t.name, err)
+			failed[i] = fmt.Errorf("read the gate of shard %d of topic %s: %w", i, t.name, err)
+			continue
 		}
 		all = append(all, p)
 	}
-	return all, nil
+	return all, t.LeftOut(n, failed)
 }
 
 func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {

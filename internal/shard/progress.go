@@ -46,7 +46,8 @@ func (p Progress) Left(now time.Time) time.Duration {
 // are misplaced.
 const progressSample = 64
 
-// Progress reads how far the change under p has come.
+// Progress reads how far the change under p has come. Shards that can't be read are
+// left out, and named by an *UnreadableError.
 func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	clean, err := t.Clean(ctx, p)
 	if err != nil {
@@ -70,16 +71,20 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 		counts[i] = pipe.ZCard(ctx, t.due(i))
 		samples[i] = pipe.ZRandMember(ctx, t.due(i), progressSample)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return Progress{}, fmt.Errorf("read progress of topic %s: %w", t.name, err)
-	}
+	_, _ = pipe.Exec(ctx) // each command carries its own error
+	failed := map[int]error{}
 	for i := range clean {
 		out.Moved += movedUnder(gates[i].Val(), p)
+		err := gates[i].Err()
 		if samples[i] != nil {
 			out.Misplaced += estimate(counts[i].Val(), samples[i].Val(), i, p)
+			err = errors.Join(err, counts[i].Err(), samples[i].Err())
+		}
+		if err != nil {
+			failed[i] = fmt.Errorf("read progress of shard %d of topic %s: %w", i, t.name, err)
 		}
 	}
-	return out, nil
+	return out, t.LeftOut(len(clean), failed)
 }
 
 // movedUnder reads a gate's count if it is of this placement.

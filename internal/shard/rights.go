@@ -21,11 +21,19 @@ var commandIn = regexp.MustCompile(`redis\.call\('(\w+)'`)
 func named(cmd *redis.Cmd) *redis.Cmd {
 	if err := cmd.Err(); err != nil {
 		if command := refusedCommand(err.Error()); command != "" {
-			cmd.SetErr(fmt.Errorf("NOPERM this user has no permissions to run the '%s' command", command))
+			cmd.SetErr(deniedError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", command)))
 		}
 	}
 	return cmd
 }
+
+// deniedError is Redis's refusal of a command inside a script, worded as outside.
+type deniedError string
+
+func (e deniedError) Error() string { return string(e) }
+
+// RedisError makes it one of those that Redis answers with.
+func (deniedError) RedisError() {}
 
 func refusedCommand(text string) string {
 	at := refusedAt.FindStringSubmatch(text)

@@ -20,24 +20,28 @@ type Stats struct {
 	Now time.Time `json:"-"`
 }
 
-// Stats counts the first n shards in one round trip.
+// Stats counts the first n shards in one round trip. Those that can't be read are left
+// out, and named by an *UnreadableError.
 func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 	calls := make([]call, n)
 	for i := range calls {
 		calls[i] = call{script: "stats", keys: []string{t.due(i)}}
 	}
-	stats := make([]Stats, n)
+	stats := make([]Stats, 0, n)
+	failed := map[int]error{}
 	for i, cmd := range t.runAll(ctx, calls) {
 		v, err := cmd.Int64Slice()
 		if err != nil {
-			return nil, fmt.Errorf("count shard %d of topic %s: %w", i, t.name, err)
+			failed[i] = fmt.Errorf("count shard %d of topic %s: %w", i, t.name, err)
+			continue
 		}
-		stats[i] = Stats{Shard: i, Pending: v[1], Backlog: v[2], Leased: v[3], Parked: v[4], Now: time.UnixMilli(v[0])}
+		s := Stats{Shard: i, Pending: v[1], Backlog: v[2], Leased: v[3], Parked: v[4], Now: time.UnixMilli(v[0])}
 		if v[5] >= 0 {
-			stats[i].Oldest = time.UnixMilli(v[5]).UTC()
+			s.Oldest = time.UnixMilli(v[5]).UTC()
 		}
+		stats = append(stats, s)
 	}
-	return stats, nil
+	return stats, t.LeftOut(n, failed)
 }
 
 // FleetAlive is how long a scanner may be silent before it counts as dead.
@@ -78,7 +82,7 @@ type Member struct {
 	Host      string            `json:"host"`
 	PID       int               `json:"pid"`
 	Version   string            `json:"version"`
-	Started   time.Time         `json:"started"`
+	Started   time.Time         `json:"started,omitzero"`
 	Admin     string            `json:"admin,omitempty"`
 	Applied   uint64            `json:"config_applied_index"`
 	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
@@ -115,9 +119,13 @@ func (s *Store) Fleet(ctx context.Context) ([]Member, error) {
 	for _, b := range beats {
 		name, _ := b.Member.(string)
 		m := Member{Instance: name}
+		alive := now-int64(b.Score) <= FleetAlive.Milliseconds()
+		if notes[name] == "" && !alive {
+			continue // it left: a heartbeat that lay in a socket came after its leave
+		}
 		_ = json.Unmarshal([]byte(notes[name]), &m) // a note of another version is shown by its name alone
 		m.Heartbeat = time.UnixMilli(int64(b.Score)).UTC()
-		m.Alive = now-int64(b.Score) <= FleetAlive.Milliseconds()
+		m.Alive = alive
 		members = append(members, m)
 	}
 	return members, nil

@@ -144,6 +144,7 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	silent := float64(c.now() - FleetAlive.Milliseconds() - 1000)
 	long := float64(c.now() - fleetForget.Milliseconds() - 1000)
 	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: silent, Member: "silent"}, redis.Z{Score: long, Member: "forgotten"}).Err())
+	c.ok(c.Describe(c.ctx(), Member{Instance: "silent"})) // it did not leave
 	n, err := c.Heartbeat(c.ctx(), "a")
 	c.ok(err)
 	equal(t, "alive", n, 2)

@@ -140,3 +140,74 @@ func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 	c.put(In(0), "a")
 	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
 }
+
+func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 4)
+	for at := range 4 {
+		c.ok(c.rdb.ZAdd(c.ctx(), c.due(at), redis.Z{Score: 1, Member: "a"}).Err())
+	}
+	spoil := func(key string) {
+		c.ok(c.rdb.Del(c.ctx(), key).Err())
+		c.ok(c.rdb.Set(c.ctx(), key, "in the way", 0).Err())
+	}
+	spoil(c.due(2))
+	stats, err := c.Stats(c.ctx(), 4)
+	equal(t, "shards counted", len(stats), 3)
+	equal(t, "the last", stats[2], Stats{Shard: 3, Pending: 1, Backlog: 1, Oldest: time.UnixMilli(1).UTC(), Now: stats[2].Now})
+	names := func(what string, err error, shards ...int) {
+		t.Helper()
+		unreadable := Unreadable(err)
+		equal(t, what+": shards named", len(unreadable), len(shards))
+		for i, at := range shards {
+			equal(t, what, unreadable[i].Shard, at)
+		}
+		if !Definite(err) || !strings.Contains(err.Error(), "shard") || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	names("stats", err, 2)
+	spoil(c.due(7))
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(9), redis.Z{Score: 1, Member: "a"}).Err())
+	strays, err := c.Strays(c.ctx(), c.p)
+	names("strays", err, 7)
+	equal(t, "strays", strays, Strays{Tasks: 1, Within: 10})
+	c.begin(3)
+	progress, err := c.Progress(c.ctx(), c.p)
+	names("progress", err, 2)
+	equal(t, "shards", progress.Shards, 4)
+	spoil(c.gate(1))
+	names("gates", c.Forked(c.ctx(), c.p), 1)
+	if _, err := c.Ensure(c.ctx(), 3); err != nil {
+		t.Errorf("a placement that is there: %v", err)
+	}
+	for at := range 4 {
+		spoil(c.due(at))
+	}
+	_, err = c.Stats(c.ctx(), 4)
+	names("stats of all", err, 0, 1, 2, 3)
+	c.ok(c.rdb.Close())
+	if _, err = c.Stats(c.ctx(), 4); err == nil || Unreadable(err) != nil {
+		t.Errorf("without Redis: %v, want an error that blames no shard", err)
+	}
+}
+
+func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	beat := func(name string, ago time.Duration) {
+		score := float64(c.now() - ago.Milliseconds())
+		c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: score, Member: name}).Err())
+	}
+	c.ok(c.Describe(c.ctx(), Member{Instance: "killed", Started: time.UnixMilli(1)}))
+	beat("killed", time.Minute)
+	beat("new", 0)
+	beat("left", time.Minute) // its note is gone: this heartbeat came too late
+	members, err := c.Fleet(c.ctx())
+	c.ok(err)
+	var names []string
+	for _, m := range members {
+		names = append(names, m.Instance)
+	}
+	equal(t, "members", strings.Join(names, " "), "killed new")
+}

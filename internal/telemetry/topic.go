@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ type TopicMetrics struct {
 	overdue                                         prometheus.Counter
 
 	lateness, confirm, claim prometheus.Observer
+
+	shardErrors *prometheus.CounterVec // by shard, of this topic
 
 	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, workers prometheus.Gauge
 }
@@ -50,6 +53,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		moveLeft:    v.moveLeft.WithLabelValues(name),
 		inflight:    v.inflight.WithLabelValues(name),
 		workers:     v.workers.WithLabelValues(name),
+		shardErrors: v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
 	}
 }
 
@@ -59,7 +63,7 @@ func (m *Metrics) Forget(topic string) {
 	m.topics.mu.Lock()
 	defer m.topics.mu.Unlock()
 	for _, v := range m.topics.vectors {
-		v.DeleteLabelValues(topic)
+		v.DeletePartialMatch(prometheus.Labels{"topic": topic})
 	}
 }
 
@@ -109,12 +113,20 @@ func (t *TopicMetrics) Tick(empty bool) {
 // Claimed observes how long a claim's round trip to Redis took.
 func (t *TopicMetrics) Claimed(took time.Duration) { t.claim.Observe(took.Seconds()) }
 
+// ShardError counts an error that Redis answered with for one shard.
+func (t *TopicMetrics) ShardError(shard int) {
+	t.shardErrors.WithLabelValues(strconv.Itoa(shard)).Inc()
+}
+
 // SetPlacement states the placement this scanner works by: M, the epoch, and
 // whether tasks are on the move.
 func (t *TopicMetrics) SetPlacement(shards int, epoch int64, migrating bool) {
 	t.shards.Set(float64(shards))
 	t.epoch.Set(float64(epoch))
 	t.migrating.Set(oneIf(migrating))
+	for at := range shards {
+		t.shardErrors.WithLabelValues(strconv.Itoa(at)) // from 0 on, so that rate() sees the first error
+	}
 }
 
 // Moved counts tasks moved to their new shard.
@@ -147,7 +159,7 @@ type topicVectors struct {
 
 	forwarded, early, redelivered, returned, nacked *prometheus.CounterVec
 	parked, released, ticks, emptyTicks, moved      *prometheus.CounterVec
-	overdue                                         *prometheus.CounterVec
+	overdue, shardErrors                            *prometheus.CounterVec
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
@@ -156,7 +168,7 @@ type topicVectors struct {
 
 type vector interface {
 	prometheus.Collector
-	DeleteLabelValues(values ...string) bool
+	DeletePartialMatch(labels prometheus.Labels) int
 }
 
 func newTopicVectors() *topicVectors {
@@ -172,6 +184,7 @@ func newTopicVectors() *topicVectors {
 	v.ticks = v.counter("ticks_total", "Ticks that workers spent with a shard.")
 	v.emptyTicks = v.counter("empty_ticks_total", "Ticks in which nothing was due.")
 	v.moved = v.counter("moved_tasks_total", "Tasks this scanner moved to their new shard.")
+	v.shardErrors = v.counter("shard_errors_total", "Errors that Redis answered with for one shard, such as a key of the wrong type: its tasks stay where they are.", "shard")
 	v.lateness = v.histogram("lateness_seconds", "Confirm time minus due time of the tasks forwarded.", latenessBuckets())
 	v.confirm = v.histogram("publish_confirm_seconds", "From a publish to RabbitMQ's confirm.", confirmBuckets())
 	v.claim = v.histogram("claim_seconds", "Round trip of a claim to Redis.", claimBuckets())
@@ -211,8 +224,9 @@ func claimBuckets() []float64 {
 	return []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}
 }
 
-func (v *topicVectors) counter(name, help string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, []string{"topic"})
+func (v *topicVectors) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	labels = append([]string{"topic"}, labels...)
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	v.vectors = append(v.vectors, c)
 	return c
 }

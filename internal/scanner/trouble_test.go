@@ -1,0 +1,159 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// spread stores n tasks in each of some shards of four, due at once.
+func (l *lone) spread(n int, shards ...int) {
+	l.t.Helper()
+	topic := l.topic("orders")
+	p, err := topic.Placement(l.t.Context())
+	l.ok(err)
+	now, err := topic.Now(l.t.Context())
+	l.ok(err)
+	for _, at := range shards {
+		put := shard.Put{Shard: at, Op: shard.NewOp()}
+		for i := 0; len(put.Entries) < n; i++ {
+			if id := fmt.Sprint("o-", i); p.New(id) == at {
+				put.Entries = append(put.Entries, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
+			}
+		}
+		l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	}
+}
+
+// spoil puts a string where a shard's tasks stand, and returns what brings the tasks
+// back.
+func (l *lone) spoil(at int) (mend func()) {
+	l.t.Helper()
+	key := fmt.Sprintf("%s:due:{orders:%d}", l.cfg.Settings.Redis.Prefix, at)
+	l.ok(l.rdb.Del(l.t.Context(), key).Err())
+	l.ok(l.rdb.Set(l.t.Context(), key, "in the way", 0).Err())
+	return func() { l.ok(l.rdb.Del(l.t.Context(), key).Err()) }
+}
+
+// ask returns what the scanner's admin address answers.
+func (l *lone) ask(path string) (status int, body string) {
+	l.t.Helper()
+	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, "http://"+l.admin.Addr()+path, nil)
+	l.ok(err)
+	resp, err := http.DefaultClient.Do(req)
+	l.ok(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	l.ok(err)
+	return resp.StatusCode, string(text)
+}
+
+// TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp: a key of the wrong type in one
+// of four shards. The one worker goes on to the others, though a lease lasts for an
+// hour; the log has one line, and metrics, readiness and status name the shard and
+// count the others.
+func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 20ms", "lease: 1h")}, nil)
+	l.start()
+	mend := l.spoil(2)
+	const n = 50
+	for round := range 5 {
+		l.spread(n, 0, 1, 3)
+		wait.For(t, "the tasks of the other shards", func() bool { return l.value("duefleet_forwarded_total") == float64(3*n*(round+1)) })
+	}
+	wait.For(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 10 })
+	if lines := l.said.of("redis does not serve"); len(lines) != 1 || !strings.Contains(lines[0], "shard=2") || !strings.Contains(lines[0], "WRONGTYPE") {
+		t.Errorf("the log tells %q, want one line that names shard 2", lines)
+	}
+	status, body := l.ask("/readyz")
+	if status != http.StatusOK || !strings.Contains(body, "shards: down (optional): topic orders: shard 2 not served by Redis") {
+		t.Errorf("/readyz is %d: %s", status, body)
+	}
+	if _, body := l.ask("/metrics"); !strings.Contains(body, `duefleet_shard_errors_total{shard="2",topic="orders"}`) ||
+		!strings.Contains(body, `duefleet_pending_tasks{shard="3",topic="orders"}`) || strings.Contains(body, `duefleet_pending_tasks{shard="2",topic="orders"}`) {
+		t.Errorf("/metrics:\n%s", body)
+	}
+	s, err := ReadStatus(t.Context(), l.store, "")
+	l.ok(err)
+	orders := s.Topics[0]
+	if len(orders.PerShard) != 3 || len(orders.Unreadable) != 1 || orders.Unreadable[0].Shard != 2 {
+		t.Errorf("status: %+v", orders)
+	}
+	if notes := strings.Join(orders.Notes, "\n"); !strings.Contains(notes, "shard 2 can't be read") {
+		t.Errorf("notes: %s", notes)
+	}
+	wait.For(t, "the scanner's own note", func() bool {
+		s, err := ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
+	})
+	mend()
+	l.spread(n, 2)
+	wait.For(t, "the tasks of the shard", func() bool { return l.value("duefleet_forwarded_total") == 16*n })
+	if lines := l.said.of("redis serves this shard again"); len(lines) != 1 {
+		t.Errorf("the log tells %q", lines)
+	}
+	if _, body := l.ask("/readyz"); !strings.Contains(body, "shards: ok") {
+		t.Errorf("/readyz: %s", body)
+	}
+}
+
+// TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead: its placement is no hash.
+func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	mails := b.shard.Store.Topic("mails")
+	if _, err := mails.Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	key := b.prefix + ":placement:{mails}"
+	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way", 0).Err()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadStatus(t.Context(), b.shard.Store, "")
+	if err != nil || len(s.Topics) != 2 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if notes := s.Topics[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "WRONGTYPE") {
+		t.Errorf("notes of mails: %q", notes)
+	}
+	if s.Topics[1].Shards != 1 {
+		t.Errorf("orders: %+v", s.Topics[1])
+	}
+	if _, err := ReadStatus(t.Context(), b.shard.Store, "mails"); err == nil {
+		t.Error("the status of mails alone is no error")
+	}
+}
+
+// TestAClaimThatRedisDoesNotTakeEndsAtOnce: what was certainly not carried out is not
+// sent again and again until its lease would be over.
+func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for at, spoil := range []func() error{
+		func() error { return b.rdb.Set(t.Context(), b.prefix+":due:{orders:0}", "in the way", 0).Err() },
+		func() error { return b.rdb.Close() },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		w := b.worker(at)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := w.insist(context.Background(), w.newClaim(0, 1, time.Hour), time.Now())
+			ended <- err
+		}()
+		if err := wait.Receive(t, "the claim to end", ended); err == nil {
+			t.Error("a claim without an error")
+		}
+	}
+}

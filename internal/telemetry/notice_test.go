@@ -1,0 +1,47 @@
+package telemetry
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLinesOfOneKindAreBounded: the first is written at once, the others are counted
+// once a minute, and when it was quiet for one the next is a first one again.
+func TestLinesOfOneKindAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		n := NewNotice(slog.New(slog.NewTextHandler(&log, nil)), slog.LevelError, "task parked")
+		lines := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			n.mu.Lock() // it writes under it
+			defer n.mu.Unlock()
+			got := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
+			log.Reset()
+			if len(got) != len(want) {
+				t.Fatalf("%d lines, want %d: %q", len(got), len(want), got)
+			}
+			for i := range want {
+				if !strings.HasSuffix(got[i], `level=ERROR msg="task parked" `+want[i]) {
+					t.Errorf("line %d: %s, want %s", i, got[i], want[i])
+				}
+			}
+		}
+		for i := range 20_000 {
+			n.Say(t.Context(), "id", i)
+		}
+		lines("id=0")
+		time.Sleep(noticeBeat)
+		lines("id=19999 more=19998")
+		n.Say(t.Context(), "id", 7)
+		time.Sleep(noticeBeat)
+		lines("id=7 more=0")
+		time.Sleep(2 * noticeBeat)
+		n.Say(t.Context(), "id", 8)
+		lines("id=8")
+	})
+}
