@@ -20,10 +20,13 @@ type backoff struct {
 func (b *backoff) reset() { b.tries = 0 }
 
 // wait sleeps before the next try, or until ctx ends.
-func (b *backoff) wait(ctx context.Context) {
+func (b *backoff) wait(ctx context.Context) { sleep(ctx, b.next()) }
+
+// next is how long to wait before the next try.
+func (b *backoff) next() time.Duration {
 	limit := exponential(backoffMin, backoffMax, b.tries)
 	b.tries++
-	sleep(ctx, time.Duration(rand.Int64N(int64(limit)))+time.Millisecond)
+	return time.Duration(rand.Int64N(int64(limit))) + time.Millisecond
 }
 
 // exponential doubles from least, at most to most, after so many tries.

@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,6 +30,8 @@ type settler struct {
 type settlement struct {
 	settle  []shard.Lease
 	release []shard.Release
+	retry   backoff
+	rest    time.Time // not before it: Redis could not be told of the shard's last ones
 }
 
 func newSettler(t *shard.Topic, w *window, failed func(string, error)) *settler {
@@ -55,6 +58,10 @@ func (s *settler) add(at int, change func(*settlement)) {
 	}
 	change(p)
 	s.mu.Unlock()
+	s.wake()
+}
+
+func (s *settler) wake() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
@@ -66,42 +73,38 @@ const settlers = 4
 
 // run works until ctx ends.
 func (s *settler) run(ctx context.Context) {
-	var retry backoff
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.kick:
-		}
-		if s.round(ctx) {
-			retry.reset()
-			continue
-		}
-		retry.wait(ctx)
-		select {
-		case s.kick <- struct{}{}:
-		default:
+			s.round(ctx)
 		}
 	}
 }
 
-// round settles what is pending, and answers whether all of it went well.
-func (s *settler) round(ctx context.Context) bool {
+// round settles what is pending.
+func (s *settler) round(ctx context.Context) {
 	var work errgroup.Group
 	work.SetLimit(settlers)
 	for at, p := range s.take() {
-		work.Go(func() error { return s.carryOut(ctx, at, p) })
+		work.Go(func() error { s.carryOut(ctx, at, p); return nil })
 	}
-	err := work.Wait()
+	_ = work.Wait() // again has noted what failed
 	s.rest()
-	return err == nil
 }
 
+// take are the settlements that don't rest.
 func (s *settler) take() map[int]*settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	work := s.pending
-	s.pending = make(map[int]*settlement, len(work))
+	work, now := map[int]*settlement{}, time.Now()
+	for at, p := range s.pending {
+		if !now.Before(p.rest) {
+			work[at] = p
+			delete(s.pending, at)
+		}
+	}
 	s.under = len(work)
 	return work
 }
@@ -117,26 +120,28 @@ func (s *settler) rest() {
 	}
 }
 
-func (s *settler) carryOut(ctx context.Context, at int, p *settlement) error {
+func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 	if len(p.settle) > 0 {
 		if _, err := s.shard.Settle(ctx, at, p.settle); err != nil {
-			return s.again(at, p, "settle", err)
+			s.again(at, p, "settle", err)
+			return
 		}
 		s.window.free(len(p.settle))
 		p.settle = nil
 	}
 	if len(p.release) > 0 {
 		if _, err := s.shard.Release(ctx, at, p.release); err != nil {
-			return s.again(at, p, "release", err)
+			s.again(at, p, "release", err)
+			return
 		}
 		s.window.free(len(p.release))
 	}
-	return nil
 }
 
-// again puts back what Redis was not told of. A part that it was told of is told
-// twice then, which changes nothing.
-func (s *settler) again(at int, p *settlement, operation string, err error) error {
+// again puts back what Redis was not told of, to rest for a while: other shards are
+// settled meanwhile. A part that it was told of is told twice then, which changes
+// nothing.
+func (s *settler) again(at int, p *settlement, operation string, err error) {
 	s.failed(operation, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +152,9 @@ func (s *settler) again(at int, p *settlement, operation string, err error) erro
 	}
 	newer.settle = append(newer.settle, p.settle...)
 	newer.release = append(newer.release, p.release...)
-	return err
+	pause := p.retry.next()
+	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
+	time.AfterFunc(pause, s.wake) // at the end of the rest, or behind it
 }
 
 // drain waits until nothing is left to do, or ctx ends.

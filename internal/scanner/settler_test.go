@@ -96,3 +96,43 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		t.Fatalf("after the outage: %+v, %d places taken", stats[0], w.inUse())
 	}
 }
+
+// A shard whose settlement failed rests; what another's tasks came to is told
+// meanwhile.
+func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.put(shard.In(0), "a")
+	batch, err := b.shard.Claim(t.Context(), b.worker(0).newClaim(0, 1, time.Hour))
+	if err != nil || len(batch.Tasks) != 1 {
+		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
+	}
+	if err := b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := b.settler
+	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
+	s.settle(1, lease)
+	s.round(t.Context())
+	resting := s.pending[1]
+	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.tries != 1 {
+		t.Fatalf("the shard that failed: %+v", resting)
+	}
+	resting.rest = time.Now().Add(time.Hour)
+	s.settle(0, lease)
+	s.round(t.Context())
+	if b.in(0, "a") || s.pending[0] != nil {
+		t.Error("the other shard is not settled")
+	}
+	if s.pending[1] != resting || resting.retry.tries != 1 || len(resting.settle) != 1 {
+		t.Errorf("the shard that rests: %+v", s.pending[1])
+	}
+	resting.rest = time.Time{}
+	if err := b.rdb.Del(t.Context(), b.prefix+":due:{orders:1}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.round(t.Context())
+	if err := s.drain(t.Context()); err != nil || len(s.pending) != 0 {
+		t.Errorf("after it: %v, %+v", err, s.pending)
+	}
+}
