@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/scanner"
@@ -127,16 +131,13 @@ func printParked(out io.Writer, list func(visit func(parkedTask) error) error, n
 		if !p.unread {
 			due, attempts = relative(time.UnixMilli(p.DueMs), now), fmt.Sprint(p.Attempts)
 		}
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", cli.OneLine(p.ID), due, attempts, p.Bytes, cli.OneLine(p.Reason))
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", cli.OneLine(shard.ShortID(p.ID)), due, attempts, p.Bytes, cli.OneLine(p.Reason))
 		return err
 	})
 	if err == nil && n == 0 {
 		_, err = io.WriteString(w, "nothing is parked\n")
 	}
-	if err != nil {
-		return err
-	}
-	return w.Flush()
+	return errors.Join(err, w.Flush()) // what was read is shown, also where a shard can't be
 }
 
 // each visits the parked tasks, or the one of that ID.
@@ -172,19 +173,68 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 				return err
 			}
 			defer rdb.Close()
-			n, err := change(scanner.Parked{Topic: store.Topic(sel.topic)}, cmd.Context(), sel.id)
-			if err != nil {
+			bar := parkedBar{out: cmd.ErrOrStderr(), name: name}
+			n, err := change(scanner.Parked{Topic: store.Topic(sel.topic), Progress: bar.show}, cmd.Context(), sel.id)
+			bar.finish()
+			var left *scanner.LeftError
+			if err != nil && !errors.As(err, &left) {
 				return err
 			}
-			if sel.format.Format == cli.JSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), map[string]int{done: n}, "")
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %d\n", done, n)
-			return err
+			return errors.Join(printChanged(cmd.OutOrStdout(), sel.format.Format, done, n, left), err)
 		}),
 	}
 	sel.register(cmd)
 	return cmd
+}
+
+// printChanged says how many tasks were changed, and as JSON also what was left.
+func printChanged(out io.Writer, format cli.Format, done string, n int, left *scanner.LeftError) error {
+	if format != cli.JSON {
+		_, err := fmt.Fprintf(out, "%s %d\n", done, n)
+		return err
+	}
+	result := map[string]any{done: n}
+	if left != nil && left.Tasks > 0 {
+		result["unreadable"], result["unreadable_ids"] = left.Tasks, left.IDs
+	}
+	if left != nil && left.Shards != nil {
+		result["unreadable_shards"] = left.Shards.Shards
+	}
+	return cli.PrintJSON(out, result, "")
+}
+
+// parkedBar shows how far a pass over parked tasks has come: a bar on a terminal, a line
+// every five seconds elsewhere.
+type parkedBar struct {
+	out  io.Writer
+	name string
+	bar  *progressbar.ProgressBar
+	said time.Time
+}
+
+func (b *parkedBar) show(visited, of int64) {
+	if file, ok := b.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor is small
+		if b.bar == nil {
+			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
+				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
+		}
+		b.bar.ChangeMax64(max(of, 1))
+		_ = b.bar.Set64(visited) // drawing is all it does
+		return
+	}
+	if b.said.IsZero() {
+		b.said = time.Now() // what ends soon needs no line
+	}
+	if time.Since(b.said) >= 5*time.Second {
+		b.said = time.Now()
+		_, _ = fmt.Fprintf(b.out, "%s: %d of about %d tasks\n", b.name, visited, of)
+	}
+}
+
+func (b *parkedBar) finish() {
+	if b.bar != nil {
+		_ = b.bar.Finish() // drawing is all it does
+	}
 }
 
 // changeParked is one of the operations on parked tasks.

@@ -85,7 +85,9 @@ type Record struct {
 	Op string
 	// Reason of the last release, "" if there was none.
 	Reason string
-	raw    string
+	// Err is why a parked record can't be read; nil if it can.
+	Err error
+	raw string
 }
 
 // FormatError says that a record is of a format this version doesn't read:

@@ -1,0 +1,193 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// reparker parks everything that is due in a shard again, before each request of a
+// client that is no look at what is parked: as a broker without a queue does.
+type reparker struct {
+	rdb redis.UniversalClient
+	due string
+	n   int
+}
+
+func (r *reparker) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *reparker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (r *reparker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		waiting, err := r.rdb.ZRangeByScore(ctx, r.due, &redis.ZRangeBy{Min: "0", Max: "(+inf"}).Result()
+		for _, id := range waiting {
+			err = errors.Join(err, r.rdb.ZAdd(ctx, r.due, redis.Z{Score: math.Inf(1), Member: id}).Err())
+			r.n++
+		}
+		return errors.Join(err, next(ctx, cmd))
+	}
+}
+
+// attic is a topic of four shards with many parked tasks.
+type attic struct {
+	t      *testing.T
+	prefix string
+	rdb    redis.UniversalClient // the test's own
+	client redis.UniversalClient
+	topic  *shard.Topic // by client
+}
+
+func newAttic(t *testing.T) *attic {
+	t.Helper()
+	addr, prefix := stacktest.Redis(t)
+	a := &attic{t: t, prefix: prefix}
+	_, a.rdb = ordersAt(t, addr, prefix)
+	a.topic, a.client = ordersAt(t, addr, prefix)
+	if _, err := a.topic.Ensure(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *attic) key(what string, at int) string {
+	return fmt.Sprintf("%s:%s:{orders:%d}", a.prefix, what, at)
+}
+
+// fill parks n tasks in a shard, with records as they would be.
+func (a *attic) fill(at, n int) {
+	a.t.Helper()
+	now, err := a.topic.Now(a.t.Context())
+	p, err2 := a.topic.Placement(a.t.Context())
+	if err := errors.Join(err, err2); err != nil {
+		a.t.Fatal(err)
+	}
+	var all []shard.Entry
+	for i := 0; len(all) < n; i++ {
+		if id := fmt.Sprintf("o-%06d", i); p.New(id) == at {
+			all = append(all, shard.Entry{ID: id, When: shard.In(time.Hour), Body: []byte{0}})
+		}
+	}
+	for batch := range slices.Chunk(all, shard.MaxBatch) {
+		put := shard.Put{Shard: at, Op: shard.NewOp(), Entries: batch}
+		if r := a.topic.Put(a.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
+			a.t.Fatal(r.Err)
+		}
+		for _, e := range batch {
+			a.park(at, e.ID)
+		}
+	}
+}
+
+func (a *attic) park(at int, id string) {
+	a.t.Helper()
+	if err := a.rdb.ZAdd(a.t.Context(), a.key("due", at), redis.Z{Score: math.Inf(1), Member: id}).Err(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// spoil parks n records that can't be read, in front of the others of a shard.
+func (a *attic) spoil(at, n int) {
+	a.t.Helper()
+	p, err := a.topic.Placement(a.t.Context())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for i := 0; n > 0; i++ {
+		id := fmt.Sprintf("bad-%04d", i)
+		if p.New(id) != at {
+			continue
+		}
+		n--
+		if err := a.rdb.HSet(a.t.Context(), a.key("task", at), id, "\x10cut").Err(); err != nil {
+			a.t.Fatal(err)
+		}
+		a.park(at, id)
+	}
+}
+
+func (a *attic) parked(at int) int64 {
+	a.t.Helper()
+	n, err := a.rdb.ZCount(a.t.Context(), a.key("due", at), "+inf", "+inf").Result()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return n
+}
+
+// TestAReplayOfAllIsOverThoughAllIsParkedAgain: each task is made due once.
+func TestAReplayOfAllIsOverThoughAllIsParkedAgain(t *testing.T) {
+	t.Parallel()
+	a := newAttic(t)
+	const n = 2*parkedPage + 7
+	a.fill(1, n)
+	again := &reparker{rdb: a.rdb, due: a.key("due", 1)}
+	a.client.AddHook(again)
+	told := int64(0)
+	replayed, err := Parked{Topic: a.topic, Progress: func(visited, of int64) { told = visited*1e6 + of }}.Replay(t.Context(), "")
+	if replayed != n || err != nil {
+		t.Errorf("replayed %d, %v; want %d", replayed, err, n)
+	}
+	if again.n < 2*parkedPage {
+		t.Errorf("%d were parked again: that is none", again.n)
+	}
+	if told != n*1e6+n {
+		t.Errorf("progress at the end: %d", told)
+	}
+}
+
+// TestRecordsThatCannotBeReadHideNoOthers: 600 in front of others stay parked, and are
+// counted and named; a purge takes them, too. A shard that can't be read is named.
+func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
+	t.Parallel()
+	a := newAttic(t)
+	a.spoil(1, 600)
+	a.fill(1, 20)
+	a.fill(3, 20)
+	if err := a.rdb.Set(t.Context(), a.key("due", 2), "in the way", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	parked := Parked{Topic: a.topic}
+	listed := 0
+	err := parked.Each(t.Context(), func(shard.Record) bool { listed++; return true })
+	if unreadable := shard.Unreadable(err); listed != 640 || len(unreadable) != 1 || unreadable[0].Shard != 2 {
+		t.Errorf("listed %d, %v", listed, err)
+	}
+	one := ""
+	for round, want := range []int{40, 0} {
+		n, err := parked.Replay(t.Context(), "")
+		var left *LeftError
+		if n != want || !errors.As(err, &left) || left.Tasks != 600 || len(left.IDs) != 10 {
+			t.Fatalf("round %d: replayed %d, %v", round, n, err)
+		}
+		one = left.IDs[0]
+		if text := err.Error(); !strings.Contains(text, ` and 590 more: record of 4 bytes is cut short`) || !strings.Contains(text, "shard 2") {
+			t.Errorf("it says %s", text)
+		}
+		if n := a.parked(1); n != 600 {
+			t.Errorf("%d are parked, want 600", n)
+		}
+	}
+	if err := a.rdb.Del(t.Context(), a.key("due", 2)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var left *LeftError
+	if n, err := parked.Replay(t.Context(), one); n != 0 || !errors.As(err, &left) || left.Tasks != 1 {
+		t.Errorf("one of them replayed: %d, %v", n, err)
+	}
+	if n, err := parked.Purge(t.Context(), ""); n != 600 || err != nil || a.parked(1) != 0 {
+		t.Errorf("purged %d, %v", n, err)
+	}
+}

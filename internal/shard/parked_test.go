@@ -1,0 +1,116 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// setAside parks tasks of shard 0 that have no record, or takes them away.
+func (c *corner) setAside(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: math.Inf(1), Member: id}).Err())
+	}
+}
+
+func (c *corner) takeAway(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		c.ok(c.rdb.ZRem(c.ctx(), c.due(0), id).Err())
+	}
+}
+
+// TestACursorVisitsWhatIsParkedOnce: whatever is parked, parked again, and taken away
+// between its pages, it visits each task once that was there when it set out and
+// stays, in order, and none twice.
+func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	name := rapid.Custom(func(r *rapid.T) string { return fmt.Sprintf("%02d", rapid.IntRange(0, 60).Draw(r, "id")) })
+	names := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID[string])
+	rapid.Check(t, func(r *rapid.T) {
+		c.ok(c.rdb.Del(c.ctx(), c.due(0)).Err())
+		stay := names.Draw(r, "parked")
+		c.setAside(stay...)
+		cursor := c.ParkedCursor(0)
+		var visited []string
+		for {
+			page, err := cursor.Next(c.ctx(), int64(rapid.IntRange(1, 5).Draw(r, "page")))
+			c.ok(err)
+			if len(page) == 0 {
+				break
+			}
+			for _, p := range page {
+				visited = append(visited, p.ID)
+			}
+			gone := names.Draw(r, "gone")
+			c.takeAway(gone...)
+			stay = slices.DeleteFunc(stay, func(id string) bool { return slices.Contains(gone, id) && !slices.Contains(visited, id) })
+			if rapid.Bool().Draw(r, "told") {
+				cursor.Left(rapid.IntRange(0, 5).Draw(r, "left"))
+			}
+			c.setAside(names.Draw(r, "again")...)
+		}
+		if !slices.IsSorted(visited) || len(slices.Compact(slices.Clone(visited))) != len(visited) {
+			r.Fatalf("visited %s", strings.Join(visited, " "))
+		}
+		for _, id := range stay {
+			if !slices.Contains(visited, id) {
+				r.Fatalf("%s was missed among %s", id, strings.Join(visited, " "))
+			}
+		}
+	})
+}
+
+// requests counts what a client sends by itself, not in pipelines.
+type requests struct{ n int }
+
+func (q *requests) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (q *requests) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (q *requests) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		q.n++
+		return next(ctx, cmd)
+	}
+}
+
+// TestACursorIsOverThoughAllIsParkedAgain: it takes few requests for each page, though
+// what it visited stands in front of the next one.
+func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	const n, page = 3000, 10
+	members := make([]redis.Z, n)
+	for i := range members {
+		members[i] = redis.Z{Score: math.Inf(1), Member: fmt.Sprintf("%06d", i)}
+	}
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), members...).Err())
+	count := &requests{}
+	c.rdb.AddHook(count)
+	cursor := c.ParkedCursor(0)
+	visited := 0
+	for {
+		records, err := cursor.Next(c.ctx(), page)
+		c.ok(err)
+		if len(records) == 0 {
+			break
+		}
+		visited += len(records)
+		cursor.Left(len(records)) // and they are parked again before it looks
+	}
+	equal(t, "visited", visited, n)
+	if most := 24 * n / page; count.n > most {
+		t.Errorf("%d requests, want at most %d", count.n, most)
+	}
+}
