@@ -46,7 +46,7 @@ func (n *Notice) Say(ctx context.Context, args ...any) {
 // write writes a line and begins a beat; n.mu is held.
 func (n *Notice) write(ctx context.Context, args []any) {
 	n.quiet = true
-	n.log.Log(ctx, n.level, n.message, args...)
+	n.log.Log(ctx, n.level, n.message, args...) //nolint:sloglint // a constant of whoever made the notice
 	time.AfterFunc(noticeBeat, n.tell)
 }
 
