@@ -47,6 +47,19 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
+-- Rights are checked before the first write, as arguments are: a script runs until
+-- the call that its user may not make, and what it wrote before stays. So a right
+-- that is missing shows at the first call, and not when the shard count changes.
+
+-- may stops a script whose user may not run all of these commands on a key, or
+-- publish to a channel.
+local function may(key, ...)
+  for _, command in ipairs({...}) do
+    if not redis.acl_check_cmd(command, key) then
+      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
+    end
+  end
+end
 -- Redis's clock, the only one that decides: microseconds and whole milliseconds.
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
@@ -56,18 +69,20 @@ local now = math.floor(now_us / 1000)
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
 local function check(gate, ledger, placement)
+  may(gate, 'HSET', 'HDEL')
+  may(ledger, 'UNLINK')
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
-  redis.call('HSET', gate, 'placement', placement)
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
   redis.call('UNLINK', ledger) -- it may be large
+  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
+  redis.call('HSET', gate, 'placement', placement) -- last: it says that the rest was done
   return nil
 end
--- uses: args clock check
+-- uses: args rights clock check
 -- Removes tasks in whatever state they are.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
@@ -79,6 +94,9 @@ end
 expect(4, 3, 1)
 either('ledger', ARGV[3], '0', '1')
 if now > whole('not_after', ARGV[2]) then return {'late', now} end
+may(KEYS[1], 'ZSCORE', 'ZREM')
+may(KEYS[2], 'HGET', 'HDEL')
+may(KEYS[4], 'SADD')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}

@@ -47,6 +47,19 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
+-- Rights are checked before the first write, as arguments are: a script runs until
+-- the call that its user may not make, and what it wrote before stays. So a right
+-- that is missing shows at the first call, and not when the shard count changes.
+
+-- may stops a script whose user may not run all of these commands on a key, or
+-- publish to a channel.
+local function may(key, ...)
+  for _, command in ipairs({...}) do
+    if not redis.acl_check_cmd(command, key) then
+      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
+    end
+  end
+end
 -- The past of one ID, a hash: <due> the ms when the delivery of that due was done
 -- with, 0 while a handler has it; r<due> of a delivery that its consumer stored:
 -- its root, the due of the producer's own with which the chain began, and when that
@@ -74,7 +87,7 @@ end
 local function raise(field, ms)
   if tonumber(redis.call('HGET', past, field) or -1) < ms then redis.call('HSET', past, field, string.format('%.0f', ms)) end
 end
--- uses: args past
+-- uses: args rights past
 -- Tells consumers that a producer cancelled a task, or asked to move it, whose
 -- message may be with them.
 -- KEYS  past
@@ -88,6 +101,7 @@ if ARGV[2] ~= '' then whole('due', ARGV[2], -MOST_MS) end
 local kept = whole('keep', ARGV[3], 1)
 local there = redis.call('EXISTS', past)
 if ARGV[1] == '' then return there end
+may(past, 'PTTL', 'PEXPIRE')
 if ARGV[2] == '' then
   raise('cancelled', tonumber(ARGV[1]))
 else

@@ -47,29 +47,45 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
+-- Rights are checked before the first write, as arguments are: a script runs until
+-- the call that its user may not make, and what it wrote before stays. So a right
+-- that is missing shows at the first call, and not when the shard count changes.
+
+-- may stops a script whose user may not run all of these commands on a key, or
+-- publish to a channel.
+local function may(key, ...)
+  for _, command in ipairs({...}) do
+    if not redis.acl_check_cmd(command, key) then
+      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
+    end
+  end
+end
 -- CHECK, the first thing a script that knows a placement does.
 -- placement: "epoch shards previous state". Answers nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
 local function check(gate, ledger, placement)
+  may(gate, 'HSET', 'HDEL')
+  may(ledger, 'UNLINK')
   local seen = redis.call('HGET', gate, 'placement')
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
-  redis.call('HSET', gate, 'placement', placement)
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
   redis.call('UNLINK', ledger) -- it may be large
+  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
+  redis.call('HSET', gate, 'placement', placement) -- last: it says that the rest was done
   return nil
 end
--- uses: args check
+-- uses: args rights check
 -- Shows this shard a placement, and reads tasks under it.
 -- KEYS  task, gate, ledger
 -- ARGV  placement, id...
 -- Returns {"ok", record or false for each id}; {"moved", placement}.
 -- Executed twice: the same.
 expect(3, 1, 1)
+may(KEYS[1], 'HGET')
 local moved = check(KEYS[2], KEYS[3], ARGV[1])
 if moved then return moved end
 redis.call('HSET', KEYS[2], 'touched', ARGV[1]) -- a write, so that WAIT covers it

@@ -150,11 +150,17 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 func cornerWithTasks(t *testing.T) *corner {
 	t.Helper()
 	c := newCorner(t, 1)
+	c.fill()
+	return c
+}
+
+// fill stores a task in each state.
+func (c *corner) fill() {
+	c.t.Helper()
 	c.put(In(0), "parked")
 	c.park("parked", "why")
 	c.put(In(time.Hour), "there")
 	c.put(In(0), "leased")
-	return c
 }
 
 func (c *corner) eval(name string, keys []string, args []any) error {

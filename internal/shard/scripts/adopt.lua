@@ -1,5 +1,5 @@
 #!lua
--- uses: args clock check wake
+-- uses: args rights clock check wake
 -- Takes over tasks on loan from their old shard, with their scores from before.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, deadline of the loan (ms), then for each task: id, score, record
@@ -17,6 +17,11 @@ local ids = {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local late = now >= whole('deadline', ARGV[2])
 if late and redis.call('HGET', KEYS[3], 'placement') ~= ARGV[1] then return {'late', now} end
+may(KEYS[1], 'ZMSCORE', 'ZRANGEBYSCORE', 'ZADD')
+may(KEYS[2], 'HSET')
+may(KEYS[3], 'HINCRBY')
+may(KEYS[4], 'SMISMEMBER', 'SADD')
+may(KEYS[5], 'SPUBLISH')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 if #ids == 0 then return {'ok', 0} end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock check record wake
+-- uses: args rights clock check record wake
 -- Stores a task for its consumer, who has a delivery of it: to be delivered again,
 -- or parked. A task that was put, moved, replayed or stored by its consumer since
 -- that delivery stays as it is, unless it is the one that may be replaced.
@@ -25,6 +25,10 @@ sized('body', ARGV[13], 1)
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then return {'ok'} end
 if now > not_after then return {'late', now} end
+may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
+may(KEYS[2], 'HSET')
+may(KEYS[4], 'SADD')
+may(KEYS[5], 'SPUBLISH')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 if record then

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock record
+-- uses: args rights clock record
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
 -- KEYS  due, task, gate, memory (of this claimant)
 -- ARGV  request (a number that grows with each of the claimant's), limit, lease
@@ -48,6 +48,10 @@ end
 if last and (tonumber(last) or 0) > (tonumber(request) or math.huge) then return {'older', last} end
 if now > not_after then return {'late', now} end
 
+may(due, 'ZADD', 'ZRANGEBYSCORE', 'ZREVRANGEBYSCORE')
+may(tasks, 'HMGET', 'HSET')
+may(KEYS[3], 'HSET')
+may(KEYS[4], 'SET')
 local number = redis.call('HGET', KEYS[3], 'claims') or 0
 repeat -- past the tokens of other leases that end in the same ms
   number = number + 1

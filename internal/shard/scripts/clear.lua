@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args check
+-- uses: args rights check
 -- Removes all that a shard of a removed topic holds.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement (of a removed topic), purge (1: tasks go, too; 0: nothing is done
@@ -12,6 +12,9 @@ local placement, purge = ARGV[1], ARGV[2]
 expect(4, 2)
 either('purge', purge, '0', '1')
 if not string.find(placement, ' removed$') then refuse('placement of a removed topic', placement) end
+may(KEYS[1], 'ZCARD', 'UNLINK')
+may(KEYS[2], 'UNLINK')
+may(KEYS[4], 'UNLINK')
 local moved = check(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 local tasks = redis.call('ZCARD', KEYS[1])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock check
+-- uses: args rights clock check
 -- Removes tasks in whatever state they are.
 -- KEYS  due, task, gate, ledger
 -- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
@@ -11,6 +11,9 @@
 expect(4, 3, 1)
 either('ledger', ARGV[3], '0', '1')
 if now > whole('not_after', ARGV[2]) then return {'late', now} end
+may(KEYS[1], 'ZSCORE', 'ZREM')
+may(KEYS[2], 'HGET', 'HDEL')
+may(KEYS[4], 'SADD')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock past
+-- uses: args rights clock past
 -- Notes that a delivery was done with. What is older than the window goes, where
 -- an ID has a long past.
 -- KEYS  past
@@ -9,6 +9,7 @@
 expect(1, 2)
 whole('due', ARGV[1])
 local window = whole('window', ARGV[2], 1)
+may(past, 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
 redis.call('HSET', past, ARGV[1], now)
 keep(window)
 local fields = redis.call('HLEN', past)

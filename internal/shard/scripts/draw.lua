@@ -7,4 +7,5 @@
 -- Returns {ticket, placement; false if there is none}.
 -- Executed twice: a ticket is skipped, and its shard is attended one draw later.
 expect(2, 0)
-return {redis.call('INCR', KEYS[1]), redis.call('HGET', KEYS[2], 'value')}
+local placement = redis.call('HGET', KEYS[2], 'value')
+return {redis.call('INCR', KEYS[1]), placement}

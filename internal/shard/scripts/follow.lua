@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock past
+-- uses: args rights clock past
 -- Asks whether a delivery may be followed by another of the same task, and notes
 -- that it belongs to the same chain. A move the producer asked for meanwhile
 -- decides when it is due.
@@ -23,6 +23,7 @@ local p = redis.call('HMGET', past, 'wished', 'wish')
 if p[1] and tonumber(p[1]) > tonumber(due) then
   next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)
 end
+may(past, 'PTTL', 'PEXPIRE')
 redis.call('HSET', past, 'r' .. string.format('%.0f', next), string.format('%.0f ', root) .. scheduled)
 raise('newest', root)
 keep(math.max(next - now, 0) + window)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock
+-- uses: args rights clock
 -- Tells the fleet that a scanner lives, forgets those long silent.
 -- KEYS  fleet
 -- ARGV  instance, alive (ms: a scanner silent for longer is taken for dead),
@@ -9,6 +9,7 @@
 expect(1, 3)
 sized('instance', ARGV[1], 1)
 local alive, gone = now - whole('alive', ARGV[2]), now - whole('forget', ARGV[3])
+may(KEYS[1], 'ZRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'ZCOUNT')
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', gone)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', gone)

@@ -1,5 +1,5 @@
 #!lua
--- uses: args clock check record
+-- uses: args rights clock check record
 -- Leases misplaced tasks to a mover: waiting ones that are not about to be
 -- delivered, ones whose lease ran out, and parked ones. A score from before that
 -- isn't the due time is kept in the record.
@@ -12,6 +12,9 @@
 local due, tasks = KEYS[1], KEYS[2]
 expect(5, 4, 1)
 local request, lease, soon = ARGV[2], whole('lease', ARGV[3], 1), whole('soon', ARGV[4])
+may(due, 'ZRANGEBYSCORE', 'ZCOUNT', 'ZMSCORE', 'ZREM', 'ZADD')
+may(tasks, 'HGET', 'HMGET', 'HSET')
+may(KEYS[5], 'GET', 'SET')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args check
+-- uses: args rights check
 -- Advances the pass that looks through a shard for misplaced tasks. A pass goes
 -- through the whole shard with ZSCAN; what it has been through is noted here, so
 -- that any worker can go on from there. Since the gate refuses the old placement,
@@ -17,9 +17,10 @@ for i = 3, 4 do
   if not string.match(ARGV[i], '^%d+$') then refuse('cursor', ARGV[i]) end
 end
 either('dirty', ARGV[5], '0', '1')
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+may(KEYS[1], 'HMGET')
 local moved = check(KEYS[1], KEYS[2], ARGV[1])
 if moved then return moved end
-local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local at = redis.call('HMGET', KEYS[1], 'pass', 'cursor', 'dirty')
 local pass, cursor, dirty = at[1], at[2], at[3]
 if not pass or string.sub(pass, 1, #server) ~= server then

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args past
+-- uses: args rights past
 -- Tells consumers that a producer cancelled a task, or asked to move it, whose
 -- message may be with them.
 -- KEYS  past
@@ -13,6 +13,7 @@ if ARGV[2] ~= '' then whole('due', ARGV[2], -MOST_MS) end
 local kept = whole('keep', ARGV[3], 1)
 local there = redis.call('EXISTS', past)
 if ARGV[1] == '' then return there end
+may(past, 'PTTL', 'PEXPIRE')
 if ARGV[2] == '' then
   raise('cancelled', tonumber(ARGV[1]))
 else

@@ -1,5 +1,5 @@
 #!lua
--- uses: args clock check when wake
+-- uses: args rights clock check when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
@@ -32,6 +32,10 @@ for i = 1, #ids do
 end
 if same == #ids then return answer end
 if now > not_after then return {'late', now} end
+may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
+may(KEYS[2], 'HSET')
+may(KEYS[4], 'SADD')
+may(KEYS[5], 'SPUBLISH')
 local moved = check(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args past
+-- uses: args rights past
 -- Asks whether a delivery is to be handled, and notes that a handler has it.
 -- KEYS  past
 -- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: only look), window
@@ -18,6 +18,7 @@ if ARGV[3] == '1' and done and done ~= '0' then return 'done' end
 local root = root_of(due, ARGV[2])
 if root ~= tonumber(due) and over(root) then return 'over' end
 if ARGV[3] == '1' then
+  may(past, 'HSET', 'PTTL', 'PEXPIRE')
   redis.call('HSETNX', past, due, 0)
   raise('newest', root)
   keep(window)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock record wake
+-- uses: args rights clock record wake
 -- Gives leased tasks back, each only if still leased under the token of its
 -- claim: due again after a delay, or parked. A task on loan returns to its
 -- score from before instead. A record that can't be read keeps its bytes.
@@ -17,6 +17,9 @@ for i = 1, #ARGV, 6 do
   either('redelivered', ARGV[i + 4], '0', '1')
   sized('reason', ARGV[i + 5], 0, MOST_REASON)
 end
+may(KEYS[1], 'ZSCORE', 'ZADD')
+may(KEYS[2], 'HGET', 'HSET')
+may(KEYS[3], 'SPUBLISH')
 local released, first = 0, math.huge
 local head = earliest(KEYS[1])
 for i = 1, #ARGV, 6 do

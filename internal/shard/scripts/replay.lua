@@ -1,11 +1,14 @@
 #!lua flags=allow-oom
--- uses: args clock record wake
+-- uses: args rights clock record wake
 -- Makes parked tasks due now, with a fresh count of attempts.
 -- KEYS  due, task, wake
 -- ARGV  id...
 -- Returns how many were parked and are due now. What can't be read stays parked.
 -- Executed twice: the second time finds none of them parked.
 expect(3, 0, 1)
+may(KEYS[1], 'ZSCORE', 'ZADD')
+may(KEYS[2], 'HGET', 'HSET')
+may(KEYS[3], 'SPUBLISH')
 local replayed = 0
 local head = earliest(KEYS[1])
 for _, id in ipairs(ARGV) do

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock check record when wake
+-- uses: args rights clock check record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
@@ -17,6 +17,10 @@ if record and string.sub(record, 14, 19) == op then
   return {'ok', struct.unpack('>I6', record, 2)}
 end
 if now > not_after then return {'late', now} end
+may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
+may(KEYS[2], 'HSET')
+may(KEYS[4], 'SISMEMBER', 'SADD')
+may(KEYS[5], 'SPUBLISH')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args
+-- uses: args rights
 -- Removes delivered or moved tasks, each only if it is still leased under the
 -- token of its claim.
 -- KEYS  due, task
@@ -16,6 +16,7 @@ for i, id in ipairs(ids) do
   if scores[i] and tonumber(scores[i]) == tonumber(ARGV[i * 2 - 1]) then held[#held + 1] = id end
 end
 if #held == 0 then return 0 end
+may(KEYS[2], 'HDEL')
 redis.call('ZREM', KEYS[1], unpack(held))
 redis.call('HDEL', KEYS[2], unpack(held))
 return #held

@@ -1,0 +1,79 @@
+package shard
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// TestAScriptWithoutARightChangesNothing: whichever of its commands the user of a
+// script may not run, it is refused, and nothing is written: neither a gate that says
+// that a shard is ready for a placement, nor a record that says that its task waits.
+func TestAScriptWithoutARightChangesNothing(t *testing.T) {
+	t.Parallel()
+	stacktest.Need(t, "redis-server")
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	elsewhere := []string{"done-hget", "done-hmget", "forget-del", "note-hget", "note-hmget", "recall-hmget", "yield-del"}
+	for _, name := range scriptNames(t) {
+		for _, command := range commandsOf(t, name) {
+			user := name + "-" + command
+			t.Run(user, func(t *testing.T) {
+				t.Parallel()
+				c := cornerOn(t, stacktest.RedisOptions(server.Addr()), user, 1)
+				c.fill()
+				c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-"+command).Err())
+				call, writes := acceptedCalls(c)[name]
+				if !writes {
+					return
+				}
+				before := c.everything()
+				err := c.evalAs(user, name, call)
+				switch {
+				case err == nil && slices.Contains(elsewhere, user): // not on the way this call takes
+				case err == nil:
+					t.Error("want to be refused")
+				case !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run"):
+					t.Errorf("want to be refused, got %v", err)
+				case !maps.Equal(before, c.everything()):
+					t.Errorf("refused, and something was written: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// commandsOf are the commands that a script may run.
+func commandsOf(t *testing.T, script string) []string {
+	t.Helper()
+	text, err := Script(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]bool{}
+	for _, found := range regexp.MustCompile(`redis\.call\('([A-Z]+)'`).FindAllStringSubmatch(text, -1) {
+		commands[strings.ToLower(found[1])] = true
+	}
+	return slices.Sorted(maps.Keys(commands))
+}
+
+// evalAs runs a script as another user.
+func (c *corner) evalAs(user, script string, call accepted) error {
+	options := *c.rdb.(*redis.Client).Options()
+	options.Username, options.Password = user, "secret"
+	rdb := redis.NewClient(&options)
+	defer rdb.Close()
+	text, err := Script(script)
+	c.ok(err)
+	return rdb.Eval(c.ctx(), text, call.keys, call.args...).Err()
+}
