@@ -269,9 +269,10 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 		"a negative limit":     {Redis: rdb, MaxPayload: -1},
 		"a limit above 16 MiB": {Redis: rdb, MaxPayload: task.MaxMaxPayload + 1},
 		"braces in the prefix": {Redis: rdb, Prefix: "{orders}"},
+		"a URL for an address": {Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1", "redis://:SECRET@127.0.0.1:1"}}},
 	} {
-		if _, err := New(cfg); err == nil {
-			t.Errorf("%s: taken", name)
+		if _, err := New(cfg); err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: taken, or its password shown: %v", name, err)
 		}
 	}
 	c, err := New(Config{Redis: rdb})

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -39,8 +38,10 @@ func (c *connection) check(cmd *cobra.Command, _ []string) (err error) {
 	if cmd.Flags().Changed("max-payload") && (c.maxPayload < 1 || c.maxPayload > task.MaxMaxPayload) {
 		return cli.UsageError(fmt.Sprintf("--max-payload %d: must be 1 to %d bytes", c.maxPayload, task.MaxMaxPayload))
 	}
-	if cmd.Flags().Changed("redis-addr") && (len(c.addrs) == 0 || slices.Contains(c.addrs, "")) {
-		return cli.UsageError("--redis-addr: must be host:port")
+	if cmd.Flags().Changed("redis-addr") {
+		if problem := config.CheckRedisAddrs(c.addrs); problem != "" {
+			return cli.UsageError("--redis-addr: " + problem)
+		}
 	}
 	c.settings, err = config.LoadConnections(c.config, os.Environ())
 	if err == nil && c.maxPayload == 0 {

@@ -36,7 +36,8 @@ func TestWrongUsage(t *testing.T) {
 		"schedule TASK --in 1m --max-payload": "needs an argument",
 		"get TASK --max-payload 0":            "--max-payload 0: must be 1 to 16777216 bytes",
 		"get TASK --max-payload 16777217":     "--max-payload 16777217: must be",
-		"get TASK --redis-addr=":              "--redis-addr: must be host:port",
+		"get TASK --redis-addr=":              "--redis-addr: must be 1 to 64 addresses; got 0",
+		"get TASK --redis-addr=r://:SECRET@a": "--redis-addr: must be host:port, as in 127.0.0.1:6379; number 1 is a URL",
 		"load --topic orders --batch 0":       "--batch 0: must be 1 to 1000",
 		"load --topic orders --batch 1001":    "--batch 1001: must be 1 to 1000",
 		"load --topic orders --batch x":       "invalid argument",
@@ -58,7 +59,7 @@ func TestWrongUsage(t *testing.T) {
 		}
 		r := finish(t, command(t, []string{"DUEFLEET_REDIS_ADDRS=127.0.0.1:1"}, args...))
 		wantError(t, r, 2, want)
-		if r.stdout != "" || !strings.Contains(r.stderr, "--help") {
+		if r.stdout != "" || !strings.Contains(r.stderr, "--help") || strings.Contains(r.stderr, "SECRET") {
 			t.Errorf("%s: printed %q, and %q", line, r.stdout, r.stderr)
 		}
 	}

@@ -167,6 +167,8 @@ func TestDocumentsThatCannotBeRead(t *testing.T) {
 		"topic: {}":                              `c:1: topic: unknown key; did you mean topics?`,
 		"redis: {tls: {ca: x}}":                  `c:1: redis.tls.ca: unknown key`,
 		"redis: {addrs: [localhost]}":            `c:1: redis.addrs: must be host:port, as in 127.0.0.1:6379; number 1 is "localhost"`,
+		"redis: {addrs: ['redis://:SECRET@a']}":  `c:1: redis.addrs: must be host:port, as in 127.0.0.1:6379; number 1 is a URL: user, password and TLS have keys of their own`,
+		"redis: {addrs: [a:1, ':SECRET@a']}":     `c:1: redis.addrs: must be host:port, as in 127.0.0.1:6379; number 2 is a URL: user, password and TLS have keys of their own`,
 		"redis: {addrs: []}":                     `c:1: redis.addrs: must be 1 to 64 addresses; got 0`,
 		"redis: {addrs: [a:1, 2]}":               `c:1: redis.addrs: number 2 must be a text, in quotes if it looks like something else; got a number`,
 		"redis:\n  prefix: a{b}":                 `c:2: redis.prefix: must be 1 to 64 of A-Z a-z 0-9 . _ - : /; got "a{b}"`,

@@ -108,12 +108,20 @@ func dialAddrs(value any) string {
 		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
 	}
 	for i, addr := range addrs {
-		if !dialAddr(addr) {
+		switch {
+		case dialAddr(addr):
+		case strings.ContainsAny(addr, "/@"): // a URL, which may hold a password
+			return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys of their own", i+1)
+		default:
 			return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is %s", i+1, clip(addr))
 		}
 	}
 	return ""
 }
+
+// CheckRedisAddrs returns what is wrong with addresses of Redis, or "". It quotes
+// none that may hold a password.
+func CheckRedisAddrs(addrs []string) string { return dialAddrs(addrs) }
 
 // consulAddr is empty, host:port or an http or https URL.
 func consulAddr(value any) string {

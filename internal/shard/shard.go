@@ -59,6 +59,9 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store, closing func() error, err error) {
 	closing = func() error { return nil }
 	if rdb == nil {
+		if err := checkAddrs(options.Addrs); err != nil {
+			return nil, nil, err
+		}
 		own := *options
 		own.ContextTimeoutEnabled = true
 		rdb = redis.NewUniversalClient(&own)
@@ -71,6 +74,17 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 		return nil, nil, errors.Join(err, closing())
 	}
 	return s, closing, nil
+}
+
+// checkAddrs refuses URLs, which the client would take for a host and quote in its
+// errors, with the password that may be in them.
+func checkAddrs(addrs []string) error {
+	for i, addr := range addrs {
+		if strings.Contains(addr, "://") || strings.Contains(addr, "@") {
+			return fmt.Errorf("address %d of Redis: must be host:port; it is a URL: user, password and TLS are options of their own", i+1)
+		}
+	}
+	return nil
 }
 
 // scriptFiles are those of all scripts, without the libraries.
