@@ -32,7 +32,7 @@ for _, line in ipairs(ARGV) do
 end
 return denied`
 
-// tried are the commands that scanners and their scripts run, harmless on scratch
+// tried are the commands that scanners, their scripts and doctor run, harmless on scratch
 // keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a text, @5 a channel.
 func tried() []string {
 	return []string{
@@ -40,7 +40,7 @@ func tried() []string {
 		"HSET @1 f 1", "HGET @1 f", "HMGET @1 f", "HGETALL @1", "HINCRBY @1 f 1", "HDEL @1 f",
 		"ZADD @2 1 m", "ZSCORE @2 m", "ZMSCORE @2 m", "ZCARD @2", "ZCOUNT @2 -inf +inf", "ZRANGE @2 0 -1", "ZRANGEBYSCORE @2 -inf +inf",
 		"ZREVRANGEBYSCORE @2 +inf -inf", "ZRANDMEMBER @2", "ZSCAN @2 0", "ZREM @2 m", "ZREMRANGEBYSCORE @2 -inf +inf",
-		"SADD @3 m", "SMEMBERS @3", "SMISMEMBER @3 m", "SREM @3 m",
+		"SADD @3 m", "SMEMBERS @3", "SMISMEMBER @3 m",
 		"SET @4 1", "GET @4", "INCR @4",
 		"SPUBLISH @5 doctor",
 		"UNLINK @4", "DEL @1 @2 @3 @4",

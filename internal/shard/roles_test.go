@@ -1,0 +1,215 @@
+package shard
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+)
+
+// role is who talks to Redis, for prefix duefleet: the scripts it sends, what it
+// sends beside them, and what it may touch.
+type role struct {
+	name     string
+	scripts  []string
+	commands []string
+	keys     []string
+}
+
+// roles are those of the files in deploy/redis. A producer and a consumer may touch
+// the shards of topic orders and no others, and read its placement.
+func roles() []role {
+	always := []string{"hello", "time", "eval", "evalsha", "hget"}
+	orders := []string{
+		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:gate:{orders:*}", "~duefleet:ledger:{orders:*}", "~duefleet:wake:{orders:*}",
+		"~duefleet:past:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
+	}
+	return []role{
+		{
+			name: "scanner",
+			scripts: []string{
+				"adopt", "claim", "draw", "heartbeat", "lend", "look", "mark", "place", "rate", "release", "settle", "stats", "touch", "yield",
+			},
+			// The last four are for scanner doctor.
+			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",
+				"info", "ping", "zrange", "hgetall"}),
+			keys: []string{"~duefleet:*", "resetchannels", "&duefleet:wake:*"},
+		},
+		{
+			name:     "producer",
+			scripts:  []string{"put", "delete", "reschedule", "touch", "read", "note"},
+			commands: always, keys: orders,
+		},
+		{
+			name:     "consumer",
+			scripts:  []string{"recall", "follow", "again", "older", "done", "touch", "delete"},
+			commands: always, keys: orders,
+		},
+		{
+			name:     "operator",
+			scripts:  []string{"stats", "replay", "purge", "place", "touch", "clear", "forget"},
+			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange", "zrangebyscore", "zrandmember"}),
+			keys: []string{
+				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:gate:*", "~duefleet:ledger:*", "~duefleet:wake:*", "~duefleet:placement:*",
+				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
+			},
+		},
+	}
+}
+
+// line is the role's line of an ACL file.
+func (r role) line(t *testing.T) string {
+	t.Helper()
+	commands := slices.Clone(r.commands)
+	for _, script := range r.scripts {
+		commands = append(commands, commandsOf(t, script)...)
+	}
+	slices.Sort(commands)
+	words := append([]string{"user", "duefleet-" + r.name, "reset", "on", ">PASSWORD"}, r.keys...)
+	for _, command := range slices.Compact(commands) {
+		words = append(words, "+"+command)
+	}
+	return strings.Join(words, " ") + "\n"
+}
+
+// TestTheRightsInDeployAreThoseThatAreNeeded: the ACL files list what the scripts of
+// each role run, and what the role sends beside them. Each script has a role.
+func TestTheRightsInDeployAreThoseThatAreNeeded(t *testing.T) {
+	t.Parallel()
+	var sent []string
+	for _, r := range roles() {
+		sent = append(sent, r.scripts...)
+		path := filepath.Join("..", "..", "deploy", "redis", r.name+".acl")
+		want := r.line(t)
+		if *update {
+			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("%s is not what is needed: go test ./internal/shard -run %s -update\n got %s\nwant %s", path, t.Name(), got, want)
+		}
+	}
+	slices.Sort(sent)
+	if names := scriptNames(t); !slices.Equal(slices.Compact(sent), names) {
+		t.Errorf("the roles send %q, of the scripts %q", sent, names)
+	}
+}
+
+// TestRedisLoadsTheRightsInDeploy: together the files are an ACL file for Redis, and
+// who has the password of a role has that role.
+func TestRedisLoadsTheRightsInDeploy(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	for _, r := range roles() {
+		rdb := g.as(r.name, 0)
+		if err := rdb.Time(t.Context()).Err(); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+		if err := rdb.Ping(t.Context()).Err(); (err == nil) != (r.name == "scanner") {
+			t.Errorf("%s: ping: %v", r.name, err)
+		}
+	}
+}
+
+// TestAProducerWritesNothingButItsTopic: with the rights in deploy/redis neither a
+// producer nor a consumer can rewrite placement, document and fleet, or another
+// topic's shards.
+func TestAProducerWritesNothingButItsTopic(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	before := g.everything()
+	for _, name := range []string{"producer", "consumer"} {
+		rdb := g.as(name, 0)
+		store, err := New(rdb, "duefleet")
+		g.ok(err)
+		orders, bills := store.Topic("orders"), store.Topic("bills")
+		p, err := orders.Placement(t.Context())
+		g.ok(err)
+		equal(t, "placement", p, g.p)
+		more := Placement{p.Epoch + 1, 8, 4, Migrating}
+		_, changed := orders.change(t.Context(), p, more)
+		_, cleaned := orders.MarkClean(t.Context(), p, 0)
+		_, _, drawn := orders.Draw(t.Context())
+		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
+		_, touched := bills.Touch(t.Context(), 0, p)
+		_, alive := store.Heartbeat(t.Context(), "nobody")
+		for what, err := range map[string]error{
+			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
+			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()), "live": alive,
+			"describe a scanner": store.Describe(t.Context(), Member{Instance: "nobody"}), "touch another topic": touched,
+			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')", []string{g.placementKey()}).Err(),
+			"write it unnamed":    rdb.Eval(t.Context(), "return redis.call('HSET', '"+g.placementKey()+"', 'value', '9 4096 4096 stable')", nil).Err(),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't ") {
+				t.Errorf("%s: want it to be refused to %s, got %v", name, what, err)
+			}
+		}
+	}
+	after := g.everything()
+	for key, held := range after {
+		if before[key] != held {
+			t.Errorf("%s has changed", key)
+		}
+	}
+}
+
+// TestAnotherDatabaseTakesOneRightMore: with +select, and not without, a producer
+// works with a database other than 0.
+func TestAnotherDatabaseTakesOneRightMore(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	call := func() error { return g.as("producer", 1).Time(t.Context()).Err() }
+	if err := call(); err == nil || !strings.Contains(err.Error(), "'select'") {
+		t.Errorf("without the right: got %v", err)
+	}
+	g.ok(g.rdb.Do(t.Context(), "ACL", "SETUSER", "duefleet-producer", "+select").Err())
+	g.ok(call())
+}
+
+// guarded is a corner, with a topic of 4 shards, of a Redis whose users are those of
+// deploy/redis. Each one's password is its name.
+type guarded struct {
+	*corner
+	addr string
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	stacktest.Need(t, "redis-server")
+	var users strings.Builder
+	for _, r := range roles() {
+		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", r.name+".acl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", r.name))
+	}
+	file := filepath.Join(t.TempDir(), "users.acl")
+	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--aclfile", file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	return &guarded{cornerOn(t, stacktest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
+}
+
+// as is a client with the rights of a role.
+func (g *guarded) as(name string, db int) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: g.addr, Username: "duefleet-" + name, Password: name, DB: db})
+	g.t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
