@@ -117,8 +117,11 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			if got["a/1"] != want["a/1"] || got["a/2"] != want["a/2"] {
 				t.Errorf("handled %v, want %v", got, want)
 			}
-			if _, there := w.stored("a"); there || w.waiting(queue) != 0 {
-				t.Errorf("left: stored %v, %d messages", there, w.waiting(queue))
+			if _, there := w.stored("a"); there {
+				t.Error("the task is left in Redis")
+			}
+			if left := w.take(queue); len(left) > 0 {
+				t.Errorf("left in the queue: %q", left)
 			}
 		})
 	}

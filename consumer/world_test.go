@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -211,6 +212,21 @@ func (w *world) waiting(queue string) int {
 	q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 	w.ok(err)
 	return q.Messages
+}
+
+// take empties a queue, and returns the messages that waited in it, each with what
+// tells it from others.
+func (w *world) take(queue string) (all []string) {
+	w.t.Helper()
+	for {
+		m, there, err := w.channel.Get(queue, true)
+		w.ok(err)
+		if !there {
+			return all
+		}
+		all = append(all, fmt.Sprintf("%s attempt %v due %v repeated by the scanner %v, by the broker %v",
+			m.MessageId, m.Headers["x-duefleet-attempt"], m.Headers["x-duefleet-due"], m.Headers["x-duefleet-redelivered"], m.Redelivered))
+	}
 }
 
 // log of deliveries that a handler was called with.
