@@ -175,3 +175,57 @@ func TestAnotherPlacementOfTheSameEpochIsTheStewardsToTake(t *testing.T) {
 	slow.held.Unlock()
 	wait.For(t, "the steward to take it", func() bool { p, _ := orders.known(); return p == other })
 }
+
+// registered announces nothing; a scanner that has it takes its documents for the same
+// as all others', which those from Consul are.
+type registered struct{}
+
+func (registered) Register(context.Context, string, string) error    { return nil }
+func (registered) Deregister(context.Context, string) error          { return nil }
+func (registered) WriteStatus(context.Context, string, []byte) error { return nil }
+func (registered) DeleteStatus(context.Context, string) error        { return nil }
+
+// TestAPlacementThatNobodyMadeIsUndone: a placement that a producer invented, and
+// showed a shard, is put in force by a scanner that starts. With Consul the document's
+// shard count comes back by itself, with files when the file says another one next.
+func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
+	t.Parallel()
+	for name, shared := range map[string]bool{"Consul": true, "files": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2", "tick: 50ms")}, nil)
+			if shared {
+				l.cfg.Register = registered{}
+			}
+			_, err := l.topic("orders").Ensure(t.Context(), 2)
+			l.ok(err)
+			client, err := producer.New(producer.Config{Redis: l.rdb, Prefix: l.cfg.Settings.Redis.Prefix})
+			l.ok(err)
+			for i := range 20 {
+				_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i), When: producer.In(time.Hour)})
+				l.ok(err)
+			}
+			invented := shard.Placement{Epoch: 1000, Shards: 16, Previous: 16, Phase: shard.Stable}
+			_, err = l.topic("orders").Touch(t.Context(), 0, invented)
+			l.ok(err)
+			l.start()
+			reached := func(shards int) func() bool {
+				return func() bool {
+					p, err := l.topic("orders").Placement(t.Context())
+					l.ok(err)
+					return p.Epoch >= invented.Epoch && p.Shards == shards && p.Phase == shard.Stable
+				}
+			}
+			want := 2
+			if !shared {
+				wait.For(t, "the invented placement to be in force", reached(invented.Shards))
+				want = 3
+				l.write(map[string]string{"orders": declaring("orders", "shards: 3", "tick: 50ms")})
+			}
+			wait.For(t, "the document's shard count", reached(want))
+			for i := range 20 {
+				l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
+			}
+		})
+	}
+}

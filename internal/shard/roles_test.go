@@ -54,7 +54,7 @@ func roles() []role {
 		{
 			name:     "operator",
 			scripts:  []string{"stats", "replay", "purge", "place", "touch", "clear", "forget"},
-			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange", "zrangebyscore", "zrandmember"}),
+			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zmscore", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:gate:*", "~duefleet:ledger:*", "~duefleet:wake:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
