@@ -142,31 +142,31 @@ func (s *TopicStatus) count(ctx context.Context, t *shard.Topic, shards int) (er
 }
 
 // leaveOut takes note of shards that can't be read, and returns every other error.
-func (t *TopicStatus) leaveOut(err error) error {
+func (s *TopicStatus) leaveOut(err error) error {
 	unreadable := shard.Unreadable(err)
 	if unreadable == nil {
 		return err
 	}
 	for _, u := range unreadable {
 		same := func(other shard.UnreadableShard) bool { return other.Shard == u.Shard }
-		if !slices.ContainsFunc(t.Unreadable, same) {
-			t.Unreadable = append(t.Unreadable, u)
+		if !slices.ContainsFunc(s.Unreadable, same) {
+			s.Unreadable = append(s.Unreadable, u)
 		}
 	}
 	return nil
 }
 
 // noteUnreadable says which shards are left out, and why the first of them is.
-func (t *TopicStatus) noteUnreadable() {
-	if len(t.Unreadable) == 0 {
+func (s *TopicStatus) noteUnreadable() {
+	if len(s.Unreadable) == 0 {
 		return
 	}
-	slices.SortFunc(t.Unreadable, func(a, b shard.UnreadableShard) int { return a.Shard - b.Shard })
-	shards := make([]int, len(t.Unreadable))
-	for i, u := range t.Unreadable {
+	slices.SortFunc(s.Unreadable, func(a, b shard.UnreadableShard) int { return a.Shard - b.Shard })
+	shards := make([]int, len(s.Unreadable))
+	for i, u := range s.Unreadable {
 		shards[i] = u.Shard
 	}
-	t.Notes = append(t.Notes, fmt.Sprintf("%s can't be read, and left out of the counts: %s", shard.ShardNames(shards), t.Unreadable[0].Error))
+	s.Notes = append(s.Notes, fmt.Sprintf("%s can't be read, and left out of the counts: %s", shard.ShardNames(shards), s.Unreadable[0].Error))
 }
 
 // readChange is the progress of a change, without the shards that an

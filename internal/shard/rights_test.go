@@ -24,7 +24,7 @@ func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
-	elsewhere := []string{"done-hget", "done-hmget", "forget-del", "note-hget", "note-hmget", "recall-hmget", "yield-del"}
+	elsewhere := []string{"done-hget", "done-hmget", "forget-del", "note-hget", "note-hmget", "older-hmget", "older-hset", "older-pexpire", "older-pttl", "recall-hmget", "yield-del"}
 	for _, name := range scriptNames(t) {
 		for _, command := range commandsOf(t, name) {
 			user := name + "-" + command

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args clock
+-- uses: args rights clock
 -- Changes a topic's placement by compare-and-set on the whole old value, and tells
 -- the fleet of it.
 -- KEYS  placement, changes (the channel)
@@ -14,6 +14,7 @@ sized('nonce', ARGV[3], 1)
 local there = redis.call('HMGET', KEYS[1], 'value', 'nonce')
 local value, nonce = there[1] or '', there[2]
 if value == ARGV[1] then
+  may(KEYS[2], 'SPUBLISH')
   redis.call('HSET', KEYS[1], 'value', ARGV[2], 'nonce', ARGV[3], 'since', now)
   redis.call('SPUBLISH', KEYS[2], ARGV[2])
   return {1, ARGV[2]}
