@@ -102,13 +102,14 @@ func changes(counts ...uint8) path {
 	return p
 }
 
-// inForce is the newest placement that somebody who attends a shard finds: the key's,
-// or one that a gate has seen, if the key fell back.
+// inForce is the newest placement that those who attend shards find: the key's, or, if
+// that fell back, one that a gate has seen; and once that is put back, those that the
+// gates of its shards have seen.
 func (w *world) inForce(s *state) uint8 {
 	p := s.placement
-	for at := range w.path[s.placement].scanned() {
+	for at := uint8(0); at < w.path[p].scanned(); at++ {
 		if seen := s.shards[at].gate; w.epoch(seen) > w.epoch(p) {
-			p = seen
+			p = seen // none of the shards before has seen a newer one
 		}
 	}
 	return p

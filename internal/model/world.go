@@ -91,10 +91,12 @@ func (w *world) unsteady(n *state) {
 // place changes the placement. A change begins only where no gate has seen a newer
 // one than the key holds; that one is put back instead.
 func (w *world) place(s *state) {
-	if seen := w.inForce(s); seen != s.placement {
-		n := *s
-		n.placement = seen
-		w.emit(s, &n, did("fleet", 0, "puts the placement back").under(seen))
+	for at := range w.path[s.placement].scanned() {
+		if seen := s.shards[at].gate; w.epoch(seen) > w.epoch(s.placement) {
+			n := *s
+			n.placement = seen
+			w.emit(s, &n, did("fleet", 0, "puts the placement back").on(at).under(seen))
+		}
 	}
 	if int(s.placement) == len(w.path)-1 {
 		return
