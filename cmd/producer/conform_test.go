@@ -185,13 +185,13 @@ func TestConformLists(t *testing.T) {
 func TestConformUsage(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"":                        "name a program behind --; see producer conform --help",
-		"cat":                     `unexpected argument "cat"; the program stands behind --`,
-		"more -- cat":             `unexpected argument "more"; the program stands behind --`,
-		"--list -- cat":           "--list plays nothing",
-		"--only nothing -- cat":   "--only nothing: there is no such transcript; --list shows them",
-		"--patience 0s -- cat":    "--patience 0s: must be more than 0",
-		"--redis-addr a,b -- cat": "one Redis server, and not with a cluster or sentinels",
+		"":                            "name a program behind --; see producer conform --help",
+		"cat":                         `unexpected argument "cat"; the program stands behind --`,
+		"more -- cat":                 `unexpected argument "more"; the program stands behind --`,
+		"--list -- cat":               "--list plays nothing",
+		"--only nothing -- cat":       "--only nothing: there is no such transcript; --list shows them",
+		"--patience 0s -- cat":        "--patience 0s: must be more than 0",
+		"--redis-addr a:1,b:2 -- cat": "one Redis server, and not with a cluster or sentinels",
 	} {
 		wantError(t, conformAs(t, nil, strings.Fields(line)...), 2, want)
 	}
