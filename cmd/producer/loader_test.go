@@ -24,6 +24,8 @@ type recorder struct {
 	delay func() time.Duration
 	// fail, if set, says which lines are not written.
 	fail func(line int) error
+	// written, if set, is told of every line that is.
+	written chan<- int
 
 	mu      sync.Mutex
 	lines   map[string][]int // by ID, in the order they were written
@@ -52,6 +54,9 @@ func (r *recorder) write(_ context.Context, requests []producer.Request) []produ
 		}
 		r.lines[req.ID] = append(r.lines[req.ID], line)
 		r.at[line] = time.Now()
+		if r.written != nil {
+			r.written <- line
+		}
 	}
 	return results
 }
@@ -113,16 +118,21 @@ func TestLoaderKeepsTheOrderOfAnID(t *testing.T) {
 func TestLoaderDoesNotWaitForAFullBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const lines = 100
 		out, in := io.Pipe()
+		written := make(chan int, lines)
 		r := newRecorder(upTo(time.Millisecond))
+		r.written = written
 		brought := map[int]time.Time{}
 		go func() {
-			for line := 1; line <= 100; line++ {
+			for line := 1; line <= lines; line++ {
 				brought[line] = time.Now()
 				fmt.Fprintf(in, `{"id":"o-%d","in":"1m","payload":"%d"}`+"\n", line, line)
 				time.Sleep(rand.N(30 * time.Millisecond))
 			}
-			time.Sleep(time.Hour)
+			for range lines { // the end of the input would have them written, too
+				<-written
+			}
 			in.Close()
 		}()
 		if _, err := r.loader(500, false).load(t.Context(), out); err != nil {
@@ -222,7 +232,7 @@ func TestLoaderInterrupted(t *testing.T) {
 		r := newRecorder(upTo(20 * time.Millisecond))
 		go func() {
 			_, _ = io.WriteString(in, numbered(3, 3)+`{"id":"half`)
-			time.Sleep(5 * time.Millisecond)
+			synctest.Wait() // until what came is read
 			interrupt()
 		}()
 		sum, err := r.loader(500, false).load(ctx, out)
