@@ -66,32 +66,34 @@ func (c *Caller) older(ctx context.Context, a Again, there kept) (bool, error) {
 }
 
 // again goes the way of a put: while the task is moving house, its old shard sees
-// the placement first and loses its copy last.
+// the placement first and loses its copy last. A copy there that was stored since the
+// delivery counts unless the new shard had the task already.
 func (c *Caller) again(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
-	split := p.Split(a.ID)
-	if split {
-		there, err := c.Touch(ctx, p.Old(a.ID), p, a.ID)
-		if err != nil {
-			return nil, err
+	if !p.Split(a.ID) {
+		return c.sendAgain(ctx, p, op, replace, nil, a)
+	}
+	there, err := c.Touch(ctx, p.Old(a.ID), p, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	var since *kept
+	if r := there[0]; r != nil {
+		if r.Op == string(op) {
+			return nil, nil // done before the change began; a mover brings it along
 		}
-		if r := there[0]; r != nil {
-			if r.Op == string(op) {
-				return nil, nil // done before the change began; a mover brings it along
-			}
-			since := r.Due.UnixMilli() > a.Due || r.Due.UnixMilli() == a.Due && r.Attempt < a.Attempt
-			if since && r.Op != replace {
-				return &kept{r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Op}, nil
-			}
+		newer := r.Due.UnixMilli() > a.Due || r.Due.UnixMilli() == a.Due && r.Attempt < a.Attempt
+		if newer && r.Op != replace {
+			since = &kept{r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Op}
 		}
 	}
-	stays, err = c.sendAgain(ctx, p, op, replace, a)
-	if err != nil || !split || stays != nil {
+	stays, err = c.sendAgain(ctx, p, op, replace, since, a)
+	if err != nil || stays != nil {
 		return stays, err
 	}
 	return nil, c.DeleteOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
 }
 
-func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
+func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace string, since *kept, a Again) (stays *kept, err error) {
 	notAfter, err := c.NotAfter(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace stri
 	at := p.New(a.ID)
 	args := []any{
 		p.String(), string(op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
-		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), replace, a.Body,
+		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
 	}
 	again := call{script: "again", keys: c.taskKeys(at, c.Wake(at)), args: args, notAfter: 2, gate: c.gate(at)}
 	status, rest, err := answer(c.run(ctx, again))
@@ -112,6 +114,8 @@ func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace stri
 		return nil, fmt.Errorf("shard %d: %w", at, err)
 	case status == "ok":
 		return nil, nil
+	case status == "old":
+		return since, nil
 	}
 	stays = &kept{}
 	if len(rest) == 3 {

@@ -206,3 +206,43 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	equal(t, "stored", stored, false)
 	equal(t, "payload", string(c.read("a").Payload), "payload of a")
 }
+
+// TestAgainWhileAnOlderVersionLiesInTheOldShard: while M changes, whoever stored the
+// newer version in its new shard may have died before it removed the older one, which
+// is due later. That one doesn't count, and goes; one that nothing has replaced does.
+func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
+	t.Parallel()
+	for name, replaced := range map[string]bool{"replaced": true, "stored since": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			a := c.delivered()
+			c.put(In(time.Hour), a.ID)
+			c.begin(2)
+			equal(t, "its new shard", c.p.New(a.ID), 1)
+			if replaced {
+				// as a producer stores it that dies before it deletes at the old shard
+				_, err := c.Touch(c.ctx(), 0, c.p)
+				c.ok(err)
+				e := entry(a.ID, In(0))
+				e.Split = true
+				c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{e}}).Err)
+				b := c.ask(Claim{Shard: 1, Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
+				c.sameIDs(b, a.ID)
+				_, err = c.Settle(c.ctx(), 1, leases(b))
+				c.ok(err)
+				r := b.Tasks[0]
+				a.Due, a.Scheduled, a.Next = r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Due.UnixMilli()+60_000
+			}
+			stored, err := c.Caller("orders").Again(c.ctx(), a)
+			c.ok(err)
+			equal(t, "stored", stored, replaced)
+			if !replaced {
+				equal(t, "payload", string(c.read(a.ID).Payload), "payload of "+a.ID)
+				return
+			}
+			c.gone(a.ID)
+			equal(t, "due", c.at1(a.ID).Due.UnixMilli(), a.Next)
+		})
+	}
+}

@@ -47,8 +47,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", ""}, map[int][]any{
 			0: placements, 1: ops, 2: number, 4: whens, 5: either,
 		}, false},
-		"again": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "\x00"}, map[int][]any{
-			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either, 10: reasons, 11: ops[1:], 12: {""},
+		"again": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either, 10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
 		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
 		"touch":  {[]string{c.tasks(0), c.gate(0), c.ledger(0)}, []any{more, "there"}, map[int][]any{0: placements}, true},

@@ -155,7 +155,7 @@ func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
 	}
 	status, _ = reply[0].(string)
 	switch status {
-	case "ok", "none":
+	case "ok", "none", "old":
 		return status, reply[1:], err
 	case "late":
 		return "", nil, ErrLate

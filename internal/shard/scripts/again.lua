@@ -7,12 +7,13 @@
 -- ARGV  placement, op (6 bytes), not_after (ms), id, due and attempt (of the
 --       delivery), next (ms when it is due again; "park"), attempts (so far),
 --       scheduled (ms), split (1 or 0), reason ("": none), replace (op of a
---       record, or ""), body
+--       record, or ""), since (1: the old shard has what was stored since), body
 -- Returns {"ok"}; {"none", due (ms), scheduled (ms), op}, of the record that stays
---       as it is, or {"none"} if that can't be read; {"moved", placement};
+--       as it is, or {"none"} if that can't be read; {"old"}: what the old shard has
+--       stays, since the task wasn't here under this placement; {"moved", placement};
 --       {"late", now}.
 -- Executed twice: a record of the same op gives the same answer again.
-expect(5, 13)
+expect(5, 14)
 local op, id, due, attempt = ARGV[2], ARGV[4], whole('due', ARGV[5]), whole('attempt', ARGV[6])
 local not_after, attempts, scheduled = whole('not_after', ARGV[3]), whole('attempts', ARGV[8]), whole('scheduled', ARGV[9])
 local next = ARGV[7] ~= 'park' and whole('next', ARGV[7])
@@ -21,16 +22,20 @@ sized('id', id, 1, 255)
 either('split', ARGV[10], '0', '1')
 sized('reason', ARGV[11], 0, MOST_REASON)
 if ARGV[12] ~= '' then sized('replace', ARGV[12], 6, 6) end
-sized('body', ARGV[13], 1)
+either('since', ARGV[13], '0', '1')
+sized('body', ARGV[14], 1)
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then return {'ok'} end
 if now > not_after then return {'late', now} end
 may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
-may(KEYS[4], 'SADD')
+may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
 local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
+-- what the old shard has of a task that was here is to be removed there, whatever it
+-- is due: who stored the newer one here died before
+if ARGV[13] == '1' and redis.call('SISMEMBER', KEYS[4], id) == 0 then return {'old'} end
 if record then
   local there = open(record)
   -- scheduled tells versions apart that a shard under change was given before the
@@ -42,7 +47,7 @@ if record then
     return there and {'none', there.due, there.scheduled, there.op} or {'none'}
   end
 end
-local r = {attempts = math.min(attempts, 65535), due = due, scheduled = scheduled, op = op, body = ARGV[13]}
+local r = {attempts = math.min(attempts, 65535), due = due, scheduled = scheduled, op = op, body = ARGV[14]}
 local score = math.huge
 if next then r.due, score = next, next end
 if ARGV[11] ~= '' then r.note = ARGV[11] end
