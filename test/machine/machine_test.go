@@ -154,6 +154,7 @@ func (m *machine) launch(t *rapid.T, name string, program func(ctx context.Conte
 	m.note("%s begins", name)
 	a := start(m.ctx, name, program)
 	m.actors = append(m.actors, a)
+	m.stopped(a) // a pipeline in front of its first command was carried out already
 	m.some(t, a)
 }
 
@@ -164,6 +165,12 @@ func (m *machine) proceed(a *actor, v verdict) {
 		a.op.excused = true
 	}
 	a.proceed(v)
+	m.stopped(a)
+}
+
+// stopped looks at what an actor has done that stands in front of its next command, or
+// is done.
+func (m *machine) stopped(a *actor) {
 	m.violated(m.broken)
 	if a.done {
 		m.actors = slices.DeleteFunc(m.actors, func(b *actor) bool { return a == b })
