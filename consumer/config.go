@@ -109,7 +109,7 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m, logs: &complaints{},
-		store: &store{Store: shards, window: cfg.Remember, topics: map[string]*shard.Caller{}},
+		store: &store{Store: shards, window: cfg.Remember},
 	}, nil
 }
 

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -18,20 +17,6 @@ const chainWindow = 24 * time.Hour
 type store struct {
 	*shard.Store
 	window time.Duration // negative: nothing is remembered
-
-	mu     sync.Mutex
-	topics map[string]*shard.Caller
-}
-
-func (s *store) caller(topic string) *shard.Caller {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.topics[topic]
-	if c == nil {
-		c = s.Caller(topic)
-		s.topics[topic] = c
-	}
-	return c
 }
 
 func (s *store) remembers() bool { return s.window > 0 }
@@ -89,7 +74,7 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (bool, error) {
 	next := *t
 	next.Payload = f.payload
-	return s.caller(t.Topic).Again(ctx, shard.Again{
+	return s.Router(t.Topic).Again(ctx, shard.Again{
 		ID: t.ID, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: due, Park: f.park, Attempts: f.attempts,
 		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,9 +45,6 @@ type Client struct {
 	store      *shard.Store
 	close      func() error
 	maxPayload int
-
-	mu     sync.Mutex
-	topics map[string]*shard.Caller
 }
 
 // New returns a client; it connects when it is first used.
@@ -69,7 +65,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, topics: map[string]*shard.Caller{}}, nil
+	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload}, nil
 }
 
 // Close closes the client's own connections. A Config.Redis stays open.
@@ -130,18 +126,6 @@ func first(errs ...error) error {
 func (c *Client) now(ctx context.Context) (time.Time, error) {
 	ms, err := c.store.Now(ctx)
 	return time.UnixMilli(ms), err
-}
-
-// topic is what this client knows of one topic.
-func (c *Client) topic(name string) *shard.Caller {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	t := c.topics[name]
-	if t == nil {
-		t = c.store.Caller(name)
-		c.topics[name] = t
-	}
-	return t
 }
 
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

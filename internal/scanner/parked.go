@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -77,7 +76,7 @@ func (p Parked) change(ctx context.Context, id string, change change) (int, erro
 func (p Parked) changeOne(ctx context.Context, placement shard.Placement, id string, change change) (int, error) {
 	for {
 		total := 0
-		for _, at := range whereabouts(placement, id) {
+		for _, at := range placement.Where(id) {
 			if err := p.unreadable(ctx, at, id, change); err != nil {
 				return total, err
 			}
@@ -111,28 +110,6 @@ func (p Parked) unreadable(ctx context.Context, at int, id string, change change
 		err = &LeftError{Topic: p.Topic.Name(), Tasks: 1, IDs: []string{id}, reason: r.Err}
 	}
 	return err
-}
-
-// whereabouts are the shards where a task may lie. The old one comes first: tasks
-// move from there to the new one, and never back.
-func whereabouts(p shard.Placement, id string) []int {
-	if p.Split(id) {
-		return []int{p.Old(id), p.New(id)}
-	}
-	return []int{p.New(id)}
-}
-
-// inOrder are all shards that may hold tasks, those that tasks move away from
-// first: the lower ones while there are to be more shards, else the higher ones.
-func inOrder(p shard.Placement) []int {
-	all := make([]int, p.Scanned())
-	for i := range all {
-		all[i] = i
-	}
-	if p.Previous > p.Shards {
-		slices.Reverse(all)
-	}
-	return all
 }
 
 // LeftError says which parked tasks were left as they are. It comes beside the number of
@@ -241,7 +218,7 @@ func (p Parked) count(ctx context.Context, placement shard.Placement) (n int64) 
 // *shard.UnreadableError at the end.
 func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (gone int, more bool, err error)) error {
 	failed := map[int]error{}
-	for _, at := range inOrder(placement) {
+	for _, at := range placement.InOrder() {
 		cursor := p.Topic.ParkedCursor(at)
 		for {
 			page, err := cursor.Next(ctx, parkedPage)

@@ -34,24 +34,24 @@ type kept struct {
 // put, moved, replayed or stored by its consumer since the delivery stays as it
 // is. What a consumer stored of an older version doesn't: that chain is over, and
 // nothing else would try this one again.
-func (c *Caller) Again(ctx context.Context, a Again) (stored bool, err error) {
+func (r *Router) Again(ctx context.Context, a Again) (stored bool, err error) {
 	op, replace := NewOp(), ""
 	for range maxRestarts {
 		var stays *kept
-		err = c.Retry(ctx, func(p Placement) error {
+		err = r.retry(ctx, func(p Placement) error {
 			var err error
-			stays, err = c.again(ctx, p, op, replace, a)
+			stays, err = r.again(ctx, p, op, replace, a)
 			return err
 		})
 		if err == nil && stays != nil && stays.op != "" {
 			var older bool
-			if older, err = c.older(ctx, a, *stays); err == nil && older {
+			if older, err = r.older(ctx, a, *stays); err == nil && older {
 				replace = stays.op
 				continue
 			}
 		}
 		if err != nil {
-			return false, fmt.Errorf("store task %q of topic %s again: %w", a.ID, c.name, err)
+			return false, fmt.Errorf("store task %q of topic %s again: %w", a.ID, r.name, err)
 		}
 		return stays == nil, nil
 	}
@@ -59,42 +59,42 @@ func (c *Caller) Again(ctx context.Context, a Again) (stored bool, err error) {
 }
 
 // older says that a record follows a version before that of a's delivery.
-func (c *Caller) older(ctx context.Context, a Again, there kept) (bool, error) {
+func (r *Router) older(ctx context.Context, a Again, there kept) (bool, error) {
 	args := []any{a.Due, a.Scheduled, there.due, there.scheduled}
-	n, err := c.run(ctx, call{script: "older", keys: c.pastKeys(a.ID), args: args}).Int()
+	n, err := r.run(ctx, call{script: "older", keys: r.pastKeys(a.ID), args: args}).Int()
 	return n == 1, wrapIf(err, "look up the past")
 }
 
 // again goes the way of a put: while the task is moving house, its old shard sees
 // the placement first and loses its copy last. A copy there that was stored since the
 // delivery counts unless the new shard had the task already.
-func (c *Caller) again(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
+func (r *Router) again(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
 	if !p.Split(a.ID) {
-		return c.sendAgain(ctx, p, op, replace, nil, a)
+		return r.sendAgain(ctx, p, op, replace, nil, a)
 	}
-	there, err := c.Touch(ctx, p.Old(a.ID), p, a.ID)
+	there, err := r.Touch(ctx, p.Old(a.ID), p, a.ID)
 	if err != nil {
 		return nil, err
 	}
 	var since *kept
-	if r := there[0]; r != nil {
-		if r.Op == string(op) {
+	if old := there[0]; old != nil {
+		if old.Op == string(op) {
 			return nil, nil // done before the change began; a mover brings it along
 		}
-		newer := r.Due.UnixMilli() > a.Due || r.Due.UnixMilli() == a.Due && r.Attempt < a.Attempt
-		if newer && r.Op != replace {
-			since = &kept{r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Op}
+		newer := old.Due.UnixMilli() > a.Due || old.Due.UnixMilli() == a.Due && old.Attempt < a.Attempt
+		if newer && old.Op != replace {
+			since = &kept{old.Due.UnixMilli(), old.Scheduled.UnixMilli(), old.Op}
 		}
 	}
-	stays, err = c.sendAgain(ctx, p, op, replace, since, a)
+	stays, err = r.sendAgain(ctx, p, op, replace, since, a)
 	if err != nil || stays != nil {
 		return stays, err
 	}
-	return nil, c.DeleteOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
+	return nil, r.closeOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
 }
 
-func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace string, since *kept, a Again) (stays *kept, err error) {
-	notAfter, err := c.NotAfter(ctx)
+func (r *Router) sendAgain(ctx context.Context, p Placement, op Op, replace string, since *kept, a Again) (stays *kept, err error) {
+	notAfter, err := r.NotAfter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +107,8 @@ func (c *Caller) sendAgain(ctx context.Context, p Placement, op Op, replace stri
 		p.String(), string(op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
 		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
 	}
-	again := call{script: "again", keys: c.taskKeys(at, c.Wake(at)), args: args, notAfter: 2, gate: c.gate(at)}
-	status, rest, err := answer(c.run(ctx, again))
+	again := call{script: "again", keys: r.taskKeys(at, r.Wake(at)), args: args, notAfter: 2, gate: r.gate(at)}
+	status, rest, err := answer(r.run(ctx, again))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("shard %d: %w", at, err)

@@ -24,7 +24,7 @@ func TestAgainStoresWhatWasSettled(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	a := c.delivered()
-	stored, err := c.Caller("orders").Again(c.ctx(), a)
+	stored, err := c.Router("orders").Again(c.ctx(), a)
 	c.ok(err)
 	equal(t, "stored", stored, true)
 	r := c.read("a")
@@ -41,12 +41,12 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 	for name, change := range map[string]func(c *corner, a Again){
 		"put": func(c *corner, _ Again) { c.put(In(time.Hour), "a") },
 		"stored by its consumer": func(c *corner, a Again) {
-			_, err := c.Caller("orders").Again(c.ctx(), a)
+			_, err := c.Router("orders").Again(c.ctx(), a)
 			c.ok(err)
 		},
 		"replayed": func(c *corner, a Again) {
 			a.Park = true
-			_, err := c.Caller("orders").Again(c.ctx(), a)
+			_, err := c.Router("orders").Again(c.ctx(), a)
 			c.ok(err)
 			_, err = c.Replay(c.ctx(), 0, "a")
 			c.ok(err)
@@ -59,7 +59,7 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 			a.Attempt, a.Attempts = 2, 2
 			change(c, a)
 			before := c.read("a")
-			stored, err := c.Caller("orders").Again(c.ctx(), a)
+			stored, err := c.Router("orders").Again(c.ctx(), a)
 			c.ok(err)
 			equal(t, "stored", stored, false)
 			equal(t, "op", c.read("a").Op, before.Op)
@@ -111,9 +111,9 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
 	recall(1000, Done)
 	recall(1001, Run)
-	c.ok(c.NoteMoved(c.ctx(), "a", 1500, 9000))
+	c.ok(c.noteMoved(c.ctx(), "a", 1500, 9000))
 	follow(1001, 2000, 9000, true)
-	c.ok(c.NoteCancelled(c.ctx(), "a", 1600))
+	c.ok(c.noteCancelled(c.ctx(), "a", 1600))
 	follow(1001, 2000, 0, false)
 	recall(9000, Over) // it is the cancelled chain's
 	scheduled = 1650
@@ -140,7 +140,7 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 				equal(t, "allowed", ok, true)
 				equal(t, "next", at, want)
 			}
-			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.wish))
+			c.ok(c.noteMoved(c.ctx(), "a", 1500, row.wish))
 			follow(1000, 2000, row.want)
 			follow(row.want, 20_000, 20_000)
 		})
@@ -177,11 +177,11 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 				c.ok(err)
 				equal(t, "allowed", ok, true)
 			}
-			stored, err := c.Caller("orders").Again(c.ctx(), older)
+			stored, err := c.Router("orders").Again(c.ctx(), older)
 			c.ok(err)
 			equal(t, "the older one's retry is stored", stored, true)
 			row.change(c)
-			stored, err = c.Caller("orders").Again(c.ctx(), newer)
+			stored, err = c.Router("orders").Again(c.ctx(), newer)
 			c.ok(err)
 			equal(t, "the newer one's retry is stored", stored, row.stored)
 			if row.stored {
@@ -201,7 +201,7 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.put(In(0), "a")
 	a.Due = c.now() + 1000
-	stored, err := c.Caller("orders").Again(c.ctx(), a)
+	stored, err := c.Router("orders").Again(c.ctx(), a)
 	c.ok(err)
 	equal(t, "stored", stored, false)
 	equal(t, "payload", string(c.read("a").Payload), "payload of a")
@@ -234,7 +234,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 				r := b.Tasks[0]
 				a.Due, a.Scheduled, a.Next = r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Due.UnixMilli()+60_000
 			}
-			stored, err := c.Caller("orders").Again(c.ctx(), a)
+			stored, err := c.Router("orders").Again(c.ctx(), a)
 			c.ok(err)
 			equal(t, "stored", stored, replaced)
 			if !replaced {

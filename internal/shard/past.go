@@ -71,16 +71,16 @@ func (t *Topic) Follow(ctx context.Context, d Delivered, next int64, window time
 	return at, true, nil
 }
 
-// NoteCancelled tells consumers that the task was cancelled, at a ms by the clock
+// noteCancelled tells consumers that the task was cancelled, at a ms by the clock
 // of its shard.
-func (t *Topic) NoteCancelled(ctx context.Context, id string, at int64) error {
+func (t *Topic) noteCancelled(ctx context.Context, id string, at int64) error {
 	err := t.run(ctx, t.note(id, at, "")).Err()
 	return wrapIf(err, "note the cancel of task %q of topic %s", id, t.name)
 }
 
-// NoteMoved tells consumers that the producer asked, at a ms, to move the task to
+// noteMoved tells consumers that the producer asked, at a ms, to move the task to
 // another.
-func (t *Topic) NoteMoved(ctx context.Context, id string, at, due int64) error {
+func (t *Topic) noteMoved(ctx context.Context, id string, at, due int64) error {
 	err := t.run(ctx, t.note(id, at, due)).Err()
 	return wrapIf(err, "note the move of task %q of topic %s", id, t.name)
 }

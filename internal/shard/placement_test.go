@@ -428,13 +428,13 @@ func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
-	caller := c.Caller("orders")
+	router := c.Router("orders")
 	c.begin(3)
-	c.ok(caller.Show(c.ctx(), c.p, 0))
+	c.ok(router.show(c.ctx(), c.p, 0))
 	other := c.p
 	other.Shards = 4
 	var moved *MovedError
-	if err := caller.Show(c.ctx(), other, 0); !errors.As(err, &moved) || moved.Placement != c.p {
+	if err := router.show(c.ctx(), other, 0); !errors.As(err, &moved) || moved.Placement != c.p {
 		t.Fatalf("got %v", err)
 	}
 }

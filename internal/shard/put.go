@@ -55,6 +55,9 @@ func (w When) Time(now time.Time) time.Time {
 	return time.UnixMilli(w.millis)
 }
 
+// millisFrom is the due time in ms as seen from a ms.
+func (w When) millisFrom(now int64) int64 { return w.Time(time.UnixMilli(now)).UnixMilli() }
+
 func (w When) String() string {
 	if w.relative && w.millis >= 0 {
 		return "+" + strconv.FormatInt(w.millis, 10)
@@ -67,10 +70,14 @@ func (w When) String() string {
 
 // Entry is one task to put.
 type Entry struct {
-	ID    string
-	When  When
+	ID   string
+	When When
+	Body []byte
+	// IfAbsent: not where there is a task already. For the router, which puts such
+	// tasks apart.
+	IfAbsent bool
+	// Split while it is moving house. The router sets it.
 	Split bool
-	Body  []byte
 }
 
 // Put is one batch for one shard: at most MaxBatch entries.

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,6 +36,9 @@ type Store struct {
 	clock   clock
 	// replicas that are waited for; see AwaitReplicas.
 	replicas int
+
+	routing sync.Mutex
+	routers map[string]*Router // by topic
 }
 
 // New returns the store under prefix, which must not hold braces: they would
@@ -43,7 +47,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
 		return nil, fmt.Errorf("prefix %q: must not hold braces", prefix)
 	}
-	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}}
+	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
 	for _, name := range scriptFiles() {
 		text, err := Script(name)
 		if err != nil {

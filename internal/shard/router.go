@@ -1,0 +1,200 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// Router carries out what is asked of a topic's tasks by their IDs. Here stands, for
+// each operation, which scripts are sent to which shards in which order while the
+// shard count changes; docs/protocol.md says the same without Go, and internal/model
+// holds each of these orders to the promises. It is safe for concurrent use.
+//
+// What all have in common: a shard that has seen a newer placement than the router's
+// refuses the script, and the operation starts over under the newer one (retry).
+// While a task is moving house its old shard is shown the placement before the new one
+// is written, and loses its copy last.
+type Router struct {
+	*Topic
+	known known
+}
+
+// Router returns the router of a topic: the same one each time.
+func (s *Store) Router(topic string) *Router {
+	s.routing.Lock()
+	defer s.routing.Unlock()
+	r := s.routers[topic]
+	if r == nil {
+		r = &Router{Topic: s.Topic(topic), known: known{touched: map[int]Placement{}}}
+		s.routers[topic] = r
+	}
+	return r
+}
+
+// Where are the shards where a task may lie. The old one comes first: tasks move from
+// there to the new one, and never back, so that none is missed that is on its way.
+func (p Placement) Where(id string) []int {
+	if p.Split(id) {
+		return []int{p.Old(id), p.New(id)}
+	}
+	return []int{p.New(id)}
+}
+
+// InOrder are all shards that may hold tasks, those that tasks move away from first:
+// the lower ones while there are to be more shards, else the higher ones.
+func (p Placement) InOrder() []int {
+	all := make([]int, p.Scanned())
+	for i := range all {
+		all[i] = i
+	}
+	if p.Previous > p.Shards {
+		slices.Reverse(all)
+	}
+	return all
+}
+
+// Scheduled is what became of one entry.
+type Scheduled struct {
+	// Due in ms by Redis's clock; 0 with an error other than task.ErrReplicas.
+	Due int64
+	// Err is task.ErrExists of an entry with IfAbsent, task.ErrReplicas, or Redis's.
+	Err error
+}
+
+// Schedule stores tasks, in one round trip for each 500 or so of a shard. Of each ID
+// there may be one at most. While they are moving house: touch the old shards, and ask
+// them for those that must not be there; put into the new shards; delete from the old.
+func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
+	s := scheduling{Router: r, op: NewOp(), entries: entries, results: make([]Scheduled, len(entries))}
+	todo := make([]int, len(entries))
+	for i := range todo {
+		todo[i] = i
+	}
+	err := r.retry(ctx, func(p Placement) error {
+		var err error
+		todo, err = s.attempt(ctx, p, todo)
+		return err
+	})
+	s.fail(todo, err)
+	return s.results
+}
+
+// Cancel removes a task in whatever state, or returns task.ErrNotFound: delete from
+// the old shard, delete from the new one, which notes the ID. A consumer may have the
+// task, or have had it: then it is told by a note, and what it stored before it could
+// see that is removed, too.
+func (r *Router) Cancel(ctx context.Context, id string) error {
+	gone, err := r.remove(ctx, id)
+	if err == nil && (gone.Past || gone.Tried || !gone.There) {
+		err = r.noteCancelled(ctx, id, gone.At)
+		if err == nil {
+			var more Withdrawn
+			more, err = r.remove(ctx, id)
+			gone.There = gone.There || more.There
+		}
+	}
+	if err == nil && !gone.There {
+		err = task.ErrNotFound
+	}
+	return err
+}
+
+// remove deletes a task wherever it lies. What was found counts from all tries.
+func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err error) {
+	err = r.retry(ctx, func(p Placement) error {
+		for _, at := range p.Where(id) {
+			notAfter, err := r.NotAfter(ctx)
+			if err != nil {
+				return err
+			}
+			met, err := r.Withdraw(ctx, at, p, notAfter, p.Split(id) && at == p.New(id), id)
+			gone.There, gone.Tried = gone.There || met.There, gone.Tried || met.Tried
+			gone.Past, gone.At = gone.Past || met.Past, max(gone.At, met.At)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return gone, err
+}
+
+// Reschedule gives a stored task a new due time and returns it in ms, with
+// task.ErrReplicas too, or task.ErrNotFound: touch and read at the old shard;
+// reschedule in the new one, which takes what was read if it never had the task; delete
+// from the old. One that isn't stored a consumer may have: it is told by a note, and
+// what it stored before it could see that is moved.
+func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int64, err error) {
+	m := Move{Op: NewOp(), ID: id, When: when}
+	now, err := r.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	due, err = r.reschedule(ctx, m)
+	if errors.Is(err, task.ErrNotFound) {
+		if err := r.noteMoved(ctx, id, now, when.millisFrom(now)); err != nil {
+			return 0, err
+		}
+		due, err = r.reschedule(ctx, m)
+	}
+	return due, err
+}
+
+func (r *Router) reschedule(ctx context.Context, m Move) (due int64, err error) {
+	err = r.retry(ctx, func(p Placement) error {
+		var err error
+		due, err = r.rescheduleUnder(ctx, p, m)
+		return err
+	})
+	return due, err
+}
+
+func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int64, error) {
+	notAfter, err := r.NotAfter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if !p.Split(m.ID) {
+		return r.Topic.Reschedule(ctx, p.New(m.ID), p, notAfter, m)
+	}
+	old := p.Old(m.ID)
+	there, err := r.Touch(ctx, old, p, m.ID)
+	if err != nil {
+		return 0, err
+	}
+	if there[0] != nil && there[0].Op == string(m.Op) {
+		return there[0].Due.UnixMilli(), nil // done before the change began; a mover brings it along
+	}
+	m.Split, m.Fallback = true, there[0]
+	due, err := r.Topic.Reschedule(ctx, p.New(m.ID), p, notAfter, m)
+	gone := errors.Is(err, task.ErrNotFound)
+	if err != nil && !gone || gone && m.Fallback == nil {
+		return due, err
+	}
+	closing := r.closeOld(ctx, p, Names{old, []string{m.ID}})[0]
+	switch {
+	case errors.Is(closing, task.ErrReplicas):
+		return due, closing
+	case closing != nil:
+		return 0, closing
+	}
+	return due, err
+}
+
+// Get reads a task, or returns task.ErrNotFound: read at the old shard, then at the
+// new one.
+func (r *Router) Get(ctx context.Context, id string) (s Stored, err error) {
+	err = r.retry(ctx, func(p Placement) error {
+		var err error
+		for _, at := range p.Where(id) {
+			if s, err = r.Read(ctx, at, p, id); !errors.Is(err, task.ErrNotFound) {
+				return err
+			}
+		}
+		return err
+	})
+	return s, err
+}

@@ -1,0 +1,200 @@
+package shard
+
+import (
+	"context"
+	"errors"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	// scriptTasks and scriptBytes bound what one script stores, so that it holds Redis
+	// up for about a millisecond.
+	scriptTasks = 500
+	scriptBytes = 1 << 20
+)
+
+// scheduling is one Router.Schedule under way. Entries are named by their indices.
+type scheduling struct {
+	*Router
+	op      Op
+	entries []Entry
+	results []Scheduled
+}
+
+// attempt stores entries under one placement. It returns those to be stored under a
+// newer one, and why.
+func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
+	if p.Phase == Migrating {
+		var err error
+		if todo, err = s.beforeMove(ctx, p, todo); err != nil {
+			return todo, err
+		}
+	}
+	notAfter, err := s.NotAfter(ctx)
+	if err != nil {
+		return todo, err
+	}
+	shares := s.share(todo, p.New)
+	puts := make([]Put, len(shares))
+	for i, sh := range shares {
+		puts[i] = s.put(p, sh)
+	}
+	var moving []int
+	for i, r := range s.Put(ctx, p, notAfter, puts) {
+		of := shares[i].entries
+		switch {
+		case s.outdated(r.Err):
+			again, refusal = append(again, of...), r.Err
+		case errors.Is(r.Err, task.ErrReplicas):
+			// What a failover may undo must not remove the old copies.
+			s.stored(p, of, r)
+		case r.Err != nil:
+			s.fail(of, r.Err)
+		default:
+			moving = append(moving, s.stored(p, of, r)...)
+		}
+	}
+	s.afterMove(ctx, p, moving)
+	return again, refusal
+}
+
+// beforeMove touches the old shards of entries that are moving house. One that must be
+// absent and lies at its old shard is answered here; the others are returned.
+func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) ([]int, error) {
+	var left, asked, shown []int
+	for _, i := range todo {
+		e := &s.entries[i]
+		switch {
+		case p.Split(e.ID) && e.IfAbsent:
+			asked = append(asked, i)
+			continue
+		case p.Split(e.ID):
+			shown = append(shown, p.Old(e.ID))
+		}
+		left = append(left, i)
+	}
+	if err := s.show(ctx, p, shown...); err != nil {
+		return todo, err
+	}
+	free, err := s.absentAtOld(ctx, p, asked)
+	if err != nil {
+		return todo, err
+	}
+	return append(left, free...), nil
+}
+
+// absentAtOld answers those entries whose tasks lie at their old shards, and returns
+// the others. A record of this very call was put before the change began; a mover
+// brings it along.
+func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free []int, err error) {
+	if len(todo) == 0 {
+		return nil, nil
+	}
+	shares := s.share(todo, p.Old)
+	for i, touched := range s.TouchAll(ctx, p, s.names(shares)) {
+		if touched.Err != nil {
+			err = errors.Join(err, touched.Err)
+			continue
+		}
+		for j, there := range touched.Records {
+			at := shares[i].entries[j]
+			switch {
+			case there == nil:
+				free = append(free, at)
+			case there.Op == string(s.op):
+				s.results[at] = Scheduled{Due: there.Due.UnixMilli()}
+			default:
+				s.results[at] = Scheduled{Err: task.ErrExists}
+			}
+		}
+	}
+	return free, err
+}
+
+// afterMove removes the old copies of entries that are stored in their new shards.
+func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
+	if len(moving) == 0 {
+		return
+	}
+	shares := s.share(moving, p.Old)
+	for i, err := range s.closeOld(ctx, p, s.names(shares)...) {
+		if err != nil {
+			s.fail(shares[i].entries, err)
+		}
+	}
+}
+
+// share is what one script takes of the entries.
+type share struct {
+	shard   int
+	absent  bool
+	entries []int
+	bytes   int
+}
+
+// share sorts entries by a shard of theirs, and cuts the shares to what one script
+// takes.
+func (s *scheduling) share(todo []int, shardOf func(id string) int) []*share {
+	type key struct {
+		shard  int
+		absent bool
+	}
+	open := map[key]*share{}
+	var all []*share
+	for _, i := range todo {
+		e := &s.entries[i]
+		k := key{shardOf(e.ID), e.IfAbsent}
+		sh := open[k]
+		if sh == nil || len(sh.entries) == scriptTasks || sh.bytes+len(e.Body) > scriptBytes {
+			sh = &share{shard: k.shard, absent: k.absent}
+			open[k] = sh
+			all = append(all, sh)
+		}
+		sh.entries = append(sh.entries, i)
+		sh.bytes += len(e.Body)
+	}
+	return all
+}
+
+func (s *scheduling) names(shares []*share) []Names {
+	all := make([]Names, len(shares))
+	for i, sh := range shares {
+		all[i] = Names{Shard: sh.shard, IDs: make([]string, len(sh.entries))}
+		for j, at := range sh.entries {
+			all[i].IDs[j] = s.entries[at].ID
+		}
+	}
+	return all
+}
+
+func (s *scheduling) put(p Placement, sh *share) Put {
+	put := Put{Shard: sh.shard, Op: s.op, Absent: sh.absent, Entries: make([]Entry, len(sh.entries))}
+	for i, at := range sh.entries {
+		put.Entries[i] = s.entries[at]
+		put.Entries[i].Split = p.Split(s.entries[at].ID)
+	}
+	return put
+}
+
+// stored notes what a put answered, and returns the entries whose old copies must go.
+func (s *scheduling) stored(p Placement, of []int, r PutResult) (moving []int) {
+	for i, at := range of {
+		switch {
+		case r.Due[i] == 0:
+			s.results[at] = Scheduled{Err: task.ErrExists}
+		default:
+			s.results[at] = Scheduled{r.Due[i], r.Err}
+			if p.Split(s.entries[at].ID) {
+				moving = append(moving, at)
+			}
+		}
+	}
+	return moving
+}
+
+func (s *scheduling) fail(of []int, err error) {
+	for _, at := range of {
+		s.results[at] = Scheduled{Err: err}
+	}
+}

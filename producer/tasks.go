@@ -1,0 +1,80 @@
+package producer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+func checkName(topic, id string) error {
+	return first(task.CheckTopic(topic), task.CheckID(id))
+}
+
+// named says which task an error is about.
+func named(topic, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("topic %s, ID %q: %w", topic, id, err)
+}
+
+// Cancel removes a task in whatever state. Once it returned without an error, or
+// with task.ErrNotFound, no later claim delivers it, and no consumer of package
+// consumer that has it now brings it back; a message that is on its way to
+// RabbitMQ at this moment may still arrive.
+//
+// Errors: task.ErrNotFound if it is not stored: delivered, cancelled before or
+// never scheduled. After a lost connection, also if this very call removed it.
+func (c *Client) Cancel(ctx context.Context, topic, id string) error {
+	if err := checkName(topic, id); err != nil {
+		return err
+	}
+	return named(topic, id, c.store.Router(topic).Cancel(ctx, id))
+}
+
+// Reschedule gives a stored task a new due time, keeping the rest, and answers
+// it by Redis's clock. Attempts are counted anew; a parked task waits again.
+//
+// Errors: task.ErrNotFound if it is not stored; with Config.MinReplicas
+// task.ErrReplicas, beside the due time if the master has that. If a consumer of package consumer
+// has it then, and its handler fails, it is tried again at the time asked for.
+func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (due time.Time, err error) {
+	now, err := c.now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := first(checkName(topic, id), task.CheckDue(when.when.Time(now), now)); err != nil {
+		return time.Time{}, err
+	}
+	millis, err := c.store.Router(topic).Reschedule(ctx, id, when.when)
+	if millis > 0 { // with task.ErrReplicas too
+		due = fromMillis(millis)
+	}
+	return due, named(topic, id, err)
+}
+
+// Stored is a task as it is stored.
+type Stored struct {
+	task.Task
+	// State it is in.
+	State task.State
+	// NextAttempt is when it is to be tried, or its lease ends; zero if parked.
+	NextAttempt time.Time
+	// Reason why the last attempt failed, as far as one did.
+	Reason string
+}
+
+// Get reads a task. Attempt counts the next one. Errors: task.ErrNotFound if it
+// is not stored.
+func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
+	if err := checkName(topic, id); err != nil {
+		return Stored{}, err
+	}
+	s, err := c.store.Router(topic).Get(ctx, id)
+	if err != nil {
+		return Stored{}, named(topic, id, err)
+	}
+	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: s.Reason}, nil
+}
