@@ -1,25 +1,28 @@
 package main
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
 // lineDecoder turns lines of NDJSON into requests for one topic. It refuses
-// what encoding/json would mend in silence (unknown and repeated fields, names
-// in another case, bytes that are not UTF-8, half a surrogate pair), because a
-// mended ID or payload is another one. It checks the rules of input as well, so
-// that a bad line is known before any line behind it is on its way.
+// what the standard library's encoding/json would mend in silence (unknown and
+// repeated fields, names in another case, bytes that are not UTF-8, half a surrogate
+// pair, null), because a mended ID or payload is another one. It checks the rules of
+// input as well, so that a bad line is known before any line behind it is on its way.
 type lineDecoder struct {
 	topic      string
 	ifAbsent   bool
@@ -29,8 +32,8 @@ type lineDecoder struct {
 
 // decode returns the request of one line, or an error that names the field.
 func (d lineDecoder) decode(line []byte) (producer.Request, error) {
-	fields := lineFields{known: taskFields()}
-	if err := fields.parse(line); err != nil {
+	var fields taskLine
+	if err := parseLine(line, &fields); err != nil {
 		return producer.Request{}, err
 	}
 	w, err := fields.when()
@@ -64,83 +67,162 @@ func (d lineDecoder) check(req producer.Request, w when) error {
 	return task.CheckDue(w.due(now), now)
 }
 
-// taskFields are those of a line that is a task.
-func taskFields() []string {
-	return []string{"id", "in", "at", "payload", "payload_base64", "content_type", "headers"}
+// taskLine is a line that is a task. The names are the fields of the JSON.
+type taskLine struct {
+	ID          text         `json:"id"`
+	In          text         `json:"in"`
+	At          textOrNumber `json:"at"`
+	Payload     text         `json:"payload"`
+	Base64      text         `json:"payload_base64"`
+	ContentType text         `json:"content_type"`
+	Headers     headerFields `json:"headers"`
 }
 
-// lineFields holds a line's fields before they are given a meaning.
-type lineFields struct {
-	known   []string // the fields that a line may have
-	text    map[string]string
-	headers map[string]string
+// text is a string that may be given.
+type text struct {
+	given bool
+	value string
 }
 
-// parse reads exactly one JSON object of known fields. With an error it holds
-// those in front of the mistake.
-func (f *lineFields) parse(line []byte) error {
+// UnmarshalJSONFrom takes a string, and nothing else.
+func (t *text) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if err := want(in.PeekKind(), "a string", jsontext.KindString); err != nil {
+		return err
+	}
+	return t.take(in)
+}
+
+func (t *text) take(in *jsontext.Decoder) error {
+	token, err := in.ReadToken()
+	if err == nil {
+		t.given, t.value = true, token.String()
+	}
+	return err
+}
+
+// textOrNumber is a string or a number that may be given, as it is written.
+type textOrNumber struct{ text }
+
+// UnmarshalJSONFrom takes a string or a number.
+func (t *textOrNumber) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if in.PeekKind() == jsontext.KindNumber {
+		return t.take(in)
+	}
+	return t.text.UnmarshalJSONFrom(in)
+}
+
+// flag is a boolean that may be given.
+type flag struct{ given, value bool }
+
+// UnmarshalJSONFrom takes true or false.
+func (f *flag) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if err := want(in.PeekKind(), "true or false", jsontext.KindTrue, jsontext.KindFalse); err != nil {
+		return err
+	}
+	f.given, f.value = true, in.PeekKind() == jsontext.KindTrue
+	return in.SkipValue()
+}
+
+// headerFields are strings by name; nil: they aren't given.
+type headerFields map[string]string
+
+// UnmarshalJSONFrom takes an object of strings.
+func (h *headerFields) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if err := want(in.PeekKind(), "a JSON object", jsontext.KindBeginObject); err != nil {
+		return err
+	}
+	var all map[string]text
+	if err := json.UnmarshalDecode(in, &all); err != nil {
+		return err
+	}
+	*h = make(headerFields, len(all))
+	for key, value := range all {
+		(*h)[key] = value.value
+	}
+	return nil
+}
+
+// want says which type a field wants, and which it has, never its value. Where there is
+// none of JSON's it leaves it to the reader to say what is wrong.
+func want(kind jsontext.Kind, what string, kinds ...jsontext.Kind) error {
+	got, known := map[jsontext.Kind]string{
+		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string", jsontext.KindNumber: "a number",
+		jsontext.KindNull: "null", jsontext.KindTrue: "true or false", jsontext.KindFalse: "true or false",
+	}[kind]
+	if !known || slices.Contains(kinds, kind) {
+		return nil
+	}
+	return fmt.Errorf("want %s, got %s", what, got)
+}
+
+// parseLine reads exactly one JSON object into the fields of a line. With an error
+// those in front of the mistake are read.
+func parseLine(line []byte, fields any) error {
 	if !utf8.Valid(line) {
 		return errors.New("not valid UTF-8; such a payload goes into payload_base64")
 	}
-	if halfSurrogate(line) {
-		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into payload_base64")
-	}
-	c := &cursor{line: line}
-	f.text = make(map[string]string, 4)
-	if err := c.object("", func(key string) error { return f.read(c, key) }); err != nil {
+	if err := want(jsontext.Value(line).Kind(), "a JSON object", jsontext.KindBeginObject); err != nil {
 		return err
 	}
-	return c.end()
+	err := json.Unmarshal(line, fields, json.RejectUnknownMembers(true))
+	var syntax *jsontext.SyntacticError
+	var semantic *json.SemanticError
+	switch {
+	case errors.As(err, &syntax):
+		return syntaxError(syntax)
+	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
+		return fmt.Errorf("unknown field %q; known are %s", clip(semantic.JSONPointer.LastToken()), strings.Join(fieldsOf(fields), ", "))
+	case errors.As(err, &semantic):
+		return inField(fieldName(semantic.JSONPointer), semantic.Err)
+	}
+	return err
 }
 
-// read takes the value of the field called key.
-func (f *lineFields) read(c *cursor, key string) error {
-	if _, twice := f.text[key]; twice || key == "headers" && f.headers != nil {
-		return fmt.Errorf("%s: given twice", key)
+// syntaxError says what of a line is no JSON, and where, but not what stands there.
+func syntaxError(e *jsontext.SyntacticError) error {
+	switch {
+	case errors.Is(e.Err, jsontext.ErrDuplicateName):
+		return inField(fieldName(e.JSONPointer), errors.New("given twice"))
+	case strings.HasPrefix(e.Err.Error(), "invalid surrogate pair"):
+		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into payload_base64")
 	}
-	if !slices.Contains(f.known, key) {
-		return fmt.Errorf("unknown field %q; known are %s", clip(key), strings.Join(f.known, ", "))
+	if errors.Is(e.Err, io.ErrUnexpectedEOF) || errors.Is(e.Err, io.EOF) {
+		return errors.New("malformed JSON: the line ends too soon")
 	}
-	var err error
-	switch key {
-	case "at":
-		if isNumeric(c.peek()) {
-			f.text[key], err = c.number()
-		} else {
-			f.text[key], err = c.text(key)
+	return fmt.Errorf("malformed JSON at byte %d: %w", e.ByteOffset+1, e.Err)
+}
+
+// fieldName is the field that a JSON pointer (RFC 6901) leads to, as messages name it.
+func fieldName(p jsontext.Pointer) string {
+	name := clip(p.LastToken())
+	if p.Parent() == "/headers" {
+		return "header " + name
+	}
+	return name
+}
+
+// fieldsOf are the names of a line's fields.
+func fieldsOf(fields any) (names []string) {
+	for field := range reflect.TypeOf(fields).Elem().Fields() {
+		if field.Anonymous {
+			names = append(names, fieldsOf(reflect.New(field.Type).Interface())...)
+			continue
 		}
-	case "headers":
-		f.headers = make(map[string]string)
-		err = c.object(key, func(name string) error { return f.readHeader(c, name) })
-	case "if_absent":
-		f.text[key], err = c.boolean(key)
-	default:
-		f.text[key], err = c.text(key)
+		names = append(names, field.Tag.Get("json"))
 	}
-	return err
-}
-
-func (f *lineFields) readHeader(c *cursor, key string) error {
-	if _, twice := f.headers[key]; twice {
-		return fmt.Errorf("header %s: given twice", clip(key))
-	}
-	var err error
-	f.headers[key], err = c.text("header " + clip(key))
-	return err
+	return names
 }
 
 // when gives the due time's fields their meaning.
-func (f *lineFields) when() (when, error) {
-	in, isIn := f.text["in"]
-	at, isAt := f.text["at"]
+func (f *taskLine) when() (when, error) {
 	switch {
-	case isIn && isAt:
+	case f.In.given && f.At.given:
 		return when{}, errors.New("in, at: only one of them may be given")
-	case isIn:
-		w, err := parseIn(in)
+	case f.In.given:
+		w, err := parseIn(f.In.value)
 		return w, inField("in", err)
-	case isAt:
-		w, err := parseAt(at)
+	case f.At.given:
+		w, err := parseAt(f.At.value)
 		return w, inField("at", err)
 	default:
 		return when{}, errors.New("in, at: one of them is needed")
@@ -148,28 +230,22 @@ func (f *lineFields) when() (when, error) {
 }
 
 // request is a task to be scheduled at w, but for its topic.
-func (f *lineFields) request(w when) (producer.Request, error) {
+func (f *taskLine) request(w when) (producer.Request, error) {
 	payload, err := f.payload()
 	return producer.Request{
-		ID:          f.text["id"],
-		When:        w.producer(),
-		Payload:     payload,
-		ContentType: f.text["content_type"],
-		Headers:     f.headers,
+		ID: f.ID.value, When: w.producer(), Payload: payload, ContentType: f.ContentType.value, Headers: f.Headers,
 	}, err
 }
 
 // payload gives the payload's fields their meaning. Neither is an empty payload.
-func (f *lineFields) payload() ([]byte, error) {
-	text, isText := f.text["payload"]
-	encoded, isEncoded := f.text["payload_base64"]
-	if isText && isEncoded {
+func (f *taskLine) payload() ([]byte, error) {
+	if f.Payload.given && f.Base64.given {
 		return nil, errors.New("payload, payload_base64: only one of them may be given")
 	}
-	if !isEncoded {
-		return []byte(text), nil
+	if !f.Base64.given {
+		return []byte(f.Payload.value), nil
 	}
-	payload, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	payload, err := base64.StdEncoding.Strict().DecodeString(f.Base64.value)
 	return payload, inField("payload_base64", err)
 }
 
@@ -178,40 +254,4 @@ func inField(name string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", name, err)
-}
-
-// halfSurrogate tells whether a \u escape in line is one half of a surrogate
-// pair without the other, which encoding/json turns into U+FFFD. Backslashes
-// occur in valid JSON in strings alone, so strings need not be told apart.
-func halfSurrogate(line []byte) bool {
-	for i := bytes.IndexByte(line, '\\'); i >= 0 && i < len(line); i++ {
-		if line[i] != '\\' {
-			continue
-		}
-		unit, ok := escapedUnit(line[i:])
-		switch {
-		case !ok:
-			i++ // the escaped character, which may be a backslash
-		case unit >= 0xd800 && unit < 0xdc00:
-			low, ok := escapedUnit(line[min(i+6, len(line)):])
-			if !ok || low < 0xdc00 || low > 0xdfff {
-				return true
-			}
-			i += 11
-		case unit >= 0xdc00 && unit <= 0xdfff:
-			return true
-		default:
-			i += 5
-		}
-	}
-	return false
-}
-
-// escapedUnit reads the UTF-16 code unit of the \uXXXX that s begins with.
-func escapedUnit(s []byte) (unit uint64, ok bool) {
-	if len(s) < 6 || !slices.Equal(s[:2], []byte(`\u`)) {
-		return 0, false
-	}
-	unit, err := strconv.ParseUint(string(s[2:6]), 16, 32)
-	return unit, err == nil
 }

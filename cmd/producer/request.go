@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,20 +11,49 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// pipeFields are those of a request.
-func pipeFields() []string { return append([]string{"verb", "topic", "if_absent"}, taskFields()...) }
+// pipeLine is a line that is a request.
+type pipeLine struct {
+	Verb     text `json:"verb"`
+	Topic    text `json:"topic"`
+	IfAbsent flag `json:"if_absent"`
+	taskLine
+}
 
-// takes tells which fields a verb takes beside verb, topic and id.
-func takes(verb string) (fields []string, known bool) {
-	switch verb {
-	case "schedule":
-		return append([]string{"if_absent"}, taskFields()...), true
-	case "reschedule":
-		return []string{"in", "at"}, true
-	case "cancel", "get":
-		return nil, true
+// given are the fields that a line has, beside verb, topic and id.
+func (f *pipeLine) given() (names []string) {
+	for _, field := range []struct {
+		name  string
+		given bool
+	}{
+		{"at", f.At.given}, {"content_type", f.ContentType.given}, {"headers", f.Headers != nil}, {"if_absent", f.IfAbsent.given},
+		{"in", f.In.given}, {"payload", f.Payload.given}, {"payload_base64", f.Base64.given},
+	} {
+		if field.given {
+			names = append(names, field.name)
+		}
 	}
-	return nil, false
+	return names
+}
+
+// suit refuses fields that the verb doesn't take: somebody expects of them what
+// will not be.
+func (f *pipeLine) suit() error {
+	var takes []string
+	switch f.Verb.value {
+	case "schedule":
+		return nil // all of them
+	case "reschedule":
+		takes = []string{"in", "at"}
+	case "cancel", "get":
+	default:
+		return fmt.Errorf("verb: want schedule, cancel, reschedule or get; got %q", clip(f.Verb.value))
+	}
+	for _, name := range f.given() {
+		if !slices.Contains(takes, name) {
+			return fmt.Errorf("%s: %s takes no such field", name, f.Verb.value)
+		}
+	}
+	return nil
 }
 
 // request is one line of a pipe.
@@ -43,11 +71,11 @@ type request struct {
 // parseRequest reads one line. What is wrong is a cli.UsageError; the request then
 // holds what was understood. The rules of input are the library's to check.
 func parseRequest(line []byte, topic string) (r *request, err error) {
-	fields := lineFields{known: pipeFields()}
+	var fields pipeLine
 	r = &request{done: make(chan struct{})}
-	err = fields.parse(line)
-	r.verb, r.Topic, r.ID = fields.text["verb"], fields.text["topic"], fields.text["id"]
-	if _, named := fields.text["topic"]; !named {
+	err = parseLine(line, &fields)
+	r.verb, r.Topic, r.ID = fields.Verb.value, fields.Topic.value, fields.ID.value
+	if !fields.Topic.given {
 		r.Topic = topic
 	}
 	if err == nil {
@@ -60,15 +88,14 @@ func parseRequest(line []byte, topic string) (r *request, err error) {
 }
 
 // fill gives the fields their meaning.
-func (r *request) fill(fields *lineFields) error {
-	if err := fields.suit(r.verb); err != nil {
+func (r *request) fill(fields *pipeLine) error {
+	if err := fields.suit(); err != nil {
 		return err
 	}
-	_, named := fields.text["id"]
-	if !named {
+	if !fields.ID.given {
 		return errors.New("id: is needed")
 	}
-	if _, named = fields.text["topic"]; !named && r.Topic == "" {
+	if !fields.Topic.given && r.Topic == "" {
 		return errors.New("topic: is needed, here or with --topic")
 	}
 	if r.verb != "schedule" && r.verb != "reschedule" {
@@ -79,28 +106,9 @@ func (r *request) fill(fields *lineFields) error {
 		return err
 	}
 	req, err := fields.request(w)
-	req.Topic, req.IfAbsent = r.Topic, fields.text["if_absent"] == "true"
+	req.Topic, req.IfAbsent = r.Topic, fields.IfAbsent.value
 	r.Request = req
 	return err
-}
-
-// suit refuses fields that the verb doesn't take: somebody expects of them what
-// will not be.
-func (f *lineFields) suit(verb string) error {
-	fields, known := takes(verb)
-	if !known {
-		return fmt.Errorf("verb: want schedule, cancel, reschedule or get; got %q", clip(verb))
-	}
-	given := slices.Sorted(maps.Keys(f.text))
-	if f.headers != nil {
-		given = append(given, "headers")
-	}
-	for _, name := range given {
-		if !slices.Contains([]string{"verb", "topic", "id"}, name) && !slices.Contains(fields, name) {
-			return fmt.Errorf("%s: %s takes no such field", name, verb)
-		}
-	}
-	return nil
 }
 
 func (r *request) named() named { return named{r.Topic, r.ID} }
