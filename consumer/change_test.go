@@ -126,7 +126,7 @@ func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
 			w.forgotten()
 			row.change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retried) == 1 })
 			w.quiet(g, row.want...)
 		})
 	}
@@ -147,7 +147,7 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 			w.forgotten()
 			changes()[name].change(w, g)
 			close(g.fails)
-			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retry) == 1 })
+			wait.For(t, "the handler's failure is dealt with", func() bool { return counted(c, over)+counted(c, retried) == 1 })
 			w.quiet(g, changes()[name].want...)
 		})
 	}
@@ -177,7 +177,7 @@ func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	w := newWorld(t)
 	settle := w.lease("a")
 	c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
-	wait.For(t, "it is stored again", func() bool { return counted(c, retry) == 1 })
+	wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
 	settle()
 	s, there := w.stored("a")
 	if !there || s.Attempt != 2 || s.State != task.Waiting || s.Reason != errTest.Error() {
@@ -205,7 +205,7 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 			if s, there := w.stored("a"); there && s.NextAttempt.Before(time.Now().Add(time.Minute)) {
 				t.Errorf("stored: %+v", s)
 			}
-			if counted(c, retry) != 0 {
+			if counted(c, retried) != 0 {
 				t.Error("it was tried again")
 			}
 		})
@@ -252,7 +252,7 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 			w := newWorld(t).serve()
 			c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
 			w.schedule("a", "")
-			wait.For(t, "it failed", func() bool { return counted(c, retry) > 0 })
+			wait.For(t, "it failed", func() bool { return counted(c, retried) > 0 })
 			c.stop()
 			wait.For(t, "the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
 			w.forgotten()

@@ -128,7 +128,7 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 		return park, f
 	}
 	f.after = max(delay, 0)
-	return retry, f
+	return retried, f
 }
 
 // conclude stores what follows and remembers the delivery, in this order, so that
@@ -178,7 +178,7 @@ func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *fol
 	switch became {
 	case park:
 		c.cfg.Log.ErrorContext(ctx, "task parked", "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
-	case retry:
+	case retried:
 		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
 	}
 }
@@ -187,7 +187,7 @@ func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *fol
 // one handler's place meanwhile, and so the queue: nothing is handled that could
 // be neither remembered nor stored.
 func (c *Consumer) insist(work context.Context, operation string, try func() error) error {
-	var pause backoff
+	pause := newPause()
 	for {
 		err := try()
 		if err == nil || work.Err() != nil {
@@ -197,6 +197,6 @@ func (c *Consumer) insist(work context.Context, operation string, try func() err
 		if c.logs.allow(operation) {
 			c.cfg.Log.ErrorContext(work, "redis can't be used, to be tried again", "operation", operation, "error", err)
 		}
-		pause.wait(work)
+		pause.Wait(work)
 	}
 }

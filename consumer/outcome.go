@@ -41,7 +41,7 @@ type outcome string
 const (
 	done     outcome = "done"
 	repeat   outcome = "repeated"   // done before: acked without the handler
-	retry    outcome = "retried"    // stored again
+	retried  outcome = "retried"    // stored again
 	park     outcome = "parked"     // stored aside
 	drop     outcome = "dropped"    // given up by the handler
 	over     outcome = "superseded" // cancelled or replaced by the producer meanwhile

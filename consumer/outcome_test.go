@@ -133,8 +133,8 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 	if last := seen.all()[3]; last.Attempt != 1 {
 		t.Errorf("the replay is attempt %d", last.Attempt)
 	}
-	if counted(c, retry) != 2 || counted(c, park) != 1 {
-		t.Errorf("counted %v retries and %v parked", counted(c, retry), counted(c, park))
+	if counted(c, retried) != 2 || counted(c, park) != 1 {
+		t.Errorf("counted %v retries and %v parked", counted(c, retried), counted(c, park))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // stopGrace is how long handlers whose context was ended may take to return.
@@ -42,6 +44,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return c.close()
 }
 
+// The limits of the pauses between tries.
+const (
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
+)
+
+func newPause() retry.Backoff { return retry.Backoff{Min: backoffMin, Max: backoffMax} }
+
 func within(d time.Duration, ended <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -74,7 +84,7 @@ func (c *Consumer) work(ctx, work context.Context, feed <-chan *session) {
 // supervise keeps a session open until ctx ends, and returns the one that is open
 // then.
 func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session {
-	var pause backoff
+	pause := newPause()
 	var outage time.Time
 	for turn := 0; ; turn++ {
 		s, err := c.open(ctx, c.cfg.URLs[turn%len(c.cfg.URLs)])
@@ -89,7 +99,7 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session
 			}
 			s.close(closeTimeout)
 			if time.Since(began) > backoffMax {
-				pause.reset()
+				pause.Reset()
 			}
 		}
 		if ctx.Err() != nil {
@@ -99,7 +109,7 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session
 			outage = time.Now()
 			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, to be tried again", "queue", c.cfg.Queue, "error", err)
 		}
-		pause.wait(ctx)
+		pause.Wait(ctx)
 	}
 }
 

@@ -61,8 +61,8 @@ func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 	c.stop()
 	wait.For(t, "the task is in the queue", func() bool { return w.waiting(queue) == 1 })
 	wait.For(t, "the handler that was cut short is counted", func() bool { return counted(c, requeued) > 0 })
-	if counted(c, retry) != 0 || counted(c, requeued) != 1 {
-		t.Errorf("retried %v, requeued %v", counted(c, retry), counted(c, requeued))
+	if counted(c, retried) != 0 || counted(c, requeued) != 1 {
+		t.Errorf("retried %v, requeued %v", counted(c, retried), counted(c, requeued))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // errOtherConnection is about a query whose index belongs to another connection.
@@ -28,7 +30,7 @@ func (c *ConsulSource) Watch(ctx context.Context, apply func(Snapshot)) error {
 	for ctx.Err() == nil {
 		asked := time.Now()
 		pause := w.step(ctx)
-		sleep(ctx, pause-time.Since(asked))
+		retry.Sleep(ctx, pause-time.Since(asked))
 	}
 	return nil
 }
@@ -143,17 +145,5 @@ func (w *watch) makeFolder(ctx context.Context) {
 		w.warned = true
 		w.source.log.WarnContext(ctx, "can't create the folder of the topics in consul; watching it costs more",
 			"key", w.source.folder(), "error", fmt.Sprint(err))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }

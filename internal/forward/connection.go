@@ -10,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 const (
@@ -60,13 +62,19 @@ type pace struct {
 	answer time.Duration
 }
 
+// The limits of the pauses between tries: a fleet doesn't come back all at once.
+const (
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
+)
+
 // Connection keeps one AMQP connection up for all topics.
 type Connection struct {
 	cfg       Config
 	log       *slog.Logger
 	endpoints []endpoint
 	turn      int // which endpoint is tried next; Run's own
-	changed   broadcast
+	changed   retry.Broadcast
 
 	mu     sync.Mutex
 	link   *link // nil while there is none
@@ -125,7 +133,7 @@ func (c *Connection) State() (connected, blocked bool, reason string) {
 // no broker it tries all URLs in turn, again and again, with pauses of 100ms to
 // 5s; a connection that lasted ends the growth of the pauses.
 func (c *Connection) Run(ctx context.Context) error {
-	var pause backoff
+	pause := retry.Backoff{Min: backoffMin, Max: backoffMax}
 	var outage time.Time
 	var advised string
 	for {
@@ -136,7 +144,7 @@ func (c *Connection) Run(ctx context.Context) error {
 			began := time.Now()
 			err = c.attend(ctx, l)
 			if time.Since(began) > backoffMax {
-				pause.reset()
+				pause.Reset()
 			}
 		}
 		if ctx.Err() != nil {
@@ -152,7 +160,7 @@ func (c *Connection) Run(ctx context.Context) error {
 			advised = advice
 			c.log.WarnContext(ctx, "rabbitmq is unavailable", "error", err)
 		}
-		sleep(ctx, pause.next())
+		pause.Wait(ctx)
 	}
 }
 
@@ -251,7 +259,7 @@ func (c *Connection) block(ctx context.Context, l *link, b amqp.Blocking) {
 		c.reason = unanswered
 	}
 	c.mu.Unlock()
-	c.changed.fire()
+	c.changed.Fire()
 }
 
 // answered opens the link to publishers.
@@ -262,14 +270,14 @@ func (c *Connection) answered(l *link) {
 		c.reason = ""
 	}
 	c.mu.Unlock()
-	c.changed.fire()
+	c.changed.Fire()
 }
 
 func (c *Connection) set(l *link, usable bool, reason string) {
 	c.mu.Lock()
 	c.link, c.usable, c.reason = l, usable, reason
 	c.mu.Unlock()
-	c.changed.fire()
+	c.changed.Fire()
 }
 
 // open is the link if it can be published to now; else it is nil, with why.
@@ -285,13 +293,4 @@ func (c *Connection) open() (*link, string) {
 		return nil, unanswered
 	}
 	return c.link, ""
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // Publisher publishes one topic's messages and reports what became of each.
@@ -18,7 +20,7 @@ type Publisher struct {
 	turn       chan struct{} // held by the one goroutine that publishes
 	handling   sync.Mutex    // held while handle runs
 	unresolved tally
-	changed    broadcast
+	changed    retry.Broadcast
 	kicked     chan struct{} // tells Run to look again
 
 	mu       sync.Mutex
@@ -64,7 +66,7 @@ func (p *Publisher) Ready() (ok bool, reason string) {
 // what was missing last.
 func (p *Publisher) WaitReady(ctx context.Context) error {
 	for {
-		connection, topic := p.conn.changed.next(), p.changed.next()
+		connection, topic := p.conn.changed.Next(), p.changed.Next()
 		ok, reason := p.Ready()
 		if ok {
 			return nil
@@ -92,7 +94,7 @@ func (p *Publisher) SetRoute(r Route) {
 	p.mu.Unlock()
 	notify(p.kicked)
 	for {
-		changed := p.changed.next()
+		changed := p.changed.Next()
 		p.mu.Lock()
 		done := !p.running || p.applied >= version
 		p.mu.Unlock()

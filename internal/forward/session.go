@@ -192,7 +192,7 @@ func (s *session) unwritten(seq uint64, err error) (mine bool, stop error) {
 func (s *session) waitRoom(ctx context.Context) error {
 	s.link.wire.uncork()
 	defer s.link.wire.cork()
-	changed := s.conn.changed.next()
+	changed := s.conn.changed.Next()
 	if s.link.blocked.Load() {
 		return errBlocked
 	}

@@ -4,13 +4,15 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // supervisor is what a publisher's Run knows between two looks.
 type supervisor struct {
 	*Publisher
 	loops    sync.WaitGroup
-	pause    backoff
+	pause    retry.Backoff
 	tried    uint64    // the route version of the last try
 	retryAt  time.Time // no other try of that version before this
 	troubled bool      // an outage of this topic was logged
@@ -23,11 +25,11 @@ type supervisor struct {
 // no (404, 403, 406) makes this topic try again after 100ms to 5s, and no other.
 func (p *Publisher) Run(ctx context.Context) error {
 	p.start()
-	s := &supervisor{Publisher: p}
+	s := &supervisor{Publisher: p, pause: retry.Backoff{Min: backoffMin, Max: backoffMax}}
 	defer s.loops.Wait()
 	defer p.end()
 	for ctx.Err() == nil {
-		changed := p.conn.changed.next()
+		changed := p.conn.changed.Next()
 		again := s.look(ctx)
 		select {
 		case <-ctx.Done():
@@ -104,7 +106,7 @@ func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
 // the next one is the only thing to wait for.
 func (s *supervisor) gone(ctx context.Context, old *session, reason string, proven bool) {
 	if s.doubt = !proven; proven {
-		s.pause.reset()
+		s.pause.Reset()
 	}
 	if !old.link.amqp.IsClosed() {
 		s.rest(ctx, reason)
@@ -117,7 +119,7 @@ func (s *supervisor) rest(ctx context.Context, reason string) <-chan time.Time {
 		s.troubled = true
 		s.log.WarnContext(ctx, "topic cannot be forwarded", "reason", reason)
 	}
-	wait := s.pause.next()
+	wait := s.pause.Next()
 	s.retryAt = time.Now().Add(wait)
 	return time.After(wait)
 }
@@ -135,7 +137,7 @@ func (p *Publisher) end() {
 	p.current, p.reason = nil, "stopped"
 	p.mu.Unlock()
 	p.abandonAll("stopped before the broker's confirm")
-	p.changed.fire()
+	p.changed.Fire()
 }
 
 func (p *Publisher) wanted() (r Route, version uint64, current *session) {
@@ -157,7 +159,7 @@ func (p *Publisher) install(s *session, version uint64, reason string) {
 	if old != nil && old != s {
 		old.flights.retire()
 	}
-	p.changed.fire()
+	p.changed.Fire()
 }
 
 // leave is called by a session with no more results to come.
@@ -166,7 +168,7 @@ func (p *Publisher) leave(s *session) {
 	delete(p.sessions, s)
 	p.mu.Unlock()
 	notify(p.kicked)
-	p.changed.fire()
+	p.changed.Fire()
 }
 
 func (p *Publisher) abandonAll(reason string) {

@@ -111,19 +111,3 @@ func endBlockedWrite(t *testing.T, timeout time.Duration) time.Duration {
 	}
 	return took
 }
-
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	var b backoff
-	ceiling := backoffMin
-	for range 100 {
-		if d := b.next(); d <= 0 || d > ceiling {
-			t.Fatalf("%v, want up to %v", d, ceiling)
-		}
-		ceiling = min(2*ceiling, backoffMax)
-	}
-	b.reset()
-	if d := b.next(); d > backoffMin {
-		t.Errorf("%v after reset, want up to %v", d, backoffMin)
-	}
-}

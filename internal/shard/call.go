@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -113,7 +114,7 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 			continue
 		case unsent(err):
 			s.Relearn(ctx)
-			if !wait(ctx, pause) {
+			if !retry.Sleep(ctx, pause) {
 				return last
 			}
 			pause *= 3
@@ -173,7 +174,7 @@ func (s *Store) outlast(ctx context.Context, c call) bool {
 	now, err := s.Now(ctx)
 	for range 3 {
 		left := time.Duration(end-now+1) * time.Millisecond
-		if !ok || err != nil || !wait(ctx, min(left, callLife)) {
+		if !ok || err != nil || !retry.Sleep(ctx, min(left, callLife)) {
 			return false
 		}
 		if now, err = s.clockOf(ctx, c.keys[0]); err == nil && now > end {
@@ -182,17 +183,6 @@ func (s *Store) outlast(ctx context.Context, c call) bool {
 		}
 	}
 	return false
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // runAll executes scripts of several shards in one pipeline. What could not be

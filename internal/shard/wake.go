@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 const (
@@ -32,7 +34,7 @@ func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score in
 		listening.Go(func() {
 			for ctx.Err() == nil {
 				t.hear(ctx, channels, heard, changed)
-				wait(ctx, wakePause)
+				retry.Sleep(ctx, wakePause)
 			}
 		})
 	}
