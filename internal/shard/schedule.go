@@ -180,14 +180,13 @@ func (s *scheduling) put(p Placement, sh *share) Put {
 // stored notes what a put answered, and returns the entries whose old copies must go.
 func (s *scheduling) stored(p Placement, of []int, r PutResult) (moving []int) {
 	for i, at := range of {
-		switch {
-		case r.Due[i] == 0:
+		if r.Due[i] == 0 {
 			s.results[at] = Scheduled{Err: task.ErrExists}
-		default:
-			s.results[at] = Scheduled{r.Due[i], r.Err}
-			if p.Split(s.entries[at].ID) {
-				moving = append(moving, at)
-			}
+			continue
+		}
+		s.results[at] = Scheduled{r.Due[i], r.Err}
+		if p.Split(s.entries[at].ID) {
+			moving = append(moving, at)
 		}
 	}
 	return moving
