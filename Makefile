@@ -64,14 +64,14 @@ stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
 stage-fleet  = $(filter-out $(stage-store) $(stage-broker),$(serving))
 
 # run-stage runs packages: name, packages, flags, and what to run it in. It prints
-# what failed with its output, the seconds, and the slowest tests.
+# what failed with its output, the time, and the slowest tests. With exec a signal to
+# make reaches what the tests run in, which ends them and its servers.
 # With -p 1 go compiles in turn too, so list does that before, on all cores.
 define run-stage
-	@mkdir -p $(logs); echo "== $(1)"; began=$$SECONDS; \
-	go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null; \
-	code=0; $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json -- $(3) $(2) || code=$$?; \
-	echo "== $(1): $$((SECONDS - began)) s; its slowest tests:"; \
-	$(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json; exit $$code
+	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
+	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
+		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
+		-- $(3) $(2)
 endef
 stackrun := $(links)/stackrun
 
