@@ -56,7 +56,7 @@ func (w *world) checkRepeats() {
 		due       any
 	}
 	seen := map[version]bool{}
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		k := version{d.Type, d.MessageId, d.Headers["x-duefleet-due"]}
 		if seen[k] && d.Headers["x-duefleet-redelivered"] != true && !d.Redelivered {
 			w.t.Errorf("ID %q arrived again without x-duefleet-redelivered", d.MessageId)

@@ -50,7 +50,7 @@ func TestExactlyOnce(t *testing.T) {
 	if r.Promised != len(newest) {
 		t.Errorf("%d promised, want the %d that were not cancelled: that is not what this test is about", r.Promised, len(newest))
 	}
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		o, ok := newest[fleet.Key{Topic: d.Type, ID: d.MessageId}]
 		if !ok {
 			t.Errorf("topic %s, ID %q arrived and was never scheduled, or cancelled", d.Type, d.MessageId)
@@ -182,7 +182,7 @@ func TestEveryByte(t *testing.T) {
 	if err := w.finish().Err(); err != nil {
 		t.Error(err)
 	}
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		expected[d.MessageId].check(t, d)
 	}
 }

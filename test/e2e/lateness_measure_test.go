@@ -92,9 +92,9 @@ func TestMeasureRate(t *testing.T) { //nolint:paralleltest // it has the machine
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	from := w.messages[0].At.Add(settle)
+	from := w.messages.first().At.Add(settle)
 	n := 0
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		if !d.At.Before(from) && d.At.Before(from.Add(seconds*time.Second)) {
 			n++
 		}

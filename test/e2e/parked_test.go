@@ -49,7 +49,7 @@ func TestUnroutable(t *testing.T) {
 	if out := w.producer("get", "--topic", "orders", "--id", "o-000001"); out.Code != 3 {
 		t.Errorf("get a purged task: code %d, want 3", out.Code)
 	}
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		var i int
 		for all[i].ID != d.MessageId {
 			i++
@@ -81,7 +81,7 @@ func TestAttempts(t *testing.T) {
 	if err := w.finish().Err(); err != nil {
 		t.Error(err)
 	}
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		attempt, _ := d.Headers["x-duefleet-attempt"].(int32)
 		if attempt < 2 {
 			t.Errorf("attempt %v, want 2 or more", d.Headers["x-duefleet-attempt"])

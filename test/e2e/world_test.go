@@ -49,7 +49,7 @@ type world struct {
 
 	mu       sync.Mutex
 	frozen   time.Time // what the ledger takes for the time; zero: the time
-	messages []fleet.Delivery
+	messages pile
 	ends     map[string]chan struct{}
 }
 
@@ -204,7 +204,7 @@ func (w *world) arrived(d fleet.Delivery, end chan<- struct{}) {
 	w.recorder.Ledger.Delivered(d)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.messages = append(w.messages, d)
+	w.messages.add(d)
 }
 
 // delivered are the messages of a task of topic orders so far.
@@ -212,7 +212,7 @@ func (w *world) delivered(id string) []fleet.Delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var found []fleet.Delivery
-	for _, d := range w.messages {
+	for d := range w.messages.all() {
 		if d.Type == "orders" && d.MessageId == id {
 			found = append(found, d)
 		}
