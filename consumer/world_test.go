@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
@@ -199,7 +199,7 @@ func (w *world) stored(id string) (producer.Stored, bool) {
 func (w *world) parked() map[string]shard.Record {
 	w.t.Helper()
 	all := map[string]shard.Record{}
-	w.ok(scanner.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
+	w.ok(operate.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
 		all[r.ID] = r
 		return true
 	}))

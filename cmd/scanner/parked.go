@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -30,8 +30,8 @@ func parkedCommand(s *settings) *cobra.Command {
 	}
 	cmd.AddCommand(
 		parkedList(s),
-		parkedChange(s, "replay", "Makes parked tasks due now, with a fresh count of attempts", "replayed", scanner.Parked.Replay),
-		parkedChange(s, "purge", "Removes parked tasks for good", "purged", scanner.Parked.Purge),
+		parkedChange(s, "replay", "Makes parked tasks due now, with a fresh count of attempts", "replayed", operate.Parked.Replay),
+		parkedChange(s, "purge", "Removes parked tasks for good", "purged", operate.Parked.Purge),
 	)
 	return cmd
 }
@@ -73,7 +73,7 @@ func parkedList(s *settings) *cobra.Command {
 				return err
 			}
 			defer rdb.Close()
-			parked := scanner.Parked{Topic: store.Topic(sel.topic)}
+			parked := operate.Parked{Topic: store.Topic(sel.topic)}
 			list := listTable
 			if sel.format.Format == cli.JSON {
 				list = listJSON
@@ -104,13 +104,13 @@ func newParkedTask(r shard.Record) parkedTask {
 	return parkedTask{Topic: r.Topic, ID: r.ID, DueMs: r.Due.UnixMilli(), Attempts: r.Attempt - 1, Bytes: len(r.Payload), Reason: r.Reason}
 }
 
-func listJSON(cmd *cobra.Command, parked scanner.Parked, id string) error {
+func listJSON(cmd *cobra.Command, parked operate.Parked, id string) error {
 	return each(cmd, parked, id, func(p parkedTask) error {
 		return cli.PrintJSON(cmd.OutOrStdout(), p, "")
 	})
 }
 
-func listTable(cmd *cobra.Command, parked scanner.Parked, id string) error {
+func listTable(cmd *cobra.Command, parked operate.Parked, id string) error {
 	list := func(visit func(parkedTask) error) error { return each(cmd, parked, id, visit) }
 	return printParked(cmd.OutOrStdout(), list, time.Now())
 }
@@ -141,7 +141,7 @@ func printParked(out io.Writer, list func(visit func(parkedTask) error) error, n
 }
 
 // each visits the parked tasks, or the one of that ID.
-func each(cmd *cobra.Command, parked scanner.Parked, id string, visit func(parkedTask) error) error {
+func each(cmd *cobra.Command, parked operate.Parked, id string, visit func(parkedTask) error) error {
 	var failed error
 	err := parked.Each(cmd.Context(), func(r shard.Record) bool {
 		if id == "" || r.ID == id {
@@ -174,9 +174,9 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 			}
 			defer rdb.Close()
 			bar := parkedBar{out: cmd.ErrOrStderr(), name: name}
-			n, err := change(scanner.Parked{Topic: store.Topic(sel.topic), Progress: bar.show}, cmd.Context(), sel.id)
+			n, err := change(operate.Parked{Topic: store.Topic(sel.topic), Progress: bar.show}, cmd.Context(), sel.id)
 			bar.finish()
-			var left *scanner.LeftError
+			var left *operate.LeftError
 			if err != nil && !errors.As(err, &left) {
 				return err
 			}
@@ -188,7 +188,7 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 }
 
 // printChanged says how many tasks were changed, and as JSON also what was left.
-func printChanged(out io.Writer, format cli.Format, done string, n int, left *scanner.LeftError) error {
+func printChanged(out io.Writer, format cli.Format, done string, n int, left *operate.LeftError) error {
 	if format != cli.JSON {
 		_, err := fmt.Fprintf(out, "%s %d\n", done, n)
 		return err
@@ -238,4 +238,4 @@ func (b *parkedBar) finish() {
 }
 
 // changeParked is one of the operations on parked tasks.
-type changeParked func(p scanner.Parked, ctx context.Context, id string) (int, error)
+type changeParked func(p operate.Parked, ctx context.Context, id string) (int, error)

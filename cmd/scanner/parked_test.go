@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -15,7 +15,7 @@ import (
 // first, and as JSON what was left comes with it; the exit code is 1.
 func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	t.Parallel()
-	left := &scanner.LeftError{
+	left := &operate.LeftError{
 		Topic: "orders", Tasks: 2, IDs: []string{"a", strings.Repeat("x", 300)},
 		Shards: &shard.UnreadableError{Topic: "orders", Shards: []shard.UnreadableShard{{Shard: 2, Error: "WRONGTYPE"}}},
 	}
@@ -27,7 +27,7 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	}
 	for _, c := range []struct {
 		format cli.Format
-		left   *scanner.LeftError
+		left   *operate.LeftError
 		want   string
 	}{
 		{cli.Text, left, "replayed 5\n"},

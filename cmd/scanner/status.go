@@ -12,7 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -35,7 +35,7 @@ func statusCommand(s *settings) *cobra.Command {
 				return err
 			}
 			defer rdb.Close()
-			status, err := scanner.ReadStatus(cmd.Context(), store, topic)
+			status, err := operate.ReadStatus(cmd.Context(), store, topic)
 			if err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func statusCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-func printStatus(out io.Writer, s scanner.Status, now time.Time) error {
+func printStatus(out io.Writer, s operate.Status, now time.Time) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	for _, t := range s.Topics {
 		printTopic(w, t, now)
@@ -62,7 +62,7 @@ func printStatus(out io.Writer, s scanner.Status, now time.Time) error {
 	return w.Flush()
 }
 
-func printTopic(w io.Writer, t scanner.TopicStatus, now time.Time) {
+func printTopic(w io.Writer, t operate.TopicStatus, now time.Time) {
 	phase := string(t.Phase)
 	if t.Phase == shard.Migrating {
 		phase = migrating(t, now)
@@ -83,7 +83,7 @@ func printTopic(w io.Writer, t scanner.TopicStatus, now time.Time) {
 }
 
 // migrating describes a change under way in one line.
-func migrating(t scanner.TopicStatus, now time.Time) string {
+func migrating(t operate.TopicStatus, now time.Time) string {
 	c := t.Change
 	text := fmt.Sprintf("migrating from %d: %d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
 		t.Previous, c.Clean, t.Attended, c.Moved, c.Misplaced, c.Rate)

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
 // stableTopic has tasks in every state.
-var stableTopic = scanner.TopicStatus{
+var stableTopic = operate.TopicStatus{
 	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Attended: 2,
 	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
 	PerShard: []shard.Stats{
@@ -35,9 +35,9 @@ var stableTopic = scanner.TopicStatus{
 }
 
 // movingTopic changes from one shard to three.
-var movingTopic = scanner.TopicStatus{
+var movingTopic = operate.TopicStatus{
 	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Attended: 3,
-	Change:   &scanner.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
+	Change:   &operate.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
 	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
 }
 
@@ -91,9 +91,9 @@ func TestTables(t *testing.T) {
 	}
 	for name, draw := range map[string]func(io.Writer) error{
 		"status": func(w io.Writer) error {
-			return printStatus(w, scanner.Status{Topics: []scanner.TopicStatus{stableTopic, movingTopic}, Fleet: members}, now)
+			return printStatus(w, operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}, now)
 		},
-		"status_empty": func(w io.Writer) error { return printStatus(w, scanner.Status{}, now) },
+		"status_empty": func(w io.Writer) error { return printStatus(w, operate.Status{}, now) },
 		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
 		"parked":       func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },
 		"parked_empty": func(w io.Writer) error { return printParked(w, listed(nil), now) },

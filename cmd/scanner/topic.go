@@ -12,7 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -260,7 +260,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) erro
 	if _, inFile := cfg.Topics[topic]; inFile && cfg.Consul.Addr == "" {
 		return fmt.Errorf("topic %s is in the configuration file; take it out there first", topic)
 	}
-	removal := scanner.Removal{Topic: store.Topic(topic), Purge: purge}
+	removal := operate.Removal{Topic: store.Topic(topic), Purge: purge}
 	if err := removal.Check(cmd.Context()); err != nil {
 		return err
 	}

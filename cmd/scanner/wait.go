@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -67,7 +67,7 @@ type waiting struct {
 
 // look answers whether the change is over, and shows how far it has come.
 func (w *waiting) look(ctx context.Context) (done bool, err error) {
-	status, err := scanner.ReadStatus(ctx, w.store, w.topic)
+	status, err := operate.ReadStatus(ctx, w.store, w.topic)
 	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
 		return false, err
 	}
@@ -89,7 +89,7 @@ func (w *waiting) look(ctx context.Context) (done bool, err error) {
 }
 
 // show draws a bar on a terminal, and prints a line every five seconds elsewhere.
-func (w *waiting) show(t scanner.TopicStatus) {
+func (w *waiting) show(t operate.TopicStatus) {
 	total := t.Change.Moved + t.Change.Misplaced
 	if file, ok := w.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor is small
 		if w.bar == nil {

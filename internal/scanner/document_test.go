@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -93,7 +94,7 @@ func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 		t.Error("it is an orphan")
 	}
 	wait.For(t, "status to name the mistake, and nothing else", func() bool {
-		s, err := ReadStatus(t.Context(), l.store, "orders")
+		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		notes := s.Topics[0].Notes
 		if strings.Contains(fmt.Sprint(notes), "orphan") {

@@ -3,6 +3,7 @@ package scanner
 import (
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -10,7 +11,7 @@ import (
 func (l *lone) remove(name string, left map[string]string) {
 	l.t.Helper()
 	l.write(left)
-	_, err := Removal{Topic: l.topic(name)}.Run(l.t.Context())
+	_, err := operate.Removal{Topic: l.topic(name)}.Run(l.t.Context())
 	l.ok(err)
 	wait.For(l.t, "topic "+name+" to be served no more", func() bool { return l.served(name) == nil && !l.exports(name) })
 }

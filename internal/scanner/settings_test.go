@@ -3,7 +3,6 @@ package scanner
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -207,7 +207,10 @@ func (h *leases) seen() (most int, until time.Duration) {
 func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
-	_, rdb := ordersAt(t, strings.Join(l.cfg.Settings.Redis.Addrs, ","), l.cfg.Settings.Redis.Prefix)
+	options := stacktest.RedisOptions(l.cfg.Settings.Redis.Addrs[0])
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not taken for lost
+	rdb := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
 	looking := &leases{rdb: rdb, due: l.cfg.Settings.Redis.Prefix + ":due:{orders:0}"}
 	l.rdb.AddHook(looking)
 	l.start()

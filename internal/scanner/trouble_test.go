@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -82,7 +83,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 		!strings.Contains(body, `duefleet_pending_tasks{shard="3",topic="orders"}`) || strings.Contains(body, `duefleet_pending_tasks{shard="2",topic="orders"}`) {
 		t.Errorf("/metrics:\n%s", body)
 	}
-	s, err := ReadStatus(t.Context(), l.store, "")
+	s, err := operate.ReadStatus(t.Context(), l.store, "")
 	l.ok(err)
 	orders := s.Topics[0]
 	if len(orders.PerShard) != 3 || len(orders.Unreadable) != 1 || orders.Unreadable[0].Shard != 2 {
@@ -92,7 +93,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 		t.Errorf("notes: %s", notes)
 	}
 	wait.For(t, "the scanner's own note", func() bool {
-		s, err := ReadStatus(t.Context(), l.store, "orders")
+		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
 		l.ok(err)
 		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
 	})
@@ -119,7 +120,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way", 0).Err()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := ReadStatus(t.Context(), b.shard.Store, "")
+	s, err := operate.ReadStatus(t.Context(), b.shard.Store, "")
 	if err != nil || len(s.Topics) != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -129,7 +130,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	if s.Topics[1].Shards != 1 {
 		t.Errorf("orders: %+v", s.Topics[1])
 	}
-	if _, err := ReadStatus(t.Context(), b.shard.Store, "mails"); err == nil {
+	if _, err := operate.ReadStatus(t.Context(), b.shard.Store, "mails"); err == nil {
 		t.Error("the status of mails alone is no error")
 	}
 }

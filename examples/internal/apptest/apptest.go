@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/examples/internal/app"
-	"github.com/duefleet/duefleet/internal/scanner"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
@@ -135,7 +135,7 @@ func (s *Story) ok(err error) {
 func (s *Story) Parked() map[string]string {
 	s.t.Helper()
 	parked := map[string]string{}
-	s.ok(scanner.Parked{Topic: s.stored}.Each(s.t.Context(), func(r shard.Record) bool {
+	s.ok(operate.Parked{Topic: s.stored}.Each(s.t.Context(), func(r shard.Record) bool {
 		parked[r.ID] = r.Reason
 		return true
 	}))
@@ -145,7 +145,7 @@ func (s *Story) Parked() map[string]string {
 // Replay makes parked tasks due, as `scanner parked replay` does.
 func (s *Story) Replay() {
 	s.t.Helper()
-	_, err := scanner.Parked{Topic: s.stored}.Replay(s.t.Context(), "")
+	_, err := operate.Parked{Topic: s.stored}.Replay(s.t.Context(), "")
 	s.ok(err)
 }
 

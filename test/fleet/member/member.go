@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -48,7 +49,7 @@ func Status(ctx context.Context, rdb redis.UniversalClient, prefix string) (flee
 	if err != nil {
 		return s, err
 	}
-	status, err := scanner.ReadStatus(ctx, store, "")
+	status, err := operate.ReadStatus(ctx, store, "")
 	if err != nil {
 		return s, err
 	}

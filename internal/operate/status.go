@@ -1,4 +1,7 @@
-package scanner
+// Package operate is what an operator asks of a fleet and does to it, from Redis alone:
+// how it stands, what is parked, and a topic's removal. None of it needs a running
+// scanner.
+package operate
 
 import (
 	"context"
