@@ -78,6 +78,9 @@ type Admin struct {
 	// Listen is the host:port of it; port 0 takes a free one. Defaults to
 	// 127.0.0.1:9320.
 	Listen string
+	// ShardSeries is the most shards of a topic that /metrics shows one by one, 0 to
+	// 4096: of a topic with more it shows all of them as one. Defaults to 64.
+	ShardSeries int
 }
 
 // Log is how the process logs.
@@ -108,7 +111,7 @@ func Defaults() Config {
 		Redis:           Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "duefleet"},
 		RabbitMQ:        RabbitMQ{URLs: []string{"amqp://guest:guest@127.0.0.1:5672/"}},
 		Consul:          Consul{Prefix: "duefleet"},
-		Admin:           Admin{Listen: "127.0.0.1:9320"},
+		Admin:           Admin{Listen: "127.0.0.1:9320", ShardSeries: 64},
 		Log:             Log{Level: "info", Format: "text"},
 		ShutdownTimeout: 15 * time.Second,
 		MaxPayload:      task.DefaultMaxPayload,

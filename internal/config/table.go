@@ -42,6 +42,8 @@ func configFields() table[Config] {
 			doc: "topics live under <prefix>/topics/<name>, one YAML or JSON document each"},
 		{key: "admin.listen", at: func(c *Config) any { return &c.Admin.Listen }, rule: hostPort,
 			doc: "/livez /readyz /metrics"},
+		{key: "admin.shard_series", at: func(c *Config) any { return &c.Admin.ShardSeries }, rule: between(0, 4096),
+			doc: "a topic with more shards is shown as a whole by /metrics, 0 to 4096"},
 		{key: "log.level", at: func(c *Config) any { return &c.Log.Level }, rule: oneOf("debug", "info", "warn", "error"),
 			doc: "debug, info, warn or error"},
 		{key: "log.format", at: func(c *Config) any { return &c.Log.Format }, rule: oneOf("text", "json"),

@@ -316,7 +316,8 @@ func (s *Scanner) topicsMade() (bool, string) {
 func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
 	var all []telemetry.ShardStat
 	for _, t := range s.all() {
-		stats, err := t.shard.Stats(ctx, t.scanned())
+		n := t.scanned()
+		stats, err := t.shard.Stats(ctx, n)
 		unreadable := shard.Unreadable(err)
 		if err != nil && unreadable == nil {
 			return nil, err
@@ -325,15 +326,15 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 			t.metrics.ShardError(u.Shard)
 		}
 		for _, v := range stats {
-			all = append(all, shardStat(t.name, v))
+			all = append(all, shardStat(t.name, n, v))
 		}
 	}
 	return all, nil
 }
 
-func shardStat(name string, v shard.Stats) telemetry.ShardStat {
+func shardStat(name string, shards int, v shard.Stats) telemetry.ShardStat {
 	stat := telemetry.ShardStat{
-		Topic: name, Shard: v.Shard, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased, Parked: v.Parked,
+		Topic: name, Shard: v.Shard, Of: shards, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased, Parked: v.Parked,
 	}
 	if !v.Oldest.IsZero() {
 		stat.OldestDue = max(v.Now.Sub(v.Oldest), 0)

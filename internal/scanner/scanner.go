@@ -116,7 +116,7 @@ func New(cfg Config) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.metrics, err = telemetry.NewMetrics(cfg.Registry); err != nil {
+	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries); err != nil {
 		return nil, err
 	}
 	return s, s.observe()

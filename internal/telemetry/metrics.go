@@ -7,6 +7,7 @@ package telemetry
 import (
 	"fmt"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -14,10 +15,14 @@ import (
 
 const namespace = "duefleet"
 
+// allShards is in the place of a shard's number in series about all of a topic's.
+const allShards = "all"
+
 // Metrics are the numbers one scanner counts. Their names are an interface:
 // dashboards and alerts depend on them. All methods may be called concurrently.
 type Metrics struct {
-	topics *topicVectors
+	topics      *topicVectors
+	shardSeries int // most shards of a topic with series of their own
 
 	rabbitConnected prometheus.Gauge
 	rabbitBlocked   prometheus.Gauge
@@ -38,10 +43,13 @@ func NewRegistry() *prometheus.Registry {
 }
 
 // NewMetrics registers the metrics of one scanner with reg. It registers all
-// of them or, if one of the names is taken, none and returns the error.
-func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+// of them or, if one of the names is taken, none and returns the error. Of a topic
+// with more than shardSeries shards there is no series for each, but one for all of
+// them, whose shard is "all".
+func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 	m := &Metrics{
 		topics:          newTopicVectors(),
+		shardSeries:     shardSeries,
 		rabbitConnected: gauge("rabbitmq_connected", "1 while the connection to RabbitMQ is open."),
 		rabbitBlocked:   gauge("rabbitmq_blocked", "1 while RabbitMQ blocks publishers (memory or disk alarm)."),
 		redisUp:         gauge("redis_up", "1 while Redis answers."),
@@ -93,6 +101,14 @@ func (m *Metrics) ConfigError() { m.configErrors.Inc() }
 
 // SetLiveScanners is how many members of the fleet have a fresh heartbeat.
 func (m *Metrics) SetLiveScanners(n int) { m.scanners.Set(float64(n)) }
+
+// shardLabel is the label of a shard of a topic that has as many.
+func (m *Metrics) shardLabel(shard, shards int) string {
+	if shards > m.shardSeries {
+		return allShards
+	}
+	return strconv.Itoa(shard)
+}
 
 // Error counts an error that a loop outlived. The operation is one of a few
 // constants in snake_case, as in "claim" or "heartbeat", and never holds a

@@ -127,10 +127,10 @@ func httpServer(cfg ServerConfig, h *health) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", serveLive)
 	mux.HandleFunc("GET /readyz", h.serveReady)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", newScrapes(promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{
 		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelError),
 		ErrorHandling: promhttp.ContinueOnError,
-	}))
+	})))
 	if cfg.Pprof {
 		addPprof(mux)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +22,8 @@ const (
 type ShardStat struct {
 	Topic string
 	Shard int
+	// Of is how many shards the topic has, those that can't be read included.
+	Of int
 	// Pending counts all tasks stored, Backlog those due and not forwarded
 	// yet, Leased those claimed, Parked those set aside.
 	Pending, Backlog, Leased, Parked int64
@@ -46,7 +47,9 @@ type ShardCollectorConfig struct {
 
 // ShardCollector exports what the shards hold. While its source fails or is
 // slow these series are absent, and the rest of the scrape is as usual. Each
-// scanner reports all shards of the fleet: aggregate with max, not with sum.
+// scanner reports all shards of the fleet: aggregate with max, not with sum. Of a
+// topic with more shards than Metrics has series for it exports them as one: their
+// sums, and how long the oldest task of them all has waited.
 type ShardCollector struct {
 	stats   shared[[]ShardStat]
 	metrics *Metrics
@@ -94,17 +97,33 @@ func (c *ShardCollector) Collect(ch chan<- prometheus.Metric) {
 		shard int
 	}
 	seen := make(map[key]bool, len(stats))
+	whole := map[string]ShardStat{} // by topic
 	for _, s := range stats {
 		k := key{s.Topic, s.Shard}
-		if !seen[k] {
-			seen[k] = true
-			c.send(ch, s)
+		if seen[k] {
+			continue
 		}
+		seen[k] = true
+		if label := c.metrics.shardLabel(s.Shard, s.Of); label == allShards {
+			whole[s.Topic] = whole[s.Topic].plus(s)
+		} else {
+			c.send(ch, s, label)
+		}
+	}
+	for _, s := range whole {
+		c.send(ch, s, allShards)
 	}
 }
 
-func (c *ShardCollector) send(ch chan<- prometheus.Metric, s ShardStat) {
-	shard := strconv.Itoa(s.Shard)
+// plus is what two shards of a topic hold.
+func (s ShardStat) plus(other ShardStat) ShardStat {
+	return ShardStat{
+		Topic: other.Topic, Pending: s.Pending + other.Pending, Backlog: s.Backlog + other.Backlog,
+		Leased: s.Leased + other.Leased, Parked: s.Parked + other.Parked, OldestDue: max(s.OldestDue, other.OldestDue),
+	}
+}
+
+func (c *ShardCollector) send(ch chan<- prometheus.Metric, s ShardStat, shard string) {
 	emit := func(d *prometheus.Desc, value float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Topic, shard)
 	}

@@ -36,6 +36,44 @@ func TestShardsAreAskedAtScrapeTime(t *testing.T) {
 	})
 }
 
+func TestShardsOfALargeTopicAreOneSeries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reg, m := newMetrics(t) // has series for four shards
+		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
+			return []ShardStat{
+				{Topic: "small", Shard: 3, Of: 4, Pending: 1},
+				{Topic: "large", Shard: 0, Of: 5, Pending: 7, Backlog: 3, Leased: 2, Parked: 1, OldestDue: 2 * time.Second},
+				{Topic: "large", Shard: 4, Of: 5, Pending: 70, Backlog: 30, Leased: 20, Parked: 10, OldestDue: time.Second},
+				{Topic: "large", Shard: 4, Of: 5, Pending: 700},
+			}, nil
+		})
+		small, large := m.Topic("small"), m.Topic("large")
+		small.SetPlacement(4, 2, false)
+		large.SetPlacement(5, 2, false)
+		small.ShardError(3)
+		small.ShardError(100) // as while M becomes less
+		large.ShardError(0)
+		large.ShardError(4)
+		wantValues(t, reg, map[string]float64{
+			`pending_tasks{shard=3,topic=small}`:        1,
+			`pending_tasks{shard=all,topic=large}`:      77,
+			`backlog_tasks{shard=all,topic=large}`:      33,
+			`leased_tasks{shard=all,topic=large}`:       22,
+			`parked_tasks{shard=all,topic=large}`:       11,
+			`oldest_due_seconds{shard=all,topic=large}`: 2,
+			`shard_errors_total{shard=3,topic=small}`:   1,
+			`shard_errors_total{shard=all,topic=small}`: 1,
+			`shard_errors_total{shard=all,topic=large}`: 2,
+		})
+		for series := range values(gather(t, reg)) {
+			if strings.Contains(series, "{shard=") && strings.HasSuffix(series, "topic=large}") && !strings.Contains(series, "shard=all") {
+				t.Errorf("%s is exported beside shard=all", series)
+			}
+		}
+	})
+}
+
 func TestShardReportedTwiceFailsNoScrape(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

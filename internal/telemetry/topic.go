@@ -1,8 +1,8 @@
 package telemetry
 
 import (
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +19,8 @@ type TopicMetrics struct {
 	lateness, confirm, claim prometheus.Observer
 
 	shardErrors *prometheus.CounterVec // by shard, of this topic
+	shardLabel  func(shard, shards int) string
+	placed      atomic.Int64 // M, as SetPlacement was told
 
 	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, workers prometheus.Gauge
 }
@@ -54,6 +56,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		inflight:    v.inflight.WithLabelValues(name),
 		workers:     v.workers.WithLabelValues(name),
 		shardErrors: v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
+		shardLabel:  m.shardLabel,
 	}
 }
 
@@ -115,7 +118,8 @@ func (t *TopicMetrics) Claimed(took time.Duration) { t.claim.Observe(took.Second
 
 // ShardError counts an error that Redis answered with for one shard.
 func (t *TopicMetrics) ShardError(shard int) {
-	t.shardErrors.WithLabelValues(strconv.Itoa(shard)).Inc()
+	shards := max(int(t.placed.Load()), shard+1) // M may be less by now
+	t.shardErrors.WithLabelValues(t.shardLabel(shard, shards)).Inc()
 }
 
 // SetPlacement states the placement this scanner works by: M, the epoch, and
@@ -124,8 +128,9 @@ func (t *TopicMetrics) SetPlacement(shards int, epoch int64, migrating bool) {
 	t.shards.Set(float64(shards))
 	t.epoch.Set(float64(epoch))
 	t.migrating.Set(oneIf(migrating))
+	t.placed.Store(int64(shards))
 	for at := range shards {
-		t.shardErrors.WithLabelValues(strconv.Itoa(at)) // from 0 on, so that rate() sees the first error
+		t.shardErrors.WithLabelValues(t.shardLabel(at, shards)) // from 0 on, so that rate() sees the first error
 	}
 }
 

@@ -1,0 +1,82 @@
+//go:build measure
+
+package e2e_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+const (
+	// scrapedShards is the largest M there is.
+	scrapedShards = 4096
+	// scrapes are made at once.
+	scrapes = 60
+)
+
+// TestMeasureScrapes: sixty scrapes at once of a scanner whose topic has 4,096 shards
+// cost it as much memory as one of them, whether the shards are shown one by one or,
+// as by default, as a whole.
+func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the machine to itself
+	for _, c := range []struct {
+		name   string
+		series int // admin.shard_series
+		lines  int // of duefleet_pending_tasks
+		most   int // MB that the scrapes may take
+	}{
+		{"as a whole", 64, 1, 20},
+		{"one by one", scrapedShards, scrapedShards, 60},
+	} {
+		t.Run(c.name, func(t *testing.T) { //nolint:paralleltest // as above
+			w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": scrapedShards, "workers": 2})})
+			w.settings.More = map[string]fleet.Topic{"admin": {"shard_series": c.series}}
+			w.write()
+			w.start(1)
+			s := w.scanners[0]
+			var page string
+			wait.For(t, "the shards to be exported", rarely(func() bool {
+				page = get(s, "/metrics")
+				return strings.Count(page, "\nduefleet_pending_tasks{") == c.lines
+			}))
+			before := residentPeak(t, s)
+			var all errgroup.Group
+			for range scrapes {
+				all.Go(func() error { return s.Get(t.Context(), "/metrics", io.Discard) })
+			}
+			if err := all.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			after := residentPeak(t, s)
+			t.Logf("%d scrapes at once of %d bytes each: the scanner had %d MB at most before, %d MB with them", scrapes, len(page), before, after)
+			if after-before > c.most {
+				t.Errorf("they took %d MB, want at most %d", after-before, c.most)
+			}
+			w.stop()
+		})
+	}
+}
+
+// residentPeak is the most memory that a scanner has had resident so far, in MB.
+func residentPeak(t *testing.T, s *fleet.Scanner) int {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(s.PID()), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kilobytes int
+	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes >> 10
+}
