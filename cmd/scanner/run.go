@@ -76,6 +76,9 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	for _, path := range cfg.Exposed() {
+		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend", "chmod o-rwx "+path)
+	}
 	sc := scanner.Config{
 		Settings: cfg, Redis: rdb, Instance: scanner.Instance(), Version: version(), Log: log,
 	}

@@ -28,6 +28,9 @@ type Config struct {
 	// Topics are those of the file, by name. With Consul.Addr set they are
 	// not served: Consul's are.
 	Topics map[string]Topic
+	// SecretFiles are the files that secrets were read from, and those of private
+	// keys; see Exposed.
+	SecretFiles []string
 }
 
 // Redis is where tasks are stored.

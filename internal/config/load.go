@@ -70,6 +70,7 @@ func examine(doc []byte, environ []string, rep *report) *Config {
 	readSecrets(s, rep)
 	cfg := Defaults()
 	configFields().apply(&cfg, s)
+	cfg.SecretFiles = secretFiles(cfg, s)
 	checkConfig(cfg, s, rep)
 	for name, t := range parsed.topics {
 		cfg.Topics[name] = t.topic

@@ -3,7 +3,10 @@ package e2e_test
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -149,4 +152,31 @@ func (w *world) checkUnseen(g *guarded, m marks, after string) {
 			w.t.Errorf("%s shows %q:\n%s", where, found, text)
 		}
 	}
+}
+
+// TestReadableSecretFilesAreToldOnce: a scanner warns of a secret's file that every
+// user of the machine may read, and says what mends it; not of one that is its own.
+func TestReadableSecretFilesAreToldOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	for name, mode := range map[string]os.FileMode{"closed": 0o600, "open": 0o644} {
+		path := filepath.Join(w.dir, name+"-urls")
+		if err := errors.Join(os.WriteFile(path, []byte(w.settings.RabbitMQURL), 0o600), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		s := w.startAs(fleet.ScannerConfig{Name: name, Env: []string{"DUEFLEET_RABBITMQ_URLS_FILE=" + path}})
+		var told []string
+		for line := range strings.Lines(w.log(s)) {
+			if strings.Contains(line, "secret") {
+				told = append(told, line)
+			}
+		}
+		switch {
+		case mode == 0o600 && len(told) > 0:
+			t.Errorf("mode 0600: the log tells %q", told)
+		case mode == 0o644 && (len(told) != 1 || !holdsLine(told[0], "time=", []string{"level=WARN", "file=" + path, "chmod o-rwx " + path})):
+			t.Errorf("mode 0644: the log tells %q, want one warning that names the file and its chmod", told)
+		}
+	}
+	w.stop()
 }

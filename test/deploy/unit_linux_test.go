@@ -1,0 +1,160 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// service is what the unit and credentials.conf say, carried out as systemd does:
+// by a user of its own, who gets copies of the credentials.
+type service struct {
+	t     *testing.T
+	dir   string // in the place of /etc/duefleet and /usr/local/bin, and of %d below it
+	unit  string
+	admin string
+	env   []string
+}
+
+// TestUnitReadsSecretsThatAreRootsAlone: with credentials.conf the commands of the unit
+// work for a user who can't read the secrets, whose files are root's with mode 0600;
+// and nothing about them is to be warned of.
+func TestUnitReadsSecretsThatAreRootsAlone(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		skip(t, "changing the user needs root")
+	}
+	settings := newSettings(t)
+	user, secrets := strings.ReplaceAll(settings.RedisPrefix, ":", "-"), map[string]string{
+		"redis-password": "unit-secret\n", "rabbitmq-urls": settings.RabbitMQURL + "\n",
+	}
+	admit(t, settings.RedisAddr, user, "unit-secret")
+	settings.RabbitMQURL = "amqp://nobody:nothing@127.0.0.1:1/"
+	settings.More = map[string]fleet.Topic{"redis": {"username": user}}
+	s := newService(t, settings, secrets)
+
+	if out, err := s.command("ExecStartPre").CombinedOutput(); err != nil {
+		t.Fatalf("the check before the start: %v\n%s", err, out)
+	}
+	run := s.command("ExecStart")
+	var log bytes.Buffer
+	run.Stderr = &log
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- run.Wait() }()
+	t.Cleanup(func() { _ = run.Process.Kill() })
+	wait.For(t, "the scanner to be ready, or to end", func() bool {
+		return len(ended) > 0 || s.as(s.path("scanner"), "healthcheck", "--config", s.path("scanner.yaml")).Run() == nil
+	})
+	_ = run.Process.Signal(syscall.SIGTERM) // it may have ended
+	if err := wait.Receive(t, "the scanner to end", ended); err != nil || strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("%v:\n%s", err, log.String())
+	}
+}
+
+// admit makes a user of Redis who may do everything, until the test is over.
+func admit(t *testing.T, addr, user, password string) {
+	t.Helper()
+	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	t.Cleanup(func() { _ = rdb.Close() })
+	if err := rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = rdb.Do(wait.Context(t), "ACL", "DELUSER", user).Err() })
+}
+
+func newService(t *testing.T, settings fleet.Settings, secrets map[string]string) *service {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "duefleet-unit-") // t.TempDir may lie below a folder that nobody else may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &service{t: t, dir: dir, unit: file(t, "deploy/systemd/"+unit)}
+	if s.admin, err = fleet.FreeAddress(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "scanner.yaml")
+	program, err := os.ReadFile(programs.Scanner)
+	if err == nil {
+		err = fleet.WriteConfig(config, settings.Document())
+	}
+	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "credentials"), 0o700), os.WriteFile(filepath.Join(dir, "scanner"), program, 0o600),
+		os.Chmod(dir, 0o755), os.Chmod(config, 0o644), os.Chmod(filepath.Join(dir, "scanner"), 0o755)) //nolint:gosec // another user reads them
+	for name, content := range secrets {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.load(file(t, "deploy/systemd/credentials.conf"))
+	for name := range secrets {
+		cat := s.as("cat", filepath.Join(dir, name))
+		if said := refused(t, cat); !strings.Contains(said, "Permission denied") {
+			t.Fatalf("the service's user could read %s: %s", name, said)
+		}
+	}
+	return s
+}
+
+// load gives the service its credentials: files that it alone may read, and the
+// variables that name them.
+func (s *service) load(conf string) {
+	s.t.Helper()
+	given := filepath.Join(s.dir, "credentials")
+	err := os.Chown(given, nobody, nobody)
+	for _, m := range regexp.MustCompile(`(?m)^LoadCredential=([^:]+):(.+)$`).FindAllStringSubmatch(conf, -1) {
+		content, reading := os.ReadFile(s.path(m[2]))
+		path := filepath.Join(given, m[1])
+		err = errors.Join(err, reading, os.WriteFile(path, content, 0o400), os.Chown(path, nobody, nobody))
+	}
+	if err = errors.Join(err, os.Chmod(given, fs.FileMode(0o500))); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^Environment=(.+)$`).FindAllStringSubmatch(conf, -1) {
+		s.env = append(s.env, strings.ReplaceAll(m[1], "%d", given))
+	}
+}
+
+// path is where a file of the unit's lies here.
+func (s *service) path(name string) string { return filepath.Join(s.dir, filepath.Base(name)) }
+
+// command is one of the unit's.
+func (s *service) command(key string) *exec.Cmd {
+	s.t.Helper()
+	m := regexp.MustCompile(`(?m)^` + key + `=(.+)$`).FindStringSubmatch(s.unit)
+	if m == nil {
+		s.t.Fatalf("the unit has no %s", key)
+	}
+	words := strings.Fields(m[1])
+	for i, word := range words {
+		if filepath.IsAbs(word) {
+			words[i] = s.path(word)
+		}
+	}
+	return s.as(words[0], words[1:]...)
+}
+
+// as runs a command as the service's user.
+func (s *service) as(name string, args ...string) *exec.Cmd {
+	cmd := command(s.t, nil, name, args...)
+	cmd.Dir = "/"
+	cmd.Env = append(environ("DUEFLEET_ADMIN_LISTEN="+s.admin), s.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return cmd
+}
