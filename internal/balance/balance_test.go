@@ -7,38 +7,69 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestWorkersCoverEveryShardWithOneToSpare(t *testing.T) {
+func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		scanned := rapid.IntRange(1, 4096).Draw(t, "scanned")
 		live := rapid.IntRange(1, 300).Draw(t, "live")
-		all := Workers(scanned, live) * live
-		if all < scanned+live {
-			t.Fatalf("%d scanners run %d workers for %d shards: none to spare", live, all, scanned)
+		workers, tickets := Split(scanned, live)
+		if workers > MostWorkers {
+			t.Fatalf("%d scanners run %d workers each for %d shards", live, workers, scanned)
 		}
-		if all >= scanned+2*live {
-			t.Fatalf("%d scanners run %d workers for %d shards: more than it takes", live, all, scanned)
+		all := workers * tickets * live
+		if all < scanned+live*tickets {
+			t.Fatalf("%d scanners of %d workers draw %d tickets for %d shards: no worker to spare", live, workers, all, scanned)
+		}
+		if all >= scanned+2*live*tickets {
+			t.Fatalf("%d scanners of %d workers draw %d tickets for %d shards: more than it takes", live, workers, all, scanned)
 		}
 	})
 }
 
-func TestWorkersWithoutAFleet(t *testing.T) {
+func TestSplit(t *testing.T) {
 	t.Parallel()
-	if got := Workers(4, 0); got != 5 {
-		t.Fatalf("Workers(4, 0) = %d, want 5: a scanner that has not heard of itself yet counts as one", got)
+	for _, c := range []struct{ scanned, live, workers, tickets int }{
+		{4, 0, 5, 1}, // a scanner that has not heard of itself yet counts as one
+		{1, 1, 2, 1},
+		{4, 3, 3, 1},
+		{MostWorkers - 1, 1, MostWorkers, 1},
+		{MostWorkers, 1, MostWorkers/2 + 1, 2},
+		{4096, 1, 64, 66},
+		{4096, 4, 62, 17},
+	} {
+		if workers, tickets := Split(c.scanned, c.live); workers != c.workers || tickets != c.tickets {
+			t.Errorf("Split(%d, %d) = %d, %d, want %d, %d", c.scanned, c.live, workers, tickets, c.workers, c.tickets)
+		}
 	}
 }
 
 func TestConsecutiveTicketsAreConsecutiveShards(t *testing.T) {
 	t.Parallel()
 	for _, first := range []int64{0, 1, 17, math.MaxInt64 - 9, math.MinInt64} {
-		seen := map[int]bool{}
-		for i := range int64(8) {
-			s := Shard(first+i, 8)
-			if s < 0 || s > 7 || seen[s] {
-				t.Fatalf("tickets from %d: shard %d drawn twice or out of range", first, s)
+		for _, n := range []int{1, 3, 8, 20} {
+			seen := map[int]bool{}
+			for at := int64(0); len(seen) < 8; at += int64(n) {
+				for i, s := range Shards(first+at, n, 8) {
+					if want := Shards(first, 1, 8)[0] + int(at) + i; s != want%8 {
+						t.Fatalf("tickets from %d: the one after %d is shard %d, want %d", first, at+int64(i), s, want%8)
+					}
+					seen[s] = true
+				}
 			}
-			seen[s] = true
 		}
+	}
+}
+
+func TestMoreTicketsThanShardsAreEachShardOnce(t *testing.T) {
+	t.Parallel()
+	seen := map[int]bool{}
+	for _, s := range Shards(5, 66, 3) {
+		if seen[s] {
+			t.Errorf("shard %d twice", s)
+		}
+		seen[s] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d of 3 shards", len(seen))
 	}
 }

@@ -18,11 +18,12 @@ type Topic struct {
 	RoutingKey string
 	// Declare asks for exchange, queue and binding to be made. Defaults to nil.
 	Declare *Declare
-	// Tick is how long a worker stays with the shard its ticket drew, 10ms to
-	// 1m. Defaults to 1s.
+	// Tick is how long a worker stays with the shards its tickets drew, 10ms
+	// to 1m. Defaults to 1s.
 	Tick time.Duration
-	// Workers is their number per scanner, up to 1024; 0 is as many as it
-	// takes for the fleet to cover all shards. Defaults to 0.
+	// Workers is their number per scanner, up to 1024, and each attends one
+	// shard at a time; 0 is as many as it takes for the fleet to cover all
+	// shards, at most 64, which then attend several each. Defaults to 0.
 	Workers int
 	// Batch is the most tasks in one claim, 1 to 1000. Defaults to 500.
 	Batch int

@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ const (
 	moveLongest = 10 * time.Second
 )
 
-// mover carries misplaced tasks of the shard a worker attends to their new
+// mover carries misplaced tasks of one shard that a worker attends to their new
 // shards, a step at a time, beside the worker's claims. It is done by whoever
 // attends; there is no leader.
 type mover struct {
@@ -61,23 +62,48 @@ func (w *worker) mover(at int, p shard.Placement) *mover {
 	return m
 }
 
-// run takes steps, and rests in between, until the tick ends or nothing is left.
-func (m *mover) run(ctx context.Context) {
-	defer m.leave(ctx)
-	for m.state != moverOff && ctx.Err() == nil {
-		if m.state == moverNew {
-			_ = m.try(ctx, m.show)
-			continue
+// move takes steps at the shards that a worker attends, and rests in between, until
+// the tick ends or nothing is left. It begins with any one of them: where there are
+// many, a tick has time for few, and none shall always come last.
+func (w *worker) move(ctx context.Context, shards []int, p shard.Placement) {
+	all := w.movers(shards, p)
+	defer func() {
+		for _, m := range all {
+			m.leave(ctx)
 		}
-		sleep(ctx, time.Until(later(m.rest, m.turn)))
+	}()
+	w.show(ctx, all, p)
+	for m := nextOf(all); m != nil; m = nextOf(all) {
+		sleep(ctx, time.Until(later(m.rest, w.turn)))
 		if ctx.Err() != nil {
 			return
 		}
 		began := time.Now()
 		if m.try(ctx, m.step) && m.state != moverIdle {
-			m.turn = turnAfter(began, time.Now(), shareOf(m.movers(m.p)))
+			w.turn = turnAfter(began, time.Now(), shareOf(w.moving(p)))
 		}
 	}
+}
+
+// movers are those of shards where something may be left to do.
+func (w *worker) movers(shards []int, p shard.Placement) (all []*mover) {
+	from := rand.IntN(len(shards))
+	for i := range shards {
+		if m := w.mover(shards[(from+i)%len(shards)], p); m.state != moverOff {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// nextOf is the mover that may take a step first; nil: nothing is left to do.
+func nextOf(all []*mover) (first *mover) {
+	for _, m := range all {
+		if m.state != moverOff && (first == nil || m.rest.Before(first.rest)) {
+			first = m
+		}
+	}
+	return first
 }
 
 func later(a, b time.Time) time.Time {
@@ -103,7 +129,11 @@ func turnAfter(began, ended time.Time, share float64) time.Time {
 // try does something, also if the tick ends meanwhile, and gives up for this tick
 // if that fails.
 func (m *mover) try(ctx context.Context, do func(context.Context) error) bool {
-	err := do(context.WithoutCancel(ctx))
+	return m.tried(ctx, do(context.WithoutCancel(ctx)))
+}
+
+// tried notes how it went, and reports whether it went well.
+func (m *mover) tried(ctx context.Context, err error) bool {
 	if err != nil {
 		m.leave(ctx)
 		m.state = moverOff
@@ -131,17 +161,26 @@ func (m *mover) moved(ctx context.Context, err error) {
 	}
 }
 
-// show shows the shard the placement, and finds out whether it may need moving.
-func (m *mover) show(ctx context.Context) error {
-	if _, err := m.topic.shard.Touch(ctx, m.shard, m.p); err != nil {
-		return err
+// show shows the shards the placement, in one round trip, and finds out which may need
+// moving.
+func (w *worker) show(ctx context.Context, all []*mover, p shard.Placement) {
+	at := make([]shard.Names, len(all))
+	for i, m := range all {
+		at[i].Shard = m.shard
 	}
+	for i, touched := range w.shard.TouchAll(context.WithoutCancel(ctx), p, at) {
+		if m := all[i]; m.tried(ctx, touched.Err) {
+			m.shown()
+		}
+	}
+}
+
+func (m *mover) shown() {
 	m.touch(m.shard, m.p)
 	m.state = moverIdle
 	if m.p.Phase != shard.Migrating || m.isClean(m.p, m.shard) {
 		m.state = moverOff
 	}
-	return nil
 }
 
 // step looks at some tasks of the shard and moves those that are misplaced. The

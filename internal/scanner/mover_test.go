@@ -3,11 +3,14 @@ package scanner
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // TestMovingTakesItsShare: after every step, moving has taken no less than its
@@ -80,11 +83,40 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	b.migrate()
 	b.rdb.AddHook(new(deaf))
 	m := b.worker(0).mover(0, b.p)
-	if !m.try(t.Context(), m.show) || m.try(t.Context(), m.step) {
+	m.worker.show(t.Context(), []*mover{m}, b.p)
+	if m.state != moverIdle || m.try(t.Context(), m.step) {
 		t.Fatal("the first step did not fail")
 	}
 	free, err := b.shard.TryMove(t.Context(), 0, "another", time.Hour)
 	if err != nil || !free {
 		t.Errorf("another worker can't be the shard's mover: %v", err)
+	}
+}
+
+// TestAWorkerMovesWhatIsMisplacedInAllItsShards: in one tick, if that is long enough.
+func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ids := make([]string, 50)
+	for i := range ids {
+		ids[i] = strconv.Itoa(i)
+	}
+	b.put(shard.In(time.Hour), ids...)
+	if _, err := b.shard.Begin(t.Context(), b.p, 5); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if b.p, err = b.shard.Placement(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.learn(b.p)
+	b.worker(0).move(t.Context(), []int{0, 1, 2, 3, 4}, b.p)
+	if b.p, err = b.shard.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
+		t.Fatalf("nothing is left to do, and the placement is %s (%v)", b.p, err)
+	}
+	for _, id := range ids {
+		if !b.in(b.p.New(id), id) {
+			t.Errorf("task %s is not in its place", id)
+		}
 	}
 }

@@ -27,10 +27,16 @@ func onTopic(t *testing.T, settings ...string) *lone {
 func one(settings ...string) string { return declaring("orders", append(settings, "shards: 1")...) }
 
 // change puts other settings in force, and returns when no worker works by what was
-// before: each has ended a tick.
+// before.
 func (l *lone) change(settings ...string) {
 	l.t.Helper()
 	l.apply(settings...)
+	l.ticks()
+}
+
+// ticks returns when each worker has begun and ended a tick.
+func (l *lone) ticks() {
+	l.t.Helper()
 	ended := l.value("duefleet_ticks_total") + 3*l.value("duefleet_workers")
 	wait.For(l.t, "every worker to end its tick", func() bool { return l.value("duefleet_ticks_total") >= ended })
 }
@@ -83,9 +89,9 @@ func (l *lone) value(name string) (total float64) {
 	return total
 }
 
-// attending is closed when a worker of that number leaves the shard, in a tick that
-// would last for an hour.
-func (l *lone) attending(index int) <-chan struct{} {
+// attending is closed when a worker of that number leaves its shards, in a tick that
+// would last for an hour. Unless some are named, that is the only one.
+func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
 	v := l.served("orders")
 	p, _ := v.known()
@@ -94,7 +100,7 @@ func (l *lone) attending(index int) <-chan struct{} {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		w.attend(ctx, 0, p, time.Now().Add(time.Hour))
+		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, w.settings().Tick, w.scanned()}, time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {
 		cancel()

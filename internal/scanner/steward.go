@@ -215,9 +215,9 @@ func (t *topic) isClean(p shard.Placement, at int) bool {
 	return t.placement == p && t.clean[at]
 }
 
-// movers is how many workers of the fleet may move tasks at a time: one a shard
+// moving is how many workers of the fleet may move tasks at a time: one a shard
 // that isn't clean, as far as there are workers.
-func (t *topic) movers(p shard.Placement) int {
+func (t *topic) moving(p shard.Placement) int {
 	workers := t.live() * t.wanted()
 	t.mu.Lock()
 	defer t.mu.Unlock()

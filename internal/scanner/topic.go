@@ -55,6 +55,7 @@ type topic struct {
 	placement shard.Placement
 	clean     map[int]bool            // shards known to be clean under placement
 	gates     map[int]shard.Placement // by shard: what it was last touched with
+	claimed   map[int]bool            // by shard: the last claim was carried out
 	changed   chan struct{}           // closed and replaced when settings or placement change
 	removed   bool                    // the topic was removed from Redis
 	document  []byte                  // in force; nil: not known yet
@@ -207,11 +208,33 @@ func (t *topic) touch(at int, p shard.Placement) {
 
 // wanted is how many workers this scanner runs for the topic.
 func (t *topic) wanted() int {
-	s := t.settings()
-	if s.Workers > 0 {
-		return s.Workers
+	if set := t.settings().Workers; set > 0 {
+		return set
 	}
-	return balance.Workers(t.scanned(), t.live())
+	workers, _ := balance.Split(t.scanned(), t.live())
+	return workers
+}
+
+// tickets is how many each of them draws a tick.
+func (t *topic) tickets() int {
+	if t.settings().Workers > 0 {
+		return 1
+	}
+	_, tickets := balance.Split(t.scanned(), t.live())
+	return tickets
+}
+
+// proven reports whether the last claim from a shard was carried out.
+func (t *topic) proven(at int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.claimed[at]
+}
+
+func (t *topic) prove(at int, claimed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.claimed[at] = claimed
 }
 
 func (t *topic) closing() bool { return t.stopped.Load() }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// bells tells workers that a task became the earliest of the shard they attend.
+// bells tells workers that a task became the earliest of a shard they attend.
 type bells struct {
 	mu    sync.Mutex
 	heard map[int]map[*bell]struct{} // by shard: who attends it here
@@ -13,26 +13,31 @@ type bells struct {
 
 func newBells() *bells { return &bells{heard: map[int]map[*bell]struct{}{}} }
 
-// bell rings with the earliest score, in Redis ms, since it was last asked.
+// bell rings with the earliest score of each shard, in Redis ms, since it was last
+// asked.
 type bell struct {
-	rung  chan struct{}
-	mu    sync.Mutex
-	score int64
+	rung   chan struct{}
+	mu     sync.Mutex
+	scores map[int]int64 // by shard
 }
 
-// attend returns a bell for one shard, and what takes it down.
-func (b *bells) attend(shard int) (*bell, func()) {
-	own := &bell{rung: make(chan struct{}, 1)}
+// attend returns a bell for some shards, and what takes it down.
+func (b *bells) attend(shards ...int) (*bell, func()) {
+	own := &bell{rung: make(chan struct{}, 1), scores: map[int]int64{}}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.heard[shard] == nil {
-		b.heard[shard] = map[*bell]struct{}{}
+	for _, at := range shards {
+		if b.heard[at] == nil {
+			b.heard[at] = map[*bell]struct{}{}
+		}
+		b.heard[at][own] = struct{}{}
 	}
-	b.heard[shard][own] = struct{}{}
 	return own, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.heard[shard], own)
+		for _, at := range shards {
+			delete(b.heard[at], own)
+		}
 	}
 }
 
@@ -41,15 +46,15 @@ func (b *bells) ring(shard int, score int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for own := range b.heard[shard] {
-		own.ring(score)
+		own.ring(shard, score)
 	}
 }
 
-func (b *bell) ring(score int64) {
+func (b *bell) ring(shard int, score int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.score == 0 || score < b.score {
-		b.score = score
+	if before, rung := b.scores[shard]; !rung || score < before {
+		b.scores[shard] = score
 	}
 	select {
 	case b.rung <- struct{}{}:
@@ -57,13 +62,13 @@ func (b *bell) ring(score int64) {
 	}
 }
 
-// take returns the earliest score rung since the last call; 0: none.
-func (b *bell) take() int64 {
+// take returns the earliest scores rung since the last call, by shard.
+func (b *bell) take() map[int]int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	score := b.score
-	b.score = 0
-	return score
+	scores := b.scores
+	b.scores = map[int]int64{}
+	return scores
 }
 
 // listen passes the topic's wake messages on to the bells, listening to as many

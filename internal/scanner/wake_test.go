@@ -12,11 +12,11 @@ func TestABellTellsOfTheEarliestSince(t *testing.T) {
 	b.ring(3, 200)
 	b.ring(3, 900)
 	<-own.rung
-	if score := own.take(); score != 200 {
-		t.Fatalf("heard of %d, the earliest was 200", score)
+	if scores := own.take(); len(scores) != 1 || scores[3] != 200 {
+		t.Fatalf("heard of %v, the earliest of shard 3 was 200", scores)
 	}
-	if score := own.take(); score != 0 {
-		t.Fatalf("heard of %d twice", score)
+	if scores := own.take(); len(scores) != 0 {
+		t.Fatalf("heard of %v twice", scores)
 	}
 	select {
 	case <-other.rung:
@@ -42,7 +42,25 @@ func TestTwoWorkersWithOneShardBothHear(t *testing.T) {
 	b.ring(0, 7)
 	<-first.rung
 	<-second.rung
-	if first.take() != 7 || second.take() != 7 {
+	if first.take()[0] != 7 || second.take()[0] != 7 {
 		t.Fatal("they heard of different scores")
+	}
+}
+
+func TestABellTellsOfEachOfItsShards(t *testing.T) {
+	t.Parallel()
+	b := newBells()
+	own, leave := b.attend(3, 4)
+	for shard, score := range map[int]int64{3: 500, 4: 200, 5: 100} {
+		b.ring(shard, score)
+	}
+	<-own.rung
+	if scores := own.take(); len(scores) != 2 || scores[3] != 500 || scores[4] != 200 {
+		t.Fatalf("heard of %v, want 500 in shard 3 and 200 in shard 4", scores)
+	}
+	leave()
+	b.ring(4, 50)
+	if scores := own.take(); len(scores) != 0 {
+		t.Fatalf("heard of %v after it was taken down", scores)
 	}
 }

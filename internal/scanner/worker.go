@@ -11,7 +11,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// worker attends one shard a tick.
+// worker attends some shards a tick: one, or as many as it takes where a topic has
+// more than its scanners have workers for.
 type worker struct {
 	*topic
 	index  int
@@ -21,7 +22,7 @@ type worker struct {
 	silent bool // an outage was logged and is not over
 }
 
-// run draws a ticket every tick and attends the shard it stands for, until ctx
+// run draws tickets every tick and attends the shards they stand for, until ctx
 // ends or the topic needs fewer workers. Ticks keep to one beat, so that the
 // order of draws in the fleet stays as it is. The first is cut short at random:
 // workers that start together shall not draw together.
@@ -29,12 +30,13 @@ func (w *worker) run(ctx context.Context) {
 	end := time.Now().Add(jitter(w.settings().Tick))
 	defer w.forgive()
 	for ctx.Err() == nil && w.index < w.wanted() {
-		at, p, err := w.draw(ctx)
+		d, err := w.draw(ctx)
 		if err != nil {
 			w.outage(ctx, "draw", err)
+			w.retry.wait(ctx)
 			continue
 		}
-		w.attend(ctx, at, p, end)
+		w.attend(ctx, d, end)
 		end = nextEnd(end, time.Now(), w.settings().Tick)
 	}
 }
@@ -51,65 +53,85 @@ func nextEnd(end, now time.Time, tick time.Duration) time.Time {
 	return end
 }
 
-// draw takes a ticket and reads the placement.
-func (w *worker) draw(ctx context.Context) (int, shard.Placement, error) {
-	ticket, p, err := w.shard.Draw(ctx)
-	if err != nil {
-		return 0, p, err
-	}
-	w.learn(p)
-	return balance.Shard(ticket, p.Scanned()), p, nil
+// drawn is what a worker drew for a tick.
+type drawn struct {
+	shards    []int
+	placement shard.Placement
+	// What the draw went by; when it is another one, the worker draws anew.
+	tick    time.Duration
+	scanned int
 }
 
-// attend stays with a shard until the tick ends: claims what is due and forwards
-// it, claims again while there is more, else waits for the next due time, a
-// wake-up or the end. Beside that it moves what is misplaced: a task that comes due
-// meanwhile doesn't wait for a step of moving. Another length of the tick, fewer
-// workers, and another number of shards to attend end it at once.
-func (w *worker) attend(ctx context.Context, at int, p shard.Placement, end time.Time) {
+// draw takes tickets and reads the placement.
+func (w *worker) draw(ctx context.Context) (drawn, error) {
+	d := drawn{tick: w.settings().Tick, scanned: w.scanned()}
+	tickets := w.tickets()
+	first, p, err := w.shard.Draw(ctx, tickets)
+	if err != nil {
+		return d, err
+	}
+	w.learn(p)
+	d.shards, d.placement = balance.Shards(first, tickets, p.Scanned()), p
+	return d, nil
+}
+
+// holds reports whether a draw still goes by what is in force, and the topic still
+// needs this worker.
+func (w *worker) holds(d drawn) bool {
+	return w.settings().Tick == d.tick && w.scanned() == d.scanned && w.index < w.wanted()
+}
+
+// attend stays with its shards until the tick ends: claims what is due and forwards
+// it, from one shard after the other, and again while there is more; else waits for
+// the next due time of any, a wake-up or the end. Beside that it moves what is
+// misplaced: a task that comes due doesn't wait for it. Settings that end the tick
+// sooner end it at once.
+func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	bell, leave := w.bells.attend(at)
+	bell, leave := w.bells.attend(d.shards...)
 	defer leave()
 	var moving sync.WaitGroup
 	defer moving.Wait()
-	moving.Go(func() { w.mover(at, p).run(ctx) })
-	empty, tick, scanned := true, w.settings().Tick, w.scanned()
-	for ctx.Err() == nil && w.settings().Tick == tick && w.scanned() == scanned && w.index < w.wanted() {
+	moving.Go(func() { w.move(ctx, d.shards, d.placement) })
+	all, empty := w.posts(d.shards), true
+	for ctx.Err() == nil && w.holds(d) {
 		changed := w.changes()
-		claimed, next, err := w.serve(ctx, at)
-		if err != nil {
-			w.unserved(ctx, at, err)
-			continue
-		}
-		w.recovered(ctx)
+		w.look(ctx, all)
+		claimed, rest := w.serve(ctx, all.due(time.Now()))
 		empty = empty && claimed == 0
-		w.await(ctx, next, bell, changed)
+		w.await(ctx, all, rest, bell, changed)
 	}
 	cancel() // for the mover
 	w.metrics.Tick(empty)
 }
 
-// moment is an instant of Redis's clock as this process will see it come.
-type moment struct {
-	local time.Time // zero: never
-	redis int64     // ms
-}
-
-// serve claims one batch as soon as the topic may, and hands it over to be
-// forwarded. It answers how many it claimed and when to look again.
-func (w *worker) serve(ctx context.Context, at int) (claimed int, next moment, err error) {
+// serve claims one batch from a shard whose time has come, if there is one, as soon as
+// the topic may, and hands it over to be forwarded. It returns how many it claimed, and
+// before when no shard is served: a topic's rate is that of all of them.
+func (w *worker) serve(ctx context.Context, p *post) (claimed int, rest time.Time) {
+	if p == nil {
+		return 0, time.Time{}
+	}
 	room := w.room(ctx)
 	if room == 0 {
-		return 0, moment{local: time.Now()}, nil
+		return 0, time.Time{}
 	}
 	allowed, wait, err := w.allowed(ctx, room)
-	if err != nil || allowed == 0 {
-		w.window.free(room)
-		return 0, moment{local: time.Now().Add(wait)}, err
-	}
 	w.window.free(room - allowed)
-	return w.claim(ctx, at, allowed)
+	if err != nil {
+		w.outage(ctx, "claim", err)
+		return 0, time.Now().Add(w.retry.next())
+	}
+	if allowed == 0 {
+		return 0, time.Now().Add(wait)
+	}
+	p.served = time.Now()
+	claimed, err = w.claim(ctx, p, allowed)
+	if err != nil {
+		w.unserved(ctx, p, err)
+	}
+	return claimed, time.Time{}
 }
 
 // room waits until the topic isn't paused and the broker takes messages, and
@@ -131,40 +153,33 @@ func (w *worker) room(ctx context.Context) int {
 	return n
 }
 
-// claim leases up to limit tasks and forwards them. Its places in the window
-// are taken already. A claim whose reply was lost is asked for again until it is
+// claim leases up to limit tasks of a shard and forwards them. Its places in the
+// window are taken already. A claim whose reply was lost is asked for again until it is
 // heard or its lease would be over: the shard remembers the batch.
-func (w *worker) claim(ctx context.Context, at, limit int) (int, moment, error) {
+func (w *worker) claim(ctx context.Context, p *post, limit int) (int, error) {
 	s := w.settings()
 	asked := time.Now()
-	batch, err := w.insist(ctx, w.newClaim(at, limit, s.Lease), asked)
+	batch, err := w.insist(ctx, w.newClaim(p.shard, limit, s.Lease), asked)
 	if err != nil {
 		w.window.free(limit)
-		return 0, moment{}, &claimError{err}
+		return 0, err
 	}
 	heard := time.Now()
+	p.learn(heard, batch.Now, batch.Next)
 	w.metrics.Claimed(heard.Sub(asked))
-	w.works(ctx, at, "claim")
+	w.recovered(ctx)
+	w.works(ctx, p.shard, "claim")
+	w.prove(p.shard, true)
 	w.unused(ctx, limit-len(batch.Tasks))
 	w.window.free(limit - len(batch.Tasks) - len(batch.Bad))
-	w.complain(ctx, at, batch)
-	w.forward(ctx, flight{topic: w.topic, shard: at, asked: asked, heard: heard, batch: batch, settings: s})
-	next := moment{}
-	if !batch.Next.IsZero() {
-		next = moment{heard.Add(batch.Next.Sub(batch.Now)), batch.Next.UnixMilli()}
-	}
-	return len(batch.Tasks), next, nil
+	w.complain(ctx, p.shard, batch)
+	w.forward(ctx, flight{topic: w.topic, shard: p.shard, asked: asked, heard: heard, batch: batch, settings: s})
+	return len(batch.Tasks), nil
 }
 
 func (w *worker) newClaim(at, limit int, lease time.Duration) shard.Claim {
 	return shard.Claim{Shard: at, Claimant: w.name, Request: w.request(), Limit: limit, Lease: lease}
 }
-
-// claimError is what a claim ended with, to tell it from what other calls of a tick
-// end with.
-type claimError struct{ error }
-
-func (e *claimError) Unwrap() error { return e.error }
 
 // insist sends one claim until its answer is heard. It outlives the tick, and a
 // scanner that is told to stop: what it leased must be forwarded or given back. A
@@ -226,14 +241,15 @@ func (w *worker) complain(ctx context.Context, at int, batch shard.Batch) {
 	}
 }
 
-// await waits for the next due time, an earlier one that the bell tells of, a
-// change of the settings, or the end of the tick.
-func (w *worker) await(ctx context.Context, next moment, bell *bell, changed <-chan struct{}) {
+// await waits for the next due time, though not for what comes before the end of a
+// rest, an earlier one that the bell tells of, a change of the settings, or the end of
+// the tick.
+func (w *worker) await(ctx context.Context, all posts, rest time.Time, bell *bell, changed <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		if !next.local.IsZero() {
-			timer.Reset(time.Until(next.local))
+		if first := all.first(); first != nil {
+			timer.Reset(time.Until(later(first.next, rest)))
 		}
 		select {
 		case <-ctx.Done():
@@ -243,33 +259,27 @@ func (w *worker) await(ctx context.Context, next moment, bell *bell, changed <-c
 		case <-timer.C:
 			return
 		case <-bell.rung:
-			score := bell.take()
-			if next.redis == 0 {
-				return // no clock to compare it with: look
-			}
-			if score < next.redis {
-				next.local = next.local.Add(time.Duration(score-next.redis) * time.Millisecond)
-				next.redis = score
+			for at, score := range bell.take() {
+				all.wake(at, score)
 			}
 		}
 	}
 }
 
-// unserved notes why a claim, or what comes before it, failed, and backs off. What is
-// wrong with one shard is no outage: the worker goes on to the next one when the tick
-// ends.
-func (w *worker) unserved(ctx context.Context, at int, err error) {
-	var claim *claimError
-	if !errors.As(err, &claim) || !shard.Definite(err) {
+// unserved notes why a claim failed, and backs off from its shard: the others are served
+// meanwhile. What is wrong with the shard alone is no outage.
+func (w *worker) unserved(ctx context.Context, p *post, err error) {
+	p.fail(p.retry.next())
+	if !shard.Definite(err) {
 		w.outage(ctx, "claim", err)
 		return
 	}
+	w.prove(p.shard, false)
 	w.all.Error("claim")
-	w.fails(ctx, at, "claim", err)
-	w.retry.wait(ctx)
+	w.fails(ctx, p.shard, "claim", err)
 }
 
-// outage notes an error of Redis's once for each outage, and backs off.
+// outage notes an error of Redis's once for each outage.
 func (w *worker) outage(ctx context.Context, operation string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -280,7 +290,6 @@ func (w *worker) outage(ctx context.Context, operation string, err error) {
 	} else {
 		w.refuse(ctx, operation, err)
 	}
-	w.retry.wait(ctx)
 }
 
 // refuse keeps why Redis does not serve this worker, and notes it once for each

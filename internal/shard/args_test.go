@@ -94,7 +94,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		}, false},
 		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate":      {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive, 1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
-		"draw":      {[]string{c.ticketKey(), c.placementKey()}, []any{}, nil, false},
+		"draw":      {[]string{c.ticketKey(), c.placementKey()}, []any{"1"}, map[int][]any{0: append([]any{"4097"}, positive...)}, false},
+		"next":      {[]string{c.due(0)}, []any{}, nil, false},
 	}
 }
 

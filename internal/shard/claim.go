@@ -111,6 +111,44 @@ func (t *Topic) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, er
 	return b, nil
 }
 
+// Attention is when a shard needs attention next.
+type Attention struct {
+	// Now is Redis's clock at the look, to the microsecond.
+	Now time.Time
+	// Next is when something is due there, or may be claimed again; zero: not
+	// before a task is put there. It may lie in the past.
+	Next time.Time
+	// Err is why the shard could not be looked at.
+	Err error
+}
+
+// Attention looks at shards in one round trip, and leases nothing. The results are in
+// the order of the shards.
+func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
+	calls := make([]call, len(shards))
+	for i, at := range shards {
+		calls[i] = call{script: "next", keys: []string{t.due(at)}}
+	}
+	all := make([]Attention, len(shards))
+	lost := false
+	for i, cmd := range t.runAll(ctx, calls) {
+		reply, err := cmd.Int64Slice()
+		if err != nil {
+			all[i].Err = fmt.Errorf("look at shard %d of topic %s: %w", shards[i], t.name, err)
+			lost = lost || unknown(err)
+			continue
+		}
+		all[i].Now = time.UnixMicro(reply[0])
+		if reply[1] >= 0 {
+			all[i].Next = time.UnixMilli(reply[1])
+		}
+	}
+	if lost {
+		t.Relearn(ctx)
+	}
+	return all
+}
+
 // Lease names one leased task.
 type Lease struct {
 	ID    string

@@ -43,6 +43,59 @@ func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
 	equal(t, "next beside a parked task is zero", c.claimIDs().Next.IsZero(), true)
 }
 
+// TestAttentionIsWhatAClaimWouldAnswer: in every state of a shard, and it leases
+// nothing.
+func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 3)
+	attention := func() Attention {
+		t.Helper()
+		a := c.Attention(c.ctx(), 0)[0]
+		c.ok(a.Err)
+		return a
+	}
+	same := func(what string) {
+		t.Helper()
+		equal(t, what, attention().Next, c.ask(Claim{Claimant: "asks", Request: string(NewOp()), Lease: time.Minute}).Next)
+	}
+	same("an empty shard")
+	c.put(In(0), "parked")
+	c.park("parked", "given up")
+	same("a parked task")
+	equal(t, "never", attention().Next.IsZero(), true)
+	due := c.put(In(time.Hour), "later")[0]
+	same("a waiting task")
+	equal(t, "when it is due", attention().Next.UnixMilli(), due)
+	c.put(In(0), "now")
+	if a := attention(); a.Next.After(a.Now) {
+		t.Errorf("what is due needs attention at %s, and it is %s", a.Next, a.Now)
+	}
+	b := c.claimIDs("now")
+	same("a leased task beside a waiting one")
+	if a := attention(); a.Next.IsZero() || !a.Next.After(b.Now) || a.Next.UnixMilli() >= due {
+		t.Errorf("a lease that runs out needs attention at %s", a.Next)
+	}
+}
+
+// TestAttentionOfSeveralShards: in their order, and what is wrong with one is said of
+// that one alone.
+func TestAttentionOfSeveralShards(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 4)
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(3), redis.Z{Score: 3000, Member: "a"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.due(1), redis.Z{Score: 1000, Member: "a"}).Err())
+	c.ok(c.rdb.Set(c.ctx(), c.due(2), "in the way", 0).Err())
+	all := c.Attention(c.ctx(), 3, 2, 1, 0)
+	equal(t, "results", len(all), 4)
+	equal(t, "shard 3", all[0].Next.UnixMilli(), 3000)
+	if !Definite(all[1].Err) || !strings.Contains(all[1].Err.Error(), "shard 2") {
+		t.Errorf("a key of the wrong type: %v", all[1].Err)
+	}
+	equal(t, "shard 1", all[2].Next.UnixMilli(), 1000)
+	equal(t, "shard 0", all[3].Next.IsZero(), true)
+	c.ok(errors.Join(all[0].Err, all[2].Err, all[3].Err))
+}
+
 func TestClaimBringsTheWholeTask(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

@@ -59,9 +59,10 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 			t.Fatalf("there is room again: %v", err)
 		}
 	}
-	_, drawn, err := c.Draw(c.ctx())
+	_, drawn, err := c.Draw(c.ctx(), 1)
 	c.ok(err)
 	equal(t, "placement", drawn, c.p)
+	c.ok(c.Attention(c.ctx(), 0)[0].Err)
 	b := c.claimIDs("a", "b", "c", "d")
 	stillFull()
 	l := leases(b)

@@ -80,10 +80,12 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 	return t.placementFrom(t.rdb.HGet(ctx, t.placementKey(), "value").Result())
 }
 
-// Draw takes the next ticket of the topic and reads the placement, with the errors
-// of Topic.Placement.
-func (t *Topic) Draw(ctx context.Context) (ticket int64, p Placement, err error) {
-	reply, err := t.run(ctx, call{script: "draw", keys: []string{t.ticketKey(), t.placementKey()}}).Slice()
+// Draw takes the next n tickets of the topic, 1 to MaxShards, and reads the placement,
+// with the errors of Topic.Placement. It returns the first of them; the others follow
+// it. Tickets whose answer was lost are nobody's: the next ones stand for their shards
+// one round later.
+func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
+	reply, err := t.run(ctx, call{script: "draw", keys: []string{t.ticketKey(), t.placementKey()}, args: []any{n}}).Slice()
 	if err != nil {
 		return 0, p, err
 	}
@@ -91,9 +93,9 @@ func (t *Topic) Draw(ctx context.Context) (ticket int64, p Placement, err error)
 	if !there {
 		err = redis.Nil
 	}
-	ticket, _ = reply[0].(int64)
+	last, _ := reply[0].(int64)
 	p, err = t.placementFrom(text, err)
-	return ticket, p, err
+	return last - int64(n) + 1, p, err
 }
 
 func (t *Topic) placementFrom(text string, err error) (Placement, error) {

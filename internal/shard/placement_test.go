@@ -438,3 +438,18 @@ func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// TestTicketsFollowEachOther: however many are drawn at a time, none is drawn twice and
+// none is left out.
+func TestTicketsFollowEachOther(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 4)
+	next := int64(1)
+	for _, n := range []int{1, 66, 1, 3, MaxShards} {
+		first, p, err := c.Draw(c.ctx(), n)
+		c.ok(err)
+		equal(t, "first ticket", first, next)
+		equal(t, "placement", p, c.p)
+		next += int64(n)
+	}
+}

@@ -34,7 +34,7 @@ func roles() []role {
 		{
 			name: "scanner",
 			scripts: []string{
-				"adopt", "claim", "draw", "heartbeat", "lend", "look", "mark", "place", "rate", "release", "settle", "stats", "touch", "yield",
+				"adopt", "claim", "draw", "heartbeat", "lend", "look", "mark", "next", "place", "rate", "release", "settle", "stats", "touch", "yield",
 			},
 			// The last four are for scanner doctor.
 			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",
@@ -140,7 +140,7 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		more := Placement{p.Epoch + 1, 8, 4, Migrating}
 		_, changed := orders.change(t.Context(), p, more)
 		_, cleaned := orders.MarkClean(t.Context(), p, 0)
-		_, _, drawn := orders.Draw(t.Context())
+		_, _, drawn := orders.Draw(t.Context(), 1)
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
 		_, touched := bills.Touch(t.Context(), 0, p)
 		_, alive := store.Heartbeat(t.Context(), "nobody")

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock record
+-- uses: args rights clock record attention
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
 -- KEYS  due, task, gate, memory (of this claimant)
 -- ARGV  request (a number that grows with each of the claimant's), limit, lease
@@ -21,21 +21,13 @@ local not_after = whole('not_after', ARGV[5])
 sized('request', request, 1, 64)
 local due, tasks = KEYS[1], KEYS[2]
 
-local function attention()
-  local waiting = redis.call('ZRANGEBYSCORE', due, 0, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  local lease_end = redis.call('ZREVRANGEBYSCORE', due, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  local next = waiting and tonumber(waiting) or -1
-  if lease_end and (next == -1 or -lease_end < next) then next = math.ceil(-lease_end) end
-  return next
-end
-
 local function fetch(ids, from, to)
   return redis.call('HMGET', tasks, unpack(ids, from, to))
 end
 
 local last, token = string.match(redis.call('GET', KEYS[4]) or '', '^(.*) (%S+)$')
 if last == request then
-  local answer = {token, now_us, attention(), 0}
+  local answer = {token, now_us, attention(due), 0}
   local ids = redis.call('ZRANGEBYSCORE', due, token, token)
   local records = #ids > 0 and fetch(ids, 1, #ids) or {}
   for i, id in ipairs(ids) do
@@ -120,5 +112,5 @@ if #answer > 4 then
   redis.call('HSET', KEYS[3], 'claims', number)
   redis.call('SET', KEYS[4], request .. ' ' .. token, 'PX', lease)
 end
-answer[3], answer[4] = attention(), skipped
+answer[3], answer[4] = attention(due), skipped
 return answer

@@ -1,11 +1,14 @@
 #!lua flags=allow-oom
 -- uses: args
--- Draws the next ticket of a topic, and reads its placement. It does so in a Redis
--- that is full, too: what is stored must be delivered, else there would never be
--- room again.
+-- Draws the next tickets of a topic, one after the other, and reads its placement. It
+-- does so in a Redis that is full, too: what is stored must be delivered, else there
+-- would never be room again.
 -- KEYS  ticket, placement
--- Returns {ticket, placement; false if there is none}.
--- Executed twice: a ticket is skipped, and its shard is attended one draw later.
-expect(2, 0)
+-- ARGV  how many
+-- Returns {the last ticket, placement; false if there is none}.
+-- Executed twice: so many tickets are skipped, and their shards are attended one draw
+--       later.
+expect(2, 1)
+local tickets = whole('tickets', ARGV[1], 1, 4096)
 local placement = redis.call('HGET', KEYS[2], 'value')
-return {redis.call('INCR', KEYS[1]), placement}
+return {redis.call('INCRBY', KEYS[1], tickets), placement}

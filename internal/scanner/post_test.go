@@ -1,0 +1,61 @@
+package scanner
+
+import (
+	"testing"
+	"time"
+)
+
+// TestTheShardWhoseTimeComesFirstIsServedFirst: by due times of its own, wake-ups, and
+// rests after errors.
+func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
+	t.Parallel()
+	heard := time.Now().Add(-time.Millisecond)
+	redis := time.UnixMilli(1_000_000) // its clock is another one
+	all := posts{{shard: 7}, {shard: 8}, {shard: 9}}
+	check := func(what string, shard int, in time.Duration) {
+		t.Helper()
+		first := all.first()
+		if first == nil || first.shard != shard || !first.next.Equal(heard.Add(in)) {
+			t.Fatalf("%s: first is %+v, want shard %d in %s", what, first, shard, in)
+		}
+	}
+	if first := all.first(); first != nil {
+		t.Fatalf("nothing is due in any, and first is %+v", first)
+	}
+	all[0].learn(heard, redis, redis.Add(5*time.Second))
+	all[1].learn(heard, redis, redis.Add(3*time.Second))
+	all[2].learn(heard, redis, time.Time{})
+	check("due times", 8, 3*time.Second)
+	all.wake(9, redis.Add(time.Second).UnixMilli())
+	check("a task in an empty shard", 9, time.Second)
+	all.wake(9, redis.Add(4*time.Second).UnixMilli())
+	check("a wake-up for what is known to be due sooner", 9, time.Second)
+	all.wake(7, redis.Add(-time.Second).UnixMilli())
+	check("a task that is overdue", 7, -time.Second)
+	all[0].fail(time.Hour)
+	check("a shard that failed comes later", 9, time.Second)
+	failed := all[0].next
+	all.wake(7, 1)
+	if all[0].next != failed {
+		t.Error("a wake-up cut short the rest after an error")
+	}
+	all.wake(1, 1) // a shard that is not attended
+	check("a wake-up for another shard", 9, time.Second)
+}
+
+// TestAnOldBacklogHoldsUpNoOtherShard: shards that have something due are served in turn.
+func TestAnOldBacklogHoldsUpNoOtherShard(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	all := posts{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3}, {shard: 4, next: now.Add(time.Second)}}
+	for turn, want := range []int{1, 2, 1, 2} {
+		p := all.due(now)
+		if p == nil || p.shard != want {
+			t.Fatalf("turn %d: %+v, want shard %d", turn, p, want)
+		}
+		p.served = now.Add(time.Duration(turn) * time.Millisecond)
+	}
+	if p := all.due(now.Add(-2 * time.Hour)); p != nil {
+		t.Errorf("shard %d is served before its time", p.shard)
+	}
+}
