@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -43,7 +45,7 @@ func connect(cfg *config.Config) (redis.UniversalClient, *shard.Store, error) {
 		return nil, nil, err
 	}
 	options.ContextTimeoutEnabled = true
-	rdb := redis.NewUniversalClient(options)
+	rdb := redis.NewUniversalClient(shard.Dialing(options))
 	store, err := shard.New(rdb, cfg.Redis.Prefix)
 	return rdb, store, err
 }
@@ -67,14 +69,25 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	rdb, _, err := connect(cfg)
+	member, done, err := newMember(ctx, s, cfg, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
-	log, err := telemetry.NewLogger(cmd.ErrOrStderr(), cfg.Log.Level, cfg.Log.Format)
+	defer done()
+	return member.Run(ctx)
+}
+
+// newMember puts a member of the fleet together and starts nothing; done frees what
+// it holds. The error is all that is wrong with settings and can be told without a
+// server, beyond what loading them tells.
+func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.Writer) (member *scanner.Scanner, done func(), err error) {
+	log, err := telemetry.NewLogger(stderr, cfg.Log.Level, cfg.Log.Format)
 	if err != nil {
-		return err
+		return nil, nil, err
+	}
+	rdb, _, err := connect(cfg)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, path := range cfg.Exposed() {
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend", "chmod o-rwx "+path)
@@ -82,16 +95,16 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	sc := scanner.Config{
 		Settings: cfg, Redis: rdb, Instance: scanner.Instance(), Version: version(), Log: log,
 	}
-	done, err := chooseSource(ctx, s, cfg, log, &sc)
+	unwatch, err := chooseSource(ctx, s, cfg, log, &sc)
 	if err != nil {
-		return err
+		return nil, nil, errors.Join(err, rdb.Close())
 	}
-	defer done()
-	member, err := scanner.New(sc)
-	if err != nil {
-		return err
+	done = func() { unwatch(); _ = rdb.Close() }
+	if member, err = scanner.New(sc); err != nil {
+		done()
+		return nil, nil, err
 	}
-	return member.Run(ctx)
+	return member, done, nil
 }
 
 // chooseSource takes the topics from Consul where it is configured, else from
@@ -135,7 +148,7 @@ func checkCommand(s *settings) *cobra.Command {
 		Short: "Validates the configuration, and the topics' documents in Consul",
 		Long: `Validates the configuration file with the environment, and the topics' documents
 if Consul is configured and answers. Prints every mistake with its key and line;
-exit code 1 if there is any.`,
+exit code 1 if there is any. What it calls good, run starts with.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			return check(cmd, s)
@@ -148,6 +161,11 @@ func check(cmd *cobra.Command, s *settings) error {
 	if err != nil {
 		return printMistakes(cmd, err)
 	}
+	_, done, err := newMember(cmd.Context(), s, cfg, io.Discard)
+	if err != nil {
+		return err
+	}
+	done()
 	if cfg.Consul.Addr != "" {
 		return checkConsul(cmd, cfg)
 	}

@@ -16,7 +16,7 @@ import (
 func Advice(section, text string) string {
 	for _, a := range advices() {
 		if strings.Contains(text, a.about) {
-			return "; " + strings.ReplaceAll(a.advice, "SECTION", section)
+			return "; " + strings.NewReplacer("SECTION", section, "WAY-TO-TLS", wayToTLS(section)).Replace(a.advice)
 		}
 	}
 	if strings.Contains(text, "connection reset by peer") {
@@ -25,12 +25,23 @@ func Advice(section, text string) string {
 		return "; the server broke the connection off: see its log; if it asks for certificates, check " + section +
 			".tls.cert_file and key_file"
 	}
+	if strings.HasSuffix(strings.TrimRight(text, `"`), "EOF") {
+		return "; the server broke the connection off: see its log; if it speaks TLS at that port, " + wayToTLS(section)
+	}
 	for _, s := range []string{"connection refused", "no such host", "i/o timeout"} {
 		if strings.Contains(text, s) {
 			return "; check that the server runs there, and " + section + "." + addressKey(section)
 		}
 	}
 	return ""
+}
+
+// wayToTLS is the setting that turns it on.
+func wayToTLS(section string) string {
+	if section == "rabbitmq" {
+		return "write amqps:// in rabbitmq.urls"
+	}
+	return "set " + section + ".tls.enabled"
 }
 
 func addressKey(section string) string {
@@ -54,7 +65,10 @@ func advices() []struct{ about, advice string } {
 		{"certificate is valid for", "check SECTION.tls.server_name"},
 		{"cannot validate certificate for", "check SECTION.tls.server_name"},
 		{"does not look like a TLS handshake", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
-		{"HTTP request to an HTTPS server", "set SECTION.tls.enabled"},
+		{"HTTP response to HTTPS client", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
+		{"HTTP request to an HTTPS server", "WAY-TO-TLS"},
+		// So reads what a broker answers to a handshake without TLS.
+		{"frame size exceeds negotiated frame_max", "the server does not speak AMQP there: check the port; if it speaks TLS, WAY-TO-TLS"},
 		{"WRONGPASS", "check redis.username and redis.password"},
 		{"NOAUTH", "check redis.username and redis.password"},
 		{"NOPERM", "grant it with ACL SETUSER; " + rights},

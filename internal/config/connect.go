@@ -55,6 +55,9 @@ func (t TLS) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil
 	}
+	if err := regular(t.CAFile); err != nil {
+		return nil, err
+	}
 	pem, err := os.ReadFile(t.CAFile)
 	if err != nil {
 		return nil, err
@@ -69,6 +72,11 @@ func (t TLS) roots() (*x509.CertPool, error) {
 func (t TLS) certificates() ([]tls.Certificate, error) {
 	if t.CertFile == "" {
 		return nil, nil
+	}
+	for _, path := range []string{t.CertFile, t.KeyFile} {
+		if err := regular(path); err != nil {
+			return nil, err
+		}
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {

@@ -70,7 +70,7 @@ func TestConsulWatchFollowsChanges(t *testing.T) {
 	if shardsOf(changed, "orders") != 9 || changed.Index <= made.Index || changed.Documents["orders"].Index <= made.Documents["orders"].Index {
 		t.Errorf("got %+v after %+v", changed, made)
 	}
-	put(t, c, "topics/mails", "")
+	put(t, c, "topics/mails", "{}")
 	if s := next(t, w); len(s.Documents) != 2 || shardsOf(s, "mails") != 4 {
 		t.Errorf("got %+v", s)
 	}
@@ -90,12 +90,16 @@ func TestConsulBrokenDocumentAffectsOnlyItself(t *testing.T) {
 	put(t, c, "topics/bad/name", "shards: 8")
 	put(t, c, "topics/empty/", "")
 	put(t, c, "topics/huge", strings.Repeat("[", 500_000))
+	put(t, c, "topics/tags", "!!!!!!")
+	put(t, c, "topics/lost", "")
 	s := next(t, watching(t, c))
-	if s.Err != nil || len(s.Documents) != 4 || shardsOf(s, "good") != 8 || s.Documents["good"].Err != nil {
+	if s.Err != nil || len(s.Documents) != 6 || shardsOf(s, "good") != 8 || s.Documents["good"].Err != nil {
 		t.Fatalf("got %+v", s)
 	}
 	wantLines(t, s.Documents["bad"].Err, "bad:2: shards: must be 1 to 4096; got 0")
 	wantLines(t, s.Documents["bad/name"].Err, "bad/name: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 8 bytes with '/' at byte 3")
+	wantLines(t, s.Documents["tags"].Err, "tags:1: must be keys with values; got a tag, which is not supported")
+	wantLines(t, s.Documents["lost"].Err, "lost:1: is empty; must be keys with values, or {} for a topic with every default")
 	wantLines(t, s.Documents["huge"].Err, "huge: not valid YAML: more than 4096 lines, brackets and other marks")
 	if d, ok, err := c.Read(t.Context(), "bad"); err != nil || !ok || d.Err == nil {
 		t.Errorf("got %+v, %v, %v", d, ok, err)
@@ -143,7 +147,7 @@ func TestConsulPutRefusesWhatDoesNotParse(t *testing.T) {
 	c, ctx := sharedConsul(t), t.Context()
 	_, err := c.Put(ctx, "orders", []byte("shards: 0"), 0)
 	wantLines(t, err, "orders:1: shards: must be 1 to 4096; got 0")
-	if _, err := c.Put(ctx, "a/b", nil, 0); err == nil {
+	if _, err := c.Put(ctx, "a/b", []byte("{}"), 0); err == nil {
 		t.Error("a name with a slash was written")
 	}
 	if list, err := c.List(ctx); len(list) != 0 || err != nil {
@@ -155,7 +159,7 @@ func TestConsulListIsByName(t *testing.T) {
 	t.Parallel()
 	c, ctx := sharedConsul(t), t.Context()
 	for _, topic := range []string{"b", "c", "a"} {
-		if ok, err := c.Put(ctx, topic, nil, 0); !ok || err != nil {
+		if ok, err := c.Put(ctx, topic, []byte("{}"), 0); !ok || err != nil {
 			t.Fatalf("got %v, %v", ok, err)
 		}
 	}

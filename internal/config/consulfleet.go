@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -72,8 +73,8 @@ func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
-	there, _, err := c.client.Agent().Service(serviceID(host, port), (&api.QueryOptions{}).WithContext(ctx))
-	if err == nil && there.Meta["instance"] == instance {
+	there, err := c.registered(ctx, serviceID(host, port))
+	if err == nil && there != nil && there.Meta["instance"] == instance {
 		return nil
 	}
 	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz"}
@@ -105,6 +106,9 @@ func (c *ConsulSource) Deregister(ctx context.Context, adminAddr string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
+	if there, err := c.registered(ctx, serviceID(host, port)); err == nil && there == nil {
+		return nil
+	}
 	err = c.client.Agent().ServiceDeregisterOpts(serviceID(host, port), (&api.QueryOptions{}).WithContext(ctx))
 	var status api.StatusError
 	if errors.As(err, &status) && status.Code == 404 {
@@ -114,6 +118,17 @@ func (c *ConsulSource) Deregister(ctx context.Context, adminAddr string) error {
 		return consulError(err, "deregister %s from consul", adminAddr)
 	}
 	return nil
+}
+
+// registered is an entry as Consul's agent has it, or nil. It looks for it in the list
+// of all: an agent that is asked for one, or told to remove one, that it doesn't
+// know logs that as an error.
+func (c *ConsulSource) registered(ctx context.Context, id string) (*api.AgentService, error) {
+	all, err := c.client.Agent().ServicesWithFilterOpts(fmt.Sprintf("ID == %q", id), (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return all[id], nil
 }
 
 func serviceID(host string, port int) string {

@@ -174,6 +174,9 @@ func readSecrets(s settings, rep *report) {
 const maxSecret = 64 << 10
 
 func secretIn(f field[Config], path string) (any, string) {
+	if err := regular(path); err != nil {
+		return nil, err.Error()
+	}
 	content, err := readLimited(path, maxSecret)
 	if err != nil {
 		return nil, err.Error()
@@ -187,6 +190,25 @@ func secretIn(f field[Config], path string) (any, string) {
 		problem = "content of the file: " + problem
 	}
 	return value, problem
+}
+
+// regular refuses what is there and no file of bytes: to open a pipe whose other
+// end nobody opens takes for ever, and no signal ends it.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil //nolint:nilerr // to open it says more
+	}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		return fmt.Errorf("must be a regular file; %s is a directory", path)
+	case mode&os.ModeNamedPipe != 0:
+		return fmt.Errorf("must be a regular file; %s is a pipe", path)
+	default:
+		return fmt.Errorf("must be a regular file; %s is a device or a socket", path)
+	}
 }
 
 // readLimited reads a file and stops one byte over limit.

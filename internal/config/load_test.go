@@ -7,8 +7,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestEmptyFileAndEnvironmentGiveTheDefaults(t *testing.T) {
@@ -183,6 +186,57 @@ func TestDocumentsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestWhatIsNoMappingIsNoDocument: nothing but keys with values is taken for settings,
+// of a file or of a topic, whatever the parser makes of it.
+func TestWhatIsNoMappingIsNoDocument(t *testing.T) {
+	t.Parallel()
+	for doc, want := range map[string]string{
+		"!!!!!!":                        "1: must be keys with values; got a tag, which is not supported",
+		"# c\n--- !x\n":                 "2: must be keys with values; got a tag, which is not supported",
+		"!!map":                         "1: must be keys with values; got a tag, which is not supported",
+		"!!map {}":                      "1: must be keys with values; got a tag, which is not supported",
+		"!x {shards: 4}":                "1: must be keys with values; got a tag, which is not supported",
+		"[]":                            "1: must be keys with values; got a list",
+		"- shards: 4":                   "1: must be keys with values; got a list",
+		"~":                             "1: must be keys with values; got no value",
+		"\n\nnull\n":                    "3: must be keys with values; got no value",
+		`""`:                            "1: must be keys with values; got a text",
+		"''":                            "1: must be keys with values; got a text",
+		"|\n shards: 4":                 "1: must be keys with values; got a text",
+		"shards":                        "1: must be keys with values; got a text",
+		"5":                             "1: must be keys with values; got a number",
+		".nan":                          "1: must be keys with values; got a number",
+		"true":                          "1: must be keys with values; got true or false",
+		"*a":                            "1: must be keys with values; got an anchor or alias, which are not supported",
+		"{}\n---\n{}":                   "3: must be one document",
+		"{}\n---\n":                     "2: must be one document",
+		"{}\n---\n!!!!!!":               "2: must be one document",
+		"---\n---\n{}":                  "3: must be keys with values; got more than one document",
+		"%YAML 1.2\n---\n{}\n---\n{}\n": "5: must be one document",
+	} {
+		_, err := decode("c", []byte(doc), nil)
+		wantLines(t, err, "c:"+want)
+		_, err = ParseTopic("orders", []byte(doc))
+		wantLines(t, err, "orders:"+want)
+	}
+}
+
+// TestAnEmptyTopicIsRefused: a write to Consul that lost its value doesn't set every
+// key to its default.
+func TestAnEmptyTopicIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{"", "\n", "# shards: 8\n", "---\n", "\ufeff", "%YAML 1.2\n---\n", "---\n...\n", "--- # nothing\n"} {
+		_, err := ParseTopic("orders", []byte(doc))
+		wantLines(t, err, "orders:1: is empty; must be keys with values, or {} for a topic with every default")
+		if edited, _, err := Edit("orders", []byte(doc), []string{"shards=8"}); err != nil || string(edited) != "shards: 8\n" {
+			t.Errorf("%q can't be mended: %q, %v", doc, edited, err)
+		}
+	}
+	if topic, err := ParseTopic("orders", []byte("{}")); err != nil || topic.Shards != 4 {
+		t.Errorf("{}: got %+v, %v", topic, err)
+	}
+}
+
 func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	for key, values := range map[string][]string{ // accepted, then refused
@@ -308,6 +362,34 @@ func TestSecretFileMistakes(t *testing.T) {
 	wantLines(t, err, `c:2: consul.token_file: open /nowhere: no such file or directory`)
 }
 
+// TestSecretsAreReadFromRegularFiles: to open a pipe that nobody writes to would hold
+// up the process for ever, deaf to signals.
+func TestSecretsAreReadFromRegularFiles(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := writeFile(t, "x")
+	const is = "must be a regular file; "
+	for doc, want := range map[string]string{
+		"redis: {password_file: " + pipe + "}":                                            "redis.password_file: " + is + pipe + " is a pipe",
+		"rabbitmq: {urls_file: " + pipe + "}":                                             "rabbitmq.urls_file: " + is + pipe + " is a pipe",
+		"consul: {token_file: " + filepath.Dir(pipe) + "}":                                "consul.token_file: " + is + filepath.Dir(pipe) + " is a directory",
+		"consul: {token_file: /dev/null}":                                                 "consul.token_file: " + is + "/dev/null is a device or a socket",
+		"redis: {tls: {enabled: true, ca_file: " + pipe + "}}":                            "redis.tls.ca_file: " + is + pipe + " is a pipe",
+		"redis: {tls: {enabled: true, cert_file: " + file + ", key_file: " + pipe + "}}":  "redis.tls.cert_file: " + is + pipe + " is a pipe",
+		"consul: {tls: {enabled: true, cert_file: " + pipe + ", key_file: " + file + "}}": "consul.tls.cert_file: " + is + pipe + " is a pipe",
+	} {
+		decoded := make(chan error, 1)
+		go func() {
+			_, err := decode("c", []byte(doc), nil)
+			decoded <- err
+		}()
+		wantLines(t, wait.Receive(t, "an end of reading "+doc, decoded), "c:1: "+want)
+	}
+}
+
 func TestPasswordsStayOutOfMistakes(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t"
@@ -328,6 +410,12 @@ func TestPasswordsStayOutOfMistakes(t *testing.T) {
 		_, err := decode("c", nil, []string{"DUEFLEET_RABBITMQ_URLS=" + u})
 		if err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: got %v", u, err)
+		}
+	}
+	for _, addr := range []string{"redis://:" + secret + "@h:6379", "rediss://me:" + secret + "@h", ":" + secret + "@h:1", "me:" + secret + ",x@h:1", "h:1,redis://:" + secret + "@h:1/0"} {
+		_, err := decode("c", nil, []string{"DUEFLEET_REDIS_ADDRS=" + addr})
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: got %v", addr, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -107,12 +108,12 @@ func dialAddrs(value any) string {
 	if len(addrs) == 0 || len(addrs) > maxServers {
 		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
 	}
+	// A URL may hold a password; one with a comma in it is two addresses by now.
+	if i := slices.IndexFunc(addrs, func(addr string) bool { return strings.ContainsAny(addr, "/@") }); i >= 0 {
+		return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys of their own", i+1)
+	}
 	for i, addr := range addrs {
-		switch {
-		case dialAddr(addr):
-		case strings.ContainsAny(addr, "/@"): // a URL, which may hold a password
-			return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys of their own", i+1)
-		default:
+		if !dialAddr(addr) {
 			return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is %s", i+1, clip(addr))
 		}
 	}
@@ -123,14 +124,16 @@ func dialAddrs(value any) string {
 // none that may hold a password.
 func CheckRedisAddrs(addrs []string) string { return dialAddrs(addrs) }
 
-// consulAddr is empty, host:port or an http or https URL.
+// consulAddr is empty, host:port or an http or https URL. It quotes none: a URL
+// may hold a password.
 func consulAddr(value any) string {
-	addr := value.(string)
-	for _, scheme := range []string{"http://", "https://"} {
-		addr = strings.TrimPrefix(addr, scheme)
+	addr, isURL := strings.CutPrefix(value.(string), "http://")
+	if !isURL {
+		addr, _ = strings.CutPrefix(addr, "https://")
 	}
-	addr, _, _ = strings.Cut(addr, "/")
-	if value.(string) == "" || dialAddr(addr) {
+	host, path, _ := strings.Cut(addr, "/")
+	_, err := url.Parse("/" + path)
+	if value.(string) == "" || dialAddr(host) && err == nil {
 		return ""
 	}
 	return "must be host:port or an http or https URL with a port, as in 127.0.0.1:8500"
@@ -160,6 +163,27 @@ func amqpURL(text string) string {
 	}
 	if parsed.Port < 1 || parsed.Port > 65535 {
 		return fmt.Sprintf("must have a port of 1 to 65535; got %d", parsed.Port)
+	}
+	return amqpParameters(parsed, text)
+}
+
+// amqpParameters are those behind the question mark; a scanner does without the
+// ones that are not looked at here.
+func amqpParameters(parsed amqp.URI, text string) string {
+	if parsed.CACertFile != "" || parsed.CertFile != "" || parsed.KeyFile != "" {
+		return "must not name TLS files: they belong to rabbitmq.tls"
+	}
+	for _, name := range parsed.AuthMechanism {
+		if !slices.Contains([]string{"plain", "amqplain", "external"}, strings.ToLower(name)) {
+			return "must have an auth_mechanism of plain, amqplain or external"
+		}
+	}
+	u, err := url.Parse(text)
+	if err != nil || !u.Query().Has("heartbeat") {
+		return ""
+	}
+	if seconds, err := strconv.Atoi(u.Query().Get("heartbeat")); err != nil || seconds < 0 || seconds > math.MaxUint16 {
+		return "must have a heartbeat of whole seconds, 0 to 65535"
 	}
 	return ""
 }

@@ -62,7 +62,7 @@ type Backoff struct {
 	Max time.Duration
 }
 
-// DefaultTopic returns the Topic of an empty document of that name.
+// DefaultTopic returns the Topic of a document of that name without any key: {}.
 func DefaultTopic(name string) Topic {
 	return Topic{
 		Shards:      4,
@@ -78,10 +78,15 @@ func DefaultTopic(name string) Topic {
 }
 
 // ParseTopic reads one topic's document, YAML or JSON, as strictly as Load
-// reads a file. The error is Mistakes, with name in the place of a file.
+// reads a file, and refuses an empty one besides: a write that lost its value would
+// set every key to its default, the number of shards too. The error is Mistakes,
+// with name in the place of a file.
 func ParseTopic(name string, doc []byte) (Topic, error) {
 	rep := &report{file: name}
 	given := readTopic(name, doc, rep)
+	if line, _ := unparsed(doc); line == 0 && len(rep.list)+len(given.values)+len(given.sections) == 0 {
+		rep.add("", 1, "is empty; must be keys with values, or {} for a topic with every default")
+	}
 	t := buildTopic(name, given, rep)
 	if err := rep.err(); err != nil {
 		return Topic{}, err

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -22,10 +23,12 @@ const (
 	maxTopicMarks = 4096
 	// maxFileMarks is the same for a file with thousands of topics.
 	maxFileMarks = 200_000
+	// bom is the byte order mark that some editors begin a file with.
+	bom = "\ufeff"
 )
 
 // parse returns the root of the only document in doc, or nil if it is empty
-// or not to be read, which rep then knows.
+// (see unparsed) or not to be read, which rep then knows.
 func parse(doc []byte, maxMarks int, rep *report) ast.Node {
 	if len(doc) > maxDocument {
 		rep.add("", 0, "must be at most %d bytes; got %d", maxDocument, len(doc))
@@ -41,19 +44,58 @@ func parse(doc []byte, maxMarks int, rep *report) ast.Node {
 		rep.add("", line, "not valid YAML: %s", problem)
 		return nil
 	}
-	var root ast.Node
-	for _, d := range file.Docs {
+	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool {
 		_, directive := d.Body.(*ast.DirectiveNode)
-		switch {
-		case d.Body == nil || directive:
-		case root != nil:
-			rep.add("", d.Body.GetToken().Position.Line, "must be one document")
-			return nil
-		default:
-			root = d.Body
+		return directive
+	})
+	switch {
+	case len(docs) > 1:
+		rep.add("", beginning(docs[1]), "must be one document")
+	case len(docs) == 0 || docs[0].Body == nil:
+		if line, what := unparsed(doc); line > 0 {
+			rep.add("", line, "must be keys with values; got %s", what)
+		}
+	case docs[0].Body.Type() == ast.NullType:
+		rep.add("", beginning(docs[0]), "must be keys with values; got %s", nodeName(docs[0].Body))
+	default:
+		return docs[0].Body
+	}
+	return nil
+}
+
+// beginning is the line of a document's content, or else of the mark in front of it.
+func beginning(d *ast.DocumentNode) int {
+	for _, tok := range []*token.Token{bodyToken(d), d.Start} {
+		if tok != nil && tok.Position != nil {
+			return tok.Position.Line
 		}
 	}
-	return root
+	return 1
+}
+
+func bodyToken(d *ast.DocumentNode) *token.Token {
+	if d.Body == nil {
+		return nil
+	}
+	return d.Body.GetToken()
+}
+
+// unparsed is what a document holds that the parser makes nothing of, and its line: it
+// drops a tag without a value, and all that follows a document which is empty. The
+// line is 0 if there are comments at most, and what stands at a document's ends.
+func unparsed(doc []byte) (line int, what string) {
+	for text := range strings.Lines(strings.TrimPrefix(string(doc), bom)) {
+		line++
+		text = strings.TrimSpace(strings.TrimPrefix(text, "---"))
+		switch {
+		case text == "" || text == "..." || text[0] == '#' || text[0] == '%':
+		case text[0] == '!':
+			return line, "a tag, which is not supported"
+		default:
+			return line, "more than one document"
+		}
+	}
+	return 0, ""
 }
 
 // brokenLine is the first line that is not UTF-8, or 0.
@@ -93,7 +135,7 @@ func parseBounded(doc []byte, maxMarks int) (file *ast.File, err error) {
 			err = errors.New("the parser gave up")
 		}
 	}()
-	text := strings.TrimPrefix(string(doc), "\ufeff") // some editors' byte order mark
+	text := strings.TrimPrefix(string(doc), bom)
 	if text == "" {
 		return &ast.File{}, nil
 	}

@@ -66,9 +66,9 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 		if err := checkAddrs(options.Addrs); err != nil {
 			return nil, nil, err
 		}
-		own := *options
+		own := Dialing(options)
 		own.ContextTimeoutEnabled = true
-		rdb = redis.NewUniversalClient(&own)
+		rdb = redis.NewUniversalClient(own)
 		closing = rdb.Close
 	}
 	if s, err = New(rdb, prefix); err == nil {
