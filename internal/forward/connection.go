@@ -199,13 +199,11 @@ func oneLine(errs []error) error {
 	return all
 }
 
-// attend serves one link until it is lost, with the reason, or ctx ends.
+// attend serves one link until it is lost, with the reason, or ctx ends. The first
+// topic that wants to publish has the broker probed.
 func (c *Connection) attend(ctx context.Context, l *link) error {
-	probed := make(chan struct{})
-	go func() {
-		l.probe()
-		close(probed)
-	}()
+	var probed chan struct{} // nil: no probe is under way
+	routes := l.routes
 	c.set(l, false, unanswered)
 	tick := time.NewTicker(watchTick)
 	defer tick.Stop()
@@ -225,6 +223,14 @@ func (c *Connection) attend(ctx context.Context, l *link) error {
 				continue
 			}
 			c.block(ctx, l, b)
+		case r := <-routes:
+			routes, began = nil, time.Now()
+			done := make(chan struct{})
+			probed = done
+			go func() {
+				l.probe(r)
+				close(done)
+			}()
 		case <-probed:
 			probed = nil
 			c.answered(l)
@@ -278,6 +284,19 @@ func (c *Connection) set(l *link, usable bool, reason string) {
 	c.link, c.usable, c.reason = l, usable, reason
 	c.mu.Unlock()
 	c.changed.Fire()
+}
+
+// ask has a link probed that nothing was published on yet, with this route.
+func (c *Connection) ask(r Route) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil || c.usable {
+		return
+	}
+	select {
+	case c.link.routes <- r:
+	default: // another topic's will do
+	}
 }
 
 // open is the link if it can be published to now; else it is nil, with why.

@@ -155,6 +155,7 @@ func open(w *wire, e endpoint, name string) (*link, error) {
 		endpoint: e,
 		closes:   conn.NotifyClose(make(chan *amqp.Error, 1)),
 		blocking: conn.NotifyBlocked(make(chan amqp.Blocking, blockingBuffer)),
+		routes:   make(chan Route, 1),
 		frame:    conn.Config.FrameSize,
 	}
 	return l, nil

@@ -31,7 +31,8 @@ type link struct {
 	endpoint endpoint
 	closes   chan *amqp.Error
 	blocking chan amqp.Blocking
-	frame    int // frame_max, in bytes
+	routes   chan Route // of topics that want to publish; the first is probed with
+	frame    int        // frame_max, in bytes
 
 	blocked atomic.Bool  // by an alarm
 	maxBody atomic.Int64 // the broker's max_message_size once an error told it
@@ -61,18 +62,43 @@ func (l *link) learn(e *amqp.Error) {
 // probe returns once the broker reads from this connection. Under an alarm a
 // broker accepts a new connection, and blocks it only after its first message:
 // without a probe that would be a batch of tasks, each of them Unknown in the
-// end. The probe's message goes nowhere; the answer to closing its channel
-// says that the broker went on reading. Errors don't matter: a user who may
-// not write to the default exchange is answered too.
-func (l *link) probe() {
+// end. The probe's message goes to the exchange of a topic, which is where a user
+// may write, in a transaction that is never committed: so it goes nowhere. The
+// answer to closing its channel says that the broker went on reading. Errors don't
+// matter: who may not write is answered too.
+func (l *link) probe(r Route) {
+	exchange := r.Exchange
+	if !l.finds(r) {
+		exchange = "" // AMQP's default exchange is always there
+	}
 	channel, err := l.amqp.Channel()
 	if err != nil {
 		return
 	}
-	if err := channel.Publish("", probeKey, false, false, amqp.Publishing{}); err != nil {
+	if err := channel.Tx(); err != nil {
+		return
+	}
+	if err := channel.Publish(exchange, probeKey, false, false, amqp.Publishing{}); err != nil {
 		return
 	}
 	_ = channel.Close()
+}
+
+// finds reports whether a route's exchange is there, by now if it is declared. One
+// whose type a plugin brings isn't declared: that may end the connection.
+func (l *link) finds(r Route) bool {
+	if r.Exchange == "" || r.check() != nil {
+		return false
+	}
+	channel, err := l.amqp.Channel()
+	if err != nil {
+		return false
+	}
+	defer channel.Close()
+	if r.Declare != nil && !r.needsPlugin() {
+		return r.declareExchange(channel) == nil
+	}
+	return channel.ExchangeDeclarePassive(r.Exchange, amqp.ExchangeDirect, true, false, false, false, nil) == nil
 }
 
 // call runs requests to the broker, which take no context, for at most limit,

@@ -61,6 +61,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	}
 	l, reason := s.conn.open()
 	if l == nil {
+		s.conn.ask(want)
 		s.install(nil, version, reason)
 		return nil
 	}
