@@ -42,9 +42,13 @@ func (t *topic) keep(ctx context.Context) error {
 		}
 		if err := t.shard.Keep(ctx, document); err != nil {
 			t.all.Error("document")
+			if t.denied.note("document", err) && ctx.Err() == nil {
+				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
+			}
 			retry.wait(ctx)
 			continue
 		}
+		t.denied.note("document", nil)
 		retry.reset()
 		kept, under = document, p
 	}

@@ -40,9 +40,15 @@ func (s *Scanner) beat(ctx context.Context) error {
 	var restored time.Time
 	for {
 		s.beatOnce(ctx)
-		if time.Since(restored) > restoreBeat && s.mayRestore() && s.restore(ctx) == nil {
-			restored = time.Now()
-			s.restored.Store(true)
+		if time.Since(restored) > restoreBeat && s.mayRestore() {
+			err := s.restore(ctx)
+			if err == nil {
+				restored = time.Now()
+				s.restored.Store(true)
+			}
+			if s.denied.note("topics", err) && err != nil {
+				s.log.WarnContext(ctx, "topics that redis keeps can't be read", "error", redisText(err))
+			}
 		}
 		s.reap(ctx)
 		select {
@@ -138,6 +144,9 @@ func (t *served) trouble() string {
 	if why := t.refused.Load(); why != nil {
 		return "not served by Redis: " + *why
 	}
+	if why := t.denied.text(); why != "" {
+		return "not served by Redis: " + why
+	}
 	if text, _ := t.troubles.text(t.scanned()); text != "" {
 		return text
 	}
@@ -163,8 +172,10 @@ func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
-	if err := s.cfg.Register.Deregister(ctx, s.admin.Addr()); err != nil {
-		s.log.WarnContext(ctx, "not deregistered from consul", "error", err)
+	if s.unlisted.Load() == nil { // else it has said that it isn't registered
+		if err := s.cfg.Register.Deregister(ctx, s.admin.Addr()); err != nil {
+			s.log.WarnContext(ctx, "not deregistered from consul", "error", err)
+		}
 	}
 	if err := s.cfg.Register.DeleteStatus(ctx, s.cfg.Instance); err != nil {
 		s.log.WarnContext(ctx, "status not removed from consul", "error", err)
@@ -178,14 +189,33 @@ func (s *Scanner) announce(ctx context.Context) error {
 	var retry backoff
 	for s.cfg.Register != nil && ctx.Err() == nil {
 		if err := s.cfg.Register.Register(ctx, s.cfg.Instance, s.admin.Addr()); err != nil {
+			if config.Forbidden(err) {
+				s.refused(ctx, err)
+				s.awaitAnnounce(ctx)
+				continue
+			}
 			s.log.DebugContext(ctx, "not registered in consul yet", "error", err)
 			retry.wait(ctx)
 			continue
+		}
+		if s.unlisted.Swap(nil) != nil {
+			s.log.InfoContext(ctx, "consul registers this scanner again")
 		}
 		retry.reset()
 		s.awaitAnnounce(ctx)
 	}
 	return nil
+}
+
+// refused keeps why Consul doesn't register this member, and notes it once: it works
+// all the same, but whoever looks for scanners in the catalog finds none here. Consul
+// away is noted by who watches the documents.
+func (s *Scanner) refused(ctx context.Context, err error) {
+	s.metrics.Error("register")
+	why := err.Error()
+	if s.unlisted.Swap(&why) == nil {
+		s.log.WarnContext(ctx, "consul does not register this scanner", "error", why)
+	}
 }
 
 func (s *Scanner) awaitAnnounce(ctx context.Context) {
@@ -246,9 +276,15 @@ func (s *Scanner) redisUp() (bool, string) {
 	if since > redisSilence {
 		return false, fmt.Sprintf("no answer for %s%s", since.Round(time.Second), why)
 	}
+	if text := s.denied.text(); text != "" {
+		return false, text
+	}
 	for _, t := range s.all() {
 		if text := t.refused.Load(); text != nil {
 			return false, "does not serve topic " + t.name + ": " + *text
+		}
+		if text := t.denied.text(); text != "" {
+			return false, "does not serve topic " + t.name + ": " + text
 		}
 		if text, denied := t.troubles.text(t.scanned()); denied {
 			return false, "does not serve topic " + t.name + ": " + text
@@ -276,6 +312,9 @@ func (s *Scanner) sourceUp() (bool, string) {
 	}
 	if !s.applied.heard {
 		return false, "not heard yet"
+	}
+	if why := s.unlisted.Load(); why != nil {
+		return true, "answers, but does not register this scanner: " + *why
 	}
 	return true, "answers"
 }

@@ -64,6 +64,9 @@ type Scanner struct {
 	silence atomic.Pointer[string] // why heartbeats aren't answered; nil: they are
 	advised string                 // what the last note of that advised; the heartbeat's own
 
+	denied   denials                // of what is no topic's
+	unlisted atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not
+
 	restored atomic.Bool // the documents that Redis keeps were read
 
 	serving context.Context //nolint:containedctx // the life of what outlasts the workers; set once by Run
@@ -262,8 +265,11 @@ func (s *Scanner) serve(name string, settings config.Topic) *served {
 }
 
 // unsettled notes that Redis could not be told what became of tasks; it is
-// tried again.
+// tried again. No error means that it was.
 func (t *topic) unsettled(operation string, err error) {
+	if t.denied.note(operation, err); err == nil {
+		return
+	}
 	t.all.Error(operation)
 	t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 }

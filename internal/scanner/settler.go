@@ -17,7 +17,7 @@ import (
 type settler struct {
 	shard  *shard.Topic
 	window *window
-	failed func(operation string, err error)
+	told   func(operation string, err error) // of each try's outcome
 
 	mu      sync.Mutex
 	pending map[int]*settlement
@@ -34,9 +34,9 @@ type settlement struct {
 	rest    time.Time // not before it: Redis could not be told of the shard's last ones
 }
 
-func newSettler(t *shard.Topic, w *window, failed func(string, error)) *settler {
+func newSettler(t *shard.Topic, w *window, told func(string, error)) *settler {
 	return &settler{
-		shard: t, window: w, failed: failed,
+		shard: t, window: w, told: told,
 		pending: map[int]*settlement{}, kick: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 }
@@ -126,6 +126,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 			s.again(at, p, "settle", err)
 			return
 		}
+		s.told("settle", nil)
 		s.window.free(len(p.settle))
 		p.settle = nil
 	}
@@ -134,6 +135,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 			s.again(at, p, "release", err)
 			return
 		}
+		s.told("release", nil)
 		s.window.free(len(p.release))
 	}
 }
@@ -142,7 +144,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 // settled meanwhile. A part that it was told of is told twice then, which changes
 // nothing.
 func (s *settler) again(at int, p *settlement, operation string, err error) {
-	s.failed(operation, err)
+	s.told(operation, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newer := s.pending[at]

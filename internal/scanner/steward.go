@@ -29,7 +29,7 @@ func (t *topic) steward(ctx context.Context) error {
 	var retry backoff
 	for ctx.Err() == nil {
 		err := t.tend(ctx)
-		if err == nil {
+		if t.denied.note("placement", err); err == nil {
 			silent = false
 			retry.reset()
 			t.awaitSteward(ctx)
@@ -37,7 +37,7 @@ func (t *topic) steward(ctx context.Context) error {
 		}
 		if ctx.Err() == nil && !silent {
 			silent = true
-			t.log.WarnContext(ctx, "placement not tended", "error", err)
+			t.log.WarnContext(ctx, "placement not tended", "error", redisText(err))
 		}
 		t.all.Error("placement")
 		retry.wait(ctx)

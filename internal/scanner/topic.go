@@ -48,6 +48,7 @@ type topic struct {
 	refused atomic.Pointer[string] // why Redis does not serve a worker; nil: it does
 
 	troubles troubles // of single shards
+	denied   denials  // of all beside claims and moves
 
 	heeded uint64 // wishes that the placement agreed with; the steward's own
 

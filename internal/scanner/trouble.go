@@ -98,6 +98,57 @@ func (t *topic) works(ctx context.Context, at int, operation string) {
 	}
 }
 
+// denials are what Redis denies this scanner for a right or a password, by operation,
+// until it carries that out. A worker's claims and moves are told by troubles.
+type denials struct {
+	mu  sync.Mutex
+	why map[string]string
+}
+
+// note keeps why an operation was denied; any other outcome forgets it. It reports
+// whether that is news.
+func (d *denials) note(operation string, err error) (news bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, there := d.why[operation]
+	if !shard.Denied(err) {
+		delete(d.why, operation)
+		return there
+	}
+	if d.why == nil {
+		d.why = map[string]string{}
+	}
+	d.why[operation] = redisText(err)
+	return !there
+}
+
+// text is what is denied, "" if nothing is.
+func (d *denials) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []string
+	for operation, why := range d.why {
+		all = append(all, operation+" denied: "+why)
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
+}
+
+// listens notes whether Redis lets this scanner listen for new tasks; nil means it
+// does. Without that a task that is due soon may wait for a tick.
+func (t *topic) listens(err error) {
+	ctx := context.Background()
+	if err != nil {
+		t.all.Error("listen")
+	}
+	switch news := t.denied.note("listen", err); {
+	case news && err != nil:
+		t.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", redisText(err))
+	case news:
+		t.log.InfoContext(ctx, "redis lets this scanner listen for new tasks again")
+	}
+}
+
 // shardsServed fails while shards can't be served for what is stored in them, and names
 // them. Other scanners fare the same with these: that is no reason to send this one
 // away.

@@ -27,13 +27,16 @@ const (
 // tells heard of every score, in ms, that became a shard's earliest; and to that of
 // the topic, and tells changed of every placement that is put in force. Messages
 // published while a connection is down are lost; a worker that waits for the
-// next due time notices at the end of its tick.
-func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func()) {
+// next due time notices at the end of its tick. It tells refused of each try that
+// Redis denies this user (see Denied), and of nil once it listens.
+func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func(), refused func(error)) {
 	var listening sync.WaitGroup
 	for _, channels := range t.together(n) {
 		listening.Go(func() {
 			for ctx.Err() == nil {
-				t.hear(ctx, channels, heard, changed)
+				if err := t.hear(ctx, channels, heard, changed, refused); Denied(err) {
+					refused(err)
+				}
 				retry.Sleep(ctx, wakePause)
 			}
 		})
@@ -64,11 +67,11 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 
 // hear listens to some channels on one connection until that is lost, or the slot
 // of one moves to another server.
-func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func()) {
+func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(), refused func(error)) error {
 	sub := t.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
-	silences := 0
+	silences, listening := 0, false
 	for {
 		m, err := sub.ReceiveTimeout(ctx, wakeSilence)
 		var network net.Error
@@ -78,14 +81,22 @@ func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(sh
 		} else {
 			silences = 0
 		}
+		if listening && Denied(err) { // PING is: the connection is there
+			refused(err)
+			continue
+		}
 		if err != nil {
-			return
+			return err
 		}
 		switch m := m.(type) {
 		case *redis.Subscription:
 			if m.Kind == "sunsubscribe" {
-				return
+				return nil
 			}
+			listening = true
+			refused(nil)
+		case *redis.Pong:
+			refused(nil)
 		case *redis.Message:
 			if shard := channels[m.Channel]; shard == noShard {
 				changed()

@@ -28,7 +28,7 @@ func listen(c *corner) *listening {
 	ctx, cancel := context.WithCancel(context.Background())
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
-		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) })
+		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) }, func(error) {})
 	})
 	c.t.Cleanup(func() { cancel(); hearing.Wait() })
 	return l
