@@ -110,6 +110,7 @@ func TestLeastRights(t *testing.T) {
 	w.start(2)
 	w.awaitServed(4)
 	w.checkRegistered(g, 2)
+	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	w.changeUnder(p, operator)
 	w.parkUnder(p, operator)
 
@@ -121,6 +122,7 @@ func TestLeastRights(t *testing.T) {
 
 	must(t, operator.scanner("topic", "rm", "orders", "--purge"))
 	w.stop()
+	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	checkRefused(t, w.redis)
 	for _, s := range w.scanners {
 		if strings.Contains(w.log(s), "NOPERM") {
@@ -276,6 +278,28 @@ func (w *world) checkRegistered(g *guarded, scanners int) {
 		for line := range strings.Lines(string(log)) {
 			if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 				w.t.Errorf("a scanner complains about its rights: %s", line)
+			}
+		}
+	}
+}
+
+// checkQuiet: RabbitMQ and Consul had no cause to log that a healthy fleet asks for
+// what it may not have, or for what isn't there.
+func (g *guarded) checkQuiet(complaints ...string) {
+	g.t.Helper()
+	for _, file := range []string{"rabbitmq/rabbitmq.log", "consul/consul.log"} {
+		log, err := os.ReadFile(filepath.Join(g.logs, filepath.FromSlash(file)))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if len(log) == 0 {
+			g.t.Errorf("%s is empty: nothing could be found in it", file)
+		}
+		for line := range strings.Lines(string(log)) {
+			for _, complaint := range complaints {
+				if strings.Contains(line, complaint) {
+					g.t.Errorf("%s: %s", file, line)
+				}
 			}
 		}
 	}

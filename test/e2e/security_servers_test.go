@@ -118,6 +118,7 @@ type guarded struct {
 	redis    *stack.Redis
 	rabbitmq *stack.RabbitMQ
 	consul   *stack.Consul
+	logs     string // the folder that the servers' logs lie under
 	// The addresses with TLS.
 	redisTLS, rabbitmqTLS, consulTLS string
 }
@@ -134,6 +135,7 @@ func newGuarded(t *testing.T) *guarded {
 		}
 	}
 	dir := t.TempDir()
+	g.logs = dir
 	var starting errgroup.Group
 	starting.Go(func() (err error) {
 		g.redis, err = stack.StartRedis(t.Context(), stack.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: g.redisArgs(own)})

@@ -85,6 +85,18 @@ func testRefusals(g *guarded) {
 	expired["rabbitmq"]["urls"] = []string{"amqps://guest:guest@" + front + "/"}
 	expired["consul"]["addr"] = front
 	tests := map[string]refusal{
+		"TLS at ports without": {
+			settings: g.withAddrs(g.secured(g.ca, good), g.redis.Addr(), strings.Replace(g.amqp("guest", "guest"), "amqp:", "amqps:", 1), g.consul.Addr()),
+			words:    []string{"the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
+		},
+		"no TLS at ports with": {
+			settings: g.withAddrs(map[string]fleet.Topic{
+				"redis": {"password": adminPassword}, "rabbitmq": {}, "consul": {"token": masterToken},
+			}, g.redisTLS, "amqp://guest:guest@"+g.rabbitmqTLS+"/", g.consulTLS),
+			own: map[string][]string{
+				"redis": {"redis.tls.enabled"}, "rabbitmq": {"amqps://"}, "consul": {"set consul.tls.enabled"},
+			},
+		},
 		"another authority": {
 			settings: g.secured(newAuthority(g.t, "another"), good),
 			words:    []string{"signed by unknown authority", "check SECTION.tls.ca_file"},
@@ -119,6 +131,14 @@ func testRefusals(g *guarded) {
 			r.check(g.in(t))
 		})
 	}
+}
+
+// withAddrs are the settings with other addresses of the servers.
+func (g *guarded) withAddrs(settings map[string]fleet.Topic, redis, rabbitmq, consul string) map[string]fleet.Topic {
+	settings["redis"]["addrs"] = []string{redis}
+	settings["rabbitmq"]["urls"] = []string{rabbitmq}
+	settings["consul"]["addr"] = consul
+	return settings
 }
 
 // front is a server that shows a certificate, and is none behind it.
@@ -252,6 +272,7 @@ func testMissingRights(g *guarded) {
 	g.t.Run("Redis", func(t *testing.T) { t.Parallel(); testMissingCommand(g.in(t), least) })
 	g.t.Run("RabbitMQ", func(t *testing.T) { t.Parallel(); testMissingWrite(g.in(t)) })
 	g.t.Run("Consul", func(t *testing.T) { t.Parallel(); testMissingRead(g.in(t), least) })
+	g.t.Run("Registering", func(t *testing.T) { t.Parallel(); testMissingService(g.in(t), least) })
 }
 
 // testMissingCommand: GET is run by the script that claims, ZCARD by the one
@@ -272,6 +293,8 @@ func testMissingCommand(g *guarded, least rights) {
 	claiming := lacks(least.redisScanner, "+get")
 	w.config = claiming.config
 	w.awaitTold(w.startUnready(), "redis", "'get'", "ACL SETUSER")
+	w.config = lacks(least.redisScanner, "+ssubscribe").config
+	w.awaitTold(w.startAs(fleet.ScannerConfig{Name: "deaf", Unready: true}), "redis", "'ssubscribe'", "ACL SETUSER")
 	checkError(t, "scanner status", lacks(least.redisScanner, "+zcard").scanner("status"), 1, "'zcard'", "ACL SETUSER")
 	checkError(t, "producer schedule", lacks(least.redisProducer, "+zadd").producer(schedule()...), 1, "'zadd'", "ACL SETUSER")
 	w.stop()
@@ -294,12 +317,20 @@ func testMissingWrite(g *guarded) {
 		return holdsLine(w.log(w.scanners[0]), "time=", words) &&
 			holdsLine(strings.Join(w.status().Topic("orders").Notes, "\n"), "", words)
 	}))
-	w.holds("the task is kept", time.Second, func() bool {
+	w.holds("the task is kept", 3*time.Second, func() bool {
 		topic := w.status().Topic("orders")
 		return topic.Pending == 1 && topic.Parked == 0
 	})
-	if n := strings.Count(w.log(w.scanners[0]), "topic cannot be forwarded"); n > 1 {
-		t.Errorf("one outage was logged %d times:\n%s", n, w.log(w.scanners[0]))
+	said := map[string]int{}
+	for line := range strings.Lines(w.log(w.scanners[0])) {
+		if _, message, ok := strings.Cut(line, "level=WARN msg="); ok {
+			said[message[:min(len(message), 30)]]++
+		}
+	}
+	for message, n := range said {
+		if n > 1 {
+			t.Errorf("one outage was logged %d times (%s):\n%s", n, message, w.log(w.scanners[0]))
+		}
 	}
 	w.stop()
 }
@@ -322,6 +353,39 @@ func testMissingRead(g *guarded, least rights) {
 	checkError(t, "scanner check", w.scanner("check"), 1, words...)
 	w.awaitTold(w.startUnready(), "consul", words...)
 	w.stop()
+}
+
+// testMissingService: a scanner whose token may not register it works, and warns of
+// that once, however often it tries; /readyz tells of it, too.
+func testMissingService(g *guarded, least rights) {
+	t := g.t
+	policy := regexp.MustCompile(`(?m)^service .*$`).ReplaceAllString(least.consulScanner, "")
+	if policy == least.consulScanner {
+		t.Fatal("the policy has no rule for registering")
+	}
+	policy = strings.ReplaceAll(policy, `"duefleet/`, `"unlisted/`)
+	w := g.world("unlisted", map[string]fleet.Topic{
+		"redis": {"password": adminPassword}, "consul": {"token": g.token("no-service", policy)},
+	})
+	master := map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": masterToken}}
+	must(t, w.as("master.yaml", master).scanner("topic", "set", "orders", "shards=1", "declare.queue=unlisted"))
+	w.start(1)
+	s := w.scanners[0]
+	words := []string{"service:write", "Permission denied", "consul.token", "policy"}
+	wait.For(t, "/readyz to tell", rarely(func() bool { return holdsLine(readyz(s), "consul: ok", words) }))
+	wait.For(t, "a second try", rarely(func() bool {
+		return strings.Contains(get(s, "/metrics"), `duefleet_errors_total{operation="register"} 2`)
+	}))
+	w.stop()
+	var warned []string
+	for line := range strings.Lines(w.log(s)) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			warned = append(warned, line)
+		}
+	}
+	if len(warned) != 1 || !holdsLine(warned[0], "time=", append(words, "level=WARN")) {
+		t.Errorf("the log warns of %q, want one line with %q", warned, words)
+	}
 }
 
 // TestAdminListensOnLoopback: a scanner that is not told where to listen can be
