@@ -24,7 +24,7 @@ import (
 // front is a server that hands each connection, and its number from 1, to serve.
 func front(t *testing.T, serve func(n int64, conn net.Conn)) (addr string, accepted *atomic.Int64) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed at the test's end
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
