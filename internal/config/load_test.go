@@ -341,6 +341,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	want.Redis.Username, want.Redis.Password = "t0k3n", "p@ss, word"
 	want.RabbitMQ.URLs = []string{"amqp://a:b@h1/", "amqp://a:b@h2/"}
 	want.Consul.Token = "t"
+	want.SecretFiles = []string{token, password, urls}
 	if !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

@@ -157,19 +157,27 @@ func amqpURL(text string) string {
 	if !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://") {
 		return "must begin with amqp:// or amqps://"
 	}
+	const form = "must be amqp://user:password@host:port/vhost, special characters in them percent-encoded"
+	u, err := url.Parse(text)
+	if err != nil {
+		return form
+	}
+	if seconds, err := strconv.Atoi(u.Query().Get("heartbeat")); u.Query().Has("heartbeat") && (err != nil || seconds < 0 || seconds > math.MaxUint16) {
+		return "must have a heartbeat of whole seconds, 0 to 65535"
+	}
 	parsed, err := amqp.ParseURI(text)
-	if _, uerr := url.Parse(text); uerr != nil || err != nil {
-		return "must be amqp://user:password@host:port/vhost, special characters in them percent-encoded"
+	if err != nil || strings.Contains(parsed.Host, ":") && net.ParseIP(parsed.Host) == nil {
+		return form
 	}
 	if parsed.Port < 1 || parsed.Port > 65535 {
 		return fmt.Sprintf("must have a port of 1 to 65535; got %d", parsed.Port)
 	}
-	return amqpParameters(parsed, text)
+	return amqpParameters(parsed)
 }
 
 // amqpParameters are those behind the question mark; a scanner does without the
-// ones that are not looked at here.
-func amqpParameters(parsed amqp.URI, text string) string {
+// ones that are not looked at.
+func amqpParameters(parsed amqp.URI) string {
 	if parsed.CACertFile != "" || parsed.CertFile != "" || parsed.KeyFile != "" {
 		return "must not name TLS files: they belong to rabbitmq.tls"
 	}
@@ -177,13 +185,6 @@ func amqpParameters(parsed amqp.URI, text string) string {
 		if !slices.Contains([]string{"plain", "amqplain", "external"}, strings.ToLower(name)) {
 			return "must have an auth_mechanism of plain, amqplain or external"
 		}
-	}
-	u, err := url.Parse(text)
-	if err != nil || !u.Query().Has("heartbeat") {
-		return ""
-	}
-	if seconds, err := strconv.Atoi(u.Query().Get("heartbeat")); err != nil || seconds < 0 || seconds > math.MaxUint16 {
-		return "must have a heartbeat of whole seconds, 0 to 65535"
 	}
 	return ""
 }
