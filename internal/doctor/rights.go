@@ -41,7 +41,7 @@ func tried() []string {
 		"ZADD @2 1 m", "ZSCORE @2 m", "ZMSCORE @2 m", "ZCARD @2", "ZCOUNT @2 -inf +inf", "ZRANGE @2 0 -1", "ZRANGEBYSCORE @2 -inf +inf",
 		"ZREVRANGEBYSCORE @2 +inf -inf", "ZRANDMEMBER @2", "ZSCAN @2 0", "ZREM @2 m", "ZREMRANGEBYSCORE @2 -inf +inf",
 		"SADD @3 m", "SMEMBERS @3", "SMISMEMBER @3 m",
-		"SET @4 1", "GET @4", "INCR @4",
+		"SET @4 1", "GET @4", "INCRBY @4 1",
 		"SPUBLISH @5 doctor",
 		"UNLINK @4", "DEL @1 @2 @3 @4",
 	}
