@@ -167,7 +167,7 @@ func (w *world) lease(id string) (settle func()) {
 	}
 	w.publish(batch.Tasks[0].Task)
 	return func() {
-		_, err := w.topic.Settle(w.t.Context(), 0, leaseOf(batch))
+		_, err := w.topic.Shard(0).Settle(w.t.Context(), leaseOf(batch))
 		w.ok(err)
 	}
 }

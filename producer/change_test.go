@@ -64,7 +64,7 @@ func TestGetTellsTheStateAndTheReason(t *testing.T) {
 	if claimed := s.NextAttempt.Add(-time.Minute).UnixMilli(); claimed < before || claimed > after {
 		t.Errorf("the lease of a minute ends at %s, and was taken between %d and %d", s.NextAttempt, before, after)
 	}
-	_, err = f.Release(f.ctx(), 0, []shard.Release{{
+	_, err = f.Shard(0).Release(f.ctx(), []shard.Release{{
 		Lease: shard.Lease{ID: "a", Token: claimed.Token}, Park: true, Attempted: true, Reason: "312 NO_ROUTE",
 	}})
 	f.ok(err)

@@ -115,7 +115,7 @@ func (f *fleet) begin(shards int) shard.Placement {
 	equal(f.t, "the change began", done, true)
 	p := f.placement()
 	for s := range p.Scanned() {
-		_, err := f.Touch(f.ctx(), s, p)
+		_, err := f.Shard(s).Touch(f.ctx(), p)
 		f.ok(err)
 	}
 	return p
@@ -149,7 +149,7 @@ func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	f.ok(err)
 	for _, lent := range loan.Tasks {
 		f.ok(f.Adopt(f.ctx(), p, loan.Deadline, shard.Share{Shard: to, Tasks: loan.Tasks})[0].Err)
-		_, err := f.Settle(f.ctx(), from, []shard.Lease{{ID: lent.ID, Token: loan.Token}})
+		_, err := f.Shard(from).Settle(f.ctx(), []shard.Lease{{ID: lent.ID, Token: loan.Token}})
 		f.ok(err)
 	}
 }
@@ -159,7 +159,7 @@ func (f *fleet) stored(at int) map[string]bool {
 	f.t.Helper()
 	ids := map[string]bool{}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		some, next, err := f.Scan(f.ctx(), at, cursor, 500)
+		some, next, err := f.Shard(at).Scan(f.ctx(), cursor, 500)
 		f.ok(err)
 		for _, id := range some {
 			ids[id] = true

@@ -124,7 +124,7 @@ func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 		before = first[0].Scheduled
 	}
 	equal(t, "due", first[0].Due.UnixMilli(), before.UnixMilli())
-	_, err := f.Settle(f.ctx(), 0, []shard.Lease{{ID: "a", Token: first[0].Token}})
+	_, err := f.Shard(0).Settle(f.ctx(), []shard.Lease{{ID: "a", Token: first[0].Token}})
 	f.ok(err)
 	letThrough()
 	due := wait.Receive(t, "the answer to the call", answered)

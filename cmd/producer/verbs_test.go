@@ -173,7 +173,7 @@ func TestGetStates(t *testing.T) {
 		t.Errorf("leased: %v", got)
 	}
 	release := shard.Release{Lease: shard.Lease{ID: "o-1", Token: claimed.Token}, Park: true, Attempted: true, Reason: "NO_ROUTE"}
-	if n, err := c.orders.Release(t.Context(), claimed.Shard, []shard.Release{release}); n != 1 || err != nil {
+	if n, err := c.orders.Shard(claimed.Shard).Release(t.Context(), []shard.Release{release}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	got := c.must("get", "--topic", "orders", "--id", "o-1")

@@ -182,7 +182,7 @@ func (w *world) begin(ctx context.Context, shards int, seen bool) error {
 	}
 	p, err := w.orders.Placement(ctx)
 	for s := 0; err == nil && seen && s < p.Scanned(); s++ {
-		_, err = w.orders.Touch(ctx, s, p)
+		_, err = w.orders.Shard(s).Touch(ctx, p)
 	}
 	return err
 }
@@ -207,7 +207,7 @@ func (w *world) lease(ctx context.Context, id string) error {
 }
 
 func (w *world) giveBack(ctx context.Context, r Return) error {
-	n, err := w.orders.Release(ctx, w.where[r.ID], []shard.Release{{
+	n, err := w.orders.Shard(w.where[r.ID]).Release(ctx, []shard.Release{{
 		Lease: w.leased[r.ID], Park: r.Park, Delay: time.Hour, Attempted: true, Reason: r.Reason,
 	}})
 	if err == nil && n != 1 {
@@ -239,7 +239,7 @@ func (w *world) adopt(ctx context.Context, id string) error {
 	if err := w.orders.Adopt(ctx, p, loan.Deadline, shard.Share{Shard: p.New(id), Tasks: loan.Tasks})[0].Err; err != nil {
 		return err
 	}
-	_, err = w.orders.Settle(ctx, p.Old(id), []shard.Lease{{ID: id, Token: loan.Token}})
+	_, err = w.orders.Shard(p.Old(id)).Settle(ctx, []shard.Lease{{ID: id, Token: loan.Token}})
 	return err
 }
 

@@ -191,7 +191,7 @@ func (p Patient) mendApplied(running bool) string {
 func (p Patient) examineParked(ctx context.Context, r *report, name string, doc config.Topic) (reason string) {
 	topic := p.Store.Topic(name)
 	for at := range doc.Shards {
-		page, err := topic.Parked(ctx, at, 0, 1)
+		page, err := topic.Shard(at).Parked(ctx, 0, 1)
 		if err != nil {
 			return ""
 		}

@@ -44,18 +44,18 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 // task.ErrNotFound. Records that can't be read stay parked, and are named, as are shards
 // that can't be, by a *LeftError.
 func (p Parked) Replay(ctx context.Context, id string) (int, error) {
-	return p.change(ctx, id, change{p.Topic.Replay, true})
+	return p.change(ctx, id, change{shard.Shard.Replay, true})
 }
 
 // Purge removes one parked task for good, or all if id is "", as Replay does. Records
 // that can't be read go, too.
 func (p Parked) Purge(ctx context.Context, id string) (int, error) {
-	return p.change(ctx, id, change{p.Topic.PurgeParked, false})
+	return p.change(ctx, id, change{shard.Shard.PurgeParked, false})
 }
 
 // change is what is done about parked tasks.
 type change struct {
-	do func(ctx context.Context, shard int, ids ...string) (int, error)
+	do func(s shard.Shard, ctx context.Context, ids ...string) (int, error)
 	// reads: what can't be read is left.
 	reads bool
 }
@@ -80,7 +80,7 @@ func (p Parked) changeOne(ctx context.Context, placement shard.Placement, id str
 			if err := p.unreadable(ctx, at, id, change); err != nil {
 				return total, err
 			}
-			n, err := change.do(ctx, at, id)
+			n, err := change.do(p.Topic.Shard(at), ctx, id)
 			if total += n; err != nil {
 				return total, err
 			}
@@ -105,7 +105,7 @@ func (p Parked) unreadable(ctx context.Context, at int, id string, change change
 	if !change.reads {
 		return nil
 	}
-	r, there, err := p.Topic.ParkedTask(ctx, at, id)
+	r, there, err := p.Topic.Shard(at).ParkedTask(ctx, id)
 	if err == nil && there && r.Err != nil {
 		err = &LeftError{Topic: p.Topic.Name(), Tasks: 1, IDs: []string{id}, reason: r.Err}
 	}
@@ -186,7 +186,7 @@ func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change
 			ids = left.readable(page)
 		}
 		if len(ids) > 0 {
-			gone, err = change.do(ctx, at, ids...)
+			gone, err = change.do(p.Topic.Shard(at), ctx, ids...)
 		}
 		total += gone
 		if visited += int64(len(page)); p.Progress != nil {
@@ -219,7 +219,7 @@ func (p Parked) count(ctx context.Context, placement shard.Placement) (n int64) 
 func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (gone int, more bool, err error)) error {
 	failed := map[int]error{}
 	for _, at := range placement.InOrder() {
-		cursor := p.Topic.ParkedCursor(at)
+		cursor := p.Topic.Shard(at).ParkedCursor()
 		for {
 			page, err := cursor.Next(ctx, parkedPage)
 			if len(page) == 0 && err == nil {

@@ -90,7 +90,7 @@ func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 		t.Fatalf("%d tasks claimed, %v", len(b.Tasks), err)
 	}
 	r := shard.Release{Lease: shard.Lease{ID: id, Token: b.Tasks[0].Token}, Park: true, Reason: "no queue"}
-	if n, err := topic.Release(t.Context(), old, []shard.Release{r}); err != nil || n != 1 {
+	if n, err := topic.Shard(old).Release(t.Context(), []shard.Release{r}); err != nil || n != 1 {
 		t.Fatalf("%d tasks parked, %v", n, err)
 	}
 }
@@ -109,7 +109,7 @@ func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 		}
 	}
 	for _, l := range loan.Tasks {
-		if _, err := topic.Settle(t.Context(), p.Old(id), []shard.Lease{{ID: l.ID, Token: loan.Token}}); err != nil {
+		if _, err := topic.Shard(p.Old(id)).Settle(t.Context(), []shard.Lease{{ID: l.ID, Token: loan.Token}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -109,7 +109,7 @@ func TestManyShardsChange(t *testing.T) {
 	})
 	for i := range tasks {
 		id := fmt.Sprint("o-", i)
-		if _, err := topic.Read(t.Context(), p.New(id), p, id); err != nil {
+		if _, err := topic.Shard(p.New(id)).Read(t.Context(), p, id); err != nil {
 			t.Errorf("task %s is not in its place: %v", id, err)
 		}
 	}

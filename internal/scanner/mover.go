@@ -191,7 +191,7 @@ func (m *mover) step(ctx context.Context) error {
 			return err
 		}
 	}
-	ids, to, err := m.topic.shard.Scan(ctx, m.shard, m.pass.Cursor, moveScan)
+	ids, to, err := m.topic.shard.Shard(m.shard).Scan(ctx, m.pass.Cursor, moveScan)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (m *mover) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pass, err := m.topic.shard.Look(ctx, m.shard, m.p, m.pass, to, dirty)
+	pass, err := m.topic.shard.Shard(m.shard).Look(ctx, m.p, m.pass, to, dirty)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (m *mover) step(ctx context.Context) error {
 // begin becomes the shard's mover and finds out how far the last one came.
 func (m *mover) begin(ctx context.Context) error {
 	m.state = moverActive // perhaps, if the answer is lost
-	mine, err := m.topic.shard.TryMove(ctx, m.shard, m.name, m.settings().Tick+moveLease)
+	mine, err := m.topic.shard.Shard(m.shard).TryMove(ctx, m.name, m.settings().Tick+moveLease)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (m *mover) begin(ctx context.Context) error {
 		m.rest = time.Now().Add(moveRest)
 		return nil
 	}
-	m.pass, err = m.topic.shard.Pass(ctx, m.shard, m.p)
+	m.pass, err = m.topic.shard.Shard(m.shard).Pass(ctx, m.p)
 	return err
 }
 
@@ -302,13 +302,13 @@ func (m *mover) handOver(ctx context.Context, loan shard.Loan) ([]shard.Lease, e
 		errs = append(errs, a.Err)
 	}
 	if len(back) > 0 {
-		_, err := m.topic.shard.Release(ctx, m.shard, back)
+		_, err := m.topic.shard.Shard(m.shard).Release(ctx, back)
 		errs = append(errs, err)
 	}
 	if len(gone) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	n, err := m.topic.shard.Settle(ctx, m.shard, gone)
+	n, err := m.topic.shard.Shard(m.shard).Settle(ctx, gone)
 	m.metrics.Moved(n)
 	if n < len(gone) { // which ones is not known
 		gone = nil
@@ -351,7 +351,7 @@ func (m *mover) leave(ctx context.Context) {
 	if m.state != moverActive {
 		return
 	}
-	if err := m.topic.shard.StopMove(context.WithoutCancel(ctx), m.shard, m.name); err != nil {
+	if err := m.topic.shard.Shard(m.shard).StopMove(context.WithoutCancel(ctx), m.name); err != nil {
 		m.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.shard, "error", err)
 	}
 }

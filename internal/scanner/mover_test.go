@@ -87,7 +87,7 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	if m.state != moverIdle || m.try(t.Context(), m.step) {
 		t.Fatal("the first step did not fail")
 	}
-	free, err := b.shard.TryMove(t.Context(), 0, "another", time.Hour)
+	free, err := b.shard.Shard(0).TryMove(t.Context(), "another", time.Hour)
 	if err != nil || !free {
 		t.Errorf("another worker can't be the shard's mover: %v", err)
 	}

@@ -74,7 +74,7 @@ func (b *bench) put(when shard.When, ids ...string) {
 // in answers whether a task is in a shard.
 func (b *bench) in(at int, id string) bool {
 	b.t.Helper()
-	_, err := b.shard.Read(b.t.Context(), at, b.p, id)
+	_, err := b.shard.Shard(at).Read(b.t.Context(), b.p, id)
 	return err == nil
 }
 

@@ -262,7 +262,7 @@ func (l *lone) attempts() int {
 	l.t.Helper()
 	p, err := l.topic("orders").Placement(l.t.Context())
 	l.ok(err)
-	stored, err := l.topic("orders").Read(l.t.Context(), 0, p, "o-0")
+	stored, err := l.topic("orders").Shard(0).Read(l.t.Context(), p, "o-0")
 	l.ok(err)
 	return stored.Attempt - 1
 }

@@ -122,7 +122,7 @@ func (s *settler) rest() {
 
 func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 	if len(p.settle) > 0 {
-		if _, err := s.shard.Settle(ctx, at, p.settle); err != nil {
+		if _, err := s.shard.Shard(at).Settle(ctx, p.settle); err != nil {
 			s.again(at, p, "settle", err)
 			return
 		}
@@ -131,7 +131,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 		p.settle = nil
 	}
 	if len(p.release) > 0 {
-		if _, err := s.shard.Release(ctx, at, p.release); err != nil {
+		if _, err := s.shard.Shard(at).Release(ctx, p.release); err != nil {
 			s.again(at, p, "release", err)
 			return
 		}

@@ -207,7 +207,7 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 				l.ok(err)
 			}
 			invented := shard.Placement{Epoch: 1000, Shards: 16, Previous: 16, Phase: shard.Stable}
-			_, err = l.topic("orders").Touch(t.Context(), 0, invented)
+			_, err = l.topic("orders").Shard(0).Touch(t.Context(), invented)
 			l.ok(err)
 			l.start()
 			reached := func(shards int) func() bool {

@@ -14,7 +14,7 @@ func (c *corner) delivered() Again {
 	const id = "a"
 	c.put(In(0), id)
 	b := c.claimIDs(id)
-	_, err := c.Settle(c.ctx(), 0, []Lease{{id, b.Tasks[0].Token}})
+	_, err := c.Shard(0).Settle(c.ctx(), []Lease{{id, b.Tasks[0].Token}})
 	c.ok(err)
 	r := b.Tasks[0]
 	return Again{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000, Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
@@ -48,7 +48,7 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 			a.Park = true
 			_, err := c.Router("orders").Again(c.ctx(), a)
 			c.ok(err)
-			_, err = c.Replay(c.ctx(), 0, "a")
+			_, err = c.Shard(0).Replay(c.ctx(), "a")
 			c.ok(err)
 		},
 	} {
@@ -79,7 +79,7 @@ func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
 		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {Past: true}, "never": {},
 	} {
 		before := c.now()
-		got, err := c.Withdraw(c.ctx(), 0, c.p, c.notAfter(), false, id)
+		got, err := c.Shard(0).Withdraw(c.ctx(), c.p, c.notAfter(), false, id)
 		c.ok(err)
 		if got.At < before || got.At > c.now() {
 			t.Errorf("%s: withdrawn at %d", id, got.At)
@@ -159,7 +159,7 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 		"as it is": {func(*corner) {}, true},
 		"claimed":  {func(c *corner) { c.claimIDs("a") }, true},
 		"moved": {func(c *corner) {
-			_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
 			c.ok(err)
 		}, false},
 		"put": {func(c *corner) { c.put(In(2*time.Hour), "a") }, false},
@@ -222,14 +222,14 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			equal(t, "its new shard", c.p.New(a.ID), 1)
 			if replaced {
 				// as a producer stores it that dies before it deletes at the old shard
-				_, err := c.Touch(c.ctx(), 0, c.p)
+				_, err := c.Shard(0).Touch(c.ctx(), c.p)
 				c.ok(err)
 				e := entry(a.ID, In(0))
 				e.Split = true
 				c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{e}}).Err)
 				b := c.ask(Claim{Shard: 1, Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)
-				_, err = c.Settle(c.ctx(), 1, leases(b))
+				_, err = c.Shard(1).Settle(c.ctx(), leases(b))
 				c.ok(err)
 				r := b.Tasks[0]
 				a.Due, a.Scheduled, a.Next = r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Due.UnixMilli()+60_000

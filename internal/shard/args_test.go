@@ -25,9 +25,9 @@ func acceptedCalls(c *corner) map[string]accepted {
 	held := leases(c.claimFor(time.Hour))[0]
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	gone := Placement{c.p.Epoch + 1, 1, 1, Removed}.String()
-	end, op, all := c.notAfter(), string(NewOp()), c.taskKeys(0)
-	wake, past := c.taskKeys(0, c.Wake(0)), c.pastKeys("there")
-	memory := c.taskKeys(0, c.memory(0, "w"))
+	end, op, all := c.notAfter(), string(NewOp()), c.Shard(0).taskKeys()
+	wake, past := c.Shard(0).taskKeys(c.Shard(0).Wake()), c.pastKeys("there")
+	memory := c.Shard(0).taskKeys(c.Shard(0).memory("w"))
 	number := []any{"", "x", "nan", "inf", "-inf", "-1", "1.5", "1e300"}
 	positive := append([]any{"0"}, number...)
 	either := []any{"", "2", "x"}
@@ -51,7 +51,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either, 10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
 		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
-		"touch":  {[]string{c.tasks(0), c.gate(0), c.ledger(0)}, []any{more, "there"}, map[int][]any{0: placements}, true},
+		"touch":  {[]string{c.Shard(0).tasks(), c.Shard(0).gate(), c.Shard(0).ledger()}, []any{more, "there"}, map[int][]any{0: placements}, true},
 		"lend": {memory, []any{more, "1", "60000", "0", "there"}, map[int][]any{
 			0: placements, 2: positive, 3: number,
 		}, true},
@@ -59,26 +59,26 @@ func acceptedCalls(c *corner) map[string]accepted {
 			0: placements, 1: number, 3: {"", "x", "nan", "-1", "-inf"}, 4: {""}, 6: {"x", "nan"}, 7: {""},
 		}, false},
 		"look": {
-			[]string{c.gate(0), c.ledger(0)},
+			[]string{c.Shard(0).gate(), c.Shard(0).ledger()},
 			[]any{more, "", "0", "0", "1"},
 			map[int][]any{0: placements, 2: {"", "x", "-1", "1.5"}, 3: {"", "x"}, 4: either}, false,
 		},
 		"claim": {
-			[]string{c.due(0), c.tasks(0), c.gate(0), c.memory(0, "v")},
+			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).gate(), c.Shard(0).memory("v")},
 			[]any{"1", "10", "60000", "1000", end},
 			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive, 4: number}, false,
 		},
-		"yield":  {[]string{c.key("mover", 0)}, []any{"m"}, nil, false},
+		"yield":  {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
 		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
 		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey()}, []any{gone}, nil, false},
-		"settle": {[]string{c.due(0), c.tasks(0)}, []any{held.Token, held.ID, held.Token, "nothing"}, map[int][]any{0: tokens, 2: tokens}, false},
+		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, held.ID, held.Token, "nothing"}, map[int][]any{0: tokens, 2: tokens}, false},
 		"release": {
-			[]string{c.due(0), c.tasks(0), c.Wake(0)},
+			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},
 			[]any{held.Token, held.ID, "0", "1", "1", "why", held.Token, "nothing", "park", "0", "0", ""},
 			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either, 11: reasons}, false,
 		},
-		"replay": {[]string{c.due(0), c.tasks(0), c.Wake(0)}, []any{"parked"}, nil, true},
-		"purge":  {[]string{c.due(0), c.tasks(0)}, []any{"parked"}, nil, true},
+		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
+		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
 		"recall": {past, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},
 		"note":   {past, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive}, false},
 		"older":  {past, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
@@ -95,7 +95,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate":      {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive, 1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
 		"draw":      {[]string{c.ticketKey(), c.placementKey()}, []any{"1"}, map[int][]any{0: append([]any{"4097"}, positive...)}, false},
-		"next":      {[]string{c.due(0)}, []any{}, nil, false},
+		"next":      {[]string{c.Shard(0).due()}, []any{}, nil, false},
 	}
 }
 
@@ -142,9 +142,9 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 		return fixed
 	}
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
-	c.refuses("put", "of too many tasks", c.taskKeys(0, c.Wake(0)), many([]any{more, string(NewOp()), c.notAfter(), ""}, "a", "+1", "0", "\x00"))
-	c.refuses("delete", "of too many tasks", c.taskKeys(0), many([]any{more, c.notAfter(), "1"}, "there"))
-	c.refuses("replay", "of too many tasks", []string{c.due(0), c.tasks(0), c.Wake(0)}, many(nil, "parked"))
+	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()), many([]any{more, string(NewOp()), c.notAfter(), ""}, "a", "+1", "0", "\x00"))
+	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1"}, "there"))
+	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, many(nil, "parked"))
 }
 
 // cornerWithTasks is a corner with a task in each state.

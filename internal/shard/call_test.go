@@ -149,7 +149,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 		"reschedule": func(c *corner) attempt {
 			m := Move{Op: NewOp(), ID: "there", When: In(2 * time.Hour)}
 			return func(notAfter int64) error {
-				due, err := c.Reschedule(c.ctx(), 0, c.p, notAfter, m)
+				due, err := c.Shard(0).Reschedule(c.ctx(), c.p, notAfter, m)
 				if err == nil {
 					equal(c.t, "due", due, c.read("there").Due.UnixMilli())
 				}
@@ -172,7 +172,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 			l, c := lineTo(t, addr, prefix)
 			c.put(In(time.Hour), "there")
 			c.delete("nothing")
-			_, _ = c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing"}) // Redis knows the script
+			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "nothing"}) // Redis knows the script
 			sent, notAfter := l.loseFirst(c, begin(c), c.soonAfter)
 			if len(sent) < 2 {
 				t.Fatalf("sent %d times, and the first reply was lost", len(sent))

@@ -76,7 +76,7 @@ func (t *Topic) Claim(ctx context.Context, c Claim) (Batch, error) {
 }
 
 func (t *Topic) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
-	keys := []string{t.due(c.Shard), t.tasks(c.Shard), t.gate(c.Shard), t.memory(c.Shard, c.Claimant)}
+	keys := []string{t.Shard(c.Shard).due(), t.Shard(c.Shard).tasks(), t.Shard(c.Shard).gate(), t.Shard(c.Shard).memory(c.Claimant)}
 	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter}
 	reply, err := t.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
@@ -127,7 +127,7 @@ type Attention struct {
 func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
 	calls := make([]call, len(shards))
 	for i, at := range shards {
-		calls[i] = call{script: "next", keys: []string{t.due(at)}}
+		calls[i] = call{script: "next", keys: []string{t.Shard(at).due()}}
 	}
 	all := make([]Attention, len(shards))
 	lost := false
@@ -158,7 +158,7 @@ type Lease struct {
 // Settle removes delivered tasks of one shard that are still leased under their
 // tokens, and answers how many: the others ran out of their lease, or were
 // cancelled, replaced or rescheduled meanwhile.
-func (t *Topic) Settle(ctx context.Context, shard int, leases []Lease) (int, error) {
+func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	settled := 0
 	for len(leases) > 0 {
 		n := min(len(leases), MaxBatch)
@@ -167,9 +167,9 @@ func (t *Topic) Settle(ctx context.Context, shard int, leases []Lease) (int, err
 			args = append(args, l.Token, l.ID)
 		}
 		leases = leases[n:]
-		done, err := t.run(ctx, call{script: "settle", keys: []string{t.due(shard), t.tasks(shard)}, args: args}).Int()
+		done, err := s.topic.run(ctx, call{script: "settle", keys: []string{s.due(), s.tasks()}, args: args}).Int()
 		if err != nil {
-			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", shard, t.name, err)
+			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
 		settled += done
 	}
@@ -196,7 +196,7 @@ const maxReason = 512
 
 // Release gives tasks of one shard back that are still leased under their
 // tokens, and answers how many.
-func (t *Topic) Release(ctx context.Context, shard int, releases []Release) (int, error) {
+func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 	released := 0
 	for len(releases) > 0 {
 		n := min(len(releases), MaxBatch)
@@ -205,10 +205,10 @@ func (t *Topic) Release(ctx context.Context, shard int, releases []Release) (int
 			args = append(args, r.Token, r.ID, r.delay(), oneIf(r.Attempted), oneIf(r.Redelivered), r.reason())
 		}
 		releases = releases[n:]
-		keys := []string{t.due(shard), t.tasks(shard), t.Wake(shard)}
-		done, err := t.run(ctx, call{script: "release", keys: keys, args: args}).Int()
+		keys := []string{s.due(), s.tasks(), s.Wake()}
+		done, err := s.topic.run(ctx, call{script: "release", keys: keys, args: args}).Int()
 		if err != nil {
-			return released, fmt.Errorf("release in shard %d of topic %s: %w", shard, t.name, err)
+			return released, fmt.Errorf("release in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
 		released += done
 	}

@@ -82,9 +82,9 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 func TestAttentionOfSeveralShards(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 4)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(3), redis.Z{Score: 3000, Member: "a"}).Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(1), redis.Z{Score: 1000, Member: "a"}).Err())
-	c.ok(c.rdb.Set(c.ctx(), c.due(2), "in the way", 0).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(3).due(), redis.Z{Score: 3000, Member: "a"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(1).due(), redis.Z{Score: 1000, Member: "a"}).Err())
+	c.ok(c.rdb.Set(c.ctx(), c.Shard(2).due(), "in the way", 0).Err())
 	all := c.Attention(c.ctx(), 3, 2, 1, 0)
 	equal(t, "results", len(all), 4)
 	equal(t, "shard 3", all[0].Next.UnixMilli(), 3000)
@@ -303,7 +303,7 @@ func TestABatchOfTheMostTasksGoesThroughEveryScript(t *testing.T) {
 	equal(t, "released", c.release(releases...), MaxBatch)
 	b = c.claim()
 	equal(t, "settled", c.settle(append(leases(b), leases(b)...)...), MaxBatch)
-	equal(t, "keys of tasks left", c.rdb.Exists(c.ctx(), c.due(0), c.tasks(0)).Val(), 0)
+	equal(t, "keys of tasks left", c.rdb.Exists(c.ctx(), c.Shard(0).due(), c.Shard(0).tasks()).Val(), 0)
 }
 
 func TestALimitAboveTheMostIsCut(t *testing.T) {
@@ -325,17 +325,17 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	now := c.now()
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "new", "\x20of the future").Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: float64(now), Member: "new"}).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x20of the future").Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
 	equal(t, "skipped", b.Skipped, 1)
-	score, err := c.rdb.ZScore(c.ctx(), c.due(0), "new").Result()
+	score, err := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "new").Result()
 	c.ok(err)
 	if wait := int64(score) - b.Now.UnixMilli(); wait != 60_000 {
 		t.Errorf("left alone for %d ms", wait)
 	}
-	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), "new").Result()
+	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "new").Result()
 	c.ok(err)
 	equal(t, "record", raw, "\x20of the future")
 	equal(t, "skipped the next time", c.claimIDs().Skipped, 0)
@@ -344,19 +344,19 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 func TestAMemberWithoutARecordIsParked(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: 1, Member: "waiting"}, redis.Z{Score: -1, Member: "leased"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "waiting"}, redis.Z{Score: -1, Member: "leased"}).Err())
 	b := c.claimIDs()
 	equal(t, "skipped", b.Skipped, 2)
 	stats, err := c.Stats(c.ctx(), 1)
 	c.ok(err)
 	equal(t, "parked", stats[0].Parked, 2)
-	parked, err := c.Parked(c.ctx(), 0, 0, 10)
+	parked, err := c.Shard(0).Parked(c.ctx(), 0, 10)
 	c.ok(err)
 	equal(t, "listed", len(parked), 2)
 	if parked[0].Reason == "" {
 		t.Error("no reason is given for a task without a record")
 	}
-	n, err := c.PurgeParked(c.ctx(), 0, "waiting", "leased")
+	n, err := c.Shard(0).PurgeParked(c.ctx(), "waiting", "leased")
 	c.ok(err)
 	equal(t, "purged", n, 2)
 }
@@ -364,8 +364,8 @@ func TestAMemberWithoutARecordIsParked(t *testing.T) {
 func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "bad", "\x10cut").Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: 1, Member: "bad"}).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "bad", "\x10cut").Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "bad"}).Err())
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
 	equal(t, "bad records", len(b.Bad), 1)

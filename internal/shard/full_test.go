@@ -68,10 +68,10 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 	l := leases(b)
 	equal(t, "released", c.release(Release{Lease: l[0], Delay: time.Hour, Attempted: true, Reason: "busy"}), 1)
 	equal(t, "parked", c.release(Release{Lease: l[1], Park: true, Attempted: true, Reason: "given up"}), 1)
-	n, err := c.Replay(c.ctx(), 0, l[1].ID)
+	n, err := c.Shard(0).Replay(c.ctx(), l[1].ID)
 	c.ok(err)
 	equal(t, "replayed", n, 1)
-	_, err = c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: In(0)})
+	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: In(0)})
 	c.ok(err)
 	stillFull()
 	_, err = c.Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"fill-0"}})
@@ -142,7 +142,7 @@ func TestAScriptCacheThatIsFlushedWithinAPipelineLosesNoTask(t *testing.T) {
 	for i, r := range c.Put(c.ctx(), c.p, c.notAfter(), batches) {
 		c.ok(r.Err)
 		equal(t, "due times", len(r.Due), 1)
-		s, err := c.Read(c.ctx(), i, c.p, fmt.Sprint(i))
+		s, err := c.Shard(i).Read(c.ctx(), c.p, fmt.Sprint(i))
 		c.ok(err)
 		equal(t, "due", s.Next.UnixMilli(), r.Due[0])
 	}

@@ -18,7 +18,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", In(0))}}).Err
 		},
 		"touch": func(c *corner, p Placement) error {
-			_, err := c.Touch(c.ctx(), 0, p, "there")
+			_, err := c.Shard(0).Touch(c.ctx(), p, "there")
 			return err
 		},
 		"delete": func(c *corner, p Placement) error {
@@ -26,7 +26,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 			return err
 		},
 		"reschedule": func(c *corner, p Placement) error {
-			_, err := c.Reschedule(c.ctx(), 0, p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: In(0)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: In(0)})
 			return err
 		},
 		"lend": func(c *corner, p Placement) error {
@@ -37,7 +37,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 			return c.Adopt(c.ctx(), p, c.now()+60_000, Share{0, []LentTask{{"adopted", "1", head + "\x00"}}})[0].Err
 		},
 		"look": func(c *corner, p Placement) error {
-			_, err := c.Pass(c.ctx(), 0, p)
+			_, err := c.Shard(0).Pass(c.ctx(), p)
 			return err
 		},
 	}
@@ -47,7 +47,7 @@ func TestTheGateRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 	t.Parallel()
 	calls := checked()
 	calls["read"] = func(c *corner, p Placement) error {
-		_, err := c.Read(c.ctx(), 0, p, "there")
+		_, err := c.Shard(0).Read(c.ctx(), p, "there")
 		return err
 	}
 	for name, do := range calls {
@@ -56,16 +56,16 @@ func TestTheGateRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 			c := newCorner(t, 1)
 			due := c.put(In(time.Hour), "there")[0]
 			old := c.begin(2)
-			_, err := c.Touch(c.ctx(), 0, c.p)
+			_, err := c.Shard(0).Touch(c.ctx(), c.p)
 			c.ok(err)
 			var moved *MovedError
 			if err := do(c, old); !errors.As(err, &moved) {
 				t.Fatalf("got %v, want a MovedError", err)
 			}
 			equal(t, "placement", moved.Placement, c.p)
-			equal(t, "pending", c.rdb.ZCard(c.ctx(), c.due(0)).Val(), 1)
+			equal(t, "pending", c.rdb.ZCard(c.ctx(), c.Shard(0).due()).Val(), 1)
 			equal(t, "due", c.in("there", task.Waiting).Next.UnixMilli(), due)
-			equal(t, "ledger", c.rdb.SCard(c.ctx(), c.ledger(0)).Val(), 0)
+			equal(t, "ledger", c.rdb.SCard(c.ctx(), c.Shard(0).ledger()).Val(), 0)
 		})
 	}
 }
@@ -86,7 +86,7 @@ func TestANewerPlacementLiftsTheGateAndEmptiesTheLedger(t *testing.T) {
 			c.ok(do(c, newer))
 			equal(t, "noted under the newer one", c.noted("split"), false)
 			var moved *MovedError
-			if _, err := c.Touch(c.ctx(), 0, c.p); !errors.As(err, &moved) || moved.Placement != newer {
+			if _, err := c.Shard(0).Touch(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != newer {
 				t.Fatalf("got %v, want a MovedError to %v", err, newer)
 			}
 		})
@@ -96,7 +96,7 @@ func TestANewerPlacementLiftsTheGateAndEmptiesTheLedger(t *testing.T) {
 // noted says whether an ID is in the ledger of shard 0.
 func (c *corner) noted(id string) bool {
 	c.t.Helper()
-	is, err := c.rdb.SIsMember(c.ctx(), c.ledger(0), id).Result()
+	is, err := c.rdb.SIsMember(c.ctx(), c.Shard(0).ledger(), id).Result()
 	c.ok(err)
 	return is
 }
@@ -106,9 +106,9 @@ func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
 	c := newCorner(t, 1)
 	c.put(In(time.Hour), "there")
 	newer := Placement{c.p.Epoch + 1, 2, 1, Migrating}
-	_, err := c.Read(c.ctx(), 0, newer, "there")
+	_, err := c.Shard(0).Read(c.ctx(), newer, "there")
 	c.ok(err)
-	_, err = c.Touch(c.ctx(), 0, c.p)
+	_, err = c.Shard(0).Touch(c.ctx(), c.p)
 	c.ok(err)
 }
 
@@ -118,7 +118,7 @@ func TestClaimSettleAndReleaseNeedNoPlacement(t *testing.T) {
 	c.put(In(0), "a", "b")
 	b := c.claimIDs("a", "b")
 	c.begin(2)
-	_, err := c.Touch(c.ctx(), 0, c.p)
+	_, err := c.Shard(0).Touch(c.ctx(), c.p)
 	c.ok(err)
 	l := leases(b)
 	equal(t, "settled", c.settle(l[0]), 1)
@@ -131,11 +131,11 @@ func TestEpochsAreComparedAsNumbers(t *testing.T) {
 	c := newCorner(t, 1)
 	nine, ten := Placement{9, 1, 1, Stable}, Placement{10, 1, 1, Stable}
 	for _, p := range []Placement{nine, ten} {
-		_, err := c.Touch(c.ctx(), 0, p)
+		_, err := c.Shard(0).Touch(c.ctx(), p)
 		c.ok(err)
 	}
 	var moved *MovedError
-	if _, err := c.Touch(c.ctx(), 0, nine); !errors.As(err, &moved) || moved.Placement != ten {
+	if _, err := c.Shard(0).Touch(c.ctx(), nine); !errors.As(err, &moved) || moved.Placement != ten {
 		t.Fatalf("got %v, want a MovedError to %v", err, ten)
 	}
 }
@@ -145,14 +145,14 @@ func TestTouchReadsTasksUnderItsPlacement(t *testing.T) {
 	c := newCorner(t, 1)
 	c.put(In(time.Hour), "a", "b")
 	for range 2 {
-		records, err := c.Touch(c.ctx(), 0, c.p, "b", "nothing", "a")
+		records, err := c.Shard(0).Touch(c.ctx(), c.p, "b", "nothing", "a")
 		c.ok(err)
 		equal(t, "records", len(records), 3)
 		equal(t, "b", records[0].ID, "b")
 		equal(t, "nothing is nil", records[1] == nil, true)
 		equal(t, "payload of a", string(records[2].Payload), "payload of a")
 	}
-	equal(t, "in the gate after a touch", c.rdb.HGet(c.ctx(), c.gate(0), "touched").Val(), c.p.String())
+	equal(t, "in the gate after a touch", c.rdb.HGet(c.ctx(), c.Shard(0).gate(), "touched").Val(), c.p.String())
 }
 
 func TestPutNotesOnlySplitTasksInTheLedger(t *testing.T) {
@@ -176,28 +176,28 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a")
 	c.begin(3)
-	there, err := c.Touch(c.ctx(), 0, c.p, "a")
+	there, err := c.Shard(0).Touch(c.ctx(), c.p, "a")
 	c.ok(err)
 	m := Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour), Split: true, Fallback: there[0]}
 	var due int64
 	for i := range 2 {
-		again, err := c.Reschedule(c.ctx(), 1, c.p, c.notAfter(), m)
+		again, err := c.Shard(1).Reschedule(c.ctx(), c.p, c.notAfter(), m)
 		c.ok(err)
 		if i > 0 {
 			equal(t, "due the second time", again, due)
 		}
 		due = again
 	}
-	s, err := c.Read(c.ctx(), 1, c.p, "a")
+	s, err := c.Shard(1).Read(c.ctx(), c.p, "a")
 	c.ok(err)
 	equal(t, "due", s.Next.UnixMilli(), due)
 	equal(t, "payload", string(s.Payload), "payload of a")
-	equal(t, "noted", c.rdb.SIsMember(c.ctx(), c.ledger(1), "a").Val(), true)
+	equal(t, "noted", c.rdb.SIsMember(c.ctx(), c.Shard(1).ledger(), "a").Val(), true)
 
 	_, err = c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "a")
 	c.ok(err)
 	m.Op = NewOp()
-	if _, err := c.Reschedule(c.ctx(), 1, c.p, c.notAfter(), m); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Shard(1).Reschedule(c.ctx(), c.p, c.notAfter(), m); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("a cancelled task came back by its fallback: %v", err)
 	}
 }
@@ -213,9 +213,9 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheLedgerKept(t *testing.T) {
 	c.ok(err)
 	other := c.p
 	other.Shards = 4
-	_, touched := c.Touch(c.ctx(), 1, other)
+	_, touched := c.Shard(1).Touch(c.ctx(), other)
 	put := c.tryPut(other, Put{Shard: 1, Entries: []Entry{entry("b", In(0))}}).Err
-	_, read := c.Read(c.ctx(), 1, other, "a")
+	_, read := c.Shard(1).Read(c.ctx(), other, "a")
 	for _, err := range []error{touched, put, read} {
 		var moved *MovedError
 		if !errors.As(err, &moved) || moved.Placement != c.p {
@@ -223,5 +223,5 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheLedgerKept(t *testing.T) {
 		}
 	}
 	equal(t, "adopted what was cancelled", c.adopt(loan), 0)
-	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 0)
+	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 0)
 }

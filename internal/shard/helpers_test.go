@@ -174,14 +174,14 @@ func leases(b Batch) []Lease {
 
 func (c *corner) settle(l ...Lease) int {
 	c.t.Helper()
-	n, err := c.Settle(c.ctx(), 0, l)
+	n, err := c.Shard(0).Settle(c.ctx(), l)
 	c.ok(err)
 	return n
 }
 
 func (c *corner) release(r ...Release) int {
 	c.t.Helper()
-	n, err := c.Release(c.ctx(), 0, r)
+	n, err := c.Shard(0).Release(c.ctx(), r)
 	c.ok(err)
 	return n
 }
@@ -189,7 +189,7 @@ func (c *corner) release(r ...Release) int {
 // read returns a task of shard 0, which must be there.
 func (c *corner) read(id string) Stored {
 	c.t.Helper()
-	s, err := c.Read(c.ctx(), 0, c.p, id)
+	s, err := c.Shard(0).Read(c.ctx(), c.p, id)
 	c.ok(err)
 	return s
 }
@@ -197,10 +197,10 @@ func (c *corner) read(id string) Stored {
 // gone ends the test if a task is in shard 0, in the set or in the hash.
 func (c *corner) gone(id string) {
 	c.t.Helper()
-	if _, err := c.Read(c.ctx(), 0, c.p, id); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Shard(0).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
 		c.t.Fatalf("task %q is still there (%v)", id, err)
 	}
-	if err := c.rdb.ZScore(c.ctx(), c.due(0), id).Err(); !errors.Is(err, redis.Nil) {
+	if err := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), id).Err(); !errors.Is(err, redis.Nil) {
 		c.t.Fatalf("task %q has still a score (%v)", id, err)
 	}
 }

@@ -12,28 +12,38 @@ type Topic struct {
 // task.CheckTopic.
 func (s *Store) Topic(name string) *Topic { return &Topic{s, name} }
 
+// Shard is one of a topic's sorted sets, with the keys beside it. Its methods are one
+// script each.
+type Shard struct {
+	topic *Topic
+	n     int
+}
+
+// Shard returns the handle of the shard of a number, from 0 on; it need not exist.
+func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
+
 // Name of the topic.
 func (t *Topic) Name() string { return t.name }
 
 // key names one key of a shard. The braces put all keys of a shard into one
 // slot of a Redis Cluster.
-func (t *Topic) key(kind string, shard int) string {
-	return t.prefix + ":" + kind + ":{" + t.name + ":" + strconv.Itoa(shard) + "}"
+func (s Shard) key(kind string) string {
+	return s.topic.prefix + ":" + kind + ":{" + s.topic.name + ":" + strconv.Itoa(s.n) + "}"
 }
 
-func (t *Topic) due(shard int) string    { return t.key("due", shard) }
-func (t *Topic) tasks(shard int) string  { return t.key("task", shard) }
-func (t *Topic) gate(shard int) string   { return t.key("gate", shard) }
-func (t *Topic) ledger(shard int) string { return t.key("ledger", shard) }
+func (s Shard) due() string    { return s.key("due") }
+func (s Shard) tasks() string  { return s.key("task") }
+func (s Shard) gate() string   { return s.key("gate") }
+func (s Shard) ledger() string { return s.key("ledger") }
 
 // Wake names the sharded channel that tells when a task becomes the shard's
 // earliest; the message is its score in ms.
-func (t *Topic) Wake(shard int) string { return t.key("wake", shard) }
+func (s Shard) Wake() string { return s.key("wake") }
 
 // memory names the key where a claimant's last batch is remembered until its
 // lease ends, so that a repeated request is answered with it.
-func (t *Topic) memory(shard int, claimant string) string {
-	return t.key("claim", shard) + ":" + claimant
+func (s Shard) memory(claimant string) string {
+	return s.key("claim") + ":" + claimant
 }
 
 func (t *Topic) topicKey(kind string) string { return t.prefix + ":" + kind + ":{" + t.name + "}" }

@@ -134,7 +134,7 @@ func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, to
 		case errors.Is(err, ErrLate):
 			late = append(late, i)
 		case err != nil && !errors.As(err, &moved):
-			errs[i] = r.undeleted(olds[i].Shard, err)
+			errs[i] = r.Shard(olds[i].Shard).undeleted(err)
 		}
 	}
 	return late

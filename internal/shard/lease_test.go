@@ -57,7 +57,7 @@ func TestAnOldTokenTouchesNothing(t *testing.T) {
 		"cancelled and scheduled again": func(c *corner) { c.delete("a"); c.put(In(0), "a") },
 		"replaced":                      func(c *corner) { c.put(In(0), "a") },
 		"rescheduled": func(c *corner) {
-			_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
 			c.ok(err)
 		},
 	} {
@@ -120,7 +120,7 @@ func (c *corner) claimEach(n int) (claims []stamped) {
 	for i := range cmds {
 		claim := call{
 			script: "claim",
-			keys:   []string{c.due(0), c.tasks(0), c.gate(0), c.memory(0, "w")},
+			keys:   []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).gate(), c.Shard(0).memory("w")},
 			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter()},
 		}
 		cmds[i] = c.command(c.ctx(), claim, true)
@@ -157,8 +157,8 @@ func leasesAmongOthers(c *corner) bool {
 		end := float64(first + int64(i))
 		taken[i] = redis.Z{Score: -(end + 2.0/1024), Member: fmt.Sprint("taken-", i)}
 	}
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), taken...).Err())
-	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.gate(0), "claims", 1023).Err()) }
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), taken...).Err())
+	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).gate(), "claims", 1023).Err()) }
 	c.put(In(time.Hour), "later")
 	c.put(In(0), "now")
 
@@ -179,7 +179,7 @@ func leasesAmongOthers(c *corner) bool {
 		loan, err := c.Lend(c.ctx(), c.p, l)
 		c.ok(err)
 		equal(t, "lent", len(loan.Tasks), 1)
-		under := c.rdb.ZCount(c.ctx(), c.due(0), loan.Token, loan.Token).Val()
+		under := c.rdb.ZCount(c.ctx(), c.Shard(0).due(), loan.Token, loan.Token).Val()
 		equal(t, "tasks under the loan's token", under, 1)
 		last = max(last, loan.Deadline)
 	}
@@ -271,10 +271,10 @@ func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
 	c.claimIDs()
 
 	before := c.now()
-	n, err := c.Replay(c.ctx(), 0, "a", "nothing")
+	n, err := c.Shard(0).Replay(c.ctx(), "a", "nothing")
 	c.ok(err)
 	equal(t, "replayed", n, 1)
-	n, err = c.Replay(c.ctx(), 0, "a")
+	n, err = c.Shard(0).Replay(c.ctx(), "a")
 	c.ok(err)
 	equal(t, "replayed the second time", n, 0)
 	s = c.in("a", task.Waiting)
@@ -295,10 +295,10 @@ func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
 	c.claimIDs("leased")
 	c.put(In(time.Hour), "waiting")
 	for _, id := range []string{"leased", "waiting", "nothing"} {
-		n, err := c.Replay(c.ctx(), 0, id)
+		n, err := c.Shard(0).Replay(c.ctx(), id)
 		c.ok(err)
 		equal(t, "replayed "+id, n, 0)
-		n, err = c.PurgeParked(c.ctx(), 0, id)
+		n, err = c.Shard(0).PurgeParked(c.ctx(), id)
 		c.ok(err)
 		equal(t, "purged "+id, n, 0)
 	}
@@ -312,7 +312,7 @@ func TestPurgeRemovesAParkedTaskForGood(t *testing.T) {
 	c.put(In(0), "a")
 	c.park("a", "given up")
 	for _, want := range []int{1, 0} {
-		n, err := c.PurgeParked(c.ctx(), 0, "a")
+		n, err := c.Shard(0).PurgeParked(c.ctx(), "a")
 		c.ok(err)
 		equal(t, "purged", n, want)
 	}
@@ -329,7 +329,7 @@ func TestParkedTasksAreListedInPages(t *testing.T) {
 	c.put(In(0), "waiting")
 	var ids []string
 	for offset := int64(0); ; offset += 2 {
-		page, err := c.Parked(c.ctx(), 0, offset, 2)
+		page, err := c.Shard(0).Parked(c.ctx(), offset, 2)
 		c.ok(err)
 		if len(page) == 0 {
 			break

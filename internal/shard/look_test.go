@@ -67,21 +67,21 @@ func TestCursorsOf64BitsArePassedOnWhole(t *testing.T) {
 // and tells seen of each step.
 func (c *corner) moveOut(seen func(at Pass)) {
 	c.t.Helper()
-	at, err := c.Pass(c.ctx(), 1, c.p)
+	at, err := c.Shard(1).Pass(c.ctx(), c.p)
 	c.ok(err)
 	for steps := 0; !at.Clean; steps++ {
 		if steps == 1000 {
 			c.t.Fatalf("not clean after %d steps of %d passes", steps, at.Count)
 		}
-		ids, next, err := c.Scan(c.ctx(), 1, at.Cursor, 100)
+		ids, next, err := c.Shard(1).Scan(c.ctx(), at.Cursor, 100)
 		c.ok(err)
 		lending := Lending{Shard: 1, Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
 		loan, err := c.Lend(c.ctx(), c.p, lending)
 		c.ok(err)
 		c.ok(c.Adopt(c.ctx(), c.p, loan.Deadline, Share{0, loan.Tasks})[0].Err)
-		settled, err := c.Settle(c.ctx(), 1, loanLeases(loan))
+		settled, err := c.Shard(1).Settle(c.ctx(), loanLeases(loan))
 		c.ok(err)
-		at, err = c.Look(c.ctx(), 1, c.p, at, next, settled < len(ids))
+		at, err = c.Shard(1).Look(c.ctx(), c.p, at, next, settled < len(ids))
 		c.ok(err)
 		seen(at)
 	}
@@ -100,7 +100,7 @@ func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 		c.ok(c.tryPut(c.p, b).Err)
 	}
 	c.begin(1)
-	stored := func(shard int) int64 { return c.rdb.ZCard(c.ctx(), c.due(shard)).Val() }
+	stored := func(shard int) int64 { return c.rdb.ZCard(c.ctx(), c.Shard(shard).due()).Val() }
 	before := Pass{}
 	c.moveOut(func(at Pass) {
 		if before.Number == "" && stored(1) <= tasks/2 {
@@ -114,7 +114,7 @@ func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 	}
 	equal(t, "tasks left in a shard that is clean", stored(1), 0)
 	equal(t, "tasks where they belong", stored(0), tasks)
-	at, err := c.Pass(c.ctx(), 1, c.p)
+	at, err := c.Shard(1).Pass(c.ctx(), c.p)
 	c.ok(err)
 	if at.Number[:40] == before.Number[:40] {
 		t.Errorf("pass %s has the name of %s, of a process that is gone", at.Number, before.Number)
@@ -126,26 +126,26 @@ func TestAMemberWithoutARecordDoesNotKeepItsShardFromGettingClean(t *testing.T) 
 	c := newCorner(t, 2)
 	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("a", In(time.Hour))}}).Err)
 	c.begin(1)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(1), redis.Z{Score: 1, Member: "waiting"},
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(1).due(), redis.Z{Score: 1, Member: "waiting"},
 		redis.Z{Score: -1, Member: "lapsed"}, redis.Z{Score: math.Inf(1), Member: "parked"}).Err())
 	passes := 0
 	c.moveOut(func(at Pass) { passes = at.Count })
 	equal(t, "passes begun", passes, 3) // one that met them, one that proves, the next
-	equal(t, "members left", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 0)
+	equal(t, "members left", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 0)
 	c.read("a")
-	equal(t, "members that moved", c.rdb.ZCard(c.ctx(), c.due(0)).Val(), 1)
+	equal(t, "members that moved", c.rdb.ZCard(c.ctx(), c.Shard(0).due()).Val(), 1)
 }
 
 func (c *corner) pass() Pass {
 	c.t.Helper()
-	at, err := c.Pass(c.ctx(), 0, c.p)
+	at, err := c.Shard(0).Pass(c.ctx(), c.p)
 	c.ok(err)
 	return at
 }
 
 func (c *corner) step(from Pass, to uint64, dirty bool) Pass {
 	c.t.Helper()
-	at, err := c.Look(c.ctx(), 0, c.p, from, to, dirty)
+	at, err := c.Shard(0).Look(c.ctx(), c.p, from, to, dirty)
 	c.ok(err)
 	return at
 }

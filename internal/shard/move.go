@@ -46,7 +46,7 @@ func (t *Topic) Lend(ctx context.Context, p Placement, l Lending) (Loan, error) 
 	for _, id := range l.IDs {
 		args = append(args, id)
 	}
-	keys := t.taskKeys(l.Shard, t.memory(l.Shard, l.Claimant))
+	keys := t.Shard(l.Shard).taskKeys(t.Shard(l.Shard).memory(l.Claimant))
 	_, rest, err := answer(t.run(ctx, call{script: "lend", keys: keys, args: args}))
 	if err != nil {
 		return Loan{}, fmt.Errorf("lend from shard %d of topic %s: %w", l.Shard, t.name, err)
@@ -89,7 +89,7 @@ func (t *Topic) Adopt(ctx context.Context, p Placement, deadline int64, shares .
 		for _, l := range s.Tasks {
 			args = append(args, l.ID, l.score, l.record)
 		}
-		calls[i] = call{script: "adopt", keys: t.taskKeys(s.Shard, t.Wake(s.Shard)), args: args, gate: t.gate(s.Shard)}
+		calls[i] = call{script: "adopt", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args, gate: t.Shard(s.Shard).gate()}
 	}
 	results := make([]Adopted, len(shares))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -116,22 +116,22 @@ type Pass struct {
 
 // Pass reads where the look through a shard stands; p must be the placement the
 // shard was touched with.
-func (t *Topic) Pass(ctx context.Context, shard int, p Placement) (Pass, error) {
-	return t.look(ctx, shard, p, "", 0, 0, false)
+func (s Shard) Pass(ctx context.Context, p Placement) (Pass, error) {
+	return s.look(ctx, p, "", 0, 0, false)
 }
 
 // Look notes that the look through a shard came from a pass's cursor to another,
 // and answers where it stands: elsewhere, if another mover was faster.
-func (t *Topic) Look(ctx context.Context, shard int, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
-	return t.look(ctx, shard, p, from.Number, from.Cursor, to, dirty)
+func (s Shard) Look(ctx context.Context, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
+	return s.look(ctx, p, from.Number, from.Cursor, to, dirty)
 }
 
-func (t *Topic) look(ctx context.Context, shard int, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
+func (s Shard) look(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
-	c := call{script: "look", keys: []string{t.gate(shard), t.ledger(shard)}, args: args, gate: t.gate(shard)}
-	_, rest, err := answer(t.run(ctx, c))
+	c := call{script: "look", keys: []string{s.gate(), s.ledger()}, args: args, gate: s.gate()}
+	_, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {
-		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", shard, t.name, err)
+		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	var at Pass
 	at.Number, _ = rest[0].(string)
@@ -146,10 +146,10 @@ func (t *Topic) look(ctx context.Context, shard int, p Placement, pass string, f
 // Scan returns IDs of a shard from a cursor on, in no order, about count of
 // them, and the cursor to go on from; 0: the end. Every task that is in the
 // shard from the first call to the last is met at least once (SCAN's guarantee).
-func (t *Topic) Scan(ctx context.Context, shard int, cursor uint64, count int) ([]string, uint64, error) {
-	pairs, next, err := t.rdb.ZScan(ctx, t.due(shard), cursor, "", int64(count)).Result()
+func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, uint64, error) {
+	pairs, next, err := s.topic.rdb.ZScan(ctx, s.due(), cursor, "", int64(count)).Result()
 	if err != nil {
-		return nil, 0, fmt.Errorf("scan shard %d of topic %s: %w", shard, t.name, err)
+		return nil, 0, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	ids := make([]string, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -161,17 +161,17 @@ func (t *Topic) Scan(ctx context.Context, shard int, cursor uint64, count int) (
 // TryMove asks to be a shard's only mover for a while, so that two workers don't
 // look through it at once. It saves work; safety doesn't rest on it. Who is the
 // mover and asks again, for its answer was lost, is told so.
-func (t *Topic) TryMove(ctx context.Context, shard int, claimant string, hold time.Duration) (bool, error) {
-	is, err := t.rdb.SetArgs(ctx, t.key("mover", shard), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()
+func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration) (bool, error) {
+	is, err := s.topic.rdb.SetArgs(ctx, s.key("mover"), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()
 	if errors.Is(err, redis.Nil) { // there was none
 		return true, nil
 	}
-	return err == nil && is == claimant, wrapIf(err, "become mover of shard %d of topic %s", shard, t.name)
+	return err == nil && is == claimant, wrapIf(err, "become mover of shard %d of topic %s", s.n, s.topic.name)
 }
 
 // StopMove lets the next worker move on. If the claimant is not the shard's mover it
 // changes nothing.
-func (t *Topic) StopMove(ctx context.Context, shard int, claimant string) error {
-	err := t.run(ctx, call{script: "yield", keys: []string{t.key("mover", shard)}, args: []any{claimant}}).Err()
-	return wrapIf(err, "stop moving shard %d of topic %s", shard, t.name)
+func (s Shard) StopMove(ctx context.Context, claimant string) error {
+	err := s.topic.run(ctx, call{script: "yield", keys: []string{s.key("mover")}, args: []any{claimant}}).Err()
+	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }

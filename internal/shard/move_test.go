@@ -47,7 +47,7 @@ func (c *corner) adopt(loan Loan) int {
 // at1 is a task of shard 1, which must be there.
 func (c *corner) at1(id string) Stored {
 	c.t.Helper()
-	s, err := c.Read(c.ctx(), 1, c.p, id)
+	s, err := c.Shard(1).Read(c.ctx(), c.p, id)
 	c.ok(err)
 	return s
 }
@@ -121,7 +121,7 @@ func lendsNotWhatIsDueSoon(c *corner) bool {
 	c.claimIDs("leased")
 	c.put(In(time.Hour), "soon")
 	c.put(In(0), "overdue")
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: float64(c.now() - 60_000), Member: "overdue"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(c.now() - 60_000), Member: "overdue"}).Err())
 	c.put(In(3*time.Hour), "later")
 	now := c.put(In(0), "now")[0]
 	loan, err := c.Lend(c.ctx(), c.p, Lending{
@@ -235,7 +235,7 @@ func TestAdoptSkipsWhatIsOrWasHere(t *testing.T) {
 	equal(t, "adopted", c.adopt(loan), 1)
 	equal(t, "payload", string(c.at1("replaced").Payload), "newer")
 	c.at1("moving")
-	if _, err := c.Read(c.ctx(), 1, c.p, "cancelled"); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Shard(1).Read(c.ctx(), c.p, "cancelled"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("a cancelled task came back: %v", err)
 	}
 	equal(t, "settled, the skipped ones too", c.settle(loanLeases(loan)...), 3)
@@ -262,11 +262,11 @@ func TestWhatWasDeliveredAfterItMovedIsNotAdoptedAgain(t *testing.T) {
 		b = c.ask(Claim{Shard: 1, Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
 		return len(b.Tasks) == 1
 	})
-	n, err := c.Settle(c.ctx(), 1, leases(b))
+	n, err := c.Shard(1).Settle(c.ctx(), leases(b))
 	c.ok(err)
 	equal(t, "settled", n, 1)
 	equal(t, "adopted again", c.adopt(loan), 0)
-	equal(t, "pending", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 0)
+	equal(t, "pending", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 0)
 }
 
 func TestAdoptKeepsAParkedTasksScore(t *testing.T) {
@@ -275,7 +275,7 @@ func TestAdoptKeepsAParkedTasksScore(t *testing.T) {
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	equal(t, "adopted", c.adopt(c.lend(time.Minute, "parked")), 1)
-	score, err := c.rdb.ZScore(c.ctx(), c.due(1), "parked").Result()
+	score, err := c.rdb.ZScore(c.ctx(), c.Shard(1).due(), "parked").Result()
 	c.ok(err)
 	equal(t, "score", score, math.Inf(1))
 }
@@ -285,7 +285,7 @@ func TestARescheduledOrCancelledLoanIsTakenFromItsMover(t *testing.T) {
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a", "b")
 	loan := c.lend(time.Minute, "a", "b")
-	due, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
+	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
 	c.ok(err)
 	equal(t, "cancelled", c.delete("b"), true)
 	equal(t, "settled", c.settle(loanLeases(loan)...), 0)
@@ -309,7 +309,7 @@ func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 		c.put(In(time.Hour), ids...)
 	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		ids, next, err := c.Scan(c.ctx(), 0, cursor, 100)
+		ids, next, err := c.Shard(0).Scan(c.ctx(), cursor, 100)
 		c.ok(err)
 		for _, id := range ids {
 			delete(want, id)
@@ -323,7 +323,7 @@ func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	try := func(claimant string, hold time.Duration) bool {
-		mine, err := c.TryMove(c.ctx(), 0, claimant, hold)
+		mine, err := c.Shard(0).TryMove(c.ctx(), claimant, hold)
 		c.ok(err)
 		return mine
 	}
@@ -331,9 +331,9 @@ func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 		equal(t, "the first is the mover", try("a", time.Hour), true)
 		equal(t, "the second is", try("b", time.Hour), false)
 	}
-	c.ok(c.StopMove(c.ctx(), 0, "b"))
+	c.ok(c.Shard(0).StopMove(c.ctx(), "b"))
 	equal(t, "the second is, when it stopped", try("b", time.Hour), false)
-	c.ok(c.StopMove(c.ctx(), 0, "a"))
+	c.ok(c.Shard(0).StopMove(c.ctx(), "a"))
 	equal(t, "the second is, when the first stopped", try("b", time.Hour), true)
 }
 
@@ -359,8 +359,8 @@ func TestAdoptedAndLateIsNotGivenBack(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.due(1)).Val(), 2)
-	_, err := c.Touch(c.ctx(), 1, c.p)
+	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 2)
+	_, err := c.Shard(1).Touch(c.ctx(), c.p)
 	c.ok(err)
 	equal(t, "settled", c.settle(loanLeases(loan)...), 2)
 }

@@ -13,33 +13,33 @@ import (
 
 // Parked lists up to count parked tasks of a shard, from an offset on, in the order of
 // their IDs' bytes.
-func (t *Topic) Parked(ctx context.Context, shard int, offset, count int64) ([]Record, error) {
-	ids, err := t.parkedIDs(ctx, shard, offset, count)
+func (s Shard) Parked(ctx context.Context, offset, count int64) ([]Record, error) {
+	ids, err := s.parkedIDs(ctx, offset, count)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	return t.parkedRecords(ctx, shard, ids)
+	return s.parkedRecords(ctx, ids)
 }
 
 // ParkedTask reads one parked task of a shard, and reports whether it is there.
-func (t *Topic) ParkedTask(ctx context.Context, shard int, id string) (r Record, there bool, err error) {
-	score, err := t.rdb.ZScore(ctx, t.due(shard), id).Result()
+func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool, err error) {
+	score, err := s.topic.rdb.ZScore(ctx, s.due(), id).Result()
 	if errors.Is(err, redis.Nil) || err == nil && !math.IsInf(score, 1) {
 		return r, false, nil
 	}
 	if err != nil {
-		return r, false, fmt.Errorf("read parked task of shard %d of topic %s: %w", shard, t.name, err)
+		return r, false, fmt.Errorf("read parked task of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
-	records, err := t.parkedRecords(ctx, shard, []string{id})
+	records, err := s.parkedRecords(ctx, []string{id})
 	if err != nil || len(records) == 0 {
 		return r, false, err
 	}
 	return records[0], true, nil
 }
 
-func (t *Topic) parkedIDs(ctx context.Context, shard int, offset, count int64) ([]string, error) {
-	ids, err := t.rdb.ZRangeByScore(ctx, t.due(shard), parkedFrom(offset, count)).Result()
-	return ids, wrapIf(err, "list parked tasks of shard %d of topic %s", shard, t.name)
+func (s Shard) parkedIDs(ctx context.Context, offset, count int64) ([]string, error) {
+	ids, err := s.topic.rdb.ZRangeByScore(ctx, s.due(), parkedFrom(offset, count)).Result()
+	return ids, wrapIf(err, "list parked tasks of shard %d of topic %s", s.n, s.topic.name)
 }
 
 func parkedFrom(offset, count int64) *redis.ZRangeBy {
@@ -47,12 +47,12 @@ func parkedFrom(offset, count int64) *redis.ZRangeBy {
 	return &redis.ZRangeBy{Min: inf, Max: inf, Offset: offset, Count: count}
 }
 
-func (t *Topic) parkedRecords(ctx context.Context, shard int, ids []string) ([]Record, error) {
-	values, err := t.rdb.HMGet(ctx, t.tasks(shard), ids...).Result()
+func (s Shard) parkedRecords(ctx context.Context, ids []string) ([]Record, error) {
+	values, err := s.topic.rdb.HMGet(ctx, s.tasks(), ids...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list parked tasks of shard %d of topic %s: %w", shard, t.name, err)
+		return nil, fmt.Errorf("list parked tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
-	gone, err := t.gone(ctx, shard, ids, values)
+	gone, err := s.gone(ctx, ids, values)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (t *Topic) parkedRecords(ctx context.Context, shard int, ids []string) ([]R
 			continue
 		}
 		text, _ := values[i].(string)
-		r, err := DecodeRecord(t.name, id, text)
+		r, err := DecodeRecord(s.topic.name, id, text)
 		if err != nil {
 			r.Err, r.Reason = err, err.Error()
 		}
@@ -73,7 +73,7 @@ func (t *Topic) parkedRecords(ctx context.Context, shard int, ids []string) ([]R
 
 // gone are those of a page's tasks that have no record because they were moved, made
 // due or removed since their IDs were read. One that is still parked lacks it.
-func (t *Topic) gone(ctx context.Context, shard int, ids []string, records []any) (map[string]bool, error) {
+func (s Shard) gone(ctx context.Context, ids []string, records []any) (map[string]bool, error) {
 	var missing []string
 	for i, id := range ids {
 		if records[i] == nil {
@@ -83,9 +83,9 @@ func (t *Topic) gone(ctx context.Context, shard int, ids []string, records []any
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	scores, err := t.rdb.ZMScore(ctx, t.due(shard), missing...).Result()
+	scores, err := s.topic.rdb.ZMScore(ctx, s.due(), missing...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list parked tasks of shard %d of topic %s: %w", shard, t.name, err)
+		return nil, fmt.Errorf("list parked tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	gone := map[string]bool{}
 	for i, id := range missing {
@@ -99,8 +99,7 @@ func (t *Topic) gone(ctx context.Context, shard int, ids []string, records []any
 // Tasks that come and go meanwhile, the visited ones among them, make it neither miss
 // one that stays nor visit one twice. It holds one page in memory.
 type ParkedCursor struct {
-	topic *Topic
-	shard int
+	shard Shard
 	begun bool
 	last  string // visited
 	end   string // the last one when it set out
@@ -110,16 +109,16 @@ type ParkedCursor struct {
 }
 
 // ParkedCursor returns a cursor in front of a shard's parked tasks.
-func (t *Topic) ParkedCursor(shard int) *ParkedCursor {
-	return &ParkedCursor{topic: t, shard: shard}
+func (s Shard) ParkedCursor() *ParkedCursor {
+	return &ParkedCursor{shard: s}
 }
 
 // Next returns up to count tasks that were not visited before; none: it is over.
 func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) {
 	if !c.begun {
-		last, err := c.topic.rdb.ZRevRangeByScore(ctx, c.topic.due(c.shard), parkedFrom(0, 1)).Result()
+		last, err := c.shard.topic.rdb.ZRevRangeByScore(ctx, c.shard.due(), parkedFrom(0, 1)).Result()
 		if err != nil || len(last) == 0 {
-			return nil, wrapIf(err, "list parked tasks of shard %d of topic %s", c.shard, c.topic.name)
+			return nil, wrapIf(err, "list parked tasks of shard %d of topic %s", c.shard.n, c.shard.topic.name)
 		}
 		c.end = last[0]
 	}
@@ -129,7 +128,7 @@ func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) 
 			return nil, err
 		}
 		c.begun, c.last = true, ids[len(ids)-1]
-		records, err := c.topic.parkedRecords(ctx, c.shard, ids)
+		records, err := c.shard.parkedRecords(ctx, ids)
 		if err != nil || len(records) > 0 {
 			return records, err
 		}
@@ -147,7 +146,7 @@ func (c *ParkedCursor) Left(n int) { c.offset = max(c.offset-int64(n), 0) }
 func (c *ParkedCursor) next(ctx context.Context, count int64) ([]string, error) {
 	low, high, step := int64(0), int64(-1), count // the last one in front is at low or behind it, and in front of high
 	for from := max(c.offset-1, 0); ; {
-		page, err := c.topic.parkedIDs(ctx, c.shard, from, count+1)
+		page, err := c.shard.parkedIDs(ctx, from, count+1)
 		if err != nil {
 			return nil, err
 		}
@@ -201,17 +200,17 @@ func wrapIf(err error, format string, args ...any) error {
 }
 
 // Replay makes parked tasks of a shard due now and answers how many were parked.
-func (t *Topic) Replay(ctx context.Context, shard int, ids ...string) (int, error) {
-	keys := []string{t.due(shard), t.tasks(shard), t.Wake(shard)}
-	n, err := t.run(ctx, call{script: "replay", keys: keys, args: anys(ids)}).Int()
-	return n, wrapIf(err, "replay in shard %d of topic %s", shard, t.name)
+func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
+	keys := []string{s.due(), s.tasks(), s.Wake()}
+	n, err := s.topic.run(ctx, call{script: "replay", keys: keys, args: anys(ids)}).Int()
+	return n, wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
 }
 
 // PurgeParked removes parked tasks of a shard for good and answers how many
 // were parked.
-func (t *Topic) PurgeParked(ctx context.Context, shard int, ids ...string) (int, error) {
-	n, err := t.run(ctx, call{script: "purge", keys: []string{t.due(shard), t.tasks(shard)}, args: anys(ids)}).Int()
-	return n, wrapIf(err, "purge in shard %d of topic %s", shard, t.name)
+func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
+	n, err := s.topic.run(ctx, call{script: "purge", keys: []string{s.due(), s.tasks()}, args: anys(ids)}).Int()
+	return n, wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)
 }
 
 func anys(ids []string) []any {

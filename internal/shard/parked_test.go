@@ -16,14 +16,14 @@ import (
 func (c *corner) setAside(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
-		c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: math.Inf(1), Member: id}).Err())
+		c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: id}).Err())
 	}
 }
 
 func (c *corner) takeAway(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
-		c.ok(c.rdb.ZRem(c.ctx(), c.due(0), id).Err())
+		c.ok(c.rdb.ZRem(c.ctx(), c.Shard(0).due(), id).Err())
 	}
 }
 
@@ -36,10 +36,10 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	name := rapid.Custom(func(r *rapid.T) string { return fmt.Sprintf("%02d", rapid.IntRange(0, 60).Draw(r, "id")) })
 	names := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID[string])
 	rapid.Check(t, func(r *rapid.T) {
-		c.ok(c.rdb.Del(c.ctx(), c.due(0)).Err())
+		c.ok(c.rdb.Del(c.ctx(), c.Shard(0).due()).Err())
 		stay := names.Draw(r, "parked")
 		c.setAside(stay...)
-		cursor := c.ParkedCursor(0)
+		cursor := c.Shard(0).ParkedCursor()
 		var visited []string
 		for {
 			page, err := cursor.Next(c.ctx(), int64(rapid.IntRange(1, 5).Draw(r, "page")))
@@ -95,10 +95,10 @@ func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 	for i := range members {
 		members[i] = redis.Z{Score: math.Inf(1), Member: fmt.Sprintf("%06d", i)}
 	}
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), members...).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), members...).Err())
 	count := &requests{}
 	c.rdb.AddHook(count)
-	cursor := c.ParkedCursor(0)
+	cursor := c.Shard(0).ParkedCursor()
 	visited := 0
 	for {
 		records, err := cursor.Next(c.ctx(), page)

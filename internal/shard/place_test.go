@@ -115,12 +115,12 @@ func TestKeysOfOneShardShareTheirHashTag(t *testing.T) {
 		t.Fatal(err)
 	}
 	topic := store.Topic("orders")
-	for _, key := range append(topic.taskKeys(3, topic.Wake(3)), topic.memory(3, "host:1:0")) {
+	for _, key := range append(topic.Shard(3).taskKeys(topic.Shard(3).Wake()), topic.Shard(3).memory("host:1:0")) {
 		if !strings.HasPrefix(key, "fleet:") || strings.Count(key, "{orders:3}") != 1 {
 			t.Errorf("key %s: want the prefix fleet: and the tag {orders:3}", key)
 		}
 	}
-	if got, want := topic.due(3), "fleet:due:{orders:3}"; got != want {
+	if got, want := topic.Shard(3).due(), "fleet:due:{orders:3}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got, want := topic.ticketKey(), "fleet:ticket:{orders}"; got != want {

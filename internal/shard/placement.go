@@ -189,7 +189,7 @@ func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 	pipe := t.rdb.Pipeline()
 	counts := map[int]*redis.IntCmd{}
 	for at := p.Scanned(); at < MaxShards; at++ {
-		counts[at] = pipe.ZCard(ctx, t.due(at))
+		counts[at] = pipe.ZCard(ctx, t.Shard(at).due())
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	var out Strays
@@ -257,7 +257,7 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
 	calls := make([]call, max(gone.Shards, gone.Previous))
 	for i := range calls {
-		keys := []string{t.due(i), t.tasks(i), t.gate(i), t.ledger(i)}
+		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).gate(), t.Shard(i).ledger()}
 		calls[i] = call{script: "clear", keys: keys, args: []any{gone.String(), oneIf(purge)}}
 	}
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -338,7 +338,7 @@ func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 	pipe := t.rdb.Pipeline()
 	gates := make([]*redis.StringCmd, n)
 	for i := range gates {
-		gates[i] = pipe.HGet(ctx, t.gate(i), "placement")
+		gates[i] = pipe.HGet(ctx, t.Shard(i).gate(), "placement")
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	var all []Placement

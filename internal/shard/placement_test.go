@@ -98,7 +98,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	equal(t, "topics after one was forgotten", strings.Join(names, " "), "new")
 	seen = ensure("orders")
 	equal(t, "placements after a removal", fmt.Sprint(seen), fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, c.p.Shards, Migrating}}))
-	_, err = c.Touch(c.ctx(), 0, seen[0])
+	_, err = c.Shard(0).Touch(c.ctx(), seen[0])
 	c.ok(err)
 }
 
@@ -115,10 +115,10 @@ func TestFinishShowsEveryShardTheStablePlacement(t *testing.T) {
 	equal(t, "finished", done, true)
 	for s := range 3 {
 		var moved *MovedError
-		if _, err := c.Touch(c.ctx(), s, c.p); !errors.As(err, &moved) || moved.Placement != c.placed() {
+		if _, err := c.Shard(s).Touch(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != c.placed() {
 			t.Errorf("shard %d: got %v", s, err)
 		}
-		equal(t, "ledger", c.rdb.SCard(c.ctx(), c.ledger(s)).Val(), 0)
+		equal(t, "ledger", c.rdb.SCard(c.ctx(), c.Shard(s).ledger()).Val(), 0)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestRemoveShutsEveryShard(t *testing.T) {
 	equal(t, "removed", done, true)
 	for s := range 2 {
 		var moved *MovedError
-		if _, err := c.Touch(c.ctx(), s, c.p); !errors.As(err, &moved) || moved.Placement.Phase != Removed {
+		if _, err := c.Shard(s).Touch(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement.Phase != Removed {
 			t.Errorf("shard %d: got %v", s, err)
 		}
 	}
@@ -262,7 +262,7 @@ func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 	equal(t, "began with none", began, false)
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", "1 3 3 stable").Err())
 	c.p = Placement{1, 7, 7, Stable}
-	_, err = c.Touch(c.ctx(), 6, Placement{5, 7, 3, Migrating})
+	_, err = c.Shard(6).Touch(c.ctx(), Placement{5, 7, 3, Migrating})
 	c.ok(err)
 	began, err = c.Gather(c.ctx(), lost, strays(lost))
 	c.ok(err)
@@ -387,7 +387,7 @@ func TestTheLastGoodDocumentIsKept(t *testing.T) {
 func (c *corner) lostChange(shards int) (lost Placement) {
 	c.t.Helper()
 	before := c.begin(shards)
-	_, err := c.Touch(c.ctx(), 0, c.p)
+	_, err := c.Shard(0).Touch(c.ctx(), c.p)
 	c.ok(err)
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", before.String()).Err())
 	lost, c.p = c.p, before

@@ -63,13 +63,13 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	counts := make([]*redis.IntCmd, len(clean))
 	samples := make([]*redis.StringSliceCmd, len(clean))
 	for i, is := range clean {
-		gates[i] = pipe.HMGet(ctx, t.gate(i), "placement", "moved")
+		gates[i] = pipe.HMGet(ctx, t.Shard(i).gate(), "placement", "moved")
 		if is {
 			out.Clean++
 			continue
 		}
-		counts[i] = pipe.ZCard(ctx, t.due(i))
-		samples[i] = pipe.ZRandMember(ctx, t.due(i), progressSample)
+		counts[i] = pipe.ZCard(ctx, t.Shard(i).due())
+		samples[i] = pipe.ZRandMember(ctx, t.Shard(i).due(), progressSample)
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	failed := map[int]error{}

@@ -115,7 +115,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 			}
 			args = append(args, e.ID, e.When.String(), split, e.Body)
 		}
-		calls[i] = call{script: "put", keys: t.taskKeys(b.Shard, t.Wake(b.Shard)), args: args, notAfter: 2, gate: t.gate(b.Shard)}
+		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, gate: t.Shard(b.Shard).gate()}
 	}
 	results := make([]PutResult, len(batches))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -128,8 +128,8 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 }
 
 // taskKeys are the four keys of most scripts, and those after them.
-func (t *Topic) taskKeys(shard int, more ...string) []string {
-	return append([]string{t.due(shard), t.tasks(shard), t.gate(shard), t.ledger(shard)}, more...)
+func (s Shard) taskKeys(more ...string) []string {
+	return append([]string{s.due(), s.tasks(), s.gate(), s.ledger()}, more...)
 }
 
 func putAnswer(cmd *redis.Cmd) ([]int64, error) {
@@ -157,8 +157,8 @@ type Touched struct {
 
 // Touch shows a shard a placement and reads tasks under it; a record that isn't
 // there is nil.
-func (t *Topic) Touch(ctx context.Context, shard int, p Placement, ids ...string) ([]*Record, error) {
-	touched := t.TouchAll(ctx, p, []Names{{shard, ids}})[0]
+func (s Shard) Touch(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
+	touched := s.topic.TouchAll(ctx, p, []Names{{s.n, ids}})[0]
 	return touched.Records, touched.Err
 }
 
@@ -172,7 +172,7 @@ func (t *Topic) TouchAll(ctx context.Context, p Placement, at []Names) []Touched
 		for _, id := range n.IDs {
 			args = append(args, id)
 		}
-		calls[i] = call{script: "touch", keys: []string{t.tasks(n.Shard), t.gate(n.Shard), t.ledger(n.Shard)}, args: args, gate: t.gate(n.Shard)}
+		calls[i] = call{script: "touch", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).gate(), t.Shard(n.Shard).ledger()}, args: args, gate: t.Shard(n.Shard).gate()}
 	}
 	results := make([]Touched, len(at))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -204,8 +204,8 @@ func (t *Topic) touched(cmd *redis.Cmd, n Names) Touched {
 	return Touched{Records: records}
 }
 
-func (t *Topic) undeleted(shard int, err error) error {
-	return fmt.Errorf("delete from shard %d of topic %s: %w", shard, t.name, err)
+func (s Shard) undeleted(err error) error {
+	return fmt.Errorf("delete from shard %d of topic %s: %w", s.n, s.topic.name, err)
 }
 
 // deletion removes tasks in whatever state. With ledger their IDs are noted as
@@ -216,7 +216,7 @@ func (t *Topic) deletion(p Placement, notAfter int64, ledger bool, n Names) call
 	for _, id := range n.IDs {
 		args = append(args, id)
 	}
-	return call{script: "delete", keys: t.taskKeys(n.Shard), args: args, notAfter: 1, gate: t.gate(n.Shard)}
+	return call{script: "delete", keys: t.Shard(n.Shard).taskKeys(), args: args, notAfter: 1, gate: t.Shard(n.Shard).gate()}
 }
 
 // Move describes one new due time; see Topic.Reschedule.
@@ -232,7 +232,7 @@ type Move struct {
 
 // Reschedule gives a task a new due time and answers it in ms, with
 // task.ErrReplicas too, or task.ErrNotFound.
-func (t *Topic) Reschedule(ctx context.Context, shard int, p Placement, notAfter int64, m Move) (int64, error) {
+func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
 	split, fallback := "0", ""
 	if m.Split {
 		split = "1"
@@ -241,10 +241,10 @@ func (t *Topic) Reschedule(ctx context.Context, shard int, p Placement, notAfter
 		fallback = m.Fallback.raw
 	}
 	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
-	c := call{script: "reschedule", keys: t.taskKeys(shard, t.Wake(shard)), args: args, notAfter: 2, gate: t.gate(shard)}
-	status, rest, err := answer(t.run(ctx, c))
+	c := call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, gate: s.gate()}
+	status, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {
-		err = fmt.Errorf("reschedule in shard %d of topic %s: %w", shard, t.name, err)
+		err = fmt.Errorf("reschedule in shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	switch status {
 	case "ok":
@@ -265,11 +265,11 @@ type Stored struct {
 }
 
 // Read returns one task, or task.ErrNotFound.
-func (t *Topic) Read(ctx context.Context, shard int, p Placement, id string) (Stored, error) {
-	keys := []string{t.due(shard), t.tasks(shard), t.gate(shard)}
-	status, rest, err := answer(t.run(ctx, call{script: "read", keys: keys, args: []any{p.String(), id}}))
+func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
+	keys := []string{s.due(), s.tasks(), s.gate()}
+	status, rest, err := answer(s.topic.run(ctx, call{script: "read", keys: keys, args: []any{p.String(), id}}))
 	if err != nil {
-		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", shard, t.name, err)
+		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	if status == "none" {
 		return Stored{}, task.ErrNotFound
@@ -279,7 +279,7 @@ func (t *Topic) Read(ctx context.Context, shard int, p Placement, id string) (St
 	}
 	scoreText, _ := rest[0].(string)
 	text, _ := rest[1].(string)
-	r, err := DecodeRecord(t.name, id, text)
+	r, err := DecodeRecord(s.topic.name, id, text)
 	if err != nil {
 		return Stored{}, fmt.Errorf("read task %q: %w", id, err)
 	}
@@ -287,9 +287,9 @@ func (t *Topic) Read(ctx context.Context, shard int, p Placement, id string) (St
 	if err != nil {
 		return Stored{}, fmt.Errorf("read score of task %q: %w", id, err)
 	}
-	s := Stored{Record: r, State: stateOf(score)}
-	if s.State != task.Parked {
-		s.Next = time.UnixMilli(int64(math.Abs(score))).UTC()
+	stored := Stored{Record: r, State: stateOf(score)}
+	if stored.State != task.Parked {
+		stored.Next = time.UnixMilli(int64(math.Abs(score))).UTC()
 	}
-	return s, nil
+	return stored, nil
 }

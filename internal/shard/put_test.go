@@ -78,7 +78,7 @@ func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	old := c.begin(2)
-	_, err := c.Touch(c.ctx(), 0, c.p)
+	_, err := c.Shard(0).Touch(c.ctx(), c.p)
 	c.ok(err)
 	second := c.Put(c.ctx(), old, 1, []Put{b})[0]
 	c.ok(second.Err)
@@ -165,12 +165,12 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	if _, err := c.Delete(c.ctx(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
 		t.Fatalf("delete: got %v", err)
 	}
-	if _, err := c.Reschedule(c.ctx(), 0, c.p, late, Move{Op: NewOp(), ID: "there", When: In(0)}); !errors.Is(err, ErrLate) {
+	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, Move{Op: NewOp(), ID: "there", When: In(0)}); !errors.Is(err, ErrLate) {
 		t.Fatalf("reschedule: got %v", err)
 	}
 	c.gone("a")
 	equal(t, "due", c.read("there").Next, due)
-	equal(t, "noted in the ledger", c.rdb.Exists(c.ctx(), c.ledger(0)).Val(), 0)
+	equal(t, "noted in the ledger", c.rdb.Exists(c.ctx(), c.Shard(0).ledger()).Val(), 0)
 }
 
 func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 	scheduled := c.read("a").Scheduled
 	c.park("a", "given up")
 	m := Move{Op: NewOp(), ID: "a", When: In(time.Hour)}
-	due, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), m)
+	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), m)
 	c.ok(err)
 	s := c.in("a", task.Waiting)
 	equal(t, "due", s.Due.UnixMilli(), due)
@@ -207,7 +207,7 @@ func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 	equal(t, "reason", s.Reason, "")
 	equal(t, "payload", string(s.Payload), "payload of a")
 	equal(t, "scheduled", s.Scheduled, scheduled)
-	again, err := c.Reschedule(c.ctx(), 0, c.p, 1, m)
+	again, err := c.Shard(0).Reschedule(c.ctx(), c.p, 1, m)
 	c.ok(err)
 	equal(t, "due the second time", again, due)
 }
@@ -217,7 +217,7 @@ func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 	c := newCorner(t, 1)
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
-	_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
+	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
 	c.ok(err)
 	equal(t, "settled", c.settle(leases(b)...), 0)
 	equal(t, "released", c.release(Release{Lease: leases(b)[0], Park: true}), 0)
@@ -227,7 +227,7 @@ func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 func TestRescheduleOfNothingIsNotFound(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	_, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
 	if !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("got %v", err)
 	}

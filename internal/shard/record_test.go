@@ -103,7 +103,7 @@ func TestAPutStoresTheRecordByteForByte(t *testing.T) {
 	in := &task.Task{ContentType: "a/b", Headers: map[string]string{"k": "v"}, Payload: []byte("p")}
 	at := At(time.UnixMilli(due))
 	c.ok(c.tryPut(c.p, Put{Op: "ABCDEF", Entries: []Entry{{ID: "a", When: at, Body: EncodeBody(in)}}}).Err)
-	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), "a").Result()
+	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), "a").Result()
 	c.ok(err)
 	scheduled := uint48(raw[7:13])
 	want := "\x10" + big48(due) + big48(scheduled) + "ABCDEF" + "\x01\x03a/b" + "\x01" + "\x01k\x00\x01v" + "p"

@@ -70,7 +70,7 @@ func TestWhatIsAcknowledgedIsAtTheReplica(t *testing.T) {
 			puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry(fmt.Sprint("t", i), In(time.Hour))}}
 		}
 		for s := range w.acknowledged(puts...) {
-			there, err := w.copied.HExists(w.ctx(), w.tasks(s), fmt.Sprint("t", i)).Result()
+			there, err := w.copied.HExists(w.ctx(), w.Shard(s).tasks(), fmt.Sprint("t", i)).Result()
 			w.ok(err)
 			equal(t, "at the replica", there, true)
 		}
@@ -91,19 +91,19 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	}
 	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
-	due, err := w.Reschedule(w.ctx(), 0, w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: In(time.Minute)})
+	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: In(time.Minute)})
 	w.short("reschedule", err)
 	equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
-	_, err = w.Withdraw(w.ctx(), 0, w.p, w.notAfter(), false, "there")
+	_, err = w.Shard(0).Withdraw(w.ctx(), w.p, w.notAfter(), false, "there")
 	w.short("cancel", err)
-	_, err = w.Touch(w.ctx(), 0, w.p)
+	_, err = w.Shard(0).Touch(w.ctx(), w.p)
 	w.short("touch", err)
 	w.short("adopt", w.Adopt(w.ctx(), w.p, w.now()+60_000, Share{1, []LentTask{{"lent", "1", head + "\x00"}}})[0].Err)
-	_, err = w.Pass(w.ctx(), 0, w.p)
+	_, err = w.Shard(0).Pass(w.ctx(), w.p)
 	w.short("look", err)
 	w.ok(w.replica.Resume())
 	w.acknowledged(put)
-	there, err := w.copied.HExists(w.ctx(), w.tasks(0), "a").Result()
+	there, err := w.copied.HExists(w.ctx(), w.Shard(0).tasks(), "a").Result()
 	w.ok(err)
 	equal(t, "at the replica", there, true)
 }

@@ -142,7 +142,7 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, cleaned := orders.MarkClean(t.Context(), p, 0)
 		_, _, drawn := orders.Draw(t.Context(), 1)
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
-		_, touched := bills.Touch(t.Context(), 0, p)
+		_, touched := bills.Shard(0).Touch(t.Context(), p)
 		_, alive := store.Heartbeat(t.Context(), "nobody")
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,

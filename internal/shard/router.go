@@ -110,7 +110,7 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 			if err != nil {
 				return err
 			}
-			met, err := r.Withdraw(ctx, at, p, notAfter, p.Split(id) && at == p.New(id), id)
+			met, err := r.Shard(at).Withdraw(ctx, p, notAfter, p.Split(id) && at == p.New(id), id)
 			gone.There, gone.Tried = gone.There || met.There, gone.Tried || met.Tried
 			gone.Past, gone.At = gone.Past || met.Past, max(gone.At, met.At)
 			if err != nil {
@@ -158,10 +158,10 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 		return 0, err
 	}
 	if !p.Split(m.ID) {
-		return r.Topic.Reschedule(ctx, p.New(m.ID), p, notAfter, m)
+		return r.Topic.Shard(p.New(m.ID)).Reschedule(ctx, p, notAfter, m)
 	}
 	old := p.Old(m.ID)
-	there, err := r.Touch(ctx, old, p, m.ID)
+	there, err := r.Shard(old).Touch(ctx, p, m.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -169,7 +169,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 		return there[0].Due.UnixMilli(), nil // done before the change began; a mover brings it along
 	}
 	m.Split, m.Fallback = true, there[0]
-	due, err := r.Topic.Reschedule(ctx, p.New(m.ID), p, notAfter, m)
+	due, err := r.Topic.Shard(p.New(m.ID)).Reschedule(ctx, p, notAfter, m)
 	gone := errors.Is(err, task.ErrNotFound)
 	if err != nil && !gone || gone && m.Fallback == nil {
 		return due, err
@@ -190,7 +190,7 @@ func (r *Router) Get(ctx context.Context, id string) (s Stored, err error) {
 	err = r.retry(ctx, func(p Placement) error {
 		var err error
 		for _, at := range p.Where(id) {
-			if s, err = r.Read(ctx, at, p, id); !errors.Is(err, task.ErrNotFound) {
+			if s, err = r.Shard(at).Read(ctx, p, id); !errors.Is(err, task.ErrNotFound) {
 				return err
 			}
 		}

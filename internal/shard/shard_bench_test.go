@@ -115,7 +115,7 @@ func BenchmarkClaimAndSettle(b *testing.B) {
 		for i, c := range batch.Tasks {
 			leases[i] = Lease{c.ID, c.Token}
 		}
-		n, err := t.Settle(b.Context(), 0, leases)
+		n, err := t.Shard(0).Settle(b.Context(), leases)
 		if err != nil || n == 0 {
 			b.Fatalf("settled %d with %d to come: %v", n, left, err)
 		}

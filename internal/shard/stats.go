@@ -25,7 +25,7 @@ type Stats struct {
 func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 	calls := make([]call, n)
 	for i := range calls {
-		calls[i] = call{script: "stats", keys: []string{t.due(i)}}
+		calls[i] = call{script: "stats", keys: []string{t.Shard(i).due()}}
 	}
 	stats := make([]Stats, 0, n)
 	failed := map[int]error{}

@@ -49,13 +49,13 @@ func TestStatsCountsEveryStateExactly(t *testing.T) {
 func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	listen := c.rdb.SSubscribe(c.ctx(), c.Wake(0))
+	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
 	defer listen.Close()
 	if _, err := listen.Receive(c.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	heard := func() string {
-		c.ok(c.rdb.SPublish(c.ctx(), c.Wake(0), "end").Err())
+		c.ok(c.rdb.SPublish(c.ctx(), c.Shard(0).Wake(), "end").Err())
 		var all []string
 		for {
 			m, err := listen.ReceiveMessage(c.ctx())
@@ -72,7 +72,7 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 		equal(t, "wakes after "+step, heard(), want)
 	}
 	reschedule := func(id string, when When) int64 {
-		due, err := c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when})
+		due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: id, When: when})
 		c.ok(err)
 		return due
 	}
@@ -101,7 +101,7 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	heard()
 	c.park("parked", "given up")
 	wakes("parking")
-	n, err := c.Replay(c.ctx(), 0, "parked")
+	n, err := c.Shard(0).Replay(c.ctx(), "parked")
 	c.ok(err)
 	equal(t, "replayed", n, 1)
 	wakes("a replay", c.read("parked").Next.UnixMilli())
@@ -115,7 +115,7 @@ func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	c := newCorner(t, 1)
 	c.put(In(0), "parked")
 	c.park("parked", "given up")
-	listen := c.rdb.SSubscribe(c.ctx(), c.Wake(0))
+	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
 	defer listen.Close()
 	if _, err := listen.Receive(c.ctx()); err != nil {
 		t.Fatal(err)

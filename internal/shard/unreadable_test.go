@@ -17,14 +17,14 @@ const cutRecord = "\x12" + headRest
 // plant stores a record as it is.
 func (c *corner) plant(id, record string, score float64) {
 	c.t.Helper()
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), id, record).Err())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(0), redis.Z{Score: score, Member: id}).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), id, record).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: score, Member: id}).Err())
 }
 
 // kept ends the test unless a record is as it was planted.
 func (c *corner) kept(id, record string) {
 	c.t.Helper()
-	raw, err := c.rdb.HGet(c.ctx(), c.tasks(0), id).Result()
+	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), id).Result()
 	c.ok(err)
 	equal(c.t, "record of "+id, raw, record)
 }
@@ -75,11 +75,11 @@ func TestALapsedLoanOfANewerFormatIsNotMadeDue(t *testing.T) {
 	due := c.put(In(time.Hour), "a")[0]
 	equal(t, "lent", len(c.lend(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
-	c.ok(c.rdb.HSet(c.ctx(), c.tasks(0), "a", "\x20"+record[1:]).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x20"+record[1:]).Err())
 	var b Batch
 	eventually(t, "the loan lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
 	c.kept("a", "\x20"+record[1:])
-	score := c.rdb.ZScore(c.ctx(), c.due(0), "a").Val()
+	score := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "a").Val()
 	equal(t, "leased for", int64(-score)-b.Now.UnixMilli(), 60_000)
 
 	c.plant("a", record, -1) // the minute is over, and this scanner reads the format
@@ -112,10 +112,10 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
 			far := float64(c.now() + time.Hour.Milliseconds())
 			c.plant("parked", record, math.Inf(1))
 			c.plant("waiting", record, far)
-			n, err := c.Replay(c.ctx(), 0, "parked")
+			n, err := c.Shard(0).Replay(c.ctx(), "parked")
 			c.ok(err)
 			equal(t, "replayed", n, 0)
-			_, err = c.Reschedule(c.ctx(), 0, c.p, c.notAfter(), Move{Op: NewOp(), ID: "waiting", When: In(0)})
+			_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "waiting", When: In(0)})
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 				t.Fatalf("reschedule: got %v", err)
 			}
@@ -124,9 +124,9 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
 			equal(t, "lent", len(loan.Tasks), 0)
 			c.kept("parked", record)
 			c.kept("waiting", record)
-			equal(t, "score", c.rdb.ZScore(c.ctx(), c.due(0), "waiting").Val(), far)
+			equal(t, "score", c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "waiting").Val(), far)
 			equal(t, "deleted", c.delete("waiting"), true)
-			n, err = c.PurgeParked(c.ctx(), 0, "parked")
+			n, err = c.Shard(0).PurgeParked(c.ctx(), "parked")
 			c.ok(err)
 			equal(t, "purged", n, 1)
 		})
@@ -145,13 +145,13 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 4)
 	for at := range 4 {
-		c.ok(c.rdb.ZAdd(c.ctx(), c.due(at), redis.Z{Score: 1, Member: "a"}).Err())
+		c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(at).due(), redis.Z{Score: 1, Member: "a"}).Err())
 	}
 	spoil := func(key string) {
 		c.ok(c.rdb.Del(c.ctx(), key).Err())
 		c.ok(c.rdb.Set(c.ctx(), key, "in the way", 0).Err())
 	}
-	spoil(c.due(2))
+	spoil(c.Shard(2).due())
 	stats, err := c.Stats(c.ctx(), 4)
 	equal(t, "shards counted", len(stats), 3)
 	equal(t, "the last", stats[2], Stats{Shard: 3, Pending: 1, Backlog: 1, Oldest: time.UnixMilli(1).UTC(), Now: stats[2].Now})
@@ -167,8 +167,8 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 		}
 	}
 	names("stats", err, 2)
-	spoil(c.due(7))
-	c.ok(c.rdb.ZAdd(c.ctx(), c.due(9), redis.Z{Score: 1, Member: "a"}).Err())
+	spoil(c.Shard(7).due())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(9).due(), redis.Z{Score: 1, Member: "a"}).Err())
 	strays, err := c.Strays(c.ctx(), c.p)
 	names("strays", err, 7)
 	equal(t, "strays", strays, Strays{Tasks: 1, Within: 10})
@@ -176,13 +176,13 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	progress, err := c.Progress(c.ctx(), c.p)
 	names("progress", err, 2)
 	equal(t, "shards", progress.Shards, 4)
-	spoil(c.gate(1))
+	spoil(c.Shard(1).gate())
 	names("gates", c.Forked(c.ctx(), c.p), 1)
 	if _, err := c.Ensure(c.ctx(), 3); err != nil {
 		t.Errorf("a placement that is there: %v", err)
 	}
 	for at := range 4 {
-		spoil(c.due(at))
+		spoil(c.Shard(at).due())
 	}
 	_, err = c.Stats(c.ctx(), 4)
 	names("stats of all", err, 0, 1, 2, 3)

@@ -54,7 +54,7 @@ const noShard = -1
 func (t *Topic) together(n int) (groups []map[string]int) {
 	all := map[string]int{t.changes(): noShard}
 	for i := range n {
-		all[t.Wake(i)] = i
+		all[t.Shard(i).Wake()] = i
 	}
 	if _, ok := t.rdb.(*redis.ClusterClient); !ok {
 		return []map[string]int{all}

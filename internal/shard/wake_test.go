@@ -82,7 +82,7 @@ func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Cleanup(func() { _ = cluster.Kill() })
 	l := listen(cornerOn(t, stacktest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")
-	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Wake(0)).Result()
+	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Shard(0).Wake()).Result()
 	l.ok(err)
 	for _, to := range cluster.Nodes {
 		l.ok(cluster.MoveSlot(l.ctx(), int(slot), to, 0))

@@ -227,10 +227,10 @@ func (m *machine) replay(t *rapid.T) {
 }
 
 func (m *machine) replayIn(at int) {
-	parked, err := m.topic.Parked(m.ctx, at, 0, 100)
+	parked, err := m.topic.Shard(at).Parked(m.ctx, 0, 100)
 	m.must(err)
 	for _, r := range parked {
-		n, err := m.topic.Replay(m.ctx, at, r.ID)
+		n, err := m.topic.Shard(at).Replay(m.ctx, r.ID)
 		m.must(err)
 		if n != 1 {
 			m.violated(fmt.Errorf("promise 7: %s is parked in shard %d, and not replayed", r.ID, at))

@@ -70,9 +70,9 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 		releases[i] = s.fate.release(leases[i])
 	}
 	if s.fate == confirmed {
-		_, err = m.topic.Settle(ctx, s.shard, leases)
+		_, err = m.topic.Shard(s.shard).Settle(ctx, leases)
 	} else {
-		_, err = m.topic.Release(ctx, s.shard, releases)
+		_, err = m.topic.Shard(s.shard).Release(ctx, releases)
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func (v *mover) run(ctx context.Context) error {
 	if v.p, err = v.topic.Placement(ctx); err != nil {
 		return err
 	}
-	if _, err := v.topic.Touch(ctx, v.shard, v.p); err != nil || v.p.Phase != shard.Migrating {
+	if _, err := v.topic.Shard(v.shard).Touch(ctx, v.p); err != nil || v.p.Phase != shard.Migrating {
 		return err
 	}
 	clean, err := v.topic.Clean(ctx, v.p)
@@ -152,7 +152,7 @@ func (v *mover) run(ctx context.Context) error {
 	if v.shard >= v.p.Scanned() || clean[v.shard] {
 		return nil
 	}
-	if v.pass, err = v.topic.Pass(ctx, v.shard, v.p); err != nil {
+	if v.pass, err = v.topic.Shard(v.shard).Pass(ctx, v.p); err != nil {
 		return err
 	}
 	for range 3 * len(v.ids) {
@@ -164,7 +164,7 @@ func (v *mover) run(ctx context.Context) error {
 }
 
 func (v *mover) move(ctx context.Context) error {
-	ids, to, err := v.topic.Scan(ctx, v.shard, v.pass.Cursor, v.page)
+	ids, to, err := v.topic.Shard(v.shard).Scan(ctx, v.pass.Cursor, v.page)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (v *mover) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.pass, err = v.topic.Look(ctx, v.shard, v.p, v.pass, to, dirty)
+	v.pass, err = v.topic.Shard(v.shard).Look(ctx, v.p, v.pass, to, dirty)
 	if err != nil || !v.pass.Clean {
 		return err
 	}
@@ -231,12 +231,12 @@ func (v *mover) handOver(ctx context.Context, loan shard.Loan, wanted int) (dirt
 		errs = append(errs, a.Err)
 	}
 	if len(back) > 0 {
-		_, err := v.topic.Release(ctx, v.shard, back)
+		_, err := v.topic.Shard(v.shard).Release(ctx, back)
 		errs = append(errs, err)
 	}
 	n := 0
 	if len(gone) > 0 {
-		n, err = v.topic.Settle(ctx, v.shard, gone)
+		n, err = v.topic.Shard(v.shard).Settle(ctx, gone)
 		errs = append(errs, err)
 	}
 	return n < wanted, errors.Join(errs...)
@@ -253,19 +253,19 @@ var staleScripts = []struct {
 		return m.topic.Put(m.ctx, p, m.link.now+1000, []shard.Put{put})[0].Err
 	}},
 	{"delete", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Withdraw(m.ctx, at, p, m.link.now+1000, true, id)
+		_, err := m.topic.Shard(at).Withdraw(m.ctx, p, m.link.now+1000, true, id)
 		return err
 	}},
 	{"reschedule", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Reschedule(m.ctx, at, p, m.link.now+1000, shard.Move{Op: "stales", ID: id, When: shard.In(0)})
+		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.link.now+1000, shard.Move{Op: "stales", ID: id, When: shard.In(0)})
 		return err
 	}},
 	{"touch", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Touch(m.ctx, at, p, id)
+		_, err := m.topic.Shard(at).Touch(m.ctx, p, id)
 		return err
 	}},
 	{"read", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Read(m.ctx, at, p, id)
+		_, err := m.topic.Shard(at).Read(m.ctx, p, id)
 		return err
 	}},
 	{"lend", func(m *machine, at int, p shard.Placement, id string) error {
@@ -276,7 +276,7 @@ var staleScripts = []struct {
 		return m.topic.Adopt(m.ctx, p, m.link.now+1000, shard.Share{Shard: at})[0].Err
 	}},
 	{"look", func(m *machine, at int, p shard.Placement, _ string) error {
-		_, err := m.topic.Look(m.ctx, at, p, shard.Pass{}, 0, true)
+		_, err := m.topic.Shard(at).Look(m.ctx, p, shard.Pass{}, 0, true)
 		return err
 	}},
 }
