@@ -160,7 +160,7 @@ func (w *world) lease(id string) (settle func()) {
 	_, err := w.topic.Ensure(w.t.Context(), 1)
 	w.ok(err)
 	w.schedule(id, "first")
-	batch, err := w.topic.Claim(w.t.Context(), shardClaim())
+	batch, err := w.topic.Shard(0).Claim(w.t.Context(), shardClaim())
 	w.ok(err)
 	if len(batch.Tasks) != 1 {
 		w.t.Fatalf("claimed %d tasks", len(batch.Tasks))

@@ -143,8 +143,8 @@ func (f *fleet) move() {
 
 func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	f.t.Helper()
-	loan, err := f.Lend(f.ctx(), p, shard.Lending{
-		Shard: from, Claimant: "mover", Request: string(shard.NewOp()), Lease: time.Minute, IDs: []string{id},
+	loan, err := f.Shard(from).Lend(f.ctx(), p, shard.Lending{
+		Claimant: "mover", Request: string(shard.NewOp()), Lease: time.Minute, IDs: []string{id},
 	})
 	f.ok(err)
 	for _, lent := range loan.Tasks {
@@ -195,8 +195,8 @@ func (f *fleet) claimAll() []shard.Claimed {
 	f.t.Helper()
 	var all []shard.Claimed
 	for s := range f.placement().Scanned() {
-		b, err := f.Claim(f.ctx(), shard.Claim{
-			Shard: s, Claimant: "w", Request: string(shard.NewOp()), Limit: shard.MaxBatch, Lease: time.Minute,
+		b, err := f.Shard(s).Claim(f.ctx(), shard.Claim{
+			Claimant: "w", Request: string(shard.NewOp()), Limit: shard.MaxBatch, Lease: time.Minute,
 		})
 		f.ok(err)
 		all = append(all, b.Tasks...)

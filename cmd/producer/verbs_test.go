@@ -157,11 +157,11 @@ func TestGetStates(t *testing.T) {
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "0s")
 	lease := func() shard.Claimed {
 		at := shard.Place("o-1", testShards)
-		claim := shard.Claim{Shard: at, Claimant: t.Name(), Request: fmt.Sprint(time.Now().UnixNano()), Limit: 1, Lease: time.Hour}
+		claim := shard.Claim{Claimant: t.Name(), Request: fmt.Sprint(time.Now().UnixNano()), Limit: 1, Lease: time.Hour}
 		var batch shard.Batch
 		wait.For(t, "a claim of the task", func() bool {
 			var err error
-			if batch, err = c.orders.Claim(t.Context(), claim); err != nil {
+			if batch, err = c.orders.Shard(at).Claim(t.Context(), claim); err != nil {
 				t.Fatal(err)
 			}
 			return len(batch.Tasks) == 1

@@ -190,8 +190,8 @@ func (w *world) begin(ctx context.Context, shards int, seen bool) error {
 // lease claims all that is due.
 func (w *world) lease(ctx context.Context, id string) error {
 	for s := range w.shards {
-		batch, err := w.orders.Claim(ctx, shard.Claim{
-			Shard: s, Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Limit: shard.MaxBatch, Lease: time.Hour,
+		batch, err := w.orders.Shard(s).Claim(ctx, shard.Claim{
+			Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Limit: shard.MaxBatch, Lease: time.Hour,
 		})
 		if err != nil {
 			return err
@@ -221,8 +221,8 @@ func (w *world) lend(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	w.loans[id], err = w.orders.Lend(ctx, p, shard.Lending{
-		Shard: p.Old(id), Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Lease: time.Hour, IDs: []string{id},
+	w.loans[id], err = w.orders.Shard(p.Old(id)).Lend(ctx, p, shard.Lending{
+		Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Lease: time.Hour, IDs: []string{id},
 	})
 	if err == nil && len(w.loans[id].Tasks) != 1 {
 		err = missed("lend %q: it is not at its old shard", id)

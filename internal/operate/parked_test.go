@@ -85,7 +85,7 @@ func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 			t.Fatal(r.Err)
 		}
 	}
-	b, err := topic.Claim(t.Context(), shard.Claim{Shard: old, Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
+	b, err := topic.Shard(old).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 1, Lease: time.Hour})
 	if err != nil || len(b.Tasks) != 1 {
 		t.Fatalf("%d tasks claimed, %v", len(b.Tasks), err)
 	}
@@ -98,7 +98,7 @@ func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 // move moves a task from its old shard to its new one.
 func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
-	loan, err := topic.Lend(t.Context(), p, shard.Lending{Shard: p.Old(id), Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{id}})
+	loan, err := topic.Shard(p.Old(id)).Lend(t.Context(), p, shard.Lending{Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{id}})
 	if err != nil {
 		t.Error(err)
 		return

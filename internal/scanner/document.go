@@ -40,7 +40,7 @@ func (t *topic) keep(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := t.shard.Keep(ctx, document); err != nil {
+		if err := t.store.Keep(ctx, document); err != nil {
 			t.all.Error("document")
 			if t.denied.note("document", err) && ctx.Err() == nil {
 				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))

@@ -356,7 +356,7 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 	var all []telemetry.ShardStat
 	for _, t := range s.all() {
 		n := t.scanned()
-		stats, err := t.shard.Stats(ctx, n)
+		stats, err := t.store.Stats(ctx, n)
 		unreadable := shard.Unreadable(err)
 		if err != nil && unreadable == nil {
 			return nil, err

@@ -148,7 +148,7 @@ func (m *mover) tried(ctx context.Context, err error) bool {
 func (m *mover) moved(ctx context.Context, err error) {
 	var moved *shard.MovedError
 	if errors.As(err, &moved) {
-		err = m.topic.shard.Restore(context.WithoutCancel(ctx), moved.Placement)
+		err = m.topic.store.Restore(context.WithoutCancel(ctx), moved.Placement)
 	}
 	if err == nil {
 		return
@@ -168,7 +168,7 @@ func (w *worker) show(ctx context.Context, all []*mover, p shard.Placement) {
 	for i, m := range all {
 		at[i].Shard = m.shard
 	}
-	for i, touched := range w.shard.TouchAll(context.WithoutCancel(ctx), p, at) {
+	for i, touched := range w.store.TouchAll(context.WithoutCancel(ctx), p, at) {
 		if m := all[i]; m.tried(ctx, touched.Err) {
 			m.shown()
 		}
@@ -191,7 +191,7 @@ func (m *mover) step(ctx context.Context) error {
 			return err
 		}
 	}
-	ids, to, err := m.topic.shard.Shard(m.shard).Scan(ctx, m.pass.Cursor, moveScan)
+	ids, to, err := m.topic.store.Shard(m.shard).Scan(ctx, m.pass.Cursor, moveScan)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (m *mover) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pass, err := m.topic.shard.Shard(m.shard).Look(ctx, m.p, m.pass, to, dirty)
+	pass, err := m.topic.store.Shard(m.shard).Look(ctx, m.p, m.pass, to, dirty)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (m *mover) step(ctx context.Context) error {
 // begin becomes the shard's mover and finds out how far the last one came.
 func (m *mover) begin(ctx context.Context) error {
 	m.state = moverActive // perhaps, if the answer is lost
-	mine, err := m.topic.shard.Shard(m.shard).TryMove(ctx, m.name, m.settings().Tick+moveLease)
+	mine, err := m.topic.store.Shard(m.shard).TryMove(ctx, m.name, m.settings().Tick+moveLease)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (m *mover) begin(ctx context.Context) error {
 		m.rest = time.Now().Add(moveRest)
 		return nil
 	}
-	m.pass, err = m.topic.shard.Shard(m.shard).Pass(ctx, m.p)
+	m.pass, err = m.topic.store.Shard(m.shard).Pass(ctx, m.p)
 	return err
 }
 
@@ -246,7 +246,7 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 	if len(ids) == 0 {
 		return false, nil
 	}
-	loan, err := m.topic.shard.Lend(ctx, m.p, m.newLending(ids))
+	loan, err := m.topic.store.Shard(m.shard).Lend(ctx, m.p, m.newLending(ids))
 	if err != nil {
 		return true, err
 	}
@@ -256,7 +256,7 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 
 func (m *mover) newLending(ids []string) shard.Lending {
 	return shard.Lending{
-		Shard: m.shard, Claimant: m.name + "/move", Request: m.request(),
+		Claimant: m.name + "/move", Request: m.request(),
 		Lease: moveLease, Soon: m.soon(), IDs: ids,
 	}
 }
@@ -288,7 +288,7 @@ func (m *mover) handOver(ctx context.Context, loan shard.Loan) ([]shard.Lease, e
 	var back []shard.Release
 	var errs []error
 	shares := m.shares(loan)
-	for i, a := range m.topic.shard.Adopt(ctx, m.p, loan.Deadline-moveMargin.Milliseconds(), shares...) {
+	for i, a := range m.topic.store.Adopt(ctx, m.p, loan.Deadline-moveMargin.Milliseconds(), shares...) {
 		var moved *shard.MovedError
 		refused := errors.As(a.Err, &moved) || errors.Is(a.Err, shard.ErrLate)
 		for _, l := range shares[i].Tasks {
@@ -302,13 +302,13 @@ func (m *mover) handOver(ctx context.Context, loan shard.Loan) ([]shard.Lease, e
 		errs = append(errs, a.Err)
 	}
 	if len(back) > 0 {
-		_, err := m.topic.shard.Shard(m.shard).Release(ctx, back)
+		_, err := m.topic.store.Shard(m.shard).Release(ctx, back)
 		errs = append(errs, err)
 	}
 	if len(gone) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	n, err := m.topic.shard.Shard(m.shard).Settle(ctx, gone)
+	n, err := m.topic.store.Shard(m.shard).Settle(ctx, gone)
 	m.metrics.Moved(n)
 	if n < len(gone) { // which ones is not known
 		gone = nil
@@ -334,7 +334,7 @@ func (m *mover) shares(loan shard.Loan) []shard.Share {
 
 // finish notes that the shard is clean, and ends the change if it was the last.
 func (m *mover) finish(ctx context.Context) error {
-	left, err := m.topic.shard.MarkClean(ctx, m.p, m.shard)
+	left, err := m.topic.store.MarkClean(ctx, m.p, m.shard)
 	if err != nil {
 		return err
 	}
@@ -351,7 +351,7 @@ func (m *mover) leave(ctx context.Context) {
 	if m.state != moverActive {
 		return
 	}
-	if err := m.topic.shard.Shard(m.shard).StopMove(context.WithoutCancel(ctx), m.name); err != nil {
+	if err := m.topic.store.Shard(m.shard).StopMove(context.WithoutCancel(ctx), m.name); err != nil {
 		m.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.shard, "error", err)
 	}
 }

@@ -87,7 +87,7 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	if m.state != moverIdle || m.try(t.Context(), m.step) {
 		t.Fatal("the first step did not fail")
 	}
-	free, err := b.shard.Shard(0).TryMove(t.Context(), "another", time.Hour)
+	free, err := b.store.Shard(0).TryMove(t.Context(), "another", time.Hour)
 	if err != nil || !free {
 		t.Errorf("another worker can't be the shard's mover: %v", err)
 	}
@@ -102,16 +102,16 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 		ids[i] = strconv.Itoa(i)
 	}
 	b.put(shard.In(time.Hour), ids...)
-	if _, err := b.shard.Begin(t.Context(), b.p, 5); err != nil {
+	if _, err := b.store.Begin(t.Context(), b.p, 5); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if b.p, err = b.shard.Placement(t.Context()); err != nil {
+	if b.p, err = b.store.Placement(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.learn(b.p)
 	b.worker(0).move(t.Context(), []int{0, 1, 2, 3, 4}, b.p)
-	if b.p, err = b.shard.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
+	if b.p, err = b.store.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
 		t.Fatalf("nothing is left to do, and the placement is %s (%v)", b.p, err)
 	}
 	for _, id := range ids {

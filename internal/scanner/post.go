@@ -103,7 +103,7 @@ func (w *worker) look(ctx context.Context, all posts) {
 	for i, p := range unseen {
 		shards[i] = p.shard
 	}
-	attention := w.shard.Attention(context.WithoutCancel(ctx), shards...)
+	attention := w.store.Attention(context.WithoutCancel(ctx), shards...)
 	heard, pause := time.Now(), time.Duration(0)
 	for i, p := range unseen {
 		switch a := attention[i]; {

@@ -37,7 +37,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{topic: s.newTopic("orders", config.DefaultTopic("orders")), t: t, rdb: rdb, prefix: prefix}
-	if b.p, err = b.shard.Ensure(t.Context(), 1); err != nil {
+	if b.p, err = b.store.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -46,11 +46,11 @@ func newBench(t *testing.T) *bench {
 // migrate begins a change to two shards.
 func (b *bench) migrate() {
 	b.t.Helper()
-	if _, err := b.shard.Begin(b.t.Context(), b.p, 2); err != nil {
+	if _, err := b.store.Begin(b.t.Context(), b.p, 2); err != nil {
 		b.t.Fatal(err)
 	}
 	var err error
-	if b.p, err = b.shard.Placement(b.t.Context()); err != nil {
+	if b.p, err = b.store.Placement(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -58,7 +58,7 @@ func (b *bench) migrate() {
 // put stores tasks in shard 0, all due at when.
 func (b *bench) put(when shard.When, ids ...string) {
 	b.t.Helper()
-	now, err := b.shard.Now(b.t.Context())
+	now, err := b.store.Now(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func (b *bench) put(when shard.When, ids ...string) {
 	for _, id := range ids {
 		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: []byte{0}})
 	}
-	if r := b.shard.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
+	if r := b.store.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
 		b.t.Fatal(r.Err)
 	}
 }
@@ -74,7 +74,7 @@ func (b *bench) put(when shard.When, ids ...string) {
 // in answers whether a task is in a shard.
 func (b *bench) in(at int, id string) bool {
 	b.t.Helper()
-	_, err := b.shard.Shard(at).Read(b.t.Context(), b.p, id)
+	_, err := b.store.Shard(at).Read(b.t.Context(), b.p, id)
 	return err == nil
 }
 
@@ -97,7 +97,7 @@ func TestAWorkerHiredAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
 		w := b.worker(0)
-		batch, err := w.insist(t.Context(), w.newClaim(0, 10, time.Hour), time.Now())
+		batch, err := w.insist(t.Context(), 0, w.newClaim(10, time.Hour), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
 	b.put(shard.In(time.Hour), ids...)
 	for _, id := range ids {
 		m := b.worker(0).mover(0, b.p)
-		loan, err := b.shard.Lend(t.Context(), b.p, m.newLending([]string{id}))
+		loan, err := b.store.Shard(0).Lend(t.Context(), b.p, m.newLending([]string{id}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestALoanOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	b.put(shard.In(time.Hour), ids...)
 	m := b.worker(0).mover(0, b.p)
 	lent, asked := m.newLending(ids[:1]), ids[1]
-	if _, err := b.shard.Lend(t.Context(), b.p, lent); err != nil {
+	if _, err := b.store.Shard(0).Lend(t.Context(), b.p, lent); err != nil {
 		t.Fatal(err)
 	}
 	b.requests.Add(^uint64(0)) // the next loan is asked for under the same number

@@ -235,13 +235,13 @@ func (s *Scanner) all() []*served {
 // newTopic puts a topic together and starts nothing.
 func (s *Scanner) newTopic(name string, settings config.Topic) *topic {
 	t := &topic{
-		name: name, instance: s.cfg.Instance, shard: s.store.Topic(name), source: s.cfg.Source, shared: s.cfg.Register != nil,
+		name: name, instance: s.cfg.Instance, store: s.store.Topic(name), source: s.cfg.Source, shared: s.cfg.Register != nil,
 		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
 		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return int(s.live.Load()) },
 		requests: &s.requests, clean: map[int]bool{}, gates: map[int]shard.Placement{}, claimed: map[int]bool{}, changed: make(chan struct{}), placed: make(chan struct{}, 1),
 	}
 	t.notices = newNotices(t.log)
-	t.settler = newSettler(t.shard, t.window, t.unsettled)
+	t.settler = newSettler(t.store, t.window, t.unsettled)
 	t.publisher = s.connection.NewPublisher(name, route(settings), t.resolved)
 	t.apply(settings)
 	return t

@@ -15,7 +15,7 @@ import (
 // be told of now is tried again until it hears; that holds up the window, and so
 // the claims, and so bounds the memory.
 type settler struct {
-	shard  *shard.Topic
+	store  *shard.Topic
 	window *window
 	told   func(operation string, err error) // of each try's outcome
 
@@ -36,7 +36,7 @@ type settlement struct {
 
 func newSettler(t *shard.Topic, w *window, told func(string, error)) *settler {
 	return &settler{
-		shard: t, window: w, told: told,
+		store: t, window: w, told: told,
 		pending: map[int]*settlement{}, kick: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 }
@@ -122,7 +122,7 @@ func (s *settler) rest() {
 
 func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 	if len(p.settle) > 0 {
-		if _, err := s.shard.Shard(at).Settle(ctx, p.settle); err != nil {
+		if _, err := s.store.Shard(at).Settle(ctx, p.settle); err != nil {
 			s.again(at, p, "settle", err)
 			return
 		}
@@ -131,7 +131,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 		p.settle = nil
 	}
 	if len(p.release) > 0 {
-		if _, err := s.shard.Shard(at).Release(ctx, p.release); err != nil {
+		if _, err := s.store.Shard(at).Release(ctx, p.release); err != nil {
 			s.again(at, p, "release", err)
 			return
 		}

@@ -46,7 +46,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	batch, err := orders.Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
+	batch, err := orders.Shard(0).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
 	if err != nil || len(batch.Tasks) != 2 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
@@ -106,7 +106,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put(shard.In(0), "a")
-	batch, err := b.shard.Claim(t.Context(), b.worker(0).newClaim(0, 1, time.Hour))
+	batch, err := b.store.Shard(0).Claim(t.Context(), b.worker(0).newClaim(1, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}

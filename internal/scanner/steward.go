@@ -69,7 +69,7 @@ func (t *topic) tendNow() {
 func (t *topic) tend(ctx context.Context) error {
 	wishes := t.wishes.Load()
 	known, _ := t.known()
-	p, err := t.shard.Placement(ctx)
+	p, err := t.store.Placement(ctx)
 	if errors.Is(err, task.ErrUnknownTopic) {
 		p, err = t.make(ctx)
 	}
@@ -94,7 +94,7 @@ func (t *topic) tend(ctx context.Context) error {
 // sweep looks for tasks where no worker comes, and has them brought home. A change
 // that is wished for can't begin beside that one.
 func (t *topic) sweep(ctx context.Context, p shard.Placement) error {
-	strays, err := t.shard.Strays(ctx, p)
+	strays, err := t.store.Strays(ctx, p)
 	if err != nil && shard.Unreadable(err) == nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (t *topic) sweep(ctx context.Context, p shard.Placement) error {
 	if strays.Tasks == 0 {
 		return nil
 	}
-	gathering, err := t.shard.Gather(ctx, p, strays)
+	gathering, err := t.store.Gather(ctx, p, strays)
 	if gathering {
 		t.log.WarnContext(ctx, "tasks lie in shards that nobody attends: they are brought home",
 			"tasks", strays.Tasks, "within", strays.Within, "shards", p.Shards, "epoch", p.Epoch+1)
@@ -129,13 +129,13 @@ func (t *topic) make(ctx context.Context) (shard.Placement, error) {
 		if _, removed := t.known(); removed {
 			return shard.Placement{}, err
 		}
-		return t.shard.Ensure(ctx, t.settings().Shards) // the last good settings must do
+		return t.store.Ensure(ctx, t.settings().Shards) // the last good settings must do
 	}
 	if !there || doc.Err != nil {
 		t.learnRemoved()
 		return shard.Placement{}, nil
 	}
-	return t.shard.Ensure(ctx, doc.Topic.Shards)
+	return t.store.Ensure(ctx, doc.Topic.Shards)
 }
 
 // beginChange changes the shard count to what the document says now: it is read
@@ -154,7 +154,7 @@ func (t *topic) beginChange(ctx context.Context, p shard.Placement, wishes uint6
 		t.heeded = wishes
 		return nil
 	}
-	began, err := t.shard.Begin(ctx, p, doc.Topic.Shards)
+	began, err := t.store.Begin(ctx, p, doc.Topic.Shards)
 	if began {
 		t.log.InfoContext(ctx, "shard count changes", "from", p.Shards, "to", doc.Topic.Shards, "epoch", p.Epoch+1)
 	}
@@ -164,7 +164,7 @@ func (t *topic) beginChange(ctx context.Context, p shard.Placement, wishes uint6
 // followChange notes which shards are clean, and ends the change when all are:
 // the scanner that cleaned the last one may have died before it could.
 func (t *topic) followChange(ctx context.Context, p shard.Placement) error {
-	clean, err := t.shard.Clean(ctx, p)
+	clean, err := t.store.Clean(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -188,11 +188,11 @@ func (t *topic) followChange(ctx context.Context, p shard.Placement) error {
 
 // sample estimates how far the change has come.
 func (t *topic) sample(ctx context.Context, p shard.Placement) error {
-	progress, err := t.shard.Progress(ctx, p)
+	progress, err := t.store.Progress(ctx, p)
 	if err != nil && shard.Unreadable(err) == nil {
 		return err
 	}
-	ms, err := t.shard.Now(ctx)
+	ms, err := t.store.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (t *topic) sample(ctx context.Context, p shard.Placement) error {
 }
 
 func (t *topic) finishChange(ctx context.Context, p shard.Placement) error {
-	done, err := t.shard.Finish(ctx, p)
+	done, err := t.store.Finish(ctx, p)
 	if done {
 		t.log.InfoContext(ctx, "shard count changed", "from", p.Previous, "to", p.Shards, "epoch", p.Epoch+1)
 	}

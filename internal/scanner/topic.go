@@ -25,7 +25,7 @@ import (
 type topic struct {
 	name      string
 	instance  string
-	shard     *shard.Topic
+	store     *shard.Topic
 	source    config.Source
 	shared    bool // the source is the same for all scanners: Consul
 	publisher *forward.Publisher

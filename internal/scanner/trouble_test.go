@@ -112,7 +112,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	mails := b.shard.Store.Topic("mails")
+	mails := b.store.Store.Topic("mails")
 	if _, err := mails.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way", 0).Err()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := operate.ReadStatus(t.Context(), b.shard.Store, "")
+	s, err := operate.ReadStatus(t.Context(), b.store.Store, "")
 	if err != nil || len(s.Topics) != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -130,7 +130,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	if s.Topics[1].Shards != 1 {
 		t.Errorf("orders: %+v", s.Topics[1])
 	}
-	if _, err := operate.ReadStatus(t.Context(), b.shard.Store, "mails"); err == nil {
+	if _, err := operate.ReadStatus(t.Context(), b.store.Store, "mails"); err == nil {
 		t.Error("the status of mails alone is no error")
 	}
 }
@@ -150,7 +150,7 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		w := b.worker(at)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := w.insist(context.Background(), w.newClaim(0, 1, time.Hour), time.Now())
+			_, err := w.insist(context.Background(), 0, w.newClaim(1, time.Hour), time.Now())
 			ended <- err
 		}()
 		if err := wait.Receive(t, "the claim to end", ended); err == nil {

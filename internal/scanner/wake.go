@@ -82,7 +82,7 @@ func (t *topic) listen(ctx context.Context) error {
 			t.waitScanned(listening, n)
 			cancel()
 		}()
-		t.shard.Wakes(listening, n, t.bells.ring, t.tendNow, t.listens)
+		t.store.Wakes(listening, n, t.bells.ring, t.tendNow, t.listens)
 		cancel()
 	}
 	return nil

@@ -66,7 +66,7 @@ type drawn struct {
 func (w *worker) draw(ctx context.Context) (drawn, error) {
 	d := drawn{tick: w.settings().Tick, scanned: w.scanned()}
 	tickets := w.tickets()
-	first, p, err := w.shard.Draw(ctx, tickets)
+	first, p, err := w.store.Draw(ctx, tickets)
 	if err != nil {
 		return d, err
 	}
@@ -159,7 +159,7 @@ func (w *worker) room(ctx context.Context) int {
 func (w *worker) claim(ctx context.Context, p *post, limit int) (int, error) {
 	s := w.settings()
 	asked := time.Now()
-	batch, err := w.insist(ctx, w.newClaim(p.shard, limit, s.Lease), asked)
+	batch, err := w.insist(ctx, p.shard, w.newClaim(limit, s.Lease), asked)
 	if err != nil {
 		w.window.free(limit)
 		return 0, err
@@ -177,20 +177,20 @@ func (w *worker) claim(ctx context.Context, p *post, limit int) (int, error) {
 	return len(batch.Tasks), nil
 }
 
-func (w *worker) newClaim(at, limit int, lease time.Duration) shard.Claim {
-	return shard.Claim{Shard: at, Claimant: w.name, Request: w.request(), Limit: limit, Lease: lease}
+func (w *worker) newClaim(limit int, lease time.Duration) shard.Claim {
+	return shard.Claim{Claimant: w.name, Request: w.request(), Limit: limit, Lease: lease}
 }
 
 // insist sends one claim until its answer is heard. It outlives the tick, and a
 // scanner that is told to stop: what it leased must be forwarded or given back. A
 // claim that was certainly not carried out, and one that Redis refuses, ends at once:
 // it would only keep its worker from the other shards.
-func (w *worker) insist(ctx context.Context, c shard.Claim, asked time.Time) (shard.Batch, error) {
+func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
 	sure := context.WithoutCancel(ctx)
 	var retry backoff
 	lost := false // a claim that may have been carried out
 	for {
-		batch, err := w.shard.Claim(sure, c)
+		batch, err := w.store.Shard(at).Claim(sure, c)
 		lost = lost || shard.Unknown(err)
 		if !lost || err == nil || shard.Definite(err) || time.Since(asked) > c.Lease || w.closing() {
 			return batch, err
@@ -215,7 +215,7 @@ func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, err
 		return want, 0, nil
 	}
 	burst := max(rateBurst, 2*time.Second/time.Duration(rate))
-	n, wait, err := w.shard.Grant(context.WithoutCancel(ctx), rate, want, burst)
+	n, wait, err := w.store.Grant(context.WithoutCancel(ctx), rate, want, burst)
 	return n, max(wait, rateRest), err
 }
 
@@ -225,7 +225,7 @@ func (w *worker) unused(ctx context.Context, n int) {
 	if rate == 0 || n <= 0 {
 		return
 	}
-	if _, _, err := w.shard.Grant(context.WithoutCancel(ctx), rate, -n, rateBurst); err != nil {
+	if _, _, err := w.store.Grant(context.WithoutCancel(ctx), rate, -n, rateBurst); err != nil {
 		w.log.DebugContext(ctx, "rate not given back", "tasks", n, "error", err)
 	}
 }

@@ -227,7 +227,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 				e := entry(a.ID, In(0))
 				e.Split = true
 				c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{e}}).Err)
-				b := c.ask(Claim{Shard: 1, Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
+				b := c.askAt(1, Claim{Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)
 				_, err = c.Shard(1).Settle(c.ctx(), leases(b))
 				c.ok(err)

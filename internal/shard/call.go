@@ -221,3 +221,7 @@ func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 	}
 	return cmds
 }
+
+// MaxBatch is the most tasks one script takes: Lua's unpack fails at about
+// 8,000 values.
+const MaxBatch = 1000

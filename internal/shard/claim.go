@@ -48,7 +48,6 @@ type BadRecord struct {
 // before the lease is over, is answered with the same batch; an older Request of the
 // Claimant's is refused.
 type Claim struct {
-	Shard    int
 	Claimant string // names one worker
 	Request  string // a number in decimal, greater than the claimant's last
 	Limit    int    // 0 asks for Next alone; at most MaxBatch
@@ -61,33 +60,33 @@ var errOlder = errors.New("an older request than the last one")
 // Claim leases what is due in a shard. A copy of it that lies in a socket does
 // nothing later: it would lease tasks that nobody forwards. One that was itself too
 // slow for that is sent again.
-func (t *Topic) Claim(ctx context.Context, c Claim) (Batch, error) {
+func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 	for tries := 1; ; tries++ {
-		notAfter, err := t.NotAfter(ctx)
+		notAfter, err := s.topic.NotAfter(ctx)
 		if err != nil {
 			return Batch{}, err
 		}
-		b, err := t.claimBy(ctx, c, notAfter)
+		b, err := s.claimBy(ctx, c, notAfter)
 		if !errors.Is(err, ErrLate) || tries == maxRestarts {
 			return b, err
 		}
-		t.ForgetClock()
+		s.topic.ForgetClock()
 	}
 }
 
-func (t *Topic) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
-	keys := []string{t.Shard(c.Shard).due(), t.Shard(c.Shard).tasks(), t.Shard(c.Shard).gate(), t.Shard(c.Shard).memory(c.Claimant)}
+func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
+	keys := []string{s.due(), s.tasks(), s.gate(), s.memory(c.Claimant)}
 	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter}
-	reply, err := t.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
+	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
-		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", c.Shard, t.name, err)
+		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	token, _ := reply[0].(string)
 	switch token {
 	case "late":
-		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", c.Shard, t.name, ErrLate)
+		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, ErrLate)
 	case "older":
-		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w: %s", c.Shard, t.name, errOlder, reply[1])
+		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w: %s", s.n, s.topic.name, errOlder, reply[1])
 	}
 	now, _ := reply[1].(int64)
 	next, _ := reply[2].(int64)
@@ -100,8 +99,8 @@ func (t *Topic) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, er
 	for i := 4; i+1 < len(reply); i += 2 {
 		id, _ := reply[i].(string)
 		text, _ := reply[i+1].(string)
-		r, err := DecodeRecord(t.name, id, text)
-		claimed := Claimed{r.Task, c.Shard, token}
+		r, err := DecodeRecord(s.topic.name, id, text)
+		claimed := Claimed{r.Task, s.n, token}
 		if err != nil {
 			b.Bad = append(b.Bad, BadRecord{claimed, err})
 			continue
@@ -230,11 +229,4 @@ func (r Release) reason() string {
 		return r.Reason[:maxReason]
 	}
 	return r.Reason
-}
-
-func oneIf(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
 }

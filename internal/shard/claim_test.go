@@ -167,12 +167,12 @@ func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
 	c := newCorner(t, 1)
 	c.put(In(0), "a")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
-	_, err := c.claimBy(c.ctx(), request, c.now()-1)
+	_, err := c.Shard(0).claimBy(c.ctx(), request, c.now()-1)
 	equal(t, "late", errors.Is(err, ErrLate), true)
 	c.in("a", task.Waiting)
 	first := c.ask(request)
 	c.sameIDs(first, "a")
-	again, err := c.claimBy(c.ctx(), request, c.now()-1)
+	again, err := c.Shard(0).claimBy(c.ctx(), request, c.now()-1)
 	c.ok(err)
 	c.sameIDs(again, "a") // it is the answer to what was carried out in time
 	equal(t, "token", again.Tasks[0].Token, first.Tasks[0].Token)
@@ -187,7 +187,7 @@ func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
 	c.put(In(0), "b")
 	older := next
 	older.Request = "9"
-	_, err := c.Claim(c.ctx(), older)
+	_, err := c.Shard(0).Claim(c.ctx(), older)
 	equal(t, "refused", errors.Is(err, errOlder), true)
 	c.in("b", task.Waiting)
 	c.sameIDs(c.ask(next), "a") // and it is remembered

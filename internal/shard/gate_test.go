@@ -30,7 +30,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 			return err
 		},
 		"lend": func(c *corner, p Placement) error {
-			_, err := c.Lend(c.ctx(), p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
+			_, err := c.Shard(0).Lend(c.ctx(), p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
 			return err
 		},
 		"adopt": func(c *corner, p Placement) error {

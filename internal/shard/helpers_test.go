@@ -133,7 +133,13 @@ func (c *corner) claimFor(lease time.Duration) Batch {
 
 func (c *corner) ask(claim Claim) Batch {
 	c.t.Helper()
-	b, err := c.Claim(c.ctx(), claim)
+	return c.askAt(0, claim)
+}
+
+// askAt asks another shard than 0.
+func (c *corner) askAt(shard int, claim Claim) Batch {
+	c.t.Helper()
+	b, err := c.Shard(shard).Claim(c.ctx(), claim)
 	c.ok(err)
 	return b
 }

@@ -2,38 +2,18 @@ package shard
 
 import "strconv"
 
-// Topic is one topic's keys and scripts.
-type Topic struct {
-	*Store
-	name string
-}
-
-// Topic returns the handle of one topic; the name must have passed
-// task.CheckTopic.
-func (s *Store) Topic(name string) *Topic { return &Topic{s, name} }
-
-// Shard is one of a topic's sorted sets, with the keys beside it. Its methods are one
-// script each.
-type Shard struct {
-	topic *Topic
-	n     int
-}
-
-// Shard returns the handle of the shard of a number, from 0 on; it need not exist.
-func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
-
-// Name of the topic.
-func (t *Topic) Name() string { return t.name }
-
 // key names one key of a shard. The braces put all keys of a shard into one
 // slot of a Redis Cluster.
 func (s Shard) key(kind string) string {
 	return s.topic.prefix + ":" + kind + ":{" + s.topic.name + ":" + strconv.Itoa(s.n) + "}"
 }
 
-func (s Shard) due() string    { return s.key("due") }
-func (s Shard) tasks() string  { return s.key("task") }
-func (s Shard) gate() string   { return s.key("gate") }
+func (s Shard) due() string { return s.key("due") }
+
+func (s Shard) tasks() string { return s.key("task") }
+
+func (s Shard) gate() string { return s.key("gate") }
+
 func (s Shard) ledger() string { return s.key("ledger") }
 
 // Wake names the sharded channel that tells when a task becomes the shard's
@@ -51,10 +31,21 @@ func (t *Topic) topicKey(kind string) string { return t.prefix + ":" + kind + ":
 // changes names the sharded channel that tells of every placement that is put in force.
 func (t *Topic) changes() string { return t.topicKey("wake") }
 
-func (t *Topic) ticketKey() string     { return t.topicKey("ticket") }
-func (t *Topic) placementKey() string  { return t.topicKey("placement") }
-func (t *Topic) rateKey() string       { return t.topicKey("rate") }
-func (t *Topic) documentKey() string   { return t.topicKey("document") }
-func (s *Store) topicsKey() string     { return s.prefix + ":topics" }
-func (s *Store) fleetKey() string      { return s.prefix + ":fleet" }
+func (t *Topic) ticketKey() string { return t.topicKey("ticket") }
+
+func (t *Topic) placementKey() string { return t.topicKey("placement") }
+
+func (t *Topic) rateKey() string { return t.topicKey("rate") }
+
+func (t *Topic) documentKey() string { return t.topicKey("document") }
+
+func (s *Store) topicsKey() string { return s.prefix + ":topics" }
+
+func (s *Store) fleetKey() string { return s.prefix + ":fleet" }
+
 func (s *Store) fleetNotesKey() string { return s.prefix + ":fleet:notes" }
+
+// taskKeys are the four keys of most scripts, and those after them.
+func (s Shard) taskKeys(more ...string) []string {
+	return append([]string{s.due(), s.tasks(), s.gate(), s.ledger()}, more...)
+}

@@ -176,7 +176,7 @@ func leasesAmongOthers(c *corner) bool {
 	come()
 	l := Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"later"}}
 	for range 2 {
-		loan, err := c.Lend(c.ctx(), c.p, l)
+		loan, err := c.Shard(0).Lend(c.ctx(), c.p, l)
 		c.ok(err)
 		equal(t, "lent", len(loan.Tasks), 1)
 		under := c.rdb.ZCount(c.ctx(), c.Shard(0).due(), loan.Token, loan.Token).Val()

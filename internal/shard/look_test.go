@@ -75,8 +75,8 @@ func (c *corner) moveOut(seen func(at Pass)) {
 		}
 		ids, next, err := c.Shard(1).Scan(c.ctx(), at.Cursor, 100)
 		c.ok(err)
-		lending := Lending{Shard: 1, Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
-		loan, err := c.Lend(c.ctx(), c.p, lending)
+		lending := Lending{Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
+		loan, err := c.Shard(1).Lend(c.ctx(), c.p, lending)
 		c.ok(err)
 		c.ok(c.Adopt(c.ctx(), c.p, loan.Deadline, Share{0, loan.Tasks})[0].Err)
 		settled, err := c.Shard(1).Settle(c.ctx(), loanLeases(loan))

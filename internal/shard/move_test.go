@@ -14,7 +14,7 @@ import (
 // lend borrows tasks of shard 0 under a request of its own.
 func (c *corner) lend(lease time.Duration, ids ...string) Loan {
 	c.t.Helper()
-	loan, err := c.Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: string(NewOp()), Lease: lease, IDs: ids})
+	loan, err := c.Shard(0).Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: string(NewOp()), Lease: lease, IDs: ids})
 	c.ok(err)
 	return loan
 }
@@ -95,9 +95,9 @@ func TestALoanAskedForAgainIsTheSame(t *testing.T) {
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a", "b")
 	l := Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"a", "b"}}
-	first, err := c.Lend(c.ctx(), c.p, l)
+	first, err := c.Shard(0).Lend(c.ctx(), c.p, l)
 	c.ok(err)
-	second, err := c.Lend(c.ctx(), c.p, l)
+	second, err := c.Shard(0).Lend(c.ctx(), c.p, l)
 	c.ok(err)
 	equal(t, "token", second.Token, first.Token)
 	equal(t, "deadline", second.Deadline, first.Deadline)
@@ -124,7 +124,7 @@ func lendsNotWhatIsDueSoon(c *corner) bool {
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(c.now() - 60_000), Member: "overdue"}).Err())
 	c.put(In(3*time.Hour), "later")
 	now := c.put(In(0), "now")[0]
-	loan, err := c.Lend(c.ctx(), c.p, Lending{
+	loan, err := c.Shard(0).Lend(c.ctx(), c.p, Lending{
 		Claimant: "m", Request: "1", Lease: time.Minute, Soon: 2 * time.Hour,
 		IDs: []string{"leased", "soon", "now", "nothing", "overdue", "later", "later"},
 	})
@@ -259,7 +259,7 @@ func TestWhatWasDeliveredAfterItMovedIsNotAdoptedAgain(t *testing.T) {
 	equal(t, "adopted", c.adopt(loan), 1)
 	var b Batch
 	eventually(t, "the task is claimed at its new shard", func() bool {
-		b = c.ask(Claim{Shard: 1, Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
+		b = c.askAt(1, Claim{Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
 		return len(b.Tasks) == 1
 	})
 	n, err := c.Shard(1).Settle(c.ctx(), leases(b))

@@ -192,13 +192,6 @@ func (c *ParkedCursor) take(page []string, offset, count int64) []string {
 	return page
 }
 
-func wrapIf(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf(format+": %w", append(args, err)...)
-}
-
 // Replay makes parked tasks of a shard due now and answers how many were parked.
 func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 	keys := []string{s.due(), s.tasks(), s.Wake()}
@@ -211,12 +204,4 @@ func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
 	n, err := s.topic.run(ctx, call{script: "purge", keys: []string{s.due(), s.tasks()}, args: anys(ids)}).Int()
 	return n, wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)
-}
-
-func anys(ids []string) []any {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
-	}
-	return args
 }

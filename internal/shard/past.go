@@ -88,37 +88,3 @@ func (t *Topic) noteMoved(ctx context.Context, id string, at, due int64) error {
 func (t *Topic) note(id string, at, due any) call {
 	return call{script: "note", keys: t.pastKeys(id), args: []any{at, due, pastKeep.Milliseconds()}}
 }
-
-// Withdrawn is what Withdraw met.
-type Withdrawn struct {
-	// There: it was stored.
-	There bool
-	// Tried: a message of it may be out.
-	Tried bool
-	// Past: a consumer remembers the ID.
-	Past bool
-	// At is the shard's ms.
-	At int64
-}
-
-// Withdraw deletes one task in whatever state, and looks in the same round trip
-// whether its ID has a past. With ledger its ID is noted as taken over, so that
-// no mover brings it back.
-func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, ledger bool, id string) (Withdrawn, error) {
-	ask := s.topic.note(id, "", "")
-	cmds := s.topic.runAll(ctx, []call{s.topic.deletion(p, notAfter, ledger, Names{s.n, []string{id}}), ask})
-	_, rest, err := answer(cmds[0])
-	if err != nil {
-		return Withdrawn{}, s.undeleted(err)
-	}
-	past, err := cmds[1].Int()
-	if err != nil { // in the pipeline of a call that was repeated
-		past, err = s.topic.run(ctx, ask).Int()
-	}
-	if err != nil || len(rest) < 2 {
-		return Withdrawn{}, fmt.Errorf("look up the past of task %q of topic %s: %w", id, s.topic.name, err)
-	}
-	r := Withdrawn{There: rest[0] != int64(0), Tried: rest[0] == int64(2), Past: past == 1}
-	r.At, _ = rest[1].(int64)
-	return r, nil
-}

@@ -5,13 +5,31 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
 )
+
+// Place says which of shards holds id: jump consistent hashing over the 64-bit
+// xxHash of the ID, so that going from M to M+1 shards moves 1/(M+1) of the
+// tasks and no others (Lamping and Veach, "A Fast, Minimal Memory, Consistent
+// Hash Algorithm", 2014). shards must be at least 1. Other languages must place
+// alike: testdata/place.json and docs/protocol.md hold vectors.
+func Place(id string, shards int) int {
+	return jump(xxhash.Sum64String(id), shards)
+}
+
+func jump(key uint64, buckets int) int {
+	var b, j int64 = -1, 0
+	for j < int64(buckets) {
+		b = j
+		key = key*2862933555777941757 + 1
+		j = int64(float64(b+1) * (float64(int64(1)<<31) / float64((key>>33)+1)))
+	}
+	return int(b)
+}
 
 // Phase is whether a topic's shard count stands or is changing.
 type Phase string
@@ -174,51 +192,6 @@ func checkShards(n int) error {
 	return nil
 }
 
-// Strays are tasks in shards that a placement does not attend, where nobody would
-// deliver them: Redis lost a placement, and what the shards had seen of it too.
-type Strays struct {
-	Tasks int64
-	// Within is the least number of shards that holds all of them.
-	Within int
-}
-
-// Strays counts the tasks in shards that p does not attend, all up to MaxShards: a
-// command for each. Those that can't be read are left out, and named by an
-// *UnreadableError.
-func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
-	pipe := t.rdb.Pipeline()
-	counts := map[int]*redis.IntCmd{}
-	for at := p.Scanned(); at < MaxShards; at++ {
-		counts[at] = pipe.ZCard(ctx, t.Shard(at).due())
-	}
-	_, _ = pipe.Exec(ctx) // each command carries its own error
-	var out Strays
-	failed := map[int]error{}
-	for at, count := range counts {
-		n, err := count.Result()
-		if err != nil {
-			failed[at] = fmt.Errorf("look for tasks outside the shards of topic %s: shard %d: %w", t.name, at, err)
-		} else if n > 0 {
-			out.Tasks += n
-			out.Within = max(out.Within, at+1)
-		}
-	}
-	return out, t.LeftOut(len(counts), failed)
-}
-
-// Gather begins a change from a stable placement to the same shard count that brings
-// strays home, and answers whether it did, as Begin does. What lies in its place is
-// not touched.
-func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool, error) {
-	if from.Phase != Stable || strays.Within <= from.Shards {
-		return false, nil
-	}
-	if restored, err := t.restoreSeen(ctx, from, strays.Within); err != nil || restored {
-		return false, err
-	}
-	return t.change(ctx, from, Placement{from.Epoch + 1, from.Shards, strays.Within, Migrating})
-}
-
 // Finish ends a change whose shards are all clean, and shows every shard the
 // stable placement, which empties their ledgers.
 func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
@@ -228,137 +201,6 @@ func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
 		return false, err
 	}
 	return true, t.touchAll(ctx, stable, from.Scanned())
-}
-
-// Gone is the placement that a removal leaves behind.
-func (p Placement) Gone() Placement {
-	if p.Phase == Removed { // an earlier call got no further
-		return p
-	}
-	return Placement{p.Epoch + 1, p.Shards, p.Previous, Removed}
-}
-
-// Remove ends a topic: its shards refuse every placement known so far, so that
-// a producer that has not heard is told that the topic is unknown.
-func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
-	gone := from.Gone()
-	if gone != from {
-		if done, err := t.change(ctx, from, gone); err != nil || !done {
-			return false, err
-		}
-	}
-	return true, t.touchAll(ctx, gone, max(gone.Shards, gone.Previous))
-}
-
-// Clear removes what the shards of a removed topic hold, and answers how many
-// tasks went. Unless tasks may be purged, a shard that holds some is left as it is,
-// and left is how many those are. A *MovedError says that the topic was made anew:
-// what its shards hold then is that one's.
-func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
-	calls := make([]call, max(gone.Shards, gone.Previous))
-	for i := range calls {
-		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).gate(), t.Shard(i).ledger()}
-		calls[i] = call{script: "clear", keys: keys, args: []any{gone.String(), oneIf(purge)}}
-	}
-	for i, cmd := range t.runAll(ctx, calls) {
-		status, rest, err := answer(cmd)
-		if err != nil {
-			return went, left, fmt.Errorf("clear shard %d of topic %s: %w", i, t.name, err)
-		}
-		n, _ := rest[0].(int64)
-		if status == "ok" {
-			went += n
-		} else {
-			left += n
-		}
-	}
-	return went, left, nil
-}
-
-// Restore puts back a placement that a shard's gate has seen and the placement
-// key has not, as after a failover to a replica that lagged behind. Where the key
-// has another one of the same epoch it is task.ErrForked: each has tasks where the
-// other would not look for them.
-func (t *Topic) Restore(ctx context.Context, seen Placement) error {
-	p, err := t.Placement(ctx)
-	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
-		return err
-	}
-	if p.Epoch > seen.Epoch || p == seen {
-		return nil
-	}
-	if p.Epoch == seen.Epoch {
-		return t.forked(p, seen)
-	}
-	_, err = t.change(ctx, p, seen)
-	return err
-}
-
-func (t *Topic) forked(p, seen Placement) error {
-	return fmt.Errorf("topic %s: %w: %q is in force, and a shard has seen %q", t.name, task.ErrForked, p, seen)
-}
-
-// Forked is task.ErrForked if one of the attended shards has seen another placement
-// of the same epoch. Its callers are refused, and it can't be found clean. Else shards
-// that can't be read are named by an *UnreadableError.
-func (t *Topic) Forked(ctx context.Context, p Placement) error {
-	seen, err := t.seen(ctx, p.Scanned())
-	for _, s := range seen {
-		if s.Epoch == p.Epoch && s != p {
-			return t.forked(p, s)
-		}
-	}
-	return err
-}
-
-// restoreSeen puts back the newest placement that one of the first n shards has
-// seen, if it is newer than p, and answers whether there was one. A change that
-// began from p would have that one's epoch.
-func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, error) {
-	seen, err := t.seen(ctx, n)
-	if err != nil {
-		return false, err
-	}
-	newest := p
-	for _, s := range seen {
-		if s.Epoch > newest.Epoch {
-			newest = s
-		}
-	}
-	if newest == p {
-		return false, nil
-	}
-	return true, t.Restore(ctx, newest)
-}
-
-// seen are the placements that the gates of the first n shards have seen; shards
-// that have seen none are left out, and those that can't be read are named by an
-// *UnreadableError.
-func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
-	pipe := t.rdb.Pipeline()
-	gates := make([]*redis.StringCmd, n)
-	for i := range gates {
-		gates[i] = pipe.HGet(ctx, t.Shard(i).gate(), "placement")
-	}
-	_, _ = pipe.Exec(ctx) // each command carries its own error
-	var all []Placement
-	failed := map[int]error{}
-	for i, g := range gates {
-		text, err := g.Result()
-		if errors.Is(err, redis.Nil) {
-			continue
-		}
-		var p Placement
-		if err == nil {
-			p, err = parsePlacement(text)
-		}
-		if err != nil {
-			failed[i] = fmt.Errorf("read the gate of shard %d of topic %s: %w", i, t.name, err)
-			continue
-		}
-		all = append(all, p)
-	}
-	return all, t.LeftOut(n, failed)
 }
 
 func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {
@@ -389,98 +231,4 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 		return false, fmt.Errorf("change placement of topic %s: %w", t.name, redisError(err))
 	}
 	return reply[0] == int64(1), nil
-}
-
-// MarkClean notes that a shard holds nothing misplaced under p, and answers how
-// many shards are left; -1 if the placement is another one by now.
-func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
-	c := call{script: "mark", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}
-	left, err = t.run(ctx, c).Int()
-	if err != nil {
-		return 0, fmt.Errorf("mark shard %d of topic %s clean: %w", shard, t.name, err)
-	}
-	return left, nil
-}
-
-// Clean tells for each attended shard of a migrating placement whether it is
-// clean: whether it was found so under that placement.
-func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
-	noted, err := t.rdb.HGet(ctx, t.placementKey(), "clean").Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read clean shards of topic %s: %w", t.name, err)
-	}
-	of, marks, _ := strings.Cut(noted, ":")
-	if of != p.String() {
-		marks = ""
-	}
-	clean := make([]bool, p.Scanned())
-	for i := range clean {
-		clean[i] = p.Phase != Migrating || i < len(marks) && marks[i] == '1'
-	}
-	return clean, nil
-}
-
-// Topics lists the topics known, in order.
-func (s *Store) Topics(ctx context.Context) ([]string, error) {
-	names, err := s.rdb.SMembers(ctx, s.topicsKey()).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list topics: %w", err)
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// Forget takes a topic that was removed, or never had a placement, off the list of
-// known ones, with its document; one that was made anew stays.
-func (t *Topic) Forget(ctx context.Context, gone Placement) error {
-	if err := t.rdb.SRem(ctx, t.topicsKey(), t.name).Err(); err != nil {
-		return fmt.Errorf("forget topic %s: %w", t.name, err)
-	}
-	was := ""
-	if gone.Epoch > 0 {
-		was = gone.String()
-	}
-	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey()}, args: []any{was}}
-	forgotten, err := t.run(ctx, c).Int()
-	if err != nil {
-		return fmt.Errorf("forget topic %s: %w", t.name, err)
-	}
-	if forgotten == 0 {
-		return t.list(ctx)
-	}
-	return nil
-}
-
-// list puts the topic among the known ones.
-func (t *Topic) list(ctx context.Context) error {
-	return wrapIf(redisError(t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err()), "list topic %s", t.name)
-}
-
-// Keep saves the topic's document and lists the topic among the known ones.
-func (t *Topic) Keep(ctx context.Context, document []byte) error {
-	if err := t.SaveDocument(ctx, document); err != nil {
-		return err
-	}
-	return t.list(ctx)
-}
-
-// SaveDocument keeps the last good document of the topic, so that a fleet can
-// start without the place the document came from.
-func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
-	if err := t.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
-		return fmt.Errorf("save document of topic %s: %w", t.name, redisError(err))
-	}
-	return nil
-}
-
-// Document returns the last good document of the topic, nil if there is none.
-func (t *Topic) Document(ctx context.Context) ([]byte, error) {
-	doc, err := t.rdb.Get(ctx, t.documentKey()).Bytes()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read document of topic %s: %w", t.name, err)
-	}
-	return doc, nil
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -9,6 +10,22 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 )
+
+// opSize is the length of an Op, in bytes.
+const opSize = 6
+
+// Op numbers one call of a caller's, so that a script that is executed twice
+// knows its own work.
+type Op string
+
+// NewOp returns a number nobody else has: 6 random bytes. It is compared only with
+// that of the record it is to replace, so that two alike, which would take the one
+// for the other, are as unlikely as 2^-48 at each replacement.
+func NewOp() Op {
+	b := make([]byte, opSize)
+	_, _ = rand.Read(b) // never fails: crypto/rand
+	return Op(b)
+}
 
 // A record is what a shard keeps of a task, format 1, integers big-endian:
 //

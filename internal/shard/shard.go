@@ -13,171 +13,279 @@
 package shard
 
 import (
-	"embed"
+	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strings"
-	"sync"
+	"math"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
 )
 
-//go:embed scripts/*.lua
-var sources embed.FS
-
-// Store is duefleet's keys in one Redis, all under one prefix.
-type Store struct {
-	rdb     redis.UniversalClient
-	prefix  string
-	scripts map[string]script
-	clock   clock
-	// replicas that are waited for; see AwaitReplicas.
-	replicas int
-
-	routing sync.Mutex
-	routers map[string]*Router // by topic
+// Shard is one of a topic's sorted sets, with the keys beside it. Its methods are one
+// script each.
+type Shard struct {
+	topic *Topic
+	n     int
 }
 
-// New returns the store under prefix, which must not hold braces: they would
-// decide which slot of a Redis Cluster a key is in. New doesn't talk to Redis.
-func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
-	if strings.ContainsAny(prefix, "{}") {
-		return nil, fmt.Errorf("prefix %q: must not hold braces", prefix)
-	}
-	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
-	for _, name := range scriptFiles() {
-		text, err := Script(name)
-		if err != nil {
-			return nil, err
+// Shard returns the handle of the shard of a number, from 0 on; it need not exist.
+func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
+
+// Entry is one task to put.
+type Entry struct {
+	ID   string
+	When When
+	Body []byte
+	// IfAbsent: not where there is a task already. For the router, which puts such
+	// tasks apart.
+	IfAbsent bool
+	// Split while it is moving house. The router sets it.
+	Split bool
+}
+
+// Put is one batch for one shard: at most MaxBatch entries.
+type Put struct {
+	Shard   int
+	Op      Op
+	Absent  bool // refuse where there is a task already
+	Entries []Entry
+}
+
+// PutResult is what became of one batch.
+type PutResult struct {
+	// Due in ms of each entry, in order; 0 where the task exists already. It is
+	// there with task.ErrReplicas too.
+	Due []int64
+	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
+	Err error
+}
+
+// Put stores batches of several shards in one round trip.
+func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []Put) []PutResult {
+	calls := make([]call, len(batches))
+	placement := p.String()
+	for i, b := range batches {
+		mode := ""
+		if b.Absent {
+			mode = "absent"
 		}
-		s.scripts[name] = script{redis.NewScript(text), text}
-	}
-	return s, nil
-}
-
-// Open is New, and AwaitReplicas, on the caller's client or, where that is nil, on
-// one of its own by the options, which closing closes.
-func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store, closing func() error, err error) {
-	closing = func() error { return nil }
-	if rdb == nil {
-		if err := checkAddrs(options.Addrs); err != nil {
-			return nil, nil, err
-		}
-		own := Dialing(options)
-		own.ContextTimeoutEnabled = true
-		rdb = redis.NewUniversalClient(own)
-		closing = rdb.Close
-	}
-	if s, err = New(rdb, prefix); err == nil {
-		err = s.AwaitReplicas(replicas)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, closing())
-	}
-	return s, closing, nil
-}
-
-// checkAddrs refuses URLs, which the client would take for a host and quote in its
-// errors, with the password that may be in them.
-func checkAddrs(addrs []string) error {
-	for i, addr := range addrs {
-		if strings.Contains(addr, "://") || strings.Contains(addr, "@") {
-			return fmt.Errorf("address %d of Redis: must be host:port; it is a URL: user, password and TLS are options of their own", i+1)
-		}
-	}
-	return nil
-}
-
-// scriptFiles are those of all scripts, without the libraries.
-func scriptFiles() []string {
-	files, _ := sources.ReadDir("scripts") // it is compiled in
-	var names []string
-	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), ".lua"); !strings.HasPrefix(name, "lib_") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// usesLine names the libraries of a script, in the order they are put in front.
-var usesLine = regexp.MustCompile(`(?m)^-- uses: (.*)$`)
-
-// Script returns the whole text of a script, its libraries included, as it is
-// sent to Redis.
-func Script(name string) (string, error) {
-	body, err := sources.ReadFile("scripts/" + name + ".lua")
-	if err != nil {
-		return "", fmt.Errorf("script %s: %w", name, err)
-	}
-	first, rest, _ := strings.Cut(string(body), "\n")
-	var text strings.Builder
-	text.WriteString(first + "\n")
-	if uses := usesLine.FindStringSubmatch(rest); uses != nil {
-		for lib := range strings.FieldsSeq(uses[1]) {
-			code, err := sources.ReadFile("scripts/lib_" + lib + ".lua")
-			if err != nil {
-				return "", fmt.Errorf("script %s: library %s: %w", name, lib, err)
+		args := make([]any, 4, 4+4*len(b.Entries))
+		args[0], args[1], args[2], args[3] = placement, string(b.Op), notAfter, mode
+		for _, e := range b.Entries {
+			split := "0"
+			if e.Split {
+				split = "1"
 			}
-			text.Write(code)
+			args = append(args, e.ID, e.When.String(), split, e.Body)
+		}
+		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, gate: t.Shard(b.Shard).gate()}
+	}
+	results := make([]PutResult, len(batches))
+	for i, cmd := range t.runAll(ctx, calls) {
+		results[i].Due, results[i].Err = putAnswer(cmd)
+		if results[i].Err != nil {
+			results[i].Err = fmt.Errorf("put to shard %d of topic %s: %w", batches[i].Shard, t.name, results[i].Err)
 		}
 	}
-	text.WriteString(rest)
-	return text.String(), nil
+	return results
 }
 
-// MovedError says that a shard has seen a newer placement than the caller's:
-// nothing was done there.
-type MovedError struct {
-	// Placement is the one the shard has seen.
-	Placement Placement
-}
-
-func (e *MovedError) Error() string {
-	return fmt.Sprintf("placement changed to %q", e.Placement)
-}
-
-// ErrLate says that a script reached Redis after the time its caller set for
-// it: nothing was done.
-var ErrLate = errors.New("reached Redis too late to be carried out")
-
-// answer is the reply of a script that knows a placement, after its status; with
-// a *ReplicasError there is one too.
-func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
-	reply, err := cmd.Slice()
-	switch {
-	case errors.Is(err, task.ErrReplicas):
-		reply, _ = cmd.Val().([]any)
-	case err != nil:
-		return "", nil, redisError(err)
+func putAnswer(cmd *redis.Cmd) ([]int64, error) {
+	_, rest, err := answer(cmd)
+	due := make([]int64, len(rest))
+	for i, v := range rest {
+		due[i], _ = v.(int64)
 	}
-	if len(reply) == 0 {
-		return "", nil, errors.New("empty answer of a script")
+	return due, err
+}
+
+// Names are tasks in one shard, by their IDs.
+type Names struct {
+	Shard int
+	IDs   []string
+}
+
+// Touched is what a shard answered when it was shown a placement.
+type Touched struct {
+	// Records of the tasks asked for, in order; nil for one that isn't there.
+	Records []*Record
+	// Err is for the whole shard: a *MovedError, or Redis's.
+	Err error
+}
+
+// Touch shows a shard a placement and reads tasks under it; a record that isn't
+// there is nil.
+func (s Shard) Touch(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
+	touched := s.topic.TouchAll(ctx, p, []Names{{s.n, ids}})[0]
+	return touched.Records, touched.Err
+}
+
+// TouchAll is Touch for several shards, in one round trip.
+func (t *Topic) TouchAll(ctx context.Context, p Placement, at []Names) []Touched {
+	calls := make([]call, len(at))
+	placement := p.String()
+	for i, n := range at {
+		args := make([]any, 1, 1+len(n.IDs))
+		args[0] = placement
+		for _, id := range n.IDs {
+			args = append(args, id)
+		}
+		calls[i] = call{script: "touch", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).gate(), t.Shard(n.Shard).ledger()}, args: args, gate: t.Shard(n.Shard).gate()}
 	}
-	status, _ = reply[0].(string)
-	switch status {
-	case "ok", "none", "old":
-		return status, reply[1:], err
-	case "late":
-		return "", nil, ErrLate
-	case "moved":
-		text, _ := reply[1].(string)
-		p, err := parsePlacement(text)
+	results := make([]Touched, len(at))
+	for i, cmd := range t.runAll(ctx, calls) {
+		results[i] = t.touched(cmd, at[i])
+		if err := results[i].Err; err != nil {
+			results[i].Err = fmt.Errorf("touch shard %d of topic %s: %w", at[i].Shard, t.name, err)
+		}
+	}
+	return results
+}
+
+func (t *Topic) touched(cmd *redis.Cmd, n Names) Touched {
+	_, rest, err := answer(cmd)
+	if err != nil {
+		return Touched{Err: err}
+	}
+	records := make([]*Record, len(n.IDs))
+	for i, id := range n.IDs[:min(len(n.IDs), len(rest))] {
+		text, there := rest[i].(string)
+		if !there {
+			continue
+		}
+		r, err := DecodeRecord(t.name, id, text)
 		if err != nil {
-			return "", nil, err
+			return Touched{Err: fmt.Errorf("read task %q: %w", id, err)}
 		}
-		return "", nil, &MovedError{p}
+		records[i] = &r
 	}
-	return "", nil, fmt.Errorf("unknown answer of a script: %q", status)
+	return Touched{Records: records}
 }
 
-// redisError turns Redis's refusal for lack of memory into task.ErrRedisFull.
-func redisError(err error) error {
-	if redis.HasErrorPrefix(err, "OOM") {
-		return fmt.Errorf("%w: raise maxmemory or let the backlog drain", task.ErrRedisFull)
+// deletion removes tasks in whatever state. With ledger their IDs are noted as
+// taken over, so that no mover brings them back.
+func (t *Topic) deletion(p Placement, notAfter int64, ledger bool, n Names) call {
+	args := make([]any, 3, 3+len(n.IDs))
+	args[0], args[1], args[2] = p.String(), notAfter, oneIf(ledger)
+	for _, id := range n.IDs {
+		args = append(args, id)
 	}
-	return err
+	return call{script: "delete", keys: t.Shard(n.Shard).taskKeys(), args: args, notAfter: 1, gate: t.Shard(n.Shard).gate()}
+}
+
+func (s Shard) undeleted(err error) error {
+	return fmt.Errorf("delete from shard %d of topic %s: %w", s.n, s.topic.name, err)
+}
+
+// Withdrawn is what Withdraw met.
+type Withdrawn struct {
+	// There: it was stored.
+	There bool
+	// Tried: a message of it may be out.
+	Tried bool
+	// Past: a consumer remembers the ID.
+	Past bool
+	// At is the shard's ms.
+	At int64
+}
+
+// Withdraw deletes one task in whatever state, and looks in the same round trip
+// whether its ID has a past. With ledger its ID is noted as taken over, so that
+// no mover brings it back.
+func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, ledger bool, id string) (Withdrawn, error) {
+	ask := s.topic.note(id, "", "")
+	cmds := s.topic.runAll(ctx, []call{s.topic.deletion(p, notAfter, ledger, Names{s.n, []string{id}}), ask})
+	_, rest, err := answer(cmds[0])
+	if err != nil {
+		return Withdrawn{}, s.undeleted(err)
+	}
+	past, err := cmds[1].Int()
+	if err != nil { // in the pipeline of a call that was repeated
+		past, err = s.topic.run(ctx, ask).Int()
+	}
+	if err != nil || len(rest) < 2 {
+		return Withdrawn{}, fmt.Errorf("look up the past of task %q of topic %s: %w", id, s.topic.name, err)
+	}
+	r := Withdrawn{There: rest[0] != int64(0), Tried: rest[0] == int64(2), Past: past == 1}
+	r.At, _ = rest[1].(int64)
+	return r, nil
+}
+
+// Move describes one new due time; see Topic.Reschedule.
+type Move struct {
+	Op    Op
+	ID    string
+	When  When
+	Split bool
+	// Fallback is the task as read at the old shard while it is moving house;
+	// nil if it is not there.
+	Fallback *Record
+}
+
+// Reschedule gives a task a new due time and answers it in ms, with
+// task.ErrReplicas too, or task.ErrNotFound.
+func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
+	split, fallback := "0", ""
+	if m.Split {
+		split = "1"
+	}
+	if m.Fallback != nil {
+		fallback = m.Fallback.raw
+	}
+	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
+	c := call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, gate: s.gate()}
+	status, rest, err := answer(s.topic.run(ctx, c))
+	if err != nil {
+		err = fmt.Errorf("reschedule in shard %d of topic %s: %w", s.n, s.topic.name, err)
+	}
+	switch status {
+	case "ok":
+		due, _ := rest[0].(int64)
+		return due, err
+	case "none":
+		return 0, task.ErrNotFound
+	}
+	return 0, err
+}
+
+// Stored is a record and where it stands.
+type Stored struct {
+	Record
+	State task.State
+	// Next is when the task is to be tried, or its lease ends; zero if parked.
+	Next time.Time
+}
+
+// Read returns one task, or task.ErrNotFound.
+func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
+	keys := []string{s.due(), s.tasks(), s.gate()}
+	status, rest, err := answer(s.topic.run(ctx, call{script: "read", keys: keys, args: []any{p.String(), id}}))
+	if err != nil {
+		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)
+	}
+	if status == "none" {
+		return Stored{}, task.ErrNotFound
+	}
+	if len(rest) < 2 {
+		return Stored{}, errors.New("read: short answer")
+	}
+	scoreText, _ := rest[0].(string)
+	text, _ := rest[1].(string)
+	r, err := DecodeRecord(s.topic.name, id, text)
+	if err != nil {
+		return Stored{}, fmt.Errorf("read task %q: %w", id, err)
+	}
+	score, err := strconv.ParseFloat(scoreText, 64)
+	if err != nil {
+		return Stored{}, fmt.Errorf("read score of task %q: %w", id, err)
+	}
+	stored := Stored{Record: r, State: stateOf(score)}
+	if stored.State != task.Parked {
+		stored.Next = time.UnixMilli(int64(math.Abs(score))).UTC()
+	}
+	return stored, nil
 }

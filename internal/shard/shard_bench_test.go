@@ -105,7 +105,7 @@ func BenchmarkClaimAndSettle(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for left, request := b.N, 0; left > 0; request++ {
-		batch, err := t.Claim(b.Context(), Claim{
+		batch, err := t.Shard(0).Claim(b.Context(), Claim{
 			Claimant: "bench", Request: fmt.Sprint(request), Limit: benchBatch, Lease: time.Minute,
 		})
 		if err != nil {

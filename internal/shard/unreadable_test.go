@@ -119,7 +119,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 				t.Fatalf("reschedule: got %v", err)
 			}
-			loan, err := c.Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"parked", "waiting"}})
+			loan, err := c.Shard(0).Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"parked", "waiting"}})
 			c.ok(err)
 			equal(t, "lent", len(loan.Tasks), 0)
 			c.kept("parked", record)

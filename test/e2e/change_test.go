@@ -91,8 +91,8 @@ func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
 	p := w.placement()
 	i := slices.IndexFunc(far, func(o fleet.Order) bool { return shard.Place(o.ID, m) != p.New(o.ID) })
 	at := p.New(far[i].ID)
-	loan, err := w.ordersTopic().Lend(w.t.Context(), p, shard.Lending{
-		Shard: at, Claimant: "test", Request: "1", Lease: time.Hour, IDs: []string{far[i].ID},
+	loan, err := w.ordersTopic().Shard(at).Lend(w.t.Context(), p, shard.Lending{
+		Claimant: "test", Request: "1", Lease: time.Hour, IDs: []string{far[i].ID},
 	})
 	if err != nil || len(loan.Tasks) != 1 {
 		w.t.Fatalf("%d tasks lent, want 1: %v", len(loan.Tasks), err)

@@ -42,9 +42,9 @@ type scan struct {
 // scan claims, publishes, and settles or gives back, as a worker and its settler
 // do.
 func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
-	claim := shard.Claim{Shard: s.shard, Claimant: s.name, Request: "1", Limit: s.limit, Lease: claimLease}
+	claim := shard.Claim{Claimant: s.name, Request: "1", Limit: s.limit, Lease: claimLease}
 	began := m.steps
-	batch, err := m.topic.Claim(ctx, claim)
+	batch, err := m.topic.Shard(s.shard).Claim(ctx, claim)
 	if err != nil || len(batch.Tasks)+len(batch.Bad)+batch.Skipped == 0 {
 		return err
 	}
@@ -194,8 +194,8 @@ func (v *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 		return false, nil
 	}
 	v.requests++
-	loan, err := v.topic.Lend(ctx, v.p, shard.Lending{
-		Shard: v.shard, Claimant: v.name, Request: fmt.Sprint(v.requests),
+	loan, err := v.topic.Shard(v.shard).Lend(ctx, v.p, shard.Lending{
+		Claimant: v.name, Request: fmt.Sprint(v.requests),
 		Lease: moveLease, Soon: v.soon, IDs: ids,
 	})
 	if err != nil {
@@ -269,7 +269,7 @@ var staleScripts = []struct {
 		return err
 	}},
 	{"lend", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Lend(m.ctx, p, shard.Lending{Shard: at, Claimant: "stale", Request: "1", Lease: moveLease, IDs: []string{id}})
+		_, err := m.topic.Shard(at).Lend(m.ctx, p, shard.Lending{Claimant: "stale", Request: "1", Lease: moveLease, IDs: []string{id}})
 		return err
 	}},
 	{"adopt", func(m *machine, at int, p shard.Placement, _ string) error {
