@@ -3,6 +3,7 @@
 package retry
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -11,17 +12,24 @@ import (
 
 // Backoff spaces out tries after errors: exponential from Min to Max, with full jitter,
 // so that what failed together doesn't come back together (Brooker, "Exponential Backoff
-// And Jitter", 2015). It is for one goroutine.
+// And Jitter", 2015). It is for one goroutine. The zero value is ready.
 type Backoff struct {
-	// Min and Max are the limits of the pauses after the first and the last tries; each
-	// pause is at random between nothing and its limit. Above 0.
-	Min, Max time.Duration
-	tries    int
+	// Min is the limit of the pause after the first try; each pause is at random
+	// between nothing and its limit. Defaults to 50 ms.
+	Min time.Duration
+	// Max is what the limit grows to. Defaults to 2 s.
+	Max   time.Duration
+	tries int
 }
+
+const (
+	defaultMin = 50 * time.Millisecond
+	defaultMax = 2 * time.Second
+)
 
 // Next is how long to pause before the next try.
 func (b *Backoff) Next() time.Duration {
-	limit := Exponential(b.Min, b.Max, b.tries)
+	limit := Exponential(cmp.Or(b.Min, defaultMin), cmp.Or(b.Max, defaultMax), b.tries)
 	b.tries++
 	return rand.N(limit) + 1 //nolint:gosec // jitter needs no secrecy
 }
@@ -31,6 +39,9 @@ func (b *Backoff) Wait(ctx context.Context) { Sleep(ctx, b.Next()) }
 
 // Reset begins anew with the pause after the first try, as after a success.
 func (b *Backoff) Reset() { b.tries = 0 }
+
+// Tries is how many there were since the beginning, or since Reset.
+func (b *Backoff) Tries() int { return b.tries }
 
 // Exponential doubles from least, at most to most, after so many tries.
 func Exponential(least, most time.Duration, tries int) time.Duration {

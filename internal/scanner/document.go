@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -26,7 +27,7 @@ func (t *topic) held() []byte {
 // It writes one after the other, so that the newest is what stays. It writes anew
 // with each placement: the removal of a topic may end after the topic was made anew.
 func (t *topic) keep(ctx context.Context) error {
-	var retry backoff
+	var pause retry.Backoff
 	var kept []byte
 	var under shard.Placement
 	for ctx.Err() == nil {
@@ -45,11 +46,11 @@ func (t *topic) keep(ctx context.Context) error {
 			if t.denied.note("document", err) && ctx.Err() == nil {
 				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
 			}
-			retry.wait(ctx)
+			pause.Wait(ctx)
 			continue
 		}
 		t.denied.note("document", nil)
-		retry.reset()
+		pause.Reset()
 		kept, under = document, p
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -186,7 +187,7 @@ func (s *Scanner) depart(ctx context.Context, rest time.Duration) {
 // again, for an agent that came back may have lost what it knew, and one whose check
 // has failed for long takes the member out.
 func (s *Scanner) announce(ctx context.Context) error {
-	var retry backoff
+	var pause retry.Backoff
 	for s.cfg.Register != nil && ctx.Err() == nil {
 		if err := s.cfg.Register.Register(ctx, s.cfg.Instance, s.admin.Addr()); err != nil {
 			if config.Forbidden(err) {
@@ -195,13 +196,13 @@ func (s *Scanner) announce(ctx context.Context) error {
 				continue
 			}
 			s.log.DebugContext(ctx, "not registered in consul yet", "error", err)
-			retry.wait(ctx)
+			pause.Wait(ctx)
 			continue
 		}
 		if s.unlisted.Swap(nil) != nil {
 			s.log.InfoContext(ctx, "consul registers this scanner again")
 		}
-		retry.reset()
+		pause.Reset()
 		s.awaitAnnounce(ctx)
 	}
 	return nil

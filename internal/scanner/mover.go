@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -74,7 +75,7 @@ func (w *worker) move(ctx context.Context, shards []int, p shard.Placement) {
 	}()
 	w.show(ctx, all, p)
 	for m := nextOf(all); m != nil; m = nextOf(all) {
-		sleep(ctx, time.Until(later(m.rest, w.turn)))
+		retry.Sleep(ctx, time.Until(later(m.rest, w.turn)))
 		if ctx.Err() != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -19,7 +20,7 @@ type post struct {
 	// heard is when Redis's clock showed now; zero: it isn't known.
 	heard, now time.Time
 	served     time.Time // when it was last claimed from in this tick
-	retry      backoff
+	retry      retry.Backoff
 }
 
 // posts are those of a tick.
@@ -80,7 +81,7 @@ func (p *post) at(instant time.Time) time.Time { return p.heard.Add(instant.Sub(
 // learn notes when the shard needs attention next, which was heard just now.
 func (p *post) learn(heard, now, next time.Time) {
 	p.heard, p.now, p.unseen, p.next = heard, now, false, time.Time{}
-	p.retry.reset()
+	p.retry.Reset()
 	if !next.IsZero() {
 		p.next = p.at(next)
 	}
@@ -113,7 +114,7 @@ func (w *worker) look(ctx context.Context, all posts) {
 		case shard.Definite(a.Err):
 			p.unseen = false
 		default:
-			if own := p.retry.next(); pause == 0 {
+			if own := p.retry.Next(); pause == 0 {
 				pause = own
 				w.outage(ctx, "claim", a.Err)
 			}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -30,7 +31,7 @@ type settler struct {
 type settlement struct {
 	settle  []shard.Lease
 	release []shard.Release
-	retry   backoff
+	retry   retry.Backoff
 	rest    time.Time // not before it: Redis could not be told of the shard's last ones
 }
 
@@ -154,7 +155,7 @@ func (s *settler) again(at int, p *settlement, operation string, err error) {
 	}
 	newer.settle = append(newer.settle, p.settle...)
 	newer.release = append(newer.release, p.release...)
-	pause := p.retry.next()
+	pause := p.retry.Next()
 	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
 	time.AfterFunc(pause, s.wake) // at the end of the rest, or behind it
 }

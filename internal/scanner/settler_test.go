@@ -118,7 +118,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	s.settle(1, lease)
 	s.round(t.Context())
 	resting := s.pending[1]
-	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.tries != 1 {
+	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.Tries() != 1 {
 		t.Fatalf("the shard that failed: %+v", resting)
 	}
 	resting.rest = time.Now().Add(time.Hour)
@@ -127,7 +127,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	if b.in(0, "a") || s.pending[0] != nil {
 		t.Error("the other shard is not settled")
 	}
-	if s.pending[1] != resting || resting.retry.tries != 1 || len(resting.settle) != 1 {
+	if s.pending[1] != resting || resting.retry.Tries() != 1 || len(resting.settle) != 1 {
 		t.Errorf("the shard that rests: %+v", s.pending[1])
 	}
 	resting.rest = time.Time{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -26,12 +27,12 @@ const sampleBeat = 2 * time.Second
 // compare-and-set on the placement lets one of them through.
 func (t *topic) steward(ctx context.Context) error {
 	silent := false
-	var retry backoff
+	var pause retry.Backoff
 	for ctx.Err() == nil {
 		err := t.tend(ctx)
 		if t.denied.note("placement", err); err == nil {
 			silent = false
-			retry.reset()
+			pause.Reset()
 			t.awaitSteward(ctx)
 			continue
 		}
@@ -40,7 +41,7 @@ func (t *topic) steward(ctx context.Context) error {
 			t.log.WarnContext(ctx, "placement not tended", "error", redisText(err))
 		}
 		t.all.Error("placement")
-		retry.wait(ctx)
+		pause.Wait(ctx)
 	}
 	return nil
 }

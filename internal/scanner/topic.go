@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -57,7 +58,7 @@ type topic struct {
 	clean     map[int]bool            // shards known to be clean under placement
 	gates     map[int]shard.Placement // by shard: what it was last touched with
 	claimed   map[int]bool            // by shard: the last claim was carried out
-	changed   chan struct{}           // closed and replaced when settings or placement change
+	changed   retry.Broadcast         // of settings and placement
 	removed   bool                    // the topic was removed from Redis
 	document  []byte                  // in force; nil: not known yet
 }
@@ -76,16 +77,9 @@ func (t *topic) apply(s config.Topic) {
 	t.change()
 }
 
-func (t *topic) change() {
-	close(t.changed)
-	t.changed = make(chan struct{})
-}
+func (t *topic) change() { t.changed.Fire() }
 
-func (t *topic) changes() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.changed
-}
+func (t *topic) changes() <-chan struct{} { return t.changed.Next() }
 
 // awaitChange waits for new settings, a new placement, or ctx.
 func (t *topic) awaitChange(ctx context.Context) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -18,7 +19,7 @@ type worker struct {
 	index  int
 	name   string    // the claimant, unique in the fleet
 	turn   time.Time // no step of moving before it
-	retry  backoff
+	retry  retry.Backoff
 	silent bool // an outage was logged and is not over
 }
 
@@ -33,7 +34,7 @@ func (w *worker) run(ctx context.Context) {
 		d, err := w.draw(ctx)
 		if err != nil {
 			w.outage(ctx, "draw", err)
-			w.retry.wait(ctx)
+			w.retry.Wait(ctx)
 			continue
 		}
 		w.attend(ctx, d, end)
@@ -121,7 +122,7 @@ func (w *worker) serve(ctx context.Context, p *post) (claimed int, rest time.Tim
 	w.window.free(room - allowed)
 	if err != nil {
 		w.outage(ctx, "claim", err)
-		return 0, time.Now().Add(w.retry.next())
+		return 0, time.Now().Add(w.retry.Next())
 	}
 	if allowed == 0 {
 		return 0, time.Now().Add(wait)
@@ -187,7 +188,7 @@ func (w *worker) newClaim(limit int, lease time.Duration) shard.Claim {
 // it would only keep its worker from the other shards.
 func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
 	sure := context.WithoutCancel(ctx)
-	var retry backoff
+	var pause retry.Backoff
 	lost := false // a claim that may have been carried out
 	for {
 		batch, err := w.store.Shard(at).Claim(sure, c)
@@ -196,7 +197,7 @@ func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.T
 			return batch, err
 		}
 		w.refuse(ctx, "claim", err)
-		retry.wait(sure)
+		pause.Wait(sure)
 	}
 }
 
@@ -269,7 +270,7 @@ func (w *worker) await(ctx context.Context, all posts, rest time.Time, bell *bel
 // unserved notes why a claim failed, and backs off from its shard: the others are served
 // meanwhile. What is wrong with the shard alone is no outage.
 func (w *worker) unserved(ctx context.Context, p *post, err error) {
-	p.fail(p.retry.next())
+	p.fail(p.retry.Next())
 	if !shard.Definite(err) {
 		w.outage(ctx, "claim", err)
 		return
@@ -304,7 +305,7 @@ func (w *worker) refuse(ctx context.Context, operation string, err error) {
 }
 
 func (w *worker) recovered(ctx context.Context) {
-	w.retry.reset()
+	w.retry.Reset()
 	if w.silent {
 		w.forgive()
 		w.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
