@@ -47,10 +47,10 @@ func (l *lone) forwards(n int) {
 }
 
 // TestFewWorkersAttendManyShards: all of them at the same time, as one worker a shard
-// would. So a task leaves at once wherever it lies, though a tick lasts for a minute.
+// would. So a task leaves at once wherever it lies, though a tick lasts for ten seconds.
 func TestFewWorkersAttendManyShards(t *testing.T) {
 	t.Parallel()
-	l := ofMany(t, "tick: 1m")
+	l := ofMany(t, "tick: 10s")
 	wait.For(t, "all shards to be attended", l.attendsAll)
 	if n := l.value("duefleet_workers"); n > balance.MostWorkers {
 		t.Errorf("%v workers for %d shards, want at most %d", n, many, balance.MostWorkers)

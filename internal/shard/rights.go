@@ -13,16 +13,24 @@ import (
 // rights of its user ended, as Redis 7.0 puts it.
 var refusedAt = regexp.MustCompile(`executing the script can't run.* script: ([0-9a-f]{40}), on @user_script:(\d+)`)
 
+// refusedInScript is the same as later versions put it (8.0 does), with what is missing
+// in the words that it has outside scripts.
+var refusedInScript = regexp.MustCompile(`^ERR ACL failure in script: (.*?)( script: [0-9a-f]{40}, on @user_script:\d+\.?)?$`)
+
 // commandIn finds the command that a line of a script runs.
 var commandIn = regexp.MustCompile(`redis\.call\('(\w+)'`)
 
-// named names the command that the user may not run, which Redis does only
-// outside scripts.
+// named names the command that the user may not run, which Redis 7.0 does only
+// outside scripts, and words the refusal as there.
 func named(cmd *redis.Cmd) *redis.Cmd {
-	if err := cmd.Err(); err != nil {
-		if command := refusedCommand(err.Error()); command != "" {
-			cmd.SetErr(deniedError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", command)))
-		}
+	err := cmd.Err()
+	if err == nil {
+		return cmd
+	}
+	if why := refusedInScript.FindStringSubmatch(err.Error()); why != nil {
+		cmd.SetErr(deniedError("NOPERM " + why[1]))
+	} else if command := refusedCommand(err.Error()); command != "" {
+		cmd.SetErr(deniedError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", command)))
 	}
 	return cmd
 }
