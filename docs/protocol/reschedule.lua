@@ -154,7 +154,7 @@ end
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
 --       fallback (the record as read at the old shard, or "")
--- Returns {"ok", due}; {"none"}; {"moved", placement}; {"late", now};
+-- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
 expect(5, 7)
@@ -175,7 +175,7 @@ local moved = check(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 
 if not record then
-  if fallback == '' or redis.call('SISMEMBER', KEYS[4], id) == 1 then return {'none'} end
+  if fallback == '' or redis.call('SISMEMBER', KEYS[4], id) == 1 then return {'none', now} end
   record = fallback
 end
 local r = open(record)

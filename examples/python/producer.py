@@ -50,9 +50,13 @@ class UnknownTopic(ProducerError):
 
 
 class NotFound(ProducerError):
-    """There is no such task."""
+    """There is no such task; at is when a reschedule missed it, in ms by its shard's clock."""
 
     retry = False
+
+    def __init__(self, text, at=None):
+        super().__init__(text)
+        self.at = at
 
 
 class Exists(ProducerError):
@@ -234,34 +238,35 @@ class Producer:
     def reschedule(self, topic, id, when):
         """Gives a task another due time, and returns that."""
         check_name(topic, id)
-        now = self._check_when(when)
+        self._check_when(when)
         op = os.urandom(6)
         try:
             return self._reschedule(topic, id, when, op)
-        except NotFound:
+        except NotFound as missing:
             if not self._noting:
                 raise
+            now = missing.at
         self._note(topic, id, now, now + int(when) if when.startswith("+") else when)
         return self._reschedule(topic, id, when, op)  # its consumer may have stored it before it could see the note
 
     def _reschedule(self, topic, id, when, op):
         def move(p, split, fallback):
             reply = self._change(RESCHEDULE, topic, p.new(id), lambda limit: [p.text, op, limit, id, when, split, fallback])
-            return reply[1] if reply[0] == b"ok" else None
+            return reply[0] == b"ok", reply[1]
 
         def under(p):
             if not p.split(id):
-                due = move(p, 0, b"")
+                moved, ms = move(p, 0, b"")
             else:
                 there = self._ask(TOUCH, topic, p.old(id), p.text, id)[1] or b""
                 if there and Record(there).op == op:
                     return Record(there).due
-                due = move(p, 1, there)
-                if due is not None or there:
+                moved, ms = move(p, 1, there)
+                if moved or there:
                     self._close(topic, p, id)
-            if due is None:
-                raise NotFound("there is no task %r" % id)
-            return due
+            if not moved:
+                raise NotFound("there is no task %r" % id, ms)
+            return ms
 
         return self._operate(topic, under)
 

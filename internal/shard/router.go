@@ -125,17 +125,15 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 // Reschedule gives a stored task a new due time and returns it in ms, with
 // task.ErrReplicas too, or task.ErrNotFound: touch and read at the old shard;
 // reschedule in the new one, which takes what was read if it never had the task; delete
-// from the old. One that isn't stored a consumer may have: it is told by a note, and
-// what it stored before it could see that is moved.
+// from the old. One that isn't stored a consumer may have: it is told by a note of
+// when the new shard missed it, by the clock that its due time went by, and what it
+// stored before it could see that is moved.
 func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int64, err error) {
 	m := Move{Op: NewOp(), ID: id, When: when}
-	now, err := r.Now(ctx)
-	if err != nil {
-		return 0, err
-	}
 	due, err = r.reschedule(ctx, m)
-	if errors.Is(err, task.ErrNotFound) {
-		if err := r.noteMoved(ctx, id, now, when.millisFrom(now)); err != nil {
+	var missing *missingError
+	if errors.As(err, &missing) {
+		if err := r.noteMoved(ctx, id, missing.at, when.millisFrom(missing.at)); err != nil {
 			return 0, err
 		}
 		due, err = r.reschedule(ctx, m)

@@ -226,6 +226,13 @@ type Move struct {
 	Fallback *Record
 }
 
+// missingError is task.ErrNotFound of a task that was not in its shard at a ms by the
+// clock of that.
+type missingError struct{ at int64 }
+
+func (e *missingError) Error() string { return task.ErrNotFound.Error() }
+func (e *missingError) Unwrap() error { return task.ErrNotFound }
+
 // Reschedule gives a task a new due time and answers it in ms, with
 // task.ErrReplicas too, or task.ErrNotFound.
 func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
@@ -247,7 +254,8 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Mo
 		due, _ := rest[0].(int64)
 		return due, err
 	case "none":
-		return 0, task.ErrNotFound
+		at, _ := rest[0].(int64)
+		return 0, &missingError{at}
 	}
 	return 0, err
 }
