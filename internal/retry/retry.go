@@ -47,7 +47,7 @@ func (b *Backoff) Tries() int { return b.tries }
 func Exponential(least, most time.Duration, tries int) time.Duration {
 	d := least
 	for range tries {
-		if d >= most/2 {
+		if d > most/2 {
 			return most
 		}
 		d *= 2
