@@ -53,7 +53,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	if cfg.sentinel != "" {
 		args = append([]string{cfg.sentinel, "--sentinel"}, args...)
 	} else {
-		args = append(args, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
+		args = append(args, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--acllog-max-len", "100000")
 	}
 	r := &Redis{addr: address(port)}
 	listens := []string{r.addr}

@@ -393,7 +393,7 @@ func TestProgress(t *testing.T) {
 		go func() {
 			defer close(ended)
 			out, err := fleet.Command{
-				Path: programs.Scanner, Args: []string{"topic", "set", "orders", "shards=11", "--wait", "--config", w.config},
+				Path: programs.Scanner, Args: []string{"topic", "set", "orders", "shards=11", "--wait", "--config", w.file(operatorRole)},
 				Told: told, Terminal: terminal,
 			}.Run(t.Context())
 			if err != nil {

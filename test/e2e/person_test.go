@@ -33,7 +33,7 @@ func TestLoadOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := fleet.Command{
-		Path: programs.Producer, Args: []string{"load", "--topic", "orders", "--file", tasks, "--config", w.config}, Terminal: true,
+		Path: programs.Producer, Args: []string{"load", "--topic", "orders", "--file", tasks, "--config", w.file(producerRole)}, Terminal: true,
 	}.Run(wait.Context(t))
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)

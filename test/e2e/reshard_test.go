@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -117,11 +116,7 @@ func (w *wish) oldClient() fleet.Recorder { return w.recorder }
 
 // newClient knows nothing yet.
 func (w *wish) newClient() fleet.Recorder {
-	client, err := producer.New(producer.Config{Redis: w.redis, Prefix: w.settings.RedisPrefix})
-	if err != nil {
-		panic(err) // the same configuration made the first one
-	}
-	return fleet.Recorder{Client: client, Ledger: w.recorder.Ledger}
+	return fleet.Recorder{Client: w.world.newClient(), Ledger: w.recorder.Ledger}
 }
 
 // load schedules rate tasks a second, due within a second, and changes one task

@@ -23,6 +23,10 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
+// mostRefusals is how many entries of Redis's ACL log are read: as many as the servers
+// of the tests keep.
+const mostRefusals = 100_000
+
 // rights are the files of deploy/redis, and the blocks of section Rights of
 // docs/operations.md.
 type rights struct {
@@ -67,16 +71,20 @@ func redisRights(t *testing.T, role string) []string {
 // grant carries out ACL SETUSER with a password, without some of the rights.
 func grant(t *testing.T, admin redis.UniversalClient, line []string, password string, without ...string) (user string) {
 	t.Helper()
-	var args []any
+	if err := admin.Do(t.Context(), words(line, password, without...)...).Err(); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return line[2]
+}
+
+// words are those of ACL SETUSER with a password, without some of the rights.
+func words(line []string, password string, without ...string) (args []any) {
 	for _, word := range line {
 		if !slices.Contains(without, word) {
 			args = append(args, strings.ReplaceAll(word, "PASSWORD", password))
 		}
 	}
-	if err := admin.Do(t.Context(), args...).Err(); err != nil {
-		t.Fatalf("%s: %v", line, err)
-	}
-	return line[2]
+	return args
 }
 
 // TestLeastRights: scanners, producers and operators who have the rights in
@@ -391,17 +399,26 @@ func checkUsed(t *testing.T, admin redis.UniversalClient, line []string) {
 	}
 }
 
-// checkRefused: Redis refused nobody anything. A client of Redis 7.2 asks to
-// leave its name, and does without.
+// checkRefused: Redis refused nobody anything.
 func checkRefused(t *testing.T, admin redis.UniversalClient) {
 	t.Helper()
-	log, err := admin.ACLLog(t.Context(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
+	for _, refusal := range refusals(t.Context(), t, admin, func(string) bool { return true }) {
+		t.Error(refusal)
 	}
-	for _, entry := range log {
-		if !strings.HasPrefix(entry.Object, "client|") {
-			t.Errorf("Redis refused %s: %s %s (%s, %d times)", entry.Username, entry.Reason, entry.Object, entry.Context, entry.Count)
+}
+
+// refusals are what Redis has refused some users, as its ACL log tells it. A client of
+// Redis 7.2 asks to leave its name, and does without.
+func refusals(ctx context.Context, t *testing.T, admin redis.UniversalClient, whose func(user string) bool) (found []string) {
+	t.Helper()
+	log, err := admin.ACLLog(ctx, mostRefusals).Result()
+	if err != nil {
+		t.Errorf("read the ACL log: %v", err)
+	}
+	for _, e := range log {
+		if whose(e.Username) && !strings.HasPrefix(e.Object, "client|") {
+			found = append(found, fmt.Sprintf("Redis refused %s: %s %s (%s, %d times)", e.Username, e.Reason, e.Object, e.Context, e.Count))
 		}
 	}
+	return found
 }

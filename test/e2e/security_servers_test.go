@@ -22,7 +22,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/internal/stack/stacktest"
-	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -278,22 +277,19 @@ func (g *guarded) world(prefix string, more map[string]fleet.Topic) *world {
 // own doings at Redis.
 func newWorldOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptions) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), settings: settings, ends: map[string]chan struct{}{}}
+	w := &world{t: t, dir: t.TempDir(), own: *own, settings: settings, ends: map[string]chan struct{}{}}
 	w.config = filepath.Join(w.dir, "config.yaml")
 	w.settings.ShutdownTimeout = shutdownTimeout.String()
+	w.redis = redis.NewUniversalClient(own)
+	t.Cleanup(func() { _ = w.redis.Close() })
+	w.enroll()
 	w.write()
 
-	w.redis = redis.NewUniversalClient(own)
 	offset, err := fleet.ClockOffset(t.Context(), w.redis)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := producer.New(producer.Config{Redis: w.redis, Prefix: w.settings.RedisPrefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset, Now: w.now})}
-	t.Cleanup(func() { _ = w.redis.Close() })
+	w.recorder = fleet.Recorder{Client: w.newClient(), Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset, Now: w.now})}
 	t.Cleanup(w.end)
 	return w
 }

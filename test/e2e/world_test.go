@@ -41,7 +41,11 @@ type world struct {
 	dir      string
 	config   string
 	settings fleet.Settings
+	// own and redis are for the test's own doings at Redis; enrolled says that the
+	// programs are users of their own there.
+	own      redis.UniversalOptions
 	redis    redis.UniversalClient
+	enrolled bool
 	recorder fleet.Recorder
 	scanners []*fleet.Scanner
 	// tap sees every message beside the ledger. Defaults to nothing.
@@ -91,8 +95,10 @@ func (w *world) pause(paused bool) {
 
 func (w *world) write() {
 	w.t.Helper()
-	if err := fleet.WriteConfig(w.config, w.settings.Document()); err != nil {
-		w.t.Fatal(err)
+	for _, r := range []role{producerRole, operatorRole, scannerRole} {
+		if err := fleet.WriteConfig(w.file(r), w.document(r)); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 
@@ -359,16 +365,16 @@ func (w *world) status() fleet.Status {
 	return s
 }
 
-// scanner runs one of its verbs with the world's configuration.
+// scanner runs one of its verbs with the world's configuration, as an operator does.
 func (w *world) scanner(args ...string) fleet.Output {
 	w.t.Helper()
-	return run(w.t, fleet.Command{Path: programs.Scanner, Args: append(args, "--config", w.config)})
+	return run(w.t, fleet.Command{Path: programs.Scanner, Args: append(args, "--config", w.file(operatorRole))})
 }
 
 // producer runs one of its verbs with the world's configuration.
 func (w *world) producer(args ...string) fleet.Output {
 	w.t.Helper()
-	return run(w.t, fleet.Command{Path: programs.Producer, Args: append(args, "--config", w.config)})
+	return run(w.t, fleet.Command{Path: programs.Producer, Args: append(args, "--config", w.file(producerRole))})
 }
 
 func run(t *testing.T, c fleet.Command) fleet.Output {
