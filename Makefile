@@ -50,16 +50,16 @@ demo-programs: installable
 # where they load the machine: whole fleets do. A package is in the stage that
 # names it; one that needs no server is in unit; any other, a new one too, is in fleet.
 store  := internal/shard producer cmd/producer test/machine
-broker := internal/forward internal/stack internal/stack/stackrun internal/stack/stacktest
+broker := internal/forward test/servers test/servers/run test/servers/servertest
 
 # with-tests lists the packages that have tests, and those of them that start
 # servers. The model is one goroutine an exploration: it has no races to detect.
 module := github.com/duefleet/duefleet
 with-tests = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}}{{end}}' ./... | sort -u)
-serving    = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}} {{.Deps}}{{end}}' ./... | awk '/duefleet\/internal\/stack/ { print $$1 }' | sort -u)
+serving    = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}} {{.Deps}}{{end}}' ./... | awk '/duefleet\/test\/servers/ { print $$1 }' | sort -u)
 stage-store  = $(addprefix $(module)/,$(store))
 stage-broker = $(addprefix $(module)/,$(broker))
-model        = $(module)/internal/model
+model        = $(module)/test/model
 stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
 stage-fleet  = $(filter-out $(stage-store) $(stage-broker),$(serving))
 
@@ -73,7 +73,7 @@ define run-stage
 		--post-run-command "bash -c 'echo == $(1): \$$GOTESTSUM_ELAPSED, its slowest tests:; $(gotestsum) tool slowest --num 10 --jsonfile $(logs)/$(1).json'" \
 		-- $(3) $(2)
 endef
-stackrun := $(links)/stackrun
+withservers := $(links)/withservers
 
 .PHONY: test
 test: test-unit test-store test-broker test-fleet test-bench ## Run all tests, in stages, on real servers
@@ -85,15 +85,15 @@ test-unit: $(gotestsum) ## Run the tests that need no server
 
 .PHONY: test-store
 test-store: test-tools ## Run the tests of what Redis holds
-	$(call run-stage,store,$(stage-store),-race -timeout 30m,$(stackrun) --)
+	$(call run-stage,store,$(stage-store),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-broker
 test-broker: test-tools ## Run the tests of forwarding, and of the servers themselves
-	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(stackrun) --)
+	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
 test-fleet: test-tools deploy-tools ## Run the tests of whole fleets
-	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(stackrun) --)
+	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
 .PHONY: test-bench
 test-bench: bench-go bench-program ## Run each benchmark once, so that none of them rots
@@ -101,16 +101,16 @@ test-bench: bench-go bench-program ## Run each benchmark once, so that none of t
 
 .PHONY: test-race
 test-race: test-tools deploy-tools ## Run all tests three times in random order, to find races and flakes
-	$(stackrun) -- go test -race -p 1 -count 3 -shuffle on -timeout 120m ./...
+	$(withservers) -- go test -race -p 1 -count 3 -shuffle on -timeout 120m ./...
 
 # What is measured is measured alone: no other test, no race detector.
 .PHONY: measure
 measure: test-tools ## Hold lateness, rates and memory to their bounds, on a machine that does nothing else
-	$(stackrun) -- go test -tags measure -p 1 -count 1 -v -timeout 60m -run '^TestMeasure' ./...
+	$(withservers) -- go test -tags measure -p 1 -count 1 -v -timeout 60m -run '^TestMeasure' ./...
 
 .PHONY: model
 model: ## Explore the protocol for changing M in its large scopes too, in some minutes
-	go test -count 1 -timeout 60m ./internal/model -long
+	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
 nightly: chaos bench model test-race ## All that takes too long for every change
@@ -118,11 +118,11 @@ nightly: chaos bench model test-race ## All that takes too long for every change
 # What stages need: built first, so that a signal to make reaches the tests and
 # their servers.
 .PHONY: test-tools
-test-tools: servers $(gotestsum) stackrun python
+test-tools: servers $(gotestsum) withservers python
 
-.PHONY: stackrun
-stackrun:
-	@$(compile) -o $(links)/ ./internal/stack/stackrun
+.PHONY: withservers
+withservers:
+	@$(compile) -o $(links)/withservers ./test/servers/run
 
 # seed, length and choice of make chaos
 SOAK := 2m
@@ -139,14 +139,14 @@ several := ./internal/shard ./producer ./consumer ./cmd/producer ./examples/... 
 
 .PHONY: cluster
 cluster: test-tools ## Run the tests on a Redis Cluster, and break clusters and sentinels (UPDATE=1)
-	$(stackrun) -cluster -- go test -p 1 -timeout 40m $(several)
-	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./internal/stack
+	$(withservers) -cluster -- go test -p 1 -timeout 40m $(several)
+	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
 
 .PHONY: cover
 cover: test-tools deploy-tools ## Measure what the tests cover: a total here, the lines in .dev/cover.html
 	@mkdir -p .dev
-	$(stackrun) -- go test -p 1 -coverpkg ./... -coverprofile .dev/cover.out -timeout 40m ./...
+	$(withservers) -- go test -p 1 -coverpkg ./... -coverprofile .dev/cover.out -timeout 40m ./...
 	@go tool cover -html .dev/cover.out -o .dev/cover.html
 	@go tool cover -func .dev/cover.out | tail -n 1
 
@@ -164,8 +164,8 @@ bench-program:
 # compare two versions: make bench-go COUNT=10 >old.txt, the same with the other
 # one, and go -C tools tool benchstat ../old.txt ../new.txt.
 .PHONY: bench-go
-bench-go: brokers stackrun ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
-	@$(stackrun) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
+bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
+	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
 		./internal/shard ./internal/forward ./producer ./cmd/producer
 
 .PHONY: lint

@@ -12,8 +12,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -35,7 +35,7 @@ func BenchmarkConsume(b *testing.B) {
 
 // benchmark fills a queue and measures until drain has handled all of it.
 func benchmark(b *testing.B, drain func(b *testing.B, url string, handled func())) {
-	url := stacktest.RabbitMQ(b)
+	url := servertest.RabbitMQ(b)
 	fill(b, url, b.N)
 	var n atomic.Int64
 	all := make(chan struct{})
@@ -108,8 +108,8 @@ func bare(b *testing.B, url string, handled func()) {
 }
 
 func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
-	addr, prefix := stacktest.Redis(b)
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	addr, prefix := servertest.Redis(b)
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	b.Cleanup(func() { _ = rdb.Close() })
 	c, err := New(Config{
 		URLs: []string{url}, Queue: queue, Redis: rdb, Prefix: prefix, Remember: remember,

@@ -15,5 +15,5 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
 }

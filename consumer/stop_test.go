@@ -8,9 +8,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -68,9 +68,9 @@ func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 
 func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "rabbitmq-server")
+	servertest.Need(t, "rabbitmq-server")
 	w := newWorld(t)
-	node, err := stack.StartRabbitMQ(t.Context(), stack.RabbitMQConfig{Dir: t.TempDir()})
+	node, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir()})
 	w.ok(err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })
 	send := func(id string) {

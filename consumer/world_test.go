@@ -14,11 +14,11 @@ import (
 
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -45,8 +45,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, config: filepath.Join(t.TempDir(), "config.yaml")}
-	w.settings.RedisAddr, w.settings.RedisPrefix = stacktest.Redis(t)
-	w.settings.RabbitMQURL = stacktest.RabbitMQ(t)
+	w.settings.RedisAddr, w.settings.RedisPrefix = servertest.Redis(t)
+	w.settings.RabbitMQURL = servertest.RabbitMQ(t)
 	w.rdb = connect(w.settings.RedisAddr)
 	t.Cleanup(func() { _ = w.rdb.Close() })
 	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 // connect returns a client for which no answer comes too late: one that was given
 // up is asked for again, and stored twice.
 func connect(addr string) redis.UniversalClient {
-	o := stacktest.RedisOptions(addr)
+	o := servertest.RedisOptions(addr)
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = wait.Hang, wait.Hang, wait.Hang, wait.Hang
 	return redis.NewUniversalClient(o)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -30,8 +30,8 @@ type fleet struct {
 // newFleet serves the topic orders in some shards.
 func newFleet(t *testing.T, shards int) *fleet {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
-	options := stacktest.RedisOptions(addr)
+	addr, prefix := servertest.Redis(t)
+	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -27,6 +27,6 @@ func (s settled) Run() int {
 
 func TestMain(m *testing.M) {
 	// The servers that all tests share outlive them.
-	servers := goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")
+	servers := goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")
 	goleak.VerifyTestMain(settled{m, servers}, servers)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // benchClient serves the topic orders in four shards. The benchmarks count
 // tasks: ns/op and allocs/op are those of one task, also in a batch.
 func benchClient(b *testing.B) *producer.Client {
-	addr, prefix := stacktest.Redis(b)
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	addr, prefix := servertest.Redis(b)
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	b.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, prefix)
 	if err != nil {

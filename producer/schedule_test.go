@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestAScheduledTaskIsReadBackAsItWent(t *testing.T) {
@@ -291,7 +291,7 @@ func TestCloseLeavesTheCallersRedisOpen(t *testing.T) {
 	f := newFleet(t, 2)
 	f.ok(f.client().Close())
 	f.ok(f.rdb.Ping(f.ctx()).Err())
-	own, err := New(Config{Options: stacktest.RedisOptions(f.addr), Prefix: f.prefix})
+	own, err := New(Config{Options: servertest.RedisOptions(f.addr), Prefix: f.prefix})
 	f.ok(err)
 	_, err = own.Schedule(f.ctx(), request("a", In(time.Hour)))
 	f.ok(err)

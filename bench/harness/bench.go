@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // Config of a Bench.
@@ -32,13 +32,13 @@ type Config struct {
 // takes seconds. Every run gets a Redis of its own.
 type Bench struct {
 	cfg      Config
-	rabbitmq *stack.RabbitMQ
+	rabbitmq *servers.RabbitMQ
 	runs     atomic.Int64
 }
 
 // Start starts RabbitMQ.
 func Start(ctx context.Context, cfg Config) (*Bench, error) {
-	node, err := stack.StartRabbitMQ(ctx, stack.RabbitMQConfig{Dir: filepath.Join(cfg.Dir, "rabbitmq")})
+	node, err := servers.StartRabbitMQ(ctx, servers.RabbitMQConfig{Dir: filepath.Join(cfg.Dir, "rabbitmq")})
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +59,11 @@ type Run struct {
 	closers []func() error
 }
 
-// NewRun starts a Redis with these arguments beside stack's own, for which an
+// NewRun starts a Redis with these arguments beside those of package servers, for which an
 // append-only file is synced each second.
 func (b *Bench) NewRun(ctx context.Context, redisArgs ...string) (*Run, error) {
 	dir := filepath.Join(b.cfg.Dir, fmt.Sprintf("run-%03d", b.runs.Add(1)))
-	server, err := stack.StartRedis(ctx, stack.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: redisArgs})
+	server, err := servers.StartRedis(ctx, servers.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: redisArgs})
 	if err != nil {
 		return nil, err
 	}

@@ -13,12 +13,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // Redis is one run's server with what it tells of itself.
 type Redis struct {
-	*stack.Redis
+	*servers.Redis
 	// Client is the harness's own.
 	Client *redis.Client
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/conform"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -25,7 +25,7 @@ type conformer struct {
 func newConformer(t *testing.T, args ...string) *conformer {
 	t.Helper()
 	server := ownRedis(t, args...)
-	options := stacktest.RedisOptions(server.Addr())
+	options := servertest.RedisOptions(server.Addr())
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
 	c := &conformer{t, server.Addr(), redis.NewUniversalClient(options)}
 	t.Cleanup(func() { c.rdb.Close() })

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	// The servers that all tests share outlive them.
-	servers := goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")
+	servers := goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")
 	goleak.VerifyTestMain(settled{m, servers}, servers,
 		goleak.Cleanup(func(code int) {
 			os.RemoveAll(dir)
@@ -130,14 +130,14 @@ const testShards = 3
 
 func newCorner(t testing.TB) *corner {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	return cornerAt(t, addr, prefix)
 }
 
 // cornerAt is a corner of a Redis of the test's own.
 func cornerAt(t testing.TB, addr, prefix string) *corner {
 	t.Helper()
-	options := stacktest.RedisOptions(addr)
+	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
 	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(options)}
 	t.Cleanup(func() { c.rdb.Close() })

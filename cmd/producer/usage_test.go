@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestWrongUsage: exit code 2, one line that says what is wrong and where help
@@ -163,10 +163,10 @@ func TestBadConfiguration(t *testing.T) {
 }
 
 // ownRedis is a server that a test may bring into trouble.
-func ownRedis(t *testing.T, args ...string) *stack.Redis {
+func ownRedis(t *testing.T, args ...string) *servers.Redis {
 	t.Helper()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: args})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 var programs fleet.Binaries
@@ -39,8 +39,8 @@ func python(t *testing.T) string {
 // ownRedis is a server for one test: the kit plays with one server, never a cluster.
 func ownRedis(t *testing.T) string {
 	t.Helper()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -129,7 +129,7 @@ func typeName(client redis.UniversalClient) string {
 
 func TestRedisOptionsConnect(t *testing.T) {
 	t.Parallel()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	cfg, err := decode("c", nil, []string{"DUEFLEET_REDIS_ADDRS=" + addr, "DUEFLEET_REDIS_PREFIX=" + prefix, "DUEFLEET_REDIS_DB=0"})
 	if err != nil {
 		t.Fatal(err)

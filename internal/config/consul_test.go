@@ -16,8 +16,8 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -33,7 +33,7 @@ func newConsul(t *testing.T, addr, prefix string) *ConsulSource {
 
 func sharedConsul(t *testing.T) *ConsulSource {
 	t.Helper()
-	addr, prefix := stacktest.Consul(t)
+	addr, prefix := servertest.Consul(t)
 	return newConsul(t, addr, prefix)
 }
 
@@ -249,10 +249,10 @@ func (p played) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), nil
 }
 
-func ownConsul(t *testing.T) *stack.Consul {
+func ownConsul(t *testing.T) *servers.Consul {
 	t.Helper()
-	stacktest.Need(t, "consul")
-	server, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir()})
+	servertest.Need(t, "consul")
+	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestConsulThatForgotEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The fresh server may be there before the watch knows that the old one is gone.
-	fresh, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir(), Port: n})
+	fresh, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir(), Port: n})
 	if err != nil {
 		t.Fatal(err)
 	}

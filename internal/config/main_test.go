@@ -11,5 +11,5 @@ import (
 
 func TestMain(m *testing.M) {
 	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
 }

@@ -10,14 +10,14 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 // A channel that is abandoned while its oldest message waits for a queue that answers
 // for nothing: what the broker answered for behind that message keeps its outcome,
 // and the one that waits is unknown.
-func abandoned(t *testing.T, broker *stack.RabbitMQ) {
+func abandoned(t *testing.T, broker *servers.RabbitMQ) {
 	ch := amqpChannel(t, broker.URL("/"))
 	declareExchange(t, ch, "abandoned", amqp.ExchangeHeaders)
 	declareTenant(t, ch, "abandoned", "passes", nil)
@@ -42,7 +42,7 @@ type busy struct {
 	goOn    func()
 }
 
-func newBusy(t *testing.T, broker *stack.RabbitMQ) *busy {
+func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 	t.Helper()
 	network, via := newProxy(t, broker.URL("/"))
 	b := &busy{results: newResults(t), network: network}
@@ -70,7 +70,7 @@ func (p *proxy) awaitAnswers(t *testing.T, n int64) {
 	wait.Progress(t, "the broker's answers", func() int { return int(p.answers.Load()) }, func() bool { return p.answers.Load() >= n })
 }
 
-func abandonedWithItsConnection(t *testing.T, broker *stack.RabbitMQ) {
+func abandonedWithItsConnection(t *testing.T, broker *servers.RabbitMQ) {
 	b := newBusy(t, broker)
 	waiting, passing := of("waits", "lost", 1), of("passes", "lost", behind)
 	answered := b.network.answers.Load()
@@ -86,7 +86,7 @@ func abandonedWithItsConnection(t *testing.T, broker *stack.RabbitMQ) {
 // The broker is silent when a message is overdue, so that the connection is put to
 // the test. Answers come while it lasts, but none to the test, and then the
 // connection ends.
-func abandonedOverdue(t *testing.T, broker *stack.RabbitMQ) {
+func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	network, via := newProxy(t, broker.URL("/"))
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "abandoned"})
 	ready(t, p)
@@ -123,7 +123,7 @@ func writtenWithin(t *testing.T, p *forward.Publisher, got *results, soon time.D
 
 // Several in turn: whether the channel's loop looks at what was answered before it
 // looks at the end is chance.
-func abandonedWhileDraining(t *testing.T, broker *stack.RabbitMQ) {
+func abandonedWhileDraining(t *testing.T, broker *servers.RabbitMQ) {
 	for i := range 8 {
 		b := newBusy(t, broker)
 		name := fmt.Sprint("drained-", i)

@@ -10,16 +10,16 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 // ownBroker starts a broker for a test that ill-treats it.
-func ownBroker(t *testing.T, conf string) *stack.RabbitMQ {
+func ownBroker(t *testing.T, conf string) *servers.RabbitMQ {
 	t.Helper()
-	stacktest.Need(t, "rabbitmq-server")
-	broker, err := stack.StartRabbitMQ(t.Context(), stack.RabbitMQConfig{Dir: t.TempDir(), Conf: conf})
+	servertest.Need(t, "rabbitmq-server")
+	broker, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir(), Conf: conf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func quorumRoute(queue string) forward.Route {
 
 // A payload above max_message_size ends the channel once; from then on it is
 // the task's trouble alone.
-func largestMessage(t *testing.T, broker *stack.RabbitMQ) {
+func largestMessage(t *testing.T, broker *servers.RabbitMQ) {
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", quorumRoute("largest"))
 	ready(t, p)
 	large := messages("topic", "large", 2)
@@ -67,7 +67,7 @@ func largestMessage(t *testing.T, broker *stack.RabbitMQ) {
 	}
 }
 
-func setAlarm(t *testing.T, broker *stack.RabbitMQ, on bool) {
+func setAlarm(t *testing.T, broker *servers.RabbitMQ, on bool) {
 	t.Helper()
 	watermark := "0.4"
 	if on {
@@ -96,7 +96,7 @@ func of(tenant, name string, n int) []*forward.Message {
 
 // tell suspends the process of a classic queue, so that it answers for nothing, or
 // resumes it.
-func tell(t *testing.T, broker *stack.RabbitMQ, queue, verb string) {
+func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 	t.Helper()
 	if _, err := broker.Ctl(t.Context(), "eval",
 		`{ok, Q} = rabbit_amqqueue:lookup({resource, <<"/">>, queue, <<"`+queue+`">>}), sys:`+verb+`(amqqueue:get_pid(Q), infinity).`); err != nil {
@@ -107,7 +107,7 @@ func tell(t *testing.T, broker *stack.RabbitMQ, queue, verb string) {
 // A queue that answers for nothing holds up its own messages alone: more than a
 // window of others is confirmed meanwhile, each once. Those that it holds up are given
 // up one by one, and confirmed if it comes back.
-func stuckQueue(t *testing.T, broker *stack.RabbitMQ) {
+func stuckQueue(t *testing.T, broker *servers.RabbitMQ) {
 	ch := amqpChannel(t, broker.URL("/"))
 	declareExchange(t, ch, "by-tenant", amqp.ExchangeHeaders)
 	declareTenant(t, ch, "by-tenant", "flows", nil)
@@ -162,7 +162,7 @@ const heartbeat = 6 * time.Second
 
 // A memory alarm of several heartbeats under load: blocked is reported, the
 // connection survives, nothing hangs, and the load goes on afterwards.
-func alarm(t *testing.T, broker *stack.RabbitMQ) {
+func alarm(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat, WriteTimeout: 2 * heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("alarm"))
 	ready(t, p)
@@ -195,7 +195,7 @@ func alarm(t *testing.T, broker *stack.RabbitMQ) {
 
 // What an alarm keeps in flight is given up at its deadline, and the new
 // connection finds out that it is blocked before any task is written to it.
-func longAlarm(t *testing.T, broker *stack.RabbitMQ) {
+func longAlarm(t *testing.T, broker *servers.RabbitMQ) {
 	log := &logLines{}
 	c := connectAsIs(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
 	route := quorumRoute("long-alarm")
@@ -233,7 +233,7 @@ func longAlarm(t *testing.T, broker *stack.RabbitMQ) {
 
 // A broker that is stopped takes bytes and answers nothing: the heartbeat ends
 // the connection, and Run does not wait for a broker that doesn't answer.
-func standstill(t *testing.T, broker *stack.RabbitMQ) {
+func standstill(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
 	ready(t, p)
@@ -252,7 +252,7 @@ func standstill(t *testing.T, broker *stack.RabbitMQ) {
 	ready(t, p)
 }
 
-func killed(t *testing.T, broker *stack.RabbitMQ) {
+func killed(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}})
 	// After kill -9 a quorum queue of RabbitMQ 3.10 may confirm nothing for
 	// minutes, to any client.

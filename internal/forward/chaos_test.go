@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -36,7 +36,7 @@ func load(ctx context.Context, t *testing.T, p *forward.Publisher, topic, name s
 
 func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	ch := amqpChannel(t, url)
 	declareExchange(t, ch, "doomed", amqp.ExchangeDirect)
 	declareQueue(t, ch, "doomed", "doomed", "k", nil, nil)
@@ -107,7 +107,7 @@ func truthful(t *testing.T, found []forward.Result, ids map[string]int) {
 // one result a message, and each of them true.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	network, via := newProxy(t, url)
 	c := connect(t, forward.Config{URLs: []string{via}, Log: textLog(&logLines{})})
 	route := func(i int) forward.Route {

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestMeasureHalfOpenConnection(t *testing.T) {
-	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	network, via := newProxy(t, servertest.RabbitMQ(t))
 	p, got := publisher(t, connectAsIs(t, forward.Config{URLs: []string{via}, Heartbeat: 30 * time.Second}), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})

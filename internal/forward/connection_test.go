@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -61,7 +61,7 @@ func (l *logLines) count(part string) int {
 
 func TestWrongPasswordIsAnOutage(t *testing.T) {
 	t.Parallel()
-	network, url := newProxy(t, strings.Replace(stacktest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
+	network, url := newProxy(t, strings.Replace(servertest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
 	wait.For(t, "the reason", func() bool {
@@ -77,7 +77,7 @@ func TestWrongPasswordIsAnOutage(t *testing.T) {
 
 func TestAnOutageIsLoggedAgainWhenThereIsAdvice(t *testing.T) {
 	t.Parallel()
-	network, url := newProxy(t, strings.Replace(stacktest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
+	network, url := newProxy(t, strings.Replace(servertest.RabbitMQ(t), "guest:guest@", "guest:secret@", 1))
 	log := &logLines{}
 	var known atomic.Bool
 	connect(t, forward.Config{URLs: []string{url}, Log: textLog(log), Advice: func(string) string {
@@ -110,13 +110,13 @@ func TestURLsAreTriedInTurn(t *testing.T) {
 	}
 	closed := "amqp://" + listener.Addr().String()
 	_ = listener.Close()
-	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{closed, closed, stacktest.RabbitMQ(t)}}), "topic", forward.Route{})
+	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{closed, closed, servertest.RabbitMQ(t)}}), "topic", forward.Route{})
 	ready(t, p)
 }
 
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	network, via := newProxy(t, url)
 	log := &logLines{}
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)}), "topic", forward.Route{
@@ -176,7 +176,7 @@ func written(t *testing.T, p *forward.Publisher, got *results, topic string, soo
 // A network that forwards nothing and closes nothing: only deadlines help.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
-	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	network, via := newProxy(t, servertest.RabbitMQ(t))
 	p, got := publisher(t, connectAsIs(t, forward.Suspicious(forward.Config{URLs: []string{via}}, time.Second)), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})
@@ -204,7 +204,7 @@ func TestHalfOpenConnection(t *testing.T) {
 // its confirms, and no other topic its connection.
 func TestStuckChannel(t *testing.T) {
 	t.Parallel()
-	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	network, via := newProxy(t, servertest.RabbitMQ(t))
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)})
 	fine, gotFine := publisher(t, c, "fine", forward.Route{Exchange: "e1", Declare: &forward.Declare{Queue: "q1"}, Window: loadWindow})
@@ -250,7 +250,7 @@ func TestWriteTimeout(t *testing.T) {
 // writeIntoNothing answers how long it took to give all messages up.
 func writeIntoNothing(t *testing.T) time.Duration {
 	t.Helper()
-	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	network, via := newProxy(t, servertest.RabbitMQ(t))
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, WriteTimeout: 500 * time.Millisecond}), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})
@@ -272,7 +272,7 @@ func writeIntoNothing(t *testing.T) time.Duration {
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	network, via := newProxy(t, stacktest.RabbitMQ(t))
+	network, via := newProxy(t, servertest.RabbitMQ(t))
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})
@@ -312,7 +312,7 @@ func TestRunEndsOnAFrozenNetwork(t *testing.T) {
 // endFrozen answers how long both Runs took to end.
 func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Duration {
 	t.Helper()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	network, via := newProxy(t, url)
 	c, err := forward.New(limits(forward.Config{URLs: []string{via}}))
 	if err != nil {

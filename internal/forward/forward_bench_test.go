@@ -8,7 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 const (
@@ -49,7 +49,7 @@ func benchMessages(n int) []*forward.Message {
 }
 
 func benchBare(b *testing.B, queueType string, window int) {
-	ch := amqpChannel(b, stacktest.RabbitMQ(b))
+	ch := amqpChannel(b, servertest.RabbitMQ(b))
 	declareExchange(b, ch, "bench", amqp.ExchangeDirect)
 	declareQueue(b, ch, "bench", "bench", "k", amqp.Table{"x-queue-type": queueType}, nil)
 	if err := ch.Confirm(false); err != nil {
@@ -87,7 +87,7 @@ func benchForward(b *testing.B, queueType string, size int, oneByOne bool) {
 
 func benchPublisher(b *testing.B, r forward.Route) (*forward.Publisher, chan int) {
 	done := make(chan int, 1<<20)
-	c := connect(b, forward.Config{URLs: []string{stacktest.RabbitMQ(b)}})
+	c := connect(b, forward.Config{URLs: []string{servertest.RabbitMQ(b)}})
 	p := c.NewPublisher("bench", r, func(batch []forward.Result) { done <- len(batch) })
 	background(b, p.Run)
 	ready(b, p)

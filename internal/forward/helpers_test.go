@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
 }
 
 // unhurried is the ConfirmTimeout of what must be confirmed however long it takes.

@@ -7,8 +7,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestTextAsCCEndsTheChannel(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"CC", "BCC"} {
-		ch := amqpChannel(t, stacktest.RabbitMQ(t))
+		ch := amqpChannel(t, servertest.RabbitMQ(t))
 		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 		if err := ch.Publish("", "q", false, false, amqp.Publishing{Headers: amqp.Table{key: "other"}}); err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func TestTextAsCCEndsTheChannel(t *testing.T) {
 // A message RabbitMQ would end the channel for must not take its topic along.
 func TestPoisonIsRefusedAlone(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})

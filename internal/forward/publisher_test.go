@@ -12,8 +12,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -33,7 +33,7 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 	for _, queueType := range []string{"classic", "quorum"} {
 		t.Run(queueType, func(t *testing.T) {
 			t.Parallel()
-			url := stacktest.RabbitMQ(t)
+			url := servertest.RabbitMQ(t)
 			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "orders", forward.Route{
 				Exchange: "orders", RoutingKey: "order.due",
 				Declare: &forward.Declare{Type: "direct", Queue: "orders.due", QueueType: queueType},
@@ -85,7 +85,7 @@ func checkMessage(t *testing.T, ch *amqp.Channel, queue string, want task.Task, 
 
 func TestMissingExchange(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "late", RoutingKey: "k"})
 	wait.For(t, "the missing exchange as a reason", func() bool {
 		ok, reason := p.Ready()
@@ -113,7 +113,7 @@ func TestMissingExchange(t *testing.T) {
 // connection for (503), is this topic's trouble alone.
 func TestDeclarationThatConflicts(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	declareExchange(t, amqpChannel(t, url), "taken", amqp.ExchangeFanout)
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
@@ -140,7 +140,7 @@ func TestDeclarationThatConflicts(t *testing.T) {
 // The window bounds what is unconfirmed, however much is published at once.
 func TestWindow(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	network, via := newProxy(t, url)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"}, Window: 10,

@@ -11,7 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -19,7 +19,7 @@ import (
 // one of them unroutable, each must get the outcome of its own.
 func TestReturnedIsNeverConfirmed(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	ch := amqpChannel(t, url)
 	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
 	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
@@ -48,7 +48,7 @@ func TestReturnedIsNeverConfirmed(t *testing.T) {
 // twice with one message-id.
 func TestReturnOfOneOfTwoVersions(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	ch := amqpChannel(t, url)
 	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
 	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
@@ -93,7 +93,7 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 // blocks that long must not turn returned messages into confirmed ones.
 func TestBlockedHandlerLosesNoReturn(t *testing.T) {
 	t.Parallel()
-	c := connectAsIs(t, forward.Config{URLs: []string{stacktest.RabbitMQ(t)}})
+	c := connectAsIs(t, forward.Config{URLs: []string{servertest.RabbitMQ(t)}})
 	got := newResults(t)
 	block, blocked := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -159,7 +159,7 @@ func answered(t *testing.T, p *forward.Publisher, got *results) (r forward.Resul
 
 func TestFullQueueRefuses(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	ch := amqpChannel(t, url)
 	declareExchange(t, ch, "small", amqp.ExchangeDirect)
 	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(3), "x-overflow": "reject-publish"}, nil)
@@ -190,7 +190,7 @@ func TestFullQueueRefuses(t *testing.T) {
 // channel was opened, which goes on.
 func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	ch := amqpChannel(t, url)
 	declareExchange(t, ch, "small", amqp.ExchangeDirect)
 	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}, nil)

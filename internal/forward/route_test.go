@@ -10,14 +10,14 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // Routes change all the time while four goroutines publish: nothing is lost,
 // nothing goes by a route that was replaced before it was published.
 func TestSetRouteUnderLoad(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	routes := make([]forward.Route, 6)
 	for i := range routes {
 		routes[i] = forward.Route{
@@ -73,7 +73,7 @@ func TestSetRouteUnderLoad(t *testing.T) {
 // A new exchange that isn't there costs readiness, and nothing in flight.
 func TestSetRouteToMissingExchange(t *testing.T) {
 	t.Parallel()
-	url := stacktest.RabbitMQ(t)
+	url := servertest.RabbitMQ(t)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{
 		Exchange: "old", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
 	})

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/forward"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -46,7 +46,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, pool := certificate(t)
-	secured := secure(t, stacktest.RabbitMQ(t), cert)
+	secured := secure(t, servertest.RabbitMQ(t), cert)
 
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: pool}}), "topic", forward.Route{
 		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},

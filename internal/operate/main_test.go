@@ -10,6 +10,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A server that stacktest started ends with the binary.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/internal/stack.(*process).reap")))
+	// A server that servertest started ends with the binary.
+	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
 }

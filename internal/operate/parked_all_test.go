@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // reparker parks everything that is due in a shard again, before each request of a
@@ -52,7 +52,7 @@ type attic struct {
 
 func newAttic(t *testing.T) *attic {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	a := &attic{t: t, prefix: prefix}
 	_, a.rdb = ordersAt(t, addr, prefix)
 	a.topic, a.client = ordersAt(t, addr, prefix)

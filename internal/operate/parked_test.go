@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // moving is a task that lies elsewhere with 5 shards than with 2.
@@ -43,7 +43,7 @@ func TestParkedTasksAreFoundWhileTheyMove(t *testing.T) {
 // request at, and answers whether there was one.
 func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context) (int, error)) bool {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	topic, _ := ordersAt(t, addr, prefix)
 	if _, err := topic.Ensure(t.Context(), from); err != nil {
 		t.Fatal(err)

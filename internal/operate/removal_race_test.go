@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -55,7 +55,7 @@ func (i *intruder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // taken for lost.
 func ordersAt(t *testing.T, addr, prefix string) (*shard.Topic, redis.UniversalClient) {
 	t.Helper()
-	options := stacktest.RedisOptions(addr)
+	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -89,7 +89,7 @@ func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
 // removal's request at, and answers whether there was one.
 func removeAmid(t *testing.T, at int, purge bool) bool {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	topic, rdb := ordersAt(t, addr, prefix)
 	client, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	t.Parallel()
-	addr, prefix := stacktest.Redis(t)
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	addr, prefix := servertest.Redis(t)
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	defer rdb.Close()
 	store, err := shard.New(rdb, prefix)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 	t.Parallel()
 	lay := 0
 	for at := 0; ; at++ {
-		addr, prefix := stacktest.Redis(t)
+		addr, prefix := servertest.Redis(t)
 		prefix = fmt.Sprintf("%s:%d", prefix, at)
 		topic, _ := ordersAt(t, addr, prefix)
 		if _, err := topic.Ensure(t.Context(), 2); err != nil {

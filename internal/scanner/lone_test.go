@@ -19,7 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -71,8 +71,8 @@ func declaring(name string, more ...string) string {
 // newLone puts a scanner together and starts nothing. Its source may be wrapped.
 func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) config.Source) *lone {
 	t.Helper()
-	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: stacktest.RabbitMQ(t)}
-	addr, prefix := stacktest.Redis(t)
+	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
+	addr, prefix := servertest.Redis(t)
 	u, err := url.Parse(l.rabbit)
 	l.ok(err)
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -84,7 +84,7 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 	l.write(topics)
 	cfg, err := config.Load(l.path, nil)
 	l.ok(err)
-	l.rdb = redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	l.rdb = redis.NewUniversalClient(servertest.RedisOptions(addr))
 	t.Cleanup(func() { _ = l.rdb.Close() })
 	var source config.Source = config.NewFile(l.path, nil)
 	if wrap != nil {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -39,7 +39,7 @@ func (s *slowNote) WriteStatus(ctx context.Context, instance string, note []byte
 func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
-	addr, prefix := stacktest.Consul(t)
+	addr, prefix := servertest.Consul(t)
 	consul, err := config.NewConsul(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
 	l.ok(err)
 	slow := &slowNote{ConsulSource: consul, begun: make(chan struct{}), letGo: make(chan struct{})}
@@ -65,7 +65,7 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	addr, prefix := stacktest.Consul(t)
+	addr, prefix := servertest.Consul(t)
 	consul, err := config.NewConsul(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -25,8 +25,8 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
-	options := stacktest.RedisOptions(addr)
+	addr, prefix := servertest.Redis(t)
+	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })

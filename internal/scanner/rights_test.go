@@ -15,7 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -71,7 +71,7 @@ func names(lines []string, prefix, right string) bool {
 // the test is over. It returns the topic orders for one who may do everything, too.
 func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *shard.Topic) {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	args := []any{"ACL", "SETUSER", prefix}
 	for _, word := range rights {
 		if word != right {
@@ -81,7 +81,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 	own := &lone{t: t, said: &journal{}}
 	own.ok(l.rdb.Do(t.Context(), args...).Err())
 	t.Cleanup(func() { _ = l.rdb.Do(context.Background(), "ACL", "DELUSER", prefix).Err() })
-	options := stacktest.RedisOptions(addr)
+	options := servertest.RedisOptions(addr)
 	options.Username, options.Password = prefix, "secret"
 	own.rdb = redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = own.rdb.Close() })

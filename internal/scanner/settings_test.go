@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -213,7 +213,7 @@ func (h *leases) seen() (most int, until time.Duration) {
 func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
-	options := stacktest.RedisOptions(l.cfg.Settings.Redis.Addrs[0])
+	options := servertest.RedisOptions(l.cfg.Settings.Redis.Addrs[0])
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not taken for lost
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })

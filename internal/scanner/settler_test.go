@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -17,8 +17,8 @@ import (
 // until then the window stays taken: that bounds the memory.
 func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{
 		Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}, // everysec may put a write off while the disk is busy
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -130,11 +130,11 @@ type fleet struct {
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{t: t}
-	f.redis, f.prefix = stacktest.Redis(t)
+	f.redis, f.prefix = servertest.Redis(t)
 	if strings.Contains(f.redis, ",") {
 		t.Skip("the door leads to one server")
 	}
-	f.broker = stacktest.RabbitMQ(t)
+	f.broker = servertest.RabbitMQ(t)
 	u, err := url.Parse(f.broker)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func newFleet(t *testing.T) *fleet {
 
 // client is one that nothing but its deadlines and its end breaks off.
 func (f *fleet) client(addr string) redis.UniversalClient {
-	options := stacktest.RedisOptions(addr)
+	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = wait.Hang, time.Hour, time.Hour
 	options.ContextTimeoutEnabled = true
 	rdb := redis.NewUniversalClient(options)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // met counts the answers to scripts that begin with a word.
@@ -74,7 +74,7 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	server := ownServer(t, "--appendfsync", "no", "--key-load-delay", "50")
 	// Nothing is asked in front of the call on a new connection: Redis answers
 	// but now and then while it loads.
-	options := stacktest.RedisOptions(server.Addr())
+	options := servertest.RedisOptions(server.Addr())
 	options.Protocol, options.DisableIdentity = 2, true
 	c := cornerOn(t, options, "own", 1)
 	c.put(In(time.Hour), "before")

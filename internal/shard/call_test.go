@@ -15,7 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // line is the way to Redis. It counts dials and notes when scripts are sent;
@@ -51,9 +51,9 @@ func (l *line) copies() (at []int64) {
 // lineTo is a topic of two shards at the end of a line.
 func lineTo(t *testing.T, addr, prefix string) (*line, *corner) {
 	t.Helper()
-	l := &line{clock: redis.NewUniversalClient(stacktest.RedisOptions(addr))}
+	l := &line{clock: redis.NewUniversalClient(servertest.RedisOptions(addr))}
 	t.Cleanup(func() { _ = l.clock.Close() })
-	options := stacktest.RedisOptions(addr)
+	options := servertest.RedisOptions(addr)
 	options.Dialer, options.DialerRetries = l.dial, 1
 	return l, cornerOn(t, options, prefix, 2)
 }
@@ -168,7 +168,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addr, prefix := stacktest.Redis(t)
+			addr, prefix := servertest.Redis(t)
 			l, c := lineTo(t, addr, prefix)
 			c.put(In(time.Hour), "there")
 			c.delete("nothing")
@@ -217,7 +217,7 @@ func (l *line) forget() {
 
 func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
 	t.Parallel()
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	l, c := lineTo(t, addr, prefix)
 	c.put(In(time.Hour), "before")
 	puts := []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}}
@@ -382,7 +382,7 @@ func (l *loading) SyscallConn() (syscall.RawConn, error) {
 func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	t.Parallel()
 	var left atomic.Int64
-	options := stacktest.RedisOptions(ownServer(t).Addr())
+	options := servertest.RedisOptions(ownServer(t).Addr())
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return &loading{Conn: conn, left: &left}, err

@@ -10,22 +10,22 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // ownRedis is a topic on a server that a test may fill and flush.
 func ownRedis(t *testing.T, args ...string) *corner {
 	t.Helper()
-	return cornerOn(t, stacktest.RedisOptions(ownServer(t, args...).Addr()), "own", 1)
+	return cornerOn(t, servertest.RedisOptions(ownServer(t, args...).Addr()), "own", 1)
 }
 
 // ownServer is a server that a test may stop.
-func ownServer(t *testing.T, args ...string) *stack.Redis {
+func ownServer(t *testing.T, args ...string) *servers.Redis {
 	t.Helper()
-	stacktest.Need(t, "redis-server")
-	r, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: args})
+	servertest.Need(t, "redis-server")
+	r, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
 
@@ -24,8 +24,8 @@ type corner struct {
 
 func newCorner(t *testing.T, shards int) *corner {
 	t.Helper()
-	addr, prefix := stacktest.Redis(t)
-	return cornerOn(t, stacktest.RedisOptions(addr), prefix, shards)
+	addr, prefix := servertest.Redis(t)
+	return cornerOn(t, servertest.RedisOptions(addr), prefix, shards)
 }
 
 // cornerOn is a corner of a Redis of the test's own. A reply that is slow to come

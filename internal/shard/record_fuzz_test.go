@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // seedRecords begins a fuzzing with the golden vectors, whole and cut, and with
@@ -91,8 +91,8 @@ func FuzzDecodeRecord(f *testing.F) {
 // they write says the same, so that no record is good for one and broken for the
 // other while a task is on its way.
 func FuzzScriptsReadRecords(f *testing.F) {
-	addr, _ := stacktest.Redis(f)
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	addr, _ := servertest.Redis(f)
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	f.Cleanup(func() { _ = rdb.Close() })
 	lib, err := sources.ReadFile("scripts/lib_record.lua")
 	if err != nil {

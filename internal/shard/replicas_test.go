@@ -9,14 +9,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // twin is a topic on a Redis with one replica, which calls wait for.
 type twin struct {
 	*corner
-	replica *stack.Redis
+	replica *servers.Redis
 	copied  *redis.Client
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestAScriptWithoutARightChangesNothing: whichever of its commands the user of a
@@ -18,8 +18,8 @@ import (
 // that a shard is ready for a placement, nor a record that says that its task waits.
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 			user := name + "-" + command
 			t.Run(user, func(t *testing.T) {
 				t.Parallel()
-				c := cornerOn(t, stacktest.RedisOptions(server.Addr()), user, 1)
+				c := cornerOn(t, servertest.RedisOptions(server.Addr()), user, 1)
 				c.fill()
 				c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-"+command).Err())
 				call, writes := acceptedCalls(c)[name]

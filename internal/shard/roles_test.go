@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // role is who talks to Redis, for prefix duefleet: the scripts it sends, what it
@@ -186,7 +186,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	stacktest.Need(t, "redis-server")
+	servertest.Need(t, "redis-server")
 	var users strings.Builder
 	for _, r := range roles() {
 		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", r.name+".acl"))
@@ -199,12 +199,12 @@ func newGuarded(t *testing.T) *guarded {
 	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--aclfile", file}})
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--aclfile", file}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
-	return &guarded{cornerOn(t, stacktest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
+	return &guarded{cornerOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }
 
 // as is a client with the rights of a role.

@@ -10,7 +10,7 @@ import (
 
 // Router carries out what is asked of a topic's tasks by their IDs. Here stands, for
 // each operation, which scripts are sent to which shards in which order while the
-// shard count changes; docs/protocol.md says the same without Go, and internal/model
+// shard count changes; docs/protocol.md says the same without Go, and test/model
 // holds each of these orders to the promises. It is safe for concurrent use.
 //
 // What all have in common: a shard that has seen a newer placement than the router's

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // The benchmarks count tasks: ns/op and allocs/op are those of one task, also
@@ -57,8 +57,8 @@ func BenchmarkDecodeRecord(b *testing.B) {
 
 // benchCorner is one shard with a placement.
 func benchCorner(b *testing.B) (*Topic, Placement) {
-	addr, prefix := stacktest.Redis(b)
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	addr, prefix := servertest.Redis(b)
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	b.Cleanup(func() { _ = rdb.Close() })
 	store, err := New(rdb, prefix)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // listening is a topic whose wakes are heard.
@@ -50,7 +50,7 @@ func (l *listening) hears(when string) {
 
 func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 	t.Parallel()
-	l := listen(cornerOn(t, stacktest.RedisOptions(ownServer(t).Addr()), "own", 4))
+	l := listen(cornerOn(t, servertest.RedisOptions(ownServer(t).Addr()), "own", 4))
 	l.hears("at first")
 	for range 3 {
 		l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
@@ -74,13 +74,13 @@ func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 
 func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	cluster, err := stack.StartRedisCluster(t.Context(), stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
+	servertest.Need(t, "redis-server")
+	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cluster.Kill() })
-	l := listen(cornerOn(t, stacktest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
+	l := listen(cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")
 	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Shard(0).Wake()).Result()
 	l.ok(err)

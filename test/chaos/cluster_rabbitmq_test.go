@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // TestClusterBrokers: of three nodes one is killed, then the one that leads the
@@ -34,7 +34,7 @@ func TestClusterBrokers(t *testing.T) {
 }
 
 // node is the one that leads the queue, or one that doesn't.
-func (r *rig) node(leader bool) *stack.RabbitMQ {
+func (r *rig) node(leader bool) *servers.RabbitMQ {
 	r.t.Helper()
 	leads, err := r.brokers.Leader(r.t.Context(), queue, nil)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // clustered is a fleet on a Redis Cluster, whose topic has a shard in each node's
@@ -18,7 +18,7 @@ func clustered(t *testing.T) *rig {
 }
 
 // master is the node that serves a shard.
-func (r *rig) master(shard int) *stack.Redis {
+func (r *rig) master(shard int) *servers.Redis {
 	r.t.Helper()
 	n, err := r.cluster.Master(r.t.Context(), shardKey(shard))
 	if err != nil {

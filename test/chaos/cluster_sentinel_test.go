@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // TestClusterSentinel: a master is killed and comes back, and the next one stands
@@ -22,11 +22,11 @@ func TestClusterSentinel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, options{sentinel: true, replicas: row.replicas})
 			r.begin()
-			first := r.failover((*stack.Redis).Kill)
+			first := r.failover((*servers.Redis).Kill)
 			r.lasts(3 * time.Second)
 			r.must(first.Restart(t.Context()))
 			r.lasts(5 * time.Second)
-			second := r.failover((*stack.Redis).Pause)
+			second := r.failover((*servers.Redis).Pause)
 			r.lasts(3 * time.Second)
 			r.must(second.Resume())
 			r.lasts(5 * time.Second)
@@ -40,7 +40,7 @@ func TestClusterSentinel(t *testing.T) {
 }
 
 // failover does something to the master, and returns it once another serves.
-func (r *rig) failover(strike func(*stack.Redis) error) *stack.Redis {
+func (r *rig) failover(strike func(*servers.Redis) error) *servers.Redis {
 	r.t.Helper()
 	victim, err := r.watched.Master(r.t.Context())
 	if err != nil {

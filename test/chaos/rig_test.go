@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 const (
@@ -58,12 +58,12 @@ type rig struct {
 	config   string
 	settings fleet.Settings
 
-	redis    *stack.Redis
-	cluster  *stack.RedisCluster // instead of redis
-	watched  *stack.RedisSentinels
-	rabbitmq *stack.RabbitMQ
-	brokers  *stack.RabbitMQCluster // instead of rabbitmq
-	consul   *stack.Consul
+	redis    *servers.Redis
+	cluster  *servers.RedisCluster // instead of redis
+	watched  *servers.RedisSentinels
+	rabbitmq *servers.RabbitMQ
+	brokers  *servers.RabbitMQCluster // instead of rabbitmq
+	consul   *servers.Consul
 	// redisSteps is odd while a soak has Redis down.
 	redisSteps atomic.Int64
 	toRedis    *network // nil unless asked for
@@ -108,26 +108,26 @@ func (r *rig) servers(o options) {
 		dir := filepath.Join(r.dir, "redis")
 		switch {
 		case o.cluster:
-			r.cluster, err = stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1, Args: args})
+			r.cluster, err = servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1, Args: args})
 		case o.sentinel:
-			r.watched, err = stack.StartRedisSentinels(ctx, stack.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3, Args: args})
+			r.watched, err = servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3, Args: args})
 		default:
-			r.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: dir, Args: args})
+			r.redis, err = servers.StartRedis(ctx, servers.RedisConfig{Dir: dir, Args: args})
 		}
 		return err
 	})
 	g.Go(func() (err error) {
 		dir := filepath.Join(r.dir, "rabbitmq")
 		if o.brokers {
-			r.brokers, err = stack.StartRabbitMQCluster(ctx, stack.RabbitMQClusterConfig{Dir: dir, Nodes: 3})
+			r.brokers, err = servers.StartRabbitMQCluster(ctx, servers.RabbitMQClusterConfig{Dir: dir, Nodes: 3})
 		} else {
-			r.rabbitmq, err = stack.StartRabbitMQ(ctx, stack.RabbitMQConfig{Dir: dir})
+			r.rabbitmq, err = servers.StartRabbitMQ(ctx, servers.RabbitMQConfig{Dir: dir})
 		}
 		return err
 	})
 	if o.consul {
 		g.Go(func() (err error) {
-			r.consul, err = stack.StartConsul(ctx, stack.ConsulConfig{Dir: filepath.Join(r.dir, "consul")})
+			r.consul, err = servers.StartConsul(ctx, servers.ConsulConfig{Dir: filepath.Join(r.dir, "consul")})
 			return err
 		})
 	}
@@ -142,7 +142,7 @@ func (r *rig) servers(o options) {
 	case o.cluster:
 		r.direct.Addrs = r.cluster.Addrs()
 	case o.sentinel:
-		r.direct.Addrs, r.direct.MasterName = r.watched.Addrs(), stack.MasterName
+		r.direct.Addrs, r.direct.MasterName = r.watched.Addrs(), servers.MasterName
 	default:
 		r.direct.Addrs = []string{r.redis.Addr()}
 	}

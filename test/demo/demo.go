@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/duefleet/duefleet/internal/stack"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 const (
@@ -34,9 +34,9 @@ type demo struct {
 	options
 	dir, config string
 
-	redis    *stack.Redis
-	rabbitmq *stack.RabbitMQ
-	consul   *stack.Consul
+	redis    *servers.Redis
+	rabbitmq *servers.RabbitMQ
+	consul   *servers.Consul
 	scanners []*fleet.Scanner
 
 	client   *redis.Client
@@ -83,18 +83,18 @@ func (d *demo) start(ctx context.Context) error {
 func (d *demo) prepare(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		d.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: filepath.Join(d.dir, "redis")})
+		d.redis, err = servers.StartRedis(ctx, servers.RedisConfig{Dir: filepath.Join(d.dir, "redis")})
 		return err
 	})
 	g.Go(func() (err error) {
-		d.rabbitmq, err = stack.StartRabbitMQ(ctx, stack.RabbitMQConfig{
+		d.rabbitmq, err = servers.StartRabbitMQ(ctx, servers.RabbitMQConfig{
 			Dir: filepath.Join(d.dir, "rabbitmq"), Management: d.keep,
 		})
 		return err
 	})
 	if d.options.consul {
 		g.Go(func() (err error) {
-			d.consul, err = stack.StartConsul(ctx, stack.ConsulConfig{Dir: filepath.Join(d.dir, "consul")})
+			d.consul, err = servers.StartConsul(ctx, servers.ConsulConfig{Dir: filepath.Join(d.dir, "consul")})
 			return err
 		})
 	}

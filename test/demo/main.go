@@ -22,7 +22,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 const (
@@ -111,7 +111,7 @@ func findPrograms(o options) error {
 	}
 	var errs []error
 	for _, name := range needed {
-		_, err := stack.Find(name)
+		_, err := servers.Find(name)
 		errs = append(errs, err)
 	}
 	for _, path := range []string{scannerPath, producerPath} {

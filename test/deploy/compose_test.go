@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -88,8 +88,8 @@ func TestComposeConfig(t *testing.T) {
 // checkTopic runs the command of service topic on a real Consul.
 func checkTopic(t *testing.T, args []string) {
 	t.Helper()
-	stacktest.Need(t, "consul")
-	addr, prefix := stacktest.Consul(t)
+	servertest.Need(t, "consul")
+	addr, prefix := servertest.Consul(t)
 	cmd := command(t, nil, programs.Scanner, args...)
 	cmd.Env = environ("DUEFLEET_CONSUL_ADDR="+addr, "DUEFLEET_CONSUL_PREFIX="+prefix)
 	if got := must(t, cmd); !strings.Contains(got, "topic orders written") {

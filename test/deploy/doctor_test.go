@@ -16,9 +16,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -111,9 +111,9 @@ func served() map[string]fleet.Topic {
 // it looked at, and leaves nothing behind.
 func TestDoctorFindsNothing(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	s := newSettings(t)
-	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
 	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	startScanner(t, s)
 	startScanner(t, s)
@@ -157,8 +157,8 @@ func redisAt(t *testing.T, addr string) *redis.Client {
 // written.
 func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{
 		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no",
 	}})
 	if err != nil {
@@ -192,8 +192,8 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 // what doctor names is enough.
 func TestDoctorFindsMissingRights(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,9 +370,9 @@ func until(t *testing.T, s fleet.Settings, what string, before func(), found fun
 // has not taken, and a topic whose document is gone.
 func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	s := newSettings(t)
-	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
 	good := `{"shards": 2, "declare": {"queue": "%s", "queue_type": "classic"}}`
 	putDocument(t, s, "orders", fmt.Sprintf(good, "orders.due"))
 	putDocument(t, s, "mail", fmt.Sprintf(good, "mail.due"))

@@ -13,8 +13,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -35,11 +35,11 @@ func TestImage(t *testing.T) {
 	if os.Getuid() != 0 {
 		skip(t, "changing the root folder needs root; as another user only the programs are built")
 	}
-	stacktest.Need(t, "redis-server", "rabbitmq-server")
+	servertest.Need(t, "redis-server", "rabbitmq-server")
 	img := buildImage(t)
-	addr, prefix := stacktest.Redis(t)
+	addr, prefix := servertest.Redis(t)
 	settings := fleet.Settings{
-		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: stacktest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String(),
+		RedisAddr: addr, RedisPrefix: prefix, RabbitMQURL: servertest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String(),
 		Topics: map[string]fleet.Topic{"orders": {
 			"shards": 2, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"},
 		}},

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -23,9 +23,9 @@ func TestMain(m *testing.M) {
 // newSettings are those of a corner of the shared servers, without topics.
 func newSettings(t *testing.T) fleet.Settings {
 	t.Helper()
-	stacktest.Need(t, "redis-server", "rabbitmq-server")
-	s := fleet.Settings{RabbitMQURL: stacktest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String()}
-	s.RedisAddr, s.RedisPrefix = stacktest.Redis(t)
+	servertest.Need(t, "redis-server", "rabbitmq-server")
+	s := fleet.Settings{RabbitMQURL: servertest.RabbitMQ(t), ShutdownTimeout: wait.Hang.String()}
+	s.RedisAddr, s.RedisPrefix = servertest.Redis(t)
 	return s
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -159,9 +159,9 @@ func mapValues(m map[string]string) func(func(string) bool) {
 // scrape starts a scanner with Consul and reads what it exports.
 func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	stacktest.Need(t, "redis-server", "rabbitmq-server", "consul")
+	servertest.Need(t, "redis-server", "rabbitmq-server", "consul")
 	s := newSettings(t)
-	s.ConsulAddr, s.ConsulPrefix = stacktest.Consul(t)
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
 	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	scanner := startScanner(t, s)
 	var families map[string]*dto.MetricFamily

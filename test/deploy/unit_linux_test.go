@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -70,7 +70,7 @@ func TestUnitReadsSecretsThatAreRootsAlone(t *testing.T) {
 // admit makes a user of Redis who may do everything, until the test is over.
 func admit(t *testing.T, addr, user, password string) {
 	t.Helper()
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(addr))
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
 	if err := rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
 		t.Fatal(err)

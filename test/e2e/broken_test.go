@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -60,7 +60,7 @@ func TestBrokenDocument(t *testing.T) {
 // behind, neither of a topic that is served nor of one that never was.
 func TestBrokenDocumentVanishes(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	w.spoil("orders")

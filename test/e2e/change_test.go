@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -235,8 +235,8 @@ func TestStoppedDuringChange(t *testing.T) {
 // registrations.
 func TestConsulGoneDuringChange(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
-	server, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: filepath.Join(t.TempDir(), "consul")})
+	servertest.Need(t, "consul")
+	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(t.TempDir(), "consul")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestConsulGoneDuringChange(t *testing.T) {
 // serves, and none once it was stopped.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	wait.For(t, "two services that pass their check", rarely(func() bool { return len(w.registered(true)) == 2 }))
@@ -340,7 +340,7 @@ func TestSettingsInForce(t *testing.T) {
 // each took to be in force.
 func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration)) {
 	t.Helper()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	w.schedule(orders("orders", "o", 10_000, time.Now().Add(time.Second), 10*time.Second, 0)...)
@@ -382,7 +382,7 @@ func (w *wish) index(topic string) uint64 {
 // come; the latter returns when it is over.
 func TestProgress(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	far := w.far(3000)

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -78,8 +78,8 @@ func TestUnreachableRedis(t *testing.T) {
 // TestWrongPassword: a refused password is told as such, and is not shown.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", "right"}})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", "right"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestAdminPortInUse(t *testing.T) {
 // TestEnvironment: a variable wins over the file.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
-	addr, _ := stacktest.Redis(t)
+	addr, _ := servertest.Redis(t)
 	config := file(t, "redis: {addrs: [127.0.0.1:1]}\n")
 	out := run(t, fleet.Command{
 		Path: programs.Scanner, Args: []string{"status", "--config", config}, Env: []string{"DUEFLEET_REDIS_ADDRS=" + addr},

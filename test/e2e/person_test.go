@@ -11,9 +11,9 @@ import (
 
 	consul "github.com/hashicorp/consul/api"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -80,18 +80,18 @@ func TestInterrupt(t *testing.T) {
 // it is told so again.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
+	servertest.Need(t, "redis-server")
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+			server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = server.Kill() })
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
-			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", stacktest.RabbitMQ(t)
-			w := newWorldOn(t, settings, stacktest.RedisOptions(server.Addr()))
+			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
+			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))
 			w.settings.ShutdownTimeout = "10m" // the most there is
 			w.write()
 			w.start(1)
@@ -121,7 +121,7 @@ func TestSecondSignal(t *testing.T) {
 // with topic, key and line.
 func TestCheckConsul(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	if out := must(t, w.scanner("check")); out.Stdout != "ok: 1 topics in consul\n" || out.Stderr != "" {

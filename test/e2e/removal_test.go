@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -16,7 +16,7 @@ import (
 // with it; then the fleet serves it no more, and producers are told.
 func TestTopicRemoved(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	far := orders("orders", "far", 10, time.Now().Add(time.Hour), time.Hour, 0)
@@ -38,7 +38,7 @@ func TestTopicRemoved(t *testing.T) {
 // tasks and set anew, it begins empty.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	// The ledger knows nothing of it: it is to be purged.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestMeasureShardsUnderLoad is TestShardsUnderLoad with 200,000 tasks stored and
@@ -26,7 +26,7 @@ func TestMeasureShardsUnderLoad(t *testing.T) { //nolint:paralleltest // it has 
 		// killed in the change before.
 		settle = lease + 2*time.Second
 	)
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	// The heap of this test, which remembers every task, keeps both cores of a
 	// small machine busy for up to a second whenever it is collected, and with it
 	// the consumer that takes the time.

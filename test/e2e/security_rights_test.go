@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -149,8 +149,8 @@ func TestLeastRights(t *testing.T) {
 // shards that have not heard of its end, it needs all of them.
 func TestLeastRightsOfProducers(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,14 +203,14 @@ func TestLeastRightsOfProducers(t *testing.T) {
 // TestLeastRightsOfConsumers: a consumer with the rights in deploy/redis remembers, tries again and parks, and Redis refuses it nothing.
 func TestLeastRightsOfConsumers(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	server, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
 	w := newWorldOn(t, fleet.Settings{
-		RedisAddr: server.Addr(), RedisPrefix: "duefleet", RabbitMQURL: stacktest.RabbitMQ(t),
+		RedisAddr: server.Addr(), RedisPrefix: "duefleet", RabbitMQURL: servertest.RabbitMQ(t),
 		Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)},
 		More:   map[string]fleet.Topic{"redis": {"password": adminPassword}},
 	}, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: adminPassword})

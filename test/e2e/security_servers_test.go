@@ -20,9 +20,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -114,9 +114,9 @@ func (a *authority) write(name, kind string, der []byte) string {
 type guarded struct {
 	t        *testing.T
 	ca       *authority
-	redis    *stack.Redis
-	rabbitmq *stack.RabbitMQ
-	consul   *stack.Consul
+	redis    *servers.Redis
+	rabbitmq *servers.RabbitMQ
+	consul   *servers.Consul
 	logs     string // the folder that the servers' logs lie under
 	// The addresses with TLS.
 	redisTLS, rabbitmqTLS, consulTLS string
@@ -124,7 +124,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	stacktest.Need(t, "redis-server", "rabbitmq-server", "consul")
+	servertest.Need(t, "redis-server", "rabbitmq-server", "consul")
 	g := &guarded{t: t, ca: newAuthority(t, "authority")}
 	own := g.ca.issue("server", time.Now().Add(time.Hour))
 	for _, addr := range []*string{&g.redisTLS, &g.rabbitmqTLS, &g.consulTLS} {
@@ -137,15 +137,15 @@ func newGuarded(t *testing.T) *guarded {
 	g.logs = dir
 	var starting errgroup.Group
 	starting.Go(func() (err error) {
-		g.redis, err = stack.StartRedis(t.Context(), stack.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: g.redisArgs(own)})
+		g.redis, err = servers.StartRedis(t.Context(), servers.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: g.redisArgs(own)})
 		return err
 	})
 	starting.Go(func() (err error) {
-		g.rabbitmq, err = stack.StartRabbitMQ(t.Context(), stack.RabbitMQConfig{Dir: filepath.Join(dir, "rabbitmq"), Conf: g.rabbitmqConf(own)})
+		g.rabbitmq, err = servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: filepath.Join(dir, "rabbitmq"), Conf: g.rabbitmqConf(own)})
 		return err
 	})
 	starting.Go(func() (err error) {
-		g.consul, err = stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: filepath.Join(dir, "consul"), HCL: g.consulHCL(own)})
+		g.consul, err = servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(dir, "consul"), HCL: g.consulHCL(own)})
 		return err
 	})
 	err := starting.Wait()

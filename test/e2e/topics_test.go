@@ -14,8 +14,8 @@ import (
 	consul "github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -40,7 +40,7 @@ func newFileWish(t *testing.T) *wish {
 }
 
 func newConsulWish(t *testing.T) *wish {
-	addr, prefix := stacktest.Consul(t)
+	addr, prefix := servertest.Consul(t)
 	return consulWish(t, addr, prefix)
 }
 
@@ -101,7 +101,7 @@ func both(t *testing.T, test func(w *wish)) {
 	})
 	t.Run("consul", func(t *testing.T) {
 		t.Parallel()
-		stacktest.Need(t, "consul")
+		servertest.Need(t, "consul")
 		test(newConsulWish(t))
 	})
 }
@@ -247,7 +247,7 @@ func TestShardsWhileFull(t *testing.T) {
 // Redis that was restored.
 func TestShardCountHolds(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
 	w.inForce(fleet.Topic{"tick": "100ms"})
@@ -293,7 +293,7 @@ func (w *wish) reshard(m int) {
 // shows its difference; get, ls, pause, resume and rm do what they say.
 func TestTopicSet(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
+	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
 	out := must(t, w.scanner("topic", "set", "orders", "shards=8", "backoff.max=1m"))

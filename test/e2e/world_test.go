@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -61,9 +61,9 @@ type world struct {
 func newWorld(t *testing.T, topics map[string]fleet.Topic) *world {
 	t.Helper()
 	settings := fleet.Settings{Topics: topics}
-	settings.RedisAddr, settings.RedisPrefix = stacktest.Redis(t)
-	settings.RabbitMQURL = stacktest.RabbitMQ(t)
-	return newWorldOn(t, settings, stacktest.RedisOptions(settings.RedisAddr))
+	settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)
+	settings.RabbitMQURL = servertest.RabbitMQ(t)
+	return newWorldOn(t, settings, servertest.RedisOptions(settings.RedisAddr))
 }
 
 // now is the ledger's clock.

@@ -19,11 +19,11 @@ func childAttr() *syscall.SysProcAttr {
 }
 
 // reserve keeps a port from being chosen again, by this process or another,
-// until this one ends. It holds the abstract socket by which package stack
+// until this one ends. It holds the abstract socket by which package servers
 // reserves the ports of its servers.
 func reserve(ctx context.Context, port int) bool {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-stack-port-%d", port))
+	l, err := lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-test-port-%d", port))
 	if err == nil {
 		held.Store(port, l)
 	}

@@ -228,7 +228,7 @@ func (s *Scanner) current() *process {
 // FreeAddress is an address of 127.0.0.1 where nothing listens. It lies below
 // Linux's ephemeral ports, so that no client is given it by chance, and stays
 // reserved as long as this process lives: neither a scanner nor a server of
-// package stack, started by whatever process, is given the same one.
+// package servers, started by whatever process, is given the same one.
 func FreeAddress(ctx context.Context) (string, error) {
 	const lowest, highest, tries = 12000, 32000, 200
 	for range tries {

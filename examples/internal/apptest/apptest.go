@@ -16,10 +16,10 @@ import (
 	"github.com/duefleet/duefleet/examples/internal/app"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/fleet/member"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -79,15 +79,15 @@ func Run(t *testing.T, topic string, minute time.Duration, run func(context.Cont
 	s := &Story{t: t, config: filepath.Join(t.TempDir(), "config.yaml"), held: map[string]chan struct{}{}}
 	// An answer of Redis that was given up would be asked for again.
 	cfg := app.Config{Topic: topic, Minute: minute, Patience: wait.Hang, Out: s}
-	cfg.Redis, cfg.Prefix = stacktest.Redis(t)
-	cfg.RabbitMQ = stacktest.RabbitMQ(t)
+	cfg.Redis, cfg.Prefix = servertest.Redis(t)
+	cfg.RabbitMQ = servertest.RabbitMQ(t)
 	settings := fleet.Settings{RedisAddr: cfg.Redis, RedisPrefix: cfg.Prefix, RabbitMQURL: cfg.RabbitMQ, ShutdownTimeout: "5m"}
 	settings.Topics = map[string]fleet.Topic{topic: {
 		"shards": shards, "lease": "1h",
 		"declare": map[string]any{"type": "direct", "queue": topic + ".due", "queue_type": "classic"},
 	}}
 	s.ok(fleet.WriteConfig(s.config, settings.Document()))
-	rdb := redis.NewUniversalClient(stacktest.RedisOptions(cfg.Redis))
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(cfg.Redis))
 	t.Cleanup(func() { _ = rdb.Close() })
 	store, err := shard.New(rdb, cfg.Prefix)
 	s.ok(err)

@@ -1,4 +1,4 @@
-package stack_test
+package servers_test
 
 import (
 	"errors"
@@ -7,18 +7,18 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // TestTwoRabbitMQNodes: two nodes of one process know nothing of each other,
 // and one keeps its messages over a crash while the other goes on.
 func TestTwoRabbitMQNodes(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "rabbitmq-server")
-	started := make(chan *stack.RabbitMQ)
+	servertest.Need(t, "rabbitmq-server")
+	started := make(chan *servers.RabbitMQ)
 	for range 2 {
-		cfg := stack.RabbitMQConfig{Dir: t.TempDir(), Management: true, Conf: "heartbeat = 7"}
+		cfg := servers.RabbitMQConfig{Dir: t.TempDir(), Management: true, Conf: "heartbeat = 7"}
 		go func() { started <- startRabbitMQ(t, cfg) }()
 	}
 	one, two := <-started, <-started
@@ -66,8 +66,8 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 // TestVhostWithoutManagement: vhosts come and go without the HTTP API too.
 func TestVhostWithoutManagement(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "rabbitmq-server")
-	node := startRabbitMQ(t, stack.RabbitMQConfig{Dir: t.TempDir(), Nodename: "bare"})
+	servertest.Need(t, "rabbitmq-server")
+	node := startRabbitMQ(t, servers.RabbitMQConfig{Dir: t.TempDir(), Nodename: "bare"})
 	if node == nil {
 		t.FailNow()
 	}
@@ -93,7 +93,7 @@ func TestVhostWithoutManagement(t *testing.T) {
 	}
 }
 
-func checkVhost(t *testing.T, node *stack.RabbitMQ, want bool) {
+func checkVhost(t *testing.T, node *servers.RabbitMQ, want bool) {
 	t.Helper()
 	out, err := node.Ctl(t.Context(), "list_vhosts")
 	if err != nil {

@@ -1,13 +1,13 @@
-// Command stackrun starts a Redis, a RabbitMQ and a Consul, runs a command
-// with the variables that package stacktest reads, stops the servers, and ends
+// Command withservers starts a Redis, a RabbitMQ and a Consul, runs a command
+// with the variables that package servertest reads, stops the servers, and ends
 // with the command's exit code:
 //
-//	stackrun -- go test ./...
+//	withservers -- go test ./...
 //
 // With -cluster the Redis is a cluster of three masters with a replica each.
 //
 // One set of servers then does for all test binaries of the run. Nothing outlives
-// it: the command and all that it starts in its process group end with stackrun,
+// it: the command and all that it starts in its process group end with withservers,
 // and so do the servers. A server that ends while it is needed ends the run. What
 // failed is followed by the end of each server's log.
 package main
@@ -28,7 +28,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 
 func main() {
 	cluster := flag.Bool("cluster", false, "start a Redis Cluster")
-	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: stackrun [-cluster] -- command [argument]...") }
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: withservers [-cluster] -- command [argument]...") }
 	flag.Parse()
 	if flag.NArg() == 0 {
 		flag.Usage()
@@ -51,20 +51,20 @@ func main() {
 	runtime.LockOSThread()
 	code, err := run(*cluster, flag.Args())
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "stackrun:", err)
+		fmt.Fprintln(os.Stderr, "withservers:", err)
 	}
 	os.Exit(code)
 }
 
 // run keeps the servers' logs where something went wrong, until the next run.
 func run(cluster bool, args []string) (int, error) {
-	dir, err := stack.TempDir("stackrun")
+	dir, err := servers.TempDir("withservers")
 	if err != nil {
 		return exitFailed, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	set := &servers{clustered: cluster}
+	set := &shared{clustered: cluster}
 	defer set.kill()
 	if err := set.start(ctx, dir); err != nil {
 		return exitFailed, err
@@ -79,7 +79,7 @@ func run(cluster bool, args []string) (int, error) {
 	code, err := command(ctx, args, set.env())
 	if err != nil || code != 0 {
 		set.printLogs()
-		fmt.Fprintln(os.Stderr, "stackrun: the logs of the servers are in", dir)
+		fmt.Fprintln(os.Stderr, "withservers: the logs of the servers are in", dir)
 		return code, err
 	}
 	set.kill()
@@ -129,48 +129,48 @@ func exitCode(name string, err error) (int, error) {
 	return 0, nil
 }
 
-// one is what stackrun needs of each server.
+// one is what withservers needs of each server.
 type one interface {
 	Ended() <-chan struct{}
 	Log() string
 	Kill() error
 }
 
-// servers are the set that one run shares.
-type servers struct {
+// shared are the servers that one run shares.
+type shared struct {
 	clustered bool // which of the two it is
 
-	redis    *stack.Redis
-	cluster  *stack.RedisCluster
-	rabbitmq *stack.RabbitMQ
-	consul   *stack.Consul
+	redis    *servers.Redis
+	cluster  *servers.RedisCluster
+	rabbitmq *servers.RabbitMQ
+	consul   *servers.Consul
 }
 
 // start starts all at once: RabbitMQ takes as long as it takes.
-func (s *servers) start(ctx context.Context, dir string) error {
+func (s *shared) start(ctx context.Context, dir string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		dir := filepath.Join(dir, "redis")
 		if s.clustered {
-			s.cluster, err = stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1})
+			s.cluster, err = servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1})
 		} else {
-			s.redis, err = stack.StartRedis(ctx, stack.RedisConfig{Dir: dir})
+			s.redis, err = servers.StartRedis(ctx, servers.RedisConfig{Dir: dir})
 		}
 		return err
 	})
 	g.Go(func() (err error) {
-		cfg := stack.RabbitMQConfig{Dir: filepath.Join(dir, "rabbitmq"), Management: true}
-		s.rabbitmq, err = stack.StartRabbitMQ(ctx, cfg)
+		cfg := servers.RabbitMQConfig{Dir: filepath.Join(dir, "rabbitmq"), Management: true}
+		s.rabbitmq, err = servers.StartRabbitMQ(ctx, cfg)
 		return err
 	})
 	g.Go(func() (err error) {
-		s.consul, err = stack.StartConsul(ctx, stack.ConsulConfig{Dir: filepath.Join(dir, "consul")})
+		s.consul, err = servers.StartConsul(ctx, servers.ConsulConfig{Dir: filepath.Join(dir, "consul")})
 		return err
 	})
 	return g.Wait()
 }
 
-func (s *servers) env() []string {
+func (s *shared) env() []string {
 	redis := ""
 	if s.clustered {
 		redis = strings.Join(s.cluster.Addrs(), ",")
@@ -185,7 +185,7 @@ func (s *servers) env() []string {
 }
 
 // all are those that were started.
-func (s *servers) all() (all []one) {
+func (s *shared) all() (all []one) {
 	if s.redis != nil {
 		all = append(all, s.redis)
 	}
@@ -204,7 +204,7 @@ func (s *servers) all() (all []one) {
 }
 
 // await returns an error that names the first server to end, or nil when ctx does.
-func (s *servers) await(ctx context.Context) error {
+func (s *shared) await(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, server := range s.all() {
 		ended := server.Ended()
@@ -221,15 +221,15 @@ func (s *servers) await(ctx context.Context) error {
 }
 
 // printLogs writes the end of each server's log.
-func (s *servers) printLogs() {
+func (s *shared) printLogs() {
 	for _, server := range s.all() {
-		fmt.Fprintf(os.Stderr, "stackrun: the end of %s:\n%s\n", server.Log(), stack.Tail(server.Log()))
+		fmt.Fprintf(os.Stderr, "withservers: the end of %s:\n%s\n", server.Log(), servers.Tail(server.Log()))
 	}
 }
 
 // kill ends what was started. Their data goes with their folder, so nothing is
 // lost by not stopping them gracefully.
-func (s *servers) kill() {
+func (s *shared) kill() {
 	for _, server := range s.all() {
 		_ = server.Kill()
 	}

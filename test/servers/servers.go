@@ -1,11 +1,11 @@
-// Package stack starts real redis-server, rabbitmq-server and consul processes
+// Package servers starts real redis-server, rabbitmq-server and consul processes
 // for the demo, the tests and the benchmarks. Servers listen on 127.0.0.1
 // alone, keep their files in a folder the caller names, and die with the
 // process that started them, so that nothing of them outlives a test.
 //
 // Every handle can stop, kill, pause and restart its server, which is how the
 // fault tests make a server fail.
-package stack
+package servers
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package stacktest
+package servertest
 
 import (
 	"context"
@@ -104,7 +104,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestSplitNode reads what stackrun writes, and refuses what has no AMQP port.
+// TestSplitNode reads what withservers writes, and refuses what has no AMQP port.
 func TestSplitNode(t *testing.T) {
 	t.Parallel()
 	management, addr, err := splitNode("http://guest:guest@127.0.0.1:15672?amqp=5672")

@@ -1,4 +1,4 @@
-package stack_test
+package servers_test
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -16,9 +16,9 @@ import (
 // follows the new one.
 func TestRedisSentinels(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
+	servertest.Need(t, "redis-server")
 	ctx := t.Context()
-	s, err := stack.StartRedisSentinels(ctx, stack.SentinelConfig{Dir: t.TempDir(), Replicas: 2, Sentinels: 3, DownAfter: 5 * time.Second})
+	s, err := servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: t.TempDir(), Replicas: 2, Sentinels: 3, DownAfter: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestRedisSentinels(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.Addrs(), MasterName: stack.MasterName})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: s.Addrs(), MasterName: servers.MasterName})
 	t.Cleanup(func() { _ = client.Close() })
 	first, err := s.Master(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func TestRedisSentinels(t *testing.T) {
 }
 
 // role is what a server takes itself for; empty: it doesn't answer.
-func role(t *testing.T, r *stack.Redis) string {
+func role(t *testing.T, r *servers.Redis) string {
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	defer client.Close()
 	said, err := client.Do(t.Context(), "ROLE").Slice()

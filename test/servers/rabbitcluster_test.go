@@ -1,23 +1,23 @@
 //go:build chaos
 
-package stack_test
+package servers_test
 
 import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestRabbitMQCluster: a quorum queue outlives the node that led it.
 func TestRabbitMQCluster(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "rabbitmq-server")
+	servertest.Need(t, "rabbitmq-server")
 	ctx := t.Context()
-	c, err := stack.StartRabbitMQCluster(ctx, stack.RabbitMQClusterConfig{Dir: t.TempDir(), Nodes: 3})
+	c, err := servers.StartRabbitMQCluster(ctx, servers.RabbitMQClusterConfig{Dir: t.TempDir(), Nodes: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package stack
+package servers
 
 import (
 	"context"
@@ -111,7 +111,7 @@ func (r *RabbitMQ) URL(vhost string) string { return amqpURL(r.addr, vhost) }
 func (r *RabbitMQ) ManagementURL() string { return r.management }
 
 // Node is ManagementURL and the port of AMQP in one value, as in
-// "http://guest:guest@127.0.0.1:15672?amqp=5672": what stacktest reads from
+// "http://guest:guest@127.0.0.1:15672?amqp=5672": what servertest reads from
 // DUEFLEET_TEST_RABBITMQ. It needs Management.
 func (r *RabbitMQ) Node() string {
 	_, port, _ := strings.Cut(r.addr, ":")

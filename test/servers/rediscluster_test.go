@@ -1,4 +1,4 @@
-package stack_test
+package servers_test
 
 import (
 	"strings"
@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -16,9 +16,9 @@ import (
 // takes over from a master that died.
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
+	servertest.Need(t, "redis-server")
 	ctx := t.Context()
-	c, err := stack.StartRedisCluster(ctx, stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1, Timeout: 5 * time.Second})
+	c, err := servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestRedisCluster(t *testing.T) {
 	})
 }
 
-func master(t *testing.T, c *stack.RedisCluster, key string) *stack.Redis {
+func master(t *testing.T, c *servers.RedisCluster, key string) *servers.Redis {
 	t.Helper()
 	n, err := c.Master(t.Context(), key)
 	if err != nil {
@@ -74,7 +74,7 @@ func master(t *testing.T, c *stack.RedisCluster, key string) *stack.Redis {
 
 func TestRedisClusterNeedsAMajority(t *testing.T) {
 	t.Parallel()
-	_, err := stack.StartRedisCluster(t.Context(), stack.RedisClusterConfig{Dir: t.TempDir(), Masters: 2})
+	_, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 2})
 	if err == nil || !strings.Contains(err.Error(), "at least 3") {
 		t.Errorf("two masters: %v, want to be told that it takes 3", err)
 	}

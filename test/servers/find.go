@@ -1,4 +1,4 @@
-package stack
+package servers
 
 import (
 	"fmt"
@@ -46,7 +46,7 @@ func knownServer(name string) (known, bool) {
 func Find(name string) (string, error) {
 	k, ok := knownServer(name)
 	if !ok {
-		return "", fmt.Errorf("find %s: not a server of this stack", name)
+		return "", fmt.Errorf("find %s: not a server that tests know", name)
 	}
 	if path := firstExecutable(k.before); path != "" {
 		return path, nil

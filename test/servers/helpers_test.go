@@ -1,4 +1,4 @@
-package stack_test
+package servers_test
 
 import (
 	"io"
@@ -10,14 +10,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-func startRedis(t *testing.T, cfg stack.RedisConfig) *stack.Redis {
+func startRedis(t *testing.T, cfg servers.RedisConfig) *servers.Redis {
 	t.Helper()
-	stacktest.Need(t, "redis-server")
-	r, err := stack.StartRedis(t.Context(), cfg)
+	servertest.Need(t, "redis-server")
+	r, err := servers.StartRedis(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +27,8 @@ func startRedis(t *testing.T, cfg stack.RedisConfig) *stack.Redis {
 
 // startRabbitMQ may run beside the test's goroutine: it returns nil after an
 // error.
-func startRabbitMQ(t *testing.T, cfg stack.RabbitMQConfig) *stack.RabbitMQ {
-	node, err := stack.StartRabbitMQ(t.Context(), cfg)
+func startRabbitMQ(t *testing.T, cfg servers.RabbitMQConfig) *servers.RabbitMQ {
+	node, err := servers.StartRabbitMQ(t.Context(), cfg)
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -42,7 +42,7 @@ func startRabbitMQ(t *testing.T, cfg stack.RabbitMQConfig) *stack.RabbitMQ {
 	return node
 }
 
-func dial(t *testing.T, r *stack.Redis) *redis.Client {
+func dial(t *testing.T, r *servers.Redis) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	t.Cleanup(func() { _ = client.Close() })

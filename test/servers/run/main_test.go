@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -72,12 +72,12 @@ func TestCommandInterrupted(t *testing.T) {
 // of for whatever its tests make of it.
 func TestAServerThatEndsIsNamed(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	redis, err := stack.StartRedis(t.Context(), stack.RedisConfig{Dir: t.TempDir()})
+	servertest.Need(t, "redis-server")
+	redis, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &servers{redis: redis}
+	set := &shared{redis: redis}
 	ended := make(chan error, 1)
 	go func() { ended <- set.await(t.Context()) }()
 	if err := redis.Kill(); err != nil {

@@ -1,4 +1,4 @@
-package stack
+package servers
 
 import (
 	"context"
@@ -19,5 +19,5 @@ func childAttr() *syscall.SysProcAttr {
 // there. It holds an abstract socket, which leaves no file behind.
 func reserve(ctx context.Context, port int) (io.Closer, error) {
 	var lc net.ListenConfig
-	return lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-stack-port-%d", port))
+	return lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-test-port-%d", port))
 }

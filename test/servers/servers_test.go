@@ -1,4 +1,4 @@
-package stack_test
+package servers_test
 
 import (
 	"bufio"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
-	"github.com/duefleet/duefleet/internal/stack/stacktest"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 func TestRestartKeepsPortAndData(t *testing.T) {
 	t.Parallel()
 	// What a kill -9 leaves is only certain where each write is synced.
-	r := startRedis(t, stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}})
+	r := startRedis(t, servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}})
 	client := dial(t, r)
 	ends := map[string]func() error{
 		"stop": func() error { return r.Stop(t.Context()) },
@@ -68,7 +68,7 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 // does. It can be stopped while it is paused.
 func TestPause(t *testing.T) {
 	t.Parallel()
-	r := startRedis(t, stack.RedisConfig{Dir: t.TempDir()})
+	r := startRedis(t, servers.RedisConfig{Dir: t.TempDir()})
 	client := dial(t, r)
 	impatient := redis.NewClient(&redis.Options{Addr: r.Addr(), ReadTimeout: 200 * time.Millisecond, MaxRetries: -1})
 	t.Cleanup(func() { _ = impatient.Close() })
@@ -99,24 +99,24 @@ func TestPause(t *testing.T) {
 // leaves nothing running.
 func TestStartSaysWhy(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server")
-	first := startRedis(t, stack.RedisConfig{Dir: t.TempDir()})
+	servertest.Need(t, "redis-server")
+	first := startRedis(t, servers.RedisConfig{Dir: t.TempDir()})
 	var port int
 	if _, err := fmt.Sscanf(first.Addr(), "127.0.0.1:%d", &port); err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
-		cfg  stack.RedisConfig
+		cfg  servers.RedisConfig
 		want string
 	}{
-		"no folder":    {stack.RedisConfig{}, "dir must not be empty"},
-		"port taken":   {stack.RedisConfig{Dir: t.TempDir(), Port: port}, "port is taken"},
-		"bad argument": {stack.RedisConfig{Dir: t.TempDir(), Args: []string{"--no-such-thing", "1"}}, "no-such-thing"},
+		"no folder":    {servers.RedisConfig{}, "dir must not be empty"},
+		"port taken":   {servers.RedisConfig{Dir: t.TempDir(), Port: port}, "port is taken"},
+		"bad argument": {servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--no-such-thing", "1"}}, "no-such-thing"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := stack.StartRedis(t.Context(), tt.cfg)
+			r, err := servers.StartRedis(t.Context(), tt.cfg)
 			if err == nil {
 				_ = r.Kill()
 				t.Fatal("it started")
@@ -131,8 +131,8 @@ func TestStartSaysWhy(t *testing.T) {
 // TestConsulRestartKeepsData: a key survives a crash of the agent.
 func TestConsulRestartKeepsData(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "consul")
-	c, err := stack.StartConsul(t.Context(), stack.ConsulConfig{Dir: t.TempDir()})
+	servertest.Need(t, "consul")
+	c, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestConsulRestartKeepsData(t *testing.T) {
 func TestFind(t *testing.T) {
 	t.Setenv("PATH", "")
 	t.Chdir(t.TempDir())
-	_, err := stack.Find("consul")
+	_, err := servers.Find("consul")
 	if err == nil || err.Error() != "consul is not installed; to install it: make consul" {
 		t.Errorf("got %v", err)
 	}
@@ -168,10 +168,10 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir("below")
-	if path, err := stack.Find("consul"); err != nil || !strings.HasSuffix(path, tools+"/consul") {
+	if path, err := servers.Find("consul"); err != nil || !strings.HasSuffix(path, tools+"/consul") {
 		t.Errorf("found %q, %v; want the one that make built", path, err)
 	}
-	if _, err := stack.Find("kafka"); err == nil {
+	if _, err := servers.Find("kafka"); err == nil {
 		t.Error("found kafka")
 	}
 }
@@ -180,7 +180,7 @@ func TestFind(t *testing.T) {
 // them, nothing listens on the servers' ports.
 func TestChildrenDieWithTheParent(t *testing.T) {
 	t.Parallel()
-	stacktest.Need(t, "redis-server", "rabbitmq-server")
+	servertest.Need(t, "redis-server", "rabbitmq-server")
 	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this binary
 	cmd.Env = append(os.Environ(), parentVar+"="+t.TempDir())
 	cmd.Stderr = os.Stderr
@@ -219,11 +219,11 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 // for the end of the test that would kill it.
 func beParent(dir string) {
 	ctx := context.Background()
-	r, err := stack.StartRedis(ctx, stack.RedisConfig{Dir: dir + "/redis"})
+	r, err := servers.StartRedis(ctx, servers.RedisConfig{Dir: dir + "/redis"})
 	if err != nil {
 		panic(err)
 	}
-	q, err := stack.StartRabbitMQ(ctx, stack.RabbitMQConfig{Dir: dir + "/rabbitmq"})
+	q, err := servers.StartRabbitMQ(ctx, servers.RabbitMQConfig{Dir: dir + "/rabbitmq"})
 	if err != nil {
 		panic(err)
 	}

@@ -3,7 +3,7 @@ package main
 import "syscall"
 
 // groupAttr puts the command into a process group of its own and has the kernel
-// kill it when stackrun is gone.
+// kill it when withservers is gone.
 func groupAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -1,7 +1,7 @@
-// Package stacktest gives each test its own corner of a Redis, a RabbitMQ and
+// Package servertest gives each test its own corner of a Redis, a RabbitMQ and
 // a Consul that all tests share, so that they run beside each other.
 //
-// The environment names the servers, as stackrun sets it:
+// The environment names the servers, as withservers sets it:
 //
 //	DUEFLEET_TEST_REDIS=127.0.0.1:6379 (several with commas between: a Redis Cluster)
 //	DUEFLEET_TEST_RABBITMQ=http://guest:guest@127.0.0.1:15672?amqp=5672
@@ -9,8 +9,8 @@
 //
 // What it doesn't name is started at the first call in a test binary and ends
 // with that binary. A test that makes servers fail starts its own with package
-// stack.
-package stacktest
+// servers.
+package servertest
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // cleanupLimit bounds what a test's cleanup may take.
@@ -60,13 +60,13 @@ func RabbitMQ(t testing.TB) string {
 	vhost := unique(t)
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 	defer cancel()
-	if err := stack.AddVhost(ctx, management, vhost); err != nil {
+	if err := servers.AddVhost(ctx, management, vhost); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 		defer cancel()
-		if err := stack.DeleteVhost(ctx, management, vhost); err != nil {
+		if err := servers.DeleteVhost(ctx, management, vhost); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,13 +90,13 @@ func Consul(t testing.TB) (addr, prefix string) {
 	return addr, prefix
 }
 
-// Need is for a test that starts servers of its own with package stack. Unless
+// Need is for a test that starts servers of its own with package servers. Unless
 // all of them are installed the test is skipped, or fails where servers are
 // required: with CI=true or DUEFLEET_TEST_REQUIRE=1.
-func Need(t testing.TB, servers ...string) {
+func Need(t testing.TB, names ...string) {
 	t.Helper()
-	for _, name := range servers {
-		if _, err := stack.Find(name); err != nil {
+	for _, name := range names {
+		if _, err := servers.Find(name); err != nil {
 			if required() {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package stacktest
+package servertest
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/duefleet/duefleet/internal/stack"
+	"github.com/duefleet/duefleet/test/servers"
 )
 
 // The variables that name servers to use instead of starting some.
@@ -18,13 +18,13 @@ const (
 
 // shared are the servers of this test binary: starting them once is what makes
 // real servers affordable, and a test binary has no better place for them.
-var shared = servers{ //nolint:gochecknoglobals // see above
+var shared = kinds{ //nolint:gochecknoglobals // see above
 	redis:    lazy{variable: redisVar, binary: "redis-server", start: startRedis},
 	rabbitmq: lazy{variable: rabbitmqVar, binary: "rabbitmq-server", start: startRabbitMQ},
 	consul:   lazy{variable: consulVar, binary: "consul", start: startConsul},
 }
 
-type servers struct {
+type kinds struct {
 	redis, rabbitmq, consul lazy
 }
 
@@ -55,7 +55,7 @@ func (l *lazy) get(t testing.TB) string {
 }
 
 func (l *lazy) startIn() (string, error) {
-	dir, err := stack.TempDir("stacktest-" + l.binary)
+	dir, err := servers.TempDir("servertest-" + l.binary)
 	if err != nil {
 		return "", err
 	}
@@ -63,7 +63,7 @@ func (l *lazy) startIn() (string, error) {
 }
 
 func startRedis(dir string) (string, error) {
-	r, err := stack.StartRedis(context.Background(), stack.RedisConfig{Dir: dir})
+	r, err := servers.StartRedis(context.Background(), servers.RedisConfig{Dir: dir})
 	if err != nil {
 		return "", err
 	}
@@ -71,7 +71,7 @@ func startRedis(dir string) (string, error) {
 }
 
 func startRabbitMQ(dir string) (string, error) {
-	r, err := stack.StartRabbitMQ(context.Background(), stack.RabbitMQConfig{Dir: dir, Management: true})
+	r, err := servers.StartRabbitMQ(context.Background(), servers.RabbitMQConfig{Dir: dir, Management: true})
 	if err != nil {
 		return "", err
 	}
@@ -79,7 +79,7 @@ func startRabbitMQ(dir string) (string, error) {
 }
 
 func startConsul(dir string) (string, error) {
-	c, err := stack.StartConsul(context.Background(), stack.ConsulConfig{Dir: dir})
+	c, err := servers.StartConsul(context.Background(), servers.ConsulConfig{Dir: dir})
 	if err != nil {
 		return "", err
 	}
