@@ -77,8 +77,8 @@ type Connection struct {
 	changed   retry.Broadcast
 
 	mu     sync.Mutex
-	link   *link // nil while there is none
-	usable bool  // the link's broker answered its probe
+	conn   *conn // nil while there is none
+	usable bool  // its broker answered its probe
 	reason string
 }
 
@@ -122,10 +122,10 @@ func orDefault(d, value time.Duration) time.Duration {
 func (c *Connection) State() (connected, blocked bool, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == nil {
+	if c.conn == nil {
 		return false, false, c.reason
 	}
-	return true, c.link.blocked.Load(), c.reason
+	return true, c.conn.blocked.Load(), c.reason
 }
 
 // Run keeps the connection up until ctx ends, then closes it within two
@@ -137,12 +137,12 @@ func (c *Connection) Run(ctx context.Context) error {
 	var outage time.Time
 	var advised string
 	for {
-		l, err := c.dialAny(ctx)
+		conn, err := c.dialAny(ctx)
 		if err == nil {
-			c.logUp(ctx, l, outage)
+			c.logUp(ctx, conn, outage)
 			outage = time.Time{}
 			began := time.Now()
-			err = c.attend(ctx, l)
+			err = c.attend(ctx, conn)
 			if time.Since(began) > backoffMax {
 				pause.Reset()
 			}
@@ -164,22 +164,22 @@ func (c *Connection) Run(ctx context.Context) error {
 	}
 }
 
-func (c *Connection) logUp(ctx context.Context, l *link, outage time.Time) {
+func (c *Connection) logUp(ctx context.Context, conn *conn, outage time.Time) {
 	if outage.IsZero() {
-		c.log.InfoContext(ctx, "rabbitmq is connected", "address", l.addr)
+		c.log.InfoContext(ctx, "rabbitmq is connected", "address", conn.addr)
 		return
 	}
-	c.log.InfoContext(ctx, "rabbitmq is available again", "address", l.addr, "outage", time.Since(outage))
+	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.addr, "outage", time.Since(outage))
 }
 
 // dialAny tries each endpoint once, beginning with the one after the last that
 // failed.
-func (c *Connection) dialAny(ctx context.Context) (*link, error) {
+func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 	var errs []error
 	for range c.endpoints {
-		l, err := dial(ctx, c.endpoints[c.turn], c.cfg.Name, c.cfg.WriteTimeout)
+		conn, err := dial(ctx, c.endpoints[c.turn], c.cfg.Name, c.cfg.WriteTimeout)
 		if err == nil {
-			return l, nil
+			return conn, nil
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -199,59 +199,59 @@ func oneLine(errs []error) error {
 	return all
 }
 
-// attend serves one link until it is lost, with the reason, or ctx ends. The first
+// attend serves one connection until it is lost, with the reason, or ctx ends. The first
 // topic that wants to publish has the broker probed.
-func (c *Connection) attend(ctx context.Context, l *link) error {
+func (c *Connection) attend(ctx context.Context, conn *conn) error {
 	var probed chan struct{} // nil: no probe is under way
-	routes := l.routes
-	c.set(l, false, unanswered)
+	routes := conn.routes
+	c.set(conn, false, unanswered)
 	tick := time.NewTicker(watchTick)
 	defer tick.Stop()
 	began, last := time.Now(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
-			l.close()
+			conn.close()
 			return nil
-		case e := <-l.closes:
+		case e := <-conn.closes:
 			// The library may leave the TCP connection open here.
-			l.wire.abort()
-			return l.lossError(e)
-		case b, ok := <-l.blocking:
+			conn.wire.abort()
+			return conn.lossError(e)
+		case b, ok := <-conn.blocking:
 			if !ok {
-				l.blocking = nil // closes tells why
+				conn.blocking = nil // closes tells why
 				continue
 			}
-			c.block(ctx, l, b)
+			c.block(ctx, conn, b)
 		case r := <-routes:
 			routes, began = nil, time.Now()
 			done := make(chan struct{})
 			probed = done
 			go func() {
-				l.probe(r)
+				conn.probe(r)
 				close(done)
 			}()
 		case <-probed:
 			probed = nil
-			c.answered(l)
+			c.answered(conn)
 		case <-tick.C:
 		}
 		now := time.Now()
 		if now.Sub(last) > c.cfg.pace.stall {
-			l.wire.abort()
+			conn.wire.abort()
 			return fmt.Errorf("this process stood still for %v", now.Sub(last))
 		}
 		last = now
-		if probed != nil && !l.blocked.Load() && now.Sub(began) > c.cfg.ConnectTimeout {
-			l.wire.abort()
-			return fmt.Errorf("no answer from %s within %v", l.addr, c.cfg.ConnectTimeout)
+		if probed != nil && !conn.blocked.Load() && now.Sub(began) > c.cfg.ConnectTimeout {
+			conn.wire.abort()
+			return fmt.Errorf("no answer from %s within %v", conn.addr, c.cfg.ConnectTimeout)
 		}
 	}
 }
 
 // block notes that an alarm began or ended.
-func (c *Connection) block(ctx context.Context, l *link, b amqp.Blocking) {
-	if l.blocked.Swap(b.Active) == b.Active {
+func (c *Connection) block(ctx context.Context, conn *conn, b amqp.Blocking) {
+	if conn.blocked.Swap(b.Active) == b.Active {
 		return
 	}
 	if b.Active {
@@ -268,48 +268,48 @@ func (c *Connection) block(ctx context.Context, l *link, b amqp.Blocking) {
 	c.changed.Fire()
 }
 
-// answered opens the link to publishers.
-func (c *Connection) answered(l *link) {
+// answered opens a connection to publishers.
+func (c *Connection) answered(conn *conn) {
 	c.mu.Lock()
 	c.usable = true
-	if !l.blocked.Load() {
+	if !conn.blocked.Load() {
 		c.reason = ""
 	}
 	c.mu.Unlock()
 	c.changed.Fire()
 }
 
-func (c *Connection) set(l *link, usable bool, reason string) {
+func (c *Connection) set(conn *conn, usable bool, reason string) {
 	c.mu.Lock()
-	c.link, c.usable, c.reason = l, usable, reason
+	c.conn, c.usable, c.reason = conn, usable, reason
 	c.mu.Unlock()
 	c.changed.Fire()
 }
 
-// ask has a link probed that nothing was published on yet, with this route.
+// ask has a connection probed that nothing was published on yet, with this route.
 func (c *Connection) ask(r Route) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == nil || c.usable {
+	if c.conn == nil || c.usable {
 		return
 	}
 	select {
-	case c.link.routes <- r:
+	case c.conn.routes <- r:
 	default: // another topic's will do
 	}
 }
 
-// open is the link if it can be published to now; else it is nil, with why.
-func (c *Connection) open() (*link, string) {
+// open returns the connection if it can be published to now; else it is nil, with why.
+func (c *Connection) open() (*conn, string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.link == nil:
+	case c.conn == nil:
 		return nil, "not connected to RabbitMQ: " + c.reason
-	case c.link.blocked.Load():
+	case c.conn.blocked.Load():
 		return nil, "RabbitMQ blocks publishers: " + c.reason
 	case !c.usable:
 		return nil, unanswered
 	}
-	return c.link, ""
+	return c.conn, ""
 }

@@ -101,14 +101,14 @@ func mechanisms(uri amqp.URI) ([]amqp.Authentication, error) {
 
 // dial opens one connection within the endpoint's timeout. It doesn't use
 // amqp.DialConfig, which would put TLS above the wire and can't be cancelled.
-func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Duration) (*link, error) {
+func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Duration) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.addr)
 	if err != nil {
 		return nil, err
 	}
-	conn := raw
+	stream := raw
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
 	defer stop()
 	if e.tls != nil {
@@ -117,9 +117,9 @@ func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Durati
 			_ = raw.Close()
 			return nil, fmt.Errorf("TLS with %s: %w", e.addr, err)
 		}
-		conn = client
+		stream = client
 	}
-	l, err := open(newWire(conn, raw, writeTimeout), e, name)
+	conn, err := open(newWire(stream, raw, writeTimeout), e, name)
 	if !stop() {
 		// Cut, which the library takes for a wrong password or vhost.
 		return nil, fmt.Errorf("open %s within %v: %w", e.addr, e.timeout, ctx.Err())
@@ -128,16 +128,16 @@ func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Durati
 		_ = raw.Close()
 		return nil, fmt.Errorf("open %s: %s", e.addr, brokerText(err))
 	}
-	return l, nil
+	return conn, nil
 }
 
-func open(w *wire, e endpoint, name string) (*link, error) {
+func open(w *wire, e endpoint, name string) (*conn, error) {
 	properties := amqp.NewConnectionProperties()
 	properties["product"] = appID
 	if name != "" {
 		properties["connection_name"] = name
 	}
-	conn, err := amqp.Open(w, amqp.Config{
+	opened, err := amqp.Open(w, amqp.Config{
 		SASL:       e.sasl,
 		Vhost:      e.vhost,
 		Heartbeat:  e.heartbeat,
@@ -148,15 +148,15 @@ func open(w *wire, e endpoint, name string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{
-		amqp:     conn,
+	conn := &conn{
+		amqp:     opened,
 		wire:     w,
 		addr:     e.addr,
 		endpoint: e,
-		closes:   conn.NotifyClose(make(chan *amqp.Error, 1)),
-		blocking: conn.NotifyBlocked(make(chan amqp.Blocking, blockingBuffer)),
+		closes:   opened.NotifyClose(make(chan *amqp.Error, 1)),
+		blocking: opened.NotifyBlocked(make(chan amqp.Blocking, blockingBuffer)),
 		routes:   make(chan Route, 1),
-		frame:    conn.Config.FrameSize,
+		frame:    opened.Config.FrameSize,
 	}
-	return l, nil
+	return conn, nil
 }

@@ -28,19 +28,19 @@ func Suspicious(cfg Config, answer time.Duration) Config {
 // InFlight is how many messages have no result yet on the channel
 // that Publish uses.
 func (p *Publisher) InFlight() int {
-	_, _, s := p.wanted()
-	if s == nil {
+	_, _, ch := p.wanted()
+	if ch == nil {
 		return 0
 	}
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	return s.flights.owed
+	ch.confirms.mu.Lock()
+	defer ch.confirms.mu.Unlock()
+	return ch.confirms.owed
 }
 
 // Lost reports whether the library knows that the channel that Publish uses is lost.
 func (p *Publisher) Lost() bool {
-	_, _, s := p.wanted()
-	return s == nil || s.channel.IsClosed()
+	_, _, ch := p.wanted()
+	return ch == nil || ch.amqp.IsClosed()
 }
 
 // Told reports whether a channel was told to give up what is in flight, and did not
@@ -48,8 +48,8 @@ func (p *Publisher) Lost() bool {
 func (p *Publisher) Told() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for s := range p.sessions {
-		if len(s.stop) > 0 {
+	for ch := range p.channels {
+		if len(ch.stop) > 0 {
 			return true
 		}
 	}

@@ -26,35 +26,35 @@ import (
 // then decide. notifyAll drops what finds no place within 5 s; the buffer
 // holds as many returns as there can be messages in flight, so that is left
 // to a process that stands still between arming that timer and sending.
-func (f *inflight) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result, stalled bool) {
-	now := f.since(time.Now())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.owed > 0 && now-f.looked > f.stall {
+func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result, stalled bool) {
+	now := c.since(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owed > 0 && now-c.looked > c.stall {
 		return out, true
 	}
-	f.looked = now
-	f.findAnsweredLocked(now, all)
-	if !f.drainLocked(returns) {
+	c.looked = now
+	c.findAnsweredLocked(now, all)
+	if !c.drainLocked(returns) {
 		return out, true
 	}
-	for _, seq := range f.found {
-		fl := f.slot(seq)
-		result := fl.result(now)
-		if !fl.confirm.Acked() && result.Outcome != Returned {
+	for _, seq := range c.found {
+		u := c.slot(seq)
+		result := u.result(now)
+		if !u.confirm.Acked() && result.Outcome != Returned {
 			if !alive() {
 				break
 			}
 			result.Outcome, result.Reason = Refused, "the broker refused the message (basic.nack)"
 		}
-		if !fl.givenUp {
+		if !u.givenUp {
 			out = append(out, result)
 		}
-		f.freeLocked(fl)
-		f.proven, f.heard = true, now
+		c.freeLocked(u)
+		c.proven, c.heard = true, now
 	}
-	f.trimLocked()
-	f.offerLocked()
+	c.trimLocked()
+	c.offerLocked()
 	return out, false
 }
 
@@ -62,16 +62,16 @@ func (f *inflight) settle(returns <-chan amqp.Return, alive func() bool, all boo
 // further: brokers answer nearly in order, and a window is large.
 const lookAhead = 64
 
-func (f *inflight) findAnsweredLocked(now time.Duration, all bool) {
-	f.found = f.found[:0]
+func (c *confirms) findAnsweredLocked(now time.Duration, all bool) {
+	c.found = c.found[:0]
 	unanswered := 0
-	for seq := f.head; seq != f.tail && (all || unanswered < lookAhead); seq++ {
-		switch fl := f.slot(seq); {
-		case fl.message == nil:
-		case answered(fl.confirm):
-			f.found = append(f.found, seq)
+	for seq := c.head; seq != c.tail && (all || unanswered < lookAhead); seq++ {
+		switch u := c.slot(seq); {
+		case u.message == nil:
+		case answered(u.confirm):
+			c.found = append(c.found, seq)
 			unanswered = 0
-		case !fl.lags(now):
+		case !u.lags(now):
 			unanswered++
 		}
 	}
@@ -90,9 +90,9 @@ func answered(confirm *amqp.DeferredConfirmation) bool {
 }
 
 // result of a message that the broker confirmed.
-func (fl *flight) result(now time.Duration) Result {
-	r := Result{Message: fl.message, Outcome: Confirmed, Reason: fl.reason, Elapsed: now - fl.at}
-	switch fl.fate {
+func (u *unconfirmed) result(now time.Duration) Result {
+	r := Result{Message: u.message, Outcome: Confirmed, Reason: u.reason, Elapsed: now - u.at}
+	switch u.told {
 	case returned:
 		r.Outcome = Returned
 	case doubtful:
@@ -103,14 +103,14 @@ func (fl *flight) result(now time.Duration) Result {
 
 // drainLocked notes all returns that have come. It is false if one fits no
 // message in flight: then nothing that is in flight can be trusted.
-func (f *inflight) drainLocked(returns <-chan amqp.Return) bool {
+func (c *confirms) drainLocked(returns <-chan amqp.Return) bool {
 	for {
 		select {
 		case r, ok := <-returns:
 			if !ok {
 				return true
 			}
-			if !f.noteLocked(&r) {
+			if !c.noteLocked(&r) {
 				return false
 			}
 		default:
@@ -122,82 +122,82 @@ func (f *inflight) drainLocked(returns <-chan amqp.Return) bool {
 // noteLocked marks the message that came back. A task that was rescheduled
 // can be in flight twice; its versions differ in their headers. If they don't,
 // nobody can tell which came back, and all of them are in doubt.
-func (f *inflight) noteLocked(r *amqp.Return) bool {
-	same := f.findLocked(r, true)
+func (c *confirms) noteLocked(r *amqp.Return) bool {
+	same := c.findLocked(r, true)
 	if len(same) == 0 {
-		same = f.findLocked(r, false)
+		same = c.findLocked(r, false)
 	}
 	is := returned
 	if len(same) > 1 {
 		is = doubtful
 	}
-	for _, fl := range same {
-		fl.fate = is
-		fl.reason = returnReason(r)
+	for _, u := range same {
+		u.told = is
+		u.reason = returnReason(r)
 	}
 	return len(same) > 0
 }
 
-func (f *inflight) findLocked(r *amqp.Return, version bool) []*flight {
-	var found []*flight
-	hash := maphash.String(f.seed, r.MessageId)
-	for seq := f.head; seq != f.tail; seq++ {
-		fl := f.slot(seq)
-		if fl.message == nil || fl.idHash != hash || fl.fate == returned || fl.message.Task.ID != r.MessageId {
+func (c *confirms) findLocked(r *amqp.Return, version bool) []*unconfirmed {
+	var found []*unconfirmed
+	hash := maphash.String(c.seed, r.MessageId)
+	for seq := c.head; seq != c.tail; seq++ {
+		u := c.slot(seq)
+		if u.message == nil || u.idHash != hash || u.told == returned || u.message.Task.ID != r.MessageId {
 			continue
 		}
-		if !version || sameVersion(r, &fl.message.Task) {
-			found = append(found, fl)
+		if !version || sameVersion(r, &u.message.Task) {
+			found = append(found, u)
 		}
 	}
 	return found
 }
 
 // note takes a return that came before its confirm; false as in drainLocked.
-func (f *inflight) note(r *amqp.Return) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.noteLocked(r)
+func (c *confirms) note(r *amqp.Return) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.noteLocked(r)
 }
 
 // overdue tells whether a message's deadline has passed, and whether the broker has
 // been silent since one of those was written: then it may be the channel or the
 // connection that gets no answers.
-func (f *inflight) overdue() (late, silent bool) {
-	now := f.since(time.Now())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.owed == 0 || now < f.earliest {
+func (c *confirms) overdue() (late, silent bool) {
+	now := c.since(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owed == 0 || now < c.earliest {
 		return false, false
 	}
-	f.earliest = math.MaxInt64
-	for seq := f.head; seq != f.tail; seq++ {
-		fl := f.slot(seq)
-		if fl.message == nil || fl.givenUp {
+	c.earliest = math.MaxInt64
+	for seq := c.head; seq != c.tail; seq++ {
+		u := c.slot(seq)
+		if u.message == nil || u.givenUp {
 			continue
 		}
-		f.earliest = min(f.earliest, fl.deadline)
-		if fl.deadline <= now {
-			late, silent = true, silent || f.heard < fl.at
+		c.earliest = min(c.earliest, u.deadline)
+		if u.deadline <= now {
+			late, silent = true, silent || c.heard < u.at
 		}
 	}
 	return late, silent
 }
 
 // expire gives up the messages whose deadline has passed and appends their Results.
-func (f *inflight) expire(out []Result) []Result {
-	now := f.since(time.Now())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for seq := f.head; seq != f.tail; seq++ {
-		fl := f.slot(seq)
-		if fl.message == nil || fl.givenUp || fl.deadline > now {
+func (c *confirms) expire(out []Result) []Result {
+	now := c.since(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for seq := c.head; seq != c.tail; seq++ {
+		u := c.slot(seq)
+		if u.message == nil || u.givenUp || u.deadline > now {
 			continue
 		}
-		out = append(out, Result{Message: fl.message, Outcome: Overdue, Reason: "the broker's confirm is overdue", Elapsed: now - fl.at})
-		fl.givenUp = true
-		f.owed--
-		f.givenUp++
+		out = append(out, Result{Message: u.message, Outcome: Overdue, Reason: "the broker's confirm is overdue", Elapsed: now - u.at})
+		u.givenUp = true
+		c.owed--
+		c.givenUp++
 	}
 	return out
 }
@@ -205,35 +205,35 @@ func (f *inflight) expire(out []Result) []Result {
 // abandon ends it all: what came back is Returned, what the broker confirmed is
 // Confirmed, the rest Unknown. Without trust in what the library told, as in
 // settle, confirmed messages are Unknown too.
-func (f *inflight) abandon(returns <-chan amqp.Return, reason string, trust bool, out []Result) []Result {
-	now := f.since(time.Now())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.phase, f.reason = dead, reason
-	f.findAnsweredLocked(now, true) // before the returns are read, as in settle
-	trust = f.drainLocked(returns) && trust
-	for _, seq := range f.found {
-		if fl := f.slot(seq); trust && fl.fate == undecided && fl.confirm.Acked() {
-			if !fl.givenUp {
-				out = append(out, fl.result(now))
+func (c *confirms) abandon(returns <-chan amqp.Return, reason string, trust bool, out []Result) []Result {
+	now := c.since(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.phase, c.reason = dead, reason
+	c.findAnsweredLocked(now, true) // before the returns are read, as in settle
+	trust = c.drainLocked(returns) && trust
+	for _, seq := range c.found {
+		if u := c.slot(seq); trust && u.told == undecided && u.confirm.Acked() {
+			if !u.givenUp {
+				out = append(out, u.result(now))
 			}
-			f.freeLocked(fl)
+			c.freeLocked(u)
 		}
 	}
-	for ; f.head != f.tail; f.head++ {
-		fl := f.slot(f.head)
-		if fl.message == nil {
+	for ; c.head != c.tail; c.head++ {
+		u := c.slot(c.head)
+		if u.message == nil {
 			continue
 		}
-		if !fl.givenUp {
-			result := fl.result(now)
+		if !u.givenUp {
+			result := u.result(now)
 			if result.Outcome != Returned {
 				result.Outcome, result.Reason = Unknown, reason
 			}
 			out = append(out, result)
 		}
-		f.freeLocked(fl)
+		c.freeLocked(u)
 	}
-	notify(f.room)
+	notify(c.room)
 	return out
 }

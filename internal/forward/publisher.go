@@ -12,10 +12,10 @@ import (
 
 // Publisher publishes one topic's messages and reports what became of each.
 type Publisher struct {
-	conn   *Connection
-	topic  string
-	log    *slog.Logger
-	handle func([]Result)
+	connection *Connection
+	topic      string
+	log        *slog.Logger
+	handle     func([]Result)
 
 	turn       chan struct{} // held by the one goroutine that publishes
 	handling   sync.Mutex    // held while handle runs
@@ -28,8 +28,8 @@ type Publisher struct {
 	route    Route  // wanted
 	version  uint64 // of route
 	applied  uint64 // the version that Publish obeys
-	current  *session
-	sessions map[*session]struct{} // with results to come
+	current  *channel
+	channels map[*channel]struct{} // with results to come
 	reason   string                // why current is nil
 }
 
@@ -42,31 +42,31 @@ type Publisher struct {
 // seconds what is in flight becomes Unknown.
 func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) *Publisher {
 	return &Publisher{
-		conn:     c,
-		topic:    topic,
-		log:      c.log.With("topic", topic),
-		handle:   handle,
-		turn:     make(chan struct{}, 1),
-		kicked:   make(chan struct{}, 1),
-		route:    r.withDefaults(),
-		version:  1,
-		sessions: make(map[*session]struct{}),
-		reason:   "not started yet",
+		connection: c,
+		topic:      topic,
+		log:        c.log.With("topic", topic),
+		handle:     handle,
+		turn:       make(chan struct{}, 1),
+		kicked:     make(chan struct{}, 1),
+		route:      r.withDefaults(),
+		version:    1,
+		channels:   make(map[*channel]struct{}),
+		reason:     "not started yet",
 	}
 }
 
 // Ready tells whether Publish would write now: the channel is open, the
 // exchange there, the broker not blocked. If not, why.
 func (p *Publisher) Ready() (ok bool, reason string) {
-	s, reason := p.open()
-	return s != nil, reason
+	ch, reason := p.open()
+	return ch != nil, reason
 }
 
 // WaitReady returns nil once Ready is true. The error wraps ctx's and says
 // what was missing last.
 func (p *Publisher) WaitReady(ctx context.Context) error {
 	for {
-		connection, topic := p.conn.changed.Next(), p.changed.Next()
+		connection, topic := p.connection.changed.Next(), p.changed.Next()
 		ok, reason := p.Ready()
 		if ok {
 			return nil
@@ -118,22 +118,22 @@ func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
 	case <-ctx.Done():
 		return p.unsent(batch, ctx.Err())
 	}
-	var last *session
+	var last *channel
 	for len(batch) > 0 {
-		s, reason := p.open()
-		if s == nil {
+		ch, reason := p.open()
+		if ch == nil {
 			return p.unsent(batch, errors.New(reason))
 		}
-		if s == last {
+		if ch == last {
 			return p.unsent(batch, errClosed)
 		}
-		n, err := s.publish(ctx, batch)
-		p.deliver(s.takeRefused())
+		n, err := ch.publish(ctx, batch)
+		p.deliver(ch.takeRefused())
 		batch = batch[n:]
 		if err != nil && !errors.Is(err, errClosed) {
 			return p.unsent(batch, err)
 		}
-		last = s
+		last = ch
 	}
 	return nil
 }
@@ -148,30 +148,30 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	}
 	err = fmt.Errorf("drain topic %s: %d messages unresolved: %w", p.topic, p.unresolved.count(), err)
 	p.abandonAll("given up while draining")
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*p.conn.cfg.pace.answer)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*p.connection.cfg.pace.answer)
 	defer cancel()
 	return errors.Join(err, p.unresolved.wait(last))
 }
 
-// open is the session to publish on, or nil and why there is none.
-func (p *Publisher) open() (*session, string) {
-	l, reason := p.conn.open()
+// open returns the channel to publish on, or nil and why there is none.
+func (p *Publisher) open() (*channel, string) {
+	conn, reason := p.connection.open()
 	p.mu.Lock()
-	s, why := p.current, p.reason
+	ch, why := p.current, p.reason
 	p.mu.Unlock()
 	switch {
-	case l == nil:
+	case conn == nil:
 		return nil, reason
-	case s == nil:
+	case ch == nil:
 		return nil, why
 	}
-	if ended, why, _ := s.flights.ended(); ended {
+	if ended, why, _ := ch.confirms.ended(); ended {
 		return nil, why
 	}
-	if s.link != l || !s.flights.serving() {
+	if ch.conn != conn || !ch.confirms.serving() {
 		return nil, "the channel is being opened again"
 	}
-	return s, ""
+	return ch, ""
 }
 
 // unsent gives the rest of a batch back.

@@ -29,7 +29,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	defer s.loops.Wait()
 	defer p.end()
 	for ctx.Err() == nil {
-		changed := p.conn.changed.Next()
+		changed := p.connection.changed.Next()
 		again := s.look(ctx)
 		select {
 		case <-ctx.Done():
@@ -47,8 +47,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	want, version, current := s.wanted()
 	if current != nil {
-		if ended, reason, proven := current.flights.ended(); ended {
-			reason += s.conn.cfg.Advice(reason)
+		if ended, reason, proven := current.confirms.ended(); ended {
+			reason += s.connection.cfg.Advice(reason)
 			s.install(nil, version, reason)
 			s.gone(ctx, current, reason, proven)
 			current = nil
@@ -59,9 +59,9 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		s.install(current, version, "")
 		return s.trust(ctx, want)
 	}
-	l, reason := s.conn.open()
-	if l == nil {
-		s.conn.ask(want)
+	conn, reason := s.connection.open()
+	if conn == nil {
+		s.connection.ask(want)
 		s.install(nil, version, reason)
 		return nil
 	}
@@ -69,13 +69,13 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		return time.After(wait)
 	}
 	s.tried = version
-	next, err := s.openSession(ctx, l, want)
+	next, err := s.openChannel(ctx, conn, want)
 	if err != nil {
 		s.doubt = false
 		reason := err.Error()
-		reason += s.conn.cfg.Advice(reason)
+		reason += s.connection.cfg.Advice(reason)
 		s.install(nil, version, reason)
-		if l.amqp.IsClosed() {
+		if conn.amqp.IsClosed() {
 			return nil // not this topic's trouble; the next connection is a change
 		}
 		return s.rest(ctx, reason)
@@ -103,13 +103,13 @@ func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
 	return nil
 }
 
-// gone takes leave of a session that ended by itself. If the connection ended,
+// gone takes leave of a channel that ended by itself. If the connection ended,
 // the next one is the only thing to wait for.
-func (s *supervisor) gone(ctx context.Context, old *session, reason string, proven bool) {
+func (s *supervisor) gone(ctx context.Context, old *channel, reason string, proven bool) {
 	if s.doubt = !proven; proven {
 		s.pause.Reset()
 	}
-	if !old.link.amqp.IsClosed() {
+	if !old.conn.amqp.IsClosed() {
 		s.rest(ctx, reason)
 	}
 }
@@ -141,7 +141,7 @@ func (p *Publisher) end() {
 	p.changed.Fire()
 }
 
-func (p *Publisher) wanted() (r Route, version uint64, current *session) {
+func (p *Publisher) wanted() (r Route, version uint64, current *channel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.route, p.version, p.current
@@ -149,24 +149,24 @@ func (p *Publisher) wanted() (r Route, version uint64, current *session) {
 
 // install makes s, or with nil none for that reason, what Publish uses, and
 // lets the one before settle what it has.
-func (p *Publisher) install(s *session, version uint64, reason string) {
+func (p *Publisher) install(ch *channel, version uint64, reason string) {
 	p.mu.Lock()
 	old := p.current
-	p.current, p.applied, p.reason = s, version, reason
-	if s != nil {
-		p.sessions[s] = struct{}{}
+	p.current, p.applied, p.reason = ch, version, reason
+	if ch != nil {
+		p.channels[ch] = struct{}{}
 	}
 	p.mu.Unlock()
-	if old != nil && old != s {
-		old.flights.retire()
+	if old != nil && old != ch {
+		old.confirms.retire()
 	}
 	p.changed.Fire()
 }
 
-// leave is called by a session with no more results to come.
-func (p *Publisher) leave(s *session) {
+// leave is called by a channel with no more results to come.
+func (p *Publisher) leave(ch *channel) {
 	p.mu.Lock()
-	delete(p.sessions, s)
+	delete(p.channels, ch)
 	p.mu.Unlock()
 	notify(p.kicked)
 	p.changed.Fire()
@@ -175,9 +175,9 @@ func (p *Publisher) leave(s *session) {
 func (p *Publisher) abandonAll(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for s := range p.sessions {
+	for ch := range p.channels {
 		select {
-		case s.stop <- reason:
+		case ch.stop <- reason:
 		default: // it was told already
 		}
 	}

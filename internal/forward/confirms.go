@@ -8,23 +8,23 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// flight is one unconfirmed message. Times count from the inflight's start.
-type flight struct {
+// unconfirmed is one message. Times count from the start of its confirms.
+type unconfirmed struct {
 	message  *Message                   // nil: the place is free
 	confirm  *amqp.DeferredConfirmation // nil until the message is written
 	idHash   uint64
 	at       time.Duration
 	deadline time.Duration
-	fate     fate
+	told     told
 	givenUp  bool // its Result was given, and the broker may still answer
 	reason   string
 }
 
-// fate is what is known of a flight before its confirm.
-type fate uint8
+// told is what the broker has told of a message before its confirm.
+type told uint8
 
 const (
-	undecided fate = iota
+	undecided told = iota
 	returned
 	// doubtful: this message or another of the same version was returned.
 	doubtful
@@ -49,16 +49,16 @@ const (
 	late           // the message's deadline has passed
 )
 
-// inflight holds the unconfirmed messages of one channel, in the order they
+// confirms holds the unconfirmed messages of one channel, in the order they
 // were written. It is where exactly one Result a message is decided: whoever
-// takes a flight out or gives it up, under the mutex, owes its Result.
+// takes one out or gives it up, under the mutex, owes its Result.
 //
 // The broker may answer in any order, and for some messages never: those are given
 // up one by one when their deadline passes, and keep their place until the answer
 // comes or the channel goes, so that a late return is known for what it is. A
 // place that became free between others stays so until it is the oldest, or is
 // needed.
-type inflight struct {
+type confirms struct {
 	start time.Time
 	seed  maphash.Seed
 	stall time.Duration // longer than this unlooked at, nothing can be trusted
@@ -66,7 +66,7 @@ type inflight struct {
 	room  chan struct{} // tells the publishing goroutine that it may go on
 
 	mu       sync.Mutex
-	ring     []flight
+	ring     []unconfirmed
 	head     uint64 // oldest
 	tail     uint64 // next to be placed
 	owed     int    // messages that have no Result yet
@@ -83,158 +83,158 @@ type inflight struct {
 	found    []uint64      // of settle, kept for its memory
 }
 
-func newInflight(window int, stall time.Duration) *inflight {
-	return &inflight{
+func newConfirms(window int, stall time.Duration) *confirms {
+	return &confirms{
 		start: time.Now(),
 		seed:  maphash.MakeSeed(),
 		stall: stall,
 		wake:  make(chan struct{}, 1),
 		room:  make(chan struct{}, 1),
-		ring:  make([]flight, window),
+		ring:  make([]unconfirmed, window),
 		limit: window,
 	}
 }
 
-func (f *inflight) since(t time.Time) time.Duration { return t.Sub(f.start) }
+func (c *confirms) since(t time.Time) time.Duration { return t.Sub(c.start) }
 
-func (f *inflight) slot(seq uint64) *flight { return &f.ring[seq%uint64(len(f.ring))] }
+func (c *confirms) slot(seq uint64) *unconfirmed { return &c.ring[seq%uint64(len(c.ring))] }
 
 // usedLocked is how many of the window's places are taken.
-func (f *inflight) usedLocked() int { return f.owed + f.givenUp }
+func (c *confirms) usedLocked() int { return c.owed + c.givenUp }
 
 // setLimit changes the window, to at most what the channel was opened with.
-func (f *inflight) setLimit(window int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.limit = min(window, len(f.ring))
-	f.offerLocked()
+func (c *confirms) setLimit(window int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit = min(window, len(c.ring))
+	c.offerLocked()
 }
 
 // place takes a message in before it is written, to be confirmed within timeout
 // or by its own deadline, whichever is earlier. want is how many the caller
 // has yet, so that a full window is waited for in bunches, not one by one.
-func (f *inflight) place(m *Message, timeout time.Duration, want int) (seq uint64, v verdict) {
-	at := f.since(time.Now())
+func (c *confirms) place(m *Message, timeout time.Duration, want int) (seq uint64, v verdict) {
+	at := c.since(time.Now())
 	until := at + timeout
 	if !m.Deadline.IsZero() {
-		until = min(until, f.since(m.Deadline))
+		until = min(until, c.since(m.Deadline))
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case f.phase != serving:
+	case c.phase != serving:
 		return 0, closed
 	case until <= at:
 		return 0, late
-	case f.usedLocked() >= f.limit:
-		f.needed = want
+	case c.usedLocked() >= c.limit:
+		c.needed = want
 		return 0, full
 	}
-	if f.tail-f.head == uint64(len(f.ring)) {
-		f.compactLocked()
+	if c.tail-c.head == uint64(len(c.ring)) {
+		c.compactLocked()
 	}
-	if f.owed == 0 {
-		f.looked, f.earliest = at, until
+	if c.owed == 0 {
+		c.looked, c.earliest = at, until
 	}
-	f.earliest = min(f.earliest, until)
-	seq = f.tail
-	*f.slot(seq) = flight{message: m, idHash: maphash.String(f.seed, m.Task.ID), at: at, deadline: until}
-	f.tail++
-	f.owed++
+	c.earliest = min(c.earliest, until)
+	seq = c.tail
+	*c.slot(seq) = unconfirmed{message: m, idHash: maphash.String(c.seed, m.Task.ID), at: at, deadline: until}
+	c.tail++
+	c.owed++
 	return seq, placed
 }
 
-// compactLocked moves the flights together at the tail, over the places that
+// compactLocked moves the messages together at the tail, over the places that
 // became free between them. Nobody else knows their numbers: only the message that
 // is being written is known by one, and none is while another is placed.
-func (f *inflight) compactLocked() {
-	to := f.tail
-	for from := f.tail; from != f.head; {
+func (c *confirms) compactLocked() {
+	to := c.tail
+	for from := c.tail; from != c.head; {
 		from--
-		fl := f.slot(from)
-		if fl.message == nil {
+		u := c.slot(from)
+		if u.message == nil {
 			continue
 		}
 		if to--; to != from {
-			*f.slot(to), *fl = *fl, flight{}
+			*c.slot(to), *u = *u, unconfirmed{}
 		}
 	}
-	f.head = to
+	c.head = to
 }
 
-// freeLocked empties a flight's place.
-func (f *inflight) freeLocked(fl *flight) {
-	if fl.givenUp {
-		f.givenUp--
+// freeLocked empties a place.
+func (c *confirms) freeLocked(u *unconfirmed) {
+	if u.givenUp {
+		c.givenUp--
 	} else {
-		f.owed--
+		c.owed--
 	}
-	*fl = flight{}
+	*u = unconfirmed{}
 }
 
-// trimLocked moves the head to the oldest flight.
-func (f *inflight) trimLocked() {
-	for f.head != f.tail && f.slot(f.head).message == nil {
-		f.head++
+// trimLocked moves the head to the oldest message.
+func (c *confirms) trimLocked() {
+	for c.head != c.tail && c.slot(c.head).message == nil {
+		c.head++
 	}
 }
 
 // written adds the confirmation of a message that was placed, unless the channel
 // was abandoned meanwhile.
-func (f *inflight) written(seq uint64, confirm *amqp.DeferredConfirmation) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if seq < f.head {
+func (c *confirms) written(seq uint64, confirm *amqp.DeferredConfirmation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if seq < c.head {
 		return
 	}
-	f.slot(seq).confirm = confirm
-	if f.idle {
-		f.idle = false
-		notify(f.wake)
+	c.slot(seq).confirm = confirm
+	if c.idle {
+		c.idle = false
+		notify(c.wake)
 	}
 }
 
 // undo takes back the message placed last, which could not be written. It is
 // false if its Result was given already.
-func (f *inflight) undo(seq uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if seq < f.head {
+func (c *confirms) undo(seq uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if seq < c.head {
 		return false
 	}
-	fl := f.slot(seq)
-	mine := !fl.givenUp
-	f.freeLocked(fl)
-	f.tail = seq
+	u := c.slot(seq)
+	mine := !u.givenUp
+	c.freeLocked(u)
+	c.tail = seq
 	return mine
 }
 
 // next is what the loop waits for: the confirm of the oldest message that isn't
 // late yet, or of the oldest of all; wake if that is nil. busy is true while
 // anything is owed; over, when the channel is retiring and owes nothing.
-func (f *inflight) next() (confirm <-chan struct{}, busy, over bool) {
-	now := f.since(time.Now())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.owed == 0 {
-		f.idle = true
-		return nil, false, f.phase != serving
+func (c *confirms) next() (confirm <-chan struct{}, busy, over bool) {
+	now := c.since(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owed == 0 {
+		c.idle = true
+		return nil, false, c.phase != serving
 	}
-	var next *flight
-	for seq := f.head; seq != f.tail; seq++ {
-		fl := f.slot(seq)
-		if fl.message == nil || fl.givenUp {
+	var next *unconfirmed
+	for seq := c.head; seq != c.tail; seq++ {
+		u := c.slot(seq)
+		if u.message == nil || u.givenUp {
 			continue
 		}
-		if next == nil || !fl.lags(now) {
-			next = fl
+		if next == nil || !u.lags(now) {
+			next = u
 		}
-		if !fl.lags(now) {
+		if !u.lags(now) {
 			break
 		}
 	}
 	if next.confirm == nil {
-		f.idle = true
+		c.idle = true
 		return nil, true, false
 	}
 	return next.confirm.Done(), true, false
@@ -242,47 +242,47 @@ func (f *inflight) next() (confirm <-chan struct{}, busy, over bool) {
 
 // lags is true of a message whose confirm takes longer than it takes to look at
 // all messages anyway.
-func (fl *flight) lags(now time.Duration) bool { return now-fl.at > sweepInterval }
+func (u *unconfirmed) lags(now time.Duration) bool { return now-u.at > sweepInterval }
 
 // crowded is true when messages that were given up take half of the window.
-func (f *inflight) crowded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return 2*f.givenUp >= f.limit
+func (c *confirms) crowded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return 2*c.givenUp >= c.limit
 }
 
 // serving is false once no more messages are taken.
-func (f *inflight) serving() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.phase == serving
+func (c *confirms) serving() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase == serving
 }
 
 // retire stops taking messages.
-func (f *inflight) retire() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.phase == serving {
-		f.phase = retiring
+func (c *confirms) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == serving {
+		c.phase = retiring
 	}
-	notify(f.wake)
-	notify(f.room)
+	notify(c.wake)
+	notify(c.room)
 }
 
 // ended tells whether and why nothing more comes from here, and whether the
 // broker ever answered for a message.
-func (f *inflight) ended() (ended bool, reason string, proven bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.phase == dead, f.reason, f.proven
+func (c *confirms) ended() (ended bool, reason string, proven bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase == dead, c.reason, c.proven
 }
 
 // offerLocked lets the publishing goroutine go on once there is room for what
 // it needs, or a quarter of the window.
-func (f *inflight) offerLocked() {
-	if f.needed > 0 && f.limit-f.usedLocked() >= min(f.needed, (f.limit+3)/4) {
-		f.needed = 0
-		notify(f.room)
+func (c *confirms) offerLocked() {
+	if c.needed > 0 && c.limit-c.usedLocked() >= min(c.needed, (c.limit+3)/4) {
+		c.needed = 0
+		notify(c.room)
 	}
 }
 

@@ -23,8 +23,8 @@ const (
 	probeKey = "duefleet: are you reading?"
 )
 
-// link is one AMQP connection, from its opening to its loss.
-type link struct {
+// conn is one AMQP connection, from its opening to its loss.
+type conn struct {
 	amqp     *amqp.Connection
 	wire     *wire
 	addr     string
@@ -38,14 +38,14 @@ type link struct {
 	maxBody atomic.Int64 // the broker's max_message_size once an error told it
 }
 
-func (l *link) limits() limits {
-	return limits{frame: l.frame, body: int(l.maxBody.Load())}
+func (c *conn) limits() limits {
+	return limits{frame: c.frame, body: int(c.maxBody.Load())}
 }
 
 // learn takes the broker's max_message_size out of the error that ended a
 // channel, so that the next message above it is refused here instead of ending
 // another channel with all that is in flight on it.
-func (l *link) learn(e *amqp.Error) {
+func (c *conn) learn(e *amqp.Error) {
 	if e == nil || e.Code != amqp.PreconditionFailed {
 		return
 	}
@@ -55,7 +55,7 @@ func (l *link) learn(e *amqp.Error) {
 		return
 	}
 	if limit, err := strconv.ParseInt(size, 10, 64); err == nil {
-		l.maxBody.Store(limit)
+		c.maxBody.Store(limit)
 	}
 }
 
@@ -66,12 +66,12 @@ func (l *link) learn(e *amqp.Error) {
 // may write, in a transaction that is never committed: so it goes nowhere. The
 // answer to closing its channel says that the broker went on reading. Errors don't
 // matter: who may not write is answered too.
-func (l *link) probe(r Route) {
+func (c *conn) probe(r Route) {
 	exchange := r.Exchange
-	if !l.finds(r) {
+	if !c.finds(r) {
 		exchange = "" // AMQP's default exchange is always there
 	}
-	channel, err := l.amqp.Channel()
+	channel, err := c.amqp.Channel()
 	if err != nil {
 		return
 	}
@@ -86,11 +86,11 @@ func (l *link) probe(r Route) {
 
 // finds reports whether a route's exchange is there, by now if it is declared. One
 // whose type a plugin brings isn't declared: that may end the connection.
-func (l *link) finds(r Route) bool {
+func (c *conn) finds(r Route) bool {
 	if r.Exchange == "" || r.check() != nil {
 		return false
 	}
-	channel, err := l.amqp.Channel()
+	channel, err := c.amqp.Channel()
 	if err != nil {
 		return false
 	}
@@ -104,7 +104,7 @@ func (l *link) finds(r Route) bool {
 // call runs requests to the broker, which take no context, for at most limit,
 // and only a moment longer than ctx. Requests that are given up end when the
 // broker answers or the connection is lost; then undo runs.
-func (l *link) call(ctx context.Context, limit time.Duration, requests func() error, undo func()) error {
+func (c *conn) call(ctx context.Context, limit time.Duration, requests func() error, undo func()) error {
 	done := make(chan error, 1)
 	go func() { done <- requests() }()
 	timer := time.NewTimer(limit)
@@ -121,23 +121,23 @@ func (l *link) call(ctx context.Context, limit time.Duration, requests func() er
 		case <-timer.C:
 		}
 	}
-	l.suspect()
+	c.suspect()
 	go func() {
 		if <-done == nil {
 			undo()
 		}
 	}()
-	return fmt.Errorf("no answer from %s within %v", l.addr, limit)
+	return fmt.Errorf("no answer from %s within %v", c.addr, limit)
 }
 
 // suspect cuts the connection unless the broker answers on it, and tells whether it
 // did. A channel that
 // gets no answer may be stuck for a reason of its own, such as a queue without
 // its leader, and the other topics' channels must not pay for that.
-func (l *link) suspect() (answered bool) {
+func (c *conn) suspect() (answered bool) {
 	answer := make(chan bool, 1)
 	go func() {
-		channel, err := l.amqp.Channel()
+		channel, err := c.amqp.Channel()
 		if err == nil {
 			_ = channel.Close()
 		}
@@ -145,37 +145,37 @@ func (l *link) suspect() (answered bool) {
 	}()
 	select {
 	case answered = <-answer:
-	case <-time.After(l.endpoint.answer):
-		l.wire.abort()
+	case <-time.After(c.endpoint.answer):
+		c.wire.abort()
 	}
 	return answered
 }
 
 // close says goodbye, and is over within closeTimeout and a moment.
-func (l *link) close() {
+func (c *conn) close() {
 	done := make(chan struct{})
 	go func() {
-		_ = l.amqp.Close()
+		_ = c.amqp.Close()
 		close(done)
 	}()
 	select {
 	case <-done:
 	case <-time.After(closeTimeout):
 	}
-	l.wire.abort()
+	c.wire.abort()
 	<-done
 }
 
-// lossError is why the link died: a failed write if there was one, since the
+// lossError is why the connection died: a failed write if there was one, since the
 // library only reports that reading a closed connection failed.
-func (l *link) lossError(e *amqp.Error) error {
-	if err := l.wire.failure(); err != nil {
+func (c *conn) lossError(e *amqp.Error) error {
+	if err := c.wire.failure(); err != nil {
 		return err
 	}
 	if e == nil {
-		return fmt.Errorf("%s closed the connection", l.addr)
+		return fmt.Errorf("%s closed the connection", c.addr)
 	}
-	return fmt.Errorf("connection to %s: %s", l.addr, brokerText(e))
+	return fmt.Errorf("connection to %s: %s", c.addr, brokerText(e))
 }
 
 // brokerText is an error as the broker put it, with its AMQP code.

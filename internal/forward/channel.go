@@ -25,20 +25,20 @@ var (
 	errBlocked = errors.New("RabbitMQ blocks publishers")
 )
 
-// session is one channel of a topic, from its opening until all that was
+// channel is one AMQP channel of a topic, from its opening until all that was
 // written on it is settled. A topic that changes its exchange has two for a
 // while: one that takes messages and one that settles.
-type session struct {
-	conn    *Connection
-	link    *link
-	channel *amqp.Channel
-	flights *inflight
-	returns chan amqp.Return
-	closes  chan *amqp.Error
-	stop    chan string // abandon, with this reason
-	route   atomic.Pointer[Route]
-	deliver func([]Result)
-	ended   func()
+type channel struct {
+	connection *Connection
+	conn       *conn
+	amqp       *amqp.Channel
+	confirms   *confirms
+	returns    chan amqp.Return
+	closes     chan *amqp.Error
+	stop       chan string // abandon, with this reason
+	route      atomic.Pointer[Route]
+	deliver    func([]Result)
+	ended      func()
 
 	results  []Result  // of the loop
 	trusted  bool      // nothing that the library told was dropped
@@ -53,55 +53,55 @@ type session struct {
 
 // openSession opens a channel for the route. It takes little more than the
 // connect timeout at most.
-func (p *Publisher) openSession(ctx context.Context, l *link, r Route) (*session, error) {
+func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*channel, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	if err := p.tryType(ctx, l, r); err != nil {
+	if err := p.tryType(ctx, conn, r); err != nil {
 		return nil, err
 	}
-	var s *session
-	s = &session{
-		conn:    p.conn,
-		link:    l,
-		flights: newInflight(r.Window, p.conn.cfg.pace.stall),
-		stop:    make(chan string, 1),
-		deliver: p.deliver,
-		ended:   func() { p.leave(s) },
-		replace: func() { notify(p.kicked) },
-		headers: make(amqp.Table, ownHeaders),
-		trusted: true,
+	var ch *channel
+	ch = &channel{
+		connection: p.connection,
+		conn:       conn,
+		confirms:   newConfirms(r.Window, p.connection.cfg.pace.stall),
+		stop:       make(chan string, 1),
+		deliver:    p.deliver,
+		ended:      func() { p.leave(ch) },
+		replace:    func() { notify(p.kicked) },
+		headers:    make(amqp.Table, ownHeaders),
+		trusted:    true,
 	}
-	s.route.Store(&r)
-	err := l.call(ctx, p.conn.cfg.ConnectTimeout, func() error {
-		channel, err := l.amqp.Channel()
+	ch.route.Store(&r)
+	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
+		channel, err := conn.amqp.Channel()
 		if err != nil {
 			return fmt.Errorf("open a channel: %s", brokerText(err))
 		}
-		s.channel = channel
-		s.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
-		s.returns = channel.NotifyReturn(make(chan amqp.Return, r.Window))
+		ch.amqp = channel
+		ch.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
+		ch.returns = channel.NotifyReturn(make(chan amqp.Return, r.Window))
 		if err := r.prepare(channel); err != nil {
 			_ = channel.Close()
 			return err
 		}
 		return nil
-	}, func() { _ = s.channel.Close() })
+	}, func() { _ = ch.amqp.Close() })
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return ch, nil
 }
 
 // tryType declares an exchange of a type that a plugin brings over a connection
 // of its own: a broker without that plugin closes the connection (503), and
 // that would be every topic's.
-func (p *Publisher) tryType(ctx context.Context, l *link, r Route) error {
+func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 	if !r.needsPlugin() {
 		return nil
 	}
-	cfg := p.conn.cfg
-	own, err := dial(ctx, l.endpoint, cfg.Name, cfg.WriteTimeout)
+	cfg := p.connection.cfg
+	own, err := dial(ctx, conn.endpoint, cfg.Name, cfg.WriteTimeout)
 	if err != nil {
 		return err
 	}
@@ -115,24 +115,24 @@ func (p *Publisher) tryType(ctx context.Context, l *link, r Route) error {
 	}, func() {})
 }
 
-// fits tells whether the session can serve r without opening another channel.
-func (s *session) fits(r Route) bool {
-	return !s.worn.Load() && s.route.Load().samePlaces(r) && r.Window <= len(s.flights.ring)
+// fits reports whether the channel can serve r without opening another one.
+func (ch *channel) fits(r Route) bool {
+	return !ch.worn.Load() && ch.route.Load().samePlaces(r) && r.Window <= len(ch.confirms.ring)
 }
 
-func (s *session) use(r Route) {
-	s.route.Store(&r)
-	s.flights.setLimit(r.Window)
+func (ch *channel) use(r Route) {
+	ch.route.Store(&r)
+	ch.confirms.setLimit(r.Window)
 }
 
 // publish writes messages in turn and returns how many are accounted for:
 // written, or given a Result already. The error says why the rest is not;
-// errClosed, that another session may take them.
-func (s *session) publish(ctx context.Context, batch []*Message) (int, error) {
-	s.link.wire.cork()
-	defer s.link.wire.uncork()
+// errClosed, that another channel may take them.
+func (ch *channel) publish(ctx context.Context, batch []*Message) (int, error) {
+	ch.conn.wire.cork()
+	defer ch.conn.wire.uncork()
 	for i, m := range batch {
-		mine, err := s.write(ctx, m, len(batch)-i)
+		mine, err := ch.write(ctx, m, len(batch)-i)
 		if mine {
 			i++
 		}
@@ -144,35 +144,35 @@ func (s *session) publish(ctx context.Context, batch []*Message) (int, error) {
 }
 
 // write publishes one message. mine is true if the message is accounted for.
-func (s *session) write(ctx context.Context, m *Message, want int) (mine bool, err error) {
-	if s.link.blocked.Load() {
+func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, err error) {
+	if ch.conn.blocked.Load() {
 		return false, errBlocked
 	}
-	if why := refusal(&m.Task, s.link.limits()); why != "" {
-		s.refused = append(s.refused, Result{Message: m, Outcome: Refused, Reason: why})
+	if why := refusal(&m.Task, ch.conn.limits()); why != "" {
+		ch.refused = append(ch.refused, Result{Message: m, Outcome: Refused, Reason: why})
 		return true, nil
 	}
-	r := s.route.Load()
-	seq, v := s.flights.place(m, r.ConfirmTimeout, want)
-	for ; v == full; seq, v = s.flights.place(m, r.ConfirmTimeout, want) {
-		if err := s.waitRoom(ctx); err != nil {
+	r := ch.route.Load()
+	seq, v := ch.confirms.place(m, r.ConfirmTimeout, want)
+	for ; v == full; seq, v = ch.confirms.place(m, r.ConfirmTimeout, want) {
+		if err := ch.waitRoom(ctx); err != nil {
 			return false, err
 		}
-		r = s.route.Load()
+		r = ch.route.Load()
 	}
 	switch v {
 	case closed:
 		return false, errClosed
 	case late:
-		s.refused = append(s.refused, Result{Message: m, Outcome: Unsent, Reason: "its deadline passed before it could be written"})
+		ch.refused = append(ch.refused, Result{Message: m, Outcome: Unsent, Reason: "its deadline passed before it could be written"})
 		return true, nil
 	}
-	clear(s.headers)
-	confirm, err := s.channel.PublishWithDeferredConfirm(r.Exchange, r.RoutingKey, true, false, publishing(&m.Task, s.headers))
+	clear(ch.headers)
+	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, r.RoutingKey, true, false, publishing(&m.Task, ch.headers))
 	if err != nil {
-		return s.unwritten(seq, err)
+		return ch.unwritten(seq, err)
 	}
-	s.flights.written(seq, confirm)
+	ch.confirms.written(seq, confirm)
 	return true, nil
 }
 
@@ -180,24 +180,24 @@ func (s *session) write(ctx context.Context, m *Message, want int) (mine bool, e
 // the library kept back at least its last frame (Channel.sendOpen in
 // channel.go), so that the broker can't have taken it. After any other error
 // nobody knows, and the connection can't be written to again.
-func (s *session) unwritten(seq uint64, err error) (mine bool, stop error) {
+func (ch *channel) unwritten(seq uint64, err error) (mine bool, stop error) {
 	if errors.Is(err, amqp.ErrClosed) {
-		return !s.flights.undo(seq), errClosed
+		return !ch.confirms.undo(seq), errClosed
 	}
-	s.link.wire.abort()
+	ch.conn.wire.abort()
 	return true, fmt.Errorf("write: %w", err)
 }
 
 // waitRoom returns when a full window may have room, or publishing must stop.
-func (s *session) waitRoom(ctx context.Context) error {
-	s.link.wire.uncork()
-	defer s.link.wire.cork()
-	changed := s.conn.changed.Next()
-	if s.link.blocked.Load() {
+func (ch *channel) waitRoom(ctx context.Context) error {
+	ch.conn.wire.uncork()
+	defer ch.conn.wire.cork()
+	changed := ch.connection.changed.Next()
+	if ch.conn.blocked.Load() {
 		return errBlocked
 	}
 	select {
-	case <-s.flights.room:
+	case <-ch.confirms.room:
 		return nil
 	case <-changed:
 		return nil
@@ -207,9 +207,9 @@ func (s *session) waitRoom(ctx context.Context) error {
 }
 
 // takeRefused hands over the results of what could not be written.
-func (s *session) takeRefused() []Result {
-	r := s.refused
-	s.refused = nil
+func (ch *channel) takeRefused() []Result {
+	r := ch.refused
+	ch.refused = nil
 	return r
 }
 
@@ -221,16 +221,16 @@ func (s *session) takeRefused() []Result {
 // Those that lag are looked at with each sweep too, and given up when their deadline
 // passes: a queue that confirms nothing holds up its own messages alone. Without
 // messages in flight it waits without a timer.
-func (s *session) run() {
-	defer s.ended()
+func (ch *channel) run() {
+	defer ch.ended()
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
 	sweep.Stop()
 	sweeping := false
 	for {
-		confirm, busy, over := s.flights.next()
+		confirm, busy, over := ch.confirms.next()
 		if over {
-			s.abandon("the channel is no longer used", false)
+			ch.abandon("the channel is no longer used", false)
 			return
 		}
 		if busy && !sweeping {
@@ -242,43 +242,43 @@ func (s *session) run() {
 		swept := false
 		select {
 		case <-confirm:
-		case <-s.flights.wake:
+		case <-ch.confirms.wake:
 		case <-sweep.C:
 			swept = true
-		case r, ok := <-s.returns:
-			if ok && !s.flights.note(&r) {
-				s.trusted = false
-				s.abandon("a message was returned that was not in flight", true)
+		case r, ok := <-ch.returns:
+			if ok && !ch.confirms.note(&r) {
+				ch.trusted = false
+				ch.abandon("a message was returned that was not in flight", true)
 				return
 			}
 			if !ok {
-				s.returns = nil
+				ch.returns = nil
 			}
-		case e := <-s.closes:
-			s.lost(e)
+		case e := <-ch.closes:
+			ch.lost(e)
 			return
-		case reason := <-s.stop:
-			s.settle(true)
-			s.abandon(reason, true)
-			return
-		}
-		if s.settle(swept); !s.trusted {
-			s.abandon(fmt.Sprintf("this process stood still for more than %v", s.flights.stall), true)
+		case reason := <-ch.stop:
+			ch.settle(true)
+			ch.abandon(reason, true)
 			return
 		}
-		if swept && !s.expire() {
-			s.abandon("the broker's confirm is overdue", false)
+		if ch.settle(swept); !ch.trusted {
+			ch.abandon(fmt.Sprintf("this process stood still for more than %v", ch.confirms.stall), true)
+			return
+		}
+		if swept && !ch.expire() {
+			ch.abandon("the broker's confirm is overdue", false)
 			return
 		}
 	}
 }
 
-// settle delivers what the broker has answered for; all as in inflight.settle.
-func (s *session) settle(all bool) {
+// settle delivers what the broker has answered for; all as in confirms.settle.
+func (ch *channel) settle(all bool) {
 	var stalled bool
-	s.results, stalled = s.flights.settle(s.returns, s.alive, all, s.results[:0])
-	s.trusted = s.trusted && !stalled
-	s.hand()
+	ch.results, stalled = ch.confirms.settle(ch.returns, ch.alive, all, ch.results[:0])
+	ch.trusted = ch.trusted && !stalled
+	ch.hand()
 }
 
 // expire gives up what is overdue. If the broker has been silent, the connection is
@@ -286,85 +286,85 @@ func (s *session) settle(all bool) {
 // that answers has a channel or a queue that doesn't: nothing more is written on this
 // channel, and another takes its place, as one does when what was given up takes too
 // much of the window.
-func (s *session) expire() (alive bool) {
-	late, silent := s.flights.overdue()
+func (ch *channel) expire() (alive bool) {
+	late, silent := ch.confirms.overdue()
 	if !late {
 		return true
 	}
-	if silent && !s.link.suspect() {
+	if silent && !ch.conn.suspect() {
 		return false
 	}
-	s.results = s.flights.expire(s.results[:0])
-	s.hand()
+	ch.results = ch.confirms.expire(ch.results[:0])
+	ch.hand()
 	if silent {
-		s.flights.retire()
+		ch.confirms.retire()
 	}
-	if silent || s.flights.crowded() {
-		s.wearOut()
+	if silent || ch.confirms.crowded() {
+		ch.wearOut()
 	}
 	return true
 }
 
 // wearOut has another channel take this one's place.
-func (s *session) wearOut() {
-	if !s.worn.Swap(true) {
-		s.replace()
+func (ch *channel) wearOut() {
+	if !ch.worn.Swap(true) {
+		ch.replace()
 	}
 }
 
-func (s *session) alive() bool { return !s.channel.IsClosed() }
+func (ch *channel) alive() bool { return !ch.amqp.IsClosed() }
 
-func (s *session) hand() {
-	if len(s.results) > 0 {
-		s.wear()
-		s.deliver(s.results)
-		clear(s.results)
+func (ch *channel) hand() {
+	if len(ch.results) > 0 {
+		ch.wear()
+		ch.deliver(ch.results)
+		clear(ch.results)
 	}
 }
 
 // wear looks for how long the broker has refused everything.
-func (s *session) wear() {
-	for _, r := range s.results {
+func (ch *channel) wear() {
+	for _, r := range ch.results {
 		switch {
 		case r.Outcome != Refused:
-			s.refusing = time.Time{}
-		case s.refusing.IsZero():
-			s.refusing = time.Now()
+			ch.refusing = time.Time{}
+		case ch.refusing.IsZero():
+			ch.refusing = time.Now()
 		}
 	}
-	if !s.refusing.IsZero() && time.Since(s.refusing) > wornAfter {
-		s.wearOut()
+	if !ch.refusing.IsZero() && time.Since(ch.refusing) > wornAfter {
+		ch.wearOut()
 	}
 }
 
 // lost settles what was answered before the channel died.
-func (s *session) lost(e *amqp.Error) {
-	s.link.learn(e)
-	s.settle(true)
+func (ch *channel) lost(e *amqp.Error) {
+	ch.conn.learn(e)
+	ch.settle(true)
 	reason := "the channel was closed"
 	if e != nil {
 		reason = brokerText(e)
 	}
-	s.abandon(reason, false)
+	ch.abandon(reason, false)
 }
 
 // abandon gives every remaining message its Result and closes the channel. If
 // the broker doesn't answer even that, the channel stays until it does, and
 // with suspicion the connection is put to the test.
-func (s *session) abandon(reason string, suspicion bool) {
-	s.results = s.flights.abandon(s.returns, reason, s.trusted, s.results[:0])
-	s.hand()
-	s.ended()
+func (ch *channel) abandon(reason string, suspicion bool) {
+	ch.results = ch.confirms.abandon(ch.returns, reason, ch.trusted, ch.results[:0])
+	ch.hand()
+	ch.ended()
 	done := make(chan struct{})
 	go func() {
-		_ = s.channel.Close()
+		_ = ch.amqp.Close()
 		close(done)
 	}()
 	select {
 	case <-done:
 	case <-time.After(closeTimeout):
 		if suspicion {
-			s.link.suspect()
+			ch.conn.suspect()
 		}
 	}
 }
