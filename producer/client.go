@@ -102,7 +102,10 @@ type Request struct {
 	IfAbsent bool
 }
 
-func (r *Request) check(maxPayload int, now time.Time) error {
+// Check holds the request to the rules of input, with the largest payload in bytes and
+// the due time seen from now, and returns a *task.RuleError for the first that is broken.
+// Schedule does so too, by Redis's clock: Check is for those who want to know before.
+func (r *Request) Check(maxPayload int, now time.Time) error {
 	return first(
 		task.CheckTopic(r.Topic),
 		task.CheckID(r.ID),

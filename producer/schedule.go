@@ -10,7 +10,7 @@ import (
 )
 
 // Schedule stores a task, replacing one of the same topic and ID in whatever
-// state, and answers its due time by Redis's clock.
+// state, and returns its due time by Redis's clock.
 //
 // Errors: *task.RuleError for input that breaks a rule, task.ErrUnknownTopic,
 // task.ErrExists with IfAbsent, task.ErrRedisFull, with Config.MinReplicas
@@ -44,7 +44,7 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 	}
 	var good []int
 	for i := range requests {
-		if results[i].Err = requests[i].check(c.maxPayload, now); results[i].Err == nil {
+		if results[i].Err = requests[i].Check(c.maxPayload, now); results[i].Err == nil {
 			good = append(good, i)
 		}
 	}

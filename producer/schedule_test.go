@@ -169,6 +169,9 @@ func TestManyRequestsEachSucceedOrFailAlone(t *testing.T) {
 		if !errors.Is(results[i].Err, kind) || results[i].Due.IsZero() != (kind != nil) {
 			t.Errorf("request %d: got %v, want %v", i, results[i], kind)
 		}
+		if err := requests[i].Check(task.DefaultMaxPayload, time.Now()); errors.Is(err, task.ErrInvalid) != errors.Is(kind, task.ErrInvalid) {
+			t.Errorf("request %d: checked %v, want %v", i, err, kind)
+		}
 	}
 	f.inPlace(map[string]bool{"there": true, "good-1": true, "good-3": true})
 }

@@ -34,7 +34,7 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) error {
 	return named(topic, id, c.store.Router(topic).Cancel(ctx, id))
 }
 
-// Reschedule gives a stored task a new due time, keeping the rest, and answers
+// Reschedule gives a stored task a new due time, keeping the rest, and returns
 // it by Redis's clock. Attempts are counted anew; a parked task waits again.
 //
 // Errors: task.ErrNotFound if it is not stored; with Config.MinReplicas

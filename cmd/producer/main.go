@@ -1,39 +1,37 @@
 // Command producer schedules delayed tasks from the command line: one at a time,
 // as a stream of lines, or for a program at the other end of a pipe. It is a client
 // of the public producer library, and of nothing else; conform alone looks into what
-// producers store. Exit codes: 0 done, 1 failed,
-// 2 wrong usage, 3 no such task, 4 exists already.
+// producers store. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task,
+// 4 exists already.
 package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
 )
 
 func main() {
 	logging.Disable() // every error reaches the user as this command's own line
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal exits at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
-
-// run executes one command line and returns its exit code.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := rootCommand()
-	root.SetArgs(args)
-	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	return cli.Report(stderr, cmd, err, advice)
+	cmd, err := rootCommand().ExecuteContextC(ctx)
+	os.Exit(cli.Report(os.Stderr, cmd, err, advice))
 }
 
 func rootCommand() *cobra.Command {
@@ -69,4 +67,99 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		conformCommand(&conn),
 	)
 	return root
+}
+
+// connection is what every verb takes: where Redis is, and how to print.
+type connection struct {
+	config     string
+	addrs      []string
+	prefix     string
+	maxPayload int
+	format     cli.FormatFlag
+
+	settings *config.Config // set by check
+}
+
+func (c *connection) register(f *pflag.FlagSet) {
+	c.format = cli.NewFormatFlag(cli.Text)
+	f.StringVar(&c.config, "config", "", "the configuration file; its redis section and max_payload are used")
+	f.StringSliceVar(&c.addrs, "redis-addr", nil, "host:port of Redis; may be repeated, for a cluster (default 127.0.0.1:6379)")
+	f.StringVar(&c.prefix, "redis-prefix", "", "of every key (default duefleet)")
+	f.IntVar(&c.maxPayload, "max-payload", 0, fmt.Sprintf("largest payload in bytes, 1 to %d (default %d, or max_payload of the configuration)", task.MaxMaxPayload, task.DefaultMaxPayload))
+	f.VarP(&c.format, "output", "o", "how to print the result")
+}
+
+// check refuses flags that no verb could work with, and reads the configuration.
+func (c *connection) check(cmd *cobra.Command, _ []string) (err error) {
+	if cmd.Flags().Changed("max-payload") && (c.maxPayload < 1 || c.maxPayload > task.MaxMaxPayload) {
+		return cli.UsageError(fmt.Sprintf("--max-payload %d: must be 1 to %d bytes", c.maxPayload, task.MaxMaxPayload))
+	}
+	if cmd.Flags().Changed("redis-addr") {
+		if problem := config.CheckRedisAddrs(c.addrs); problem != "" {
+			return cli.UsageError("--redis-addr: " + problem)
+		}
+	}
+	c.settings, err = config.LoadConnections(c.config, os.Environ())
+	if err == nil && c.maxPayload == 0 {
+		c.maxPayload = c.settings.MaxPayload
+	}
+	return err
+}
+
+// server is where Redis is, by the flags and the configuration.
+func (c *connection) server(cmd *cobra.Command) config.Redis {
+	flags := cmd.Flags()
+	server := c.settings.Redis
+	if flags.Changed("redis-addr") {
+		server.Addrs = c.addrs
+	}
+	if flags.Changed("redis-prefix") {
+		server.Prefix = c.prefix
+	}
+	return server
+}
+
+// open makes the client. It talks to Redis only when it is asked to do something.
+func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
+	server := c.server(cmd)
+	options, err := server.Options()
+	if err != nil {
+		return nil, err
+	}
+	return producer.New(producer.Config{
+		Options:     options,
+		Prefix:      server.Prefix,
+		MaxPayload:  c.maxPayload,
+		MinReplicas: server.MinReplicas,
+	})
+}
+
+// print writes a verb's result: the text for people, or value as one line of JSON.
+func (c *connection) print(cmd *cobra.Command, text string, value any) error {
+	if c.format.Format == cli.JSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), value, "")
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
+}
+
+// advice is what to do about an error that does not say so itself.
+func advice(err error) string {
+	var unreachable *net.OpError
+	var unknownName *net.DNSError
+	text := err.Error()
+	switch {
+	case errors.Is(err, task.ErrExists):
+		return "; without --if-absent it is replaced"
+	case errors.Is(err, context.Canceled):
+		return "; interrupted"
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
+		return "; check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and DUEFLEET_REDIS_PASSWORD"
+	case strings.Contains(text, "tls: "), strings.Contains(text, "NOPERM"), errors.Is(err, io.EOF):
+		return config.Advice("redis", text)
+	case errors.As(err, &unreachable), errors.As(err, &unknownName), errors.Is(err, context.DeadlineExceeded):
+		return "; check that Redis runs there, and --redis-addr, --config or DUEFLEET_REDIS_ADDRS"
+	default:
+		return ""
+	}
 }
