@@ -87,14 +87,6 @@ func (s *Server) Addr() string {
 	return s.ln.Addr().String()
 }
 
-// Close frees the address, for a start that failed between Listen and Run.
-func (s *Server) Close() error {
-	if s.ln == nil {
-		return nil
-	}
-	return s.ln.Close()
-}
-
 // Run serves until ctx is done, then lets the requests under way finish for up
 // to 3 s, cuts off the rest and returns nil. It returns an error only if the
 // address cannot be bound or the listener breaks.

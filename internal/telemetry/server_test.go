@@ -243,25 +243,6 @@ func TestStopLetsARequestFinishAndFreesThePort(t *testing.T) {
 	}
 }
 
-func TestCloseFreesThePortWithoutRun(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, ServerConfig{})
-	if err := s.Close(); err != nil {
-		t.Errorf("close before listen: %v", err)
-	}
-	if err := s.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = ln.Close()
-}
-
 func answer(ok bool, well, ill string) func() (bool, string) {
 	return func() (bool, string) { return ok, word(ok, well, ill) }
 }
