@@ -73,7 +73,7 @@ func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var seen log
-	var out safeBuffer
+	var out wait.Log
 	began := time.Now()
 	c := w.consume(Config{
 		Log:     slog.New(slog.NewTextHandler(&out, nil)),

@@ -1,13 +1,11 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -164,28 +162,10 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 	wait.For(t, "it is parked again", func() bool { return counted(c, park) == 2 })
 }
 
-// safeBuffer is a log that is written and read at once.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
-	var out safeBuffer
+	var out wait.Log
 	c := w.consume(Config{
 		Policy: Fixed(0, 1), Log: slog.New(slog.NewTextHandler(&out, nil)),
 		Handler: func(context.Context, task.Delivery) error { panicHere(); return nil },

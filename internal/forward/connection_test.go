@@ -1,7 +1,6 @@
 package forward_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -39,25 +38,12 @@ func TestMalformedURLKeepsItsPassword(t *testing.T) {
 	}
 }
 
-// logLines collects a log.
-type logLines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
 func textLog(l *logLines) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-func (l *logLines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), part)
-}
+// logLines collects a log.
+type logLines struct{ wait.Log }
+
+func (l *logLines) count(part string) int { return strings.Count(l.String(), part) }
 
 func TestWrongPasswordIsAnOutage(t *testing.T) {
 	t.Parallel()
@@ -71,7 +57,7 @@ func TestWrongPasswordIsAnOutage(t *testing.T) {
 	tries := network.dials.Load()
 	wait.For(t, "more tries, that are not logged", func() bool { return network.dials.Load() >= tries+2 })
 	if n := log.count("level="); n != 1 || log.count("secret") != 0 {
-		t.Errorf("%d records, want one without the password:\n%s", n, &log.buf)
+		t.Errorf("%d records, want one without the password:\n%s", n, log)
 	}
 }
 
@@ -92,13 +78,13 @@ func TestAnOutageIsLoggedAgainWhenThereIsAdvice(t *testing.T) {
 	}
 	more()
 	if n := log.count("level=WARN"); n != 1 {
-		t.Errorf("%d records without advice, want one:\n%s", n, &log.buf)
+		t.Errorf("%d records without advice, want one:\n%s", n, log)
 	}
 	known.Store(true)
 	wait.For(t, "the advice", func() bool { return log.count("ask the keeper") == 1 })
 	more()
 	if n := log.count("level=WARN"); n != 2 {
-		t.Errorf("%d records, want one without and one with advice:\n%s", n, &log.buf)
+		t.Errorf("%d records, want one without and one with advice:\n%s", n, log)
 	}
 }
 
@@ -137,7 +123,7 @@ func TestLostConnection(t *testing.T) {
 	stop()
 	truthful(t, got.all(<-sent...), stored(t, amqpChannel(t, url), "q"))
 	if began, ended := log.count("level=WARN"), log.count("rabbitmq is available again"); began != cuts || ended != cuts {
-		t.Errorf("%d outages began and %d ended in the log, want %d each:\n%s", began, ended, cuts, &log.buf)
+		t.Errorf("%d outages began and %d ended in the log, want %d each:\n%s", began, ended, cuts, log)
 	}
 }
 
@@ -237,7 +223,7 @@ func TestStuckChannel(t *testing.T) {
 		t.Errorf("%v on the other topic, want all confirmed", n)
 	}
 	if log.count("rabbitmq is unavailable") != 0 {
-		t.Errorf("the connection was lost:\n%s", &log.buf)
+		t.Errorf("the connection was lost:\n%s", log)
 	}
 }
 

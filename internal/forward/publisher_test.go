@@ -133,7 +133,7 @@ func TestDeclarationThatConflicts(t *testing.T) {
 		t.Errorf("the other topic is not ready: %s", reason)
 	}
 	if log.count("rabbitmq is unavailable") != 0 {
-		t.Errorf("the connection was lost:\n%s", &log.buf)
+		t.Errorf("the connection was lost:\n%s", log)
 	}
 }
 

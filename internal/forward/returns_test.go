@@ -220,6 +220,6 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 		t.Errorf("%+v, want confirmed", r)
 	}
 	if log.count("level=WARN") != 0 {
-		t.Errorf("it is no outage:\n%s", &log.buf)
+		t.Errorf("it is no outage:\n%s", log)
 	}
 }

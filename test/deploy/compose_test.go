@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -108,7 +107,7 @@ func TestComposeDemo(t *testing.T) {
 	must(t, command(t, nil, "go", "build", "-o", demo, root+"/deploy/compose/demo"))
 	env := environ("DUEFLEET_REDIS_ADDRS="+s.RedisAddr, "DUEFLEET_REDIS_PREFIX="+s.RedisPrefix, "DUEFLEET_RABBITMQ_URLS="+s.RabbitMQURL)
 	produce, consume := command(t, nil, demo, "produce"), command(t, nil, demo, "consume")
-	var said output
+	var said wait.Log
 	produce.Env, consume.Env = env, env
 	consume.Stdout, consume.Stderr, produce.Stderr = &said, &said, &said
 	awaitQueue(t, s.RabbitMQURL, "orders.due")
@@ -144,22 +143,4 @@ func awaitQueue(t *testing.T, url, queue string) {
 		_, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err == nil
 	})
-}
-
-// output is what processes print, to be read while they run.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }

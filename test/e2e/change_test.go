@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -387,8 +386,8 @@ func TestProgress(t *testing.T) {
 	w.begin()
 	far := w.far(3000)
 	letGo := w.holdUp(far, 11)
-	var told, drawn said
-	set := func(told *said, terminal bool) <-chan fleet.Output {
+	var told, drawn wait.Log
+	set := func(told *wait.Log, terminal bool) <-chan fleet.Output {
 		ended := make(chan fleet.Output, 1)
 		go func() {
 			defer close(ended)
@@ -445,22 +444,4 @@ func TestProgress(t *testing.T) {
 	}))
 	w.hasten(far)
 	w.check()
-}
-
-// said is what a program that still runs has said.
-type said struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
 }
