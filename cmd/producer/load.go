@@ -1,22 +1,32 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
-// The most tasks of one call, as of one claim.
 const (
+	// loadLanes is how many batches are on their way at most.
+	loadLanes    = 4
 	defaultBatch = 500
-	maxBatch     = 1000
+	// badLinesShown is how many bad lines are shown one by one: a stream of the wrong
+	// kind has nothing but bad lines.
+	badLinesShown = 10
 )
 
 // loadFlags are those of the verb load.
@@ -78,7 +88,7 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
 	}
-	source, info, err := openSource(cmd, flags.file)
+	source, info, err := openSource(flags.file)
 	if err != nil {
 		return err
 	}
@@ -88,26 +98,20 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
 		return err
 	}
 	defer client.Close()
-	bad, err := openBadLines(cmd.ErrOrStderr(), flags.errors, info)
-	if err != nil {
+	bad := badLines{bar: newBar(info), all: bufio.NewWriter(io.Discard)}
+	if err := bad.open(flags.errors, info); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, bad.close()) }()
 
-	bar := newProgress(cmd.ErrOrStderr(), size(info))
-	loader := newLoader(loaderConfig{
-		Decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
-		Batch:   flags.batch,
-		Strict:  flags.strict,
-		Write:   client.ScheduleMany,
-		Bad: func(line int, err error) {
-			bar.clear()
-			bad.add(line, err)
-		},
-		Progress: bar.add,
-	})
-	sum, err := loader.load(cmd.Context(), source)
-	bar.finish()
+	l := loader{
+		decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
+		batch:   flags.batch, strict: flags.strict,
+		write: client.ScheduleMany,
+		bad:   bad.add, progress: func(end int) { _ = bad.bar.Set(end) },
+	}
+	sum, err := l.load(cmd.Context(), source)
+	_ = bad.bar.Finish()
 	if printErr := conn.print(cmd, sum.text(), sum); printErr != nil {
 		return printErr
 	}
@@ -117,35 +121,106 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
 	return nil
 }
 
-// openSource opens a file, or standard input for "-", and describes it; nil where
-// it isn't a file of the system's.
-func openSource(cmd *cobra.Command, name string) (io.ReadCloser, os.FileInfo, error) {
-	if name == "-" {
-		file, ok := cmd.InOrStdin().(*os.File)
-		if !ok {
-			return io.NopCloser(cmd.InOrStdin()), nil, nil
+// openSource opens a file, or standard input for "-", and describes it.
+func openSource(name string) (file *os.File, info os.FileInfo, err error) {
+	if file = os.Stdin; name != "-" {
+		if file, err = os.Open(name); err != nil {
+			return nil, nil, err
 		}
-		info, err := file.Stat()
-		return io.NopCloser(file), info, err
 	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	info, err := file.Stat()
-	if err != nil {
-		file.Close()
-		return nil, nil, err
-	}
-	return file, info, nil
+	info, err = file.Stat()
+	return file, info, err
 }
 
-// size of what is loaded, in bytes; -1 where that is not known.
-func size(info os.FileInfo) int64 {
-	if info == nil || !info.Mode().IsRegular() {
-		return -1
+// newBar draws on standard error if that is a terminal, and nothing elsewhere. It is a
+// spinner with the rate where the size of what is loaded isn't known. It draws when it
+// is told to and never by itself: its Clear takes no lock. A bar that can't be drawn is
+// no reason to stop.
+func newBar(loaded os.FileInfo) *progressbar.ProgressBar {
+	size := int64(-1)
+	if loaded.Mode().IsRegular() {
+		size = loaded.Size()
 	}
-	return info.Size()
+	return progressbar.NewOptions64(size,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetVisibility(term.IsTerminal(int(os.Stderr.Fd()))),
+		progressbar.OptionSetDescription("load"),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetPredictTime(size >= 0),
+		progressbar.OptionSpinnerType(14),
+		progressbar.OptionSetSpinnerChangeInterval(0),
+		progressbar.OptionClearOnFinish(),
+	)
+}
+
+// badLines tells of the lines that a load refused: the first ones as they come,
+// how many more there are at the end, and all of them to a file if one is named.
+type badLines struct {
+	bar   *progressbar.ProgressBar // cleared for a line of text
+	count int
+	file  *os.File // nil: none is named
+	all   *bufio.Writer
+}
+
+// open makes the file, if one is named, anew. It must not be the one that is loaded.
+func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
+	if name == "" {
+		return nil
+	}
+	if info, err := os.Stat(name); err == nil && loaded.Mode().IsRegular() && os.SameFile(info, loaded) {
+		return cli.UsageError(fmt.Sprintf("--errors %s: that is what is loaded, and would be overwritten", name))
+	}
+	if b.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+		return fmt.Errorf("--errors: %w", err)
+	}
+	b.all = bufio.NewWriter(b.file)
+	return nil
+}
+
+// add tells of one line. What can't be written is told by close.
+func (b *badLines) add(line int, reason error) {
+	text := fmt.Sprintf("line %d: %s\n", line, cli.OneLine(reason.Error()))
+	if b.count++; b.count <= badLinesShown {
+		_ = b.bar.Clear()
+		_, _ = os.Stderr.WriteString("producer: " + text) // nowhere to say so
+	}
+	_, _ = b.all.WriteString(text) // bufio keeps the error for close
+}
+
+// close says how many lines were not shown, and ends the file.
+func (b *badLines) close() error {
+	where := "--errors FILE takes them all"
+	if b.file != nil {
+		where = "all are in " + b.file.Name()
+	}
+	if more := b.count - badLinesShown; more > 0 {
+		_, _ = fmt.Fprintf(os.Stderr, "producer: %d more bad lines are not shown; %s\n", more, where)
+	}
+	if b.file == nil {
+		return nil
+	}
+	if err := errors.Join(b.all.Flush(), b.file.Close()); err != nil {
+		return fmt.Errorf("--errors: not all bad lines are written: %w", err)
+	}
+	return nil
+}
+
+// summary is what became of a stream of lines.
+type summary struct {
+	// Lines read that are not blank: the sum of the four below.
+	Lines     int64 `json:"lines"`
+	Scheduled int64 `json:"scheduled"`
+	Existing  int64 `json:"existing"`
+	Bad       int64 `json:"bad"`
+	// Unwritten lines were good and are not known to be in Redis.
+	Unwritten int64 `json:"unwritten"`
+	// SafeLine is the number of the last line, counted from 1 with blank ones,
+	// up to which every good line is in Redis.
+	SafeLine int     `json:"safe_line"`
+	Seconds  float64 `json:"seconds"`
+	// Rate is scheduled tasks a second.
+	Rate float64 `json:"rate"`
 }
 
 // text is the summary for people.
@@ -155,4 +230,110 @@ func (s summary) text() string {
 		text += fmt.Sprintf(", %d not written", s.Unwritten)
 	}
 	return text + fmt.Sprintf(" in %.2f s, %.0f/s", s.Seconds, s.Rate)
+}
+
+// loader writes a stream of NDJSON lines as tasks.
+type loader struct {
+	decoder lineDecoder
+	batch   int // the most tasks of one write
+	// strict stops at the first bad line, and writes nothing behind it.
+	strict bool
+	// write stores tasks; one result for each, in order. It is called from several
+	// goroutines.
+	write func(ctx context.Context, requests []producer.Request) []producer.Result
+	// bad is told of every bad line, and progress where each line ends, in bytes, when
+	// it is written or refused: one call at a time, in the order of the lines.
+	bad      func(line int, err error)
+	progress func(end int)
+
+	sum summary
+	// failure ended the load before everything read was written.
+	failure atomic.Pointer[error]
+}
+
+// load reads r to its end, to a reason to stop, or until ctx is cancelled; what
+// was read before a cancellation is still written. The error says why not all
+// lines are in, and the summary holds either way.
+func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
+	start := time.Now()
+	reading, halt := context.WithCancel(ctx)
+	defer halt()
+	s := stream{
+		parse: l.parse, do: l.do, maxPayload: l.decoder.maxPayload, strict: l.strict,
+		// Each lane but one may have a batch on its way, and the next one waiting.
+		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
+		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
+	}
+	err := s.run(reading, r)
+	took := time.Since(start).Seconds()
+	l.sum.Seconds = math.Round(took*1000) / 1000
+	l.sum.Rate = math.Round(float64(l.sum.Scheduled) / max(took, 1e-6))
+	if l.sum.Unwritten == 0 {
+		l.sum.SafeLine = s.lines.number
+	}
+	return l.sum, l.outcome(err)
+}
+
+func (l *loader) parse(line []byte) (*request, error) {
+	task, err := l.decoder.decode(line)
+	return &request{verb: "schedule", Request: task}, err
+}
+
+// do writes one batch. Once one has failed no other is begun.
+func (l *loader) do(ctx context.Context, batch []*request) {
+	if failure := l.failure.Load(); failure != nil {
+		for _, r := range batch {
+			r.reply(nil, *failure)
+		}
+		return
+	}
+	for i, result := range l.write(ctx, requestsOf(batch)) {
+		err := result.Err
+		if err != nil && !errors.Is(err, task.ErrExists) && !errors.Is(err, task.ErrInvalid) {
+			l.failure.CompareAndSwap(nil, &err)
+		}
+		batch[i].reply(nil, err)
+	}
+}
+
+// count accounts for a line, and has reading halted where there is no sense in going
+// on.
+func (l *loader) count(r *request, halt func()) {
+	var wrong cli.UsageError
+	l.sum.Lines++
+	switch {
+	case r.err == nil:
+		l.sum.Scheduled++
+	case errors.Is(r.err, task.ErrExists):
+		l.sum.Existing++
+	case errors.As(r.err, &wrong), errors.Is(r.err, task.ErrInvalid):
+		l.sum.Bad++
+		l.bad(r.line, r.err)
+		if l.strict {
+			halt()
+		}
+	default:
+		if l.sum.Unwritten++; l.sum.Unwritten == 1 {
+			l.sum.SafeLine = r.line - 1
+		}
+		halt()
+	}
+	l.progress(r.end)
+}
+
+// outcome turns the end of a load into its error: the gravest reason first.
+func (l *loader) outcome(read error) error {
+	failure := l.failure.Load()
+	switch {
+	case failure != nil:
+		return fmt.Errorf("stopped; every good line up to line %d is in: %w", l.sum.SafeLine, *failure)
+	case l.sum.Bad > 0 && l.strict:
+		return errors.New("stopped at the bad line; nothing after it is in (--strict)")
+	case read != nil:
+		return fmt.Errorf("stopped after line %d, and every good line up to it is in: %w", l.sum.SafeLine, read)
+	case l.sum.Bad > 0:
+		return fmt.Errorf("%d of %d lines are bad and were not written; mend those and load them again", l.sum.Bad, l.sum.Lines)
+	default:
+		return nil
+	}
 }

@@ -30,6 +30,7 @@ type recorder struct {
 	mu      sync.Mutex
 	lines   map[string][]int // by ID, in the order they were written
 	at      map[int]time.Time
+	bad     []int
 	flying  int
 	highest int
 	largest int
@@ -66,14 +67,14 @@ func newRecorder(delay func() time.Duration) *recorder {
 }
 
 func (r *recorder) loader(batch int, strict bool) *loader {
-	return newLoader(loaderConfig{
-		Decoder:  lineDecoder{topic: "orders", maxPayload: 1 << 20, now: time.Now},
-		Batch:    batch,
-		Strict:   strict,
-		Write:    r.write,
-		Bad:      func(int, error) {},
-		Progress: func(int) {},
-	})
+	return &loader{
+		decoder:  lineDecoder{topic: "orders", maxPayload: 1 << 20, now: time.Now},
+		batch:    batch,
+		strict:   strict,
+		write:    r.write,
+		bad:      func(line int, _ error) { r.bad = append(r.bad, line) },
+		progress: func(int) {},
+	}
 }
 
 func upTo(d time.Duration) func() time.Duration {
@@ -107,7 +108,7 @@ func TestLoaderKeepsTheOrderOfAnID(t *testing.T) {
 				t.Errorf("%s was written in the order %v", id, order)
 			}
 		}
-		if total != lines || r.highest != lanes || r.largest != batch {
+		if total != lines || r.highest != loadLanes || r.largest != batch {
 			t.Errorf("%d lines, at most %d batches at once, of at most %d", total, r.highest, r.largest)
 		}
 	})
@@ -171,7 +172,7 @@ func TestLoaderSafeLine(t *testing.T) {
 					t.Fatalf("line %d is not in, and %d is said to be safe", line, sum.SafeLine)
 				}
 			}
-			if sum.SafeLine < from-1 && sum.SafeLine < from-lanes*(20+20) {
+			if sum.SafeLine < from-1 && sum.SafeLine < from-loadLanes*(20+20) {
 				t.Errorf("failing from line %d on, safe up to %d only", from, sum.SafeLine)
 			}
 			if int(sum.Scheduled) != len(r.at) || sum.Lines != sum.Scheduled+sum.Unwritten {
@@ -200,7 +201,8 @@ func TestLoaderStrict(t *testing.T) {
 	})
 }
 
-// TestLoaderCounts: what Redis says of a line is counted as that.
+// TestLoaderCounts: what Redis says of a line is counted as that, and bad lines are
+// told of in their order.
 func TestLoaderCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,6 +219,9 @@ func TestLoaderCounts(t *testing.T) {
 		sum, err := r.loader(7, false).load(t.Context(), strings.NewReader("\n"+numbered(100, 100)+"  \t\r\n"))
 		if err == nil || sum.Lines != 100 || sum.Scheduled != 80 || sum.Existing != 10 || sum.Bad != 10 || sum.SafeLine != 102 {
 			t.Errorf("%+v, %v", sum, err)
+		}
+		if len(r.bad) != 10 || !slices.IsSorted(r.bad) {
+			t.Errorf("told of the bad lines %v", r.bad)
 		}
 	})
 }

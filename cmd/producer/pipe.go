@@ -1,12 +1,27 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	// pipeLanes is how many calls to Redis are on their way at most.
+	pipeLanes = 16
+	// pipeAhead is how many requests are read before the first of them is
+	// answered, at most.
+	pipeAhead = 1000
 )
 
 func pipeCommand(conn *connection) *cobra.Command {
@@ -51,9 +66,152 @@ func pipe(cmd *cobra.Command, conn *connection, topic string) error {
 		return err
 	}
 	defer client.Close()
-	p := newPiping(client, topic, conn.maxPayload)
-	if err := p.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout()); err != nil {
+	p := piping{client: client, topic: topic, out: bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)}
+	if err := p.run(cmd.Context(), cmd.InOrStdin(), conn.maxPayload); err != nil {
 		return fmt.Errorf("pipe: %w", err)
+	}
+	return nil
+}
+
+// piping answers a stream of requests, in their order.
+type piping struct {
+	client *producer.Client
+	topic  string
+	out    *bufio.Writer // keeps its first error
+}
+
+// run answers what in brings. If nobody hears the answers any more it stops reading.
+func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
+	reading, halt := context.WithCancel(ctx)
+	defer halt()
+	s := stream{
+		parse: func(line []byte) (*request, error) { return parseRequest(line, p.topic) }, do: p.do,
+		maxPayload: maxPayload, lanes: pipeLanes, batch: maxBatch, ahead: pipeAhead,
+		finished: func(r *request) {
+			if r.err != nil {
+				r.answer = r.refusal()
+			}
+			if err := cli.PrintJSON(p.out, r.answer, ""); err != nil {
+				halt()
+			}
+		},
+		// What is written is held back only while the next answer is there.
+		idle: func() {
+			if err := p.out.Flush(); err != nil {
+				halt()
+			}
+		},
+	}
+	err := s.run(reading, in)
+	if written := p.out.Flush(); written != nil {
+		return fmt.Errorf("write an answer: %w", written)
+	}
+	return err
+}
+
+// do is tasks to be scheduled, together, or one request of another verb.
+func (p *piping) do(ctx context.Context, batch []*request) {
+	for _, r := range batch {
+		r.head = &answerHead{Line: r.line, Verb: r.verb}
+	}
+	if r := batch[0]; r.verb != "schedule" {
+		r.reply(r.call(ctx, p.client))
+		return
+	}
+	for i, result := range p.client.ScheduleMany(ctx, requestsOf(batch)) {
+		batch[i].reply(newDueOutput(batch[i], result.Due), result.Err)
+	}
+}
+
+// answerHead is what every answer begins with.
+type answerHead struct {
+	Line int    `json:"line"`
+	Verb string `json:"verb,omitempty"`
+	Code int    `json:"code"`
+}
+
+// refusal is the answer to a request that was not done, or not for sure.
+type refusal struct {
+	answerHead
+	Topic string `json:"topic,omitempty"`
+	ID    string `json:"id,omitempty"`
+	Error string `json:"error"`
+	// Retry: the same request may do better later, and does no harm.
+	Retry bool `json:"retry"`
+}
+
+// refusal has the error as the verb would print it.
+func (r *request) refusal() refusal {
+	err, head := r.err, answerHead{r.line, r.verb, cli.Code(r.err)}
+	if head.Code != cli.Usage {
+		err = fmt.Errorf("%s: %w", r.verb, err)
+	}
+	known := errors.Is(err, task.ErrInvalid) || errors.Is(err, task.ErrUnknownTopic)
+	return refusal{
+		answerHead: head, Topic: r.Topic, ID: r.ID,
+		Error: cli.OneLine(strings.TrimSpace(err.Error() + advice(err))), Retry: head.Code == cli.Failed && !known,
+	}
+}
+
+// pipeLine is a line that is a request.
+type pipeLine struct {
+	Verb     given[string] `json:"verb"`
+	Topic    given[string] `json:"topic"`
+	IfAbsent given[bool]   `json:"if_absent"`
+	taskLine
+}
+
+// parseRequest reads one line. With an error the request holds what was understood. The
+// rules of input are the library's to check.
+func parseRequest(line []byte, topic string) (*request, error) {
+	fields, err := parseLine[pipeLine](line)
+	r := &request{verb: fields.Verb.value}
+	r.Topic, r.ID = fields.Topic.value, fields.ID.value
+	if !fields.Topic.ok {
+		r.Topic = topic
+	}
+	if err == nil {
+		err = r.fill(&fields)
+	}
+	return r, err
+}
+
+// fill gives the fields their meaning.
+func (r *request) fill(fields *pipeLine) (err error) {
+	if err := fields.suit(); err != nil {
+		return err
+	}
+	if !fields.ID.ok {
+		return errors.New("id: is needed")
+	}
+	if !fields.Topic.ok && r.Topic == "" {
+		return errors.New("topic: is needed, here or with --topic")
+	}
+	if r.verb == "schedule" || r.verb == "reschedule" {
+		topic := r.Topic
+		r.Request, err = fields.request()
+		r.Topic, r.IfAbsent = topic, fields.IfAbsent.value
+	}
+	return err
+}
+
+// suit refuses fields that the verb doesn't take: somebody expects of them what
+// will not be.
+func (f *pipeLine) suit() error {
+	takes := []string{"verb", "topic", "id"}
+	switch f.Verb.value {
+	case "schedule":
+		return nil // all of them
+	case "reschedule":
+		takes = append(takes, "in", "at")
+	case "cancel", "get":
+	default:
+		return fmt.Errorf("verb: want schedule, cancel, reschedule or get; got %q", clip(f.Verb.value))
+	}
+	for name, given := range fieldsOf(*f) {
+		if given && !slices.Contains(takes, name) {
+			return fmt.Errorf("%s: %s takes no such field", name, f.Verb.value)
+		}
 	}
 	return nil
 }

@@ -1,84 +1,159 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
+// request is what a verb is asked for, by a command line or by a line of a stream.
+type request struct {
+	producer.Request
+	verb string
+
+	// line is its number in the stream, from 1, and end where it ends, in bytes.
+	line, end int
+	weight    int64         // its share of the memory budget
+	head      *answerHead   // of its answer, in a pipe
+	done      chan struct{} // closed when there is an answer
+	answer    any
+	err       error
+}
+
+// reply notes what became of a request of a stream; it is given once.
+func (r *request) reply(answer any, err error) {
+	r.answer, r.err = answer, err
+	close(r.done)
+}
+
+// call does what is asked for, and returns what the verb prints.
+func (r *request) call(ctx context.Context, client *producer.Client) (output, error) {
+	switch r.verb {
+	case "schedule":
+		due, err := client.Schedule(ctx, r.Request)
+		return newDueOutput(r, due), err
+	case "reschedule":
+		due, err := client.Reschedule(ctx, r.Topic, r.ID, r.When)
+		return newDueOutput(r, due), err
+	case "cancel":
+		return cancelOutput{r.named(), true}, client.Cancel(ctx, r.Topic, r.ID)
+	default:
+		stored, err := client.Get(ctx, r.Topic, r.ID)
+		return newGetOutput(r.named(), stored), err
+	}
+}
+
+// perform does what a command line asks for, and prints what came of it.
+func (c *connection) perform(cmd *cobra.Command, r *request) error {
+	client, err := c.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	out, err := r.call(cmd.Context(), client)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.verb, err)
+	}
+	return c.print(cmd, out.text(), out)
+}
+
+// register adds the flags that name a task; both are needed.
+func (r *request) register(cmd *cobra.Command) {
+	registerTopic(cmd, &r.Topic)
+	cmd.Flags().StringVar(&r.ID, "id", "", "the task's name within its topic, 1 to 255 bytes (needed)")
+	_ = cmd.MarkFlagRequired("id") // fails for a flag that does not exist
+}
+
+func registerTopic(cmd *cobra.Command, topic *string) {
+	cmd.Flags().StringVar(topic, "topic", "", "the stream of tasks, 1 to 64 of A-Z a-z 0-9 . _ - (needed)")
+	_ = cmd.MarkFlagRequired("topic")
+}
+
+func scheduleCommand(conn *connection) *cobra.Command {
+	r := request{verb: "schedule"}
+	var due dueFlags
+	var payload payloadFlags
+	var headers []string
+	cmd := &cobra.Command{
+		Use:   "schedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
+		Short: "Stores a task that is due later",
+		Long: `Stores a task that is due later. An ID that is pending already is replaced:
+its due time, payload, headers and attempts. A due time in the past means now.`,
+		Example: `  producer schedule --topic orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
+  pg_dump shop | producer schedule --topic dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
+			if r.When, err = due.when(cmd.Flags()); err != nil {
+				return err
+			}
+			if r.Headers, err = parseHeaders(headers); err != nil {
+				return err
+			}
+			if r.Payload, err = payload.read(cmd, conn.maxPayload); err != nil {
+				return err
+			}
+			return conn.perform(cmd, &r)
+		}),
+	}
+	f := cmd.Flags()
+	r.register(cmd)
+	due.register(f)
+	f.StringVar(&payload.text, "payload", "", "the payload as text (default empty)")
+	f.StringVar(&payload.file, "payload-file", "", "a file that holds the payload, or - for standard input")
+	f.StringVar(&r.ContentType, "content-type", "", "of the payload (default "+task.DefaultContentType+")")
+	f.StringArrayVar(&headers, "header", nil, "a header of the message, key=value; may be repeated")
+	f.BoolVar(&r.IfAbsent, "if-absent", false, "leave a pending task of this ID as it is, and exit with 4")
+	return cmd
+}
+
 func cancelCommand(conn *connection) *cobra.Command {
-	var name named
+	r := request{verb: "cancel"}
 	cmd := &cobra.Command{
 		Use:   "cancel --topic T --id ID",
 		Short: "Removes a task, so that it is not delivered",
 		Long: `Removes a task. No scanner delivers it after this command has returned, unless it
 had begun to before. Exits with 3 if there is no such task.`,
 		Args: cli.NoArguments,
-		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return cancel(cmd, conn, name) }),
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
 	}
-	name.register(cmd)
+	r.register(cmd)
 	return cmd
 }
 
-func cancel(cmd *cobra.Command, conn *connection, name named) error {
-	client, err := conn.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	if err := client.Cancel(cmd.Context(), name.Topic, name.ID); err != nil {
-		return fmt.Errorf("cancel: %w", err)
-	}
-	return conn.print(cmd, fmt.Sprintf("cancelled %s", name), cancelOutput{name, true})
-}
-
-// cancelOutput is what cancel prints.
-type cancelOutput struct {
-	named
-	Cancelled bool `json:"cancelled"`
-}
-
 func rescheduleCommand(conn *connection) *cobra.Command {
-	var name named
+	r := request{verb: "reschedule"}
 	var due dueFlags
 	cmd := &cobra.Command{
 		Use:   "reschedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Changes when a task is due, and keeps the rest of it",
 		Long:  `Changes when a task is due, and keeps its payload. Exits with 3 if there is no such task.`,
 		Args:  cli.NoArguments,
-		RunE:  cli.Verb(func(cmd *cobra.Command, _ []string) error { return reschedule(cmd, conn, name, &due) }),
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
+			if r.When, err = due.when(cmd.Flags()); err != nil {
+				return err
+			}
+			return conn.perform(cmd, &r)
+		}),
 	}
-	name.register(cmd)
+	r.register(cmd)
 	due.register(cmd.Flags())
 	return cmd
 }
 
-func reschedule(cmd *cobra.Command, conn *connection, name named, flags *dueFlags) error {
-	when, err := flags.when(cmd.Flags())
-	if err != nil {
-		return err
-	}
-	client, err := conn.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	due, err := client.Reschedule(cmd.Context(), name.Topic, name.ID, when.producer())
-	if err != nil {
-		return fmt.Errorf("reschedule: %w", err)
-	}
-	text := fmt.Sprintf("rescheduled %s, due %s", name, formatTime(due))
-	return conn.print(cmd, text, newDueOutput(name, due))
-}
-
 func getCommand(conn *connection) *cobra.Command {
-	var name named
+	r := request{verb: "get"}
 	cmd := &cobra.Command{
 		Use:   "get --topic T --id ID",
 		Short: "Prints a stored task as JSON",
@@ -86,28 +161,130 @@ func getCommand(conn *connection) *cobra.Command {
 payload is in "payload" where it is text, else in "payload_base64". Exits with 3
 if there is no such task.`,
 		Args: cli.NoArguments,
-		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return get(cmd, conn, name) }),
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
 	}
-	name.register(cmd)
+	r.register(cmd)
 	return cmd
 }
 
-func get(cmd *cobra.Command, conn *connection, name named) error {
-	client, err := conn.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	stored, err := client.Get(cmd.Context(), name.Topic, name.ID)
-	if err != nil {
-		return fmt.Errorf("get: %w", err)
-	}
-	indent := "  "
-	if conn.format.Format == cli.JSON {
-		indent = ""
-	}
-	return cli.PrintJSON(cmd.OutOrStdout(), newGetOutput(name, stored), indent)
+// dueFlags are --in and --at, of which exactly one is given.
+type dueFlags struct{ in, at string }
+
+func (d *dueFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&d.in, "in", "", "due this long after Redis's now: 30m, 1h30m, 500ms, 2d")
+	f.StringVar(&d.at, "at", "", "due at this time: RFC 3339, or Unix milliseconds")
 }
+
+func (d *dueFlags) when(f *pflag.FlagSet) (producer.When, error) {
+	if f.Changed("in") == f.Changed("at") {
+		return producer.When{}, cli.UsageError("exactly one of --in and --at must be given")
+	}
+	name, value := "in", d.in
+	if f.Changed("at") {
+		name, value = "at", d.at
+	}
+	when, err := parseWhen(name, value)
+	if err != nil {
+		return producer.When{}, cli.UsageError(fmt.Sprintf("--%s %q: %v", name, clip(value), err))
+	}
+	return when, nil
+}
+
+// payloadFlags are --payload and --payload-file, of which at most one is given.
+type payloadFlags struct{ text, file string }
+
+// read returns the payload, or the library's rule if it is more than so many bytes: it
+// is read no further.
+func (p *payloadFlags) read(cmd *cobra.Command, most int) ([]byte, error) {
+	if !cmd.Flags().Changed("payload-file") {
+		return []byte(p.text), nil
+	}
+	if cmd.Flags().Changed("payload") {
+		return nil, cli.UsageError("only one of --payload and --payload-file may be given")
+	}
+	file := os.Stdin
+	if p.file != "-" {
+		var err error
+		if file, err = os.Open(p.file); err != nil {
+			return nil, err
+		}
+		defer file.Close()
+	}
+	source := interruptible(cmd.Context(), file)
+	payload, err := io.ReadAll(io.LimitReader(source, int64(most)+1))
+	if cmd.Context().Err() != nil {
+		err = errInterrupted
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read payload: %w", err)
+	}
+	err = task.CheckPayload(payload, most)
+	var rule *task.RuleError
+	if errors.As(err, &rule) {
+		rule.Got = fmt.Sprintf("more than %d bytes", most)
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			rule.Got = fmt.Sprintf("%d bytes", info.Size())
+		}
+	}
+	return payload, err
+}
+
+// parseHeaders reads key=value; a value may hold further equals signs.
+func parseHeaders(pairs []string) (map[string]string, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	headers := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, found := strings.Cut(pair, "=")
+		if !found {
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: want key=value", clip(pair)))
+		}
+		if _, twice := headers[key]; twice {
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: given twice", clip(key)))
+		}
+		headers[key] = value
+	}
+	return headers, nil
+}
+
+// output is what a verb prints: JSON, or a text for people.
+type output interface{ text() string }
+
+// named is what every verb's JSON begins with, in a pipe behind the head of an answer.
+type named struct {
+	*answerHead
+	Topic string `json:"topic"`
+	ID    string `json:"id"`
+}
+
+func (r *request) named() named { return named{r.head, r.Topic, r.ID} }
+
+// String is the name as text for people; the ID quoted, as it may hold anything.
+func (n named) String() string { return fmt.Sprintf("%s %q", n.Topic, n.ID) }
+
+// cancelOutput is what cancel prints.
+type cancelOutput struct {
+	named
+	Cancelled bool `json:"cancelled"`
+}
+
+func (o cancelOutput) text() string { return fmt.Sprintf("cancelled %s", o.named) }
+
+// dueOutput is what schedule and reschedule print.
+type dueOutput struct {
+	named
+	Due       string `json:"due"`
+	DueMillis int64  `json:"due_ms"`
+
+	verb string
+}
+
+func newDueOutput(r *request, due time.Time) dueOutput {
+	return dueOutput{named: r.named(), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.verb}
+}
+
+func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }
 
 // getOutput is what get prints. Times are RFC 3339, and Unix milliseconds under
 // the name with _ms.
@@ -162,24 +339,11 @@ func newGetOutput(name named, s producer.Stored) getOutput {
 	return out
 }
 
-// named is what every verb's JSON begins with.
-type named struct {
-	Topic string `json:"topic"`
-	ID    string `json:"id"`
-}
-
-// String is the name as text for people; the ID quoted, as it may hold anything.
-func (n named) String() string { return fmt.Sprintf("%s %q", n.Topic, n.ID) }
-
-// dueOutput is what schedule and reschedule print.
-type dueOutput struct {
-	named
-	Due       string `json:"due"`
-	DueMillis int64  `json:"due_ms"`
-}
-
-func newDueOutput(name named, due time.Time) dueOutput {
-	return dueOutput{named: name, Due: formatTime(due), DueMillis: due.UnixMilli()}
+// text is the JSON over several lines.
+func (o getOutput) text() string {
+	var text strings.Builder
+	_ = cli.PrintJSON(&text, o, "  ") // strings, numbers and a builder: none of them fails
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // formatTime is RFC 3339 to the millisecond, the resolution of due times.

@@ -9,6 +9,8 @@ import (
 	"testing/iotest"
 
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 func TestLineReader(t *testing.T) {
@@ -19,7 +21,7 @@ func TestLineReader(t *testing.T) {
 	lines := newLineReader(strings.NewReader(input), limit)
 	for i, want := range []string{"one", "", "two", "!100002", fits, "!300001", "last"} {
 		got, err := lines.next()
-		var tooLong *tooLongError
+		var tooLong *task.RuleError
 		switch {
 		case errors.As(err, &tooLong):
 			if want != "!"+strings.TrimSpace(strings.Fields(err.Error()[strings.Index(err.Error(), "got ")+4:])[0]) {

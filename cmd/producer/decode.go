@@ -1,0 +1,293 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/duefleet/duefleet/producer"
+)
+
+// lineDecoder turns lines of NDJSON into requests for one topic. It checks the rules
+// of input as well, so that a bad line is known before any line behind it is on its
+// way.
+type lineDecoder struct {
+	topic      string
+	ifAbsent   bool
+	maxPayload int
+	now        func() time.Time
+}
+
+// decode returns the request of one line, or an error that names the field. The due
+// time is held against this machine's clock, which is as good as Redis's for a limit
+// of 100 years.
+func (d lineDecoder) decode(line []byte) (producer.Request, error) {
+	fields, err := parseLine[taskLine](line)
+	if err != nil {
+		return producer.Request{}, err
+	}
+	req, err := fields.request()
+	if err != nil {
+		return producer.Request{}, err
+	}
+	req.Topic, req.IfAbsent = d.topic, d.ifAbsent
+	return req, req.Check(d.maxPayload, d.now())
+}
+
+// taskLine is a line that is a task. The names are the fields of the JSON.
+type taskLine struct {
+	ID          given[string]                   `json:"id"`
+	In          given[string]                   `json:"in"`
+	At          given[textOrNumber]             `json:"at"`
+	Payload     given[string]                   `json:"payload"`
+	Base64      given[string]                   `json:"payload_base64"`
+	ContentType given[string]                   `json:"content_type"`
+	Headers     given[map[string]given[string]] `json:"headers"`
+}
+
+// request is the task to be scheduled, but for its topic.
+func (f *taskLine) request() (producer.Request, error) {
+	when, err := f.when()
+	if err != nil {
+		return producer.Request{}, err
+	}
+	payload, err := f.payload()
+	return producer.Request{
+		ID: f.ID.value, When: when, Payload: payload, ContentType: f.ContentType.value, Headers: f.headers(),
+	}, err
+}
+
+// when gives the due time's fields their meaning.
+func (f *taskLine) when() (when producer.When, err error) {
+	switch {
+	case f.In.ok && f.At.ok:
+		return when, errors.New("in, at: only one of them may be given")
+	case f.In.ok:
+		when, err = parseWhen("in", f.In.value)
+		return when, inField("in", err)
+	case f.At.ok:
+		when, err = parseWhen("at", string(f.At.value))
+		return when, inField("at", err)
+	default:
+		return when, errors.New("in, at: one of them is needed")
+	}
+}
+
+// payload gives the payload's fields their meaning. Neither is an empty payload.
+func (f *taskLine) payload() ([]byte, error) {
+	if f.Payload.ok && f.Base64.ok {
+		return nil, errors.New("payload, payload_base64: only one of them may be given")
+	}
+	if !f.Base64.ok {
+		return []byte(f.Payload.value), nil
+	}
+	payload, err := base64.StdEncoding.Strict().DecodeString(f.Base64.value)
+	return payload, inField("payload_base64", err)
+}
+
+func (f *taskLine) headers() map[string]string {
+	if !f.Headers.ok {
+		return nil
+	}
+	headers := make(map[string]string, len(f.Headers.value))
+	for key, value := range f.Headers.value {
+		headers[key] = value.value
+	}
+	return headers
+}
+
+// given is a value that a line may have; null is none.
+type given[T any] struct {
+	ok    bool
+	value T
+}
+
+// UnmarshalJSONFrom takes a T, and nothing that would have to be mended into one.
+func (g *given[T]) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	switch in.PeekKind() {
+	case jsontext.KindNull:
+		return &json.SemanticError{JSONKind: jsontext.KindNull, GoType: reflect.TypeFor[T]()}
+	case jsontext.KindEndObject, jsontext.KindEndArray:
+		_, err := in.ReadToken() // which says that a value is missing
+		return err
+	}
+	g.ok = true
+	return json.UnmarshalDecode(in, &g.value)
+}
+
+// textOrNumber is a string, or a number as it is written.
+type textOrNumber string
+
+// UnmarshalJSONFrom takes a string or a number.
+func (t *textOrNumber) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if in.PeekKind() != jsontext.KindNumber {
+		return json.UnmarshalDecode(in, (*string)(t))
+	}
+	number, err := in.ReadToken()
+	*t = textOrNumber(number.String())
+	return err
+}
+
+// parseLine reads exactly one JSON object into the fields of a line. It refuses what
+// the standard library's encoding/json would mend in silence (unknown and repeated
+// fields, names in another case, bytes that are not UTF-8, half a surrogate pair, null),
+// because a mended ID or payload is another one. With an error the fields in front of
+// the mistake are read.
+func parseLine[T any](line []byte) (T, error) {
+	var fields given[T]
+	if !utf8.Valid(line) {
+		return fields.value, errors.New("not valid UTF-8; such a payload goes into payload_base64")
+	}
+	err := json.Unmarshal(line, &fields, json.RejectUnknownMembers(true))
+	var syntax *jsontext.SyntacticError
+	var semantic *json.SemanticError
+	switch {
+	case errors.As(err, &syntax):
+		err = syntaxError(syntax)
+	case errors.As(err, &semantic) && errors.Is(err, json.ErrUnknownName):
+		var known []string
+		for field := range fieldsOf(fields.value) {
+			known = append(known, field)
+		}
+		err = fmt.Errorf("unknown field %q; known are %s", clip(semantic.JSONPointer.LastToken()), strings.Join(known, ", "))
+	case errors.As(err, &semantic):
+		err = inField(fieldName(semantic.JSONPointer), typeError(semantic))
+	}
+	return fields.value, err
+}
+
+// syntaxError says what of a line is no JSON, and where, but not what stands there.
+func syntaxError(e *jsontext.SyntacticError) error {
+	switch {
+	case errors.Is(e.Err, jsontext.ErrDuplicateName):
+		return inField(fieldName(e.JSONPointer), errors.New("given twice"))
+	case strings.HasPrefix(e.Err.Error(), "invalid surrogate pair"):
+		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into payload_base64")
+	case errors.Is(e.Err, io.ErrUnexpectedEOF), errors.Is(e.Err, io.EOF):
+		return errors.New("malformed JSON: the line ends too soon")
+	}
+	return fmt.Errorf("malformed JSON at byte %d: %w", e.ByteOffset+1, e.Err)
+}
+
+// typeError says which type a field wants, and which it has, never its value.
+func typeError(e *json.SemanticError) error {
+	if e.Err != nil {
+		return e.Err
+	}
+	want := "a JSON object"
+	switch e.GoType.Kind() {
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	}
+	got := map[jsontext.Kind]string{
+		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string", jsontext.KindNumber: "a number",
+		jsontext.KindNull: "null", jsontext.KindTrue: "true or false", jsontext.KindFalse: "true or false",
+	}[e.JSONKind]
+	return fmt.Errorf("want %s, got %s", want, got)
+}
+
+// fieldName is the field that a JSON pointer (RFC 6901) leads to, as messages name it.
+func fieldName(p jsontext.Pointer) string {
+	name := clip(p.LastToken())
+	if p.Parent() == "/headers" {
+		return "header " + name
+	}
+	return name
+}
+
+func inField(name string, err error) error {
+	if err == nil || name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// fieldsOf yields the fields of a line, in order, and whether it has them.
+func fieldsOf(line any) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(line)) {
+			if field.Anonymous {
+				continue
+			}
+			if !yield(field.Tag.Get("json"), reflect.ValueOf(line).FieldByIndex(field.Index).FieldByName("ok").Bool()) {
+				return
+			}
+		}
+	}
+}
+
+// errDuration and errInstant say what the two ways to give a due time accept.
+var (
+	errDuration = errors.New("want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years")
+	errInstant  = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as 1796119200000")
+)
+
+// parseWhen reads a due time as a user gives it: in a while from Redis's now, or at
+// an instant, as field says.
+func parseWhen(field, value string) (producer.When, error) {
+	if field == "in" {
+		d, err := parseIn(value)
+		return producer.In(d), err
+	}
+	at, err := parseAt(value)
+	return producer.At(at), err
+}
+
+// parseIn reads Go's durations, with whole or fractional days in front: 2d,
+// 1.5d, 1d12h, -2d.
+func parseIn(s string) (time.Duration, error) {
+	unsigned := strings.TrimLeft(s, "+-")
+	days, rest, found := strings.Cut(unsigned, "d")
+	if !found {
+		d, err := time.ParseDuration(s)
+		if err != nil {
+			return 0, errDuration
+		}
+		return d, nil
+	}
+	// An hour is the largest unit time.ParseDuration knows, and it catches the
+	// overflow of what is scaled to it.
+	whole, err := time.ParseDuration(days + "h")
+	if err != nil || len(s)-len(unsigned) > 1 || strings.ContainsAny(days, "hmsuµn+-") {
+		return 0, errDuration
+	}
+	total := whole * 24
+	if total/24 != whole {
+		return 0, errDuration
+	}
+	if rest != "" {
+		part, err := time.ParseDuration(rest)
+		if err != nil || strings.ContainsAny(rest, "+-") || total+part < total {
+			return 0, errDuration
+		}
+		total += part
+	}
+	if strings.HasPrefix(s, "-") {
+		total = -total
+	}
+	return total, nil
+}
+
+// parseAt reads RFC 3339 or Unix milliseconds.
+func parseAt(s string) (time.Time, error) {
+	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return time.UnixMilli(ms).UTC(), nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}, errInstant
+	}
+	return at.UTC(), nil
+}
