@@ -21,8 +21,8 @@ func message(change func(*amqp.Publishing)) amqp.Publishing {
 	p := amqp.Publishing{
 		MessageId: "a", Type: orders, Body: []byte("pay"),
 		Headers: amqp.Table{
-			headerTopic: orders, headerDue: int64(1796119200000), headerScheduled: int64(1796119100000),
-			headerAttempt: int32(1), headerRedelivered: false,
+			task.HeaderTopic: orders, task.HeaderDue: int64(1796119200000), task.HeaderScheduled: int64(1796119100000),
+			task.HeaderAttempt: int32(1), task.HeaderRedelivered: false,
 		},
 	}
 	if change != nil {
@@ -52,15 +52,15 @@ func bad() map[string]struct {
 	}
 	return map[string]row{
 		"no headers":           {func(p *amqp.Publishing) { p.Headers = nil }, "foreign"},
-		"no topic":             {header(headerTopic, nil), "foreign"},
-		"topic is no text":     {header(headerTopic, int64(1)), "header"},
-		"topic breaks a rule":  {header(headerTopic, "a b"), "topic"},
-		"due is text":          {header(headerDue, "1796119200000"), "header"},
-		"due is 32 bits":       {header(headerDue, int32(1)), "header"},
-		"scheduled is text":    {header(headerScheduled, "soon"), "header"},
-		"attempt is 64 bits":   {header(headerAttempt, int64(1)), "header"},
-		"attempt is 0":         {header(headerAttempt, int32(0)), "header"},
-		"redelivered is text":  {header(headerRedelivered, "no"), "header"},
+		"no topic":             {header(task.HeaderTopic, nil), "foreign"},
+		"topic is no text":     {header(task.HeaderTopic, int64(1)), "header"},
+		"topic breaks a rule":  {header(task.HeaderTopic, "a b"), "topic"},
+		"due is text":          {header(task.HeaderDue, "1796119200000"), "header"},
+		"due is 32 bits":       {header(task.HeaderDue, int32(1)), "header"},
+		"scheduled is text":    {header(task.HeaderScheduled, "soon"), "header"},
+		"attempt is 64 bits":   {header(task.HeaderAttempt, int64(1)), "header"},
+		"attempt is 0":         {header(task.HeaderAttempt, int32(0)), "header"},
+		"redelivered is text":  {header(task.HeaderRedelivered, "no"), "header"},
 		"no message-id":        {func(p *amqp.Publishing) { p.MessageId = "" }, "id"},
 		"message-id not UTF-8": {func(p *amqp.Publishing) { p.MessageId = "\xff" }, "id"},
 		"a body over the limit": {func(p *amqp.Publishing) {

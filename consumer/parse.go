@@ -11,15 +11,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// The headers that a scanner sets, beside the task's own.
-const (
-	headerTopic       = task.ReservedHeaderPrefix + "topic"
-	headerDue         = task.ReservedHeaderPrefix + "due"
-	headerScheduled   = task.ReservedHeaderPrefix + "scheduled"
-	headerAttempt     = task.ReservedHeaderPrefix + "attempt"
-	headerRedelivered = task.ReservedHeaderPrefix + "redelivered"
-)
-
 // ErrForeign is what the error of Parse is for a message that lacks what every
 // message of duefleet has.
 var ErrForeign = errors.New("not a message of duefleet")
@@ -33,12 +24,12 @@ var ErrForeign = errors.New("not a message of duefleet")
 func Parse(d amqp.Delivery) (task.Task, error) {
 	in := reader{table: d.Headers}
 	t := task.Task{
-		Topic:       field[string](&in, headerTopic),
+		Topic:       field[string](&in, task.HeaderTopic),
 		ID:          d.MessageId,
-		Due:         time.UnixMilli(field[int64](&in, headerDue)).UTC(),
-		Scheduled:   time.UnixMilli(field[int64](&in, headerScheduled)).UTC(),
-		Attempt:     int(field[int32](&in, headerAttempt)),
-		Redelivered: field[bool](&in, headerRedelivered) || d.Redelivered,
+		Due:         time.UnixMilli(field[int64](&in, task.HeaderDue)).UTC(),
+		Scheduled:   time.UnixMilli(field[int64](&in, task.HeaderScheduled)).UTC(),
+		Attempt:     int(field[int32](&in, task.HeaderAttempt)),
+		Redelivered: field[bool](&in, task.HeaderRedelivered) || d.Redelivered,
 		ContentType: d.ContentType,
 		Payload:     d.Body,
 	}
@@ -46,7 +37,7 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 		return task.Task{}, in.err
 	}
 	if t.Attempt < 1 {
-		return task.Task{}, &HeaderError{headerAttempt, fmt.Sprintf("%d, and attempts count from 1", t.Attempt)}
+		return task.Task{}, &HeaderError{task.HeaderAttempt, fmt.Sprintf("%d, and attempts count from 1", t.Attempt)}
 	}
 	for _, err := range []error{task.CheckTopic(t.Topic), task.CheckID(t.ID), task.CheckPayload(t.Payload, task.MaxMaxPayload)} {
 		if err != nil {

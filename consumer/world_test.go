@@ -261,8 +261,8 @@ func (l *log) of(id string) (n int) {
 func (w *world) publish(t task.Task) {
 	w.t.Helper()
 	headers := amqp.Table{
-		headerTopic: t.Topic, headerDue: t.Due.UnixMilli(), headerScheduled: t.Scheduled.UnixMilli(),
-		headerAttempt: int32(t.Attempt), headerRedelivered: t.Redelivered, //nolint:gosec // small
+		task.HeaderTopic: t.Topic, task.HeaderDue: t.Due.UnixMilli(), task.HeaderScheduled: t.Scheduled.UnixMilli(),
+		task.HeaderAttempt: int32(t.Attempt), task.HeaderRedelivered: t.Redelivered, //nolint:gosec // small
 	}
 	for k, v := range t.Headers {
 		headers[k] = v

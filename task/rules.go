@@ -32,6 +32,21 @@ const (
 	ReservedHeaderPrefix = "x-duefleet-"
 )
 
+// The headers of a message that tell a consumer about the task behind it, beside the
+// task's own.
+const (
+	// HeaderTopic is a string.
+	HeaderTopic = ReservedHeaderPrefix + "topic"
+	// HeaderDue is when the task was due, an int64 of Unix milliseconds.
+	HeaderDue = ReservedHeaderPrefix + "due"
+	// HeaderScheduled is when it was stored, an int64 of Unix milliseconds.
+	HeaderScheduled = ReservedHeaderPrefix + "scheduled"
+	// HeaderAttempt counts from 1, an int32.
+	HeaderAttempt = ReservedHeaderPrefix + "attempt"
+	// HeaderRedelivered is true where an earlier attempt may have reached the broker.
+	HeaderRedelivered = ReservedHeaderPrefix + "redelivered"
+)
+
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.
 func CheckTopic(topic string) error {
 	rule := fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 . _ -", MaxTopic)

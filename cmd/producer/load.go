@@ -98,11 +98,10 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
 		return err
 	}
 	defer client.Close()
-	bad, err := openBadLines(flags.errors, info)
-	if err != nil {
+	bad := badLines{bar: newBar(info), all: bufio.NewWriter(io.Discard)}
+	if err := bad.open(flags.errors, info); err != nil {
 		return err
 	}
-	bad.bar = newBar(info)
 	defer func() { err = errors.Join(err, bad.close()) }()
 
 	l := loader{
@@ -164,20 +163,19 @@ type badLines struct {
 	all   *bufio.Writer
 }
 
-// openBadLines makes the file, if one is named, anew. It must not be the one that
-// is loaded.
-func openBadLines(name string, loaded os.FileInfo) (*badLines, error) {
+// open makes the file, if one is named, anew. It must not be the one that is loaded.
+func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
 	if name == "" {
-		return &badLines{all: bufio.NewWriter(io.Discard)}, nil
+		return nil
 	}
 	if info, err := os.Stat(name); err == nil && loaded.Mode().IsRegular() && os.SameFile(info, loaded) {
-		return nil, cli.UsageError(fmt.Sprintf("--errors %s: that is what is loaded, and would be overwritten", name))
+		return cli.UsageError(fmt.Sprintf("--errors %s: that is what is loaded, and would be overwritten", name))
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("--errors: %w", err)
+	if b.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+		return fmt.Errorf("--errors: %w", err)
 	}
-	return &badLines{file: file, all: bufio.NewWriter(file)}, nil
+	b.all = bufio.NewWriter(b.file)
+	return nil
 }
 
 // add tells of one line. What can't be written is told by close.

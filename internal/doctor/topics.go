@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc
 		kept, err := config.ParseTopic(name, raw)
 		var changes []string
 		for _, c := range config.Diff(kept, doc) {
-			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, orNone(c.Old), orNone(c.New)))
+			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, cmp.Or(c.Old, "(none)"), cmp.Or(c.New, "(none)")))
 		}
 		switch {
 		case err != nil:
@@ -187,7 +188,7 @@ func (p Patient) mendApplied(running bool) string {
 	return p.command("run")
 }
 
-// examineParked answers why the first of the topic's parked tasks was parked.
+// examineParked says why the first of the topic's parked tasks was parked.
 func (p Patient) examineParked(ctx context.Context, r *report, name string, doc config.Topic) (reason string) {
 	topic := p.Store.Topic(name)
 	for at := range doc.Shards {
@@ -217,11 +218,4 @@ func (p Patient) examineOrphans(ctx context.Context, r *report, docs map[string]
 			r.warn("topic "+name+" document", p.command("topic rm "+name), "an orphan: Redis holds the topic, and it has no good document")
 		}
 	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "(none)"
-	}
-	return s
 }

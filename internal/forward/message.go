@@ -9,14 +9,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// The headers that tell a consumer about the task behind a message.
 const (
-	headerTopic       = task.ReservedHeaderPrefix + "topic"
-	headerDue         = task.ReservedHeaderPrefix + "due"
-	headerScheduled   = task.ReservedHeaderPrefix + "scheduled"
-	headerAttempt     = task.ReservedHeaderPrefix + "attempt"
-	headerRedelivered = task.ReservedHeaderPrefix + "redelivered"
-
+	// ownHeaders is how many of a message's headers are duefleet's.
 	ownHeaders = 5
 	appID      = "duefleet"
 )
@@ -97,11 +91,11 @@ func publishing(t *task.Task, headers amqp.Table) amqp.Publishing {
 	for k, v := range t.Headers {
 		headers[k] = v
 	}
-	headers[headerTopic] = t.Topic
-	headers[headerDue] = t.Due.UnixMilli()
-	headers[headerScheduled] = t.Scheduled.UnixMilli()
-	headers[headerAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
-	headers[headerRedelivered] = t.Redelivered
+	headers[task.HeaderTopic] = t.Topic
+	headers[task.HeaderDue] = t.Due.UnixMilli()
+	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
+	headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
+	headers[task.HeaderRedelivered] = t.Redelivered
 
 	contentType := t.ContentType
 	if contentType == "" {
@@ -119,13 +113,13 @@ func publishing(t *task.Task, headers amqp.Table) amqp.Publishing {
 	}
 }
 
-// sameVersion tells whether a returned message is this version of the task:
+// sameVersion reports whether a returned message is this version of the task:
 // a task that was rescheduled while in flight shares its message-id only.
 func sameVersion(r *amqp.Return, t *task.Task) bool {
-	return r.Headers[headerDue] == t.Due.UnixMilli() &&
-		r.Headers[headerScheduled] == t.Scheduled.UnixMilli() &&
-		r.Headers[headerAttempt] == int32(t.Attempt) && //nolint:gosec // as in publishing
-		r.Headers[headerRedelivered] == t.Redelivered
+	return r.Headers[task.HeaderDue] == t.Due.UnixMilli() &&
+		r.Headers[task.HeaderScheduled] == t.Scheduled.UnixMilli() &&
+		r.Headers[task.HeaderAttempt] == int32(t.Attempt) && //nolint:gosec // as in publishing
+		r.Headers[task.HeaderRedelivered] == t.Redelivered
 }
 
 const (
