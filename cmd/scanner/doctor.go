@@ -60,9 +60,13 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
 	}
 	defer rdb.Close()
-	return append(findings, doctor.Examine(cmd.Context(), doctor.Patient{
-		Settings: cfg, Path: s.path, Redis: rdb, Store: store, Log: slog.New(slog.DiscardHandler),
-	})...)
+	patient := doctor.Patient{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
+	if cfg.Consul.Addr != "" {
+		if patient.Consul, err = openConsul(cfg.Consul, slog.New(slog.DiscardHandler)); err != nil {
+			return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
+		}
+	}
+	return append(findings, doctor.Examine(cmd.Context(), patient)...)
 }
 
 func count(findings []doctor.Finding, state doctor.State) int {

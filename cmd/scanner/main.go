@@ -17,6 +17,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 )
 
 func main() {
@@ -75,8 +76,8 @@ func version() string {
 
 // advice is what to do about an error that does not say so itself.
 func advice(err error) string {
-	var consul *config.ConsulError
-	if errors.As(err, &consul) {
+	var ofConsul *consul.Error
+	if errors.As(err, &ofConsul) {
 		return "" // it does
 	}
 	return config.Advice("redis", err.Error())

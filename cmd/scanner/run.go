@@ -111,11 +111,11 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 // the file.
 func chooseSource(ctx context.Context, s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (done func(), err error) {
 	if cfg.Consul.Addr != "" {
-		consul, err := config.NewConsul(cfg.Consul, log)
+		client, err := openConsul(cfg.Consul, log)
 		if err != nil {
 			return nil, err
 		}
-		sc.Source, sc.Register = consul, consul
+		sc.Source, sc.Register = consulTopics{client}, client
 		return func() {}, nil
 	}
 	if s.path == "" {
@@ -175,11 +175,11 @@ func check(cmd *cobra.Command, s *settings) error {
 
 // checkConsul checks every document there is.
 func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
-	consul, err := config.NewConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	docs, err := consul.List(cmd.Context())
+	docs, err := consulTopics{client}.List(cmd.Context())
 	if err != nil {
 		return fmt.Errorf("the file is good; its topics in consul can't be read: %w", err)
 	}

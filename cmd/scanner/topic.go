@@ -33,7 +33,7 @@ func topicCommand(s *settings) *cobra.Command {
 }
 
 // withConsul runs a verb's work on the documents in Consul.
-func withConsul(s *settings, work func(ctx context.Context, c *config.ConsulSource) error) func(*cobra.Command) error {
+func withConsul(s *settings, work func(ctx context.Context, c consulTopics) error) func(*cobra.Command) error {
 	return func(cmd *cobra.Command) error {
 		cfg, err := s.connections()
 		if err != nil {
@@ -42,11 +42,11 @@ func withConsul(s *settings, work func(ctx context.Context, c *config.ConsulSour
 		if cfg.Consul.Addr == "" {
 			return errors.New("topics are set in the configuration file: consul.addr is empty, and `scanner topic` writes to consul only")
 		}
-		c, err := config.NewConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+		client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
-		return work(cmd.Context(), c)
+		return work(cmd.Context(), consulTopics{client})
 	}
 }
 
@@ -68,7 +68,7 @@ func topicList(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "Lists the topics that have a document", Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+			return withConsul(s, func(ctx context.Context, c consulTopics) error {
 				docs, err := c.List(ctx)
 				if err != nil {
 					return err
@@ -122,7 +122,7 @@ func topicGet(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "get TOPIC", Short: "Prints a topic's document as it is stored", Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+			return withConsul(s, func(ctx context.Context, c consulTopics) error {
 				doc, err := document(ctx, c, args[0])
 				if err != nil {
 					return err
@@ -142,8 +142,8 @@ func trimNewline(b []byte) []byte {
 }
 
 // document reads one that must be there.
-func document(ctx context.Context, c *config.ConsulSource, topic string) (config.Document, error) {
-	doc, there, err := c.Get(ctx, topic)
+func document(ctx context.Context, c consulTopics, topic string) (config.Document, error) {
+	doc, there, err := c.Read(ctx, topic)
 	if err == nil && !there {
 		err = fmt.Errorf("topic %s has no document in consul; `scanner topic set %s key=value...` makes one", topic, topic)
 	}
@@ -168,7 +168,7 @@ With --wait it follows a change of the shard count to its end.`,
 			return nil
 		}),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+			return withConsul(s, func(ctx context.Context, c consulTopics) error {
 				if err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true); err != nil || !wait {
 					return err
 				}
@@ -182,8 +182,8 @@ With --wait it follows a change of the shard count to its end.`,
 
 // set changes a document and prints the difference. A topic that has none gets
 // one if mayMake.
-func set(ctx context.Context, out io.Writer, c *config.ConsulSource, topic string, assignments []string, mayMake bool) error {
-	doc, there, err := c.Get(ctx, topic)
+func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assignments []string, mayMake bool) error {
+	doc, there, err := c.Read(ctx, topic)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func set(ctx context.Context, out io.Writer, c *config.ConsulSource, topic strin
 	for _, ch := range changes {
 		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
 	}
-	ok, err := c.Put(ctx, topic, raw, doc.Index)
+	ok, err := c.client.Put(ctx, topic, raw, doc.Index)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func topicPause(s *settings, name, short, assignment string) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " TOPIC", Short: short, Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
+			return withConsul(s, func(ctx context.Context, c consulTopics) error {
 				return set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
 			})(cmd)
 		}),
@@ -265,12 +265,12 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) erro
 		return err
 	}
 	if cfg.Consul.Addr != "" {
-		err := withConsul(s, func(ctx context.Context, c *config.ConsulSource) error {
-			doc, there, err := c.Get(ctx, topic)
+		err := withConsul(s, func(ctx context.Context, c consulTopics) error {
+			doc, there, err := c.Read(ctx, topic)
 			if err != nil || !there {
 				return err
 			}
-			ok, err := c.Delete(ctx, topic, doc.Index)
+			ok, err := c.client.Delete(ctx, topic, doc.Index)
 			if err == nil && !ok {
 				err = fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was removed", topic)
 			}

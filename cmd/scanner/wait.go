@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -26,7 +25,7 @@ const (
 )
 
 // awaitShards follows a topic's placement until it is what its document says.
-func awaitShards(cmd *cobra.Command, s *settings, c *config.ConsulSource, topic string) error {
+func awaitShards(cmd *cobra.Command, s *settings, c consulTopics, topic string) error {
 	doc, err := document(cmd.Context(), c, topic)
 	if err != nil {
 		return err

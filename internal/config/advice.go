@@ -1,13 +1,6 @@
 package config
 
-import (
-	"errors"
-	"fmt"
-	"net/http"
-	"strings"
-
-	"github.com/hashicorp/consul/api"
-)
+import "strings"
 
 // Advice is what to do about an error of one of the servers, as in
 // "; check redis.tls.ca_file", to be written behind it; "" if the error is
@@ -79,34 +72,4 @@ func advices() []struct{ about, advice string } {
 		{"ACL not found", "check consul.token"},
 		{"Permission denied", "grant it to consul.token by a policy; " + rights},
 	}
-}
-
-// ConsulError is an error of Consul, or of the way to it, with advice.
-type ConsulError struct {
-	// Operation that failed, and its object.
-	Operation string
-	// Err is the cause.
-	Err error
-}
-
-func (e *ConsulError) Error() string {
-	text := fmt.Sprintf("%s: %v", e.Operation, e.Err)
-	return text + Advice("consul", text)
-}
-
-// Unwrap is the cause.
-func (e *ConsulError) Unwrap() error { return e.Err }
-
-// errUnreadable is what Consul doesn't call an error: it leaves out what the
-// token may not read.
-var errUnreadable = errors.New("Permission denied: the token may not read all of") //nolint:staticcheck // Consul's words for it, which Advice knows
-
-// Forbidden tells whether Consul refused what the token may not do.
-func Forbidden(err error) bool {
-	var status api.StatusError
-	return errors.Is(err, errUnreadable) || errors.As(err, &status) && status.Code == http.StatusForbidden
-}
-
-func consulError(err error, operation string, object ...any) error {
-	return &ConsulError{fmt.Sprintf(operation, object...), err}
 }

@@ -33,7 +33,8 @@ func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 	return wait.Receive(t, "a snapshot", snapshots)
 }
 
-func shardsOf(s Snapshot, topic string) int { return s.Documents[topic].Topic.Shards }
+// shardsOf is the shards of topic a.
+func shardsOf(s Snapshot) int { return s.Documents["a"].Topic.Shards }
 
 // quiet fails if a snapshot comes within a minute.
 func quiet(t *testing.T, snapshots <-chan Snapshot) {
@@ -67,12 +68,12 @@ func TestFileFollowsChanges(t *testing.T) {
 	inFile(t, "topics: {a: {shards: 1}, b: {}}", func(t *testing.T, path string, f *File, _ chan<- struct{}) {
 		w := watching(t, f)
 		first := next(t, w)
-		if first.Err != nil || len(first.Documents) != 2 || shardsOf(first, "a") != 1 {
+		if first.Err != nil || len(first.Documents) != 2 || shardsOf(first) != 1 {
 			t.Fatalf("got %+v", first)
 		}
 		write(t, path, "topics: {a: {shards: 2}, b: {}}\n")
 		second := next(t, w)
-		if shardsOf(second, "a") != 2 || second.Index <= first.Index {
+		if shardsOf(second) != 2 || second.Index <= first.Index {
 			t.Errorf("got %+v", second)
 		}
 		if second.Documents["a"].Index <= first.Documents["a"].Index || second.Documents["b"].Index != first.Documents["b"].Index {
@@ -119,7 +120,7 @@ func TestBrokenFileIsToldOnceAndChangesNothing(t *testing.T) {
 		}
 		quiet(t, w)
 		write(t, path, good)
-		if back := next(t, w); back.Err != nil || shardsOf(back, "a") != 1 || back.Documents["a"].Index != index {
+		if back := next(t, w); back.Err != nil || shardsOf(back) != 1 || back.Documents["a"].Index != index {
 			t.Errorf("got %+v", back)
 		}
 	})
@@ -133,7 +134,7 @@ func TestSignalReadsTheFileAtOnce(t *testing.T) {
 		write(t, path, "topics: {a: {shards: 2}}")
 		began := time.Now()
 		reload <- struct{}{}
-		if s := next(t, w); shardsOf(s, "a") != 2 || time.Since(began) != 0 {
+		if s := next(t, w); shardsOf(s) != 2 || time.Since(began) != 0 {
 			t.Errorf("after %v: got %+v", time.Since(began), s)
 		}
 	})
@@ -152,7 +153,7 @@ func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
 			}
 			time.Sleep(filePoll - filePoll/4)
 		}
-		if s := next(t, w); s.Err != nil || len(s.Documents) != 2 || shardsOf(s, "a") != 2 {
+		if s := next(t, w); s.Err != nil || len(s.Documents) != 2 || shardsOf(s) != 2 {
 			t.Errorf("got %+v", s)
 		}
 		quiet(t, w)

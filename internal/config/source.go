@@ -28,8 +28,8 @@ type Snapshot struct {
 	Err error
 }
 
-// Source is where the topics' settings come from. File and ConsulSource are
-// the two there are.
+// Source is where the topics' settings come from: File, or the documents in
+// Consul, which a command joins to ParseDocument.
 type Source interface {
 	// Watch calls apply at the start and after every change, and blocks until
 	// ctx ends, which is no error.
@@ -39,8 +39,9 @@ type Source interface {
 	Read(ctx context.Context, topic string) (Document, bool, error)
 }
 
-// parseDocument never fails: a broken document says so in its Err.
-func parseDocument(name string, raw []byte, index uint64) Document {
+// ParseDocument makes a Document of one that a source holds. It never fails: a
+// broken one says so in its Err.
+func ParseDocument(name string, raw []byte, index uint64) Document {
 	t, err := ParseTopic(name, raw)
 	return Document{Name: name, Raw: raw, Topic: t, Err: err, Index: index}
 }

@@ -8,12 +8,12 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -51,8 +51,8 @@ type Patient struct {
 	// Redis is a client made of the settings, Store the keys in it.
 	Redis redis.UniversalClient
 	Store *shard.Store
-	// Log takes what the parts say while they are asked.
-	Log *slog.Logger
+	// Consul is a client made of the settings; nil without consul.addr.
+	Consul *consul.Client
 }
 
 // report collects findings in the order they are made.

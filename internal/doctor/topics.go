@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -18,7 +19,7 @@ import (
 // examineTopics reads what the topics' documents ask for: the good ones by name.
 // known is false where they couldn't be read at all.
 func (p Patient) examineTopics(ctx context.Context, r *report) (docs map[string]config.Topic, known bool) {
-	if p.Settings.Consul.Addr == "" {
+	if p.Consul == nil {
 		if len(p.Settings.Topics) == 0 {
 			r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
 		}
@@ -29,14 +30,9 @@ func (p Patient) examineTopics(ctx context.Context, r *report) (docs map[string]
 
 func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]config.Topic, bool) {
 	settings := p.Settings.Consul
-	source, err := config.NewConsul(settings, p.Log)
-	if err != nil {
-		r.fail("consul.connection", "set consul.addr and consul.tls", "%v", err)
-		return nil, false
-	}
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	list, err := source.List(ask)
+	list, err := p.Consul.List(ask)
 	if err != nil {
 		r.fail("consul.connection", mendConsul(settings, err), "%v", err)
 		return nil, false
@@ -44,9 +40,9 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 	r.ok("consul.connection", "%s answers, with %d topics under %s/topics/", settings.Addr, len(list), settings.Prefix)
 	host, _ := os.Hostname()
 	instance := "doctor-" + host
-	err = source.WriteStatus(ask, instance, []byte("{}"))
+	err = p.Consul.WriteStatus(ask, instance, []byte("{}"))
 	if err == nil {
-		err = source.DeleteStatus(ask, instance)
+		err = p.Consul.DeleteStatus(ask, instance)
 	}
 	if err != nil {
 		r.fail("consul.rights", mendConsul(settings, err), "%v", err)
@@ -55,11 +51,12 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 	}
 	docs := map[string]config.Topic{}
 	for _, d := range list {
-		if d.Err != nil {
-			r.fail("topic "+d.Name+" document", p.command("topic set "+d.Name+" key=value"), "%v", d.Err)
+		topic, err := config.ParseTopic(d.Topic, d.Raw)
+		if err != nil {
+			r.fail("topic "+d.Topic+" document", p.command("topic set "+d.Topic+" key=value"), "%v", err)
 			continue
 		}
-		docs[d.Name] = d.Topic
+		docs[d.Topic] = topic
 	}
 	if len(list) == 0 {
 		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
@@ -69,9 +66,9 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 
 func mendConsul(c config.Consul, err error) string {
 	switch {
-	case config.Forbidden(err):
+	case consul.Forbidden(err):
 		return fmt.Sprintf(`set consul.token to one whose policy has: key_prefix "%s/topics/" {policy="read"} key_prefix "%s/status/" {policy="write"} service "%s" {policy="write"}`,
-			c.Prefix, c.Prefix, config.ServiceName)
+			c.Prefix, c.Prefix, consul.ServiceName)
 	case tlsTrouble(err):
 		return "set consul.tls, or consul.addr to the port that speaks it"
 	default:

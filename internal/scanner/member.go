@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -190,7 +191,7 @@ func (s *Scanner) announce(ctx context.Context) error {
 	var pause retry.Backoff
 	for s.cfg.Register != nil && ctx.Err() == nil {
 		if err := s.cfg.Register.Register(ctx, s.cfg.Instance, s.admin.Addr()); err != nil {
-			if config.Forbidden(err) {
+			if consul.Forbidden(err) {
 				s.refused(ctx, err)
 				s.awaitAnnounce(ctx)
 				continue

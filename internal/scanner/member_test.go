@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -20,7 +20,7 @@ import (
 
 // slowNote holds up the first note on its way to Consul.
 type slowNote struct {
-	*config.ConsulSource
+	*consul.Client
 	first   atomic.Bool
 	begun   chan struct{}
 	letGo   chan struct{}
@@ -33,16 +33,16 @@ func (s *slowNote) WriteStatus(ctx context.Context, instance string, note []byte
 		<-s.letGo
 	}
 	defer s.written.Add(1)
-	return s.ConsulSource.WriteStatus(ctx, instance, note)
+	return s.Client.WriteStatus(ctx, instance, note)
 }
 
 func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
 	addr, prefix := servertest.Consul(t)
-	consul, err := config.NewConsul(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	client, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	l.ok(err)
-	slow := &slowNote{ConsulSource: consul, begun: make(chan struct{}), letGo: make(chan struct{})}
+	slow := &slowNote{Client: client, begun: make(chan struct{}), letGo: make(chan struct{})}
 	l.cfg.Register = slow
 	l.start()
 	wait.Closed(t, "the first note to be written", slow.begun)
@@ -53,7 +53,7 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	l.mu.Lock()
 	want := fmt.Sprintf(`"config_applied_index":%d,`, l.applied.index)
 	l.mu.Unlock()
-	notes, err := consul.Statuses(t.Context())
+	notes, err := client.Statuses(t.Context())
 	l.ok(err)
 	if got := string(notes["lone"]); !strings.Contains(got, want) {
 		t.Errorf("Consul keeps %s, want %s", got, want)
@@ -66,7 +66,7 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	addr, prefix := servertest.Consul(t)
-	consul, err := config.NewConsul(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	register, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 		}
 		return ids
 	}
-	f.register = consul
+	f.register = register
 	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
 	wait.For(t, "the member to be in the catalog", func() bool { return len(entries()) == 1 })
 	if err := client.Agent().ServiceDeregister(entries()[0]); err != nil {

@@ -1,4 +1,4 @@
-package config
+package consul
 
 import (
 	"context"
@@ -21,9 +21,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-func newConsul(t *testing.T, addr, prefix string) *ConsulSource {
+func newClient(t *testing.T, addr, prefix string) *Client {
 	t.Helper()
-	c, err := NewConsul(Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	c, err := New(Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,20 +31,44 @@ func newConsul(t *testing.T, addr, prefix string) *ConsulSource {
 	return c
 }
 
-func sharedConsul(t *testing.T) *ConsulSource {
+func sharedConsul(t *testing.T) *Client {
 	t.Helper()
 	addr, prefix := servertest.Consul(t)
-	return newConsul(t, addr, prefix)
+	return newClient(t, addr, prefix)
 }
 
 // put writes a document past the checks, as any client of Consul may.
-func put(t *testing.T, c *ConsulSource, key, doc string) {
+func put(t *testing.T, c *Client, key, doc string) {
 	t.Helper()
 	pair := &api.KVPair{Key: c.prefix + "/" + key, Value: []byte(doc)}
 	if _, err := c.client.KV().Put(pair, nil); err != nil {
 		t.Fatal(err)
 	}
 }
+
+// watching runs a client's Watch for the time of the test.
+func watching(t *testing.T, c *Client) <-chan Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	snapshots, done := make(chan Snapshot, 1000), make(chan error, 1)
+	go func() { done <- c.Watch(ctx, func(s Snapshot) { snapshots <- s }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("watch: %v", err)
+		}
+	})
+	return snapshots
+}
+
+// next returns the snapshot that must come.
+func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
+	t.Helper()
+	return wait.Receive(t, "a snapshot", snapshots)
+}
+
+// rawOf is a topic's document as text; empty if there is none.
+func rawOf(s Snapshot, topic string) string { return string(s.Documents[topic].Raw) }
 
 // until takes snapshots until one is as wanted.
 func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) {
@@ -53,7 +77,7 @@ func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Sna
 	}
 }
 
-func TestConsulWatchFollowsChanges(t *testing.T) {
+func TestWatchFollowsChanges(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
 	w := watching(t, c)
@@ -62,51 +86,43 @@ func TestConsulWatchFollowsChanges(t *testing.T) {
 	}
 	put(t, c, "topics/orders", "shards: 8")
 	made := next(t, w)
-	if made.Err != nil || shardsOf(made, "orders") != 8 {
+	if made.Err != nil || rawOf(made, "orders") != "shards: 8" {
 		t.Fatalf("got %+v", made)
 	}
 	put(t, c, "topics/orders", `{"shards": 9}`)
 	changed := next(t, w)
-	if shardsOf(changed, "orders") != 9 || changed.Index <= made.Index || changed.Documents["orders"].Index <= made.Documents["orders"].Index {
+	if rawOf(changed, "orders") != `{"shards": 9}` || changed.Index <= made.Index || changed.Documents["orders"].Index <= made.Documents["orders"].Index {
 		t.Errorf("got %+v after %+v", changed, made)
 	}
 	put(t, c, "topics/mails", "{}")
-	if s := next(t, w); len(s.Documents) != 2 || shardsOf(s, "mails") != 4 {
+	if s := next(t, w); len(s.Documents) != 2 || rawOf(s, "mails") != "{}" {
 		t.Errorf("got %+v", s)
 	}
 	if ok, err := c.Delete(t.Context(), "orders", changed.Documents["orders"].Index); !ok || err != nil {
 		t.Fatalf("got %v, %v", ok, err)
 	}
-	if s := next(t, w); len(s.Documents) != 1 || shardsOf(s, "mails") != 4 {
+	if s := next(t, w); len(s.Documents) != 1 || rawOf(s, "mails") != "{}" {
 		t.Errorf("got %+v", s)
 	}
 }
 
-func TestConsulBrokenDocumentAffectsOnlyItself(t *testing.T) {
+func TestFoldersAreNoDocuments(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
 	put(t, c, "topics/good", "shards: 8")
-	put(t, c, "topics/bad", "tick: 1s\nshards: 0")
-	put(t, c, "topics/bad/name", "shards: 8")
-	put(t, c, "topics/empty/", "")
-	put(t, c, "topics/huge", strings.Repeat("[", 500_000))
-	put(t, c, "topics/tags", "!!!!!!")
+	put(t, c, "topics/not/checked", "x")
+	put(t, c, "topics/folder/", "")
 	put(t, c, "topics/lost", "")
 	s := next(t, watching(t, c))
-	if s.Err != nil || len(s.Documents) != 6 || shardsOf(s, "good") != 8 || s.Documents["good"].Err != nil {
+	if s.Err != nil || len(s.Documents) != 3 || rawOf(s, "good") != "shards: 8" || rawOf(s, "not/checked") != "x" {
 		t.Fatalf("got %+v", s)
 	}
-	wantLines(t, s.Documents["bad"].Err, "bad:2: shards: must be 1 to 4096; got 0")
-	wantLines(t, s.Documents["bad/name"].Err, "bad/name: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 8 bytes with '/' at byte 3")
-	wantLines(t, s.Documents["tags"].Err, "tags:1: must be keys with values; got a tag, which is not supported")
-	wantLines(t, s.Documents["lost"].Err, "lost:1: is empty; must be keys with values, or {} for a topic with every default")
-	wantLines(t, s.Documents["huge"].Err, "huge: not valid YAML: more than 4096 lines, brackets and other marks")
-	if d, ok, err := c.Read(t.Context(), "bad"); err != nil || !ok || d.Err == nil {
-		t.Errorf("got %+v, %v, %v", d, ok, err)
+	if lost, there := s.Documents["lost"]; !there || len(lost.Raw) != 0 || lost.Topic != "lost" || lost.Index == 0 {
+		t.Errorf("a key without a value: got %+v, %v", lost, there)
 	}
 }
 
-func TestConsulPutIsCheckAndSet(t *testing.T) {
+func TestPutIsCheckAndSet(t *testing.T) {
 	t.Parallel()
 	c, ctx := sharedConsul(t), t.Context()
 	if _, ok, err := c.Get(ctx, "orders"); ok || err != nil {
@@ -122,7 +138,7 @@ func TestConsulPutIsCheckAndSet(t *testing.T) {
 		t.Errorf("make twice: got %v, %v", ok, err)
 	}
 	d, ok, err := c.Get(ctx, "orders")
-	if err != nil || !ok || d.Topic.Shards != 8 || string(d.Raw) != "shards: 8" || d.Name != "orders" {
+	if err != nil || !ok || string(d.Raw) != "shards: 8" || d.Topic != "orders" {
 		t.Fatalf("got %+v, %v, %v", d, ok, err)
 	}
 	if ok, err := c.Put(ctx, "orders", []byte("shards: 9"), d.Index); !ok || err != nil {
@@ -137,16 +153,14 @@ func TestConsulPutIsCheckAndSet(t *testing.T) {
 	if ok, err := c.Delete(ctx, "orders", 0); ok || err == nil {
 		t.Errorf("delete without an index: got %v, %v", ok, err)
 	}
-	if d, _, err := c.Get(ctx, "orders"); err != nil || d.Topic.Shards != 9 {
+	if d, _, err := c.Get(ctx, "orders"); err != nil || string(d.Raw) != "shards: 9" {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }
 
-func TestConsulPutRefusesWhatDoesNotParse(t *testing.T) {
+func TestATopicsNameIsCheckedBeforeItIsWritten(t *testing.T) {
 	t.Parallel()
 	c, ctx := sharedConsul(t), t.Context()
-	_, err := c.Put(ctx, "orders", []byte("shards: 0"), 0)
-	wantLines(t, err, "orders:1: shards: must be 1 to 4096; got 0")
 	if _, err := c.Put(ctx, "a/b", []byte("{}"), 0); err == nil {
 		t.Error("a name with a slash was written")
 	}
@@ -155,7 +169,7 @@ func TestConsulPutRefusesWhatDoesNotParse(t *testing.T) {
 	}
 }
 
-func TestConsulListIsByName(t *testing.T) {
+func TestListIsByName(t *testing.T) {
 	t.Parallel()
 	c, ctx := sharedConsul(t), t.Context()
 	for _, topic := range []string{"b", "c", "a"} {
@@ -166,14 +180,14 @@ func TestConsulListIsByName(t *testing.T) {
 	list, err := c.List(ctx)
 	var names []string
 	for _, d := range list {
-		names = append(names, d.Name)
+		names = append(names, d.Topic)
 	}
 	if err != nil || !slices.Equal(names, []string{"a", "b", "c"}) {
 		t.Errorf("got %v, %v", names, err)
 	}
 }
 
-func TestConsulStatus(t *testing.T) {
+func TestNotesAreLeftAndRemoved(t *testing.T) {
 	t.Parallel()
 	c, ctx := sharedConsul(t), t.Context()
 	if err := c.WriteStatus(ctx, "host-1", []byte("bad")); err != nil {
@@ -196,7 +210,7 @@ func TestConsulStatus(t *testing.T) {
 }
 
 // Without the folder's key a watch of an empty prefix wakes at every write.
-func TestConsulWatchSleepsThroughOtherWrites(t *testing.T) {
+func TestWatchSleepsThroughOtherWrites(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
 	c.pace.wait = 10 * time.Minute // so that no query ends because its wait is over
@@ -217,7 +231,7 @@ func TestConsulWatchSleepsThroughOtherWrites(t *testing.T) {
 }
 
 // countRequests counts the watch's queries.
-func countRequests(c *ConsulSource) *atomic.Int64 {
+func countRequests(c *Client) *atomic.Int64 {
 	counter := &requestCounter{RoundTripper: c.http.Transport}
 	c.http.Transport = counter
 	return &counter.asked
@@ -260,13 +274,13 @@ func ownConsul(t *testing.T) *servers.Consul {
 	return server
 }
 
-func TestConsulUnreachableThenBack(t *testing.T) {
+func TestAnOutageIsToldOnceAndEnds(t *testing.T) {
 	t.Parallel()
 	server := ownConsul(t)
-	c := newConsul(t, server.Addr(), "duefleet")
+	c := newClient(t, server.Addr(), "duefleet")
 	put(t, c, "topics/orders", "shards: 8")
 	w := watching(t, c)
-	if s := next(t, w); shardsOf(s, "orders") != 8 {
+	if s := next(t, w); rawOf(s, "orders") != "shards: 8" {
 		t.Fatalf("got %+v", s)
 	}
 	if err := server.Kill(); err != nil {
@@ -275,27 +289,27 @@ func TestConsulUnreachableThenBack(t *testing.T) {
 	if s := next(t, w); s.Err == nil || s.Documents != nil {
 		t.Fatalf("got %+v", s)
 	}
-	if _, _, err := c.Read(t.Context(), "orders"); err == nil {
+	if _, _, err := c.Get(t.Context(), "orders"); err == nil {
 		t.Error("read of a dead agent is no error")
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s := next(t, w); s.Err != nil || shardsOf(s, "orders") != 8 {
+	if s := next(t, w); s.Err != nil || rawOf(s, "orders") != "shards: 8" {
 		t.Errorf("the outage was told more than once, or never ended: got %+v", s)
 	}
 	put(t, c, "topics/orders", "shards: 9")
-	until(t, w, "9 shards", func(s Snapshot) bool { return shardsOf(s, "orders") == 9 })
+	until(t, w, "9 shards", func(s Snapshot) bool { return rawOf(s, "orders") == "shards: 9" })
 }
 
-func TestConsulFrozenIsUnreachable(t *testing.T) {
+func TestAFrozenAgentIsUnreachable(t *testing.T) {
 	t.Parallel()
 	server := ownConsul(t)
-	c := newConsul(t, server.Addr(), "duefleet")
+	c := newClient(t, server.Addr(), "duefleet")
 	c.pace.wait, c.pace.limit = 500*time.Millisecond, 2*time.Second
 	put(t, c, "topics/orders", "shards: 8")
 	w := watching(t, c)
-	good := func(s Snapshot) bool { return s.Err == nil && shardsOf(s, "orders") == 8 }
+	good := func(s Snapshot) bool { return s.Err == nil && rawOf(s, "orders") == "shards: 8" }
 	until(t, w, "the document", good)
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
@@ -309,16 +323,16 @@ func TestConsulFrozenIsUnreachable(t *testing.T) {
 
 // A new, empty Consul at the same address begins its indexes anew: below the
 // old ones, where a query that waits for more would hang.
-func TestConsulThatForgotEverything(t *testing.T) {
+func TestAConsulThatForgotEverything(t *testing.T) {
 	t.Parallel()
 	server := ownConsul(t)
-	c := newConsul(t, server.Addr(), "duefleet")
+	c := newClient(t, server.Addr(), "duefleet")
 	c.pace.wait = 10 * time.Minute // longer than the test has patience for
 	for i := range 50 {
 		put(t, c, "topics/orders", fmt.Sprintf("shards: %d", i+1))
 	}
 	w := watching(t, c)
-	until(t, w, "50 shards", func(s Snapshot) bool { return shardsOf(s, "orders") == 50 })
+	until(t, w, "50 shards", func(s Snapshot) bool { return rawOf(s, "orders") == "shards: 50" })
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -338,11 +352,11 @@ func TestConsulThatForgotEverything(t *testing.T) {
 	t.Cleanup(func() { _ = fresh.Kill() })
 	until(t, w, "no documents", func(s Snapshot) bool { return s.Err == nil && len(s.Documents) == 0 })
 	put(t, c, "topics/orders", "shards: 7")
-	until(t, w, "7 shards", func(s Snapshot) bool { return shardsOf(s, "orders") == 7 })
+	until(t, w, "7 shards", func(s Snapshot) bool { return rawOf(s, "orders") == "shards: 7" })
 }
 
 // These answers can't be had from an agent at will, so a server plays them.
-func TestConsulWatchNeverRunsHot(t *testing.T) {
+func TestWatchNeverRunsHot(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"index 0": func(w http.ResponseWriter, _ *http.Request) {
@@ -363,10 +377,12 @@ func TestConsulWatchNeverRunsHot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := newConsul(t, "127.0.0.1:8500", "duefleet")
+				c := newClient(t, "127.0.0.1:8500", "duefleet")
 				c.http.Transport = played(answer)
 				asked := countRequests(c)
-				if err := c.Watch(timeout(t, 2*time.Second), func(Snapshot) {}); err != nil {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				defer cancel()
+				if err := c.Watch(ctx, func(Snapshot) {}); err != nil {
 					t.Fatal(err)
 				}
 				if n := asked.Load(); n < 2 || n > 22 {
@@ -379,7 +395,7 @@ func TestConsulWatchNeverRunsHot(t *testing.T) {
 
 // What an agent of 1.22 answers to a token that may not read some, or any, of
 // the topics: none of them may look deleted.
-func TestConsulTopicsOutOfTheTokensSightAreAnError(t *testing.T) {
+func TestTopicsOutOfTheTokensSightAreAnError(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"some": func(w http.ResponseWriter, _ *http.Request) {
@@ -402,7 +418,7 @@ func TestConsulTopicsOutOfTheTokensSightAreAnError(t *testing.T) {
 				answer(w, r)
 			}))
 			t.Cleanup(server.Close)
-			c := newConsul(t, server.URL, "duefleet")
+			c := newClient(t, server.URL, "duefleet")
 			if s := next(t, watching(t, c)); s.Err == nil || !strings.Contains(s.Err.Error(), "token") {
 				t.Errorf("got %+v", s)
 			}
@@ -413,7 +429,7 @@ func TestConsulTopicsOutOfTheTokensSightAreAnError(t *testing.T) {
 	}
 }
 
-func TestConsulRegister(t *testing.T) {
+func TestRegister(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
 	var ready atomic.Int64

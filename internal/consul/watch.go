@@ -1,4 +1,4 @@
-package config
+package consul
 
 import (
 	"context"
@@ -22,11 +22,12 @@ var errOtherConnection = errors.New("not the connection of the last answer")
 // Consul ends the connection after each answer.
 const strangeGap = time.Second
 
-// Watch implements Source with blocking queries. A Consul that can't be read
-// is one Snapshot with Err, until it answers again.
-func (c *ConsulSource) Watch(ctx context.Context, apply func(Snapshot)) error {
+// Watch calls apply at the start and after every change, by blocking queries, and
+// blocks until ctx ends, which is no error. A Consul that can't be read is one
+// Snapshot with Err, until it answers again.
+func (c *Client) Watch(ctx context.Context, apply func(Snapshot)) error {
 	defer c.http.CloseIdleConnections()
-	w := watch{source: c, apply: apply}
+	w := watch{client: c, apply: apply}
 	for ctx.Err() == nil {
 		asked := time.Now()
 		pause := w.step(ctx)
@@ -40,7 +41,7 @@ func (c *ConsulSource) Watch(ctx context.Context, apply func(Snapshot)) error {
 // that something may have changed. An index that fell belongs to another
 // history, so the next step asks without one, as it does after an error.
 type watch struct {
-	source *ConsulSource
+	client *Client
 	apply  func(Snapshot)
 
 	index   uint64            // 0: answer at once
@@ -61,7 +62,7 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	if errors.Is(err, errOtherConnection) {
 		w.index = 0
 		w.strange++
-		return min(w.source.pace.gap<<min(w.strange, 8), strangeGap)
+		return min(w.client.pace.gap<<min(w.strange, 8), strangeGap)
 	}
 	if err != nil {
 		return w.fail(err)
@@ -76,18 +77,18 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	for _, p := range pairs {
 		now[p.Key] = p.ModifyIndex
 	}
-	if _, ok := now[w.source.folder()]; !ok {
+	if _, ok := now[w.client.folder()]; !ok {
 		w.makeFolder(ctx)
 	}
-	delete(now, w.source.folder())
+	delete(now, w.client.folder())
 	if w.down || fell || w.seen == nil || !maps.Equal(now, w.seen) {
 		w.down, w.seen = false, now
-		w.apply(Snapshot{Documents: w.source.documents(pairs), Index: meta.LastIndex})
+		w.apply(Snapshot{Documents: w.client.documents(pairs), Index: meta.LastIndex})
 	}
 	if fell {
 		w.index = 0
 	}
-	return w.source.pace.gap
+	return w.client.pace.gap
 }
 
 // ask sends one query. An index holds on the connection that it came on: what
@@ -97,7 +98,7 @@ func (w *watch) step(ctx context.Context) time.Duration {
 // send a query again whose connection ended without an answer; so one with an
 // index that is given another connection is given up, and the error says so.
 func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
-	pace := w.source.pace
+	pace := w.client.pace
 	limit := pace.limit
 	if w.index > 0 {
 		limit += pace.wait + pace.wait/16 // Consul adds up to a sixteenth
@@ -112,7 +113,7 @@ func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 			stop(errOtherConnection)
 		}
 	}})
-	pairs, meta, err := w.source.query(ctx, w.source.watcher, &api.QueryOptions{WaitIndex: w.index, WaitTime: pace.wait})
+	pairs, meta, err := w.client.query(ctx, w.client.watcher, &api.QueryOptions{WaitIndex: w.index, WaitTime: pace.wait})
 	if err != nil && errors.Is(context.Cause(ctx), errOtherConnection) {
 		return nil, nil, errOtherConnection
 	}
@@ -127,7 +128,7 @@ func (w *watch) fail(err error) time.Duration {
 		w.apply(Snapshot{Err: err})
 	}
 	w.index = 0
-	pace := w.source.pace
+	pace := w.client.pace
 	most := min(pace.minRetry<<min(w.retries, 16), pace.maxRetry)
 	w.retries++
 	return most/2 + rand.N(most/2+1)
@@ -137,13 +138,13 @@ func (w *watch) fail(err error) time.Duration {
 // prefix without any key wakes at every write to the store. A token that may
 // only read can do without.
 func (w *watch) makeFolder(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, w.source.pace.limit)
+	ctx, cancel := context.WithTimeout(ctx, w.client.pace.limit)
 	defer cancel()
-	pair := &api.KVPair{Key: w.source.folder()}
-	_, _, err := w.source.watcher.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx))
+	pair := &api.KVPair{Key: w.client.folder()}
+	_, _, err := w.client.watcher.KV().CAS(pair, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil && !w.warned {
 		w.warned = true
-		w.source.log.WarnContext(ctx, "can't create the folder of the topics in consul; watching it costs more",
-			"key", w.source.folder(), "error", fmt.Sprint(err))
+		w.client.log.WarnContext(ctx, "can't create the folder of the topics in consul; watching it costs more",
+			"key", w.client.folder(), "error", fmt.Sprint(err))
 	}
 }

@@ -1,4 +1,4 @@
-package config
+package consul
 
 import (
 	"context"
@@ -17,35 +17,35 @@ const ServiceName = "duefleet-scanner"
 
 // WriteStatus leaves a scanner's note about its configuration under
 // <prefix>/status/<instance>/config.
-func (c *ConsulSource) WriteStatus(ctx context.Context, instance string, note []byte) error {
+func (c *Client) WriteStatus(ctx context.Context, instance string, note []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	pair := &api.KVPair{Key: c.statusKey(instance), Value: note}
 	if _, err := c.client.KV().Put(pair, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return consulError(err, "write status of %s to consul", instance)
+		return c.fail(err, "write status of %s to consul", instance)
 	}
 	return nil
 }
 
 // DeleteStatus removes a scanner's note, if there is one.
-func (c *ConsulSource) DeleteStatus(ctx context.Context, instance string) error {
+func (c *Client) DeleteStatus(ctx context.Context, instance string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	if _, err := c.client.KV().Delete(c.statusKey(instance), (&api.WriteOptions{}).WithContext(ctx)); err != nil {
-		return consulError(err, "delete status of %s from consul", instance)
+		return c.fail(err, "delete status of %s from consul", instance)
 	}
 	return nil
 }
 
 // Statuses returns the notes that scanners left, by instance. Those of
 // scanners that were killed stay until somebody deletes them.
-func (c *ConsulSource) Statuses(ctx context.Context) (map[string][]byte, error) {
+func (c *Client) Statuses(ctx context.Context) (map[string][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	folder := c.prefix + "/status/"
 	pairs, _, err := c.client.KV().List(folder, (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
-		return nil, consulError(err, "read statuses from consul")
+		return nil, c.fail(err, "read statuses from consul")
 	}
 	notes := map[string][]byte{}
 	for _, p := range pairs {
@@ -56,7 +56,7 @@ func (c *ConsulSource) Statuses(ctx context.Context) (map[string][]byte, error) 
 	return notes, nil
 }
 
-func (c *ConsulSource) statusKey(instance string) string {
+func (c *Client) statusKey(instance string) string {
 	return c.prefix + "/status/" + instance + "/config"
 }
 
@@ -66,10 +66,10 @@ func (c *ConsulSource) statusKey(instance string) string {
 // adminAddr: a scanner that comes after a killed one takes over its entry, whose
 // check would pass for both. An entry that is there is left alone, and its check goes
 // on; do this again and again, for an agent may forget, or take the entry out.
-func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string) error {
+func (c *Client) Register(ctx context.Context, instance, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
-		return consulError(err, "register %s in consul", instance)
+		return c.fail(err, "register %s in consul", instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -92,17 +92,17 @@ func (c *ConsulSource) Register(ctx context.Context, instance, adminAddr string)
 		},
 	}, api.ServiceRegisterOpts{ReplaceExistingChecks: true}.WithContext(ctx))
 	if err != nil {
-		return consulError(err, "register %s in consul", instance)
+		return c.fail(err, "register %s in consul", instance)
 	}
 	return nil
 }
 
 // Deregister takes the scanner at adminAddr (host:port) out of Consul's catalog.
 // One that isn't in it is no error.
-func (c *ConsulSource) Deregister(ctx context.Context, adminAddr string) error {
+func (c *Client) Deregister(ctx context.Context, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
-		return consulError(err, "deregister %s from consul", adminAddr)
+		return c.fail(err, "deregister %s from consul", adminAddr)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -115,7 +115,7 @@ func (c *ConsulSource) Deregister(ctx context.Context, adminAddr string) error {
 		return nil
 	}
 	if err != nil {
-		return consulError(err, "deregister %s from consul", adminAddr)
+		return c.fail(err, "deregister %s from consul", adminAddr)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (c *ConsulSource) Deregister(ctx context.Context, adminAddr string) error {
 // registered is an entry as Consul's agent has it, or nil. It looks for it in the list
 // of all: an agent that is asked for one, or told to remove one, that it doesn't
 // know logs that as an error.
-func (c *ConsulSource) registered(ctx context.Context, id string) (*api.AgentService, error) {
+func (c *Client) registered(ctx context.Context, id string) (*api.AgentService, error) {
 	all, err := c.client.Agent().ServicesWithFilterOpts(fmt.Sprintf("ID == %q", id), (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func serviceID(host string, port int) string {
 
 // reachable is where Consul's agent can call a server that listens at addr: a
 // host that stands for every interface becomes the one that leads to the agent.
-func (c *ConsulSource) reachable(ctx context.Context, addr string) (host string, port int, err error) {
+func (c *Client) reachable(ctx context.Context, addr string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", 0, err
