@@ -49,7 +49,7 @@ demo-programs: installable
 # The tests run in stages, each with fresh servers, and with its packages in turn
 # where they load the machine: whole fleets do. A package is in the stage that
 # names it; one that needs no server is in unit; any other, a new one too, is in fleet.
-store  := internal/shard producer cmd/producer test/machine
+store  := internal/shard internal/balance producer cmd/producer test/machine
 broker := internal/forward test/servers test/servers/run test/servers/servertest
 
 # with-tests lists the packages that have tests, and those of them that start

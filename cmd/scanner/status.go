@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
@@ -112,14 +113,14 @@ func relative(t, now time.Time) string {
 }
 
 // started is when a member began; one that has not said so yet has no such time.
-func started(m shard.Member) string {
+func started(m balance.Member) string {
 	if m.Started.IsZero() {
 		return "-"
 	}
 	return m.Started.Format(time.RFC3339)
 }
 
-func printFleet(w io.Writer, fleet []shard.Member, now time.Time) {
+func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 	fmt.Fprintln(w, "fleet:")
 	fmt.Fprintln(w, "  INSTANCE\tSTATE\tHEARTBEAT\tSTARTED\tVERSION\tADMIN\tCONFIG")
 	for _, m := range fleet {

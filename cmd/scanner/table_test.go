@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
@@ -41,7 +42,7 @@ var movingTopic = operate.TopicStatus{
 	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
 }
 
-var members = []shard.Member{
+var members = []balance.Member{
 	{
 		Instance: "host-a-4711-123456", Heartbeat: now.Add(-400 * time.Millisecond), Alive: true, Version: "v1.2.3",
 		Started: now.Add(-26 * time.Hour), Admin: "127.0.0.1:9320", Applied: 42,

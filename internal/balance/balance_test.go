@@ -12,7 +12,7 @@ func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scanned := rapid.IntRange(1, 4096).Draw(t, "scanned")
 		live := rapid.IntRange(1, 300).Draw(t, "live")
-		workers, tickets := Split(scanned, live)
+		workers, tickets := Scale(0, scanned, live)
 		if workers > MostWorkers {
 			t.Fatalf("%d scanners run %d workers each for %d shards", live, workers, scanned)
 		}
@@ -26,31 +26,32 @@ func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 	})
 }
 
-func TestSplit(t *testing.T) {
+func TestScale(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ scanned, live, workers, tickets int }{
-		{4, 0, 5, 1}, // a scanner that has not heard of itself yet counts as one
-		{1, 1, 2, 1},
-		{4, 3, 3, 1},
-		{MostWorkers - 1, 1, MostWorkers, 1},
-		{MostWorkers, 1, MostWorkers/2 + 1, 2},
-		{4096, 1, 64, 66},
-		{4096, 4, 62, 17},
+	for _, c := range []struct{ set, scanned, live, workers, tickets int }{
+		{0, 4, 0, 5, 1}, // a scanner that has not heard of itself yet counts as one
+		{0, 1, 1, 2, 1},
+		{0, 4, 3, 3, 1},
+		{0, MostWorkers - 1, 1, MostWorkers, 1},
+		{0, MostWorkers, 1, MostWorkers/2 + 1, 2},
+		{0, 4096, 1, 64, 66},
+		{0, 4096, 4, 62, 17},
+		{3, 4096, 4, 3, 1}, // the document says how many
 	} {
-		if workers, tickets := Split(c.scanned, c.live); workers != c.workers || tickets != c.tickets {
-			t.Errorf("Split(%d, %d) = %d, %d, want %d, %d", c.scanned, c.live, workers, tickets, c.workers, c.tickets)
+		if workers, tickets := Scale(c.set, c.scanned, c.live); workers != c.workers || tickets != c.tickets {
+			t.Errorf("Scale(%d, %d, %d) = %d, %d, want %d, %d", c.set, c.scanned, c.live, workers, tickets, c.workers, c.tickets)
 		}
 	}
 }
 
-func TestConsecutiveTicketsAreConsecutiveShards(t *testing.T) {
+func TestConsecutiveTicketsAreConsecutiveshardsOf(t *testing.T) {
 	t.Parallel()
 	for _, first := range []int64{0, 1, 17, math.MaxInt64 - 9, math.MinInt64} {
 		for _, n := range []int{1, 3, 8, 20} {
 			seen := map[int]bool{}
 			for at := int64(0); len(seen) < 8; at += int64(n) {
-				for i, s := range Shards(first+at, n, 8) {
-					if want := Shards(first, 1, 8)[0] + int(at) + i; s != want%8 {
+				for i, s := range shardsOf(first+at, n, 8) {
+					if want := shardsOf(first, 1, 8)[0] + int(at) + i; s != want%8 {
 						t.Fatalf("tickets from %d: the one after %d is shard %d, want %d", first, at+int64(i), s, want%8)
 					}
 					seen[s] = true
@@ -63,7 +64,7 @@ func TestConsecutiveTicketsAreConsecutiveShards(t *testing.T) {
 func TestMoreTicketsThanShardsAreEachShardOnce(t *testing.T) {
 	t.Parallel()
 	seen := map[int]bool{}
-	for _, s := range Shards(5, 66, 3) {
+	for _, s := range shardsOf(5, 66, 3) {
 		if seen[s] {
 			t.Errorf("shard %d twice", s)
 		}

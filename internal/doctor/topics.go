@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -79,7 +80,7 @@ func mendConsul(c config.Consul, err error) string {
 // fleetView is what Redis knows of the fleet.
 type fleetView struct {
 	// live members.
-	live []shard.Member
+	live []balance.Member
 	// reasons are why tasks of a topic were parked: the first one's.
 	reasons map[string]string
 }
@@ -89,7 +90,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]co
 	ctx, cancel := context.WithTimeout(ctx, 2*askLimit)
 	defer cancel()
 	view := fleetView{reasons: map[string]string{}}
-	members, err := p.Store.Fleet(ctx)
+	members, err := balance.Members(ctx, p.Store)
 	if err != nil {
 		r.fail("fleet", p.command("status"), "%v", err)
 		return view
@@ -113,7 +114,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]co
 	return view
 }
 
-func (p Patient) examineMembers(r *report, live []shard.Member) {
+func (p Patient) examineMembers(r *report, live []balance.Member) {
 	switch len(live) {
 	case 0:
 		r.warn("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)

@@ -10,14 +10,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
 // Status is what an operator sees of a fleet; it is read from Redis alone.
 type Status struct {
-	Topics []TopicStatus  `json:"topics"`
-	Fleet  []shard.Member `json:"fleet"`
+	Topics []TopicStatus    `json:"topics"`
+	Fleet  []balance.Member `json:"fleet"`
 }
 
 // TopicStatus is one topic.
@@ -57,7 +58,7 @@ type Change struct {
 func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
 	var s Status
 	var err error
-	if s.Fleet, err = store.Fleet(ctx); err != nil {
+	if s.Fleet, err = balance.Members(ctx, store); err != nil {
 		return s, err
 	}
 	known, err := store.Topics(ctx)
@@ -195,7 +196,7 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 }
 
 // notes gathers what the living scanners say of a topic, each remark once.
-func notes(topic string, fleet []shard.Member) []string {
+func notes(topic string, fleet []balance.Member) []string {
 	var out []string
 	seen := map[string]bool{}
 	for _, m := range fleet {

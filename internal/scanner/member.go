@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/retry"
@@ -17,32 +18,29 @@ import (
 )
 
 const (
-	heartbeat = time.Second
-	// redisSilence is how long heartbeats may go unanswered before Redis counts
-	// as down.
-	redisSilence = 3 * time.Second
+	// followInterval is how often a member looks for topics that were removed from
+	// Redis, and for those that it keeps until they were read once.
+	followInterval = time.Second
 	// restoreAfter is how long a member waits for its source to answer before it
 	// starts from the documents that Redis keeps.
 	restoreAfter = 3 * time.Second
-	// announceBeat is how often a member sees to its entry in Consul.
-	announceBeat = 10 * time.Second
-	// restoreBeat is how often a member looks for topics that Redis knows and
+	// announceInterval is how often a member sees to its entry in Consul.
+	announceInterval = 10 * time.Second
+	// restoreInterval is how often a member looks for topics that Redis knows and
 	// nobody serves, as one that its removal brought back.
-	restoreBeat = 5 * time.Second
+	restoreInterval = 5 * time.Second
 	// registerTimeout bounds one call to Consul.
 	registerTimeout = 5 * time.Second
 )
 
-// beat tells the fleet that this member lives, until ctx ends; then it takes it off
-// the fleet, which no heartbeat may follow.
-func (s *Scanner) beat(ctx context.Context) error {
-	defer s.leave(ctx)
-	ticker := time.NewTicker(heartbeat)
+// followRedis serves the topics that Redis keeps and nobody names, and stops serving
+// those that were removed from it, until ctx ends.
+func (s *Scanner) followRedis(ctx context.Context) {
+	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
 	var restored time.Time
-	for {
-		s.beatOnce(ctx)
-		if time.Since(restored) > restoreBeat && s.mayRestore() {
+	for ctx.Err() == nil {
+		if time.Since(restored) > restoreInterval && s.mayRestore() {
 			err := s.restore(ctx)
 			if err == nil {
 				restored = time.Now()
@@ -55,7 +53,6 @@ func (s *Scanner) beat(ctx context.Context) error {
 		s.reap(ctx)
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-ticker.C:
 		}
 	}
@@ -64,24 +61,13 @@ func (s *Scanner) beat(ctx context.Context) error {
 func (s *Scanner) mayRestore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.working.Err() == nil && (s.applied.heard || time.Since(s.started) > restoreAfter)
+	return s.applied.heard || time.Since(s.started) > restoreAfter
 }
 
-func (s *Scanner) beatOnce(parent context.Context) {
-	if parent.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(parent, redisSilence)
-	defer cancel()
-	s.store.Relearn(ctx)
-	live, err := s.store.Heartbeat(ctx, s.cfg.Instance)
-	if err == nil {
-		err = s.store.Describe(ctx, s.describe())
-	}
-	if s.hear(parent, err); err == nil {
-		s.live.Store(int64(live))
-		s.beaten.Store(time.Now().UnixMilli())
-		s.metrics.SetLiveScanners(live)
+// measure sets the metrics of what this member depends on.
+func (s *Scanner) measure() {
+	if state := s.heartbeat.State(); !state.Answered.IsZero() {
+		s.metrics.SetLiveScanners(state.Live)
 	}
 	for _, t := range s.all() {
 		t.metrics.SetInflight(t.window.inUse())
@@ -93,27 +79,6 @@ func (s *Scanner) beatOnce(parent context.Context) {
 	s.metrics.SetRabbitMQBlocked(blocked)
 }
 
-// hear keeps why a heartbeat was not answered, and notes it once for each outage;
-// again when there is advice that the last note had not.
-func (s *Scanner) hear(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	if err == nil {
-		if s.silence.Swap(nil) != nil {
-			s.log.InfoContext(ctx, "redis serves this scanner again")
-		}
-		return
-	}
-	advice := config.Advice("redis", err.Error())
-	why := err.Error() + advice
-	first := s.silence.Swap(&why) == nil
-	if first || (advice != "" && advice != s.advised) {
-		s.advised = advice
-		s.log.WarnContext(ctx, "redis does not serve this scanner", "error", why)
-	}
-}
-
 // redisText is an error of Redis's with advice.
 func redisText(err error) string {
 	text := err.Error()
@@ -121,9 +86,9 @@ func redisText(err error) string {
 }
 
 // describe is what this member says of itself to the others.
-func (s *Scanner) describe() shard.Member {
+func (s *Scanner) describe() balance.Member {
 	host, _ := os.Hostname()
-	m := shard.Member{
+	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version,
 		Started: s.started.UTC(), Admin: s.admin.Addr(), Troubles: map[string]string{},
 	}
@@ -156,15 +121,6 @@ func (t *served) trouble() string {
 		return "orphan: it has no document; set it or remove it with `scanner topic`"
 	}
 	return ""
-}
-
-// leave takes this member off the fleet.
-func (s *Scanner) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
-	defer cancel()
-	if err := s.store.Leave(ctx, s.cfg.Instance); err != nil {
-		s.log.WarnContext(ctx, "fleet not left", "error", err)
-	}
 }
 
 // depart takes this member out of Consul, within rest.
@@ -221,7 +177,7 @@ func (s *Scanner) refused(ctx context.Context, err error) {
 }
 
 func (s *Scanner) awaitAnnounce(ctx context.Context) {
-	timer := time.NewTimer(announceBeat)
+	timer := time.NewTimer(announceInterval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -267,15 +223,14 @@ func (s *Scanner) atWork() (bool, string) {
 }
 
 func (s *Scanner) redisUp() (bool, string) {
-	why := ""
-	if text := s.silence.Load(); text != nil {
-		why = ": " + *text
+	state, why := s.heartbeat.State(), ""
+	if state.Failure != "" {
+		why = ": " + state.Failure
 	}
-	since := time.Since(time.UnixMilli(s.beaten.Load()))
-	if s.beaten.Load() == 0 {
+	if state.Answered.IsZero() {
 		return false, "not reached yet" + why
 	}
-	if since > redisSilence {
+	if since := time.Since(state.Answered); since > balance.Silence {
 		return false, fmt.Sprintf("no answer for %s%s", since.Round(time.Second), why)
 	}
 	if text := s.denied.text(); text != "" {

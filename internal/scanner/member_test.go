@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/consul"
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -143,8 +143,8 @@ func TestAMemberThatLeftStaysAway(t *testing.T) {
 	h := &held{fleet: f.prefix + ":fleet", begun: make(chan struct{}, 1), left: make(chan struct{})}
 	f.hook = h
 	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
-	fleet := func() []shard.Member {
-		members, err := f.topic.Fleet(t.Context())
+	fleet := func() []balance.Member {
+		members, err := balance.Members(t.Context(), f.topic.Store)
 		if err != nil {
 			t.Fatal(err)
 		}

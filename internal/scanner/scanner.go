@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -58,11 +59,8 @@ type Scanner struct {
 
 	requests atomic.Uint64 // claims and loans asked for so far
 
-	started time.Time
-	live    atomic.Int64           // scanners that live, as of the last heartbeat
-	beaten  atomic.Int64           // when the last heartbeat was answered, Unix ms here
-	silence atomic.Pointer[string] // why heartbeats aren't answered; nil: they are
-	advised string                 // what the last note of that advised; the heartbeat's own
+	started   time.Time
+	heartbeat *balance.Heartbeat
 
 	denied   denials                // of what is no topic's
 	unlisted atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not
@@ -107,7 +105,10 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, sourceBack: make(chan struct{}, 1), notes: make(chan []byte, 1), topics: map[string]*served{}}
 	s.applied.errors, s.applied.kept = map[string]string{}, map[string]bool{}
-	s.live.Store(1)
+	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
+		Store: store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
+		Advice: func(text string) string { return config.Advice("redis", text) },
+	})
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
@@ -144,7 +145,8 @@ func (s *Scanner) Run(ctx context.Context) error {
 		defer stopWorking() // without it nobody could see how the scanner does
 		return s.admin.Run(serving)
 	})
-	s.support.Go(func() error { return s.beat(serving) })
+	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
+	s.support.Go(func() error { s.followRedis(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
 
 	var watching errgroup.Group
@@ -237,7 +239,7 @@ func (s *Scanner) newTopic(name string, settings config.Topic) *topic {
 	t := &topic{
 		name: name, instance: s.cfg.Instance, store: s.store.Topic(name), source: s.cfg.Source, shared: s.cfg.Register != nil,
 		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
-		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return int(s.live.Load()) },
+		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return s.heartbeat.State().Live },
 		requests: &s.requests, clean: map[int]bool{}, gates: map[int]shard.Placement{}, claimed: map[int]bool{}, placed: make(chan struct{}, 1),
 	}
 	t.notices = newNotices(t.log)

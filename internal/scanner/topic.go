@@ -201,22 +201,20 @@ func (t *topic) touch(at int, p shard.Placement) {
 	t.gates[at] = p
 }
 
-// wanted is how many workers this scanner runs for the topic.
-func (t *topic) wanted() int {
-	if set := t.settings().Workers; set > 0 {
-		return set
+// scale returns how many workers this scanner runs for the topic, and how many tickets
+// each of them draws a tick; none before there is a placement.
+func (t *topic) scale() (workers, tickets int) {
+	p, _ := t.known()
+	if p.Epoch == 0 {
+		return 0, 0
 	}
-	workers, _ := balance.Split(t.scanned(), t.live())
-	return workers
+	return balance.Scale(t.settings().Workers, t.scanned(), t.live())
 }
 
-// tickets is how many each of them draws a tick.
-func (t *topic) tickets() int {
-	if t.settings().Workers > 0 {
-		return 1
-	}
-	_, tickets := balance.Split(t.scanned(), t.live())
-	return tickets
+// wanted returns how many workers this scanner runs for the topic.
+func (t *topic) wanted() int {
+	workers, _ := t.scale()
+	return workers
 }
 
 // proven reports whether the last claim from a shard was carried out.
@@ -234,9 +232,6 @@ func (t *topic) prove(at int, claimed bool) {
 
 func (t *topic) closing() bool { return t.stopped.Load() }
 
-// crewBeat is how often the number of workers is brought to what is wanted.
-const crewBeat = 250 * time.Millisecond
-
 // run serves the topic until ctx ends; then it stops claiming and waits for its
 // workers. What is in flight goes on until drain.
 func (t *topic) run(ctx context.Context) error {
@@ -245,46 +240,16 @@ func (t *topic) run(ctx context.Context) error {
 	group.Go(func() error { return t.listen(ctx) })
 	group.Go(func() error { return t.direct(ctx) })
 	group.Go(func() error { return t.keep(ctx) })
-	group.Go(func() error { return t.crew(ctx) })
+	pool := balance.Pool{Wanted: t.wanted, Changed: t.changes, Work: t.work}
+	group.Go(func() error { pool.Run(ctx); return nil })
 	return group.Wait()
 }
 
-// crew keeps as many workers running as are wanted.
-func (t *topic) crew(ctx context.Context) error {
-	var workers sync.WaitGroup
-	defer workers.Wait()
-	running := map[int]chan struct{}{}
-	for ctx.Err() == nil {
-		if p, _ := t.known(); p.Epoch > 0 {
-			t.hire(ctx, running, &workers)
-		}
-		t.awaitBeat(ctx)
-	}
-	return nil
-}
-
-func (t *topic) hire(ctx context.Context, running map[int]chan struct{}, workers *sync.WaitGroup) {
-	for i, gone := range running {
-		select {
-		case <-gone:
-			delete(running, i)
-		default:
-		}
-	}
-	for i := range t.wanted() {
-		if running[i] != nil {
-			continue
-		}
-		gone := make(chan struct{})
-		running[i] = gone
-		w := t.worker(i)
-		t.metrics.AddWorkers(1)
-		workers.Go(func() {
-			defer close(gone)
-			defer t.metrics.AddWorkers(-1)
-			w.run(ctx)
-		})
-	}
+// work runs one worker until ctx ends or it is not wanted any more.
+func (t *topic) work(ctx context.Context, number int) {
+	t.metrics.AddWorkers(1)
+	defer t.metrics.AddWorkers(-1)
+	t.worker(number).run(ctx)
 }
 
 func (t *topic) worker(i int) *worker {
@@ -292,18 +257,8 @@ func (t *topic) worker(i int) *worker {
 }
 
 // request is a number that this process gives to no other claim or loan: a worker
-// that is hired again has the name of the one before, whose batches may be in flight.
+// that is started again has the name of the one before, whose batches may be in flight.
 func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 10) }
-
-func (t *topic) awaitBeat(ctx context.Context) {
-	timer := time.NewTimer(crewBeat)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	case <-t.changes():
-	}
-}
 
 // drain lets what is in flight end, and gives back what has not by the end of
 // ctx; for the latter it takes up to rest more. Nothing is claimed any more.

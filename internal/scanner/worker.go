@@ -66,14 +66,12 @@ type drawn struct {
 // draw takes tickets and reads the placement.
 func (w *worker) draw(ctx context.Context) (drawn, error) {
 	d := drawn{tick: w.settings().Tick, scanned: w.scanned()}
-	tickets := w.tickets()
-	first, p, err := w.store.Draw(ctx, tickets)
-	if err != nil {
-		return d, err
+	_, tickets := w.scale()
+	var err error
+	if d.shards, d.placement, err = balance.Draw(ctx, w.store, tickets); err == nil {
+		w.learn(d.placement)
 	}
-	w.learn(p)
-	d.shards, d.placement = balance.Shards(first, tickets, p.Scanned()), p
-	return d, nil
+	return d, err
 }
 
 // holds reports whether a draw still goes by what is in force, and the topic still

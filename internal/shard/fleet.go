@@ -2,20 +2,15 @@ package shard
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 )
 
-// FleetAlive is how long a scanner may be silent before it counts as dead.
-const FleetAlive = 3 * time.Second
-
-// fleetForget is how long a dead scanner is still listed.
-const fleetForget = 10 * time.Minute
-
-// Heartbeat tells the fleet that an instance lives and answers how many do.
-func (s *Store) Heartbeat(ctx context.Context, instance string) (int, error) {
-	args := []any{instance, FleetAlive.Milliseconds(), fleetForget.Milliseconds()}
+// Heartbeat notes that an instance lives, and returns how many do: those that were
+// silent for no longer than alive. It forgets those that were silent for longer than
+// forget.
+func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget time.Duration) (int, error) {
+	args := []any{instance, alive.Milliseconds(), forget.Milliseconds()}
 	reply, err := s.run(ctx, call{script: "heartbeat", keys: []string{s.fleetKey()}, args: args}).Slice()
 	if err != nil {
 		return 0, fmt.Errorf("heartbeat: %w", redisError(err))
@@ -37,59 +32,41 @@ func (s *Store) Leave(ctx context.Context, instance string) error {
 	return s.rdb.HDel(ctx, s.fleetNotesKey(), instance).Err()
 }
 
-// Member is one scanner of the fleet as it described itself.
-type Member struct {
-	Instance  string            `json:"instance"`
-	Heartbeat time.Time         `json:"heartbeat"`
-	Alive     bool              `json:"alive"`
-	Host      string            `json:"host"`
-	PID       int               `json:"pid"`
-	Version   string            `json:"version"`
-	Started   time.Time         `json:"started,omitzero"`
-	Admin     string            `json:"admin,omitempty"`
-	Applied   uint64            `json:"config_applied_index"`
-	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
-	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
-}
-
 // Describe stores what an instance says of itself.
-func (s *Store) Describe(ctx context.Context, m Member) error {
-	note, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("describe instance %s: %w", m.Instance, err)
-	}
-	if err := s.rdb.HSet(ctx, s.fleetNotesKey(), m.Instance, note).Err(); err != nil {
-		return fmt.Errorf("describe instance %s: %w", m.Instance, err)
+func (s *Store) Describe(ctx context.Context, instance string, note []byte) error {
+	if err := s.rdb.HSet(ctx, s.fleetNotesKey(), instance, note).Err(); err != nil {
+		return fmt.Errorf("describe instance %s: %w", instance, err)
 	}
 	return nil
 }
 
-// Fleet lists the scanners heard of lately, the living first by name.
-func (s *Store) Fleet(ctx context.Context) ([]Member, error) {
-	now, err := s.askClock(ctx)
+// Heartbeat is the last one of an instance.
+type Heartbeat struct {
+	Instance string
+	// At is when it came, by Redis's clock.
+	At time.Time
+	// Note is what the instance said of itself; "" before it did, and after it left.
+	Note string
+}
+
+// Fleet returns the last heartbeats of all instances that are not forgotten, the oldest
+// first, and what Redis's clock showed before it looked.
+func (s *Store) Fleet(ctx context.Context) (all []Heartbeat, now time.Time, err error) {
+	millis, err := s.askClock(ctx)
 	if err != nil {
-		return nil, err
+		return nil, now, err
 	}
-	beats, err := s.rdb.ZRangeWithScores(ctx, s.fleetKey(), 0, -1).Result()
+	scores, err := s.rdb.ZRangeWithScores(ctx, s.fleetKey(), 0, -1).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list the fleet: %w", err)
+		return nil, now, fmt.Errorf("list the fleet: %w", err)
 	}
 	notes, err := s.rdb.HGetAll(ctx, s.fleetNotesKey()).Result()
 	if err != nil {
-		return nil, fmt.Errorf("list the fleet: %w", err)
+		return nil, now, fmt.Errorf("list the fleet: %w", err)
 	}
-	members := make([]Member, 0, len(beats))
-	for _, b := range beats {
-		name, _ := b.Member.(string)
-		m := Member{Instance: name}
-		alive := now-int64(b.Score) <= FleetAlive.Milliseconds()
-		if notes[name] == "" && !alive {
-			continue // it left: a heartbeat that lay in a socket came after its leave
-		}
-		_ = json.Unmarshal([]byte(notes[name]), &m) // a note of another version is shown by its name alone
-		m.Heartbeat = time.UnixMilli(int64(b.Score)).UTC()
-		m.Alive = alive
-		members = append(members, m)
+	for _, z := range scores {
+		instance, _ := z.Member.(string)
+		all = append(all, Heartbeat{instance, time.UnixMilli(int64(z.Score)).UTC(), notes[instance]})
 	}
-	return members, nil
+	return all, time.UnixMilli(millis), nil
 }

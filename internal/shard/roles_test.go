@@ -143,11 +143,11 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, _, drawn := orders.Draw(t.Context(), 1)
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
 		_, touched := bills.Shard(0).Touch(t.Context(), p)
-		_, alive := store.Heartbeat(t.Context(), "nobody")
+		_, beat := store.Heartbeat(t.Context(), "nobody", alive, forget)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
-			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()), "live": alive,
-			"describe a scanner": store.Describe(t.Context(), Member{Instance: "nobody"}), "touch another topic": touched,
+			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()), "live": beat,
+			"describe a scanner": store.Describe(t.Context(), "nobody", []byte("{}")), "touch another topic": touched,
 			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')", []string{g.placementKey()}).Err(),
 			"write it unnamed":    rdb.Eval(t.Context(), "return redis.call('HSET', '"+g.placementKey()+"', 'value', '9 4096 4096 stable')", nil).Err(),
 		} {

@@ -126,12 +126,15 @@ func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	equal(t, "wake", m.Payload, fmt.Sprint(due))
 }
 
+// alive and forget are how long an instance may be silent, in these tests.
+const alive, forget = 3 * time.Second, 10 * time.Minute
+
 func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	for i, instance := range []string{"a", "a", "b"} {
 		before := c.now()
-		n, err := c.Heartbeat(c.ctx(), instance)
+		n, err := c.Heartbeat(c.ctx(), instance, alive, forget)
 		c.ok(err)
 		equal(t, "alive", n, []int{1, 1, 2}[i])
 		beat, err := c.rdb.ZScore(c.ctx(), c.fleetKey(), instance).Result()
@@ -141,27 +144,28 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 		}
 		c.keepAlive(instance)
 	}
-	silent := float64(c.now() - FleetAlive.Milliseconds() - 1000)
-	long := float64(c.now() - fleetForget.Milliseconds() - 1000)
+	silent := float64(c.now() - alive.Milliseconds() - 1000)
+	long := float64(c.now() - forget.Milliseconds() - 1000)
 	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: silent, Member: "silent"}, redis.Z{Score: long, Member: "forgotten"}).Err())
-	c.ok(c.Describe(c.ctx(), Member{Instance: "silent"})) // it did not leave
-	n, err := c.Heartbeat(c.ctx(), "a")
+	n, err := c.Heartbeat(c.ctx(), "a", alive, forget)
 	c.ok(err)
 	equal(t, "alive", n, 2)
 	c.keepAlive("a")
-	c.ok(c.Describe(c.ctx(), Member{Instance: "a", Host: "h", PID: 7, Troubles: map[string]string{"orders": "no exchange"}}))
-	members, err := c.Fleet(c.ctx())
+	c.ok(c.Describe(c.ctx(), "a", []byte("a's note")))
+	before := c.now()
+	heartbeats, now, err := c.Fleet(c.ctx())
 	c.ok(err)
-	alive := map[string]bool{}
-	for _, m := range members {
-		alive[m.Instance] = m.Alive
-		if m.Instance == "a" && (m.Host != "h" || m.PID != 7 || m.Troubles["orders"] != "no exchange") {
-			t.Errorf("a described itself otherwise: %+v", m)
-		}
+	if now.UnixMilli() < before || now.UnixMilli() > c.now() {
+		t.Errorf("the fleet is of %d, want %d or a little later", now.UnixMilli(), before)
 	}
-	equal(t, "members", fmt.Sprint(alive), fmt.Sprint(map[string]bool{"a": true, "b": true, "silent": false}))
+	notes := map[string]string{}
+	for _, h := range heartbeats {
+		notes[h.Instance] = h.Note
+	}
+	equal(t, "heartbeats", fmt.Sprint(notes), fmt.Sprint(map[string]string{"a": "a's note", "b": "", "silent": ""}))
+	equal(t, "the oldest", heartbeats[0], Heartbeat{"silent", time.UnixMilli(int64(silent)).UTC(), ""})
 	c.ok(c.Leave(c.ctx(), "a"))
-	n, err = c.Heartbeat(c.ctx(), "b")
+	n, err = c.Heartbeat(c.ctx(), "b", alive, forget)
 	c.ok(err)
 	equal(t, "alive after one left", n, 1)
 }
@@ -177,13 +181,13 @@ func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	for instance, silence := range map[string]time.Duration{
-		"alive": -time.Hour, "silent": fleetForget / 2, "dead": fleetForget + time.Second, "long dead": 48 * time.Hour,
+		"alive": -time.Hour, "silent": forget / 2, "dead": forget + time.Second, "long dead": 48 * time.Hour,
 	} {
-		c.ok(c.Describe(c.ctx(), Member{Instance: instance}))
+		c.ok(c.Describe(c.ctx(), instance, []byte("{}")))
 		beat := float64(c.now() - silence.Milliseconds())
 		c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: beat, Member: instance}).Err())
 	}
-	n, err := c.Heartbeat(c.ctx(), "new")
+	n, err := c.Heartbeat(c.ctx(), "new", alive, forget)
 	c.ok(err)
 	equal(t, "alive", n, 2)
 	notes, err := c.rdb.HKeys(c.ctx(), c.fleetNotesKey()).Result()

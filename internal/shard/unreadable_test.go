@@ -191,23 +191,3 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 		t.Errorf("without Redis: %v, want an error that blames no shard", err)
 	}
 }
-
-func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
-	t.Parallel()
-	c := newCorner(t, 1)
-	beat := func(name string, ago time.Duration) {
-		score := float64(c.now() - ago.Milliseconds())
-		c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: score, Member: name}).Err())
-	}
-	c.ok(c.Describe(c.ctx(), Member{Instance: "killed", Started: time.UnixMilli(1)}))
-	beat("killed", time.Minute)
-	beat("new", 0)
-	beat("left", time.Minute) // its note is gone: this heartbeat came too late
-	members, err := c.Fleet(c.ctx())
-	c.ok(err)
-	var names []string
-	for _, m := range members {
-		names = append(names, m.Instance)
-	}
-	equal(t, "members", strings.Join(names, " "), "killed new")
-}

@@ -1,0 +1,60 @@
+package balance
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Pool runs the workers of one topic in one scanner. All fields are required.
+type Pool struct {
+	// Wanted returns how many workers are to run now.
+	Wanted func() int
+	// Changed returns a channel that is closed when Wanted may have changed.
+	Changed func() <-chan struct{}
+	// Work is one worker, numbered from 0. It returns when ctx ends, and when its
+	// number is not below Wanted any more.
+	Work func(ctx context.Context, number int)
+}
+
+// scaleInterval is how often a pool asks for the number of workers that are wanted,
+// besides after a change: it depends on how many scanners live, too, and a worker that
+// was about to end when more were wanted has to be started again.
+const scaleInterval = 250 * time.Millisecond
+
+// Run keeps as many workers running as are wanted, until ctx ends and all of them have
+// returned.
+func (p Pool) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	ended := map[int]chan struct{}{} // by worker: closed when it has returned
+	for ctx.Err() == nil {
+		changed := p.Changed()
+		p.scale(ctx, ended, &workers)
+		select {
+		case <-ctx.Done():
+		case <-time.After(scaleInterval):
+		case <-changed:
+		}
+	}
+}
+
+// scale starts the workers that are wanted and don't run. Those that are not wanted any
+// more return by themselves.
+func (p Pool) scale(ctx context.Context, ended map[int]chan struct{}, workers *sync.WaitGroup) {
+	for number := range p.Wanted() {
+		if before := ended[number]; before != nil {
+			select {
+			case <-before:
+			default:
+				continue
+			}
+		}
+		done := make(chan struct{})
+		ended[number] = done
+		workers.Go(func() {
+			defer close(done)
+			p.Work(ctx, number)
+		})
+	}
+}
