@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/notice"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -89,7 +90,8 @@ type Consumer struct {
 	store   *store
 	close   func() error
 	metrics *metrics
-	logs    *complaints
+	// Kinds of lines of which there may be one for each delivery.
+	parked, panicked, refused, unstored *notice.Notice
 }
 
 // New checks the configuration and starts nothing. An error names a bad URL by
@@ -108,8 +110,12 @@ func New(cfg Config) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: register metrics: %w", err)
 	}
 	return &Consumer{
-		cfg: cfg, close: closeRedis, metrics: m, logs: &complaints{},
-		store: &store{Store: shards, window: cfg.Remember},
+		cfg: cfg, close: closeRedis, metrics: m,
+		store:    &store{Store: shards, window: cfg.Remember},
+		parked:   notice.New(cfg.Log, slog.LevelError, "task parked"),
+		panicked: notice.New(cfg.Log, slog.LevelError, "handler panicked"),
+		refused:  notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it is no task"),
+		unstored: notice.New(cfg.Log, slog.LevelError, "redis can't be used, to be tried again"),
 	}, nil
 }
 

@@ -41,9 +41,7 @@ func (c *Consumer) handle(work context.Context, s *session, d amqp.Delivery) {
 // reject sends what is no task to the queue's dead-letter exchange.
 func (c *Consumer) reject(ctx context.Context, s *session, d amqp.Delivery, err error) {
 	c.metrics.rejected.WithLabelValues(rejection(err)).Inc()
-	if c.logs.allow(string(rejected)) {
-		c.cfg.Log.WarnContext(ctx, "delivery rejected, it is no task", "queue", c.cfg.Queue, "exchange", d.Exchange, "error", err)
-	}
+	c.refused.Say(ctx, "queue", c.cfg.Queue, "exchange", d.Exchange, "error", err)
 	_ = s.acks.nack(d.DeliveryTag, false) // if the connection is gone, it comes again
 }
 
@@ -99,7 +97,7 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 		c.metrics.seconds.WithLabelValues(t.Topic).Observe(time.Since(began).Seconds())
 		if r := recover(); r != nil {
 			c.metrics.panics.WithLabelValues(t.Topic).Inc()
-			c.cfg.Log.ErrorContext(ctx, "handler panicked", "topic", t.Topic, "id", t.ID, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			c.panicked.Say(ctx, "topic", t.Topic, "id", t.ID, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
@@ -177,7 +175,7 @@ func (c *Consumer) follow(work context.Context, t *task.Task, f following) (stor
 func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *following) {
 	switch became {
 	case park:
-		c.cfg.Log.ErrorContext(ctx, "task parked", "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
+		c.parked.Say(ctx, "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
 	case retried:
 		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
 	}
@@ -194,9 +192,7 @@ func (c *Consumer) insist(work context.Context, operation string, try func() err
 			return err
 		}
 		c.metrics.errors.WithLabelValues(operation).Inc()
-		if c.logs.allow(operation) {
-			c.cfg.Log.ErrorContext(work, "redis can't be used, to be tried again", "operation", operation, "error", err)
-		}
+		c.unstored.Say(work, "operation", operation, "error", err)
 		pause.Wait(work)
 	}
 }

@@ -183,6 +183,29 @@ func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	}
 }
 
+// TestWhatFailsForManyTasksIsOneLine: a log doesn't grow with what is parked.
+func TestWhatFailsForManyTasksIsOneLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).serve()
+	var out wait.Log
+	began := time.Now()
+	c := w.consume(Config{
+		Policy: Fixed(0, 1), Log: slog.New(slog.NewTextHandler(&out, nil)),
+		Handler: func(context.Context, task.Delivery) error { panicHere(); return nil },
+	})
+	const n = 50
+	for i := range n {
+		w.schedule(fmt.Sprint("a", i), "")
+	}
+	wait.For(t, "all are parked", func() bool { return counted(c, park) == n })
+	minutes := int(time.Since(began) / time.Minute) // whole ones that this took
+	for _, line := range []string{`msg="task parked"`, `msg="handler panicked"`} {
+		if got := strings.Count(out.String(), line); got < 1 || got > 1+minutes {
+			t.Errorf("%d times %s in the log of %d tasks", got, line, n)
+		}
+	}
+}
+
 func panicHere() { panic("no way") }
 
 func TestASlowHandlerSeesItsContextEnd(t *testing.T) {

@@ -1,4 +1,6 @@
-package telemetry
+// Package notice keeps a log from growing with a trouble: of lines of one kind the
+// first is written at once, and then one a minute with how many there were.
+package notice
 
 import (
 	"context"
@@ -7,8 +9,8 @@ import (
 	"time"
 )
 
-// noticeBeat is how often a trouble that goes on is logged.
-const noticeBeat = time.Minute
+// interval is how often a trouble that goes on is logged.
+const interval = time.Minute
 
 // Notice is one kind of line in the log, of which there may be as many as there are
 // tasks. The first is written at once; while there are more, the newest is written
@@ -21,13 +23,13 @@ type Notice struct {
 	message string
 
 	mu    sync.Mutex
-	quiet bool // a line was written within the last beat
+	quiet bool // a line was written within the last interval
 	held  []any
 	more  int // lines held back, the newest included
 }
 
-// NewNotice returns a kind of line: a constant message at a level.
-func NewNotice(log *slog.Logger, level slog.Level, message string) *Notice {
+// New returns a kind of line: a constant message at a level.
+func New(log *slog.Logger, level slog.Level, message string) *Notice {
 	return &Notice{log: log, level: level, message: message}
 }
 
@@ -43,14 +45,14 @@ func (n *Notice) Say(ctx context.Context, args ...any) {
 	n.write(ctx, args)
 }
 
-// write writes a line and begins a beat; n.mu is held.
+// write writes a line and begins an interval; n.mu is held.
 func (n *Notice) write(ctx context.Context, args []any) {
 	n.quiet = true
 	n.log.Log(ctx, n.level, n.message, args...) //nolint:sloglint // a constant of whoever made the notice
-	time.AfterFunc(noticeBeat, n.tell)
+	time.AfterFunc(interval, n.tell)
 }
 
-// tell writes the newest of the lines that were held back for a beat.
+// tell writes the newest of the lines that were held back for an interval.
 func (n *Notice) tell() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,4 +1,4 @@
-package telemetry
+package notice
 
 import (
 	"log/slog"
@@ -14,7 +14,7 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		n := NewNotice(slog.New(slog.NewTextHandler(&log, nil)), slog.LevelError, "task parked")
+		n := New(slog.New(slog.NewTextHandler(&log, nil)), slog.LevelError, "task parked")
 		lines := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -35,12 +35,12 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 			n.Say(t.Context(), "id", i)
 		}
 		lines("id=0")
-		time.Sleep(noticeBeat)
+		time.Sleep(interval)
 		lines("id=19999 more=19998")
 		n.Say(t.Context(), "id", 7)
-		time.Sleep(noticeBeat)
+		time.Sleep(interval)
 		lines("id=7 more=0")
-		time.Sleep(2 * noticeBeat)
+		time.Sleep(2 * interval)
 		n.Say(t.Context(), "id", 8)
 		lines("id=8")
 	})
