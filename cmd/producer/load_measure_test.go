@@ -12,8 +12,24 @@ import (
 
 // TestMeasureLoadInBoundedMemory: a stream of 320 MB takes a fraction of that.
 func TestMeasureLoadInBoundedMemory(t *testing.T) {
-	const much, most = 20_000 * 16 << 10, 160 << 20
-	r := newCorner(t).loadMuch(much)
+	const much = 20_000 * 16 << 10
+	held(t, newCorner(t).loadMuch(much), 160<<20)
+}
+
+// TestMeasureLoadAMillionLines: they take no more memory than some thousands do.
+func TestMeasureLoadAMillionLines(t *testing.T) {
+	const n = 1_000_000
+	r, sum := newCorner(t).load(lines(n, func(i int) string {
+		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%0200d"}`, i%muchIDs, i)
+	}))
+	wantCounts(t, sum, fmt.Sprintf("lines=%d scheduled=%d safe_line=%d", n, n, n))
+	held(t, r, 64<<20)
+	t.Logf("%v tasks a second", sum["rate"])
+}
+
+// held checks the most memory that a load took, in bytes.
+func held(t *testing.T, r result, most int64) {
+	t.Helper()
 	if r.peak == 0 {
 		t.Fatal("how much memory the load held is not known on this system")
 	}
