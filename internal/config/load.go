@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ func examine(doc []byte, environ []string, rep *report) *Config {
 	s := parsed.connections.overlaid(env)
 	readSecrets(s, rep)
 	cfg := Defaults()
-	configFields().apply(&cfg, s)
+	s.apply(&cfg)
 	cfg.SecretFiles = secretFiles(cfg, s)
 	checkConfig(cfg, s, rep)
 	for name, t := range parsed.topics {
@@ -92,10 +93,7 @@ type fileTopic struct {
 
 func readFile(doc []byte, rep *report) contents {
 	c := contents{connections: newSettings(), topics: map[string]fileTopic{}}
-	w := walker[Config]{table: configFields(), rep: rep, out: c.connections}
-	w.other = map[string]func(int, ast.Node){"topics": func(_ int, n ast.Node) {
-		readTopics(n, c.topics, rep)
-	}}
+	w := walker{table: configFields(), rep: rep, out: c.connections, topics: func(n ast.Node) { readTopics(n, c.topics, rep) }}
 	if root := parse(doc, maxFileMarks, rep); root != nil {
 		w.mapping("", root)
 	}
@@ -110,7 +108,7 @@ func readTopics(n ast.Node, topics map[string]fileTopic, rep *report) {
 			continue
 		}
 		part := rep.within("topics." + p.key + ".")
-		w := walker[Topic]{table: table, rep: part, out: newSettings()}
+		w := walker{table: table, rep: part, out: newSettings()}
 		w.mapping("", p.value)
 		topics[p.key] = fileTopic{topic: buildTopic(p.key, w.out, part), doc: render(w.out)}
 		rep.list = append(rep.list, part.list...)
@@ -132,20 +130,10 @@ func bothGiven(s settings, rep *report) {
 // overlaid returns the settings with those of over in place of their own. A
 // secret's value replaces its file, and the other way round.
 func (s settings) overlaid(over settings) settings {
-	all := newSettings()
-	all.sections, all.refused = s.sections, s.refused
-	for key, g := range s.values {
-		all.values[key] = g
-	}
-	for _, f := range configFields() {
-		if _, ok := over.values[f.key]; ok && f.fileOf != "" {
-			delete(all.values, f.fileOf)
-		}
-		if _, ok := over.values[f.fileOf]; ok {
-			delete(all.values, f.key)
-		}
-	}
+	all := settings{values: maps.Clone(s.values), sections: s.sections, refused: s.refused}
 	for key, g := range over.values {
+		delete(all.values, key+"_file")
+		delete(all.values, strings.TrimSuffix(key, "_file"))
 		all.values[key] = g
 	}
 	return all
@@ -173,7 +161,7 @@ func readSecrets(s settings, rep *report) {
 // maxSecret is far more than any password, token or list of URLs.
 const maxSecret = 64 << 10
 
-func secretIn(f field[Config], path string) (any, string) {
+func secretIn(f field, path string) (any, string) {
 	if err := regular(path); err != nil {
 		return nil, err.Error()
 	}

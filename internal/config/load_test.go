@@ -304,8 +304,8 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 		if f.fileOf != "" {
 			continue
 		}
-		d := Defaults()
-		text := show(f.at(&d))
+		value, _ := f.of(Defaults())
+		text := show(value)
 		if _, err := decode("c", nil, []string{envName(f.key) + "=" + text}); err != nil {
 			t.Errorf("%s=%s: %v", envName(f.key), text, err)
 		}

@@ -110,6 +110,16 @@ func (r *report) order(m Mistake) int {
 	return m.Line
 }
 
+// meant is a question, to be written behind what is unknown, or "" when nothing is
+// like it. Prefix begins each candidate's full name.
+func meant(word string, candidates []string, prefix string) string {
+	like := nearest(word, candidates)
+	if like == "" {
+		return ""
+	}
+	return "; did you mean " + prefix + like + "?"
+}
+
 // nearest is the candidate most like word, or "" when none is like it.
 func nearest(word string, candidates []string) string {
 	best, least := "", max(2, len(word)/3)+1

@@ -153,15 +153,15 @@ func parseBounded(doc []byte, maxMarks int) (file *ast.File, err error) {
 
 // walker goes down one document and collects what the table knows. The rest
 // is a mistake.
-type walker[T any] struct {
-	table table[T]
+type walker struct {
+	table table
 	rep   *report
 	out   settings
-	// other keeps the top keys that are no field of the table.
-	other map[string]func(line int, value ast.Node)
+	// topics reads the value of that key, which is no field; nil in a topic.
+	topics func(value ast.Node)
 }
 
-func (w *walker[T]) mapping(section string, n ast.Node) {
+func (w *walker) mapping(section string, n ast.Node) {
 	pairs := w.rep.pairs(section, n)
 	for _, p := range pairs {
 		key := p.key
@@ -172,9 +172,9 @@ func (w *walker[T]) mapping(section string, n ast.Node) {
 	}
 }
 
-func (w *walker[T]) entry(section, key string, p pair) {
-	if other, ok := w.other[key]; ok {
-		other(p.line, p.value)
+func (w *walker) entry(section, key string, p pair) {
+	if key == "topics" && w.topics != nil {
+		w.topics(p.value)
 		return
 	}
 	if w.table.isSection(key) && !strings.Contains(p.key, ".") {
@@ -187,7 +187,7 @@ func (w *walker[T]) entry(section, key string, p pair) {
 		w.unknown(section, key, p)
 		return
 	}
-	value, problem := fromNode(f.kind(), p.value)
+	value, problem := fromNode(f.zero, p.value)
 	if problem == "" {
 		problem = f.check(value)
 	}
@@ -199,16 +199,12 @@ func (w *walker[T]) entry(section, key string, p pair) {
 	w.out.values[key] = given{value: value, line: p.line}
 }
 
-func (w *walker[T]) unknown(section, key string, p pair) {
+func (w *walker) unknown(section, key string, p pair) {
 	names := w.table.children(section)
-	for name := range w.other {
-		names = append(names, name)
+	if w.topics != nil {
+		names = append(names, "topics")
 	}
-	if like := nearest(p.key, names); like != "" {
-		w.rep.add(key, p.line, "unknown key; did you mean %s?", like)
-		return
-	}
-	w.rep.add(key, p.line, "unknown key")
+	w.rep.add(key, p.line, "unknown key%s", meant(p.key, names, ""))
 }
 
 // pair is one line of a mapping.
@@ -261,20 +257,20 @@ func keyProblem(key ast.Node) string {
 	}
 }
 
-// fromNode reads a YAML value as the kind asks. It never quotes a text.
-func fromNode(kind any, n ast.Node) (any, string) {
-	switch kind.(type) {
-	case *string:
+// fromNode reads a YAML value as the type asks. It never quotes a text.
+func fromNode(zero any, n ast.Node) (any, string) {
+	switch zero.(type) {
+	case string:
 		return nodeText(n)
-	case *[]string:
+	case []string:
 		return nodeList(n)
-	case *int:
+	case int:
 		switch n.(type) {
 		case *ast.IntegerNode, *ast.FloatNode:
-			return parseText(kind, n.GetToken().Value)
+			return parseText(zero, n.GetToken().Value)
 		}
 		return nil, "must be a whole number; got " + nodeName(n)
-	case *bool:
+	case bool:
 		b, ok := n.(*ast.BoolNode)
 		if !ok {
 			return nil, "must be true or false; got " + nodeName(n)
@@ -283,7 +279,7 @@ func fromNode(kind any, n ast.Node) (any, string) {
 	default:
 		switch n.(type) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
-			return parseText(kind, n.GetToken().Value)
+			return parseText(zero, n.GetToken().Value)
 		}
 		return nil, "must be a duration, as in 30s; got " + nodeName(n)
 	}
