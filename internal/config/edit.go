@@ -41,19 +41,19 @@ func shown(t Topic) map[string]string {
 // default applies. An empty doc makes a new one, whose diff is all that was
 // set. The result is checked like any document, so an edit may also mend a
 // broken one. newDoc keeps comments, order and all else that isn't edited, if doc
-// is YAML of one key a line; any other is written anew. The error is Mistakes.
+// is YAML of one key a line; any other is written anew. The error is Errors.
 func Edit(name string, doc []byte, assignments []string) (newDoc []byte, diff []Change, err error) {
-	rep := &report{file: name}
-	s := readTopic(name, doc, rep)
-	isNew := len(s.values) == 0 && len(rep.list) == 0
-	old := buildTopic(name, s, &report{})
+	errs := &errorList{file: name}
+	s := readTopic(name, doc, errs)
+	isNew := len(s.values) == 0 && len(errs.list) == 0
+	old := buildTopic(name, s, &errorList{})
 	s = s.cloned()
-	e := editor{table: topicFields(), out: s, rep: rep}
+	e := editor{table: topicFields(), out: s, errs: errs}
 	for _, a := range assignments {
 		e.assign(a)
 	}
-	edited := buildTopic(name, s, rep)
-	if err := rep.err(); err != nil {
+	edited := buildTopic(name, s, errs)
+	if err := errs.err(); err != nil {
 		return nil, nil, err
 	}
 	if isNew {
@@ -70,7 +70,7 @@ func (s settings) cloned() settings {
 type editor struct {
 	table table
 	out   settings
-	rep   *report
+	errs  *errorList
 	done  []string // keys, in the order they were assigned
 }
 
@@ -78,9 +78,9 @@ func (e *editor) assign(assignment string) {
 	key, text, ok := strings.Cut(assignment, "=")
 	switch {
 	case !ok || key == "":
-		e.rep.add("", 0, "must be key=value; got %s", clip(assignment))
+		e.errs.add("", 0, "must be key=value; got %s", clip(assignment))
 	case slices.Contains(e.done, key):
-		e.rep.add(key, 0, "assigned twice")
+		e.errs.add(key, 0, "assigned twice")
 	case text == "":
 		e.remove(key)
 	default:
@@ -110,7 +110,7 @@ func (e *editor) put(key, text string) {
 	}
 	value, problem := f.fromText(text)
 	if problem != "" {
-		e.rep.add(key, 0, "%s", problem)
+		e.errs.add(key, 0, "%s", problem)
 		e.out.refused[key] = 0
 		return
 	}
@@ -120,25 +120,25 @@ func (e *editor) put(key, text string) {
 
 func (e *editor) unknown(key string) {
 	if e.table.isSection(key) {
-		e.rep.add(key, 0, "is a section; set one of its keys: %s", strings.Join(e.table.children(key), ", "))
+		e.errs.add(key, 0, "is a section; set one of its keys: %s", strings.Join(e.table.children(key), ", "))
 		return
 	}
 	section, name, prefix := "", key, ""
 	if i := strings.LastIndexByte(key, '.'); i >= 0 && e.table.isSection(key[:i]) {
 		section, name, prefix = key[:i], key[i+1:], key[:i+1]
 	}
-	e.rep.add(key, 0, "unknown key%s", meant(name, e.table.children(section), prefix))
+	e.errs.add(key, 0, "unknown key%s", meant(name, e.table.children(section), prefix))
 }
 
-// forgive drops the document's mistakes about a key that is being replaced,
+// forgive drops the document's errors about a key that is being replaced,
 // and reports whether there were any.
 func (e *editor) forgive(key string) bool {
-	before := len(e.rep.list)
-	e.rep.list = slices.DeleteFunc(e.rep.list, func(m Mistake) bool {
+	before := len(e.errs.list)
+	e.errs.list = slices.DeleteFunc(e.errs.list, func(m FieldError) bool {
 		return m.Key == key || strings.HasPrefix(m.Key, key+".")
 	})
 	delete(e.out.refused, key)
-	return len(e.rep.list) < before
+	return len(e.errs.list) < before
 }
 
 // set lists what a new document holds.

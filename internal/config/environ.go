@@ -16,8 +16,8 @@ func envName(key string) string {
 
 // environment reads the variables that begin with DUEFLEET_. Lists are
 // separated by commas. An empty variable is an empty value, not a missing
-// one. An unknown variable is a mistake.
-func environment(environ []string, rep *report) settings {
+// one. An unknown variable is an error.
+func environment(environ []string, errs *errorList) settings {
 	s := newSettings()
 	byName := map[string]field{}
 	var names []string
@@ -33,12 +33,12 @@ func environment(environ []string, rep *report) settings {
 		}
 		f, known := byName[short]
 		if !known {
-			rep.variable(name, "unknown variable"+meant(short, names, envPrefix))
+			errs.variable(name, "unknown variable"+meant(short, names, envPrefix))
 			continue
 		}
 		value, problem := f.fromText(text)
 		if problem != "" {
-			rep.variable(name, problem)
+			errs.variable(name, problem)
 			continue
 		}
 		s.values[f.key] = given{value: value, file: environmentFile, name: name}
@@ -46,11 +46,11 @@ func environment(environ []string, rep *report) settings {
 	return s
 }
 
-// environmentFile stands in a Mistake for the file.
+// environmentFile stands in a FieldError for the file.
 const environmentFile = "environment"
 
-func (r *report) variable(name, problem string) {
-	r.list = append(r.list, Mistake{File: environmentFile, Key: name, Problem: problem})
+func (l *errorList) variable(name, problem string) {
+	l.list = append(l.list, FieldError{File: environmentFile, Key: name, Problem: problem})
 }
 
 // ofKubernetes knows the variables that a pod gets for each Service of its

@@ -275,7 +275,7 @@ func showDuration(d time.Duration) string {
 	return s
 }
 
-// clip quotes the beginning of text for a mistake.
+// clip quotes the beginning of text for an error.
 func clip(text string) string {
 	const most = 40
 	if len(text) > most {

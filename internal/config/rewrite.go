@@ -29,7 +29,7 @@ func rewrite(name string, doc []byte, s settings, keys []string) []byte {
 		}
 	}
 	written := []byte(strings.Join(t.lines, "\n") + "\n")
-	again := &report{}
+	again := &errorList{}
 	got := readTopic(name, written, again)
 	if len(again.list) > 0 || !reflect.DeepEqual(got.plain(), s.plain()) {
 		return render(s)

@@ -65,28 +65,28 @@ func DefaultTopic(name string) Topic {
 
 // ParseTopic reads one topic's document, YAML or JSON, as strictly as Load
 // reads a file, and refuses an empty one besides: a write that lost its value would
-// set every key to its default, the number of shards too. The error is Mistakes,
+// set every key to its default, the number of shards too. The error is Errors,
 // with name in the place of a file.
 func ParseTopic(name string, doc []byte) (Topic, error) {
-	rep := &report{file: name}
-	given := readTopic(name, doc, rep)
-	if line, _ := unparsed(doc); line == 0 && len(rep.list)+len(given.values)+len(given.sections) == 0 {
-		rep.add("", 1, "is empty; must be keys with values, or {} for a topic with every default")
+	errs := &errorList{file: name}
+	given := readTopic(name, doc, errs)
+	if line, _ := unparsed(doc); line == 0 && len(errs.list)+len(given.values)+len(given.sections) == 0 {
+		errs.add("", 1, "is empty; must be keys with values, or {} for a topic with every default")
 	}
-	t := buildTopic(name, given, rep)
-	if err := rep.err(); err != nil {
+	t := buildTopic(name, given, errs)
+	if err := errs.err(); err != nil {
 		return Topic{}, err
 	}
 	return t, nil
 }
 
 // readTopic collects what the document says, each key checked by itself.
-func readTopic(name string, doc []byte, rep *report) settings {
+func readTopic(name string, doc []byte, errs *errorList) settings {
 	if err := task.CheckTopic(name); err != nil {
-		rep.add("", 0, "%v", err)
+		errs.add("", 0, "%v", err)
 	}
-	w := walker{table: topicFields(), rep: rep, out: newSettings()}
-	if root := parse(doc, maxTopicMarks, rep); root != nil {
+	w := walker{table: topicFields(), errs: errs, out: newSettings()}
+	if root := parse(doc, maxTopicMarks, errs); root != nil {
 		w.mapping("", root)
 	}
 	return w.out
@@ -94,7 +94,7 @@ func readTopic(name string, doc []byte, rep *report) settings {
 
 // buildTopic lays the settings over the defaults and checks what several keys
 // must keep together.
-func buildTopic(name string, s settings, rep *report) Topic {
+func buildTopic(name string, s settings, errs *errorList) Topic {
 	t := DefaultTopic(name)
 	if s.holds("declare") {
 		t.Declare = &Declare{}
@@ -102,20 +102,20 @@ func buildTopic(name string, s settings, rep *report) Topic {
 	}
 	s.apply(&t)
 	if t.Declare != nil {
-		checkDeclare(t, s, rep)
+		checkDeclare(t, s, errs)
 	}
 	if t.Backoff.Min > t.Backoff.Max {
-		rep.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max), show(t.Backoff.Min))
+		errs.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max), show(t.Backoff.Min))
 	}
 	return t
 }
 
-func checkDeclare(t Topic, s settings, rep *report) {
+func checkDeclare(t Topic, s settings, errs *errorList) {
 	_, refused := s.refused["declare.queue"]
 	if t.Declare.Queue == "" && !refused {
-		rep.about(s, "declare.queue", "is required where declare is given")
+		errs.about(s, "declare.queue", "is required where declare is given")
 	}
 	if t.Exchange == "" {
-		rep.about(s, "exchange", "must have a name where declare is given: AMQP's default exchange can't be declared")
+		errs.about(s, "exchange", "must have a name where declare is given: AMQP's default exchange can't be declared")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"unicode"
 )
 
-// Mistake is one thing that is wrong with the settings. It never holds a
+// FieldError is one thing that is wrong with the settings. It never holds a
 // secret's value.
-type Mistake struct {
+type FieldError struct {
 	// File is the file's path, the topic's name for a document of its own, or
 	// "environment".
 	File string
@@ -25,16 +25,16 @@ type Mistake struct {
 	Problem string
 }
 
-// String is one line, as in `config.yaml:12: topics.orders.tick: must be ...`.
-func (m Mistake) String() string {
-	at, key := m.File, m.Key
+// Error is one line, as in `config.yaml:12: topics.orders.tick: must be ...`.
+func (e FieldError) Error() string {
+	at, key := e.File, e.Key
 	if visible(key) != key {
 		key = strconv.Quote(key)
 	}
-	if m.Line > 0 {
-		at = fmt.Sprintf("%s:%d", at, m.Line)
+	if e.Line > 0 {
+		at = fmt.Sprintf("%s:%d", at, e.Line)
 	}
-	return strings.Join(slices.DeleteFunc([]string{at, key, visible(m.Problem)}, func(s string) bool { return s == "" }), ": ")
+	return strings.Join(slices.DeleteFunc([]string{at, key, visible(e.Problem)}, func(s string) bool { return s == "" }), ": ")
 }
 
 // visible writes what does not print, such as the tab that the YAML parser
@@ -51,63 +51,63 @@ func visible(text string) string {
 	return b.String()
 }
 
-// Mistakes are all that was found wrong, the file's first and by line.
-type Mistakes []Mistake
+// Errors are all that was found wrong, the file's first and by line.
+type Errors []FieldError
 
 // Error has a line for each.
-func (m Mistakes) Error() string {
-	lines := make([]string, len(m))
-	for i := range m {
-		lines[i] = m[i].String()
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
 	}
 	return strings.Join(lines, "\n")
 }
 
-// report collects the mistakes of one document and its environment.
-type report struct {
+// errorList collects the errors of one document and its environment.
+type errorList struct {
 	file   string
 	prefix string // begins every key of the document, as in "topics.orders."
-	list   Mistakes
+	list   Errors
 }
 
-// within is a report on the part of the document whose keys begin with prefix.
-func (r *report) within(prefix string) *report {
-	return &report{file: r.file, prefix: prefix}
+// within is a list for the part of the document whose keys begin with prefix.
+func (l *errorList) within(prefix string) *errorList {
+	return &errorList{file: l.file, prefix: prefix}
 }
 
-func (r *report) add(key string, line int, format string, args ...any) {
-	path := r.prefix + key
+func (l *errorList) add(key string, line int, format string, args ...any) {
+	path := l.prefix + key
 	if key == "" {
-		path = strings.TrimSuffix(r.prefix, ".")
+		path = strings.TrimSuffix(l.prefix, ".")
 	}
-	r.list = append(r.list, Mistake{File: r.file, Key: path, Line: line, Problem: fmt.Sprintf(format, args...)})
+	l.list = append(l.list, FieldError{File: l.file, Key: path, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
-// about adds a mistake where key was given, else at the section it belongs to.
-func (r *report) about(s settings, key, format string, args ...any) {
+// about adds an error where key was given, else at the section it belongs to.
+func (l *errorList) about(s settings, key, format string, args ...any) {
 	problem := fmt.Sprintf(format, args...)
 	if g, ok := s.values[key]; ok && g.file != "" {
-		r.list = append(r.list, Mistake{File: g.file, Key: g.name, Problem: problem})
+		l.list = append(l.list, FieldError{File: g.file, Key: g.name, Problem: problem})
 		return
 	}
-	r.add(key, s.line(key), "%s", problem)
+	l.add(key, s.line(key), "%s", problem)
 }
 
-// err is nil, or the Mistakes in order.
-func (r *report) err() error {
-	if len(r.list) == 0 {
+// err is nil, or the Errors in order.
+func (l *errorList) err() error {
+	if len(l.list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.list, func(a, b Mistake) int { return cmp.Compare(r.order(a), r.order(b)) })
-	return r.list
+	slices.SortStableFunc(l.list, func(a, b FieldError) int { return cmp.Compare(l.order(a), l.order(b)) })
+	return l.list
 }
 
-// order puts the document's own mistakes first, by line.
-func (r *report) order(m Mistake) int {
-	if m.File != r.file {
+// order puts the document's own errors first, by line.
+func (l *errorList) order(e FieldError) int {
+	if e.File != l.file {
 		return math.MaxInt
 	}
-	return m.Line
+	return e.Line
 }
 
 // meant is a question, to be written behind what is unknown, or "" when nothing is
