@@ -78,14 +78,14 @@ func firstSnapshot(t *testing.T, s config.Source) config.Snapshot {
 	return first
 }
 
-func wantDocument(t *testing.T, doc config.Document, mistake string) {
+func wantDocument(t *testing.T, doc config.Document, want string) {
 	t.Helper()
 	got := ""
 	if doc.Err != nil {
 		got = doc.Err.Error()
 	}
-	if got != mistake {
-		t.Errorf("topic %s: got %q, want %q", doc.Name, got, mistake)
+	if got != want {
+		t.Errorf("topic %s: got %q, want %q", doc.Name, got, want)
 	}
 }
 

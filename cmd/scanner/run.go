@@ -159,7 +159,7 @@ exit code 1 if there is any. What it calls good, run starts with.`,
 func check(cmd *cobra.Command, s *settings) error {
 	cfg, err := s.load()
 	if err != nil {
-		return printMistakes(cmd, err)
+		return printErrors(cmd, err)
 	}
 	_, done, err := newMember(cmd.Context(), s, cfg, io.Discard)
 	if err != nil {
@@ -187,7 +187,7 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	for _, d := range docs {
 		if d.Err != nil {
 			bad++
-			_ = printMistakes(cmd, d.Err)
+			_ = printErrors(cmd, d.Err)
 		}
 	}
 	if bad > 0 {
@@ -197,20 +197,20 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	return err
 }
 
-// printMistakes prints every mistake on a line of its own and returns how many
+// printErrors prints every error on a line of its own and returns how many
 // there are as an error.
-func printMistakes(cmd *cobra.Command, err error) error {
-	mistakes, ok := asMistakes(err)
+func printErrors(cmd *cobra.Command, err error) error {
+	all, ok := asErrors(err)
 	if !ok {
 		return err
 	}
-	for _, m := range mistakes {
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), m); err != nil {
+	for _, e := range all {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), e); err != nil {
 			return err
 		}
 	}
-	if len(mistakes) == 1 {
+	if len(all) == 1 {
 		return fmt.Errorf("1 mistake in the configuration")
 	}
-	return fmt.Errorf("%d mistakes in the configuration", len(mistakes))
+	return fmt.Errorf("%d mistakes in the configuration", len(all))
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-func asMistakes(err error) (config.Mistakes, bool) {
-	var mistakes config.Mistakes
-	ok := errors.As(err, &mistakes)
-	return mistakes, ok
+func asErrors(err error) (config.Errors, bool) {
+	var all config.Errors
+	ok := errors.As(err, &all)
+	return all, ok
 }
 
 func statusCommand(s *settings) *cobra.Command {

@@ -158,7 +158,8 @@ func topicSet(s *settings) *cobra.Command {
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
 The whole document is checked before it is written; it is written only if nobody
-else wrote it meanwhile; the difference is printed. Comments in it are lost.
+else wrote it meanwhile; the difference is printed. Only the lines of what is set
+are touched; JSON is written anew, as YAML.
 
 With --wait it follows a change of the shard count to its end.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {

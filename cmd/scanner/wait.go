@@ -64,7 +64,7 @@ type waiting struct {
 	said   time.Time
 }
 
-// look answers whether the change is over, and shows how far it has come.
+// look reports whether the change is over, and shows how far it has come.
 func (w *waiting) look(ctx context.Context) (done bool, err error) {
 	status, err := operate.ReadStatus(ctx, w.store, w.topic)
 	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {

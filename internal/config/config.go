@@ -1,30 +1,28 @@
 // Package config holds the settings: their types, defaults and checks, and
 // the ways to read them. Connections come from a file and the environment and
 // stay fixed while a process runs. Topics come from Consul, one document each,
-// or from the file, and may change at any time; see Source. Every setting is
-// one line of a table that file, environment, Consul and the operator's edits
-// share.
+// or from the file, and may change at any time; see Source.
+//
+// A setting stands in one place, its field: the name in documents, the default and
+// the rule for its value are tags, which file, environment, Consul and the
+// operator's edits share (see field), and the comment is what
+// config.example.yaml says of it.
 package config
 
-import (
-	"time"
-
-	"github.com/duefleet/duefleet/task"
-)
+import "time"
 
 // Config is everything one process needs to know.
 type Config struct {
-	Redis    Redis
-	RabbitMQ RabbitMQ
-	Consul   Consul
-	Admin    Admin
-	Log      Log
-	// ShutdownTimeout is how long a stopping scanner settles what is in
-	// flight, 100ms to 10m. Defaults to 15s.
-	ShutdownTimeout time.Duration
-	// MaxPayload is the largest payload that command producer takes, in bytes,
-	// 1 to 16 MiB. Defaults to 256 KiB.
-	MaxPayload int
+	Redis    Redis    `yaml:"redis"`
+	RabbitMQ RabbitMQ `yaml:"rabbitmq"`
+	Consul   Consul   `yaml:"consul"`
+	Admin    Admin    `yaml:"admin"`
+	Log      Log      `yaml:"log"`
+	// How long to settle what is in flight, 100ms to 10m.
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" default:"15s" check:"100ms..10m"`
+	// Largest payload that producer takes, in bytes, 1 to 16777216.
+	MaxPayload int `yaml:"max_payload" default:"262144" check:"1..16777216"`
+
 	// Topics are those of the file, by name. With Consul.Addr set they are
 	// not served: Consul's are.
 	Topics map[string]Topic
@@ -35,89 +33,77 @@ type Config struct {
 
 // Redis is where tasks are stored.
 type Redis struct {
-	// Addrs are host:port: one is a server, several are a cluster, and with
-	// MasterName they are sentinels. Defaults to 127.0.0.1:6379.
-	Addrs []string
-	// MasterName is the master's name that sentinels know. Defaults to none.
-	MasterName string
-	// Username and Password authenticate at the server. They default to none.
-	Username, Password string
-	// DB is the number of the database; a cluster has only 0. Defaults to 0.
-	DB  int
-	TLS TLS
-	// Prefix begins every key. Defaults to duefleet.
-	Prefix string
-	// MinReplicas of the server must have what moves between shards, and what
-	// command producer stores, before it counts as done, 0 to 10. Defaults to 0.
-	MinReplicas int
+	// One: a server; several: a cluster; with master_name: sentinels.
+	Addrs []string `yaml:"addrs" default:"127.0.0.1:6379" check:"addresses"`
+	// The master's name among sentinels.
+	MasterName string `yaml:"master_name" check:"0..255"`
+	// Empty: the server's default user.
+	Username string `yaml:"username" secret:"true"`
+	// Empty: none.
+	Password string `yaml:"password" secret:"true"`
+	// Number of the database; 0 in a cluster.
+	DB  int `yaml:"db" default:"0" check:"0..65535"`
+	TLS TLS `yaml:"tls"`
+	// Of every key.
+	Prefix string `yaml:"prefix" default:"duefleet" check:"prefix"`
+	// That must have what is stored or moved before it counts; see docs/operations.md.
+	MinReplicas int `yaml:"min_replicas" default:"0" check:"0..10"`
 }
 
 // RabbitMQ is where due tasks go.
 type RabbitMQ struct {
-	// URLs are AMQP URLs, tried in turn; they hold passwords. Defaults to
-	// amqp://guest:guest@127.0.0.1:5672/.
-	URLs []string
-	// TLS is what amqps URLs are dialled with; without it they trust the
-	// system's certificates.
-	TLS TLS
+	// Tried in turn.
+	URLs []string `yaml:"urls" default:"amqp://guest:guest@127.0.0.1:5672/" check:"amqp urls" secret:"true"`
+	// For amqps URLs.
+	TLS TLS `yaml:"tls"`
 }
 
 // Consul is where topics come from, if Addr is set.
 type Consul struct {
-	// Addr is host:port or an http or https URL. Defaults to none: the topics
-	// are the file's.
-	Addr string
-	// Token is the ACL token. Defaults to what CONSUL_HTTP_TOKEN says, as for
-	// every client of Consul.
-	Token string
-	TLS   TLS
-	// Prefix begins every key: topics live under <prefix>/topics/. Defaults
-	// to duefleet.
-	Prefix string
+	// Host:port or URL; empty: the topics below are used, re-read when the file changes.
+	Addr string `yaml:"addr" check:"url or address"`
+	// ACL token; empty: CONSUL_HTTP_TOKEN's, if that is set.
+	Token string `yaml:"token" secret:"true"`
+	TLS   TLS    `yaml:"tls"`
+	// Topics live under <prefix>/topics/<name>, one YAML or JSON document each.
+	Prefix string `yaml:"prefix" default:"duefleet" check:"folder"`
 }
 
 // Admin is the HTTP server for probes and metrics.
 type Admin struct {
-	// Listen is the host:port of it; port 0 takes a free one. Defaults to
-	// 127.0.0.1:9320.
-	Listen string
-	// ShardSeries is the most shards of a topic that /metrics shows one by one, 0 to
-	// 4096: of a topic with more it shows all of them as one. Defaults to 64.
-	ShardSeries int
+	// /livez /readyz /metrics.
+	//
+	// The host may be left out; port 0 takes a free one.
+	Listen string `yaml:"listen" default:"127.0.0.1:9320" check:"listen"`
+	// A topic with more shards is shown as a whole by /metrics, 0 to 4096.
+	ShardSeries int `yaml:"shard_series" default:"64" check:"0..4096"`
 }
 
 // Log is how the process logs.
 type Log struct {
-	// Level is debug, info, warn or error. Defaults to info.
-	Level string
-	// Format is text or json. Defaults to text.
-	Format string
+	// Debug, info, warn or error.
+	Level string `yaml:"level" default:"info" check:"debug|info|warn|error"`
+	// Text or json.
+	Format string `yaml:"format" default:"text" check:"text|json"`
 }
 
 // TLS is how to encrypt one connection.
 type TLS struct {
-	// Enabled turns it on. Defaults to false.
-	Enabled bool
-	// CAFile holds the PEM certificates to trust. Defaults to the system's.
-	CAFile string
-	// CertFile and KeyFile are this client's PEM certificate and key. They
-	// default to none.
-	CertFile, KeyFile string
-	// ServerName is the name the server's certificate must bear. Defaults to
-	// the host of the address dialled.
-	ServerName string
+	// True or false.
+	Enabled bool `yaml:"enabled" default:"false"`
+	// PEM certificates to trust; empty: the system's.
+	CAFile string `yaml:"ca_file" check:"0..4096"`
+	// This client's PEM certificate.
+	CertFile string `yaml:"cert_file" check:"0..4096"`
+	// Its PEM key.
+	KeyFile string `yaml:"key_file" check:"0..4096"`
+	// The name in the server's certificate; empty: the host dialled.
+	ServerName string `yaml:"server_name" check:"0..255"`
 }
 
 // Defaults returns the Config of an empty file and environment.
 func Defaults() Config {
-	return Config{
-		Redis:           Redis{Addrs: []string{"127.0.0.1:6379"}, Prefix: "duefleet"},
-		RabbitMQ:        RabbitMQ{URLs: []string{"amqp://guest:guest@127.0.0.1:5672/"}},
-		Consul:          Consul{Prefix: "duefleet"},
-		Admin:           Admin{Listen: "127.0.0.1:9320", ShardSeries: 64},
-		Log:             Log{Level: "info", Format: "text"},
-		ShutdownTimeout: 15 * time.Second,
-		MaxPayload:      task.DefaultMaxPayload,
-		Topics:          map[string]Topic{},
-	}
+	c := Config{Topics: map[string]Topic{}}
+	setDefaults(&c)
+	return c
 }

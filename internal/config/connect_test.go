@@ -69,7 +69,7 @@ func TestTLSIsOffByDefault(t *testing.T) {
 	}
 }
 
-func TestTLSMistakes(t *testing.T) {
+func TestTLSErrors(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	for doc, want := range map[string]string{

@@ -25,6 +25,6 @@ func TestABrokenTopicDoesNotHideTheConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := LoadConnections(path, nil); err == nil || !strings.Contains(err.Error(), "prefixx") {
-		t.Fatalf("a mistake in the connections: %v", err)
+		t.Fatalf("an error in the connections: %v", err)
 	}
 }

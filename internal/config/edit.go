@@ -15,7 +15,7 @@ type Change struct{ Key, Old, New string }
 
 // Diff lists what differs between two topics' settings, defaults included.
 func Diff(before, after Topic) []Change {
-	was, is := shown(&before), shown(&after)
+	was, is := shown(before), shown(after)
 	var changes []Change
 	for _, f := range topicFields() {
 		if was[f.key] != is[f.key] {
@@ -26,12 +26,11 @@ func Diff(before, after Topic) []Change {
 }
 
 // shown writes every setting of a topic, but not those of a section it lacks.
-func shown(t *Topic) map[string]string {
+func shown(t Topic) map[string]string {
 	all := map[string]string{}
-	undeclared := t.Declare == nil
 	for _, f := range topicFields() {
-		if !undeclared || !strings.HasPrefix(f.key, "declare.") {
-			all[f.key] = show(f.at(t))
+		if value, there := f.of(t); there {
+			all[f.key] = show(value)
 		}
 	}
 	return all
@@ -41,26 +40,26 @@ func shown(t *Topic) map[string]string {
 // document. An empty value removes a key, or a whole section, so that the
 // default applies. An empty doc makes a new one, whose diff is all that was
 // set. The result is checked like any document, so an edit may also mend a
-// broken one. newDoc is YAML in the order of the reference; comments are lost.
-// The error is Mistakes.
+// broken one. newDoc keeps comments, order and all else that isn't edited, if doc
+// is YAML of one key a line; any other is written anew. The error is Errors.
 func Edit(name string, doc []byte, assignments []string) (newDoc []byte, diff []Change, err error) {
-	rep := &report{file: name}
-	s := readTopic(name, doc, rep)
-	isNew := len(s.values) == 0 && len(rep.list) == 0
-	old := buildTopic(name, s, &report{})
+	errs := &errorList{file: name}
+	s := readTopic(name, doc, errs)
+	isNew := len(s.values) == 0 && len(errs.list) == 0
+	old := buildTopic(name, s, &errorList{})
 	s = s.cloned()
-	e := editor{table: topicFields(), out: s, rep: rep, done: map[string]bool{}}
+	e := editor{table: topicFields(), out: s, errs: errs}
 	for _, a := range assignments {
 		e.assign(a)
 	}
-	edited := buildTopic(name, s, rep)
-	if err := rep.err(); err != nil {
+	edited := buildTopic(name, s, errs)
+	if err := errs.err(); err != nil {
 		return nil, nil, err
 	}
 	if isNew {
 		return render(s), e.set(), nil
 	}
-	return render(s), Diff(old, edited), nil
+	return rewrite(name, doc, s, e.done), Diff(old, edited), nil
 }
 
 func (s settings) cloned() settings {
@@ -69,25 +68,25 @@ func (s settings) cloned() settings {
 
 // editor changes the settings of a topic's document.
 type editor struct {
-	table table[Topic]
+	table table
 	out   settings
-	rep   *report
-	done  map[string]bool
+	errs  *errorList
+	done  []string // keys, in the order they were assigned
 }
 
 func (e *editor) assign(assignment string) {
 	key, text, ok := strings.Cut(assignment, "=")
 	switch {
 	case !ok || key == "":
-		e.rep.add("", 0, "must be key=value; got %s", clip(assignment))
-	case e.done[key]:
-		e.rep.add(key, 0, "assigned twice")
+		e.errs.add("", 0, "must be key=value; got %s", clip(assignment))
+	case slices.Contains(e.done, key):
+		e.errs.add(key, 0, "assigned twice")
 	case text == "":
 		e.remove(key)
 	default:
 		e.put(key, text)
 	}
-	e.done[key] = true
+	e.done = append(e.done, key)
 }
 
 // remove also takes keys that nobody knows, if they stand in the document.
@@ -98,7 +97,7 @@ func (e *editor) remove(key string) {
 		return
 	}
 	maps.DeleteFunc(e.out.values, func(k string, _ given) bool { return k == key || strings.HasPrefix(k, key+".") })
-	if section, _, _ := strings.Cut(key, "."); !e.holds(section) {
+	if section, _, _ := strings.Cut(key, "."); !e.out.under(section) {
 		delete(e.out.sections, section)
 	}
 }
@@ -111,7 +110,7 @@ func (e *editor) put(key, text string) {
 	}
 	value, problem := f.fromText(text)
 	if problem != "" {
-		e.rep.add(key, 0, "%s", problem)
+		e.errs.add(key, 0, "%s", problem)
 		e.out.refused[key] = 0
 		return
 	}
@@ -120,38 +119,26 @@ func (e *editor) put(key, text string) {
 }
 
 func (e *editor) unknown(key string) {
-	section, name := "", key
-	if i := strings.LastIndexByte(key, '.'); i >= 0 && e.table.isSection(key[:i]) {
-		section, name = key[:i], key[i+1:]
-	}
-	names := e.table.children(section)
 	if e.table.isSection(key) {
-		e.rep.add(key, 0, "is a section; set one of its keys: %s", strings.Join(e.table.children(key), ", "))
-	} else if like := nearest(name, names); like != "" {
-		e.rep.add(key, 0, "unknown key; did you mean %s?", strings.TrimPrefix(section+"."+like, "."))
-	} else {
-		e.rep.add(key, 0, "unknown key")
+		e.errs.add(key, 0, "is a section; set one of its keys: %s", strings.Join(e.table.children(key), ", "))
+		return
 	}
+	section, name, prefix := "", key, ""
+	if i := strings.LastIndexByte(key, '.'); i >= 0 && e.table.isSection(key[:i]) {
+		section, name, prefix = key[:i], key[i+1:], key[:i+1]
+	}
+	e.errs.add(key, 0, "unknown key%s", meant(name, e.table.children(section), prefix))
 }
 
-// forgive drops the document's mistakes about a key that is being replaced,
+// forgive drops the document's errors about a key that is being replaced,
 // and reports whether there were any.
 func (e *editor) forgive(key string) bool {
-	before := len(e.rep.list)
-	e.rep.list = slices.DeleteFunc(e.rep.list, func(m Mistake) bool {
+	before := len(e.errs.list)
+	e.errs.list = slices.DeleteFunc(e.errs.list, func(m FieldError) bool {
 		return m.Key == key || strings.HasPrefix(m.Key, key+".")
 	})
 	delete(e.out.refused, key)
-	return len(e.rep.list) < before
-}
-
-func (e *editor) holds(section string) bool {
-	for key := range e.out.values {
-		if strings.HasPrefix(key, section+".") {
-			return true
-		}
-	}
-	return false
+	return len(e.errs.list) < before
 }
 
 // set lists what a new document holds.

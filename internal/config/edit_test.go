@@ -25,21 +25,21 @@ func TestEditMakesANewDocument(t *testing.T) {
 
 func TestEditChangesADocument(t *testing.T) {
 	t.Parallel()
-	const doc = "# comment\nbackoff: {max: 1m}\npaused: false\nshards: 8\n"
+	const doc = "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\nshards: 8   # of 4\n"
 	for _, c := range []struct {
 		name   string
 		assign []string
 		doc    string
 		diff   []Change
 	}{
-		{"a value", []string{"shards=12"}, "shards: 12\nbackoff:\n  max: 1m\npaused: false\n", []Change{{"shards", "8", "12"}}},
-		{"back to the default", []string{"shards="}, "backoff:\n  max: 1m\npaused: false\n", []Change{{"shards", "8", "4"}}},
-		{"a whole section", []string{"backoff=", "paused=true"}, "shards: 8\npaused: true\n", []Change{{"backoff.max", "1m", "5m"}, {"paused", "false", "true"}}},
-		{"nothing new", []string{"tick=1000ms"}, "shards: 8\ntick: 1s\nbackoff:\n  max: 1m\npaused: false\n", nil},
-		{"a text like a number", []string{"exchange=12"}, "shards: 8\nexchange: \"12\"\nbackoff:\n  max: 1m\npaused: false\n", []Change{{"exchange", "orders", "12"}}},
-		{"a value with =", []string{"exchange=a=b"}, "shards: 8\nexchange: \"a=b\"\nbackoff:\n  max: 1m\npaused: false\n", []Change{{"exchange", "orders", "a=b"}}},
+		{"a value", []string{"shards=12"}, "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\nshards: 12   # of 4\n", []Change{{"shards", "8", "12"}}},
+		{"back to the default", []string{"shards="}, "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\n", []Change{{"shards", "8", "4"}}},
+		{"a whole section", []string{"backoff=", "paused=true"}, "# comment\npaused: true\n\n# for the sale\nshards: 8   # of 4\n", []Change{{"backoff.max", "1m", "5m"}, {"paused", "false", "true"}}},
+		{"nothing new", []string{"tick=1000ms"}, doc + "tick: 1s\n", nil},
+		{"a text like a number", []string{"exchange=12"}, doc + "exchange: \"12\"\n", []Change{{"exchange", "orders", "12"}}},
+		{"a value with =", []string{"exchange=a=b"}, doc + "exchange: \"a=b\"\n", []Change{{"exchange", "orders", "a=b"}}},
 		{
-			"a section", []string{"declare.queue=q"}, "shards: 8\ndeclare:\n  queue: q\nbackoff:\n  max: 1m\npaused: false\n",
+			"a section", []string{"declare.queue=q"}, doc + "declare:\n  queue: q\n",
 			[]Change{{"declare.type", "", "direct"}, {"declare.queue", "", "q"}, {"declare.queue_type", "", "quorum"}},
 		},
 	} {
@@ -50,6 +50,46 @@ func TestEditChangesADocument(t *testing.T) {
 				t.Errorf("got %q, %v, %v", got, diff, err)
 			}
 		})
+	}
+}
+
+// TestEditTouchesItsLinesAlone: what somebody wrote around a setting stays as it is.
+func TestEditTouchesItsLinesAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		doc    string
+		assign []string
+		want   string
+	}{
+		{"backoff:   # slow\n  # least\n  min: 1s  # a\n\n  max: 5m\n# tail\nrate: 1\n", []string{"backoff.min=2s"}, "backoff:   # slow\n  # least\n  min: 2s  # a\n\n  max: 5m\n# tail\nrate: 1\n"},
+		{"backoff:\n    min: 1s\n\n# tail\nrate: 1\n", []string{"backoff.max=9m"}, "backoff:\n    min: 1s\n    max: 9m\n\n# tail\nrate: 1\n"},
+		{"backoff:\n  min: 1s\n  max: 5m\n# tail\n", []string{"backoff.min="}, "backoff:\n  max: 5m\n# tail\n"},
+		{"backoff:\n  min: 1s\n# tail\nrate: 1\n", []string{"backoff.min="}, "# tail\nrate: 1\n"},
+		{"backoff: {min: 2s} # a\n", []string{"backoff.max=9m"}, "backoff: {min: 2s, max: 9m} # a\n"},
+		{"exchange: \"a # b\" # c\n", []string{"exchange=d"}, "exchange: d # c\n"},
+		{"exchange: 'it''s # b' # c\n", []string{"exchange=d"}, "exchange: d # c\n"},
+		{"exchange: |\n  a\n  # b\nrate: 1\n", []string{"exchange=d"}, "exchange: d\nrate: 1\n"},
+		{"# a\r\nshards: 8 # b\r\nrate: 1\r\n", []string{"shards=9"}, "# a\r\nshards: 9 # b\r\nrate: 1\r\n"},
+		{"--- # a\nshards: 8", []string{"shards=9", "rate=2"}, "--- # a\nshards: 9\nrate: 2\n"},
+		{"# a\nshard: 8 # b\nrate: 1 # c\n", []string{"shard=", "shards=8"}, "# a\nrate: 1 # c\nshards: 8\n"},
+	} {
+		got, _, err := Edit("orders", []byte(c.doc), c.assign)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%q %v:\ngot  %q, %v\nwant %q", c.doc, c.assign, got, err, c.want)
+		}
+	}
+}
+
+// TestEditWritesAnewWhatItCannotEdit: JSON becomes YAML, in the order of the reference.
+func TestEditWritesAnewWhatItCannotEdit(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{
+		`{"rate": 1, "shards": 8, "backoff": {"min": "2s"}}`, "{\n\t\"rate\": 1,\n\t\"shards\": 8,\n\t\"backoff\": {\"min\": \"2s\"}\n}\n", "{rate: 1, shards: 8, backoff: {min: 2s}}",
+	} {
+		got, _, err := Edit("orders", []byte(doc), []string{"shards=9"})
+		if want := "shards: 9\nbackoff:\n  min: 2s\nrate: 1\n"; err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", doc, got, err, want)
+		}
 	}
 }
 
@@ -93,7 +133,7 @@ func TestEditMendsABrokenDocument(t *testing.T) {
 		{"rate: 5\nrate: 6\n", []string{"rate=7"}, "rate: 7\n"},
 		{"declare: q\n", []string{"declare="}, "{}\n"},
 		{"declare: {type: headers}\nrate: 5\n", []string{"declare="}, "rate: 5\n"},
-		{"declare: {type: headers, queue: q}\n", []string{"declare.type=fanout"}, "declare:\n  type: fanout\n  queue: q\n"},
+		{"declare: {type: headers, queue: q}\n", []string{"declare.type=fanout"}, "declare: {type: fanout, queue: q}\n"},
 		{"declare: {queue: q}\nrate: 1\n", []string{"declare.queue="}, "rate: 1\n"},
 	} {
 		got, _, err := Edit("orders", []byte(c.doc), c.assign)
@@ -149,7 +189,7 @@ func drawTopic(t *rapid.T) Topic {
 
 func assignmentsOf(topic Topic) []string {
 	var all []string
-	for key, text := range shown(&topic) {
+	for key, text := range shown(topic) {
 		all = append(all, key+"="+text)
 	}
 	return all

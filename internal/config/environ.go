@@ -1,8 +1,6 @@
 package config
 
-import (
-	"strings"
-)
+import "strings"
 
 const (
 	envPrefix = "DUEFLEET_"
@@ -18,28 +16,29 @@ func envName(key string) string {
 
 // environment reads the variables that begin with DUEFLEET_. Lists are
 // separated by commas. An empty variable is an empty value, not a missing
-// one. An unknown variable is a mistake.
-func environment(environ []string, rep *report) settings {
+// one. An unknown variable is an error.
+func environment(environ []string, errs *errorList) settings {
 	s := newSettings()
-	byName := map[string]field[Config]{}
+	byName := map[string]field{}
 	var names []string
 	for _, f := range configFields() {
-		byName[envName(f.key)] = f
-		names = append(names, envName(f.key))
+		short := strings.TrimPrefix(envName(f.key), envPrefix)
+		byName[short], names = f, append(names, short)
 	}
 	for _, line := range environ {
 		name, text, _ := strings.Cut(line, "=")
-		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, envTestPrefix) || ofKubernetes(name, text) {
+		short, ours := strings.CutPrefix(name, envPrefix)
+		if !ours || strings.HasPrefix(name, envTestPrefix) || ofKubernetes(name, text) {
 			continue
 		}
-		f, known := byName[name]
+		f, known := byName[short]
 		if !known {
-			rep.variable(name, unknownVariable(name, names))
+			errs.variable(name, "unknown variable"+meant(short, names, envPrefix))
 			continue
 		}
 		value, problem := f.fromText(text)
 		if problem != "" {
-			rep.variable(name, problem)
+			errs.variable(name, problem)
 			continue
 		}
 		s.values[f.key] = given{value: value, file: environmentFile, name: name}
@@ -47,26 +46,11 @@ func environment(environ []string, rep *report) settings {
 	return s
 }
 
-// environmentFile stands in a Mistake for the file.
+// environmentFile stands in a FieldError for the file.
 const environmentFile = "environment"
 
-func (r *report) variable(name, problem string) {
-	r.list = append(r.list, Mistake{File: environmentFile, Key: name, Problem: problem})
-}
-
-func unknownVariable(name string, names []string) string {
-	if like := nearest(strings.TrimPrefix(name, envPrefix), trimmed(names)); like != "" {
-		return "unknown variable; did you mean " + envPrefix + like + "?"
-	}
-	return "unknown variable"
-}
-
-func trimmed(names []string) []string {
-	short := make([]string, len(names))
-	for i, name := range names {
-		short[i] = strings.TrimPrefix(name, envPrefix)
-	}
-	return short
+func (l *errorList) variable(name, problem string) {
+	l.list = append(l.list, FieldError{File: environmentFile, Key: name, Problem: problem})
 }
 
 // ofKubernetes knows the variables that a pod gets for each Service of its

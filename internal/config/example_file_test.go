@@ -1,13 +1,32 @@
 package config
 
 import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 const exampleFile = "../../config.example.yaml"
+
+var update = flag.Bool("update", false, "rewrite "+exampleFile)
+
+// exampleTopic is the topic that the example shows.
+func exampleTopic() Topic {
+	orders := DefaultTopic("orders")
+	orders.RoutingKey = "order.due"
+	orders.Declare = &Declare{Queue: "orders.due"}
+	setDefaults(orders.Declare)
+	return orders
+}
 
 func TestExampleHoldsTheDefaults(t *testing.T) {
 	t.Parallel()
@@ -16,53 +35,148 @@ func TestExampleHoldsTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Defaults()
-	orders := DefaultTopic("orders")
-	orders.RoutingKey = "order.due"
-	orders.Declare = &Declare{Type: "direct", Queue: "orders.due", QueueType: "quorum"}
-	want.Topics["orders"] = orders
+	want.Topics["orders"] = exampleTopic()
 	if !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}
 }
 
-func TestExampleHasEveryKeyAndSaysWhatItIs(t *testing.T) {
+// TestExampleIsMadeOfTheFields: every key stands in the example with its default, and
+// with what its field's comment says.
+func TestExampleIsMadeOfTheFields(t *testing.T) {
 	t.Parallel()
+	e := example{comments: fieldComments(t)}
+	e.text.WriteString(exampleHead)
+	e.section(reflect.ValueOf(Defaults()), "")
+	e.text.WriteString(exampleTopics)
+	e.section(reflect.ValueOf(exampleTopic()), "    ")
+	made := e.text.String()
+	if *update {
+		if err := os.WriteFile(exampleFile, []byte(made), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	content, err := os.ReadFile(exampleFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	docs := exampleComments(string(content))
-	for _, f := range configFields() {
-		checkComment(t, docs, f.key, f.doc)
-	}
-	for _, f := range topicFields() {
-		checkComment(t, docs, "topics.orders."+f.key, f.doc)
-	}
-}
-
-func checkComment(t *testing.T, docs map[string]string, key, want string) {
-	t.Helper()
-	if got, ok := docs[key]; !ok || got != want {
-		t.Errorf("%s: got comment %q, want %q", key, got, want)
+	is, want := strings.Split(string(content), "\n"), strings.Split(made, "\n")
+	for i := range max(len(is), len(want)) {
+		if i >= len(is) || i >= len(want) || is[i] != want[i] {
+			t.Fatalf("line %d of %s is not what the fields say; go test ./internal/config -update writes it:\ngot  %s\nwant %s",
+				i+1, exampleFile, is[min(i, len(is)-1)], want[min(i, len(want)-1)])
+		}
 	}
 }
 
-// exampleComments returns the comment of each key, by its dotted path. A key
-// may itself be commented out.
-func exampleComments(content string) map[string]string {
-	docs := map[string]string{}
-	var path []string
-	for line := range strings.Lines(content) {
-		text := strings.TrimLeft(line, " ")
-		depth := (len(line) - len(text)) / 2
-		key, rest, ok := strings.Cut(strings.TrimPrefix(text, "# "), ":")
-		if !ok || strings.Contains(key, " ") || depth > len(path) {
+const exampleHead = `# Every key there is. Each value is its default, but for those of the topic
+# orders that say otherwise. Durations have a unit: ms, s, m or h.
+#
+# Every key outside topics has an environment variable that wins over this
+# file: redis.tls.ca_file is DUEFLEET_REDIS_TLS_CA_FILE; a list is separated by
+# commas. Instead of a secret, the path of a file that holds it may be given.
+`
+
+const exampleTopics = `
+# With Consul these are not used: topics live there, written by
+# ` + "`scanner topic set orders shards=8`" + ` or by any client of Consul.
+topics:
+  orders:
+`
+
+// example is the file as it is being written.
+type example struct {
+	text     strings.Builder
+	comments map[string]string
+	place    string // the top section that is being written
+	plain    bool   // the last line at the top was a key and no section
+}
+
+// section writes the fields of a struct. At the top a blank line parts the sections.
+func (e *example) section(v reflect.Value, indent string) {
+	for i := range v.NumField() {
+		part := v.Type().Field(i)
+		name, named := part.Tag.Lookup("yaml")
+		if !named {
 			continue
 		}
-		path = append(path[:depth], key)
-		if _, doc, ok := strings.Cut(rest, " # "); ok {
-			docs[strings.Join(path, ".")] = strings.TrimSpace(doc)
+		value, comment := reflect.Indirect(v.Field(i)), e.comments[v.Type().Name()+"."+part.Name]
+		section := value.Kind() == reflect.Struct
+		if indent == "" {
+			if section || !e.plain {
+				e.text.WriteString("\n")
+			}
+			e.place, e.plain = name, !section
+		}
+		if section {
+			e.line(indent+name+":", comment)
+			e.section(value, indent+"  ")
+			continue
+		}
+		e.line(indent+name+": "+exampleValue(value.Interface()), comment)
+		if part.Tag.Get("secret") != "" {
+			e.line(indent+"# "+name+"_file: /run/secrets/"+e.place+"-"+name, "a file that holds it instead")
 		}
 	}
-	return docs
+}
+
+// line puts comments below each other.
+func (e *example) line(text, comment string) {
+	if comment == "" {
+		e.text.WriteString(text + "\n")
+		return
+	}
+	fmt.Fprintf(&e.text, "%-25s   # %s\n", text, comment)
+}
+
+func exampleValue(value any) string {
+	switch v := value.(type) {
+	case []string:
+		return "[" + strings.Join(v, ", ") + "]"
+	case string:
+		if strings.Contains(v, ":") {
+			return v
+		}
+		return scalar(v)
+	case time.Duration:
+		return show(v)
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// fieldComments returns the first paragraph of each field's comment, by type and
+// field, as the example has it: without a period, and small at its beginning.
+func fieldComments(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, path := range []string{"config.go", "topic.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			for _, f := range spec.Type.(*ast.StructType).Fields.List {
+				text, _, _ := strings.Cut(f.Doc.Text(), "\n\n")
+				for _, name := range f.Names {
+					all[spec.Name.Name+"."+name.Name] = small(strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(text), "."), "\n", " "))
+				}
+			}
+			return false
+		})
+	}
+	return all
+}
+
+// small keeps the capital letters of M and PEM.
+func small(text string) string {
+	first, n := utf8.DecodeRuneInString(text)
+	if second, _ := utf8.DecodeRuneInString(text[n:]); unicode.IsLower(second) || unicode.IsSpace(second) {
+		return string(unicode.ToLower(first)) + text[n:]
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,36 +10,91 @@ import (
 	"unicode/utf8"
 )
 
-// field is one setting of a T: a Config or a Topic.
-type field[T any] struct {
+// field is one setting of a Config or a Topic, as its tags describe it:
+//
+//	yaml     its name within its section
+//	default  what it is where nothing is given, as the environment would say
+//	         it; empty without this tag
+//	check    the rule for a value, see ruleOf
+//	secret   the value is never shown, and may come as a file's content
+type field struct {
 	// key is the dotted path within the document.
 	key string
-	// at points to the setting inside a T: a *string, *[]string, *int, *bool
-	// or *time.Duration, which is its kind.
-	at func(*T) any
-	// rule is what a value of that kind must keep; nil is no rule.
-	rule rule
-	// secret values are never shown, and may come as a file's content.
+	// path leads to it inside the struct, through the sections.
+	path []int
+	// zero is of its type: string, []string, int, bool or time.Duration.
+	zero any
+	// byDefault is the default as text.
+	byDefault string
+	// rule is what a value of that type must keep; nil is no rule.
+	rule   rule
 	secret bool
 	// fileOf is the key whose value is the content of the file named here.
 	fileOf string
-	// doc says what it is, in a line.
-	doc string
 }
 
-// rule returns what is wrong with a value, or "".
-type rule func(value any) string
+// table is every field of a struct, in the order they are written down.
+type table []field
 
-// kind is a pointer of the field's type.
-func (f field[T]) kind() any {
-	if f.fileOf != "" {
-		return new(string)
+func configFields() table { return fieldsOf(reflect.TypeFor[Config](), "", nil) }
+
+func topicFields() table { return fieldsOf(reflect.TypeFor[Topic](), "", nil) }
+
+// fieldsOf lists the fields that have a name, and a <key>_file for each secret.
+func fieldsOf(t reflect.Type, section string, path []int) table {
+	var all table
+	for i := range t.NumField() {
+		part := t.Field(i)
+		name, named := part.Tag.Lookup("yaml")
+		if !named {
+			continue
+		}
+		key, at, kind := section+name, append(slices.Clone(path), i), part.Type
+		if kind.Kind() == reflect.Pointer {
+			kind = kind.Elem()
+		}
+		if kind.Kind() == reflect.Struct {
+			all = append(all, fieldsOf(kind, key+".", at)...)
+			continue
+		}
+		f := field{key: key, path: at, zero: reflect.Zero(kind).Interface(), byDefault: part.Tag.Get("default")}
+		f.rule = ruleOf(part.Tag.Get("check"), f.zero)
+		f.secret = part.Tag.Get("secret") != ""
+		all = append(all, f)
+		if f.secret {
+			all = append(all, field{key: key + "_file", fileOf: key, zero: "", rule: within("", "1", "4096")})
+		}
 	}
-	var t T
-	return f.at(&t)
+	return all
 }
 
-func (f field[T]) check(value any) string {
+// setDefaults fills a struct with the defaults of its fields. A section that isn't
+// there stays away.
+func setDefaults(target any) {
+	root := reflect.ValueOf(target).Elem()
+	for _, f := range fieldsOf(root.Type(), "", nil) {
+		at, err := root.FieldByIndexErr(f.path)
+		if err != nil || f.byDefault == "" {
+			continue
+		}
+		value, problem := parseText(f.zero, f.byDefault)
+		if problem != "" {
+			panic(f.key + ": its default " + problem)
+		}
+		at.Set(reflect.ValueOf(value))
+	}
+}
+
+// of is the field's value inside a struct; false if its section isn't there.
+func (f field) of(target any) (any, bool) {
+	at, err := reflect.ValueOf(target).FieldByIndexErr(f.path)
+	if err != nil {
+		return nil, false
+	}
+	return at.Interface(), true
+}
+
+func (f field) check(value any) string {
 	if f.rule == nil {
 		return ""
 	}
@@ -47,49 +103,32 @@ func (f field[T]) check(value any) string {
 
 // fromText reads a value as the environment and the operator's edits write
 // it, and returns what is wrong with it, or "".
-func (f field[T]) fromText(text string) (any, string) {
+func (f field) fromText(text string) (any, string) {
 	if !utf8.ValidString(text) {
 		return nil, "must be UTF-8"
 	}
-	value, problem := parseText(f.kind(), text)
+	value, problem := parseText(f.zero, text)
 	if problem == "" {
 		problem = f.check(value)
 	}
 	return value, problem
 }
 
-// table is every field of a T, in the order they are written down.
-type table[T any] []field[T]
-
-// withFiles adds the <key>_file of each secret.
-func (t table[T]) withFiles() table[T] {
-	var all table[T]
-	for _, f := range t {
-		all = append(all, f)
-		if f.secret {
-			twin := field[T]{key: f.key + "_file", fileOf: f.key, rule: length(1, 4096)}
-			twin.doc = "a file that holds it instead"
-			all = append(all, twin)
-		}
-	}
-	return all
-}
-
-func (t table[T]) find(key string) (field[T], bool) {
-	i := slices.IndexFunc(t, func(f field[T]) bool { return f.key == key })
+func (t table) find(key string) (field, bool) {
+	i := slices.IndexFunc(t, func(f field) bool { return f.key == key })
 	if i < 0 {
-		return field[T]{}, false
+		return field{}, false
 	}
 	return t[i], true
 }
 
 // isSection reports whether keys lie under this one.
-func (t table[T]) isSection(key string) bool {
-	return slices.ContainsFunc(t, func(f field[T]) bool { return strings.HasPrefix(f.key, key+".") })
+func (t table) isSection(key string) bool {
+	return slices.ContainsFunc(t, func(f field) bool { return strings.HasPrefix(f.key, key+".") })
 }
 
 // children lists the names directly under a section; "" is the top.
-func (t table[T]) children(section string) []string {
+func (t table) children(section string) []string {
 	var names []string
 	for _, f := range t {
 		rest, under := strings.CutPrefix(f.key, section)
@@ -99,15 +138,6 @@ func (t table[T]) children(section string) []string {
 		}
 	}
 	return slices.Compact(names)
-}
-
-// apply stores the settings in target.
-func (t table[T]) apply(target *T, s settings) {
-	for _, f := range t {
-		if g, ok := s.values[f.key]; ok && f.fileOf == "" {
-			store(f.at(target), g.value)
-		}
-	}
 }
 
 // given is a value that was written down somewhere.
@@ -130,6 +160,32 @@ func newSettings() settings {
 	return settings{values: map[string]given{}, sections: map[string]int{}, refused: map[string]int{}}
 }
 
+// apply stores the settings in a struct whose sections are there.
+func (s settings) apply(target any) {
+	root := reflect.ValueOf(target).Elem()
+	for _, f := range fieldsOf(root.Type(), "", nil) {
+		if g, ok := s.values[f.key]; ok && f.fileOf == "" {
+			root.FieldByIndex(f.path).Set(reflect.ValueOf(g.value))
+		}
+	}
+}
+
+// holds reports whether a section is there, if only by a value.
+func (s settings) holds(section string) bool {
+	_, there := s.sections[section]
+	return there || s.under(section)
+}
+
+// under reports whether a value of the section was given.
+func (s settings) under(section string) bool {
+	for key := range s.values {
+		if strings.HasPrefix(key, section+".") {
+			return true
+		}
+	}
+	return false
+}
+
 // line is where key was given, else its nearest section, else 0.
 func (s settings) line(key string) int {
 	if g, ok := s.values[key]; ok {
@@ -143,35 +199,20 @@ func (s settings) line(key string) int {
 	return 0
 }
 
-func store(target, value any) {
-	switch p := target.(type) {
-	case *string:
-		*p = value.(string)
-	case *[]string:
-		*p = value.([]string)
-	case *int:
-		*p = value.(int)
-	case *bool:
-		*p = value.(bool)
-	case *time.Duration:
-		*p = value.(time.Duration)
-	}
-}
-
-// parseText reads text as the kind asks. Only numbers, booleans and durations
+// parseText reads text as the type asks. Only numbers, booleans and durations
 // are quoted in the problem: none of them is a secret.
-func parseText(kind any, text string) (value any, problem string) {
-	switch kind.(type) {
-	case *[]string:
+func parseText(zero any, text string) (value any, problem string) {
+	switch zero.(type) {
+	case []string:
 		return splitList(text), ""
-	case *int:
+	case int:
 		return parseInt(text)
-	case *bool:
+	case bool:
 		if text != "true" && text != "false" {
 			return nil, "must be true or false; got " + clip(text)
 		}
 		return text == "true", ""
-	case *time.Duration:
+	case time.Duration:
 		return parseDuration(text)
 	default:
 		return text, ""
@@ -210,19 +251,11 @@ func splitList(text string) []string {
 	return list
 }
 
-// show writes a value, or what a pointer to it points to, as parseText reads it.
+// show writes a value as parseText reads it.
 func show(value any) string {
 	switch v := value.(type) {
-	case *string:
-		return *v
-	case *[]string:
-		return strings.Join(*v, ",")
-	case *int:
-		return strconv.Itoa(*v)
-	case *bool:
-		return strconv.FormatBool(*v)
-	case *time.Duration:
-		return show(*v)
+	case []string:
+		return strings.Join(v, ",")
 	case time.Duration:
 		return showDuration(v)
 	default:
@@ -242,7 +275,7 @@ func showDuration(d time.Duration) string {
 	return s
 }
 
-// clip quotes the beginning of text for a mistake.
+// clip quotes the beginning of text for an error.
 func clip(text string) string {
 	const most = 40
 	if len(text) > most {

@@ -31,7 +31,7 @@ func NewFile(path string, reload <-chan struct{}) *File {
 	return &File{path: path, reload: reload}
 }
 
-// Watch implements Source. A file that can't be read, or has a mistake
+// Watch implements Source. A file that can't be read, or has an error
 // anywhere, is one Snapshot with Err for each time it changes.
 func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 	ticker := time.NewTicker(filePoll)
@@ -110,10 +110,10 @@ func (f *File) take(g glance) Snapshot {
 	}
 	f.state = g.state
 	next := Snapshot{Index: f.last.Index + 1, Err: g.err}
-	rep := &report{file: f.path}
+	errs := &errorList{file: f.path}
 	if next.Err == nil {
-		parsed := readFile(g.content, rep)
-		next.Err = rep.err()
+		parsed := readFile(g.content, errs)
+		next.Err = errs.err()
 		next.Documents = f.documents(parsed.topics, next.Index)
 	}
 	if next.Err != nil {

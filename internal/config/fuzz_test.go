@@ -21,21 +21,21 @@ func unplaced(problem string) bool {
 	return false
 }
 
-// wantPlaced: an error is a list of mistakes, each of them one line that names a
+// wantPlaced: an error is a list of errors, each of them one line that names a
 // key or a line of the document.
 func wantPlaced(t *testing.T, doc []byte, err error) {
 	t.Helper()
-	var all Mistakes
+	var all Errors
 	if !errors.As(err, &all) || len(all) == 0 {
-		t.Fatalf("%q: got %v, want mistakes", doc, err)
+		t.Fatalf("%q: got %v, want errors", doc, err)
 	}
 	lines := 1 + strings.Count(string(doc), "\n") + strings.Count(string(doc), "\r")
 	for _, m := range all {
 		if m.File == "" || m.Problem == "" || m.Key == "" && m.Line == 0 && !unplaced(m.Problem) || m.Line < 0 || m.Line > lines {
-			t.Fatalf("%q: mistake %+v", doc, m)
+			t.Fatalf("%q: error %+v", doc, m)
 		}
-		if strings.ContainsFunc(m.String(), unicode.IsControl) {
-			t.Fatalf("%q: mistake %q is more than a line of text", doc, m.String())
+		if strings.ContainsFunc(m.Error(), unicode.IsControl) {
+			t.Fatalf("%q: error %q is more than a line of text", doc, m.Error())
 		}
 	}
 }
@@ -53,7 +53,7 @@ func seedTopics() []string {
 	}
 }
 
-// FuzzParseTopic: no document makes parsing panic, a mistake names its place, and
+// FuzzParseTopic: no document makes parsing panic, an error names its place, and
 // what parses says the same once Edit wrote it.
 func FuzzParseTopic(f *testing.F) {
 	for _, doc := range seedTopics() {
@@ -78,8 +78,8 @@ func FuzzParseTopic(f *testing.F) {
 	})
 }
 
-// FuzzLoad: neither file nor variable makes loading panic, a mistake names its
-// place, mistakes in topics don't hide the connections, and each topic of a good
+// FuzzLoad: neither file nor variable makes loading panic, an error names its
+// place, errors in topics don't hide the connections, and each topic of a good
 // file is the topic that its document of its own describes.
 func FuzzLoad(f *testing.F) {
 	for _, doc := range []string{
@@ -107,7 +107,7 @@ func FuzzLoad(f *testing.F) {
 			wantPlaced(t, doc, err)
 			return
 		}
-		topics := readFile(doc, &report{}).topics
+		topics := readFile(doc, &errorList{}).topics
 		if !slices.Equal(slices.Sorted(maps.Keys(topics)), slices.Sorted(maps.Keys(cfg.Topics))) {
 			t.Fatalf("%q: topics %v, want %v", doc, topics, cfg.Topics)
 		}
@@ -119,7 +119,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzEdit: no assignment makes editing panic, a mistake names its place, and what
+// FuzzEdit: no assignment makes editing panic, an error names its place, and what
 // Edit writes is a good document in which the assigned text stands.
 func FuzzEdit(f *testing.F) {
 	for _, assignment := range []string{
@@ -147,7 +147,7 @@ func FuzzEdit(f *testing.F) {
 			return
 		}
 		want, _ := f.fromText(text)
-		if got := shown(&topic)[key]; got != show(want) {
+		if got := shown(topic)[key]; got != show(want) {
 			t.Fatalf("%q with %q became %q: %s is %q, want %q", doc, assignment, written, key, got, show(want))
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 )
 
 // Load reads the file at path, if one is given, and the environment, which
-// wins (see environment), and checks all of it. The error is Mistakes, every
+// wins (see environment), and checks all of it. The error is Errors, every
 // one there is, or that of reading the file.
 func Load(path string, environ []string) (*Config, error) {
 	doc, err := read(path)
@@ -24,20 +25,20 @@ func Load(path string, environ []string) (*Config, error) {
 }
 
 // LoadConnections is Load for those who want to reach the servers and nothing
-// else: mistakes in topics don't keep an operator from looking at the fleet.
+// else: errors in topics don't keep an operator from looking at the fleet.
 // Topics is empty.
 func LoadConnections(path string, environ []string) (*Config, error) {
 	doc, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	rep := &report{file: path}
-	cfg := examine(doc, environ, rep)
+	errs := &errorList{file: path}
+	cfg := examine(doc, environ, errs)
 	cfg.Topics = map[string]Topic{}
-	rep.list = slices.DeleteFunc(rep.list, func(m Mistake) bool {
+	errs.list = slices.DeleteFunc(errs.list, func(m FieldError) bool {
 		return m.Key == "topics" || strings.HasPrefix(m.Key, "topics.")
 	})
-	return cfg, rep.err()
+	return cfg, errs.err()
 }
 
 func read(path string) ([]byte, error) {
@@ -52,26 +53,26 @@ func read(path string) ([]byte, error) {
 }
 
 func decode(path string, doc []byte, environ []string) (*Config, error) {
-	rep := &report{file: path}
-	cfg := examine(doc, environ, rep)
-	if err := rep.err(); err != nil {
+	errs := &errorList{file: path}
+	cfg := examine(doc, environ, errs)
+	if err := errs.err(); err != nil {
 		return nil, err
 	}
 	return cfg, nil
 }
 
-// examine reports every mistake, and returns what can be made of the rest.
-func examine(doc []byte, environ []string, rep *report) *Config {
-	parsed := readFile(doc, rep)
-	env := environment(environ, rep)
-	bothGiven(parsed.connections, rep)
-	bothGiven(env, rep)
+// examine finds every error, and returns what can be made of the rest.
+func examine(doc []byte, environ []string, errs *errorList) *Config {
+	parsed := readFile(doc, errs)
+	env := environment(environ, errs)
+	bothGiven(parsed.connections, errs)
+	bothGiven(env, errs)
 	s := parsed.connections.overlaid(env)
-	readSecrets(s, rep)
+	readSecrets(s, errs)
 	cfg := Defaults()
-	configFields().apply(&cfg, s)
+	s.apply(&cfg)
 	cfg.SecretFiles = secretFiles(cfg, s)
-	checkConfig(cfg, s, rep)
+	checkConfig(cfg, s, errs)
 	for name, t := range parsed.topics {
 		cfg.Topics[name] = t.topic
 	}
@@ -90,41 +91,38 @@ type fileTopic struct {
 	doc   []byte
 }
 
-func readFile(doc []byte, rep *report) contents {
+func readFile(doc []byte, errs *errorList) contents {
 	c := contents{connections: newSettings(), topics: map[string]fileTopic{}}
-	w := walker[Config]{table: configFields(), rep: rep, out: c.connections}
-	w.other = map[string]func(int, ast.Node){"topics": func(_ int, n ast.Node) {
-		readTopics(n, c.topics, rep)
-	}}
-	if root := parse(doc, maxFileMarks, rep); root != nil {
+	w := walker{table: configFields(), errs: errs, out: c.connections, topics: func(n ast.Node) { readTopics(n, c.topics, errs) }}
+	if root := parse(doc, maxFileMarks, errs); root != nil {
 		w.mapping("", root)
 	}
 	return c
 }
 
-func readTopics(n ast.Node, topics map[string]fileTopic, rep *report) {
+func readTopics(n ast.Node, topics map[string]fileTopic, errs *errorList) {
 	table := topicFields()
-	for _, p := range rep.pairs("topics", n) {
+	for _, p := range errs.pairs("topics", n) {
 		if err := task.CheckTopic(p.key); err != nil {
-			rep.add("topics."+p.key, p.line, "%v", err)
+			errs.add("topics."+p.key, p.line, "%v", err)
 			continue
 		}
-		part := rep.within("topics." + p.key + ".")
-		w := walker[Topic]{table: table, rep: part, out: newSettings()}
+		part := errs.within("topics." + p.key + ".")
+		w := walker{table: table, errs: part, out: newSettings()}
 		w.mapping("", p.value)
 		topics[p.key] = fileTopic{topic: buildTopic(p.key, w.out, part), doc: render(w.out)}
-		rep.list = append(rep.list, part.list...)
+		errs.list = append(errs.list, part.list...)
 	}
 }
 
 // bothGiven finds secrets that one source gives twice, as value and as file.
-func bothGiven(s settings, rep *report) {
+func bothGiven(s settings, errs *errorList) {
 	for _, f := range configFields() {
 		if _, file := s.values[f.key]; !file || f.fileOf == "" {
 			continue
 		}
 		if _, value := s.values[f.fileOf]; value {
-			rep.about(s, f.key, "can't be given together with %s", f.fileOf)
+			errs.about(s, f.key, "can't be given together with %s", f.fileOf)
 		}
 	}
 }
@@ -132,27 +130,17 @@ func bothGiven(s settings, rep *report) {
 // overlaid returns the settings with those of over in place of their own. A
 // secret's value replaces its file, and the other way round.
 func (s settings) overlaid(over settings) settings {
-	all := newSettings()
-	all.sections, all.refused = s.sections, s.refused
-	for key, g := range s.values {
-		all.values[key] = g
-	}
-	for _, f := range configFields() {
-		if _, ok := over.values[f.key]; ok && f.fileOf != "" {
-			delete(all.values, f.fileOf)
-		}
-		if _, ok := over.values[f.fileOf]; ok {
-			delete(all.values, f.key)
-		}
-	}
+	all := settings{values: maps.Clone(s.values), sections: s.sections, refused: s.refused}
 	for key, g := range over.values {
+		delete(all.values, key+"_file")
+		delete(all.values, strings.TrimSuffix(key, "_file"))
 		all.values[key] = g
 	}
 	return all
 }
 
 // readSecrets puts each secret's file's content in its place.
-func readSecrets(s settings, rep *report) {
+func readSecrets(s settings, errs *errorList) {
 	table := configFields()
 	for _, twin := range table {
 		g, ok := s.values[twin.key]
@@ -162,7 +150,7 @@ func readSecrets(s settings, rep *report) {
 		f, _ := table.find(twin.fileOf)
 		value, problem := secretIn(f, g.value.(string))
 		if problem != "" {
-			rep.about(s, twin.key, "%s", problem)
+			errs.about(s, twin.key, "%s", problem)
 			continue
 		}
 		g.value = value
@@ -173,7 +161,7 @@ func readSecrets(s settings, rep *report) {
 // maxSecret is far more than any password, token or list of URLs.
 const maxSecret = 64 << 10
 
-func secretIn(f field[Config], path string) (any, string) {
+func secretIn(f field, path string) (any, string) {
 	if err := regular(path); err != nil {
 		return nil, err.Error()
 	}
@@ -222,43 +210,43 @@ func readLimited(path string, limit int64) ([]byte, error) {
 }
 
 // checkConfig checks what several keys must keep together.
-func checkConfig(c Config, s settings, rep *report) {
+func checkConfig(c Config, s settings, errs *errorList) {
 	if len(c.Redis.Addrs) > 1 && c.Redis.MasterName == "" && c.Redis.DB != 0 {
-		rep.about(s, "redis.db", "must be 0 with several redis.addrs: a cluster has no other database")
+		errs.about(s, "redis.db", "must be 0 with several redis.addrs: a cluster has no other database")
 	}
-	checkTLS("redis.tls", c.Redis.TLS, s, rep)
-	checkTLS("rabbitmq.tls", c.RabbitMQ.TLS, s, rep)
-	checkTLS("consul.tls", c.Consul.TLS, s, rep)
+	checkTLS("redis.tls", c.Redis.TLS, s, errs)
+	checkTLS("rabbitmq.tls", c.RabbitMQ.TLS, s, errs)
+	checkTLS("consul.tls", c.Consul.TLS, s, errs)
 	if c.RabbitMQ.TLS.Enabled {
 		for i, u := range c.RabbitMQ.URLs {
 			if !strings.HasPrefix(u, "amqps://") {
-				rep.about(s, "rabbitmq.urls", "number %d must begin with amqps://: rabbitmq.tls is enabled", i+1)
+				errs.about(s, "rabbitmq.urls", "number %d must begin with amqps://: rabbitmq.tls is enabled", i+1)
 			}
 		}
 	}
 	if c.Consul.TLS.Enabled && strings.HasPrefix(c.Consul.Addr, "http://") {
-		rep.about(s, "consul.addr", "must begin with https://: consul.tls is enabled")
+		errs.about(s, "consul.addr", "must begin with https://: consul.tls is enabled")
 	}
 }
 
 // checkTLS refuses what would silently go unencrypted, and files that can't
 // be used.
-func checkTLS(section string, t TLS, s settings, rep *report) {
+func checkTLS(section string, t TLS, s settings, errs *errorList) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		rep.about(s, section+".cert_file", "and key_file must be given together")
+		errs.about(s, section+".cert_file", "and key_file must be given together")
 		return
 	}
 	if !t.Enabled {
 		_, said := s.values[section+".enabled"]
 		if t != (TLS{}) && !said {
-			rep.about(s, section+".enabled", "must be given where the rest of the section is: true, or false to leave it unused")
+			errs.about(s, section+".enabled", "must be given where the rest of the section is: true, or false to leave it unused")
 		}
 		return
 	}
 	if _, err := t.roots(); err != nil {
-		rep.about(s, section+".ca_file", "%v", err)
+		errs.about(s, section+".ca_file", "%v", err)
 	}
 	if _, err := t.certificates(); err != nil {
-		rep.about(s, section+".cert_file", "%v", err)
+		errs.about(s, section+".cert_file", "%v", err)
 	}
 }

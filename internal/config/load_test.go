@@ -69,29 +69,29 @@ func TestLoadOfAMissingFile(t *testing.T) {
 	}
 }
 
-// mistakesOf returns the error's lines.
-func mistakesOf(t *testing.T, err error) []string {
+// errorsOf returns the error's lines.
+func errorsOf(t *testing.T, err error) []string {
 	t.Helper()
-	var m Mistakes
+	var m Errors
 	if err != nil && !errors.As(err, &m) {
-		t.Fatalf("not Mistakes: %v", err)
+		t.Fatalf("not Errors: %v", err)
 	}
 	lines := make([]string, len(m))
 	for i := range m {
-		lines[i] = m[i].String()
+		lines[i] = m[i].Error()
 	}
 	return lines
 }
 
 func wantLines(t *testing.T, err error, want ...string) {
 	t.Helper()
-	got := mistakesOf(t, err)
+	got := errorsOf(t, err)
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-func TestEveryMistakeIsReported(t *testing.T) {
+func TestEveryErrorIsReported(t *testing.T) {
 	t.Parallel()
 	doc := `redis:
   addrs: 127.0.0.1:6379
@@ -304,8 +304,8 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 		if f.fileOf != "" {
 			continue
 		}
-		d := Defaults()
-		text := show(f.at(&d))
+		value, _ := f.of(Defaults())
+		text := show(value)
 		if _, err := decode("c", nil, []string{envName(f.key) + "=" + text}); err != nil {
 			t.Errorf("%s=%s: %v", envName(f.key), text, err)
 		}
@@ -313,7 +313,7 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 }
 
 // A Service named duefleet or duefleet-redis puts these into every pod.
-func TestVariablesOfKubernetesAreNoMistakes(t *testing.T) {
+func TestVariablesOfKubernetesAreNoErrors(t *testing.T) {
 	t.Parallel()
 	_, err := decode("c", nil, []string{
 		"DUEFLEET_SERVICE_HOST=10.0.0.1",
@@ -347,7 +347,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
-func TestSecretFileMistakes(t *testing.T) {
+func TestSecretFileErrors(t *testing.T) {
 	t.Parallel()
 	empty, bad := writeFile(t, "\n"), writeFile(t, "amqp://me:s3cr3t@h:0/")
 	doc := "redis:\n  password: s3cr3t\n  password_file: " + bad + "\n  username_file: " + empty +
@@ -391,7 +391,7 @@ func TestSecretsAreReadFromRegularFiles(t *testing.T) {
 	}
 }
 
-func TestPasswordsStayOutOfMistakes(t *testing.T) {
+func TestPasswordsStayOutOfErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t"
 	for _, u := range []string{

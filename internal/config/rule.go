@@ -5,31 +5,70 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-func between(least, most int) rule {
+// rule returns what is wrong with a value, or "".
+type rule func(value any) string
+
+// ruleOf reads a check tag:
+//
+//	1..4096, 10ms..1m  a number or a duration, both ends included
+//	0..255             of a text: its bytes
+//	text|json          one of these words
+//
+// or the name of one of the rules below. An empty tag is no rule.
+func ruleOf(tag string, zero any) rule {
+	if words := strings.Split(tag, "|"); len(words) > 1 {
+		return oneOf(words...)
+	}
+	if least, most, ok := strings.Cut(tag, ".."); ok {
+		return within(zero, least, most)
+	}
+	named := map[string]rule{
+		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "prefix": letters("._-:/", 64),
+		"queue": queueName, "url or address": consulAddr,
+	}
+	r, ok := named[tag]
+	if !ok {
+		panic("config: no rule is called " + tag)
+	}
+	return r
+}
+
+// within bounds a number, a duration, or a text by its bytes.
+func within(zero any, least, most string) rule {
+	unit, bound := "", zero
+	if _, text := zero.(string); text {
+		unit, bound = " bytes", 0
+	}
+	low, high := bounds(bound, least), bounds(bound, most)
 	return func(value any) string {
-		if n := value.(int); n < least || n > most {
-			return fmt.Sprintf("must be %d to %d; got %d", least, most, n)
+		if text, ok := value.(string); ok {
+			value = len(text)
+		}
+		if n := measure(value); n < low || n > high {
+			return fmt.Sprintf("must be %s to %s%s; got %s", least, most, unit, show(value))
 		}
 		return ""
 	}
 }
 
-func during(least, most time.Duration) rule {
-	return func(value any) string {
-		if d := value.(time.Duration); d < least || d > most {
-			return fmt.Sprintf("must be %s to %s; got %s", show(least), show(most), show(d))
-		}
-		return ""
+func bounds(zero any, text string) int64 {
+	value, problem := parseText(zero, text)
+	if problem != "" {
+		panic("config: an end of a range " + problem)
 	}
+	return measure(value)
 }
+
+// measure is a number, or a duration in nanoseconds.
+func measure(value any) int64 { return reflect.ValueOf(value).Int() }
 
 func oneOf(words ...string) rule {
 	return func(value any) string {
@@ -41,22 +80,12 @@ func oneOf(words ...string) rule {
 	}
 }
 
-// length bounds a text by its bytes.
-func length(least, most int) rule {
-	return func(value any) string {
-		if n := len(value.(string)); n < least || n > most {
-			return fmt.Sprintf("must be %d to %d bytes; got %d", least, most, n)
-		}
-		return ""
-	}
-}
-
 // queueName is an AMQP short string that the broker doesn't keep for itself.
 func queueName(value any) string {
 	if strings.HasPrefix(value.(string), "amq.") {
 		return "must not begin with amq., which is the broker's own"
 	}
-	return length(1, 255)(value)
+	return within("", "1", "255")(value)
 }
 
 // letters allows ASCII letters, digits and the extra characters, up to most.

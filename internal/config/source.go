@@ -10,7 +10,7 @@ type Document struct {
 	Raw []byte
 	// Topic is what Raw says; empty if Err is set.
 	Topic Topic
-	// Err says why the document can't be applied: usually Mistakes.
+	// Err says why the document can't be applied: usually Errors.
 	Err error
 	// Index grows whenever this document changes. It starts anew only with a
 	// new Consul, or a new process that reads a file.

@@ -8,99 +8,85 @@ import (
 
 // Topic is how one topic's tasks are stored, looked for and forwarded.
 type Topic struct {
-	// Shards is M, the number of shards, 1 to 4096. Defaults to 4.
-	Shards int
-	// Exchange is where due tasks are published; it must exist unless Declare
-	// is given. An empty one that was written down is AMQP's default exchange.
-	// Defaults to the topic's name.
-	Exchange string
-	// RoutingKey is what they are published with. Defaults to the topic's name.
-	RoutingKey string
-	// Declare asks for exchange, queue and binding to be made. Defaults to nil.
-	Declare *Declare
-	// Tick is how long a worker stays with the shards its tickets drew, 10ms
-	// to 1m. Defaults to 1s.
-	Tick time.Duration
-	// Workers is their number per scanner, up to 1024, and each attends one
-	// shard at a time; 0 is as many as it takes for the fleet to cover all
-	// shards, at most 64, which then attend several each. Defaults to 0.
-	Workers int
-	// Batch is the most tasks in one claim, 1 to 1000. Defaults to 500.
-	Batch int
-	// Window is the most unconfirmed messages a scanner has in flight, 1 to
-	// 100000. Defaults to 2000.
-	Window int
-	// Lease is how long a claim holds, 1s to 1h. Defaults to 30s.
-	Lease time.Duration
-	// MaxAttempts is how often the broker returns or refuses a task before it
-	// is parked, 1 to 1000. Defaults to 10.
-	MaxAttempts int
-	Backoff     Backoff
-	// Rate is tasks a second over the whole fleet, up to a million; 0 is no
-	// limit. Defaults to 0.
-	Rate int
-	// Paused stops forwarding; tasks go on being stored. Defaults to false.
-	Paused bool
+	// M, 1 to 4096.
+	Shards int `yaml:"shards" default:"4" check:"1..4096"`
+	// Must exist unless declare is given; the topic's name by default.
+	//
+	// An empty one that was written down is AMQP's default exchange.
+	Exchange string `yaml:"exchange" check:"0..255"`
+	// The topic's name by default.
+	RoutingKey string `yaml:"routing_key" check:"0..255"`
+	// Optional, not there by default: durable exchange, queue and binding are made.
+	Declare *Declare `yaml:"declare"`
+	// How long a worker stays with the shards its tickets drew, 10ms to 1m.
+	Tick time.Duration `yaml:"tick" default:"1s" check:"10ms..1m"`
+	// Per scanner, up to 1024, each with one shard; 0: as many as it takes for the fleet to cover all shards, at most 64.
+	Workers int `yaml:"workers" default:"0" check:"0..1024"`
+	// Most tasks in one claim, 1 to 1000.
+	Batch int `yaml:"batch" default:"500" check:"1..1000"`
+	// Most unconfirmed messages a scanner has in flight for this topic, 1 to 100000.
+	Window int `yaml:"window" default:"2000" check:"1..100000"`
+	// How long a claim holds, 1s to 1h.
+	Lease time.Duration `yaml:"lease" default:"30s" check:"1s..1h"`
+	// Returned or refused by the broker this often: parked; 1 to 1000.
+	MaxAttempts int     `yaml:"max_attempts" default:"10" check:"1..1000"`
+	Backoff     Backoff `yaml:"backoff"`
+	// Tasks a second over the whole fleet, up to 1000000; 0: no limit.
+	Rate int `yaml:"rate" default:"0" check:"0..1000000"`
+	// True: nothing is forwarded, everything is stored.
+	Paused bool `yaml:"paused" default:"false"`
 }
 
 // Declare names what a scanner makes at the broker, all of it durable.
 type Declare struct {
-	// Type of the exchange: direct, topic or fanout. Defaults to direct.
-	Type string
-	// Queue is bound to the exchange with the topic's routing key. Required.
-	Queue string
-	// QueueType is quorum or classic. Defaults to quorum.
-	QueueType string
+	// Of the exchange: direct, topic or fanout.
+	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout"`
+	// Required; bound to the exchange with routing_key.
+	Queue string `yaml:"queue" check:"queue"`
+	// Quorum or classic.
+	QueueType string `yaml:"queue_type" default:"quorum" check:"quorum|classic"`
 }
 
 // Backoff is how long a task waits after the broker returned or refused it:
 // Min after the first attempt, doubled with each, never over Max.
 type Backoff struct {
-	// Min is 1ms to 24h. Defaults to 1s.
-	Min time.Duration
-	// Max is Min to 24h. Defaults to 5m.
-	Max time.Duration
+	// Wait after the first attempt, doubled with each; 1ms to 24h.
+	Min time.Duration `yaml:"min" default:"1s" check:"1ms..24h"`
+	// The longest wait, min to 24h.
+	Max time.Duration `yaml:"max" default:"5m" check:"1ms..24h"`
 }
 
 // DefaultTopic returns the Topic of a document of that name without any key: {}.
 func DefaultTopic(name string) Topic {
-	return Topic{
-		Shards:      4,
-		Exchange:    name,
-		RoutingKey:  name,
-		Tick:        time.Second,
-		Batch:       500,
-		Window:      2000,
-		Lease:       30 * time.Second,
-		MaxAttempts: 10,
-		Backoff:     Backoff{Min: time.Second, Max: 5 * time.Minute},
-	}
+	t := Topic{Exchange: name, RoutingKey: name}
+	setDefaults(&t)
+	return t
 }
 
 // ParseTopic reads one topic's document, YAML or JSON, as strictly as Load
 // reads a file, and refuses an empty one besides: a write that lost its value would
-// set every key to its default, the number of shards too. The error is Mistakes,
+// set every key to its default, the number of shards too. The error is Errors,
 // with name in the place of a file.
 func ParseTopic(name string, doc []byte) (Topic, error) {
-	rep := &report{file: name}
-	given := readTopic(name, doc, rep)
-	if line, _ := unparsed(doc); line == 0 && len(rep.list)+len(given.values)+len(given.sections) == 0 {
-		rep.add("", 1, "is empty; must be keys with values, or {} for a topic with every default")
+	errs := &errorList{file: name}
+	given := readTopic(name, doc, errs)
+	if line, _ := unparsed(doc); line == 0 && len(errs.list)+len(given.values)+len(given.sections) == 0 {
+		errs.add("", 1, "is empty; must be keys with values, or {} for a topic with every default")
 	}
-	t := buildTopic(name, given, rep)
-	if err := rep.err(); err != nil {
+	t := buildTopic(name, given, errs)
+	if err := errs.err(); err != nil {
 		return Topic{}, err
 	}
 	return t, nil
 }
 
 // readTopic collects what the document says, each key checked by itself.
-func readTopic(name string, doc []byte, rep *report) settings {
+func readTopic(name string, doc []byte, errs *errorList) settings {
 	if err := task.CheckTopic(name); err != nil {
-		rep.add("", 0, "%v", err)
+		errs.add("", 0, "%v", err)
 	}
-	w := walker[Topic]{table: topicFields(), rep: rep, out: newSettings()}
-	if root := parse(doc, maxTopicMarks, rep); root != nil {
+	w := walker{table: topicFields(), errs: errs, out: newSettings()}
+	if root := parse(doc, maxTopicMarks, errs); root != nil {
 		w.mapping("", root)
 	}
 	return w.out
@@ -108,31 +94,28 @@ func readTopic(name string, doc []byte, rep *report) settings {
 
 // buildTopic lays the settings over the defaults and checks what several keys
 // must keep together.
-func buildTopic(name string, s settings, rep *report) Topic {
+func buildTopic(name string, s settings, errs *errorList) Topic {
 	t := DefaultTopic(name)
-	if _, there := s.sections["declare"]; there {
-		t.Declare = defaultDeclare()
+	if s.holds("declare") {
+		t.Declare = &Declare{}
+		setDefaults(t.Declare)
 	}
-	topicFields().apply(&t, s)
+	s.apply(&t)
 	if t.Declare != nil {
-		checkDeclare(t, s, rep)
+		checkDeclare(t, s, errs)
 	}
 	if t.Backoff.Min > t.Backoff.Max {
-		rep.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max), show(t.Backoff.Min))
+		errs.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max), show(t.Backoff.Min))
 	}
 	return t
 }
 
-func checkDeclare(t Topic, s settings, rep *report) {
+func checkDeclare(t Topic, s settings, errs *errorList) {
 	_, refused := s.refused["declare.queue"]
 	if t.Declare.Queue == "" && !refused {
-		rep.about(s, "declare.queue", "is required where declare is given")
+		errs.about(s, "declare.queue", "is required where declare is given")
 	}
 	if t.Exchange == "" {
-		rep.about(s, "exchange", "must have a name where declare is given: AMQP's default exchange can't be declared")
+		errs.about(s, "exchange", "must have a name where declare is given: AMQP's default exchange can't be declared")
 	}
-}
-
-func defaultDeclare() *Declare {
-	return &Declare{Type: "direct", QueueType: "quorum"}
 }

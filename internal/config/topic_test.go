@@ -27,7 +27,7 @@ func TestParseTopic(t *testing.T) {
 	}
 }
 
-func TestParseTopicMistakes(t *testing.T) {
+func TestParseTopicErrors(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]string{
 		"tick: 1s\nshard: 4\n":              `orders:2: shard: unknown key; did you mean shards?`,

@@ -28,20 +28,20 @@ const (
 )
 
 // parse returns the root of the only document in doc, or nil if it is empty
-// (see unparsed) or not to be read, which rep then knows.
-func parse(doc []byte, maxMarks int, rep *report) ast.Node {
+// (see unparsed) or not to be read, which errs then knows.
+func parse(doc []byte, maxMarks int, errs *errorList) ast.Node {
 	if len(doc) > maxDocument {
-		rep.add("", 0, "must be at most %d bytes; got %d", maxDocument, len(doc))
+		errs.add("", 0, "must be at most %d bytes; got %d", maxDocument, len(doc))
 		return nil
 	}
 	if line := brokenLine(doc); line > 0 {
-		rep.add("", line, "must be UTF-8")
+		errs.add("", line, "must be UTF-8")
 		return nil
 	}
 	file, err := parseBounded(doc, maxMarks)
 	if err != nil {
 		line, problem := syntaxProblem(err)
-		rep.add("", line, "not valid YAML: %s", problem)
+		errs.add("", line, "not valid YAML: %s", problem)
 		return nil
 	}
 	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool {
@@ -50,13 +50,13 @@ func parse(doc []byte, maxMarks int, rep *report) ast.Node {
 	})
 	switch {
 	case len(docs) > 1:
-		rep.add("", beginning(docs[1]), "must be one document")
+		errs.add("", beginning(docs[1]), "must be one document")
 	case len(docs) == 0 || docs[0].Body == nil:
 		if line, what := unparsed(doc); line > 0 {
-			rep.add("", line, "must be keys with values; got %s", what)
+			errs.add("", line, "must be keys with values; got %s", what)
 		}
 	case docs[0].Body.Type() == ast.NullType:
-		rep.add("", beginning(docs[0]), "must be keys with values; got %s", nodeName(docs[0].Body))
+		errs.add("", beginning(docs[0]), "must be keys with values; got %s", nodeName(docs[0].Body))
 	default:
 		return docs[0].Body
 	}
@@ -115,7 +115,7 @@ func brokenLine(doc []byte) int {
 }
 
 // syntaxProblem leaves out the library's own text: it quotes the lines around
-// the mistake, secrets too.
+// the error, secrets too.
 func syntaxProblem(err error) (line int, problem string) {
 	var syntax yaml.Error
 	if !errors.As(err, &syntax) {
@@ -152,17 +152,17 @@ func parseBounded(doc []byte, maxMarks int) (file *ast.File, err error) {
 }
 
 // walker goes down one document and collects what the table knows. The rest
-// is a mistake.
-type walker[T any] struct {
-	table table[T]
-	rep   *report
+// is an error.
+type walker struct {
+	table table
+	errs  *errorList
 	out   settings
-	// other keeps the top keys that are no field of the table.
-	other map[string]func(line int, value ast.Node)
+	// topics reads the value of that key, which is no field; nil in a topic.
+	topics func(value ast.Node)
 }
 
-func (w *walker[T]) mapping(section string, n ast.Node) {
-	pairs := w.rep.pairs(section, n)
+func (w *walker) mapping(section string, n ast.Node) {
+	pairs := w.errs.pairs(section, n)
 	for _, p := range pairs {
 		key := p.key
 		if section != "" {
@@ -172,9 +172,9 @@ func (w *walker[T]) mapping(section string, n ast.Node) {
 	}
 }
 
-func (w *walker[T]) entry(section, key string, p pair) {
-	if other, ok := w.other[key]; ok {
-		other(p.line, p.value)
+func (w *walker) entry(section, key string, p pair) {
+	if key == "topics" && w.topics != nil {
+		w.topics(p.value)
 		return
 	}
 	if w.table.isSection(key) && !strings.Contains(p.key, ".") {
@@ -187,28 +187,24 @@ func (w *walker[T]) entry(section, key string, p pair) {
 		w.unknown(section, key, p)
 		return
 	}
-	value, problem := fromNode(f.kind(), p.value)
+	value, problem := fromNode(f.zero, p.value)
 	if problem == "" {
 		problem = f.check(value)
 	}
 	if problem != "" {
-		w.rep.add(key, p.line, "%s", problem)
+		w.errs.add(key, p.line, "%s", problem)
 		w.out.refused[key] = p.line
 		return
 	}
 	w.out.values[key] = given{value: value, line: p.line}
 }
 
-func (w *walker[T]) unknown(section, key string, p pair) {
+func (w *walker) unknown(section, key string, p pair) {
 	names := w.table.children(section)
-	for name := range w.other {
-		names = append(names, name)
+	if w.topics != nil {
+		names = append(names, "topics")
 	}
-	if like := nearest(p.key, names); like != "" {
-		w.rep.add(key, p.line, "unknown key; did you mean %s?", like)
-		return
-	}
-	w.rep.add(key, p.line, "unknown key")
+	w.errs.add(key, p.line, "unknown key%s", meant(p.key, names, ""))
 }
 
 // pair is one line of a mapping.
@@ -220,13 +216,13 @@ type pair struct {
 
 // pairs lists a mapping's entries. No value at all is an empty mapping: a
 // section whose keys are all commented out.
-func (r *report) pairs(section string, n ast.Node) []pair {
+func (l *errorList) pairs(section string, n ast.Node) []pair {
 	if _, empty := n.(*ast.NullNode); empty {
 		return nil
 	}
 	m, ok := n.(ast.MapNode)
 	if !ok {
-		r.add(section, n.GetToken().Position.Line, "must be keys with values; got %s", nodeName(n))
+		l.add(section, n.GetToken().Position.Line, "must be keys with values; got %s", nodeName(n))
 		return nil
 	}
 	var list []pair
@@ -234,7 +230,7 @@ func (r *report) pairs(section string, n ast.Node) []pair {
 	for it := m.MapRange(); it.Next(); {
 		tok := it.Key().GetToken()
 		if problem := keyProblem(it.Key()); problem != "" {
-			r.add(section, tok.Position.Line, "%s", problem)
+			l.add(section, tok.Position.Line, "%s", problem)
 			continue
 		}
 		p := pair{key: tok.Value, line: tok.Position.Line, value: it.Value()}
@@ -243,7 +239,7 @@ func (r *report) pairs(section string, n ast.Node) []pair {
 			if section != "" {
 				key = section + "." + key
 			}
-			r.add(key, p.line, "given twice; first at line %d", first)
+			l.add(key, p.line, "given twice; first at line %d", first)
 			continue
 		}
 		seen[p.key] = p.line
@@ -261,20 +257,20 @@ func keyProblem(key ast.Node) string {
 	}
 }
 
-// fromNode reads a YAML value as the kind asks. It never quotes a text.
-func fromNode(kind any, n ast.Node) (any, string) {
-	switch kind.(type) {
-	case *string:
+// fromNode reads a YAML value as the type asks. It never quotes a text.
+func fromNode(zero any, n ast.Node) (any, string) {
+	switch zero.(type) {
+	case string:
 		return nodeText(n)
-	case *[]string:
+	case []string:
 		return nodeList(n)
-	case *int:
+	case int:
 		switch n.(type) {
 		case *ast.IntegerNode, *ast.FloatNode:
-			return parseText(kind, n.GetToken().Value)
+			return parseText(zero, n.GetToken().Value)
 		}
 		return nil, "must be a whole number; got " + nodeName(n)
-	case *bool:
+	case bool:
 		b, ok := n.(*ast.BoolNode)
 		if !ok {
 			return nil, "must be true or false; got " + nodeName(n)
@@ -283,7 +279,7 @@ func fromNode(kind any, n ast.Node) (any, string) {
 	default:
 		switch n.(type) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
-			return parseText(kind, n.GetToken().Value)
+			return parseText(zero, n.GetToken().Value)
 		}
 		return nil, "must be a duration, as in 30s; got " + nodeName(n)
 	}

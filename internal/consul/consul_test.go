@@ -203,9 +203,9 @@ func TestNotesAreLeftAndRemoved(t *testing.T) {
 	if err := c.DeleteStatus(ctx, "host-1"); err != nil {
 		t.Error(err)
 	}
-	notes, err := c.Statuses(ctx)
-	if err != nil || len(notes) != 1 || string(notes["host-2"]) != "fine" {
-		t.Errorf("got %q, %v", notes, err)
+	left, _, err := c.client.KV().Keys(c.prefix+"/status/", "", nil)
+	if err != nil || !slices.Equal(left, []string{c.prefix + "/status/host-2/config"}) {
+		t.Errorf("got %q, %v", left, err)
 	}
 }
 

@@ -37,25 +37,6 @@ func (c *Client) DeleteStatus(ctx context.Context, instance string) error {
 	return nil
 }
 
-// Statuses returns the notes that scanners left, by instance. Those of
-// scanners that were killed stay until somebody deletes them.
-func (c *Client) Statuses(ctx context.Context) (map[string][]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
-	defer cancel()
-	folder := c.prefix + "/status/"
-	pairs, _, err := c.client.KV().List(folder, (&api.QueryOptions{}).WithContext(ctx))
-	if err != nil {
-		return nil, c.fail(err, "read statuses from consul")
-	}
-	notes := map[string][]byte{}
-	for _, p := range pairs {
-		if instance, ok := strings.CutSuffix(strings.TrimPrefix(p.Key, folder), "/config"); ok {
-			notes[instance] = p.Value
-		}
-	}
-	return notes, nil
-}
-
 func (c *Client) statusKey(instance string) string {
 	return c.prefix + "/status/" + instance + "/config"
 }

@@ -113,7 +113,7 @@ func (b *broker) ask(question func(*amqp.Channel) error) error {
 	return question(ch)
 }
 
-// examineTopic looks for a topic's exchange and queue. It answers whether there
+// examineTopic looks for a topic's exchange and queue. It reports whether there
 // can be a binding between the two.
 func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
@@ -140,7 +140,7 @@ func (b *broker) examineTopic(r *report, name string, t config.Topic, running bo
 	return t.Declare == nil || b.examineQueue(r, name, t, t.Declare.Queue, running)
 }
 
-// examineQueue answers whether the queue is there.
+// examineQueue reports whether the queue is there.
 func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
 	check := "topic " + name + " queue"
 	var found amqp.Queue

@@ -37,7 +37,7 @@ func (n node) cli(command string) string {
 	return fmt.Sprintf("redis-cli -h %s -p %s %s", host, port, command)
 }
 
-// examineRedis answers whether Redis can be asked at all.
+// examineRedis reports whether Redis can be asked at all.
 func (p Patient) examineRedis(ctx context.Context, r *report) bool {
 	addr := p.Settings.Redis.Addrs[0]
 	ask, cancel := context.WithTimeout(ctx, askLimit)
@@ -108,7 +108,7 @@ func (p Patient) mendRedis(addr string, err error) string {
 	}
 }
 
-// tlsTrouble tells whether the two sides don't agree on TLS, or on whom to trust.
+// tlsTrouble reports whether the two sides don't agree on TLS, or on whom to trust.
 func tlsTrouble(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tryScript runs commands on scratch keys and answers with those that the user
+// tryScript runs commands on scratch keys and returns those that the user
 // may not run, and what Redis said. KEYS: scratch keys, one a type. ARGV: the
 // commands, each a line of words; a word that is a number from 1 stands for that
 // key. Executed twice: the same; the last command removes the keys.

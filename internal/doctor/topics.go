@@ -186,7 +186,7 @@ func (p Patient) mendApplied(running bool) string {
 	return p.command("run")
 }
 
-// examineParked says why the first of the topic's parked tasks was parked.
+// examineParked returns why the first of the topic's parked tasks was parked.
 func (p Patient) examineParked(ctx context.Context, r *report, name string, doc config.Topic) (reason string) {
 	topic := p.Store.Topic(name)
 	for at := range doc.Shards {

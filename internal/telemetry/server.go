@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"syscall"
 	"time"
 
@@ -29,12 +28,9 @@ type ServerConfig struct {
 	Checks []Check
 	// Log is told of requests that went wrong. Required.
 	Log *slog.Logger
-	// Pprof serves /debug/pprof/ too, which shows memory and slows the
-	// process: only on a loopback address. Defaults to false.
-	Pprof bool
 }
 
-// Server answers /livez, /readyz and /metrics, and /debug/pprof/ where enabled.
+// Server answers /livez, /readyz and /metrics.
 type Server struct {
 	addr string
 	log  *slog.Logger
@@ -49,12 +45,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Registry == nil || cfg.Log == nil {
 		return nil, errors.New("admin server: Registry and Log are required")
 	}
-	host, _, err := net.SplitHostPort(cfg.Listen)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
 		return nil, fmt.Errorf("admin.listen %q: must be host:port, as in 127.0.0.1:9320: %w", cfg.Listen, err)
-	}
-	if cfg.Pprof && !isLoopback(host) {
-		return nil, fmt.Errorf("admin.listen %q: pprof needs a loopback address, as in 127.0.0.1:9320", cfg.Listen)
 	}
 	h, err := newHealth(cfg.Checks)
 	if err != nil {
@@ -123,33 +115,13 @@ func httpServer(cfg ServerConfig, h *health) *http.Server {
 		ErrorLog:      slog.NewLogLogger(cfg.Log.Handler(), slog.LevelError),
 		ErrorHandling: promhttp.ContinueOnError,
 	})))
-	if cfg.Pprof {
-		addPprof(mux)
-	}
 	return &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      20 * time.Second, // pprof adds a profile's duration by itself
+		WriteTimeout:      20 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
 	}
-}
-
-func addPprof(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-}
-
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

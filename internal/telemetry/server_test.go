@@ -139,27 +139,6 @@ func TestOneBrokenCollectorLeavesTheRestOfTheScrape(t *testing.T) {
 	}
 }
 
-func TestPprofOnlyWhenEnabledAndOnLoopback(t *testing.T) {
-	t.Parallel()
-	for _, enabled := range []bool{false, true} {
-		url := startServer(t, ServerConfig{Pprof: enabled})
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
-			if status, _ := fetch(t, url+path); (status == 200) != enabled || !enabled && status != 404 {
-				t.Errorf("enabled: %t, %s: got %d", enabled, path, status)
-			}
-		}
-	}
-	for listen, ok := range map[string]bool{
-		"127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true,
-		"0.0.0.0:0": false, ":0": false, "10.0.0.1:0": false, "[::]:0": false, "example.com:0": false,
-	} {
-		_, err := NewServer(ServerConfig{Listen: listen, Pprof: true, Registry: prometheus.NewRegistry(), Log: slog.Default()})
-		if (err == nil) != ok {
-			t.Errorf("pprof on %s: error %v", listen, err)
-		}
-	}
-}
-
 func TestWrongServerConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	probe := answer(true, "", "")

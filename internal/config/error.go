@@ -1,0 +1,154 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// FieldError is one thing that is wrong with the settings. It never holds a
+// secret's value.
+type FieldError struct {
+	// File is the file's path, the topic's name for a document of its own, or
+	// "environment".
+	File string
+	// Key is the dotted path of the setting, or the variable's name. Empty for
+	// a document that can't be read at all.
+	Key string
+	// Line counts from 1; 0 is unknown.
+	Line int
+	// Problem is the rule that was broken, and by what.
+	Problem string
+}
+
+// Error is one line, as in `config.yaml:12: topics.orders.tick: must be ...`.
+func (e FieldError) Error() string {
+	at, key := e.File, e.Key
+	if visible(key) != key {
+		key = strconv.Quote(key)
+	}
+	if e.Line > 0 {
+		at = fmt.Sprintf("%s:%d", at, e.Line)
+	}
+	return strings.Join(slices.DeleteFunc([]string{at, key, visible(e.Problem)}, func(s string) bool { return s == "" }), ": ")
+}
+
+// visible writes what does not print, such as the tab that the YAML parser
+// quotes, as an escape.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// Errors are all that was found wrong, the file's first and by line.
+type Errors []FieldError
+
+// Error has a line for each.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// errorList collects the errors of one document and its environment.
+type errorList struct {
+	file   string
+	prefix string // begins every key of the document, as in "topics.orders."
+	list   Errors
+}
+
+// within is a list for the part of the document whose keys begin with prefix.
+func (l *errorList) within(prefix string) *errorList {
+	return &errorList{file: l.file, prefix: prefix}
+}
+
+func (l *errorList) add(key string, line int, format string, args ...any) {
+	path := l.prefix + key
+	if key == "" {
+		path = strings.TrimSuffix(l.prefix, ".")
+	}
+	l.list = append(l.list, FieldError{File: l.file, Key: path, Line: line, Problem: fmt.Sprintf(format, args...)})
+}
+
+// about adds an error where key was given, else at the section it belongs to.
+func (l *errorList) about(s settings, key, format string, args ...any) {
+	problem := fmt.Sprintf(format, args...)
+	if g, ok := s.values[key]; ok && g.file != "" {
+		l.list = append(l.list, FieldError{File: g.file, Key: g.name, Problem: problem})
+		return
+	}
+	l.add(key, s.line(key), "%s", problem)
+}
+
+// err is nil, or the Errors in order.
+func (l *errorList) err() error {
+	if len(l.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(l.list, func(a, b FieldError) int { return cmp.Compare(l.order(a), l.order(b)) })
+	return l.list
+}
+
+// order puts the document's own errors first, by line.
+func (l *errorList) order(e FieldError) int {
+	if e.File != l.file {
+		return math.MaxInt
+	}
+	return e.Line
+}
+
+// meant is a question, to be written behind what is unknown, or "" when nothing is
+// like it. Prefix begins each candidate's full name.
+func meant(word string, candidates []string, prefix string) string {
+	like := nearest(word, candidates)
+	if like == "" {
+		return ""
+	}
+	return "; did you mean " + prefix + like + "?"
+}
+
+// nearest is the candidate most like word, or "" when none is like it.
+func nearest(word string, candidates []string) string {
+	best, least := "", max(2, len(word)/3)+1
+	for _, c := range candidates {
+		if d := distance(word, c); d < least {
+			best, least = c, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, delete or replace to make b of a
+// (Levenshtein), one row of the matrix at a time.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
