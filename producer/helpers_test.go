@@ -115,7 +115,7 @@ func (f *fleet) begin(shards int) shard.Placement {
 	equal(f.t, "the change began", done, true)
 	p := f.placement()
 	for s := range p.Scanned() {
-		_, err := f.Shard(s).Touch(f.ctx(), p)
+		_, err := f.Shard(s).Fence(f.ctx(), p)
 		f.ok(err)
 	}
 	return p

@@ -153,11 +153,11 @@ class Script:
         self.keys = keys.split()
 
 
-PUT = Script("put", "due task gate ledger wake")
-DELETE = Script("delete", "due task gate ledger")
-RESCHEDULE = Script("reschedule", "due task gate ledger wake")
-TOUCH = Script("touch", "task gate ledger")
-READ = Script("read", "due task gate")
+PUT = Script("put", "due task fence ledger wake")
+DELETE = Script("delete", "due task fence ledger")
+RESCHEDULE = Script("reschedule", "due task fence ledger wake")
+FENCE = Script("fence", "task fence ledger")
+READ = Script("read", "due task fence")
 NOTE = Script("note", "past")
 
 
@@ -195,7 +195,7 @@ class Producer:
         def under(p):
             if not p.split(id):
                 return put(p, 0)
-            there = self._ask(TOUCH, topic, p.old(id), p.text, id)[1]
+            there = self._ask(FENCE, topic, p.old(id), p.text, id)[1]
             if if_absent and there:
                 record = Record(there)
                 if record.op == op:
@@ -258,7 +258,7 @@ class Producer:
             if not p.split(id):
                 moved, ms = move(p, 0, b"")
             else:
-                there = self._ask(TOUCH, topic, p.old(id), p.text, id)[1] or b""
+                there = self._ask(FENCE, topic, p.old(id), p.text, id)[1] or b""
                 if there and Record(there).op == op:
                     return Record(there).due
                 moved, ms = move(p, 1, there)

@@ -94,7 +94,7 @@ var defects = []defect{
 	{"repeats what Redis has no memory for", "            raise ProducerError(str(e)) from e\n        except (redis.ConnectionError", "            raise _NotExecuted(str(e)) from e\n        except (redis.ConnectionError", "schedule-full", "script"},
 	{"sends no script by its text", `"EVAL", script.text`, `"EVALSHA", script.sha`, "schedule-unloaded", "the program ended, or writes no more answers"},
 	{"keeps its estimate of the time", "            except _Late:\n                self._asked = None\n            except _Moved as moved", "            except _Late:\n                pass\n            except _Moved as moved", "schedule-late", "script 2 is put at shard 1 -> late"},
-	{"doesn't show the old shard the placement", "there = self._ask(TOUCH, topic, p.old(id), p.text, id)[1]\n            if if_absent", "there = None\n            if if_absent", "schedule-moving", "want touch at shard 1"},
+	{"doesn't show the old shard the placement", "there = self._ask(FENCE, topic, p.old(id), p.text, id)[1]\n            if if_absent", "there = None\n            if if_absent", "schedule-moving", "want touch at shard 1"},
 	{"leaves the old copy", "            if not if_absent:\n                self._close(topic, p, id)\n", "", "schedule-moving", "no script 3 was sent, want delete at shard 1"},
 	{"notes nothing in the ledger", "due = put(p, 1)", "due = put(p, 0)", "schedule-moving-lent", "split is"},
 	{"starts over at the closing delete", "                return  # the movers of that change were done with the copy\n", "                raise\n", "schedule-moved-closing", "a script too many was sent"},
@@ -114,7 +114,7 @@ var defects = []defect{
 	{"takes any header", ` or key in ("CC", "BCC")`, "", "refused-headers", "code: got 0, want 1"},
 	{"takes any ID", "<= 255:\n        raise RuleError(\"id", "<= 1 << 20:\n        raise RuleError(\"id", "refused-id", "a script too many was sent"},
 	{"writes under a prefix of its own", `"%s:placement:{%s}" % (self._prefix, topic)`, `"duefleet:placement:{%s}" % topic`, "get-stable", "not under the prefix in DUEFLEET_REDIS_PREFIX"},
-	{"gives a script another's keys", `Script("delete", "due task gate ledger")`, `Script("delete", "task due gate ledger")`, "cancel-stable", "the program sent delete with the keys"},
+	{"gives a script another's keys", `Script("delete", "due task fence ledger")`, `Script("delete", "task due fence ledger")`, "cancel-stable", "the program sent delete with the keys"},
 	{"changes a script", "(folder / (name + \".lua\")).read_bytes()", "(folder / (name + \".lua\")).read_bytes() + b' '", "get-stable", "a script that is none of docs/protocol"},
 	{"doesn't delete once more after its note", "            found = max(found, self._delete(topic, id)[0])", "            pass", "cancel-stable", "script"},
 }

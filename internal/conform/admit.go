@@ -36,7 +36,7 @@ func (p *proxy) admit(e *exchange, args []string) (name string) {
 	case "GET", "HGET", "HMGET", "HGETALL", "EXISTS":
 		return p.admitRead(e, args)
 	case "HSET":
-		if len(args) == 4 && args[2] == "waited" && strings.HasPrefix(args[1], p.corner.prefix+":gate:{") {
+		if len(args) == 4 && args[2] == "waited" && strings.HasPrefix(args[1], p.corner.prefix+":fence:{") {
 			return ""
 		}
 	}

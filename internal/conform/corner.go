@@ -140,7 +140,7 @@ func (w *world) move(ctx context.Context, s Step) error {
 func (w *world) grow(shards int) {
 	w.shards = max(w.shards, shards)
 	for n := range w.shards {
-		for _, kind := range []string{"due", "task", "gate", "ledger", "mover"} {
+		for _, kind := range []string{"due", "task", "fence", "ledger", "mover"} {
 			w.touch(w.key(kind, n))
 		}
 		w.touch(w.key("claim", n) + ":" + claimant)
@@ -182,7 +182,7 @@ func (w *world) begin(ctx context.Context, shards int, seen bool) error {
 	}
 	p, err := w.orders.Placement(ctx)
 	for s := 0; err == nil && seen && s < p.Scanned(); s++ {
-		_, err = w.orders.Shard(s).Touch(ctx, p)
+		_, err = w.orders.Shard(s).Fence(ctx, p)
 	}
 	return err
 }

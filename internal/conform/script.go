@@ -32,7 +32,7 @@ func argNames(name string) []string {
 		return []string{"placement", "not_after", "ledger", "id"}
 	case "reschedule":
 		return []string{"placement", "op", "not_after", "id", "when", "split", "fallback"}
-	case "touch", "read":
+	case "fence", "read":
 		return []string{"placement", "id"}
 	case "note":
 		return []string{"at", "due", "keep"}

@@ -49,7 +49,7 @@ type Step struct {
 	Finish bool `json:"finish,omitempty"`
 	// Remove removes the topic.
 	Remove bool `json:"remove,omitempty"`
-	// Raw writes what no program would: a record that can't be read, a gate after a
+	// Raw writes what no program would: a record that can't be read, a fence after a
 	// failover.
 	Raw []string `json:"raw,omitempty"`
 	// Fault waits for a command of the program's.

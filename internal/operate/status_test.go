@@ -41,7 +41,7 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	}
 	lost := p
 	lost.Shards = 3
-	if _, err := orders.Shard(1).Touch(t.Context(), lost); err != nil {
+	if _, err := orders.Shard(1).Fence(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
 	got := notes()

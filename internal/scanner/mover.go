@@ -57,7 +57,7 @@ const (
 
 func (w *worker) mover(at int, p shard.Placement) *mover {
 	m := &mover{worker: w, shard: at, p: p}
-	if p.Phase == shard.Stable && w.touched(at) == p {
+	if p.Phase == shard.Stable && w.fenced(at) == p {
 		m.state = moverOff
 	}
 	return m
@@ -169,15 +169,15 @@ func (w *worker) show(ctx context.Context, all []*mover, p shard.Placement) {
 	for i, m := range all {
 		at[i].Shard = m.shard
 	}
-	for i, touched := range w.store.TouchAll(context.WithoutCancel(ctx), p, at) {
-		if m := all[i]; m.tried(ctx, touched.Err) {
+	for i, fenced := range w.store.FenceAll(context.WithoutCancel(ctx), p, at) {
+		if m := all[i]; m.tried(ctx, fenced.Err) {
 			m.shown()
 		}
 	}
 }
 
 func (m *mover) shown() {
-	m.touch(m.shard, m.p)
+	m.fence(m.shard, m.p)
 	m.state = moverIdle
 	if m.p.Phase != shard.Migrating || m.isClean(m.p, m.shard) {
 		m.state = moverOff

@@ -240,7 +240,7 @@ func (s *Scanner) newTopic(name string, settings config.Topic) *topic {
 		name: name, instance: s.cfg.Instance, store: s.store.Topic(name), source: s.cfg.Source, shared: s.cfg.Register != nil,
 		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
 		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return s.heartbeat.State().Live },
-		requests: &s.requests, clean: map[int]bool{}, gates: map[int]shard.Placement{}, claimed: map[int]bool{}, placed: make(chan struct{}, 1),
+		requests: &s.requests, clean: map[int]bool{}, fences: map[int]shard.Placement{}, claimed: map[int]bool{}, placed: make(chan struct{}, 1),
 	}
 	t.notices = newNotices(t.log)
 	t.settler = newSettler(t.store, t.window, t.unsettled)

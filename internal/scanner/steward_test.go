@@ -69,7 +69,7 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 	}
 	prefix := l.cfg.Settings.Redis.Prefix
 	for at := range 8 {
-		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:gate:{orders:%d}", prefix, at)).Err())
+		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
 	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", "1 2 2 stable").Err())
 	status := func() operate.TopicStatus {
@@ -127,7 +127,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	wait.For(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
 		p, _ := l.served("orders").known()
 		for at := range 5 {
-			if p.Shards != 5 || p.Phase != shard.Stable || l.served("orders").touched(at) != p {
+			if p.Shards != 5 || p.Phase != shard.Stable || l.served("orders").fenced(at) != p {
 				return false
 			}
 		}
@@ -135,7 +135,7 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	})
 	prefix := l.cfg.Settings.Redis.Prefix
 	for at := range 5 {
-		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:gate:{orders:%d}", prefix, at)).Err())
+		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
 	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
 	wait.For(t, "the placement from before", func() bool {
@@ -207,7 +207,7 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 				l.ok(err)
 			}
 			invented := shard.Placement{Epoch: 1000, Shards: 16, Previous: 16, Phase: shard.Stable}
-			_, err = l.topic("orders").Shard(0).Touch(t.Context(), invented)
+			_, err = l.topic("orders").Shard(0).Fence(t.Context(), invented)
 			l.ok(err)
 			l.start()
 			reached := func(shards int) func() bool {

@@ -56,7 +56,7 @@ type topic struct {
 	mu        sync.Mutex
 	placement shard.Placement
 	clean     map[int]bool            // shards known to be clean under placement
-	gates     map[int]shard.Placement // by shard: what it was last touched with
+	fences    map[int]shard.Placement // by shard: what it was last fenced with
 	claimed   map[int]bool            // by shard: the last claim was carried out
 	changed   retry.Broadcast         // of settings and placement
 	removed   bool                    // the topic was removed from Redis
@@ -139,7 +139,7 @@ func (t *topic) relearn(known, p shard.Placement) {
 		t.removed = false
 	default:
 		t.log.WarnContext(context.Background(), "placement is not the one that was known", "known", known.String(), "placement", p.String())
-		t.gates = map[int]shard.Placement{}
+		t.fences = map[int]shard.Placement{}
 		t.take(p)
 	}
 }
@@ -188,17 +188,17 @@ func (t *topic) waitScanned(ctx context.Context, n int) {
 	}
 }
 
-// touched is the placement that a shard was last shown.
-func (t *topic) touched(at int) shard.Placement {
+// fenced is the placement that a shard was last shown.
+func (t *topic) fenced(at int) shard.Placement {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.gates[at]
+	return t.fences[at]
 }
 
-func (t *topic) touch(at int, p shard.Placement) {
+func (t *topic) fence(at int, p shard.Placement) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.gates[at] = p
+	t.fences[at] = p
 }
 
 // scale returns how many workers this scanner runs for the topic, and how many tickets

@@ -72,7 +72,7 @@ func (r *Router) again(ctx context.Context, p Placement, op Op, replace string, 
 	if !p.Split(a.ID) {
 		return r.sendAgain(ctx, p, op, replace, nil, a)
 	}
-	there, err := r.Shard(p.Old(a.ID)).Touch(ctx, p, a.ID)
+	there, err := r.Shard(p.Old(a.ID)).Fence(ctx, p, a.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (r *Router) sendAgain(ctx context.Context, p Placement, op Op, replace stri
 		p.String(), string(op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
 		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
 	}
-	again := call{script: "again", keys: r.Shard(at).taskKeys(r.Shard(at).Wake()), args: args, notAfter: 2, gate: r.Shard(at).gate()}
+	again := call{script: "again", keys: r.Shard(at).taskKeys(r.Shard(at).Wake()), args: args, notAfter: 2, fence: r.Shard(at).fence()}
 	status, rest, err := answer(r.run(ctx, again))
 	switch {
 	case err != nil:

@@ -222,7 +222,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			equal(t, "its new shard", c.p.New(a.ID), 1)
 			if replaced {
 				// as a producer stores it that dies before it deletes at the old shard
-				_, err := c.Shard(0).Touch(c.ctx(), c.p)
+				_, err := c.Shard(0).Fence(c.ctx(), c.p)
 				c.ok(err)
 				e := entry(a.ID, In(0))
 				e.Split = true

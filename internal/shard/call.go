@@ -27,8 +27,8 @@ type call struct {
 	// notAfter is where in args the Redis ms stands after which the script does
 	// nothing. 0: it has none, and may be repeated at any time.
 	notAfter int
-	// gate of the shard, if replicas are to have what this writes.
-	gate string
+	// fence of the shard, if replicas are to have what this writes.
+	fence string
 }
 
 // once is a command that go-redis never repeats by itself.

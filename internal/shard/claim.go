@@ -75,7 +75,7 @@ func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 }
 
 func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
-	keys := []string{s.due(), s.tasks(), s.gate(), s.memory(c.Claimant)}
+	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
 	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter}
 	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {

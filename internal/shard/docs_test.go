@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the scripts in docs/protocol")
 
 // docsScripts are those that a producer in another language sends.
-var docsScripts = []string{"put", "delete", "reschedule", "touch", "read", "note"}
+var docsScripts = []string{"put", "delete", "reschedule", "fence", "read", "note"}
 
 func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ func (s Shard) due() string { return s.key("due") }
 
 func (s Shard) tasks() string { return s.key("task") }
 
-func (s Shard) gate() string { return s.key("gate") }
+func (s Shard) fence() string { return s.key("fence") }
 
 func (s Shard) ledger() string { return s.key("ledger") }
 
@@ -47,5 +47,5 @@ func (s *Store) fleetNotesKey() string { return s.prefix + ":fleet:notes" }
 
 // taskKeys are the four keys of most scripts, and those after them.
 func (s Shard) taskKeys(more ...string) []string {
-	return append([]string{s.due(), s.tasks(), s.gate(), s.ledger()}, more...)
+	return append([]string{s.due(), s.tasks(), s.fence(), s.ledger()}, more...)
 }

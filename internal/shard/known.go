@@ -17,7 +17,7 @@ const maxRestarts = 100
 type known struct {
 	mu        sync.Mutex
 	placement Placement         // Epoch 0: none read yet
-	touched   map[int]Placement // by shard: what its gate is known to have seen
+	fenced    map[int]Placement // by shard: what its fence is known to have seen
 }
 
 // Known is the placement last heard of; its Epoch is 0 if there is none.
@@ -53,7 +53,7 @@ func (r *Router) refresh(ctx context.Context) (Placement, error) {
 	return p, nil
 }
 
-// show touches shards, in one round trip, but for those known to have seen the
+// show fences shards, in one round trip, but for those known to have seen the
 // placement.
 func (r *Router) show(ctx context.Context, p Placement, shards ...int) error {
 	unseen := r.unseen(p, shards)
@@ -61,9 +61,9 @@ func (r *Router) show(ctx context.Context, p Placement, shards ...int) error {
 		return nil
 	}
 	var errs []error
-	for i, touched := range r.TouchAll(ctx, p, unseen) {
-		errs = append(errs, touched.Err)
-		if touched.Err == nil {
+	for i, fenced := range r.FenceAll(ctx, p, unseen) {
+		errs = append(errs, fenced.Err)
+		if fenced.Err == nil {
 			r.saw(unseen[i].Shard, p)
 		}
 	}
@@ -75,7 +75,7 @@ func (r *Router) unseen(p Placement, shards []int) (unseen []Names) {
 	defer r.known.mu.Unlock()
 	asked := map[int]bool{}
 	for _, s := range shards {
-		if !asked[s] && r.known.touched[s] != p {
+		if !asked[s] && r.known.fenced[s] != p {
 			unseen = append(unseen, Names{Shard: s})
 		}
 		asked[s] = true
@@ -86,7 +86,7 @@ func (r *Router) unseen(p Placement, shards []int) (unseen []Names) {
 func (r *Router) saw(shard int, p Placement) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
-	r.known.touched[shard] = p
+	r.known.fenced[shard] = p
 }
 
 // closeOld removes the copies that tasks left at their old shards, the closing

@@ -120,7 +120,7 @@ func (c *corner) claimEach(n int) (claims []stamped) {
 	for i := range cmds {
 		claim := call{
 			script: "claim",
-			keys:   []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).gate(), c.Shard(0).memory("w")},
+			keys:   []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
 			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter()},
 		}
 		cmds[i] = c.command(c.ctx(), claim, true)
@@ -158,7 +158,7 @@ func leasesAmongOthers(c *corner) bool {
 		taken[i] = redis.Z{Score: -(end + 2.0/1024), Member: fmt.Sprint("taken-", i)}
 	}
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), taken...).Err())
-	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).gate(), "claims", 1023).Err()) }
+	come := func() { c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).fence(), "claims", 1023).Err()) }
 	c.put(In(time.Hour), "later")
 	c.put(In(0), "now")
 

@@ -360,7 +360,7 @@ func TestAdoptedAndLateIsNotGivenBack(t *testing.T) {
 		}
 	}
 	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 2)
-	_, err := c.Shard(1).Touch(c.ctx(), c.p)
+	_, err := c.Shard(1).Fence(c.ctx(), c.p)
 	c.ok(err)
 	equal(t, "settled", c.settle(loanLeases(loan)...), 2)
 }

@@ -208,13 +208,13 @@ func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {
 	for s := range at {
 		at[s].Shard = s
 	}
-	for _, touched := range t.TouchAll(ctx, p, at) {
+	for _, fenced := range t.FenceAll(ctx, p, at) {
 		var moved *MovedError
-		if errors.As(touched.Err, &moved) {
+		if errors.As(fenced.Err, &moved) {
 			return nil // a newer change is under way and empties them itself
 		}
-		if touched.Err != nil {
-			return touched.Err
+		if fenced.Err != nil {
+			return fenced.Err
 		}
 	}
 	return nil

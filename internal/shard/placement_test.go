@@ -98,7 +98,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	equal(t, "topics after one was forgotten", strings.Join(names, " "), "new")
 	seen = ensure("orders")
 	equal(t, "placements after a removal", fmt.Sprint(seen), fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, c.p.Shards, Migrating}}))
-	_, err = c.Shard(0).Touch(c.ctx(), seen[0])
+	_, err = c.Shard(0).Fence(c.ctx(), seen[0])
 	c.ok(err)
 }
 
@@ -115,7 +115,7 @@ func TestFinishShowsEveryShardTheStablePlacement(t *testing.T) {
 	equal(t, "finished", done, true)
 	for s := range 3 {
 		var moved *MovedError
-		if _, err := c.Shard(s).Touch(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != c.placed() {
+		if _, err := c.Shard(s).Fence(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != c.placed() {
 			t.Errorf("shard %d: got %v", s, err)
 		}
 		equal(t, "ledger", c.rdb.SCard(c.ctx(), c.Shard(s).ledger()).Val(), 0)
@@ -130,7 +130,7 @@ func TestRemoveShutsEveryShard(t *testing.T) {
 	equal(t, "removed", done, true)
 	for s := range 2 {
 		var moved *MovedError
-		if _, err := c.Shard(s).Touch(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement.Phase != Removed {
+		if _, err := c.Shard(s).Fence(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement.Phase != Removed {
 			t.Errorf("shard %d: got %v", s, err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestAnInterruptedRemovalIsFinishedByAnother(t *testing.T) {
 	c := newCorner(t, 3)
 	c.begin(1)
 	gone := Placement{c.p.Epoch + 1, 1, 3, Removed}
-	done, err := c.change(c.ctx(), c.p, gone) // the first step, and no gate was told
+	done, err := c.change(c.ctx(), c.p, gone) // the first step, and no fence was told
 	c.ok(err)
 	equal(t, "the removal began", done, true)
 	found, err := c.Placement(c.ctx())
@@ -195,7 +195,7 @@ func TestAPrefixWithBracesIsRefused(t *testing.T) {
 	}
 }
 
-func TestRestorePutsAPlacementBackThatTheGatesHaveSeen(t *testing.T) {
+func TestRestorePutsAPlacementBackThatTheFencesHaveSeen(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(c *corner){
 		"fell behind": func(*corner) {},
@@ -262,7 +262,7 @@ func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 	equal(t, "began with none", began, false)
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", "1 3 3 stable").Err())
 	c.p = Placement{1, 7, 7, Stable}
-	_, err = c.Shard(6).Touch(c.ctx(), Placement{5, 7, 3, Migrating})
+	_, err = c.Shard(6).Fence(c.ctx(), Placement{5, 7, 3, Migrating})
 	c.ok(err)
 	began, err = c.Gather(c.ctx(), lost, strays(lost))
 	c.ok(err)
@@ -387,7 +387,7 @@ func TestTheLastGoodDocumentIsKept(t *testing.T) {
 func (c *corner) lostChange(shards int) (lost Placement) {
 	c.t.Helper()
 	before := c.begin(shards)
-	_, err := c.Shard(0).Touch(c.ctx(), c.p)
+	_, err := c.Shard(0).Fence(c.ctx(), c.p)
 	c.ok(err)
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", before.String()).Err())
 	lost, c.p = c.p, before

@@ -78,7 +78,7 @@ func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	old := c.begin(2)
-	_, err := c.Shard(0).Touch(c.ctx(), c.p)
+	_, err := c.Shard(0).Fence(c.ctx(), c.p)
 	c.ok(err)
 	second := c.Put(c.ctx(), old, 1, []Put{b})[0]
 	c.ok(second.Err)

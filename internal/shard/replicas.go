@@ -49,13 +49,13 @@ func (e *ReplicasError) Error() string {
 func (e *ReplicasError) Unwrap() error { return task.ErrReplicas }
 
 // waits says that replicas are to have what a call writes.
-func (s *Store) waits(c call) bool { return s.replicas > 0 && c.gate != "" }
+func (s *Store) waits(c call) bool { return s.replicas > 0 && c.fence != "" }
 
 // pipeline is calls that one client sends together.
 type pipeline struct {
 	rdb interface{ Pipeline() redis.Pipeliner }
-	// gate of one of the shards, if replicas of their server are waited for.
-	gate string
+	// fence of one of the shards, if replicas of their server are waited for.
+	fence string
 	// which of the calls these are.
 	which []int
 }
@@ -70,13 +70,13 @@ func (s *Store) pipelines(ctx context.Context, calls []call, cmds []*redis.Cmd) 
 	for i, c := range calls {
 		p := plain
 		if s.waits(c) {
-			server, err := s.server(ctx, c.gate)
+			server, err := s.server(ctx, c.fence)
 			if err != nil {
 				cmds[i].SetErr(err)
 				continue
 			}
 			if p = by[server]; p == nil {
-				p = &pipeline{rdb: server, gate: c.gate}
+				p = &pipeline{rdb: server, fence: c.fence}
 				by[server] = p
 				all = append(all, p)
 			}
@@ -112,11 +112,11 @@ func (s *Store) exec(ctx context.Context, p *pipeline, calls []call, cmds []*red
 			_ = pipe.Process(ctx, cmds[i])
 		}
 	}
-	if p.gate == "" {
+	if p.fence == "" {
 		_, _ = pipe.Exec(ctx) // each command carries its own error
 		return
 	}
-	pipe.HSet(ctx, p.gate, "waited", s.replicas)
+	pipe.HSet(ctx, p.fence, "waited", s.replicas)
 	wait := redis.NewIntCmd(ctx, "wait", s.replicas, replicaPatience.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, _ = pipe.Exec(ctx)

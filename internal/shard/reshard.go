@@ -88,7 +88,7 @@ func (t *Topic) Adopt(ctx context.Context, p Placement, deadline int64, shares .
 		for _, l := range s.Tasks {
 			args = append(args, l.ID, l.score, l.record)
 		}
-		calls[i] = call{script: "adopt", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args, gate: t.Shard(s.Shard).gate()}
+		calls[i] = call{script: "adopt", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args, fence: t.Shard(s.Shard).fence()}
 	}
 	results := make([]Adopted, len(shares))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -114,7 +114,7 @@ type Pass struct {
 }
 
 // Pass reads where the look through a shard stands; p must be the placement the
-// shard was touched with.
+// shard was fenced with.
 func (s Shard) Pass(ctx context.Context, p Placement) (Pass, error) {
 	return s.look(ctx, p, "", 0, 0, false)
 }
@@ -127,7 +127,7 @@ func (s Shard) Look(ctx context.Context, p Placement, from Pass, to uint64, dirt
 
 func (s Shard) look(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
-	c := call{script: "look", keys: []string{s.gate(), s.ledger()}, args: args, gate: s.gate()}
+	c := call{script: "look", keys: []string{s.fence(), s.ledger()}, args: args, fence: s.fence()}
 	_, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", s.n, s.topic.name, err)
@@ -253,11 +253,11 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	}
 	out := Progress{Since: time.UnixMilli(since), Shards: len(clean)}
 	pipe := t.rdb.Pipeline()
-	gates := make([]*redis.SliceCmd, len(clean))
+	fences := make([]*redis.SliceCmd, len(clean))
 	counts := make([]*redis.IntCmd, len(clean))
 	samples := make([]*redis.StringSliceCmd, len(clean))
 	for i, is := range clean {
-		gates[i] = pipe.HMGet(ctx, t.Shard(i).gate(), "placement", "moved")
+		fences[i] = pipe.HMGet(ctx, t.Shard(i).fence(), "placement", "moved")
 		if is {
 			out.Clean++
 			continue
@@ -268,8 +268,8 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	failed := map[int]error{}
 	for i := range clean {
-		out.Moved += movedUnder(gates[i].Val(), p)
-		err := gates[i].Err()
+		out.Moved += movedUnder(fences[i].Val(), p)
+		err := fences[i].Err()
 		if samples[i] != nil {
 			out.Misplaced += estimate(counts[i].Val(), samples[i].Val(), i, p)
 			err = errors.Join(err, counts[i].Err(), samples[i].Err())
@@ -281,12 +281,12 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	return out, t.LeftOut(len(clean), failed)
 }
 
-// movedUnder reads a gate's count if it is of this placement.
-func movedUnder(gate []any, p Placement) int64 {
-	if len(gate) < 2 || gate[0] != p.String() {
+// movedUnder reads a fence's count if it is of this placement.
+func movedUnder(fence []any, p Placement) int64 {
+	if len(fence) < 2 || fence[0] != p.String() {
 		return 0
 	}
-	text, _ := gate[1].(string)
+	text, _ := fence[1].(string)
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }

@@ -55,7 +55,7 @@ func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool
 	return t.change(ctx, from, Placement{from.Epoch + 1, from.Shards, strays.Within, Migrating})
 }
 
-// Restore puts back a placement that a shard's gate has seen and the placement
+// Restore puts back a placement that a shard's fence has seen and the placement
 // key has not, as after a failover to a replica that lagged behind. Where the key
 // has another one of the same epoch it is task.ErrForked: each has tasks where the
 // other would not look for them.
@@ -111,19 +111,19 @@ func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, erro
 	return true, t.Restore(ctx, newest)
 }
 
-// seen are the placements that the gates of the first n shards have seen; shards
+// seen are the placements that the fences of the first n shards have seen; shards
 // that have seen none are left out, and those that can't be read are named by an
 // *UnreadableError.
 func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 	pipe := t.rdb.Pipeline()
-	gates := make([]*redis.StringCmd, n)
-	for i := range gates {
-		gates[i] = pipe.HGet(ctx, t.Shard(i).gate(), "placement")
+	fences := make([]*redis.StringCmd, n)
+	for i := range fences {
+		fences[i] = pipe.HGet(ctx, t.Shard(i).fence(), "placement")
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
 	var all []Placement
 	failed := map[int]error{}
-	for i, g := range gates {
+	for i, g := range fences {
 		text, err := g.Result()
 		if errors.Is(err, redis.Nil) {
 			continue
@@ -133,7 +133,7 @@ func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 			p, err = parsePlacement(text)
 		}
 		if err != nil {
-			failed[i] = fmt.Errorf("read the gate of shard %d of topic %s: %w", i, t.name, err)
+			failed[i] = fmt.Errorf("read the fence of shard %d of topic %s: %w", i, t.name, err)
 			continue
 		}
 		all = append(all, p)

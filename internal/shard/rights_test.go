@@ -14,7 +14,7 @@ import (
 )
 
 // TestAScriptWithoutARightChangesNothing: whichever of its commands the user of a
-// script may not run, it is refused, and nothing is written: neither a gate that says
+// script may not run, it is refused, and nothing is written: neither a fence that says
 // that a shard is ready for a placement, nor a record that says that its task waits.
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -27,14 +27,14 @@ type role struct {
 func roles() []role {
 	always := []string{"hello", "time", "eval", "evalsha", "hget"}
 	orders := []string{
-		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:gate:{orders:*}", "~duefleet:ledger:{orders:*}", "~duefleet:wake:{orders:*}",
+		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:ledger:{orders:*}", "~duefleet:wake:{orders:*}",
 		"~duefleet:past:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{
 		{
 			name: "scanner",
 			scripts: []string{
-				"adopt", "claim", "draw", "heartbeat", "lend", "look", "mark", "next", "place", "rate", "release", "settle", "stats", "touch", "yield",
+				"adopt", "claim", "draw", "heartbeat", "lend", "look", "mark", "next", "place", "rate", "release", "settle", "stats", "fence", "yield",
 			},
 			// The last four are for scanner doctor.
 			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",
@@ -43,20 +43,20 @@ func roles() []role {
 		},
 		{
 			name:     "producer",
-			scripts:  []string{"put", "delete", "reschedule", "touch", "read", "note"},
+			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note"},
 			commands: always, keys: orders,
 		},
 		{
 			name:     "consumer",
-			scripts:  []string{"recall", "follow", "again", "older", "done", "touch", "delete"},
+			scripts:  []string{"recall", "follow", "again", "older", "done", "fence", "delete"},
 			commands: always, keys: orders,
 		},
 		{
 			name:     "operator",
-			scripts:  []string{"stats", "replay", "purge", "place", "touch", "clear", "forget"},
+			scripts:  []string{"stats", "replay", "purge", "place", "fence", "clear", "forget"},
 			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zmscore", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
 			keys: []string{
-				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:gate:*", "~duefleet:ledger:*", "~duefleet:wake:*", "~duefleet:placement:*",
+				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:ledger:*", "~duefleet:wake:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},
@@ -142,12 +142,12 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, cleaned := orders.MarkClean(t.Context(), p, 0)
 		_, _, drawn := orders.Draw(t.Context(), 1)
 		_, _, granted := orders.Grant(t.Context(), 1, 1, 0)
-		_, touched := bills.Shard(0).Touch(t.Context(), p)
+		_, fenced := bills.Shard(0).Fence(t.Context(), p)
 		_, beat := store.Heartbeat(t.Context(), "nobody", alive, forget)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
 			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()), "live": beat,
-			"describe a scanner": store.Describe(t.Context(), "nobody", []byte("{}")), "touch another topic": touched,
+			"describe a scanner": store.Describe(t.Context(), "nobody", []byte("{}")), "fence another topic": fenced,
 			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')", []string{g.placementKey()}).Err(),
 			"write it unnamed":    rdb.Eval(t.Context(), "return redis.call('HSET', '"+g.placementKey()+"', 'value', '9 4096 4096 stable')", nil).Err(),
 		} {

@@ -28,7 +28,7 @@ func (s *Store) Router(topic string) *Router {
 	defer s.routing.Unlock()
 	r := s.routers[topic]
 	if r == nil {
-		r = &Router{Topic: s.Topic(topic), known: known{touched: map[int]Placement{}}}
+		r = &Router{Topic: s.Topic(topic), known: known{fenced: map[int]Placement{}}}
 		s.routers[topic] = r
 	}
 	return r
@@ -65,7 +65,7 @@ type Scheduled struct {
 }
 
 // Schedule stores tasks, in one round trip for each 500 or so of a shard. Of each ID
-// there may be one at most. While they are moving house: touch the old shards, and ask
+// there may be one at most. While they are moving house: fence the old shards, and ask
 // them for those that must not be there; put into the new shards; delete from the old.
 func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
 	s := scheduling{Router: r, op: NewOp(), entries: entries, results: make([]Scheduled, len(entries))}
@@ -123,7 +123,7 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 }
 
 // Reschedule gives a stored task a new due time and returns it in ms, with
-// task.ErrReplicas too, or task.ErrNotFound: touch and read at the old shard;
+// task.ErrReplicas too, or task.ErrNotFound: fence and read at the old shard;
 // reschedule in the new one, which takes what was read if it never had the task; delete
 // from the old. One that isn't stored a consumer may have: it is told by a note of
 // when the new shard missed it, by the clock that its due time went by, and what it
@@ -159,7 +159,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 		return r.Topic.Shard(p.New(m.ID)).Reschedule(ctx, p, notAfter, m)
 	}
 	old := p.Old(m.ID)
-	there, err := r.Shard(old).Touch(ctx, p, m.ID)
+	there, err := r.Shard(old).Fence(ctx, p, m.ID)
 	if err != nil {
 		return 0, err
 	}

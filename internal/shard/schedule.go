@@ -59,7 +59,7 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	return again, refusal
 }
 
-// beforeMove touches the old shards of entries that are moving house. One that must be
+// beforeMove fences the old shards of entries that are moving house. One that must be
 // absent and lies at its old shard is answered here; the others are returned.
 func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) ([]int, error) {
 	var left, asked, shown []int
@@ -92,12 +92,12 @@ func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (
 		return nil, nil
 	}
 	shares := s.share(todo, p.Old)
-	for i, touched := range s.TouchAll(ctx, p, s.names(shares)) {
-		if touched.Err != nil {
-			err = errors.Join(err, touched.Err)
+	for i, fenced := range s.FenceAll(ctx, p, s.names(shares)) {
+		if fenced.Err != nil {
+			err = errors.Join(err, fenced.Err)
 			continue
 		}
-		for j, there := range touched.Records {
+		for j, there := range fenced.Records {
 			at := shares[i].entries[j]
 			switch {
 			case there == nil:

@@ -82,7 +82,7 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 			}
 			args = append(args, e.ID, e.When.String(), split, e.Body)
 		}
-		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, gate: t.Shard(b.Shard).gate()}
+		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, fence: t.Shard(b.Shard).fence()}
 	}
 	results := make([]PutResult, len(batches))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -109,8 +109,8 @@ type Names struct {
 	IDs   []string
 }
 
-// Touched is what a shard answered when it was shown a placement.
-type Touched struct {
+// Fenced is what a shard answered when it was shown a placement.
+type Fenced struct {
 	// Records of the tasks asked for, in order; nil for one that isn't there.
 	Records []*Record
 	// Err is for the whole shard: a *MovedError, or Redis's.
@@ -119,13 +119,13 @@ type Touched struct {
 
 // Touch shows a shard a placement and reads tasks under it; a record that isn't
 // there is nil.
-func (s Shard) Touch(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
-	touched := s.topic.TouchAll(ctx, p, []Names{{s.n, ids}})[0]
-	return touched.Records, touched.Err
+func (s Shard) Fence(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
+	fenced := s.topic.FenceAll(ctx, p, []Names{{s.n, ids}})[0]
+	return fenced.Records, fenced.Err
 }
 
-// TouchAll is Touch for several shards, in one round trip.
-func (t *Topic) TouchAll(ctx context.Context, p Placement, at []Names) []Touched {
+// FenceAll is Touch for several shards, in one round trip.
+func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced {
 	calls := make([]call, len(at))
 	placement := p.String()
 	for i, n := range at {
@@ -134,22 +134,22 @@ func (t *Topic) TouchAll(ctx context.Context, p Placement, at []Names) []Touched
 		for _, id := range n.IDs {
 			args = append(args, id)
 		}
-		calls[i] = call{script: "touch", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).gate(), t.Shard(n.Shard).ledger()}, args: args, gate: t.Shard(n.Shard).gate()}
+		calls[i] = call{script: "fence", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).fence(), t.Shard(n.Shard).ledger()}, args: args, fence: t.Shard(n.Shard).fence()}
 	}
-	results := make([]Touched, len(at))
+	results := make([]Fenced, len(at))
 	for i, cmd := range t.runAll(ctx, calls) {
-		results[i] = t.touched(cmd, at[i])
+		results[i] = t.fenced(cmd, at[i])
 		if err := results[i].Err; err != nil {
-			results[i].Err = fmt.Errorf("touch shard %d of topic %s: %w", at[i].Shard, t.name, err)
+			results[i].Err = fmt.Errorf("fence shard %d of topic %s: %w", at[i].Shard, t.name, err)
 		}
 	}
 	return results
 }
 
-func (t *Topic) touched(cmd *redis.Cmd, n Names) Touched {
+func (t *Topic) fenced(cmd *redis.Cmd, n Names) Fenced {
 	_, rest, err := answer(cmd)
 	if err != nil {
-		return Touched{Err: err}
+		return Fenced{Err: err}
 	}
 	records := make([]*Record, len(n.IDs))
 	for i, id := range n.IDs[:min(len(n.IDs), len(rest))] {
@@ -159,11 +159,11 @@ func (t *Topic) touched(cmd *redis.Cmd, n Names) Touched {
 		}
 		r, err := DecodeRecord(t.name, id, text)
 		if err != nil {
-			return Touched{Err: fmt.Errorf("read task %q: %w", id, err)}
+			return Fenced{Err: fmt.Errorf("read task %q: %w", id, err)}
 		}
 		records[i] = &r
 	}
-	return Touched{Records: records}
+	return Fenced{Records: records}
 }
 
 // deletion removes tasks in whatever state. With ledger their IDs are noted as
@@ -174,7 +174,7 @@ func (t *Topic) deletion(p Placement, notAfter int64, ledger bool, n Names) call
 	for _, id := range n.IDs {
 		args = append(args, id)
 	}
-	return call{script: "delete", keys: t.Shard(n.Shard).taskKeys(), args: args, notAfter: 1, gate: t.Shard(n.Shard).gate()}
+	return call{script: "delete", keys: t.Shard(n.Shard).taskKeys(), args: args, notAfter: 1, fence: t.Shard(n.Shard).fence()}
 }
 
 func (s Shard) undeleted(err error) error {
@@ -244,7 +244,7 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Mo
 		fallback = m.Fallback.raw
 	}
 	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
-	c := call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, gate: s.gate()}
+	c := call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, fence: s.fence()}
 	status, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {
 		err = fmt.Errorf("reschedule in shard %d of topic %s: %w", s.n, s.topic.name, err)
@@ -270,7 +270,7 @@ type Stored struct {
 
 // Read returns one task, or task.ErrNotFound.
 func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
-	keys := []string{s.due(), s.tasks(), s.gate()}
+	keys := []string{s.due(), s.tasks(), s.fence()}
 	status, rest, err := answer(s.topic.run(ctx, call{script: "read", keys: keys, args: []any{p.String(), id}}))
 	if err != nil {
 		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)

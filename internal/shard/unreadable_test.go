@@ -176,8 +176,8 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	progress, err := c.Progress(c.ctx(), c.p)
 	names("progress", err, 2)
 	equal(t, "shards", progress.Shards, 4)
-	spoil(c.Shard(1).gate())
-	names("gates", c.Forked(c.ctx(), c.p), 1)
+	spoil(c.Shard(1).fence())
+	names("fences", c.Forked(c.ctx(), c.p), 1)
 	if _, err := c.Ensure(c.ctx(), 3); err != nil {
 		t.Errorf("a placement that is there: %v", err)
 	}

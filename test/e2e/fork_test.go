@@ -30,7 +30,7 @@ func TestFork(t *testing.T) {
 	lost := shard.Placement{Epoch: from.Epoch + 1, Shards: 3, Previous: 2, Phase: shard.Migrating}
 	other := lost
 	other.Shards = 4
-	if _, err := w.ordersTopic().Shard(1).Touch(t.Context(), lost); err != nil {
+	if _, err := w.ordersTopic().Shard(1).Fence(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
 	w.setPlacement(other)

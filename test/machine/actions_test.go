@@ -246,7 +246,7 @@ func (m *machine) stale(t *rapid.T) {
 	at := rapid.IntRange(0, most-1).Draw(t, "shard")
 	var old []shard.Placement
 	for _, p := range m.past {
-		if p.Epoch < m.last.gates[at] {
+		if p.Epoch < m.last.fences[at] {
 			old = append(old, p)
 		}
 	}

@@ -86,7 +86,7 @@ func (m *machine) inPlace() {
 		if len(ledger) == 0 {
 			continue
 		}
-		_, err := m.topic.Shard(s).Touch(m.ctx, m.last.placement)
+		_, err := m.topic.Shard(s).Fence(m.ctx, m.last.placement)
 		m.must(err)
 	}
 	m.observe()

@@ -139,7 +139,7 @@ func (v *mover) run(ctx context.Context) error {
 	if v.p, err = v.topic.Placement(ctx); err != nil {
 		return err
 	}
-	if _, err := v.topic.Shard(v.shard).Touch(ctx, v.p); err != nil || v.p.Phase != shard.Migrating {
+	if _, err := v.topic.Shard(v.shard).Fence(ctx, v.p); err != nil || v.p.Phase != shard.Migrating {
 		return err
 	}
 	clean, err := v.topic.Clean(ctx, v.p)
@@ -260,8 +260,8 @@ var staleScripts = []struct {
 		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.link.now+1000, shard.Move{Op: "stales", ID: id, When: shard.In(0)})
 		return err
 	}},
-	{"touch", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Touch(m.ctx, p, id)
+	{"fence", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Shard(at).Fence(m.ctx, p, id)
 		return err
 	}},
 	{"read", func(m *machine, at int, p shard.Placement, id string) error {

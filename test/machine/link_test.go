@@ -23,7 +23,7 @@ const clockKey = "machine:now"
 // scripts are those that are sent.
 var scripts = []string{
 	"adopt", "claim", "delete", "lend", "look", "mark", "place", "purge", "put",
-	"read", "release", "replay", "reschedule", "settle", "stats", "touch",
+	"read", "release", "replay", "reschedule", "settle", "stats", "fence",
 }
 
 // script is a script as it is sent: with the drawn clock, and with a defect

@@ -27,7 +27,7 @@ for s = 0, tonumber(ARGV[1]) - 1 do
   local function key(kind) return 'm:' .. kind .. ':{orders:' .. s .. '}' end
   shards[s + 1] = {
     redis.call('ZRANGE', key('due'), 0, -1, 'WITHSCORES'), redis.call('HGETALL', key('task')),
-    redis.call('SMEMBERS', key('ledger')), redis.call('HGET', key('gate'), 'placement') or '',
+    redis.call('SMEMBERS', key('ledger')), redis.call('HGET', key('fence'), 'placement') or '',
   }
 end
 return {redis.call('HGET', 'm:placement:{orders}', 'value'), shards}`
@@ -56,8 +56,8 @@ func (c stored) lapsed(now int64) bool { return c.score < 0 && -c.score <= float
 type picture struct {
 	placement shard.Placement
 	copies    []stored
-	gates     [most]int64           // epoch; 0: it has seen none
-	ledgers   [most]map[string]bool // of the gate's epoch
+	fences    [most]int64           // epoch; 0: it has seen none
+	ledgers   [most]map[string]bool // of the fence's epoch
 }
 
 func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
@@ -68,8 +68,8 @@ func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
 	p := &picture{placement: parse(fmt.Sprint(reply[0]))}
 	for s, v := range reply[1].([]any) {
 		parts := v.([]any)
-		if gate := parts[3].(string); gate != "" {
-			p.gates[s] = parse(gate).Epoch
+		if fence := parts[3].(string); fence != "" {
+			p.fences[s] = parse(fence).Epoch
 		}
 		p.ledgers[s] = map[string]bool{}
 		for _, id := range parts[2].([]any) {
@@ -125,13 +125,13 @@ func (p *picture) of(id string) (copies []stored) {
 // over and waits for its mover to remove it.
 func (p *picture) live(id string) bool {
 	home := p.placement.New(id)
-	taken := p.gates[home] == p.placement.Epoch && p.ledgers[home][id]
+	taken := p.fences[home] == p.placement.Epoch && p.ledgers[home][id]
 	return slices.ContainsFunc(p.of(id), func(c stored) bool { return c.shard == home || !taken })
 }
 
 // same says whether nothing at all happened between two pictures.
 func (p *picture) same(q *picture) bool {
-	if p.placement != q.placement || p.gates != q.gates || len(p.copies) != len(q.copies) {
+	if p.placement != q.placement || p.fences != q.fences || len(p.copies) != len(q.copies) {
 		return false
 	}
 	for s := range most {

@@ -69,8 +69,8 @@ func (w *world) unwaited(st step) bool {
 		return w.rules&noWaitAdopt != 0
 	case "look: clean":
 		return w.rules&noWaitLook != 0
-	case "touch", "touches":
-		return w.rules&noWaitTouch != 0
+	case "fence", "fences":
+		return w.rules&noWaitFence != 0
 	}
 	return false
 }

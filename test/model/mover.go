@@ -70,10 +70,10 @@ func (w *world) attend(s *state, i uint8) {
 		}
 		for at := range w.path[view].scanned() {
 			switch sh := &s.shards[at]; {
-			case w.epoch(sh.gate) < w.epoch(view):
+			case w.epoch(sh.fence) < w.epoch(view):
 				n := *s
 				w.check(&n.shards[at], view)
-				w.emit(s, &n, did("mover", i, "touch").on(at).under(view).acked(at))
+				w.emit(s, &n, did("mover", i, "fence").on(at).under(view).acked(at))
 			case !w.seen(sh, view):
 			case w.rules&passes != 0:
 				w.lookOn(s, i, view, at)

@@ -103,12 +103,12 @@ func changes(counts ...uint8) path {
 }
 
 // inForce is the newest placement that those who attend shards find: the key's, or, if
-// that fell back, one that a gate has seen; and once that is put back, those that the
-// gates of its shards have seen.
+// that fell back, one that a fence has seen; and once that is put back, those that the
+// fences of its shards have seen.
 func (w *world) inForce(s *state) uint8 {
 	p := s.placement
 	for at := uint8(0); at < w.path[p].scanned(); at++ {
-		if seen := s.shards[at].gate; w.epoch(seen) > w.epoch(p) {
+		if seen := s.shards[at].fence; w.epoch(seen) > w.epoch(p) {
 			p = seen // none of the shards before has seen a newer one
 		}
 	}

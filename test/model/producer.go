@@ -47,7 +47,7 @@ func (w *world) script(i uint8, p producer) call {
 	case op.kind == 'C', p.at == atClosing:
 		c.verb = remove
 	case p.at == atOld:
-		c.verb = touch
+		c.verb = fence
 	case op.kind == 'A':
 		c.verb = putAbsent
 	case op.kind == 'R':
@@ -103,13 +103,13 @@ func (w *world) beginOperation(s *state, i uint8) {
 	}
 }
 
-// knows says whether Schedule may leave out the touch, this process having seen
+// knows says whether Schedule may leave out the fence, this process having seen
 // the shard at the placement's epoch before.
 func (w *world) knows(sh *shard, view uint8) bool {
-	if w.rules&knownTouch == 0 || w.epoch(sh.gate) < w.epoch(view) {
+	if w.rules&knownFence == 0 || w.epoch(sh.fence) < w.epoch(view) {
 		return false
 	}
-	return w.rules&knownByEpoch != 0 || sh.gate == view || w.epoch(sh.gate) > w.epoch(view)
+	return w.rules&knownByEpoch != 0 || sh.fence == view || w.epoch(sh.fence) > w.epoch(view)
 }
 
 // goOn lets a producer send its next script, or not be able to.
@@ -166,7 +166,7 @@ func (w *world) renew(s *state, i, shard uint8) {
 	at := w.programs[i][p.next]
 	st := did("producer", i, "is told MOVED").under(p.view)
 	now := s.placement
-	if seen := s.shards[shard].gate; w.epoch(seen) > w.epoch(now) {
+	if seen := s.shards[shard].fence; w.epoch(seen) > w.epoch(now) {
 		now = seen
 	}
 	if w.path[now].phase == removed {

@@ -141,7 +141,7 @@ func (w *world) settle(s *state, i, token uint8) {
 	l := &sh.slots[a.id]
 	held := l.token == token
 	st := did("scanner", i, "settle").of(a.id, a.version).on(a.shard)
-	if w.rules&settleChecked != 0 && w.epoch(a.view) < w.epoch(sh.gate) {
+	if w.rules&settleChecked != 0 && w.epoch(a.view) < w.epoch(sh.fence) {
 		st = st.answer("MOVED")
 	} else if held {
 		*l = slot{}

@@ -81,10 +81,10 @@ const (
 	uncheckedRead                   // read answers whatever epoch asks
 	startOver                       // MOVED at the closing delete starts the operation over
 	noTouch                         // Schedule does not show the old shard the placement first
-	knownTouch                      // it may leave that out when the old shard is known to have seen the epoch
+	knownFence                      // it may leave that out when the old shard is known to have seen the epoch
 	newFirst                        // Cancel deletes at the new shard first
 	noLedger                        // adopt skips only what is there
-	noGate                          // nothing is ever MOVED
+	noFence                         // nothing is ever MOVED
 	ignoreLeased                    // what is leased does not count as misplaced
 	newRange                        // only the shards of the new M must be clean
 	settleChecked                   // a scanner's settle is refused for its epoch
@@ -105,9 +105,9 @@ const (
 	waits                           // callers and movers wait for the replica
 	noWaitAdopt                     // ... but not after adopt
 	noWaitLook                      // ... nor after look
-	noWaitTouch                     // ... nor after touch
+	noWaitFence                     // ... nor after fence
 	equalAccepted                   // another placement of the same epoch is let through
-	knownByEpoch                    // the memory of touches doesn't tell placements of one epoch apart
+	knownByEpoch                    // the memory of fences doesn't tell placements of one epoch apart
 	untied                          // shards that were found clean under another placement count, unless a script dropped them
 	readByEpoch                     // read answers another placement of the same epoch
 )

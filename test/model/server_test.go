@@ -12,11 +12,11 @@ func TestFailover(t *testing.T) {
 		{name: "no wait, put is lost", breaks: kept, scope: fall(changes(2, 1), "S0;C0", 0, kept)},
 		{name: "no wait, cancel is lost", breaks: cancelled, scope: fall(changes(2, 1), "S0;C0", 0, cancelled)},
 		{name: "no wait, replacing is lost", breaks: replaced, scope: fall(changes(2, 1), "S0;S0", 0, replaced)},
-		{name: "no wait, gate is lost", breaks: getAnswer, scope: fall(changes(2, 1), "S0;G0", 0, getAnswer)},
-		{name: "no wait, gate of a clean shard is lost", breaks: attended, scope: fall(changes(2, 1), "S0;S0", 0, attended)},
+		{name: "no wait, fence is lost", breaks: getAnswer, scope: fall(changes(2, 1), "S0;G0", 0, getAnswer)},
+		{name: "no wait, fence of a clean shard is lost", breaks: attended, scope: fall(changes(2, 1), "S0;S0", 0, attended)},
 		{name: "no wait after adopt", breaks: kept, scope: fall(changes(1, 2), "S0", waits|noWaitAdopt, kept)},
 		{name: "no wait after look", breaks: attended, scope: fall(changes(2, 1), "S0", waits|noWaitLook, attended)},
-		{name: "no wait after touch", breaks: cancelled, scope: fall(changes(1, 2), "S0;C0", waits|noWaitTouch, cancelled)},
+		{name: "no wait after fence", breaks: cancelled, scope: fall(changes(1, 2), "S0;C0", waits|noWaitFence, cancelled)},
 		{name: "repeats remain", breaks: once, scope: fall(changes(1, 2), "S0;C0", waits, once)},
 		{name: "waits", scope: fall(changes(1, 2), "S0;C0", waits, kept|cancelled|replaced|single|attended|inPlace)},
 	})
@@ -77,7 +77,7 @@ func TestRequestMemory(t *testing.T) {
 	})
 }
 
-// The placement key falls back, and what a gate has seen is put back.
+// The placement key falls back, and what a fence has seen is put back.
 func TestFall(t *testing.T) {
 	t.Parallel()
 	fall := func(p path, programs string, r rules, promises promises) scope {
@@ -120,8 +120,8 @@ func TestFork(t *testing.T) {
 		{name: "refused", scope: fork("S0;C0", 0, safety)},
 		{name: "refused, but read", breaks: getAnswer, scope: fork("S0;G0", readByEpoch, safety)},
 		{name: "read is refused, too", scope: fork("S0;G0", 0, safety)},
-		{name: "touches known by epoch", breaks: replaced, scope: fork("S0;S0", knownTouch|knownByEpoch, replaced)},
-		{name: "touches known by text", large: true, scope: fork("S0;S0", knownTouch, safety)},
+		{name: "fences known by epoch", breaks: replaced, scope: fork("S0;S0", knownFence|knownByEpoch, replaced)},
+		{name: "fences known by text", large: true, scope: fork("S0;S0", knownFence, safety)},
 		{name: "stuck", breaks: ends, scope: func() scope { s := fork("S0", 0, safety); s.liveness = true; return s }()},
 	})
 }

@@ -17,7 +17,7 @@ const (
 
 // shard is what one shard's keys hold.
 type shard struct {
-	gate   uint8 // the newest placement it has seen
+	fence  uint8 // the newest placement it has seen
 	ledger uint8
 	slots  [maxTasks]slot
 	cursor uint8 // of the pass
@@ -36,22 +36,22 @@ const (
 
 // check is the first thing most scripts do.
 func (w *world) check(sh *shard, p uint8) bool {
-	seen, asked := w.epoch(sh.gate), w.epoch(p)
+	seen, asked := w.epoch(sh.fence), w.epoch(p)
 	switch {
-	case sh.gate == p:
+	case sh.fence == p:
 		return true
 	case asked == seen:
 		return w.rules&(equalAccepted|oneEpoch) != 0
 	case asked < seen:
-		return w.rules&noGate != 0
+		return w.rules&noFence != 0
 	}
-	sh.gate, sh.ledger, sh.cursor, sh.dirty = p, 0, 0, 0
+	sh.fence, sh.ledger, sh.cursor, sh.dirty = p, 0, 0, 0
 	return true
 }
 
 // seen says whether a shard has seen just this placement.
 func (w *world) seen(sh *shard, p uint8) bool {
-	return sh.gate == p || w.epoch(sh.gate) == w.epoch(p) && w.rules&(equalAccepted|oneEpoch) != 0
+	return sh.fence == p || w.epoch(sh.fence) == w.epoch(p) && w.rules&(equalAccepted|oneEpoch) != 0
 }
 
 // verb is a script as producers call it.
@@ -59,7 +59,7 @@ type verb uint8
 
 const (
 	noCall verb = iota
-	touch       // and read
+	fence       // and read
 	put
 	putAbsent
 	remove     // delete
@@ -69,7 +69,7 @@ const (
 )
 
 func (v verb) String() string {
-	return [...]string{"", "touch", "put", "put-if-absent", "delete", "delete", "read", "reschedule"}[v]
+	return [...]string{"", "fence", "put", "put-if-absent", "delete", "delete", "read", "reschedule"}[v]
 }
 
 // writes says whether the script carries a not-after time.
@@ -99,7 +99,7 @@ func (w *world) perform(s *state, c call) answer {
 		return moved
 	}
 	switch c.verb {
-	case touch:
+	case fence:
 		if l.state == none {
 			return gone
 		}
@@ -127,8 +127,8 @@ func (w *world) perform(s *state, c call) answer {
 }
 
 func (w *world) read(sh *shard, l *slot, p uint8) answer {
-	older := w.epoch(p) < w.epoch(sh.gate)
-	other := w.epoch(p) == w.epoch(sh.gate) && sh.gate != p
+	older := w.epoch(p) < w.epoch(sh.fence)
+	other := w.epoch(p) == w.epoch(sh.fence) && sh.fence != p
 	switch {
 	case older && w.rules&uncheckedRead == 0, other && w.rules&(readByEpoch|uncheckedRead|oneEpoch) == 0:
 		return moved

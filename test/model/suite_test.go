@@ -74,9 +74,9 @@ func TestTwoChanges(t *testing.T) {
 	explorations(t, large(each([]path{changes(1, 2, 1), changes(3, 2, 1)}, []string{"S0;G0"}, faults)))
 	faults.crash, faults.stall = beforeClosing|adopted, lent
 	explorations(t, large(each(there, []string{"S0;S0"}, faults)))
-	faults.rules = knownTouch
+	faults.rules = knownFence
 	explorations(t, large(each(there[:3], []string{"S0;C0", "S0;S0"}, faults)))
-	explorations(t, each(there[:1], []string{"S0;C0"}, scope{crash: adopted, movers: 1, rules: knownTouch, promises: safety}))
+	explorations(t, each(there[:1], []string{"S0;C0"}, scope{crash: adopted, movers: 1, rules: knownFence, promises: safety}))
 }
 
 func TestTwoTasks(t *testing.T) {
@@ -104,7 +104,7 @@ func TestOnce(t *testing.T) {
 	healthy := scope{promises: once}
 	explorations(t, each([]path{changes(1, 2, 1)}, []string{"S0;C0"}, withQuiet(healthy)))
 	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)}, []string{"S0;C0", "S0;S0", "S0S0;C0"}, healthy)))
-	healthy.rules = knownTouch
+	healthy.rules = knownFence
 	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)}, []string{"S0;C0", "S0;S0"}, healthy)))
 	explorations(t, large([]run{
 		{name: "two scanners", scope: scope{path: changes(1, 2, 1), scanners: 2, programs: "S0;S0", promises: once}},
@@ -185,7 +185,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{name: "old sees the epoch before new is written", breaks: replaced, scope: without(noTouch, "S0;S0")},
 		{name: "cancel begins at old", breaks: kept, scope: without(newFirst, "S0;C0")},
 		{name: "ledger", breaks: cancelled, scope: without(noLedger, "S0;C0")},
-		{name: "gate", breaks: cancelled, scope: without(noGate, "S0;C0")},
+		{name: "fence", breaks: cancelled, scope: without(noFence, "S0;C0")},
 		{name: "leased counts as misplaced", breaks: inPlace, scope: without(ignoreLeased, "S0;C0")},
 		{name: "all shards of both counts must be clean", breaks: attended,
 			scope: scope{path: changes(2, 1), programs: "S0;S0", rules: newRange, promises: attended}},

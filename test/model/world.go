@@ -88,11 +88,11 @@ func (w *world) unsteady(n *state) {
 	}
 }
 
-// place changes the placement. A change begins only where no gate has seen a newer
+// place changes the placement. A change begins only where no fence has seen a newer
 // one than the key holds; that one is put back instead.
 func (w *world) place(s *state) {
 	for at := range w.path[s.placement].scanned() {
-		if seen := s.shards[at].gate; w.epoch(seen) > w.epoch(s.placement) {
+		if seen := s.shards[at].fence; w.epoch(seen) > w.epoch(s.placement) {
 			n := *s
 			n.placement = seen
 			w.emit(s, &n, did("fleet", 0, "puts the placement back").on(at).under(seen))
@@ -171,10 +171,10 @@ func (w *world) traffic(s *state, at uint8) {
 		return
 	}
 	for view := range s.newest + 1 {
-		if at < w.path[view].scanned() && w.epoch(view) > w.epoch(s.shards[at].gate) {
+		if at < w.path[view].scanned() && w.epoch(view) > w.epoch(s.shards[at].fence) {
 			n := *s
 			w.check(&n.shards[at], view)
-			w.emit(s, &n, did("another task", 0, "touches").on(at).under(view).acked(at))
+			w.emit(s, &n, did("another task", 0, "fences").on(at).under(view).acked(at))
 		}
 	}
 }

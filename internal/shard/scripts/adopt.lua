@@ -1,7 +1,7 @@
 #!lua
 -- uses: args rights clock check wake
 -- Takes over tasks on loan from their old shard, with their scores from before.
--- KEYS  due, task, gate, ledger, wake
+-- KEYS  due, task, fence, ledger, wake
 -- ARGV  placement, deadline of the loan (ms), then for each task: id, score, record
 -- Returns {"ok", adopted}: the others were here, or had been, and are skipped;
 --       {"late", now} past the deadline, with none of them adopted by this call;

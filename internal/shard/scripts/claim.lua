@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights clock record attention
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
--- KEYS  due, task, gate, memory (of this claimant)
+-- KEYS  due, task, fence, memory (of this claimant)
 -- ARGV  request (a number that grows with each of the claimant's), limit, lease
 --       (ms), budget (bytes of records; the first task always fits), not_after (ms)
 -- Returns {token, now (µs), next (ms, when this shard next needs attention;

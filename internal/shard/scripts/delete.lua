@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights clock check
 -- Removes tasks in whatever state they are.
--- KEYS  due, task, gate, ledger
+-- KEYS  due, task, fence, ledger
 -- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
 -- Returns {"ok", for each id 0: not there, 1: it was, 2: it was, and a message of
 --       it may be out: leased, or tried before; then now (ms)};

@@ -2,11 +2,11 @@
 -- uses: args rights check
 -- Advances the pass that looks through a shard for misplaced tasks. A pass goes
 -- through the whole shard with ZSCAN; what it has been through is noted here, so
--- that any worker can go on from there. Since the gate refuses the old placement,
+-- that any worker can go on from there. Since the fence refuses the old placement,
 -- nothing misplaced can come in: a pass that met none, or saw each one off, proves
 -- the shard clean. A cursor means nothing to another server process, whose hash
 -- seed is its own: a pass that began in one begins anew in the next.
--- KEYS  gate, ledger
+-- KEYS  fence, ledger
 -- ARGV  placement, pass, from, to (cursors of ZSCAN), dirty (1: something
 --       misplaced was met and is still here)
 -- Returns {"ok", pass, cursor, clean (1 or 0)}: where to go on; {"moved", placement}.

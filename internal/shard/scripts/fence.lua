@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights check
 -- Shows this shard a placement, and reads tasks under it.
--- KEYS  task, gate, ledger
+-- KEYS  task, fence, ledger
 -- ARGV  placement, id...
 -- Returns {"ok", record or false for each id}; {"moved", placement}.
 -- Executed twice: the same.
@@ -9,7 +9,7 @@ expect(3, 1, 1)
 may(KEYS[1], 'HGET')
 local moved = check(KEYS[2], KEYS[3], ARGV[1])
 if moved then return moved end
-redis.call('HSET', KEYS[2], 'touched', ARGV[1]) -- a write, so that WAIT covers it
+redis.call('HSET', KEYS[2], 'shown', ARGV[1]) -- a write, so that WAIT covers it
 local answer = {'ok'}
 for i = 2, #ARGV do answer[i] = redis.call('HGET', KEYS[1], ARGV[i]) end
 return answer

@@ -17,8 +17,8 @@ func checked() map[string]func(c *corner, p Placement) error {
 		"put if absent": func(c *corner, p Placement) error {
 			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", In(0))}}).Err
 		},
-		"touch": func(c *corner, p Placement) error {
-			_, err := c.Shard(0).Touch(c.ctx(), p, "there")
+		"fence": func(c *corner, p Placement) error {
+			_, err := c.Shard(0).Fence(c.ctx(), p, "there")
 			return err
 		},
 		"delete": func(c *corner, p Placement) error {
@@ -43,7 +43,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 	}
 }
 
-func TestTheGateRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
+func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 	t.Parallel()
 	calls := checked()
 	calls["read"] = func(c *corner, p Placement) error {
@@ -56,7 +56,7 @@ func TestTheGateRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 			c := newCorner(t, 1)
 			due := c.put(In(time.Hour), "there")[0]
 			old := c.begin(2)
-			_, err := c.Shard(0).Touch(c.ctx(), c.p)
+			_, err := c.Shard(0).Fence(c.ctx(), c.p)
 			c.ok(err)
 			var moved *MovedError
 			if err := do(c, old); !errors.As(err, &moved) {
@@ -70,7 +70,7 @@ func TestTheGateRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 	}
 }
 
-func TestANewerPlacementLiftsTheGateAndEmptiesTheLedger(t *testing.T) {
+func TestANewerPlacementLiftsTheFenceAndEmptiesTheLedger(t *testing.T) {
 	t.Parallel()
 	for name, do := range checked() {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestANewerPlacementLiftsTheGateAndEmptiesTheLedger(t *testing.T) {
 			c.ok(do(c, newer))
 			equal(t, "noted under the newer one", c.noted("split"), false)
 			var moved *MovedError
-			if _, err := c.Shard(0).Touch(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != newer {
+			if _, err := c.Shard(0).Fence(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != newer {
 				t.Fatalf("got %v, want a MovedError to %v", err, newer)
 			}
 		})
@@ -108,7 +108,7 @@ func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
 	newer := Placement{c.p.Epoch + 1, 2, 1, Migrating}
 	_, err := c.Shard(0).Read(c.ctx(), newer, "there")
 	c.ok(err)
-	_, err = c.Shard(0).Touch(c.ctx(), c.p)
+	_, err = c.Shard(0).Fence(c.ctx(), c.p)
 	c.ok(err)
 }
 
@@ -118,7 +118,7 @@ func TestClaimSettleAndReleaseNeedNoPlacement(t *testing.T) {
 	c.put(In(0), "a", "b")
 	b := c.claimIDs("a", "b")
 	c.begin(2)
-	_, err := c.Shard(0).Touch(c.ctx(), c.p)
+	_, err := c.Shard(0).Fence(c.ctx(), c.p)
 	c.ok(err)
 	l := leases(b)
 	equal(t, "settled", c.settle(l[0]), 1)
@@ -131,28 +131,28 @@ func TestEpochsAreComparedAsNumbers(t *testing.T) {
 	c := newCorner(t, 1)
 	nine, ten := Placement{9, 1, 1, Stable}, Placement{10, 1, 1, Stable}
 	for _, p := range []Placement{nine, ten} {
-		_, err := c.Shard(0).Touch(c.ctx(), p)
+		_, err := c.Shard(0).Fence(c.ctx(), p)
 		c.ok(err)
 	}
 	var moved *MovedError
-	if _, err := c.Shard(0).Touch(c.ctx(), nine); !errors.As(err, &moved) || moved.Placement != ten {
+	if _, err := c.Shard(0).Fence(c.ctx(), nine); !errors.As(err, &moved) || moved.Placement != ten {
 		t.Fatalf("got %v, want a MovedError to %v", err, ten)
 	}
 }
 
-func TestTouchReadsTasksUnderItsPlacement(t *testing.T) {
+func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	c.put(In(time.Hour), "a", "b")
 	for range 2 {
-		records, err := c.Shard(0).Touch(c.ctx(), c.p, "b", "nothing", "a")
+		records, err := c.Shard(0).Fence(c.ctx(), c.p, "b", "nothing", "a")
 		c.ok(err)
 		equal(t, "records", len(records), 3)
 		equal(t, "b", records[0].ID, "b")
 		equal(t, "nothing is nil", records[1] == nil, true)
 		equal(t, "payload of a", string(records[2].Payload), "payload of a")
 	}
-	equal(t, "in the gate after a touch", c.rdb.HGet(c.ctx(), c.Shard(0).gate(), "touched").Val(), c.p.String())
+	equal(t, "in the fence after it was shown a placement", c.rdb.HGet(c.ctx(), c.Shard(0).fence(), "shown").Val(), c.p.String())
 }
 
 func TestPutNotesOnlySplitTasksInTheLedger(t *testing.T) {
@@ -176,7 +176,7 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a")
 	c.begin(3)
-	there, err := c.Shard(0).Touch(c.ctx(), c.p, "a")
+	there, err := c.Shard(0).Fence(c.ctx(), c.p, "a")
 	c.ok(err)
 	m := Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour), Split: true, Fallback: there[0]}
 	var due int64
@@ -213,10 +213,10 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheLedgerKept(t *testing.T) {
 	c.ok(err)
 	other := c.p
 	other.Shards = 4
-	_, touched := c.Shard(1).Touch(c.ctx(), other)
+	_, fenced := c.Shard(1).Fence(c.ctx(), other)
 	put := c.tryPut(other, Put{Shard: 1, Entries: []Entry{entry("b", In(0))}}).Err
 	_, read := c.Shard(1).Read(c.ctx(), other, "a")
-	for _, err := range []error{touched, put, read} {
+	for _, err := range []error{fenced, put, read} {
 		var moved *MovedError
 		if !errors.As(err, &moved) || moved.Placement != c.p {
 			t.Errorf("under another placement of epoch %d: %v", other.Epoch, err)
