@@ -153,10 +153,10 @@ class Script:
         self.keys = keys.split()
 
 
-PUT = Script("put", "due task fence ledger wake")
-DELETE = Script("delete", "due task fence ledger")
-RESCHEDULE = Script("reschedule", "due task fence ledger wake")
-FENCE = Script("fence", "task fence ledger")
+PUT = Script("put", "due task fence handled wake")
+DELETE = Script("delete", "due task fence handled")
+RESCHEDULE = Script("reschedule", "due task fence handled wake")
+FENCE = Script("fence", "task fence handled")
 READ = Script("read", "due task fence")
 NOTE = Script("note", "past")
 
@@ -222,9 +222,9 @@ class Producer:
     def _delete(self, topic, id):
         found, now = 0, 0  # what one shard found counts, though the operation starts over
 
-        def delete(p, shard, ledger):
+        def delete(p, shard, handled):
             nonlocal found, now
-            reply = self._change(DELETE, topic, shard, lambda limit: [p.text, limit, ledger, id])
+            reply = self._change(DELETE, topic, shard, lambda limit: [p.text, limit, handled, id])
             found, now = max(found, reply[1]), max(now, reply[2])
 
         def under(p):

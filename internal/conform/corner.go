@@ -140,7 +140,7 @@ func (w *world) move(ctx context.Context, s Step) error {
 func (w *world) grow(shards int) {
 	w.shards = max(w.shards, shards)
 	for n := range w.shards {
-		for _, kind := range []string{"due", "task", "fence", "ledger", "mover"} {
+		for _, kind := range []string{"due", "task", "fence", "handled", "mover"} {
 			w.touch(w.key(kind, n))
 		}
 		w.touch(w.key("claim", n) + ":" + claimant)
@@ -272,7 +272,7 @@ func (w *world) finish(ctx context.Context) error {
 // state reads what the shards hold. What a task is beside its record, or without one,
 // is a problem.
 func (w *world) state(ctx context.Context) (s State, problems []string, err error) {
-	s.Ledger = map[string][]string{}
+	s.Handled = map[string][]string{}
 	for n := range w.shards {
 		scores, err := w.rdb.ZRangeWithScores(ctx, w.key("due", n), 0, -1).Result()
 		if err != nil {
@@ -294,12 +294,12 @@ func (w *world) state(ctx context.Context) (s State, problems []string, err erro
 		for _, id := range slices.Sorted(maps.Keys(records)) {
 			problems = append(problems, fmt.Sprintf("shard %d has a record for %q and no score", n, id))
 		}
-		ledger, err := w.rdb.SMembers(ctx, w.key("ledger", n)).Result()
+		handled, err := w.rdb.SMembers(ctx, w.key("handled", n)).Result()
 		if err != nil {
 			return s, nil, err
 		}
-		if len(ledger) > 0 {
-			s.Ledger[strconv.Itoa(n)] = slices.Sorted(slices.Values(ledger))
+		if len(handled) > 0 {
+			s.Handled[strconv.Itoa(n)] = slices.Sorted(slices.Values(handled))
 		}
 	}
 	return s, problems, nil

@@ -29,7 +29,7 @@ func argNames(name string) []string {
 	case "put":
 		return []string{"placement", "op", "not_after", "mode", "id", "when", "split", "body"}
 	case "delete":
-		return []string{"placement", "not_after", "ledger", "id"}
+		return []string{"placement", "not_after", "handled", "id"}
 	case "reschedule":
 		return []string{"placement", "op", "not_after", "id", "when", "split", "fallback"}
 	case "fence", "read":

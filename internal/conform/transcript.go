@@ -154,8 +154,8 @@ type Sent struct {
 // State is what the topic's shards hold.
 type State struct {
 	Tasks []Task `json:"tasks"`
-	// Ledger is the IDs that each shard took over in the change that is under way.
-	Ledger map[string][]string `json:"ledger,omitempty"`
+	// Handled is the IDs that each shard took over in the change that is under way.
+	Handled map[string][]string `json:"handled,omitempty"`
 }
 
 // Task is one stored task.

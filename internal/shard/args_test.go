@@ -51,7 +51,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either, 10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
 		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
-		"fence":  {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).ledger()}, []any{more, "there"}, map[int][]any{0: placements}, true},
+		"fence":  {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"}, map[int][]any{0: placements}, true},
 		"lend": {memory, []any{more, "1", "60000", "0", "there"}, map[int][]any{
 			0: placements, 2: positive, 3: number,
 		}, true},
@@ -59,7 +59,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 			0: placements, 1: number, 3: {"", "x", "nan", "-1", "-inf"}, 4: {""}, 6: {"x", "nan"}, 7: {""},
 		}, false},
 		"look": {
-			[]string{c.Shard(0).fence(), c.Shard(0).ledger()},
+			[]string{c.Shard(0).fence(), c.Shard(0).handled()},
 			[]any{more, "", "0", "0", "1"},
 			map[int][]any{0: placements, 2: {"", "x", "-1", "1.5"}, 3: {"", "x"}, 4: either}, false,
 		},

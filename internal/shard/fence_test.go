@@ -65,12 +65,12 @@ func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 			equal(t, "placement", moved.Placement, c.p)
 			equal(t, "pending", c.rdb.ZCard(c.ctx(), c.Shard(0).due()).Val(), 1)
 			equal(t, "due", c.in("there", task.Waiting).Next.UnixMilli(), due)
-			equal(t, "ledger", c.rdb.SCard(c.ctx(), c.Shard(0).ledger()).Val(), 0)
+			equal(t, "handled", c.rdb.SCard(c.ctx(), c.Shard(0).handled()).Val(), 0)
 		})
 	}
 }
 
-func TestANewerPlacementLiftsTheFenceAndEmptiesTheLedger(t *testing.T) {
+func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	for name, do := range checked() {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheLedger(t *testing.T) {
 			c.put(In(time.Hour), "there")
 			c.begin(2)
 			c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "split", When: In(time.Hour), Split: true, Body: body("")}}}).Err)
-			equal(t, "noted in the ledger", c.noted("split"), true)
+			equal(t, "noted among the handled IDs", c.noted("split"), true)
 			c.ok(do(c, c.p))
 			equal(t, "noted under the same placement", c.noted("split"), true)
 			newer := Placement{c.p.Epoch + 1, 2, 2, Stable}
@@ -93,10 +93,10 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheLedger(t *testing.T) {
 	}
 }
 
-// noted says whether an ID is in the ledger of shard 0.
+// noted says whether an ID is among the handled IDs of shard 0.
 func (c *corner) noted(id string) bool {
 	c.t.Helper()
-	is, err := c.rdb.SIsMember(c.ctx(), c.Shard(0).ledger(), id).Result()
+	is, err := c.rdb.SIsMember(c.ctx(), c.Shard(0).handled(), id).Result()
 	c.ok(err)
 	return is
 }
@@ -155,7 +155,7 @@ func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 	equal(t, "in the fence after it was shown a placement", c.rdb.HGet(c.ctx(), c.Shard(0).fence(), "shown").Val(), c.p.String())
 }
 
-func TestPutNotesOnlySplitTasksInTheLedger(t *testing.T) {
+func TestPutNotesOnlySplitTasksInTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	c.begin(2)
@@ -192,7 +192,7 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	c.ok(err)
 	equal(t, "due", s.Next.UnixMilli(), due)
 	equal(t, "payload", string(s.Payload), "payload of a")
-	equal(t, "noted", c.rdb.SIsMember(c.ctx(), c.Shard(1).ledger(), "a").Val(), true)
+	equal(t, "noted", c.rdb.SIsMember(c.ctx(), c.Shard(1).handled(), "a").Val(), true)
 
 	_, err = c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "a")
 	c.ok(err)
@@ -202,7 +202,7 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	}
 }
 
-func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheLedgerKept(t *testing.T) {
+func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheHandledIDsKept(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a")

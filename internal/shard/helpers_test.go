@@ -220,8 +220,8 @@ func (c *corner) in(id string, want task.State) Stored {
 }
 
 // Delete removes tasks in whatever state and answers which were there.
-func (c *corner) Delete(ctx context.Context, shard int, p Placement, notAfter int64, ledger bool, ids ...string) ([]bool, error) {
-	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, ledger, Names{shard, ids})))
+func (c *corner) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool, ids ...string) ([]bool, error) {
+	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, handled, Names{shard, ids})))
 	if err != nil {
 		return nil, err
 	}

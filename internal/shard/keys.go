@@ -14,7 +14,7 @@ func (s Shard) tasks() string { return s.key("task") }
 
 func (s Shard) fence() string { return s.key("fence") }
 
-func (s Shard) ledger() string { return s.key("ledger") }
+func (s Shard) handled() string { return s.key("handled") }
 
 // Wake names the sharded channel that tells when a task becomes the shard's
 // earliest; the message is its score in ms.
@@ -47,5 +47,5 @@ func (s *Store) fleetNotesKey() string { return s.prefix + ":fleet:notes" }
 
 // taskKeys are the four keys of most scripts, and those after them.
 func (s Shard) taskKeys(more ...string) []string {
-	return append([]string{s.due(), s.tasks(), s.fence(), s.ledger()}, more...)
+	return append([]string{s.due(), s.tasks(), s.fence(), s.handled()}, more...)
 }

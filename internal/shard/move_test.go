@@ -241,7 +241,7 @@ func TestAdoptSkipsWhatIsOrWasHere(t *testing.T) {
 	equal(t, "settled, the skipped ones too", c.settle(loanLeases(loan)...), 3)
 }
 
-func TestAdoptLeavesATaskThatIsHereWithoutTheLedger(t *testing.T) {
+func TestAdoptLeavesATaskThatIsHereWithoutTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a")

@@ -193,7 +193,7 @@ func checkShards(n int) error {
 }
 
 // Finish ends a change whose shards are all clean, and shows every shard the
-// stable placement, which empties their ledgers.
+// stable placement, which empties their handled sets.
 func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
 	stable := Placement{from.Epoch + 1, from.Shards, from.Shards, Stable}
 	done, err := t.change(ctx, from, stable)

@@ -118,7 +118,7 @@ func TestFinishShowsEveryShardTheStablePlacement(t *testing.T) {
 		if _, err := c.Shard(s).Fence(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != c.placed() {
 			t.Errorf("shard %d: got %v", s, err)
 		}
-		equal(t, "ledger", c.rdb.SCard(c.ctx(), c.Shard(s).ledger()).Val(), 0)
+		equal(t, "handled", c.rdb.SCard(c.ctx(), c.Shard(s).handled()).Val(), 0)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	}
 	c.gone("a")
 	equal(t, "due", c.read("there").Next, due)
-	equal(t, "noted in the ledger", c.rdb.Exists(c.ctx(), c.Shard(0).ledger()).Val(), 0)
+	equal(t, "noted among the handled IDs", c.rdb.Exists(c.ctx(), c.Shard(0).handled()).Val(), 0)
 }
 
 func TestDeleteRemovesATaskInWhateverState(t *testing.T) {

@@ -127,7 +127,7 @@ func (s Shard) Look(ctx context.Context, p Placement, from Pass, to uint64, dirt
 
 func (s Shard) look(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
-	c := call{script: "look", keys: []string{s.fence(), s.ledger()}, args: args, fence: s.fence()}
+	c := call{script: "look", keys: []string{s.fence(), s.handled()}, args: args, fence: s.fence()}
 	_, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", s.n, s.topic.name, err)

@@ -27,7 +27,7 @@ type role struct {
 func roles() []role {
 	always := []string{"hello", "time", "eval", "evalsha", "hget"}
 	orders := []string{
-		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:ledger:{orders:*}", "~duefleet:wake:{orders:*}",
+		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}", "~duefleet:wake:{orders:*}",
 		"~duefleet:past:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{
@@ -56,7 +56,7 @@ func roles() []role {
 			scripts:  []string{"stats", "replay", "purge", "place", "fence", "clear", "forget"},
 			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zmscore", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
 			keys: []string{
-				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:ledger:*", "~duefleet:wake:*", "~duefleet:placement:*",
+				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},

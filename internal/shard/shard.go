@@ -134,7 +134,7 @@ func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced 
 		for _, id := range n.IDs {
 			args = append(args, id)
 		}
-		calls[i] = call{script: "fence", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).fence(), t.Shard(n.Shard).ledger()}, args: args, fence: t.Shard(n.Shard).fence()}
+		calls[i] = call{script: "fence", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).fence(), t.Shard(n.Shard).handled()}, args: args, fence: t.Shard(n.Shard).fence()}
 	}
 	results := make([]Fenced, len(at))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -166,11 +166,11 @@ func (t *Topic) fenced(cmd *redis.Cmd, n Names) Fenced {
 	return Fenced{Records: records}
 }
 
-// deletion removes tasks in whatever state. With ledger their IDs are noted as
+// deletion removes tasks in whatever state. With handled their IDs are noted as
 // taken over, so that no mover brings them back.
-func (t *Topic) deletion(p Placement, notAfter int64, ledger bool, n Names) call {
+func (t *Topic) deletion(p Placement, notAfter int64, handled bool, n Names) call {
 	args := make([]any, 3, 3+len(n.IDs))
-	args[0], args[1], args[2] = p.String(), notAfter, oneIf(ledger)
+	args[0], args[1], args[2] = p.String(), notAfter, oneIf(handled)
 	for _, id := range n.IDs {
 		args = append(args, id)
 	}
@@ -194,11 +194,11 @@ type Withdrawn struct {
 }
 
 // Withdraw deletes one task in whatever state, and looks in the same round trip
-// whether its ID has a past. With ledger its ID is noted as taken over, so that
+// whether its ID has a past. With handled its ID is noted as taken over, so that
 // no mover brings it back.
-func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, ledger bool, id string) (Withdrawn, error) {
+func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, handled bool, id string) (Withdrawn, error) {
 	ask := s.topic.note(id, "", "")
-	cmds := s.topic.runAll(ctx, []call{s.topic.deletion(p, notAfter, ledger, Names{s.n, []string{id}}), ask})
+	cmds := s.topic.runAll(ctx, []call{s.topic.deletion(p, notAfter, handled, Names{s.n, []string{id}}), ask})
 	_, rest, err := answer(cmds[0])
 	if err != nil {
 		return Withdrawn{}, s.undeleted(err)

@@ -36,7 +36,7 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
 	calls := make([]call, max(gone.Shards, gone.Previous))
 	for i := range calls {
-		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).fence(), t.Shard(i).ledger()}
+		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).fence(), t.Shard(i).handled()}
 		calls[i] = call{script: "clear", keys: keys, args: []any{gone.String(), oneIf(purge)}}
 	}
 	for i, cmd := range t.runAll(ctx, calls) {

@@ -82,17 +82,17 @@ func (m *machine) deliverDue() {
 
 // inPlace checks that a stable placement left nothing behind.
 func (m *machine) inPlace() {
-	for s, ledger := range m.last.ledgers {
-		if len(ledger) == 0 {
+	for s, handled := range m.last.handled {
+		if len(handled) == 0 {
 			continue
 		}
 		_, err := m.topic.Shard(s).Fence(m.ctx, m.last.placement)
 		m.must(err)
 	}
 	m.observe()
-	for s, ledger := range m.last.ledgers {
-		if len(ledger) > 0 {
-			m.violated(fmt.Errorf("the ledger of shard %d holds %d IDs after the change", s, len(ledger)))
+	for s, handled := range m.last.handled {
+		if len(handled) > 0 {
+			m.violated(fmt.Errorf("the handled IDs of shard %d holds %d IDs after the change", s, len(handled)))
 		}
 	}
 }

@@ -142,8 +142,8 @@ func (m *machine) describe(p *picture) string {
 		if c.state() != "parked" {
 			text += fmt.Sprintf(" %+d", int64(math.Abs(c.score))-began)
 		}
-		if p.ledgers[c.shard][c.ID] {
-			text += " (ledger)"
+		if p.handled[c.shard][c.ID] {
+			text += " (handled)"
 		}
 	}
 	return text

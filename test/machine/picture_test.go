@@ -27,7 +27,7 @@ for s = 0, tonumber(ARGV[1]) - 1 do
   local function key(kind) return 'm:' .. kind .. ':{orders:' .. s .. '}' end
   shards[s + 1] = {
     redis.call('ZRANGE', key('due'), 0, -1, 'WITHSCORES'), redis.call('HGETALL', key('task')),
-    redis.call('SMEMBERS', key('ledger')), redis.call('HGET', key('fence'), 'placement') or '',
+    redis.call('SMEMBERS', key('handled')), redis.call('HGET', key('fence'), 'placement') or '',
   }
 end
 return {redis.call('HGET', 'm:placement:{orders}', 'value'), shards}`
@@ -57,7 +57,7 @@ type picture struct {
 	placement shard.Placement
 	copies    []stored
 	fences    [most]int64           // epoch; 0: it has seen none
-	ledgers   [most]map[string]bool // of the fence's epoch
+	handled   [most]map[string]bool // of the fence's epoch
 }
 
 func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
@@ -71,9 +71,9 @@ func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
 		if fence := parts[3].(string); fence != "" {
 			p.fences[s] = parse(fence).Epoch
 		}
-		p.ledgers[s] = map[string]bool{}
+		p.handled[s] = map[string]bool{}
 		for _, id := range parts[2].([]any) {
-			p.ledgers[s][id.(string)] = true
+			p.handled[s][id.(string)] = true
 		}
 		if err := p.read(s, parts[0].([]any), parts[1].([]any)); err != nil {
 			return nil, err
@@ -125,7 +125,7 @@ func (p *picture) of(id string) (copies []stored) {
 // over and waits for its mover to remove it.
 func (p *picture) live(id string) bool {
 	home := p.placement.New(id)
-	taken := p.fences[home] == p.placement.Epoch && p.ledgers[home][id]
+	taken := p.fences[home] == p.placement.Epoch && p.handled[home][id]
 	return slices.ContainsFunc(p.of(id), func(c stored) bool { return c.shard == home || !taken })
 }
 
@@ -135,7 +135,7 @@ func (p *picture) same(q *picture) bool {
 		return false
 	}
 	for s := range most {
-		if len(p.ledgers[s]) != len(q.ledgers[s]) {
+		if len(p.handled[s]) != len(q.handled[s]) {
 			return false
 		}
 	}

@@ -210,10 +210,10 @@ func (w *world) handOver(s *state, i uint8) {
 func (w *world) adoptLate(s *state, i, to uint8, st step) {
 	m := s.movers[i]
 	sh := &s.shards[to]
-	if w.rules&adoptForgets == 0 && w.seen(sh, m.view) && sh.ledger&bit(m.id) != 0 {
+	if w.rules&adoptForgets == 0 && w.seen(sh, m.view) && sh.handled&bit(m.id) != 0 {
 		n := *s
 		n.movers[i].at = moverAdopted
-		w.emit(s, &n, st.answer("late, but in the ledger"))
+		w.emit(s, &n, st.answer("late, but among the handled IDs"))
 		return
 	}
 	w.refused(s, i, st.answer("LATE"))

@@ -27,7 +27,7 @@ func TestLostReplies(t *testing.T) {
 }
 
 // A mover gives back what was certainly not adopted. After a lost reply LATE is
-// such a certainty only because adopt looks into the ledger first.
+// such a certainty only because adopt looks into the handled set first.
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
 	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: lent, promises: safety | once}

@@ -181,7 +181,7 @@ func (w *world) present(s *state, id uint8) bool {
 }
 
 // authoritative says whether a task is there that neither was delivered nor is
-// overruled by the ledger of its new shard.
+// overruled by the handled set of its new shard.
 func (w *world) authoritative(s *state, id uint8) bool {
 	placement := w.inForce(s)
 	for at := range w.shards {
@@ -191,7 +191,7 @@ func (w *world) authoritative(s *state, id uint8) bool {
 		}
 		if w.split(placement, id) && w.oldHome(placement, id) == at {
 			n := &s.shards[w.newHome(placement, id)]
-			if w.seen(n, placement) && n.ledger&bit(id) != 0 {
+			if w.seen(n, placement) && n.handled&bit(id) != 0 {
 				continue
 			}
 		}

@@ -83,7 +83,7 @@ const (
 	noTouch                         // Schedule does not show the old shard the placement first
 	knownFence                      // it may leave that out when the old shard is known to have seen the epoch
 	newFirst                        // Cancel deletes at the new shard first
-	noLedger                        // adopt skips only what is there
+	noHandled                       // adopt skips only what is there
 	noFence                         // nothing is ever MOVED
 	ignoreLeased                    // what is leased does not count as misplaced
 	newRange                        // only the shards of the new M must be clean
@@ -92,7 +92,7 @@ const (
 	keepLapsed                      // lend leaves tasks alone whose lease ran out
 	noGiveBack                      // after MOVED or LATE the mover lets its loan lapse
 	noDeadline                      // adopt does not refuse a loan that ran out
-	adoptForgets                    // adopt answers LATE past the deadline, though the task is in the ledger
+	adoptForgets                    // adopt answers LATE past the deadline, though the task is among the handled IDs
 	noOp                            // a record does not say which operation wrote it
 	noPrior                         // a loan that ran out is judged by its due time, not by its score from before
 	noOutlast                       // a caller repeats a script while a copy of it may be carried out yet

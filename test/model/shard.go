@@ -17,12 +17,12 @@ const (
 
 // shard is what one shard's keys hold.
 type shard struct {
-	fence  uint8 // the newest placement it has seen
-	ledger uint8
-	slots  [maxTasks]slot
-	cursor uint8 // of the pass
-	dirty  uint8
-	order  uint8 // in which the server scans: a restarted one has another
+	fence   uint8 // the newest placement it has seen
+	handled uint8
+	slots   [maxTasks]slot
+	cursor  uint8 // of the pass
+	dirty   uint8
+	order   uint8 // in which the server scans: a restarted one has another
 }
 
 type answer uint8
@@ -45,7 +45,7 @@ func (w *world) check(sh *shard, p uint8) bool {
 	case asked < seen:
 		return w.rules&noFence != 0
 	}
-	sh.fence, sh.ledger, sh.cursor, sh.dirty = p, 0, 0, 0
+	sh.fence, sh.handled, sh.cursor, sh.dirty = p, 0, 0, 0
 	return true
 }
 
@@ -63,7 +63,7 @@ const (
 	put
 	putAbsent
 	remove     // delete
-	removeNote // delete, and note the ID in the ledger
+	removeNote // delete, and note the ID among the handled IDs
 	read
 	reschedule
 )
@@ -107,7 +107,7 @@ func (w *world) perform(s *state, c call) answer {
 	case remove, removeNote:
 		*l = slot{}
 		if c.verb == removeNote {
-			sh.ledger |= bit(op.id)
+			sh.handled |= bit(op.id)
 		}
 		return ok
 	case putAbsent:
@@ -115,13 +115,13 @@ func (w *world) perform(s *state, c call) answer {
 			return there
 		}
 	case reschedule:
-		if l.state == none && (c.record == 0 || sh.ledger&bit(op.id) != 0) {
+		if l.state == none && (c.record == 0 || sh.handled&bit(op.id) != 0) {
 			return gone
 		}
 	}
 	*l = slot{state: waiting, version: op.version}
 	if w.split(c.view, op.id) {
-		sh.ledger |= bit(op.id)
+		sh.handled |= bit(op.id)
 	}
 	return ok
 }
@@ -145,11 +145,11 @@ func (w *world) adopt(sh *shard, p, id uint8, l slot) answer {
 		return moved
 	}
 	here := sh.slots[id].state != none
-	if noted := sh.ledger&bit(id) != 0; noted && w.rules&noLedger == 0 || here {
-		sh.ledger |= bit(id)
+	if noted := sh.handled&bit(id) != 0; noted && w.rules&noHandled == 0 || here {
+		sh.handled |= bit(id)
 		return there
 	}
 	sh.slots[id] = slot{state: waiting, version: l.version, parked: l.parked}
-	sh.ledger |= bit(id)
+	sh.handled |= bit(id)
 	return ok
 }

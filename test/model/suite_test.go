@@ -184,7 +184,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			scope: scope{path: changes(1, 2, 1), programs: "S0;S0", quiet: true, rules: startOver, promises: once}},
 		{name: "old sees the epoch before new is written", breaks: replaced, scope: without(noTouch, "S0;S0")},
 		{name: "cancel begins at old", breaks: kept, scope: without(newFirst, "S0;C0")},
-		{name: "ledger", breaks: cancelled, scope: without(noLedger, "S0;C0")},
+		{name: "handled", breaks: cancelled, scope: without(noHandled, "S0;C0")},
 		{name: "fence", breaks: cancelled, scope: without(noFence, "S0;C0")},
 		{name: "leased counts as misplaced", breaks: inPlace, scope: without(ignoreLeased, "S0;C0")},
 		{name: "all shards of both counts must be clean", breaks: attended,

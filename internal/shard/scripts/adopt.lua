@@ -1,12 +1,12 @@
 #!lua
 -- uses: args rights clock check wake
 -- Takes over tasks on loan from their old shard, with their scores from before.
--- KEYS  due, task, fence, ledger, wake
+-- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, deadline of the loan (ms), then for each task: id, score, record
 -- Returns {"ok", adopted}: the others were here, or had been, and are skipped;
 --       {"late", now} past the deadline, with none of them adopted by this call;
 --       {"moved", placement}.
--- Executed twice: the second time all are in the ledger and are skipped, past the
+-- Executed twice: the second time all are among the handled IDs and are skipped, past the
 --       deadline too: given back to their old shard they would be there twice.
 expect(5, 2, 3)
 for i = 3, #ARGV, 3 do

@@ -3,7 +3,7 @@
 -- Stores a task for its consumer, who has a delivery of it: to be delivered again,
 -- or parked. A task that was put, moved, replayed or stored by its consumer since
 -- that delivery stays as it is, unless it is the one that may be replaced.
--- KEYS  due, task, fence, ledger, wake
+-- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, due and attempt (of the
 --       delivery), next (ms when it is due again; "park"), attempts (so far),
 --       scheduled (ms), split (1 or 0), reason ("": none), replace (op of a

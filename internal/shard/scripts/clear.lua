@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights check
 -- Removes all that a shard of a removed topic holds.
--- KEYS  due, task, fence, ledger
+-- KEYS  due, task, fence, handled
 -- ARGV  placement (of a removed topic), purge (1: tasks go, too; 0: nothing is done
 --       if there are any)
 -- Returns {"ok", tasks that went}; {"none", tasks}: they stay; {"moved", placement}:

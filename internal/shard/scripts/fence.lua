@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights check
 -- Shows this shard a placement, and reads tasks under it.
--- KEYS  task, fence, ledger
+-- KEYS  task, fence, handled
 -- ARGV  placement, id...
 -- Returns {"ok", record or false for each id}; {"moved", placement}.
 -- Executed twice: the same.

@@ -3,7 +3,7 @@
 -- Leases misplaced tasks to a mover: waiting ones that are not about to be
 -- delivered, ones whose lease ran out, and parked ones. A score from before that
 -- isn't the due time is kept in the record.
--- KEYS  due, task, fence, ledger, memory (of this mover)
+-- KEYS  due, task, fence, handled, memory (of this mover)
 -- ARGV  placement, request, lease (ms), soon (ms: what is due within it, or was
 --       within the last second, is left for delivery), id...
 -- Returns {"ok", token, deadline (ms), id, score, record, ...};

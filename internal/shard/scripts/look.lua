@@ -6,7 +6,7 @@
 -- nothing misplaced can come in: a pass that met none, or saw each one off, proves
 -- the shard clean. A cursor means nothing to another server process, whose hash
 -- seed is its own: a pass that began in one begins anew in the next.
--- KEYS  fence, ledger
+-- KEYS  fence, handled
 -- ARGV  placement, pass, from, to (cursors of ZSCAN), dirty (1: something
 --       misplaced was met and is still here)
 -- Returns {"ok", pass, cursor, clean (1 or 0)}: where to go on; {"moved", placement}.

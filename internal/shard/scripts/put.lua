@@ -1,7 +1,7 @@
 #!lua
 -- uses: args rights clock check when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
--- KEYS  due, task, fence, ledger, wake
+-- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
 --       each task: id, when, split (1 while it is moving house, else 0), body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);

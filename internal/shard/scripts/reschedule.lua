@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights clock check record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
--- KEYS  due, task, fence, ledger, wake
+-- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
 --       fallback (the record as read at the old shard, or "")
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
