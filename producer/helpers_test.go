@@ -143,13 +143,13 @@ func (f *fleet) move() {
 
 func (f *fleet) moveOne(p shard.Placement, from, to int, id string) {
 	f.t.Helper()
-	loan, err := f.Shard(from).Lend(f.ctx(), p, shard.Lending{
+	export, err := f.Shard(from).Export(f.ctx(), p, shard.Export{
 		Claimant: "mover", Request: string(shard.NewOp()), Lease: time.Minute, IDs: []string{id},
 	})
 	f.ok(err)
-	for _, lent := range loan.Tasks {
-		f.ok(f.Adopt(f.ctx(), p, loan.Deadline, shard.Share{Shard: to, Tasks: loan.Tasks})[0].Err)
-		_, err := f.Shard(from).Settle(f.ctx(), []shard.Lease{{ID: lent.ID, Token: loan.Token}})
+	for _, exported := range export.Tasks {
+		f.ok(f.Import(f.ctx(), p, export.Deadline, shard.Share{Shard: to, Tasks: export.Tasks})[0].Err)
+		_, err := f.Shard(from).Settle(f.ctx(), []shard.Lease{{ID: exported.ID, Token: export.Token}})
 		f.ok(err)
 	}
 }

@@ -41,7 +41,7 @@ type State string
 const (
 	// Waiting tasks are due later, or due and not claimed yet.
 	Waiting State = "waiting"
-	// Leased tasks are claimed by a scanner, or lent to a mover, for a while.
+	// Leased tasks are claimed by a scanner, or exported to a mover, for a while.
 	Leased State = "leased"
 	// Parked tasks could not be delivered and wait for an operator's replay.
 	Parked State = "parked"

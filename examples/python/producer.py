@@ -494,7 +494,7 @@ class Record:
         self.redelivered = bool(flags & 1)
         self.attempts = self._number(2) if flags & 8 else 0
         if flags & 2:
-            self._take(8)  # the score from before a mover lent it
+            self._take(8)  # the score from before a mover exported it
         self.reason = self._take(self._number(2)).decode() if flags & 4 else ""
 
     def task(self, score):

@@ -61,13 +61,13 @@ type world struct {
 	orders *shard.Topic
 	client *producer.Client
 
-	shards int // the most that the topic ever had
-	leased map[string]shard.Lease
-	where  map[string]int // the shards of what is leased
-	loans  map[string]shard.Loan
+	shards  int // the most that the topic ever had
+	leased  map[string]shard.Lease
+	where   map[string]int // the shards of what is leased
+	exports map[string]shard.Exported
 }
 
-// claimant is who the kit is when it claims or lends.
+// claimant is who the kit is when it claims or exports.
 const claimant = "conform"
 
 func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
@@ -81,7 +81,7 @@ func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
 	}
 	return &world{
 		corner: at, rdb: rdb, orders: store.Topic(at.topic), client: client,
-		leased: map[string]shard.Lease{}, where: map[string]int{}, loans: map[string]shard.Loan{},
+		leased: map[string]shard.Lease{}, where: map[string]int{}, exports: map[string]shard.Exported{},
 	}, nil
 }
 
@@ -121,15 +121,15 @@ func (w *world) do(ctx context.Context, s Step) error {
 // move carries out the steps of movers.
 func (w *world) move(ctx context.Context, s Step) error {
 	switch {
-	case s.Lend != "":
-		return w.lend(ctx, s.Lend)
-	case s.Adopt != "":
-		return w.adopt(ctx, s.Adopt)
+	case s.Export != "":
+		return w.export(ctx, s.Export)
+	case s.Import != "":
+		return w.importBatch(ctx, s.Import)
 	case s.Move != "":
-		if err := w.lend(ctx, s.Move); err != nil {
+		if err := w.export(ctx, s.Move); err != nil {
 			return err
 		}
-		return w.adopt(ctx, s.Move)
+		return w.importBatch(ctx, s.Move)
 	case s.Finish:
 		return w.finish(ctx)
 	}
@@ -216,30 +216,30 @@ func (w *world) giveBack(ctx context.Context, r Return) error {
 	return err
 }
 
-func (w *world) lend(ctx context.Context, id string) error {
+func (w *world) export(ctx context.Context, id string) error {
 	p, err := w.orders.Placement(ctx)
 	if err != nil {
 		return err
 	}
-	w.loans[id], err = w.orders.Shard(p.Old(id)).Lend(ctx, p, shard.Lending{
+	w.exports[id], err = w.orders.Shard(p.Old(id)).Export(ctx, p, shard.Export{
 		Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Lease: time.Hour, IDs: []string{id},
 	})
-	if err == nil && len(w.loans[id].Tasks) != 1 {
-		err = missed("lend %q: it is not at its old shard", id)
+	if err == nil && len(w.exports[id].Tasks) != 1 {
+		err = missed("export %q: it is not at its old shard", id)
 	}
 	return err
 }
 
-func (w *world) adopt(ctx context.Context, id string) error {
+func (w *world) importBatch(ctx context.Context, id string) error {
 	p, err := w.orders.Placement(ctx)
 	if err != nil {
 		return err
 	}
-	loan := w.loans[id]
-	if err := w.orders.Adopt(ctx, p, loan.Deadline, shard.Share{Shard: p.New(id), Tasks: loan.Tasks})[0].Err; err != nil {
+	export := w.exports[id]
+	if err := w.orders.Import(ctx, p, export.Deadline, shard.Share{Shard: p.New(id), Tasks: export.Tasks})[0].Err; err != nil {
 		return err
 	}
-	_, err = w.orders.Shard(p.Old(id)).Settle(ctx, []shard.Lease{{ID: id, Token: loan.Token}})
+	_, err = w.orders.Shard(p.Old(id)).Settle(ctx, []shard.Lease{{ID: id, Token: export.Token}})
 	return err
 }
 

@@ -40,11 +40,11 @@ type Step struct {
 	Begin int `json:"begin,omitempty"`
 	// BeginUnseen begins one that no shard has seen yet.
 	BeginUnseen int `json:"begin_unseen,omitempty"`
-	// Lend lends a misplaced task to the kit's mover, Adopt has its new shard take it
+	// Export exports a misplaced task to the kit's mover, Import has its new shard take it
 	// over, Move is both.
-	Lend  string `json:"lend,omitempty"`
-	Adopt string `json:"adopt,omitempty"`
-	Move  string `json:"move,omitempty"`
+	Export string `json:"export,omitempty"`
+	Import string `json:"import,omitempty"`
+	Move   string `json:"move,omitempty"`
 	// Finish moves all that is misplaced, and ends the change.
 	Finish bool `json:"finish,omitempty"`
 	// Remove removes the topic.

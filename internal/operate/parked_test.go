@@ -98,18 +98,18 @@ func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 // move moves a task from its old shard to its new one.
 func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
-	loan, err := topic.Shard(p.Old(id)).Lend(t.Context(), p, shard.Lending{Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{id}})
+	export, err := topic.Shard(p.Old(id)).Export(t.Context(), p, shard.Export{Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{id}})
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	for _, a := range topic.Adopt(t.Context(), p, loan.Deadline, shard.Share{Shard: p.New(id), Tasks: loan.Tasks}) {
+	for _, a := range topic.Import(t.Context(), p, export.Deadline, shard.Share{Shard: p.New(id), Tasks: export.Tasks}) {
 		if a.Err != nil {
 			t.Error(a.Err)
 		}
 	}
-	for _, l := range loan.Tasks {
-		if _, err := topic.Shard(p.Old(id)).Settle(t.Context(), []shard.Lease{{ID: l.ID, Token: loan.Token}}); err != nil {
+	for _, l := range export.Tasks {
+		if _, err := topic.Shard(p.Old(id)).Settle(t.Context(), []shard.Lease{{ID: l.ID, Token: export.Token}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -19,13 +19,13 @@ const (
 	// moveScan is about how many tasks a step looks at, and so the most it moves. A
 	// script that moves them holds up what is due for a time that grows with it.
 	moveScan = 100
-	// moveLease is how long a loan lasts. A mover that dies leaves its loan for
-	// that long; so tasks that are due within moveSoon aren't lent.
+	// moveLease is how long an export lasts. A mover that dies leaves its export for
+	// that long; so tasks that are due within moveSoon aren't exported.
 	moveLease  = 5 * time.Second
 	moveSoon   = 2 * moveLease
 	movePasses = 200
-	// moveMargin is the time before the end of a loan from which on it is not
-	// adopted any more: more than two Redis servers' clocks differ by.
+	// moveMargin is the time before the end of an export from which on it is not
+	// imported any more: more than two Redis servers' clocks differ by.
 	moveMargin = time.Second
 	// moveRest is how long a shard rests when all misplaced tasks that are left
 	// are leased, or about to be delivered, or when somebody else moves them.
@@ -241,22 +241,22 @@ func (m *mover) misplaced(ids []string) []string {
 	return out
 }
 
-// carry moves those of the tasks that may be lent, and answers whether any of
+// carry moves those of the tasks that may be exported, and answers whether any of
 // them may still be here.
 func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error) {
 	if len(ids) == 0 {
 		return false, nil
 	}
-	loan, err := m.topic.store.Shard(m.shard).Lend(ctx, m.p, m.newLending(ids))
+	export, err := m.topic.store.Shard(m.shard).Export(ctx, m.p, m.newExport(ids))
 	if err != nil {
 		return true, err
 	}
-	gone, err := m.handOver(ctx, loan)
+	gone, err := m.handOver(ctx, export)
 	return !allIn(ids, gone), err
 }
 
-func (m *mover) newLending(ids []string) shard.Lending {
-	return shard.Lending{
+func (m *mover) newExport(ids []string) shard.Export {
+	return shard.Export{
 		Claimant: m.name + "/move", Request: m.request(),
 		Lease: moveLease, Soon: m.soon(), IDs: ids,
 	}
@@ -281,19 +281,19 @@ func (m *mover) soon() time.Duration {
 	return moveSoon
 }
 
-// handOver has the new shards adopt a loan, removes here what they have, and
-// answers what went; nothing, if any of it was not removed. Where it is certain that nothing was adopted the tasks are given back at once; where
+// handOver has the new shards import an export, removes here what they have, and
+// answers what went; nothing, if any of it was not removed. Where it is certain that nothing was imported the tasks are given back at once; where
 // it is not, their lease must run out first.
-func (m *mover) handOver(ctx context.Context, loan shard.Loan) ([]shard.Lease, error) {
+func (m *mover) handOver(ctx context.Context, export shard.Exported) ([]shard.Lease, error) {
 	var gone []shard.Lease
 	var back []shard.Release
 	var errs []error
-	shares := m.shares(loan)
-	for i, a := range m.topic.store.Adopt(ctx, m.p, loan.Deadline-moveMargin.Milliseconds(), shares...) {
+	shares := m.shares(export)
+	for i, a := range m.topic.store.Import(ctx, m.p, export.Deadline-moveMargin.Milliseconds(), shares...) {
 		var moved *shard.MovedError
 		refused := errors.As(a.Err, &moved) || errors.Is(a.Err, shard.ErrLate)
 		for _, l := range shares[i].Tasks {
-			lease := shard.Lease{ID: l.ID, Token: loan.Token}
+			lease := shard.Lease{ID: l.ID, Token: export.Token}
 			if a.Err == nil {
 				gone = append(gone, lease)
 			} else if refused {
@@ -317,11 +317,11 @@ func (m *mover) handOver(ctx context.Context, loan shard.Loan) ([]shard.Lease, e
 	return gone, errors.Join(append(errs, err)...)
 }
 
-// shares are the parts of a loan by the shards they go to.
-func (m *mover) shares(loan shard.Loan) []shard.Share {
+// shares are the parts of an export by the shards they go to.
+func (m *mover) shares(export shard.Exported) []shard.Share {
 	var shares []shard.Share
 	at := map[int]int{}
-	for _, l := range loan.Tasks {
+	for _, l := range export.Tasks {
 		to := m.p.New(l.ID)
 		i, ok := at[to]
 		if !ok {

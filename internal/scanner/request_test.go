@@ -111,7 +111,7 @@ func TestAWorkerHiredAgainClaimsNothingThatIsInFlight(t *testing.T) {
 }
 
 // So does its mover.
-func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
+func TestAMoverHiredAgainIsExportedWhatItAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.migrate()
@@ -119,30 +119,30 @@ func TestAMoverHiredAgainIsLentWhatItAskedFor(t *testing.T) {
 	b.put(shard.In(time.Hour), ids...)
 	for _, id := range ids {
 		m := b.worker(0).mover(0, b.p)
-		loan, err := b.store.Shard(0).Lend(t.Context(), b.p, m.newLending([]string{id}))
+		export, err := b.store.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(loan.Tasks) != 1 || loan.Tasks[0].ID != id {
-			t.Errorf("asked for %s, and lent %v", id, loan.Tasks)
+		if len(export.Tasks) != 1 || export.Tasks[0].ID != id {
+			t.Errorf("asked for %s, and exported %v", id, export.Tasks)
 		}
 	}
 }
 
-// Whatever a loan brings: the shard is clean of what was asked for only if that
+// Whatever an export brings: the shard is clean of what was asked for only if that
 // is gone.
-func TestALoanOfOthersDoesNotMakeAShardClean(t *testing.T) {
+func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.migrate()
 	ids := b.misplaced(2)
 	b.put(shard.In(time.Hour), ids...)
 	m := b.worker(0).mover(0, b.p)
-	lent, asked := m.newLending(ids[:1]), ids[1]
-	if _, err := b.store.Shard(0).Lend(t.Context(), b.p, lent); err != nil {
+	exported, asked := m.newExport(ids[:1]), ids[1]
+	if _, err := b.store.Shard(0).Export(t.Context(), b.p, exported); err != nil {
 		t.Fatal(err)
 	}
-	b.requests.Add(^uint64(0)) // the next loan is asked for under the same number
+	b.requests.Add(^uint64(0)) // the next export is asked for under the same number
 	dirty, err := m.carry(t.Context(), []string{asked})
 	if !dirty && b.in(0, asked) {
 		t.Errorf("clean of %s, which is there still (%v)", asked, err)
@@ -156,7 +156,7 @@ func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	b.migrate()
 	id := b.misplaced(1)[0]
 	m := b.worker(0).mover(0, b.p)
-	wait.For(t, "a loan that is not late", func() bool {
+	wait.For(t, "an export that is not late", func() bool {
 		b.put(shard.In(time.Hour), id)
 		dirty, err := m.carry(t.Context(), []string{id, id})
 		return err == nil && !dirty

@@ -57,7 +57,7 @@ type Scanner struct {
 	metrics    *telemetry.Metrics
 	admin      *telemetry.Server
 
-	requests atomic.Uint64 // claims and loans asked for so far
+	requests atomic.Uint64 // claims and exports asked for so far
 
 	started   time.Time
 	heartbeat *balance.Heartbeat

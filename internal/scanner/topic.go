@@ -256,7 +256,7 @@ func (t *topic) worker(i int) *worker {
 	return &worker{topic: t, index: i, name: fmt.Sprintf("%s/%d", t.instance, i)}
 }
 
-// request is a number that this process gives to no other claim or loan: a worker
+// request is a number that this process gives to no other claim or export: a worker
 // that is started again has the name of the one before, whose batches may be in flight.
 func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 10) }
 

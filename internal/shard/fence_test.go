@@ -29,12 +29,12 @@ func checked() map[string]func(c *corner, p Placement) error {
 			_, err := c.Shard(0).Reschedule(c.ctx(), p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: In(0)})
 			return err
 		},
-		"lend": func(c *corner, p Placement) error {
-			_, err := c.Shard(0).Lend(c.ctx(), p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
+		"export": func(c *corner, p Placement) error {
+			_, err := c.Shard(0).Export(c.ctx(), p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
 			return err
 		},
-		"adopt": func(c *corner, p Placement) error {
-			return c.Adopt(c.ctx(), p, c.now()+60_000, Share{0, []LentTask{{"adopted", "1", head + "\x00"}}})[0].Err
+		"import": func(c *corner, p Placement) error {
+			return c.Import(c.ctx(), p, c.now()+60_000, Share{0, []ExportedTask{{"imported", "1", head + "\x00"}}})[0].Err
 		},
 		"look": func(c *corner, p Placement) error {
 			_, err := c.Shard(0).Pass(c.ctx(), p)
@@ -207,7 +207,7 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheHandledIDsKept(t *testing.
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a")
 	c.begin(3)
-	loan := c.lend(time.Minute, "a")
+	export := c.export(time.Minute, "a")
 	equal(t, "cancelled", c.delete("a"), true)
 	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "a")
 	c.ok(err)
@@ -222,6 +222,6 @@ func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheHandledIDsKept(t *testing.
 			t.Errorf("under another placement of epoch %d: %v", other.Epoch, err)
 		}
 	}
-	equal(t, "adopted what was cancelled", c.adopt(loan), 0)
+	equal(t, "imported what was cancelled", c.importBatch(export), 0)
 	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 0)
 }

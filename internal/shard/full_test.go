@@ -74,13 +74,13 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: In(0)})
 	c.ok(err)
 	stillFull()
-	_, err = c.Shard(0).Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"fill-0"}})
+	_, err = c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"fill-0"}})
 	if !errors.Is(err, task.ErrRedisFull) {
-		t.Fatalf("lend: got %v", err)
+		t.Fatalf("export: got %v", err)
 	}
-	err = c.Adopt(c.ctx(), c.p, c.now()+60_000, Share{0, []LentTask{{"x", "1", head + "\x00"}}})[0].Err
+	err = c.Import(c.ctx(), c.p, c.now()+60_000, Share{0, []ExportedTask{{"x", "1", head + "\x00"}}})[0].Err
 	if !errors.Is(err, task.ErrRedisFull) {
-		t.Fatalf("adopt: got %v", err)
+		t.Fatalf("import: got %v", err)
 	}
 	equal(t, "cancelled", c.delete(l[2].ID), true)
 	equal(t, "settled", c.settle(l[3]), 1)

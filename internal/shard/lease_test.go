@@ -174,14 +174,14 @@ func leasesAmongOthers(c *corner) bool {
 		equal(t, "bad", len(b.Bad), 0)
 	}
 	come()
-	l := Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"later"}}
+	l := Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"later"}}
 	for range 2 {
-		loan, err := c.Shard(0).Lend(c.ctx(), c.p, l)
+		export, err := c.Shard(0).Export(c.ctx(), c.p, l)
 		c.ok(err)
-		equal(t, "lent", len(loan.Tasks), 1)
-		under := c.rdb.ZCount(c.ctx(), c.Shard(0).due(), loan.Token, loan.Token).Val()
-		equal(t, "tasks under the loan's token", under, 1)
-		last = max(last, loan.Deadline)
+		equal(t, "exported", len(export.Tasks), 1)
+		under := c.rdb.ZCount(c.ctx(), c.Shard(0).due(), export.Token, export.Token).Val()
+		equal(t, "tasks under the export's token", under, 1)
+		last = max(last, export.Deadline)
 	}
 	return last < first+int64(len(taken))
 }

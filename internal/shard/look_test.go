@@ -75,11 +75,11 @@ func (c *corner) moveOut(seen func(at Pass)) {
 		}
 		ids, next, err := c.Shard(1).Scan(c.ctx(), at.Cursor, 100)
 		c.ok(err)
-		lending := Lending{Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
-		loan, err := c.Shard(1).Lend(c.ctx(), c.p, lending)
+		request := Export{Claimant: "m", Request: string(NewOp()), Lease: time.Minute, IDs: ids}
+		export, err := c.Shard(1).Export(c.ctx(), c.p, request)
 		c.ok(err)
-		c.ok(c.Adopt(c.ctx(), c.p, loan.Deadline, Share{0, loan.Tasks})[0].Err)
-		settled, err := c.Shard(1).Settle(c.ctx(), loanLeases(loan))
+		c.ok(c.Import(c.ctx(), c.p, export.Deadline, Share{0, export.Tasks})[0].Err)
+		settled, err := c.Shard(1).Settle(c.ctx(), exportLeases(export))
 		c.ok(err)
 		at, err = c.Shard(1).Look(c.ctx(), c.p, at, next, settled < len(ids))
 		c.ok(err)

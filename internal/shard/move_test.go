@@ -11,35 +11,35 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// lend borrows tasks of shard 0 under a request of its own.
-func (c *corner) lend(lease time.Duration, ids ...string) Loan {
+// export exports tasks of shard 0 under a request of its own.
+func (c *corner) export(lease time.Duration, ids ...string) Exported {
 	c.t.Helper()
-	loan, err := c.Shard(0).Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: string(NewOp()), Lease: lease, IDs: ids})
+	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: string(NewOp()), Lease: lease, IDs: ids})
 	c.ok(err)
-	return loan
+	return export
 }
 
-// lendBefore borrows a task that is due in a moment, before it is: tasks of other
-// IDs until one is lent.
-func (c *corner) lendBefore(in, lease time.Duration) (id string, due int64, loan Loan) {
+// exportBefore exports a task that is due in a moment, before it is: tasks of other
+// IDs until one is exported.
+func (c *corner) exportBefore(in, lease time.Duration) (id string, due int64, export Exported) {
 	c.t.Helper()
-	eventually(c.t, "a task is lent before it is due", func() bool {
+	eventually(c.t, "a task is exported before it is due", func() bool {
 		id = string(NewOp())
 		due = c.put(In(in), id)[0]
-		loan = c.lend(lease, id)
-		before := len(loan.Tasks) == 1 && loan.Deadline-lease.Milliseconds() < due
+		export = c.export(lease, id)
+		before := len(export.Tasks) == 1 && export.Deadline-lease.Milliseconds() < due
 		if !before {
 			c.delete(id)
 		}
 		return before
 	})
-	return id, due, loan
+	return id, due, export
 }
 
-// adopt takes a loan over into shard 1.
-func (c *corner) adopt(loan Loan) int {
+// import takes an export over into shard 1.
+func (c *corner) importBatch(export Exported) int {
 	c.t.Helper()
-	a := c.Adopt(c.ctx(), c.p, loan.Deadline, Share{1, loan.Tasks})[0]
+	a := c.Import(c.ctx(), c.p, export.Deadline, Share{1, export.Tasks})[0]
 	c.ok(a.Err)
 	return a.Tasks
 }
@@ -52,10 +52,10 @@ func (c *corner) at1(id string) Stored {
 	return s
 }
 
-func loanLeases(loan Loan) []Lease {
-	l := make([]Lease, len(loan.Tasks))
-	for i, lent := range loan.Tasks {
-		l[i] = Lease{lent.ID, loan.Token}
+func exportLeases(export Exported) []Lease {
+	l := make([]Lease, len(export.Tasks))
+	for i, exported := range export.Tasks {
+		l[i] = Lease{exported.ID, export.Token}
 	}
 	return l
 }
@@ -73,14 +73,14 @@ func TestATaskMovesWithAllItIs(t *testing.T) {
 	for _, id := range ids {
 		before[id] = c.read(id)
 	}
-	loan := c.lend(time.Minute, ids...)
-	equal(t, "lent", len(loan.Tasks), 3)
+	export := c.export(time.Minute, ids...)
+	equal(t, "exported", len(export.Tasks), 3)
 	for _, id := range ids {
 		c.in(id, task.Leased)
 	}
-	equal(t, "adopted", c.adopt(loan), 3)
-	equal(t, "adopted the second time", c.adopt(loan), 0)
-	equal(t, "settled", c.settle(loanLeases(loan)...), 3)
+	equal(t, "imported", c.importBatch(export), 3)
+	equal(t, "imported the second time", c.importBatch(export), 0)
+	equal(t, "settled", c.settle(exportLeases(export)...), 3)
 	for _, id := range ids {
 		c.gone(id)
 		s, was := c.at1(id), before[id]
@@ -90,14 +90,14 @@ func TestATaskMovesWithAllItIs(t *testing.T) {
 	}
 }
 
-func TestALoanAskedForAgainIsTheSame(t *testing.T) {
+func TestAnExportAskedForAgainIsTheSame(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a", "b")
-	l := Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"a", "b"}}
-	first, err := c.Shard(0).Lend(c.ctx(), c.p, l)
+	l := Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"a", "b"}}
+	first, err := c.Shard(0).Export(c.ctx(), c.p, l)
 	c.ok(err)
-	second, err := c.Shard(0).Lend(c.ctx(), c.p, l)
+	second, err := c.Shard(0).Export(c.ctx(), c.p, l)
 	c.ok(err)
 	equal(t, "token", second.Token, first.Token)
 	equal(t, "deadline", second.Deadline, first.Deadline)
@@ -105,17 +105,17 @@ func TestALoanAskedForAgainIsTheSame(t *testing.T) {
 	for i := range first.Tasks {
 		equal(t, "task", second.Tasks[i], first.Tasks[i])
 	}
-	equal(t, "lent to another request", len(c.lend(time.Minute, "a", "b").Tasks), 0)
+	equal(t, "exported to another request", len(c.export(time.Minute, "a", "b").Tasks), 0)
 }
 
-func TestLendLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
+func TestExportLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
 	t.Parallel()
-	eventually(t, "a loan is asked for within a second of a due time", func() bool { return lendsNotWhatIsDueSoon(newCorner(t, 2)) })
+	eventually(t, "an export is asked for within a second of a due time", func() bool { return exportsNotWhatIsDueSoon(newCorner(t, 2)) })
 }
 
-// lendsNotWhatIsDueSoon answers whether what was due now still was when the loan
+// exportsNotWhatIsDueSoon answers whether what was due now still was when the export
 // was asked for.
-func lendsNotWhatIsDueSoon(c *corner) bool {
+func exportsNotWhatIsDueSoon(c *corner) bool {
 	t := c.t
 	c.put(In(0), "leased")
 	c.claimIDs("leased")
@@ -124,92 +124,92 @@ func lendsNotWhatIsDueSoon(c *corner) bool {
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(c.now() - 60_000), Member: "overdue"}).Err())
 	c.put(In(3*time.Hour), "later")
 	now := c.put(In(0), "now")[0]
-	loan, err := c.Shard(0).Lend(c.ctx(), c.p, Lending{
+	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{
 		Claimant: "m", Request: "1", Lease: time.Minute, Soon: 2 * time.Hour,
 		IDs: []string{"leased", "soon", "now", "nothing", "overdue", "later", "later"},
 	})
 	c.ok(err)
-	if loan.Deadline-time.Minute.Milliseconds() > now+time.Second.Milliseconds() {
+	if export.Deadline-time.Minute.Milliseconds() > now+time.Second.Milliseconds() {
 		return false
 	}
-	equal(t, "lent", len(loan.Tasks), 2)
-	equal(t, "lent first", loan.Tasks[0].ID, "overdue")
-	equal(t, "lent second", loan.Tasks[1].ID, "later")
+	equal(t, "exported", len(export.Tasks), 2)
+	equal(t, "exported first", export.Tasks[0].ID, "overdue")
+	equal(t, "exported second", export.Tasks[1].ID, "later")
 	if c.read("soon").State != task.Waiting || c.read("leased").State != task.Leased {
-		t.Error("lend touched what it left")
+		t.Error("export touched what it left")
 	}
 	return true
 }
 
-func TestALapsedLoanGoesBackToItsScoreFromBefore(t *testing.T) {
+func TestALapsedExportGoesBackToItsScoreFromBefore(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	due := c.put(In(time.Hour), "waiting")[0]
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
-	equal(t, "lent", len(c.lend(30*time.Millisecond, "waiting", "parked").Tasks), 2)
-	eventually(t, "the loan lapses", func() bool {
+	equal(t, "exported", len(c.export(30*time.Millisecond, "waiting", "parked").Tasks), 2)
+	eventually(t, "the export lapses", func() bool {
 		c.claimIDs()
 		return c.read("waiting").State != task.Leased
 	})
 	equal(t, "next", c.in("waiting", task.Waiting).Next.UnixMilli(), due)
-	equal(t, "may have been adopted", c.read("waiting").Redelivered, true)
+	equal(t, "may have been imported", c.read("waiting").Redelivered, true)
 	c.in("parked", task.Parked)
 	equal(t, "next", c.claimIDs().Next.UnixMilli(), due)
 }
 
-func TestALapsedLoanThatIsDueIsARedelivery(t *testing.T) {
+func TestALapsedExportThatIsDueIsARedelivery(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
-	id, due, loan := c.lendBefore(100*time.Millisecond, 200*time.Millisecond)
+	id, due, export := c.exportBefore(100*time.Millisecond, 200*time.Millisecond)
 	var b Batch
 	eventually(t, "the task is claimed", func() bool { b = c.claim(); return len(b.Tasks) == 1 })
-	if now := b.Now.UnixMilli(); now < due || now < loan.Deadline {
-		t.Fatalf("claimed at %d; due at %d, lent until %d", now, due, loan.Deadline)
+	if now := b.Now.UnixMilli(); now < due || now < export.Deadline {
+		t.Fatalf("claimed at %d; due at %d, exported until %d", now, due, export.Deadline)
 	}
 	equal(t, "redelivered", b.Tasks[0].Redelivered, true)
 	equal(t, "attempt", b.Tasks[0].Attempt, 1)
 	equal(t, "released", c.release(Release{Lease: leases(b)[0], Attempted: true}), 1)
-	equal(t, "attempt, no longer lent", c.read(id).Attempt, 2)
-	err := c.Adopt(c.ctx(), c.p, loan.Deadline, Share{1, loan.Tasks})[0].Err
+	equal(t, "attempt, no longer exported", c.read(id).Attempt, 2)
+	err := c.Import(c.ctx(), c.p, export.Deadline, Share{1, export.Tasks})[0].Err
 	if !errors.Is(err, ErrLate) {
-		t.Fatalf("adopted past the deadline: %v", err)
+		t.Fatalf("imported past the deadline: %v", err)
 	}
-	equal(t, "settled by the mover that slept", c.settle(loanLeases(loan)...), 0)
+	equal(t, "settled by the mover that slept", c.settle(exportLeases(export)...), 0)
 }
 
-func TestALapsedLeaseIsLentWhileNobodyClaims(t *testing.T) {
+func TestALapsedLeaseIsExportedWhileNobodyClaims(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	c.put(In(0), "claimed")
 	c.sameIDs(c.claimFor(30*time.Millisecond), "claimed")
-	due := c.put(In(time.Hour), "lent")[0]
-	equal(t, "lent", len(c.lend(30*time.Millisecond, "lent", "parked").Tasks), 2)
-	for _, id := range []string{"lent", "parked", "claimed"} {
-		var loan Loan
-		eventually(t, id+" is lent", func() bool {
-			loan = c.lend(time.Minute, id)
-			return len(loan.Tasks) == 1
+	due := c.put(In(time.Hour), "exported")[0]
+	equal(t, "exported", len(c.export(30*time.Millisecond, "exported", "parked").Tasks), 2)
+	for _, id := range []string{"exported", "parked", "claimed"} {
+		var export Exported
+		eventually(t, id+" is exported", func() bool {
+			export = c.export(time.Minute, id)
+			return len(export.Tasks) == 1
 		})
-		equal(t, "adopted", c.adopt(loan), 1)
-		equal(t, "settled", c.settle(loanLeases(loan)...), 1)
-		equal(t, id+" may have been delivered or adopted", c.at1(id).Redelivered, true)
+		equal(t, "imported", c.importBatch(export), 1)
+		equal(t, "settled", c.settle(exportLeases(export)...), 1)
+		equal(t, id+" may have been delivered or imported", c.at1(id).Redelivered, true)
 	}
-	equal(t, "next", c.at1("lent").Next.UnixMilli(), due)
+	equal(t, "next", c.at1("exported").Next.UnixMilli(), due)
 	equal(t, "state", c.at1("parked").State, task.Parked)
 	equal(t, "state", c.at1("claimed").State, task.Waiting)
 }
 
-func TestALoanGivenBackIsAsItWas(t *testing.T) {
+func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	due := c.put(In(time.Hour), "waiting")[0]
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
-	loan := c.lend(time.Minute, "waiting", "parked")
-	for _, l := range loanLeases(loan) {
+	export := c.export(time.Minute, "waiting", "parked")
+	for _, l := range exportLeases(export) {
 		r := Release{Lease: l, Park: l.ID == "waiting", Attempted: true, Redelivered: true, Reason: "a mover's"}
 		equal(t, "released", c.release(r), 1)
 		equal(t, "released the second time", c.release(r), 0)
@@ -223,40 +223,40 @@ func TestALoanGivenBackIsAsItWas(t *testing.T) {
 	equal(t, "reason", s.Reason, "no route")
 }
 
-func TestAdoptSkipsWhatIsOrWasHere(t *testing.T) {
+func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "cancelled", "replaced", "moving")
 	c.begin(3)
-	loan := c.lend(time.Minute, "cancelled", "replaced", "moving")
+	export := c.export(time.Minute, "cancelled", "replaced", "moving")
 	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "cancelled")
 	c.ok(err)
 	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Split: true, Body: body("newer")}}}).Err)
-	equal(t, "adopted", c.adopt(loan), 1)
+	equal(t, "imported", c.importBatch(export), 1)
 	equal(t, "payload", string(c.at1("replaced").Payload), "newer")
 	c.at1("moving")
 	if _, err := c.Shard(1).Read(c.ctx(), c.p, "cancelled"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("a cancelled task came back: %v", err)
 	}
-	equal(t, "settled, the skipped ones too", c.settle(loanLeases(loan)...), 3)
+	equal(t, "settled, the skipped ones too", c.settle(exportLeases(export)...), 3)
 }
 
-func TestAdoptLeavesATaskThatIsHereWithoutTheHandledIDs(t *testing.T) {
+func TestImportLeavesATaskThatIsHereWithoutTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a")
 	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "a", When: In(2 * time.Hour), Body: body("here")}}}).Err)
 	next := c.at1("a").Next
-	equal(t, "adopted", c.adopt(c.lend(time.Minute, "a")), 0)
+	equal(t, "imported", c.importBatch(c.export(time.Minute, "a")), 0)
 	equal(t, "payload", string(c.at1("a").Payload), "here")
 	equal(t, "next", c.at1("a").Next, next)
 }
 
-func TestWhatWasDeliveredAfterItMovedIsNotAdoptedAgain(t *testing.T) {
+func TestWhatWasDeliveredAfterItMovedIsNotImportedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
-	_, _, loan := c.lendBefore(50*time.Millisecond, time.Minute)
-	equal(t, "adopted", c.adopt(loan), 1)
+	_, _, export := c.exportBefore(50*time.Millisecond, time.Minute)
+	equal(t, "imported", c.importBatch(export), 1)
 	var b Batch
 	eventually(t, "the task is claimed at its new shard", func() bool {
 		b = c.askAt(1, Claim{Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
@@ -265,30 +265,30 @@ func TestWhatWasDeliveredAfterItMovedIsNotAdoptedAgain(t *testing.T) {
 	n, err := c.Shard(1).Settle(c.ctx(), leases(b))
 	c.ok(err)
 	equal(t, "settled", n, 1)
-	equal(t, "adopted again", c.adopt(loan), 0)
+	equal(t, "imported again", c.importBatch(export), 0)
 	equal(t, "pending", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 0)
 }
 
-func TestAdoptKeepsAParkedTasksScore(t *testing.T) {
+func TestImportKeepsAParkedTasksScore(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
-	equal(t, "adopted", c.adopt(c.lend(time.Minute, "parked")), 1)
+	equal(t, "imported", c.importBatch(c.export(time.Minute, "parked")), 1)
 	score, err := c.rdb.ZScore(c.ctx(), c.Shard(1).due(), "parked").Result()
 	c.ok(err)
 	equal(t, "score", score, math.Inf(1))
 }
 
-func TestARescheduledOrCancelledLoanIsTakenFromItsMover(t *testing.T) {
+func TestARescheduledOrCancelledExportIsTakenFromItsMover(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a", "b")
-	loan := c.lend(time.Minute, "a", "b")
+	export := c.export(time.Minute, "a", "b")
 	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
 	c.ok(err)
 	equal(t, "cancelled", c.delete("b"), true)
-	equal(t, "settled", c.settle(loanLeases(loan)...), 0)
+	equal(t, "settled", c.settle(exportLeases(export)...), 0)
 	equal(t, "next", c.in("a", task.Waiting).Next.UnixMilli(), due)
 }
 
@@ -337,23 +337,23 @@ func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 	equal(t, "the second is, when the first stopped", try("b", time.Hour), true)
 }
 
-// The reply to an adopt is lost, and its repeat arrives past the deadline.
-func TestAdoptedAndLateIsNotGivenBack(t *testing.T) {
+// The reply to an import is lost, and its repeat arrives past the deadline.
+func TestImportedAndLateIsNotGivenBack(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	c.put(In(time.Hour), "a", "b", "other")
 	c.begin(3)
-	loan := c.lend(time.Minute, "a", "b")
-	more := c.lend(time.Minute, "other")
-	equal(t, "adopted", c.adopt(loan), 2)
-	late := func(p Placement, tasks ...LentTask) error {
-		return c.Adopt(c.ctx(), p, c.now(), Share{1, tasks})[0].Err
+	export := c.export(time.Minute, "a", "b")
+	more := c.export(time.Minute, "other")
+	equal(t, "imported", c.importBatch(export), 2)
+	late := func(p Placement, tasks ...ExportedTask) error {
+		return c.Import(c.ctx(), p, c.now(), Share{1, tasks})[0].Err
 	}
-	c.ok(late(c.p, loan.Tasks...))
+	c.ok(late(c.p, export.Tasks...))
 	for what, err := range map[string]error{
 		"another":          late(c.p, more.Tasks...),
-		"one of them":      late(c.p, loan.Tasks[0], more.Tasks[0]),
-		"a newer change's": late(Placement{c.p.Epoch + 1, 3, 3, Stable}, loan.Tasks...),
+		"one of them":      late(c.p, export.Tasks[0], more.Tasks[0]),
+		"a newer change's": late(Placement{c.p.Epoch + 1, 3, 3, Stable}, export.Tasks...),
 	} {
 		if !errors.Is(err, ErrLate) {
 			t.Errorf("%s: %v", what, err)
@@ -362,5 +362,5 @@ func TestAdoptedAndLateIsNotGivenBack(t *testing.T) {
 	equal(t, "tasks", c.rdb.ZCard(c.ctx(), c.Shard(1).due()).Val(), 2)
 	_, err := c.Shard(1).Fence(c.ctx(), c.p)
 	c.ok(err)
-	equal(t, "settled", c.settle(loanLeases(loan)...), 2)
+	equal(t, "settled", c.settle(exportLeases(export)...), 2)
 }

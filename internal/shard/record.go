@@ -30,12 +30,12 @@ func NewOp() Op {
 // A record is what a shard keeps of a task, format 1, integers big-endian:
 //
 //	offset  bytes
-//	0       1      16 x format (1) + flags: 1 redelivered, 2 lent, 4 noted, 8 attempted
+//	0       1      16 x format (1) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
 //	1       6      due, Redis ms
 //	7       6      scheduled, Redis ms
 //	13      6      op: the number of the call that wrote it
 //	19      2      if attempted: attempts that the broker returned or refused
-//	        8      if lent: score from before, IEEE 754
+//	        8      if exported: score from before, IEEE 754
 //	        2+n    if noted: reason of the last release
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
@@ -50,7 +50,7 @@ const (
 	formatUnit   = 16
 
 	flagRedelivered = 1
-	flagLent        = 2
+	flagExported    = 2
 	flagNoted       = 4
 	flagAttempted   = 8
 )
@@ -134,7 +134,7 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	if flags&flagAttempted != 0 {
 		r.Attempt += in.length(2)
 	}
-	if flags&flagLent != 0 {
+	if flags&flagExported != 0 {
 		in.take(8)
 	}
 	if flags&flagNoted != 0 {

@@ -30,7 +30,7 @@ func seedRecords(f *testing.F) {
 }
 
 // resealed packs what was decoded again, as the scripts' seal and EncodeBody do
-// together. The score from before a loan, which Go passes over, is the record's.
+// together. The score from before an export, which Go passes over, is the record's.
 func resealed(r *Record) string {
 	flags, prior := r.raw[0]%formatUnit, recordHead
 	if flags&flagAttempted != 0 {
@@ -44,7 +44,7 @@ func resealed(r *Record) string {
 	if r.Attempt > 1 {
 		b = binary.BigEndian.AppendUint16(b, uint16(r.Attempt-1))
 	}
-	if flags&flagLent != 0 {
+	if flags&flagExported != 0 {
 		b = append(b, r.raw[prior:prior+8]...)
 	}
 	if flags&flagNoted != 0 {

@@ -23,7 +23,7 @@ type recordVector struct {
 	Record      string            `json:"record"`
 	Attempt     int               `json:"attempt"`
 	Redelivered bool              `json:"redelivered"`
-	Lent        bool              `json:"lent"`
+	Exported    bool              `json:"exported"`
 	Due         int64             `json:"due"`
 	Scheduled   int64             `json:"scheduled"`
 	Op          string            `json:"op"`
@@ -92,7 +92,7 @@ func TestScriptsReadAndWriteRecordsAsTheVectorsSay(t *testing.T) {
 		c.ok(err)
 		sealed, _ := reply[0].(string)
 		equal(t, v.Name, hex.EncodeToString([]byte(sealed)), v.Record)
-		equal(t, v.Name+": lent", reply[1] == int64(1), v.Lent)
+		equal(t, v.Name+": exported", reply[1] == int64(1), v.Exported)
 	}
 }
 

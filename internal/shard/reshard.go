@@ -11,24 +11,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Loan is a batch of misplaced tasks leased to a mover.
-type Loan struct {
+// Exported is a batch of misplaced tasks leased to a mover.
+type Exported struct {
 	Shard int
 	Token string
 	// Deadline is Redis's ms at which the lease ends.
 	Deadline int64
-	Tasks    []LentTask
+	Tasks    []ExportedTask
 }
 
-// LentTask is one task on loan, as it is to be adopted elsewhere.
-type LentTask struct {
+// ExportedTask is one task exported, as it is to be imported elsewhere.
+type ExportedTask struct {
 	ID     string
 	score  string
 	record string
 }
 
-// Lending is one request for a loan; see Claim for Claimant and Request.
-type Lending struct {
+// Export is one request for an export; see Claim for Claimant and Request.
+type Export struct {
 	Claimant string
 	Request  string
 	Lease    time.Duration
@@ -38,49 +38,49 @@ type Lending struct {
 	IDs  []string
 }
 
-// Lend leases those of the tasks that wait or are parked to a mover.
-func (s Shard) Lend(ctx context.Context, p Placement, l Lending) (Loan, error) {
+// Export leases those of the tasks that wait or are parked to a mover.
+func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, error) {
 	args := make([]any, 4, 4+len(l.IDs))
 	args[0], args[1], args[2], args[3] = p.String(), l.Request, l.Lease.Milliseconds(), l.Soon.Milliseconds()
 	for _, id := range l.IDs {
 		args = append(args, id)
 	}
 	keys := s.taskKeys(s.memory(l.Claimant))
-	_, rest, err := answer(s.topic.run(ctx, call{script: "lend", keys: keys, args: args}))
+	_, rest, err := answer(s.topic.run(ctx, call{script: "export", keys: keys, args: args}))
 	if err != nil {
-		return Loan{}, fmt.Errorf("lend from shard %d of topic %s: %w", s.n, s.topic.name, err)
+		return Exported{}, fmt.Errorf("export from shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
-	loan := Loan{Shard: s.n}
-	loan.Token, _ = rest[0].(string)
-	loan.Deadline, _ = rest[1].(int64)
+	export := Exported{Shard: s.n}
+	export.Token, _ = rest[0].(string)
+	export.Deadline, _ = rest[1].(int64)
 	for i := 2; i+2 < len(rest); i += 3 {
-		var lent LentTask
-		lent.ID, _ = rest[i].(string)
-		lent.score, _ = rest[i+1].(string)
-		lent.record, _ = rest[i+2].(string)
-		loan.Tasks = append(loan.Tasks, lent)
+		var exported ExportedTask
+		exported.ID, _ = rest[i].(string)
+		exported.score, _ = rest[i+1].(string)
+		exported.record, _ = rest[i+2].(string)
+		export.Tasks = append(export.Tasks, exported)
 	}
-	return loan, nil
+	return export, nil
 }
 
-// Share is what one shard is to adopt of a loan.
+// Share is what one shard is to import of an export.
 type Share struct {
 	Shard int
-	Tasks []LentTask
+	Tasks []ExportedTask
 }
 
-// Adopted is what became of one share.
-type Adopted struct {
+// Imported is what became of one share.
+type Imported struct {
 	// Tasks that were new to the shard.
 	Tasks int
 	// Err is for the whole share: a *MovedError, ErrLate, or Redis's. Without one
 	// all tasks of the share, also those skipped, are to be settled where they
-	// were lent.
+	// were exported.
 	Err error
 }
 
-// Adopt has shards take tasks on loan over, in one round trip.
-func (t *Topic) Adopt(ctx context.Context, p Placement, deadline int64, shares ...Share) []Adopted {
+// Import has shards take tasks exported over, in one round trip.
+func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares ...Share) []Imported {
 	calls, placement := make([]call, len(shares)), p.String()
 	for i, s := range shares {
 		args := make([]any, 2, 2+3*len(s.Tasks))
@@ -88,13 +88,13 @@ func (t *Topic) Adopt(ctx context.Context, p Placement, deadline int64, shares .
 		for _, l := range s.Tasks {
 			args = append(args, l.ID, l.score, l.record)
 		}
-		calls[i] = call{script: "adopt", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args, fence: t.Shard(s.Shard).fence()}
+		calls[i] = call{script: "import", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args, fence: t.Shard(s.Shard).fence()}
 	}
-	results := make([]Adopted, len(shares))
+	results := make([]Imported, len(shares))
 	for i, cmd := range t.runAll(ctx, calls) {
 		_, rest, err := answer(cmd)
 		if err != nil {
-			results[i].Err = fmt.Errorf("adopt into shard %d of topic %s: %w", shares[i].Shard, t.name, err)
+			results[i].Err = fmt.Errorf("import into shard %d of topic %s: %w", shares[i].Shard, t.name, err)
 			continue
 		}
 		n, _ := rest[0].(int64)

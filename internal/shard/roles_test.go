@@ -34,7 +34,7 @@ func roles() []role {
 		{
 			name: "scanner",
 			scripts: []string{
-				"adopt", "claim", "draw", "heartbeat", "lend", "look", "mark", "next", "place", "rate", "release", "settle", "stats", "fence", "yield",
+				"import", "claim", "draw", "heartbeat", "export", "look", "mark", "next", "place", "rate", "release", "settle", "stats", "fence", "yield",
 			},
 			// The last four are for scanner doctor.
 			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",

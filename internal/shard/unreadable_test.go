@@ -55,29 +55,29 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	c.kept("cut", cutRecord)
 }
 
-func TestADamagedRecordDoesNotMakeALentNeighbourEarly(t *testing.T) {
+func TestADamagedRecordDoesNotMakeAnExportedNeighbourEarly(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
-	due := c.put(In(time.Hour), "lent")[0]
-	equal(t, "lent", len(c.lend(30*time.Millisecond, "lent").Tasks), 1)
+	due := c.put(In(time.Hour), "exported")[0]
+	equal(t, "exported", len(c.export(30*time.Millisecond, "exported").Tasks), 1)
 	c.plant("cut", cutRecord, -1) // its lease ended before, so it comes behind
-	eventually(t, "the loan lapses", func() bool {
+	eventually(t, "the export lapses", func() bool {
 		c.claimIDs()
-		return c.read("lent").State != task.Leased
+		return c.read("exported").State != task.Leased
 	})
-	equal(t, "next", c.in("lent", task.Waiting).Next.UnixMilli(), due)
+	equal(t, "next", c.in("exported", task.Waiting).Next.UnixMilli(), due)
 	c.claimIDs()
 }
 
-func TestALapsedLoanOfANewerFormatIsNotMadeDue(t *testing.T) {
+func TestALapsedExportOfANewerFormatIsNotMadeDue(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 2)
 	due := c.put(In(time.Hour), "a")[0]
-	equal(t, "lent", len(c.lend(30*time.Millisecond, "a").Tasks), 1)
+	equal(t, "exported", len(c.export(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "a", "\x20"+record[1:]).Err())
 	var b Batch
-	eventually(t, "the loan lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
+	eventually(t, "the export lapses", func() bool { b = c.claim(); return b.Skipped == 1 })
 	c.kept("a", "\x20"+record[1:])
 	score := c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "a").Val()
 	equal(t, "leased for", int64(-score)-b.Now.UnixMilli(), 60_000)
@@ -103,7 +103,7 @@ func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
+func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T) {
 	t.Parallel()
 	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x20" + head[1:]} {
 		t.Run(name, func(t *testing.T) {
@@ -119,9 +119,9 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorLent(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 				t.Fatalf("reschedule: got %v", err)
 			}
-			loan, err := c.Shard(0).Lend(c.ctx(), c.p, Lending{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"parked", "waiting"}})
+			export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"parked", "waiting"}})
 			c.ok(err)
-			equal(t, "lent", len(loan.Tasks), 0)
+			equal(t, "exported", len(export.Tasks), 0)
 			c.kept("parked", record)
 			c.kept("waiting", record)
 			equal(t, "score", c.rdb.ZScore(c.ctx(), c.Shard(0).due(), "waiting").Val(), far)

@@ -32,10 +32,10 @@ func TestCrashPoints(t *testing.T) {
 		{"after settle 10", inFlight, false},    // the next batches are on their way
 		{"before release 3", inFlight, false},
 		{"after release 3", inFlight, false},
-		{"before lend 2", inFlight, true},
-		{"after lend 2", inFlight, true},
-		{"before adopt 2", inFlight, true},
-		{"after adopt 2", inFlight + moveBatch, true}, // lies in two shards until the loan ends
+		{"before export 2", inFlight, true},
+		{"after export 2", inFlight, true},
+		{"before import 2", inFlight, true},
+		{"after import 2", inFlight + moveBatch, true}, // lies in two shards until the export ends
 		{"before look 2", inFlight, true},
 		{"after look 2", inFlight, true},
 		{"before mark 1", inFlight, true},

@@ -90,15 +90,15 @@ func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
 	p := w.placement()
 	i := slices.IndexFunc(far, func(o fleet.Order) bool { return shard.Place(o.ID, m) != p.New(o.ID) })
 	at := p.New(far[i].ID)
-	loan, err := w.ordersTopic().Shard(at).Lend(w.t.Context(), p, shard.Lending{
+	export, err := w.ordersTopic().Shard(at).Export(w.t.Context(), p, shard.Export{
 		Claimant: "test", Request: "1", Lease: time.Hour, IDs: []string{far[i].ID},
 	})
-	if err != nil || len(loan.Tasks) != 1 {
-		w.t.Fatalf("%d tasks lent, want 1: %v", len(loan.Tasks), err)
+	if err != nil || len(export.Tasks) != 1 {
+		w.t.Fatalf("%d tasks exported, want 1: %v", len(export.Tasks), err)
 	}
 	return func() {
 		w.t.Helper()
-		lease := shard.Lease{ID: far[i].ID, Token: loan.Token}
+		lease := shard.Lease{ID: far[i].ID, Token: export.Token}
 		if n, err := w.topic.Shard(at).Release(w.t.Context(), []shard.Release{{Lease: lease}}); err != nil || n != 1 {
 			w.t.Fatalf("%d tasks given back, want 1: %v", n, err)
 		}

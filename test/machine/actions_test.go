@@ -192,7 +192,7 @@ func (m *machine) breakDown(t *rapid.T) {
 	}
 }
 
-// pass lets time pass. A loan is not adopted any more after 4 s and over after
+// pass lets time pass. An export is not imported any more after 4 s and over after
 // 5; a claim is over after 30.
 func (m *machine) pass(t *rapid.T) {
 	m.advance(rapid.SampledFrom([]time.Duration{

@@ -29,11 +29,11 @@ var defects = []defect{
 		"redis.call('ZRANGEBYSCORE', due, -now, '(0', 'LIMIT', 0, limit)", "redis.call('ZRANGEBYSCORE', due, '-inf', '(0', 'LIMIT', 0, limit)",
 	},
 	{
-		"claim forgets the score from before a loan", "claim",
+		"claim forgets the score from before an export", "claim",
 		"if before > now then return score(id, before) end", "",
 	},
 	{
-		"adopt at once, whatever the score was", "adopt",
+		"import at once, whatever the score was", "import",
 		"score == 'inf' and '+inf' or score", "0",
 	},
 	{

@@ -194,20 +194,20 @@ func (v *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 		return false, nil
 	}
 	v.requests++
-	loan, err := v.topic.Shard(v.shard).Lend(ctx, v.p, shard.Lending{
+	export, err := v.topic.Shard(v.shard).Export(ctx, v.p, shard.Export{
 		Claimant: v.name, Request: fmt.Sprint(v.requests),
 		Lease: moveLease, Soon: v.soon, IDs: ids,
 	})
 	if err != nil {
 		return true, err
 	}
-	return v.handOver(ctx, loan, len(ids))
+	return v.handOver(ctx, export, len(ids))
 }
 
 // handOver answers whether any of so many tasks is still here.
-func (v *mover) handOver(ctx context.Context, loan shard.Loan, wanted int) (dirty bool, err error) {
+func (v *mover) handOver(ctx context.Context, export shard.Exported, wanted int) (dirty bool, err error) {
 	byShard := make([]shard.Share, most)
-	for _, l := range loan.Tasks {
+	for _, l := range export.Tasks {
 		s := &byShard[v.p.New(l.ID)]
 		s.Shard, s.Tasks = v.p.New(l.ID), append(s.Tasks, l)
 	}
@@ -218,10 +218,10 @@ func (v *mover) handOver(ctx context.Context, loan shard.Loan, wanted int) (dirt
 	var gone []shard.Lease
 	var back []shard.Release
 	var errs []error
-	for i, a := range v.topic.Adopt(ctx, v.p, loan.Deadline-moveMargin.Milliseconds(), shares...) {
+	for i, a := range v.topic.Import(ctx, v.p, export.Deadline-moveMargin.Milliseconds(), shares...) {
 		var moved *shard.MovedError
 		for _, l := range shares[i].Tasks {
-			switch lease := (shard.Lease{ID: l.ID, Token: loan.Token}); {
+			switch lease := (shard.Lease{ID: l.ID, Token: export.Token}); {
 			case a.Err == nil:
 				gone = append(gone, lease)
 			case errors.As(a.Err, &moved), errors.Is(a.Err, shard.ErrLate):
@@ -268,12 +268,12 @@ var staleScripts = []struct {
 		_, err := m.topic.Shard(at).Read(m.ctx, p, id)
 		return err
 	}},
-	{"lend", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Lend(m.ctx, p, shard.Lending{Claimant: "stale", Request: "1", Lease: moveLease, IDs: []string{id}})
+	{"export", func(m *machine, at int, p shard.Placement, id string) error {
+		_, err := m.topic.Shard(at).Export(m.ctx, p, shard.Export{Claimant: "stale", Request: "1", Lease: moveLease, IDs: []string{id}})
 		return err
 	}},
-	{"adopt", func(m *machine, at int, p shard.Placement, _ string) error {
-		return m.topic.Adopt(m.ctx, p, m.link.now+1000, shard.Share{Shard: at})[0].Err
+	{"import", func(m *machine, at int, p shard.Placement, _ string) error {
+		return m.topic.Import(m.ctx, p, m.link.now+1000, shard.Share{Shard: at})[0].Err
 	}},
 	{"look", func(m *machine, at int, p shard.Placement, _ string) error {
 		_, err := m.topic.Shard(at).Look(m.ctx, p, shard.Pass{}, 0, true)

@@ -65,8 +65,8 @@ func (w *world) replicate(s, n *state, st step) {
 
 func (w *world) unwaited(st step) bool {
 	switch st.what {
-	case "adopt":
-		return w.rules&noWaitAdopt != 0
+	case "import":
+		return w.rules&noWaitImport != 0
 	case "look: clean":
 		return w.rules&noWaitLook != 0
 	case "fence", "fences":

@@ -6,33 +6,33 @@ type mover struct {
 	view    uint8
 	shard   uint8
 	id      uint8
-	version uint8 // on loan
+	version uint8 // exported
 	parked  uint8
-	lapsed  uint8 // its loan ran out
+	lapsed  uint8 // its export ran out
 	cursor  uint8 // where it believes the pass stands
 	stale   uint8 // that pass is over
 	dirty   uint8
-	other   uint8 // on loan is another task than it asked for
+	other   uint8 // exported is another task than it asked for
 }
 
 type moverStep uint8
 
 const (
 	moverIdle moverStep = iota
-	moverLent
-	moverAdopted // or skipped
-	moverRefused // MOVED or LATE: it gives back
-	moverPassed  // looked at one task of the pass
-	moverClean   // found nothing misplaced
+	moverExported
+	moverImported // or skipped
+	moverRefused  // MOVED or LATE: it gives back
+	moverPassed   // looked at one task of the pass
+	moverClean    // found nothing misplaced
 )
 
-func (m mover) holds() bool { return m.at >= moverLent && m.at <= moverRefused }
+func (m mover) holds() bool { return m.at >= moverExported && m.at <= moverRefused }
 
 func (m mover) point() points {
-	if m.at == moverAdopted {
-		return adopted
+	if m.at == moverImported {
+		return imported
 	}
-	return lent
+	return exported
 }
 
 // move is all that movers may do next.
@@ -56,7 +56,7 @@ func (w *world) move(s *state) {
 	}
 }
 
-// leave drops what a mover knows. What it had on loan stays leased.
+// leave drops what a mover knows. What it had exported stays leased.
 func (n *state) leave(i uint8) {
 	n.abandon(i + 1)
 	n.movers[i] = mover{}
@@ -91,23 +91,23 @@ func (w *world) misplaced(sh *shard, view, at, id uint8) bool {
 		(w.rules&ignoreLeased == 0 || l.state != leased)
 }
 
-// lendable tasks are waiting and not due soon, parked, or leased by somebody
+// exportable tasks are waiting and not due soon, parked, or leased by somebody
 // whose lease ran out.
-func (w *world) lendable(s *state, l slot) bool {
+func (w *world) exportable(s *state, l slot) bool {
 	if l.state == leased {
 		return l.lapsed != 0 && w.rules&keepLapsed == 0
 	}
-	return s.due&bit(l.version) == 0 || l.parked != 0 || w.rules&lendDue != 0
+	return s.due&bit(l.version) == 0 || l.parked != 0 || w.rules&exportDue != 0
 }
 
 // look is the protocol's script of that name; where something is misplaced, any
-// of it may be lent.
+// of it may be exported.
 func (w *world) look(s *state, i, view, at uint8) {
 	clean := true
 	for id := range w.tasks {
 		if w.misplaced(&s.shards[at], view, at, id) {
 			clean = false
-			w.lend(s, i, view, at, id)
+			w.export(s, i, view, at, id)
 		}
 	}
 	if clean && view == s.placement && w.marks(s)&bit(at) == 0 {
@@ -117,17 +117,17 @@ func (w *world) look(s *state, i, view, at uint8) {
 	}
 }
 
-func (w *world) lend(s *state, i, view, at, id uint8) bool {
+func (w *world) export(s *state, i, view, at, id uint8) bool {
 	l := s.shards[at].slots[id]
-	if !w.lendable(s, l) {
+	if !w.exportable(s, l) {
 		return false
 	}
 	n := *s
 	n.shards[at].slots[id] = slot{leased, l.version, i + 1, 0, l.parked}
-	n.movers[i] = mover{at: moverLent, view: view, shard: at, id: id, version: l.version, parked: l.parked, cursor: s.shards[at].cursor}
-	st := did("mover", i, "lend").of(id, l.version).on(at).under(view)
+	n.movers[i] = mover{at: moverExported, view: view, shard: at, id: id, version: l.version, parked: l.parked, cursor: s.shards[at].cursor}
+	st := did("mover", i, "export").of(id, l.version).on(at).under(view)
 	w.emit(s, &n, st)
-	if w.lost&lostLend != 0 {
+	if w.lost&lostExport != 0 {
 		n := *s
 		n.shards[at].slots[id] = slot{leased, l.version, nobody, 0, l.parked}
 		w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
@@ -135,7 +135,7 @@ func (w *world) lend(s *state, i, view, at, id uint8) bool {
 	return true
 }
 
-// carry brings a task on loan to its new shard, or back.
+// carry brings a task exported to its new shard, or back.
 func (w *world) carry(s *state, i uint8) {
 	m := s.movers[i]
 	if m.lapsed == 0 && w.stall&m.point() != 0 {
@@ -150,9 +150,9 @@ func (w *world) carry(s *state, i uint8) {
 		w.emit(s, &n, did("mover", i, "dies").maybe())
 	}
 	switch m.at {
-	case moverLent:
+	case moverExported:
 		w.handOver(s, i)
-	case moverAdopted:
+	case moverImported:
 		n := *s
 		l := &n.shards[m.shard].slots[m.id]
 		settled := l.token == i+1
@@ -178,41 +178,41 @@ func (w *world) carry(s *state, i uint8) {
 	}
 }
 
-// handOver has the new shard adopt a task, unless the loan's deadline is over.
+// handOver has the new shard import a task, unless the export's deadline is over.
 func (w *world) handOver(s *state, i uint8) {
 	m := s.movers[i]
 	to := w.newHome(m.view, m.id)
-	st := did("mover", i, "adopt").of(m.id, m.version).on(to).under(m.view)
+	st := did("mover", i, "import").of(m.id, m.version).on(to).under(m.view)
 	past := m.lapsed != 0 && w.rules&noDeadline == 0
 	if past || w.late {
-		w.adoptLate(s, i, to, st)
+		w.importLate(s, i, to, st)
 	}
 	if past {
 		return
 	}
 	n := *s
-	a := w.adopt(&n.shards[to], m.view, m.id, slot{version: m.version, parked: m.parked})
+	a := w.importBatch(&n.shards[to], m.view, m.id, slot{version: m.version, parked: m.parked})
 	if a == moved {
 		w.refused(s, i, st.answer("MOVED"))
 		return
 	}
-	if n != *s && w.lost&lostAdopt != 0 {
+	if n != *s && w.lost&lostImport != 0 {
 		w.emit(s, &n, st.answer("done, but the reply is lost").maybe())
 	}
-	n.movers[i].at = moverAdopted
+	n.movers[i].at = moverImported
 	if a == there {
 		st = st.answer("skipped")
 	}
 	w.emit(s, &n, st.acked(to))
 }
 
-// adoptLate is adopt past the deadline.
-func (w *world) adoptLate(s *state, i, to uint8, st step) {
+// importLate is import past the deadline.
+func (w *world) importLate(s *state, i, to uint8, st step) {
 	m := s.movers[i]
 	sh := &s.shards[to]
-	if w.rules&adoptForgets == 0 && w.seen(sh, m.view) && sh.handled&bit(m.id) != 0 {
+	if w.rules&importForgets == 0 && w.seen(sh, m.view) && sh.handled&bit(m.id) != 0 {
 		n := *s
-		n.movers[i].at = moverAdopted
+		n.movers[i].at = moverImported
 		w.emit(s, &n, st.answer("late, but among the handled IDs"))
 		return
 	}

@@ -10,8 +10,8 @@ func TestLostReplies(t *testing.T) {
 	}
 	explorations(t, []run{
 		{name: "delete", scope: lost("S0;C0", lostDelete, 0, safety|once)},
-		{name: "lend", scope: lost("S0;C0", lostLend, 0, safety|once)},
-		{name: "adopt", scope: lost("S0;C0", lostAdopt, 0, safety|once)},
+		{name: "export", scope: lost("S0;C0", lostExport, 0, safety|once)},
+		{name: "import", scope: lost("S0;C0", lostImport, 0, safety|once)},
 		{name: "claim", scope: lost("S0;C0", lostClaim, 0, safety|once)},
 		{name: "all", scope: lost("S0;C0", lostAll, 0, safety)},
 		{name: "all, if absent", large: true, scope: lost("S0;A0", lostAll, 0, safety)},
@@ -26,19 +26,19 @@ func TestLostReplies(t *testing.T) {
 		scope{lost: lostAll, promises: safety})))
 }
 
-// A mover gives back what was certainly not adopted. After a lost reply LATE is
-// such a certainty only because adopt looks into the handled set first.
+// A mover gives back what was certainly not imported. After a lost reply LATE is
+// such a certainty only because import looks into the handled set first.
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
-	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: lent, promises: safety | once}
+	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: exported, promises: safety | once}
 	again := late
-	again.lost, again.stall = lostAdopt, 0
+	again.lost, again.stall = lostImport, 0
 	explorations(t, []run{
 		{name: "late", scope: late},
 		{name: "late, let lapse", scope: withRules(late, noGiveBack)},
-		{name: "late, adopted before", scope: again},
-		{name: "late, adopted before, and adopt forgets", scope: withRules(again, adoptForgets), breaks: once},
-		{name: "late, adopted before, and adopt forgets, let lapse", scope: withRules(again, adoptForgets|noGiveBack), breaks: once},
+		{name: "late, imported before", scope: again},
+		{name: "late, imported before, and import forgets", scope: withRules(again, importForgets), breaks: once},
+		{name: "late, imported before, and import forgets, let lapse", scope: withRules(again, importForgets|noGiveBack), breaks: once},
 	})
 }
 
@@ -76,7 +76,7 @@ func TestLateCopies(t *testing.T) {
 		// not-after time, after a later one.
 		{name: "given up, effective later", breaks: kept | replaced, scope: strict},
 	})
-	faults := scope{delayed: true, crash: adopted, stall: lent, promises: safety}
+	faults := scope{delayed: true, crash: imported, stall: exported, promises: safety}
 	explorations(t, large(each([]path{changes(1, 2), changes(1, 2, 1)}, []string{"S0;C0", "S0;S0", "C0;S0", "S0;A0", "S0;R0"}, faults)))
 	explorations(t, large(each([]path{changes(1, 2)}, []string{"S0R0;C0"}, faults)))
 }

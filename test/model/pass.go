@@ -1,6 +1,6 @@
 package model
 
-// lookOn is a mover's step of a pass: it meets the task at the cursor, and lends
+// lookOn is a mover's step of a pass: it meets the task at the cursor, and exports
 // it if it is misplaced. The server's order of tasks is its own.
 func (w *world) lookOn(s *state, i, view, at uint8) {
 	if view == s.placement && w.marks(s)&bit(at) != 0 {
@@ -13,8 +13,8 @@ func (w *world) lookOn(s *state, i, view, at uint8) {
 	}
 	dirty := w.misplaced(sh, view, at, id)
 	if dirty {
-		w.lendAnother(s, i, view, at, id)
-		if w.lend(s, i, view, at, id) {
+		w.exportAnother(s, i, view, at, id)
+		if w.export(s, i, view, at, id) {
 			return
 		}
 	}
@@ -28,9 +28,9 @@ func (w *world) lookOn(s *state, i, view, at uint8) {
 	w.emit(s, &n, st.of(id, sh.slots[id].version).on(at).under(view))
 }
 
-// lendAnother answers a mover's request with the loan of an earlier one of the same
+// exportAnother answers a mover's request with the export of an earlier one of the same
 // name and number, which was given up.
-func (w *world) lendAnother(s *state, i, view, at, asked uint8) {
+func (w *world) exportAnother(s *state, i, view, at, asked uint8) {
 	for id := range w.tasks {
 		l := s.shards[at].slots[id]
 		if w.rules&renumbered == 0 || id == asked || l.state != leased || l.token != nobody || l.lapsed != 0 {
@@ -38,9 +38,9 @@ func (w *world) lendAnother(s *state, i, view, at, asked uint8) {
 		}
 		n := *s
 		n.shards[at].slots[id].token = i + 1
-		n.movers[i] = mover{at: moverLent, view: view, shard: at, id: id, version: l.version, parked: l.parked,
+		n.movers[i] = mover{at: moverExported, view: view, shard: at, id: id, version: l.version, parked: l.parked,
 			cursor: s.shards[at].cursor, other: 1}
-		w.emit(s, &n, did("mover", i, "lend").of(id, l.version).on(at).under(view).answer("remembered"))
+		w.emit(s, &n, did("mover", i, "export").of(id, l.version).on(at).under(view).answer("remembered"))
 	}
 }
 

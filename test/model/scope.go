@@ -23,7 +23,7 @@ type scope struct {
 	// delayed: a copy of put, delete or reschedule may lie in a socket and be
 	// carried out later.
 	delayed bool
-	// late: an adopt may arrive past the loan's deadline, though its lease holds.
+	// late: an import may arrive past the export's deadline, though its lease holds.
 	late bool
 	// failover: one shard falls back to its replica.
 	failover bool
@@ -54,8 +54,8 @@ const (
 	beforeOld     points = 1 << iota // a producer, before its script at the old shard
 	beforeNew                        // before its script at the new one
 	beforeClosing                    // before its closing delete at the old one
-	lent                             // a mover, with a loan
-	adopted                          // before it settles
+	exported                         // a mover, with an export
+	imported                         // before it settles
 	claimed                          // a scanner, before it publishes
 	published                        // before it settles
 	everywhere    points = 1<<iota - 1
@@ -67,8 +67,8 @@ type scripts = set
 const (
 	lostPut scripts = 1 << iota // put and reschedule
 	lostDelete
-	lostLend
-	lostAdopt
+	lostExport
+	lostImport
 	lostClaim
 	lostAll scripts = 1<<iota - 1
 )
@@ -83,18 +83,18 @@ const (
 	noTouch                         // Schedule does not show the old shard the placement first
 	knownFence                      // it may leave that out when the old shard is known to have seen the epoch
 	newFirst                        // Cancel deletes at the new shard first
-	noHandled                       // adopt skips only what is there
+	noHandled                       // import skips only what is there
 	noFence                         // nothing is ever MOVED
 	ignoreLeased                    // what is leased does not count as misplaced
 	newRange                        // only the shards of the new M must be clean
 	settleChecked                   // a scanner's settle is refused for its epoch
-	lendDue                         // movers lend what is due, too, and clocks are arbitrary
-	keepLapsed                      // lend leaves tasks alone whose lease ran out
-	noGiveBack                      // after MOVED or LATE the mover lets its loan lapse
-	noDeadline                      // adopt does not refuse a loan that ran out
-	adoptForgets                    // adopt answers LATE past the deadline, though the task is among the handled IDs
+	exportDue                       // movers export what is due, too, and clocks are arbitrary
+	keepLapsed                      // export leaves tasks alone whose lease ran out
+	noGiveBack                      // after MOVED or LATE the mover lets its export lapse
+	noDeadline                      // import does not refuse an export that ran out
+	importForgets                   // import answers LATE past the deadline, though the task is among the handled IDs
 	noOp                            // a record does not say which operation wrote it
-	noPrior                         // a loan that ran out is judged by its due time, not by its score from before
+	noPrior                         // an export that ran out is judged by its due time, not by its score from before
 	noOutlast                       // a caller repeats a script while a copy of it may be carried out yet
 	passes                          // movers look by passes instead of by one script
 	noCompare                       // a pass is advanced from wherever a mover believes it stands
@@ -103,7 +103,7 @@ const (
 	renumbered                      // whoever is hired again numbers requests from the start, and is answered with an older batch
 	byCount                         // what was asked for counts as moved when as much was
 	waits                           // callers and movers wait for the replica
-	noWaitAdopt                     // ... but not after adopt
+	noWaitImport                    // ... but not after import
 	noWaitLook                      // ... nor after look
 	noWaitFence                     // ... nor after fence
 	equalAccepted                   // another placement of the same epoch is let through

@@ -14,7 +14,7 @@ func TestFailover(t *testing.T) {
 		{name: "no wait, replacing is lost", breaks: replaced, scope: fall(changes(2, 1), "S0;S0", 0, replaced)},
 		{name: "no wait, fence is lost", breaks: getAnswer, scope: fall(changes(2, 1), "S0;G0", 0, getAnswer)},
 		{name: "no wait, fence of a clean shard is lost", breaks: attended, scope: fall(changes(2, 1), "S0;S0", 0, attended)},
-		{name: "no wait after adopt", breaks: kept, scope: fall(changes(1, 2), "S0", waits|noWaitAdopt, kept)},
+		{name: "no wait after import", breaks: kept, scope: fall(changes(1, 2), "S0", waits|noWaitImport, kept)},
 		{name: "no wait after look", breaks: attended, scope: fall(changes(2, 1), "S0", waits|noWaitLook, attended)},
 		{name: "no wait after fence", breaks: cancelled, scope: fall(changes(1, 2), "S0;C0", waits|noWaitFence, cancelled)},
 		{name: "repeats remain", breaks: once, scope: fall(changes(1, 2), "S0;C0", waits, once)},
@@ -41,7 +41,7 @@ func TestPasses(t *testing.T) {
 		sc.restart = true
 		return sc
 	}
-	faults := scope{path: changes(1, 2), programs: "S0;C0", quiet: true, restart: true, crash: adopted, stall: moverDies,
+	faults := scope{path: changes(1, 2), programs: "S0;C0", quiet: true, restart: true, crash: imported, stall: moverDies,
 		rules: passes, promises: safety}
 	ended := faults
 	ended.liveness = true
@@ -49,7 +49,7 @@ func TestPasses(t *testing.T) {
 		{name: "one task", scope: restarted("S0", 0)},
 		{name: "a second one looked for", large: true, scope: restarted("S0G1", 0)},
 		{name: "the second one", scope: restarted("S1", 0)},
-		{name: "down", scope: scope{path: changes(2, 1), programs: "S0", quiet: true, restart: true, stall: lent,
+		{name: "down", scope: scope{path: changes(2, 1), programs: "S0", quiet: true, restart: true, stall: exported,
 			rules: passes, promises: safety}},
 		{name: "with crashes and stalls, to the end", scope: ended, large: true},
 		{name: "two tasks", scope: restarted("S0S1", 0), large: true},
@@ -66,14 +66,14 @@ func TestRequestMemory(t *testing.T) {
 	t.Parallel()
 	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
 	claims := scope{path: start(1), programs: "S0", quiet: true, scanners: 2, promises: safety | once}
-	loans := scope{path: changes(1, 2), homes: both, programs: "S0S1", quiet: true, movers: 1, lost: lostLend,
+	exports := scope{path: changes(1, 2), homes: both, programs: "S0S1", quiet: true, movers: 1, lost: lostExport,
 		rules: passes, promises: attended | inPlace}
 	explorations(t, []run{
 		{name: "claims", scope: claims},
 		{name: "claims, numbered anew", scope: withRules(claims, renumbered), breaks: once},
-		{name: "loans", scope: loans},
-		{name: "loans, numbered anew", scope: withRules(loans, passes|renumbered)},
-		{name: "loans, numbered anew, moved by count", scope: withRules(loans, passes|renumbered|byCount), breaks: inPlace},
+		{name: "exports", scope: exports},
+		{name: "exports, numbered anew", scope: withRules(exports, passes|renumbered)},
+		{name: "exports, numbered anew, moved by count", scope: withRules(exports, passes|renumbered|byCount), breaks: inPlace},
 	})
 }
 
@@ -101,7 +101,7 @@ func TestFall(t *testing.T) {
 // count brings them home. What lies in its place keeps every promise meanwhile.
 func TestGather(t *testing.T) {
 	t.Parallel()
-	faults := scope{strict: true, crash: someCrashes, stall: lent, promises: safety}
+	faults := scope{strict: true, crash: someCrashes, stall: exported, promises: safety}
 	explorations(t, each([]path{start(1).gather(2)}, []string{"S0;C0", "S0;S0", "S0;G0"}, withQuiet(faults)))
 	faults.crash, faults.stall = allCrashes, moverDies
 	explorations(t, large(each([]path{start(1).gather(2), start(2).gather(3), changes(2, 1).gather(2)},
@@ -129,7 +129,7 @@ func TestFork(t *testing.T) {
 // A topic is removed and made again.
 func TestRemoval(t *testing.T) {
 	t.Parallel()
-	faults := scope{crash: adopted, stall: lent, promises: safety}
+	faults := scope{crash: imported, stall: exported, promises: safety}
 	explorations(t, each([]path{start(2).remove().change(2), start(2).remove().change(1)}, []string{"S0;C0", "S0;G0"}, faults))
 	explorations(t, large(each([]path{start(2).remove().change(1), changes(1, 2).remove().change(1), start(1).remove().change(2)},
 		[]string{"S0;C0", "S0;S0", "S0;G0", "S0;A0", "S0;R0"}, faults)))

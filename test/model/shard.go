@@ -6,7 +6,7 @@ type slot struct {
 	version uint8
 	token   uint8 // of its lease
 	lapsed  uint8 // the lease ran out
-	parked  uint8 // parked, or on loan and parked before
+	parked  uint8 // parked, or exported and parked before
 }
 
 const (
@@ -138,9 +138,9 @@ func (w *world) read(sh *shard, l *slot, p uint8) answer {
 	return there
 }
 
-// adopt takes a task over that is on loan elsewhere. The caller has compared
+// import takes a task over that is exported elsewhere. The caller has compared
 // the deadline.
-func (w *world) adopt(sh *shard, p, id uint8, l slot) answer {
+func (w *world) importBatch(sh *shard, p, id uint8, l slot) answer {
 	if !w.check(sh, p) {
 		return moved
 	}

@@ -3,10 +3,10 @@ package model
 import "testing"
 
 const (
-	someCrashes = beforeNew | beforeClosing | adopted
-	mostCrashes = beforeNew | beforeClosing | lent | adopted | published
+	someCrashes = beforeNew | beforeClosing | imported
+	mostCrashes = beforeNew | beforeClosing | exported | imported | published
 	allCrashes  = beforeOld | mostCrashes
-	moverDies   = lent | adopted
+	moverDies   = exported | imported
 )
 
 // each makes one run of every path and every set of programs.
@@ -38,10 +38,10 @@ func large(runs []run) []run {
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	explorations(t, []run{
-		{name: "stalled mover adopts after the end", breaks: cancelled,
-			scope: scope{path: changes(1, 2), programs: "S0;C0", stall: lent, quiet: true, rules: draft, promises: cancelled}},
-		{name: "stalled mover adopts over a schedule", breaks: replaced,
-			scope: scope{path: changes(1, 2), programs: "S0;S0", stall: lent, quiet: true, rules: draft, promises: replaced}},
+		{name: "stalled mover imports after the end", breaks: cancelled,
+			scope: scope{path: changes(1, 2), programs: "S0;C0", stall: exported, quiet: true, rules: draft, promises: cancelled}},
+		{name: "stalled mover imports over a schedule", breaks: replaced,
+			scope: scope{path: changes(1, 2), programs: "S0;S0", stall: exported, quiet: true, rules: draft, promises: replaced}},
 		{name: "stale get", breaks: getAnswer,
 			scope: scope{path: changes(1, 2), programs: "S0;G0", movers: 1, quiet: true, rules: draft, promises: getAnswer}},
 		{name: "started over at the closing delete", breaks: once,
@@ -60,7 +60,7 @@ func TestOneChange(t *testing.T) {
 	explorations(t, each([]path{changes(1, 2)}, []string{"S0;G0"}, withQuiet(faults)))
 	explorations(t, large(each([]path{changes(1, 2)}, []string{"S0;C0", "S0;S0", "S0;G0"}, faults)))
 	explorations(t, large(each([]path{changes(2, 1), changes(2, 3)}, []string{"S0;C0", "S0;S0", "S0;G0"}, faults)))
-	faults.crash, faults.stall = someCrashes, lent
+	faults.crash, faults.stall = someCrashes, exported
 	explorations(t, each([]path{changes(1, 2)}, []string{"S0;C0"}, withQuiet(faults)))
 	explorations(t, large(each([]path{changes(1, 2), changes(2, 1)},
 		[]string{"S0;S0;C0", "S0C0;S0", "S0S0;C0", "C0S0;S0", "S0G0;S0", "S0G0;C0"}, faults)))
@@ -72,11 +72,11 @@ func TestTwoChanges(t *testing.T) {
 	faults := scope{strict: true, crash: mostCrashes, stall: moverDies, promises: safety}
 	explorations(t, large(each(there, []string{"S0;C0"}, faults)))
 	explorations(t, large(each([]path{changes(1, 2, 1), changes(3, 2, 1)}, []string{"S0;G0"}, faults)))
-	faults.crash, faults.stall = beforeClosing|adopted, lent
+	faults.crash, faults.stall = beforeClosing|imported, exported
 	explorations(t, large(each(there, []string{"S0;S0"}, faults)))
 	faults.rules = knownFence
 	explorations(t, large(each(there[:3], []string{"S0;C0", "S0;S0"}, faults)))
-	explorations(t, each(there[:1], []string{"S0;C0"}, scope{crash: adopted, movers: 1, rules: knownFence, promises: safety}))
+	explorations(t, each(there[:1], []string{"S0;C0"}, scope{crash: imported, movers: 1, rules: knownFence, promises: safety}))
 }
 
 func TestTwoTasks(t *testing.T) {
@@ -86,15 +86,15 @@ func TestTwoTasks(t *testing.T) {
 	staying := [][3]uint8{{0, 1, 0}, {0, 0, 0}}
 	explorations(t, large([]run{
 		{name: "both move", scope: scope{path: changes(1, 2), homes: both, quiet: true, programs: "S0;S1",
-			strict: true, crash: adopted, stall: lent, promises: safety}},
+			strict: true, crash: imported, stall: exported, promises: safety}},
 		{name: "one moves, one is new", scope: scope{path: changes(2, 3), homes: newcomer, quiet: true, programs: "S0;C0S1",
-			strict: true, crash: beforeNew, stall: lent, promises: safety}},
+			strict: true, crash: beforeNew, stall: exported, promises: safety}},
 		{name: "one moves, one stays", scope: scope{path: changes(1, 2), homes: staying, quiet: true, programs: "S0C0;S1",
-			strict: true, crash: beforeNew | adopted, stall: lent, promises: safety}},
+			strict: true, crash: beforeNew | imported, stall: exported, promises: safety}},
 		{name: "two scanners", scope: scope{path: changes(1, 2), scanners: 2, programs: "S0;C0",
 			crash: moverDies | claimed | published, stall: everywhere, promises: safety}},
 		{name: "two scanners, replaced", scope: scope{path: changes(2, 1), scanners: 2, programs: "S0;S0",
-			crash: adopted | published, stall: lent | claimed | published, promises: safety}},
+			crash: imported | published, stall: exported | claimed | published, promises: safety}},
 	}))
 }
 
@@ -108,8 +108,8 @@ func TestOnce(t *testing.T) {
 	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)}, []string{"S0;C0", "S0;S0"}, healthy)))
 	explorations(t, large([]run{
 		{name: "two scanners", scope: scope{path: changes(1, 2, 1), scanners: 2, programs: "S0;S0", promises: once}},
-		{name: "movers lend what is due, clocks are arbitrary",
-			scope: scope{path: changes(1, 2, 1), programs: "S0;S0", rules: lendDue, promises: once}},
+		{name: "movers export what is due, clocks are arbitrary",
+			scope: scope{path: changes(1, 2, 1), programs: "S0;S0", rules: exportDue, promises: once}},
 	}))
 }
 
@@ -121,13 +121,13 @@ func TestRepeats(t *testing.T) {
 	}
 	explorations(t, []run{
 		{name: "producer dies", large: true, scope: at(beforeOld|beforeNew|beforeClosing, 0, 0)},
-		{name: "mover dies with a loan", scope: at(lent, 0, 0)},
+		{name: "mover dies with an export", scope: at(exported, 0, 0)},
 		{name: "scanner dies before it publishes", scope: at(claimed, 0, 0)},
-		{name: "mover dies before it settles", scope: at(adopted, 0, 0), breaks: once},
+		{name: "mover dies before it settles", scope: at(imported, 0, 0), breaks: once},
 		{name: "scanner dies before it settles", scope: at(published, 0, 0), breaks: once},
-		{name: "mover sleeps with a loan", scope: at(0, lent, 0)},
-		{name: "mover sleeps with a loan, adopt knows no deadline", scope: at(0, lent, noDeadline), breaks: once},
-		{name: "mover sleeps before it settles", scope: at(0, adopted, 0), breaks: once},
+		{name: "mover sleeps with an export", scope: at(0, exported, 0)},
+		{name: "mover sleeps with an export, import knows no deadline", scope: at(0, exported, noDeadline), breaks: once},
+		{name: "mover sleeps before it settles", scope: at(0, imported, 0), breaks: once},
 		{name: "scanner sleeps before it publishes", scope: at(0, claimed, 0), breaks: once},
 		{name: "scanner sleeps before it settles", scope: at(0, published, 0), breaks: once},
 	})
@@ -143,10 +143,10 @@ func TestEnds(t *testing.T) {
 		{name: "2 to 1", large: true,
 			scope: scope{liveness: true, path: changes(2, 1), programs: "S0;S0", crash: moverDies | claimed | published, stall: everywhere, promises: safety}},
 		{name: "there and back", large: true,
-			scope: scope{liveness: true, path: changes(1, 2, 1), programs: "S0;C0", crash: beforeClosing | moverDies | published, stall: lent, promises: safety}},
+			scope: scope{liveness: true, path: changes(1, 2, 1), programs: "S0;C0", crash: beforeClosing | moverDies | published, stall: exported, promises: safety}},
 		{name: "there and back, parked",
 			scope: scope{liveness: true, park: true, quiet: true, path: changes(1, 2, 1), programs: "S0",
-				crash: lent | published, stall: lent, promises: single | attended | inPlace}},
+				crash: exported | published, stall: exported, promises: single | attended | inPlace}},
 	})
 }
 
@@ -154,20 +154,20 @@ func TestIfAbsentAndReschedule(t *testing.T) {
 	t.Parallel()
 	faults := scope{strict: true, crash: allCrashes, stall: moverDies, promises: safety}
 	explorations(t, each([]path{changes(1, 2)}, []string{"C0;A0"}, withQuiet(faults)))
-	explorations(t, each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0"}, scope{quiet: true, crash: adopted, stall: lent, promises: safety}))
+	explorations(t, each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0"}, scope{quiet: true, crash: imported, stall: exported, promises: safety}))
 	explorations(t, large(each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0", "S0A0;C0", "S0R0;C0", "S0;R0;C0"}, faults)))
-	faults = scope{quiet: true, crash: beforeNew | adopted, stall: lent, promises: safety}
+	faults = scope{quiet: true, crash: beforeNew | imported, stall: exported, promises: safety}
 	explorations(t, large(each([]path{changes(1, 2, 1)}, []string{"S0;A0", "S0;R0", "S0A0;C0"}, faults)))
 }
 
 func TestParked(t *testing.T) {
 	t.Parallel()
-	faults := scope{park: true, crash: lent | claimed | published, stall: published,
+	faults := scope{park: true, crash: exported | claimed | published, stall: published,
 		promises: kept | cancelled | replaced | attended | inPlace | staysParked}
 	explorations(t, each([]path{changes(1, 2)}, []string{"S0;C0"}, faults))
 	explorations(t, large(each([]path{changes(2, 1), changes(1, 2, 1)}, []string{"S0;C0"}, faults)))
-	explorations(t, []run{{name: "loan judged by its due time", breaks: staysParked,
-		scope: scope{park: true, path: changes(1, 2), programs: "S0", crash: lent, rules: noPrior, promises: staysParked}}})
+	explorations(t, []run{{name: "export judged by its due time", breaks: staysParked,
+		scope: scope{park: true, path: changes(1, 2), programs: "S0", crash: exported, rules: noPrior, promises: staysParked}}})
 }
 
 // Leaving out a rule breaks a promise.

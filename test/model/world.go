@@ -127,11 +127,11 @@ func (w *world) place(s *state) {
 	w.emit(s, &n, st)
 }
 
-// tick makes versions due, but none that a mover holds: it took the loan long
+// tick makes versions due, but none that a mover holds: it took the export long
 // before that.
 func (w *world) tick(s *state) {
 	for _, op := range w.ops {
-		if op.version == 0 || s.due&bit(op.version) != 0 || w.rules&lendDue == 0 && w.onLoan(s, op) {
+		if op.version == 0 || s.due&bit(op.version) != 0 || w.rules&exportDue == 0 && w.isExported(s, op) {
 			continue
 		}
 		n := *s
@@ -140,7 +140,7 @@ func (w *world) tick(s *state) {
 	}
 }
 
-func (w *world) onLoan(s *state, op planned) bool {
+func (w *world) isExported(s *state, op planned) bool {
 	for _, m := range s.movers {
 		if m.holds() && m.version == op.version && m.lapsed == 0 {
 			return true

@@ -68,8 +68,8 @@ local function take(id, record, lapsed)
   end
   local r = lapsed and open(record)
   if r then
-    local before = r.prior or r.due -- of a loan; what was claimed is due
-    r.prior, r.redelivered = nil, true -- also after a loan: it may have been adopted
+    local before = r.prior or r.due -- of an export; what was claimed is due
+    r.prior, r.redelivered = nil, true -- also after an export: it may have been imported
     record = seal(r)
     redis.call('HSET', tasks, id, record)
     if before > now then return score(id, before) end

@@ -1,7 +1,7 @@
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
--- the attempts, if ATTEMPTED; then the score from before a loan, if LENT; then the
+-- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
 -- reason of the last release, if NOTED; then the body, which scripts never look into.
-local FORMAT, REDELIVERED, LENT, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
+local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
 
 -- known says that a record is of this format.
 local function known(record)
@@ -17,7 +17,7 @@ local function parse(record)
   if flags % 16 >= ATTEMPTED then
     r.attempts, at = struct.unpack('>I2', record, at)
   end
-  if flags % 4 >= LENT then
+  if flags % 4 >= EXPORTED then
     r.prior, at = struct.unpack('>d', record, at)
   end
   if flags % 8 >= NOTED then
@@ -43,7 +43,7 @@ local function seal(r)
     attempts = struct.pack('>I2', r.attempts)
   end
   if r.prior then
-    flags = flags + LENT
+    flags = flags + EXPORTED
     prior = struct.pack('>d', r.prior)
   end
   if r.note then

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights clock record wake
 -- Gives leased tasks back, each only if still leased under the token of its
--- claim: due again after a delay, or parked. A task on loan returns to its
+-- claim: due again after a delay, or parked. A task exported returns to its
 -- score from before instead. A record that can't be read keeps its bytes.
 -- KEYS  due, task, wake
 -- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"),
@@ -29,7 +29,7 @@ for i = 1, #ARGV, 6 do
   if score and record and tonumber(score) == tonumber(ARGV[i]) then
     local r = open(record)
     local back = r and r.due or now
-    if r and (r.prior or r.due > now) then -- on loan: what was claimed is due
+    if r and (r.prior or r.due > now) then -- exported: what was claimed is due
       back, r.prior = r.prior or r.due, nil
     else
       if r then

@@ -1,10 +1,10 @@
 #!lua
 -- uses: args rights clock check wake
--- Takes over tasks on loan from their old shard, with their scores from before.
+-- Takes over tasks exported from their old shard, with their scores from before.
 -- KEYS  due, task, fence, handled, wake
--- ARGV  placement, deadline of the loan (ms), then for each task: id, score, record
--- Returns {"ok", adopted}: the others were here, or had been, and are skipped;
---       {"late", now} past the deadline, with none of them adopted by this call;
+-- ARGV  placement, deadline of the export (ms), then for each task: id, score, record
+-- Returns {"ok", imported}: the others were here, or had been, and are skipped;
+--       {"late", now} past the deadline, with none of them imported by this call;
 --       {"moved", placement}.
 -- Executed twice: the second time all are among the handled IDs and are skipped, past the
 --       deadline too: given back to their old shard they would be there twice.
@@ -42,11 +42,11 @@ for i, id in ipairs(ids) do
   end
 end
 redis.call('SADD', KEYS[4], unpack(ids))
-local adopted = #scores / 2
-if adopted == 0 then return {'ok', 0} end
+local imported = #scores / 2
+if imported == 0 then return {'ok', 0} end
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
-redis.call('HINCRBY', KEYS[3], 'moved', adopted)
+redis.call('HINCRBY', KEYS[3], 'moved', imported)
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
-return {'ok', adopted}
+return {'ok', imported}

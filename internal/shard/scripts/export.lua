@@ -8,7 +8,7 @@
 --       within the last second, is left for delivery), id...
 -- Returns {"ok", token, deadline (ms), id, score, record, ...};
 --       {"moved", placement}.
--- Executed twice: the same request answers with the same loan.
+-- Executed twice: the same request answers with the same export.
 local due, tasks = KEYS[1], KEYS[2]
 expect(5, 4, 1)
 local request, lease, soon = ARGV[2], whole('lease', ARGV[3], 1), whole('soon', ARGV[4])
