@@ -204,11 +204,11 @@ func (f *fleet) claimAll() []shard.Claimed {
 	return all
 }
 
-// splitID is an ID that is moving house under p, the n-th of its kind.
+// splitID is an ID that is moving under p, the n-th of its kind.
 func splitID(p shard.Placement, n int) string {
 	for i := 0; ; i++ {
 		id := "split-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26)
-		if p.Split(id) {
+		if p.Moving(id) {
 			if n--; n < 0 {
 				return id
 			}

@@ -99,7 +99,7 @@ end
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, gate, ledger, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
---       each task: id, when, split (1 while it is moving house, else 0), body
+--       each task: id, when, split (1 while it is moving, else 0), body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
 -- Executed twice: a record of the same op is left as it is and gives the same

@@ -128,7 +128,7 @@ class Placement:
     def old(self, id):
         return place(id, self.previous)
 
-    def split(self, id):
+    def moving(self, id):
         return self.phase == "migrating" and self.old(id) != self.new(id)
 
 
@@ -185,15 +185,15 @@ class Producer:
         body = encode_body(payload, content_type, headers or {})
         op = os.urandom(6)
 
-        def put(p, split):
+        def put(p, moving):
             mode = "absent" if if_absent else ""
-            reply = self._change(PUT, topic, p.new(id), lambda limit: [p.text, op, limit, mode, id, when, split, body])
+            reply = self._change(PUT, topic, p.new(id), lambda limit: [p.text, op, limit, mode, id, when, moving, body])
             if reply[1] == 0:
                 raise Exists("there is a task %r already" % id)
             return reply[1]
 
         def under(p):
-            if not p.split(id):
+            if not p.moving(id):
                 return put(p, 0)
             there = self._ask(FENCE, topic, p.old(id), p.text, id)[1]
             if if_absent and there:
@@ -228,9 +228,9 @@ class Producer:
             found, now = max(found, reply[1]), max(now, reply[2])
 
         def under(p):
-            if p.split(id):
+            if p.moving(id):
                 delete(p, p.old(id), 0)
-            delete(p, p.new(id), 1 if p.split(id) else 0)
+            delete(p, p.new(id), 1 if p.moving(id) else 0)
 
         self._operate(topic, under)
         return found, now
@@ -250,12 +250,12 @@ class Producer:
         return self._reschedule(topic, id, when, op)  # its consumer may have stored it before it could see the note
 
     def _reschedule(self, topic, id, when, op):
-        def move(p, split, fallback):
-            reply = self._change(RESCHEDULE, topic, p.new(id), lambda limit: [p.text, op, limit, id, when, split, fallback])
+        def move(p, moving, fallback):
+            reply = self._change(RESCHEDULE, topic, p.new(id), lambda limit: [p.text, op, limit, id, when, moving, fallback])
             return reply[0] == b"ok", reply[1]
 
         def under(p):
-            if not p.split(id):
+            if not p.moving(id):
                 moved, ms = move(p, 0, b"")
             else:
                 there = self._ask(FENCE, topic, p.old(id), p.text, id)[1] or b""
@@ -275,7 +275,7 @@ class Producer:
         check_name(topic, id)
 
         def under(p):
-            shards = [p.old(id), p.new(id)] if p.split(id) else [p.new(id)]
+            shards = [p.old(id), p.new(id)] if p.moving(id) else [p.new(id)]
             for shard in shards:
                 reply = self._ask(READ, topic, shard, p.text, id)
                 if reply[0] == b"ok":

@@ -27,11 +27,11 @@ type script struct {
 func argNames(name string) []string {
 	switch name {
 	case "put":
-		return []string{"placement", "op", "not_after", "mode", "id", "when", "split", "body"}
+		return []string{"placement", "op", "not_after", "mode", "id", "when", "moving", "body"}
 	case "delete":
 		return []string{"placement", "not_after", "handled", "id"}
 	case "reschedule":
-		return []string{"placement", "op", "not_after", "id", "when", "split", "fallback"}
+		return []string{"placement", "op", "not_after", "id", "when", "moving", "fallback"}
 	case "fence", "read":
 		return []string{"placement", "id"}
 	case "note":

@@ -58,7 +58,7 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 	if p, err = topic.Placement(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !p.Split(moving) {
+	if !p.Moving(moving) {
 		t.Fatal("the task does not move")
 	}
 	park(t, topic, p, moving)

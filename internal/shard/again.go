@@ -65,11 +65,11 @@ func (r *Router) older(ctx context.Context, a Again, there kept) (bool, error) {
 	return n == 1, wrapIf(err, "look up the past")
 }
 
-// again goes the way of a put: while the task is moving house, its old shard sees
+// again goes the way of a put: while the task is moving, its old shard sees
 // the placement first and loses its copy last. A copy there that was stored since the
 // delivery counts unless the new shard had the task already.
 func (r *Router) again(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
-	if !p.Split(a.ID) {
+	if !p.Moving(a.ID) {
 		return r.sendAgain(ctx, p, op, replace, nil, a)
 	}
 	there, err := r.Shard(p.Old(a.ID)).Fence(ctx, p, a.ID)
@@ -105,7 +105,7 @@ func (r *Router) sendAgain(ctx context.Context, p Placement, op Op, replace stri
 	at := p.New(a.ID)
 	args := []any{
 		p.String(), string(op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
-		oneIf(p.Split(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
+		oneIf(p.Moving(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
 	}
 	again := call{script: "again", keys: r.Shard(at).taskKeys(r.Shard(at).Wake()), args: args, notAfter: 2, fence: r.Shard(at).fence()}
 	status, rest, err := answer(r.run(ctx, again))

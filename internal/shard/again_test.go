@@ -225,7 +225,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 				_, err := c.Shard(0).Fence(c.ctx(), c.p)
 				c.ok(err)
 				e := entry(a.ID, In(0))
-				e.Split = true
+				e.Moving = true
 				c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{e}}).Err)
 				b := c.askAt(1, Claim{Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)

@@ -78,13 +78,13 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 			c := newCorner(t, 1)
 			c.put(In(time.Hour), "there")
 			c.begin(2)
-			c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "split", When: In(time.Hour), Split: true, Body: body("")}}}).Err)
-			equal(t, "noted among the handled IDs", c.noted("split"), true)
+			c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "moving", When: In(time.Hour), Moving: true, Body: body("")}}}).Err)
+			equal(t, "noted among the handled IDs", c.noted("moving"), true)
 			c.ok(do(c, c.p))
-			equal(t, "noted under the same placement", c.noted("split"), true)
+			equal(t, "noted under the same placement", c.noted("moving"), true)
 			newer := Placement{c.p.Epoch + 1, 2, 2, Stable}
 			c.ok(do(c, newer))
-			equal(t, "noted under the newer one", c.noted("split"), false)
+			equal(t, "noted under the newer one", c.noted("moving"), false)
 			var moved *MovedError
 			if _, err := c.Shard(0).Fence(c.ctx(), c.p); !errors.As(err, &moved) || moved.Placement != newer {
 				t.Fatalf("got %v, want a MovedError to %v", err, newer)
@@ -159,9 +159,9 @@ func TestPutNotesOnlySplitTasksInTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	c.begin(2)
-	entries := []Entry{{ID: "split", When: In(0), Split: true, Body: body("")}, entry("stays", In(0))}
+	entries := []Entry{{ID: "moving", When: In(0), Moving: true, Body: body("")}, entry("stays", In(0))}
 	c.ok(c.tryPut(c.p, Put{Entries: entries}).Err)
-	equal(t, "split is noted", c.noted("split"), true)
+	equal(t, "moving is noted", c.noted("moving"), true)
 	equal(t, "the other is noted", c.noted("stays"), false)
 	_, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), true, "never")
 	c.ok(err)
@@ -178,7 +178,7 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	c.begin(3)
 	there, err := c.Shard(0).Fence(c.ctx(), c.p, "a")
 	c.ok(err)
-	m := Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour), Split: true, Fallback: there[0]}
+	m := Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour), Moving: true, Fallback: there[0]}
 	var due int64
 	for i := range 2 {
 		again, err := c.Shard(1).Reschedule(c.ctx(), c.p, c.notAfter(), m)

@@ -90,7 +90,7 @@ func (r *Router) saw(shard int, p Placement) {
 }
 
 // closeOld removes the copies that tasks left at their old shards, the closing
-// step of an operation on tasks that are moving house, in one round trip. It
+// step of an operation on tasks that are moving, in one round trip. It
 // answers an error or nil for each of the shards. One that has seen a newer
 // placement has no copies: the movers of this one were done with it. One that was
 // reached late is sent the same again: what it closes is stored already.

@@ -87,8 +87,9 @@ func (p Placement) New(id string) int { return Place(id, p.Shards) }
 // Old is the shard an ID belonged to before the change that is under way.
 func (p Placement) Old(id string) int { return Place(id, p.Previous) }
 
-// Split says whether an ID is moving house, so that operations on it touch both.
-func (p Placement) Split(id string) bool {
+// Moving reports whether an ID goes from one shard to another in this change: then
+// operations on it ask both.
+func (p Placement) Moving(id string) bool {
 	return p.Phase == Migrating && p.Old(id) != p.New(id)
 }
 

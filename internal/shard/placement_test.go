@@ -314,7 +314,7 @@ func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
 		split := 0
 		for i := range 100 {
 			id := fmt.Sprint("order-", i)
-			if v.p.Split(id) {
+			if v.p.Moving(id) {
 				split++
 				if v.p.Old(id) == v.p.New(id) {
 					t.Errorf("%s: %s is split and stays", v.p, id)

@@ -15,7 +15,7 @@ import (
 //
 // What all have in common: a shard that has seen a newer placement than the router's
 // refuses the script, and the operation starts over under the newer one (retry).
-// While a task is moving house its old shard is shown the placement before the new one
+// While a task is moving its old shard is shown the placement before the new one
 // is written, and loses its copy last.
 type Router struct {
 	*Topic
@@ -37,7 +37,7 @@ func (s *Store) Router(topic string) *Router {
 // Where are the shards where a task may lie. The old one comes first: tasks move from
 // there to the new one, and never back, so that none is missed that is on its way.
 func (p Placement) Where(id string) []int {
-	if p.Split(id) {
+	if p.Moving(id) {
 		return []int{p.Old(id), p.New(id)}
 	}
 	return []int{p.New(id)}
@@ -65,7 +65,7 @@ type Scheduled struct {
 }
 
 // Schedule stores tasks, in one round trip for each 500 or so of a shard. Of each ID
-// there may be one at most. While they are moving house: fence the old shards, and ask
+// there may be one at most. While they are moving: fence the old shards, and ask
 // them for those that must not be there; put into the new shards; delete from the old.
 func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
 	s := scheduling{Router: r, op: NewOp(), entries: entries, results: make([]Scheduled, len(entries))}
@@ -110,7 +110,7 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 			if err != nil {
 				return err
 			}
-			met, err := r.Shard(at).Withdraw(ctx, p, notAfter, p.Split(id) && at == p.New(id), id)
+			met, err := r.Shard(at).Withdraw(ctx, p, notAfter, p.Moving(id) && at == p.New(id), id)
 			gone.There, gone.Tried = gone.There || met.There, gone.Tried || met.Tried
 			gone.Past, gone.At = gone.Past || met.Past, max(gone.At, met.At)
 			if err != nil {
@@ -155,7 +155,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 	if err != nil {
 		return 0, err
 	}
-	if !p.Split(m.ID) {
+	if !p.Moving(m.ID) {
 		return r.Topic.Shard(p.New(m.ID)).Reschedule(ctx, p, notAfter, m)
 	}
 	old := p.Old(m.ID)
@@ -166,7 +166,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 	if there[0] != nil && there[0].Op == string(m.Op) {
 		return there[0].Due.UnixMilli(), nil // done before the change began; a mover brings it along
 	}
-	m.Split, m.Fallback = true, there[0]
+	m.Moving, m.Fallback = true, there[0]
 	due, err := r.Topic.Shard(p.New(m.ID)).Reschedule(ctx, p, notAfter, m)
 	gone := errors.Is(err, task.ErrNotFound)
 	if err != nil && !gone || gone && m.Fallback == nil {

@@ -59,17 +59,17 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	return again, refusal
 }
 
-// beforeMove fences the old shards of entries that are moving house. One that must be
+// beforeMove fences the old shards of entries that are moving. One that must be
 // absent and lies at its old shard is answered here; the others are returned.
 func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) ([]int, error) {
 	var left, asked, shown []int
 	for _, i := range todo {
 		e := &s.entries[i]
 		switch {
-		case p.Split(e.ID) && e.IfAbsent:
+		case p.Moving(e.ID) && e.IfAbsent:
 			asked = append(asked, i)
 			continue
-		case p.Split(e.ID):
+		case p.Moving(e.ID):
 			shown = append(shown, p.Old(e.ID))
 		}
 		left = append(left, i)
@@ -172,7 +172,7 @@ func (s *scheduling) put(p Placement, sh *share) Put {
 	put := Put{Shard: sh.shard, Op: s.op, Absent: sh.absent, Entries: make([]Entry, len(sh.entries))}
 	for i, at := range sh.entries {
 		put.Entries[i] = s.entries[at]
-		put.Entries[i].Split = p.Split(s.entries[at].ID)
+		put.Entries[i].Moving = p.Moving(s.entries[at].ID)
 	}
 	return put
 }
@@ -185,7 +185,7 @@ func (s *scheduling) stored(p Placement, of []int, r PutResult) (moving []int) {
 			continue
 		}
 		s.results[at] = Scheduled{r.Due[i], r.Err}
-		if p.Split(s.entries[at].ID) {
+		if p.Moving(s.entries[at].ID) {
 			moving = append(moving, at)
 		}
 	}

@@ -43,8 +43,8 @@ type Entry struct {
 	// IfAbsent: not where there is a task already. For the router, which puts such
 	// tasks apart.
 	IfAbsent bool
-	// Split while it is moving house. The router sets it.
-	Split bool
+	// Moving while the task is to go from one shard to another. The router sets it.
+	Moving bool
 }
 
 // Put is one batch for one shard: at most MaxBatch entries.
@@ -76,11 +76,11 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 		args := make([]any, 4, 4+4*len(b.Entries))
 		args[0], args[1], args[2], args[3] = placement, string(b.Op), notAfter, mode
 		for _, e := range b.Entries {
-			split := "0"
-			if e.Split {
-				split = "1"
+			moving := "0"
+			if e.Moving {
+				moving = "1"
 			}
-			args = append(args, e.ID, e.When.String(), split, e.Body)
+			args = append(args, e.ID, e.When.String(), moving, e.Body)
 		}
 		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, fence: t.Shard(b.Shard).fence()}
 	}
@@ -217,11 +217,11 @@ func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, handle
 
 // Move describes one new due time; see Topic.Reschedule.
 type Move struct {
-	Op    Op
-	ID    string
-	When  When
-	Split bool
-	// Fallback is the task as read at the old shard while it is moving house;
+	Op     Op
+	ID     string
+	When   When
+	Moving bool
+	// Fallback is the task as read at the old shard while it is moving;
 	// nil if it is not there.
 	Fallback *Record
 }
@@ -236,14 +236,14 @@ func (e *missingError) Unwrap() error { return task.ErrNotFound }
 // Reschedule gives a task a new due time and answers it in ms, with
 // task.ErrReplicas too, or task.ErrNotFound.
 func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
-	split, fallback := "0", ""
-	if m.Split {
-		split = "1"
+	moving, fallback := "0", ""
+	if m.Moving {
+		moving = "1"
 	}
 	if m.Fallback != nil {
 		fallback = m.Fallback.raw
 	}
-	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), split, fallback}
+	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), moving, fallback}
 	c := call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, fence: s.fence()}
 	status, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {

@@ -214,7 +214,7 @@ func (m *model) copied(c stored, p, before *picture, step int, now int64) error 
 	if y := m.superseded(x, step); y != nil {
 		return fmt.Errorf("promise 5: %v is in shard %d after %v returned", x, c.shard, y)
 	}
-	if home := p.placement.New(c.ID); c.shard != home && (!p.placement.Split(c.ID) || c.shard != p.placement.Old(c.ID)) {
+	if home := p.placement.New(c.ID); c.shard != home && (!p.placement.Moving(c.ID) || c.shard != p.placement.Old(c.ID)) {
 		return fmt.Errorf("promise 6: %v is stranded in shard %d of placement %v", x, c.shard, p.placement)
 	}
 	x.excused = x.excused || c.lapsed(now)

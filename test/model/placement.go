@@ -132,8 +132,8 @@ func (w *world) mark(n *state, at uint8) {
 func (w *world) newHome(p, id uint8) uint8 { return w.homes[id][w.path[p].shards-1] }
 func (w *world) oldHome(p, id uint8) uint8 { return w.homes[id][w.path[p].previous-1] }
 
-// split says whether a task is moving house.
-func (w *world) split(p, id uint8) bool {
+// moving says whether a task is moving.
+func (w *world) moving(p, id uint8) bool {
 	return w.path[p].phase == migrating && w.oldHome(p, id) != w.newHome(p, id)
 }
 

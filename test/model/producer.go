@@ -23,7 +23,7 @@ func (a producerStep) point() points { return beforeOld << (a - atOld) }
 
 // firstStep of an operation under a placement.
 func (w *world) firstStep(op planned, view uint8) producerStep {
-	if !w.split(view, op.id) ||
+	if !w.moving(view, op.id) ||
 		op.kind == 'S' && w.rules&noTouch != 0 ||
 		op.kind == 'C' && w.rules&newFirst != 0 {
 		return atNew
@@ -42,7 +42,7 @@ func (w *world) script(i uint8, p producer) call {
 	switch {
 	case op.kind == 'G':
 		c.verb = read
-	case op.kind == 'C' && p.at == atNew && w.split(p.view, op.id):
+	case op.kind == 'C' && p.at == atNew && w.moving(p.view, op.id):
 		c.verb = removeNote
 	case op.kind == 'C', p.at == atClosing:
 		c.verb = remove
@@ -200,7 +200,7 @@ func (s *state) finish(i, op, status uint8) {
 func (w *world) advance(n *state, i uint8, c call, a answer) promises {
 	p := &n.producers[i]
 	op := w.ops[c.op]
-	two := w.split(c.view, op.id)
+	two := w.moving(c.view, op.id)
 	switch {
 	case op.kind == 'G':
 		return w.advanceGet(n, i, c, a)
@@ -271,7 +271,7 @@ func (w *world) meetOld(n *state, i uint8, c call) promises {
 func (w *world) advanceNotFound(n *state, i uint8, c call) promises {
 	p := &n.producers[i]
 	broken := p.steady != 0
-	if w.split(c.view, w.ops[c.op].id) && p.record != 0 {
+	if w.moving(c.view, w.ops[c.op].id) && p.record != 0 {
 		p.at, p.absent = atClosing, 1
 	} else {
 		n.finish(i, c.op, inEffect)

@@ -189,7 +189,7 @@ func (w *world) authoritative(s *state, id uint8) bool {
 		if l.state == none || s.fired&bit(l.version) != 0 {
 			continue
 		}
-		if w.split(placement, id) && w.oldHome(placement, id) == at {
+		if w.moving(placement, id) && w.oldHome(placement, id) == at {
 			n := &s.shards[w.newHome(placement, id)]
 			if w.seen(n, placement) && n.handled&bit(id) != 0 {
 				continue

@@ -120,7 +120,7 @@ func (w *world) perform(s *state, c call) answer {
 		}
 	}
 	*l = slot{state: waiting, version: op.version}
-	if w.split(c.view, op.id) {
+	if w.moving(c.view, op.id) {
 		sh.handled |= bit(op.id)
 	}
 	return ok

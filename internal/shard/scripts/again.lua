@@ -6,7 +6,7 @@
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, due and attempt (of the
 --       delivery), next (ms when it is due again; "park"), attempts (so far),
---       scheduled (ms), split (1 or 0), reason ("": none), replace (op of a
+--       scheduled (ms), moving (1 or 0), reason ("": none), replace (op of a
 --       record, or ""), since (1: the old shard has what was stored since), body
 -- Returns {"ok"}; {"none", due (ms), scheduled (ms), op}, of the record that stays
 --       as it is, or {"none"} if that can't be read; {"old"}: what the old shard has
@@ -19,7 +19,7 @@ local not_after, attempts, scheduled = whole('not_after', ARGV[3]), whole('attem
 local next = ARGV[7] ~= 'park' and whole('next', ARGV[7])
 sized('op', op, 6, 6)
 sized('id', id, 1, 255)
-either('split', ARGV[10], '0', '1')
+either('moving', ARGV[10], '0', '1')
 sized('reason', ARGV[11], 0, MOST_REASON)
 if ARGV[12] ~= '' then sized('replace', ARGV[12], 6, 6) end
 either('since', ARGV[13], '0', '1')

@@ -3,7 +3,7 @@
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
---       each task: id, when, split (1 while it is moving house, else 0), body
+--       each task: id, when, moving (1 while the task is moving, else 0), body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
 -- Executed twice: a record of the same op is left as it is and gives the same
@@ -15,7 +15,7 @@ either('mode', ARGV[4], '', 'absent')
 local ids, dues = {}, {}
 for i = 5, #ARGV, 4 do
   sized('id', ARGV[i], 1, 255)
-  either('split', ARGV[i + 2], '0', '1')
+  either('moving', ARGV[i + 2], '0', '1')
   sized('body', ARGV[i + 3], 1)
   ids[#ids + 1] = ARGV[i]
   dues[#ids] = due_of(ARGV[i + 1])
@@ -39,7 +39,7 @@ may(KEYS[5], 'SPUBLISH')
 local moved = check(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
-local scores, records, split, first, fresh = {}, {}, {}, math.huge, {}
+local scores, records, moving, first, fresh = {}, {}, {}, math.huge, {}
 for i = 1, #ids do
   local at = 1 + i * 4
   local id = ids[i]
@@ -56,7 +56,7 @@ for i = 1, #ids do
     scores[#scores + 1] = id
     records[#records + 1] = id
     records[#records + 1] = struct.pack('>BI6I6', 16, due, now) .. op .. ARGV[at + 3]
-    if ARGV[at + 2] == '1' then split[#split + 1] = id end
+    if ARGV[at + 2] == '1' then moving[#moving + 1] = id end
   end
 end
 if #scores == 0 then return answer end
@@ -64,6 +64,6 @@ if #scores == 0 then return answer end
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
-if #split > 0 then redis.call('SADD', KEYS[4], unpack(split)) end
+if #moving > 0 then redis.call('SADD', KEYS[4], unpack(moving)) end
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
 return answer

@@ -2,7 +2,7 @@
 -- uses: args rights clock check record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
--- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
+-- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
@@ -10,7 +10,7 @@
 expect(5, 7)
 local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]
 sized('op', op, 6, 6)
-either('split', ARGV[6], '0', '1')
+either('moving', ARGV[6], '0', '1')
 local due = due_of(ARGV[5])
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then
