@@ -200,7 +200,7 @@ func (m *mover) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pass, err := m.topic.store.Shard(m.shard).Look(ctx, m.p, m.pass, to, dirty)
+	pass, err := m.topic.store.Shard(m.shard).ScanPass(ctx, m.p, m.pass, to, dirty)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"import": {wake, []any{more, end, "imported", "1", head + "\x00", "another", "inf", head + "\x00"}, map[int][]any{
 			0: placements, 1: number, 3: {"", "x", "nan", "-1", "-inf"}, 4: {""}, 6: {"x", "nan"}, 7: {""},
 		}, false},
-		"look": {
+		"scan_pass": {
 			[]string{c.Shard(0).fence(), c.Shard(0).handled()},
 			[]any{more, "", "0", "0", "1"},
 			map[int][]any{0: placements, 2: {"", "x", "-1", "1.5"}, 3: {"", "x"}, 4: either}, false,
@@ -84,12 +84,12 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"older":  {past, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
 		"done":   {past, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
 		"follow": {past, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number}, false},
-		"mark": {
+		"mark_clean": {
 			[]string{c.placementKey()},
 			[]any{c.p.String(), "0", "1"},
 			map[int][]any{1: append([]any{"1"}, number...), 2: append([]any{"4097"}, positive...)}, false,
 		},
-		"place": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
+		"cas_placement": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
 			0: placements[1:], 1: placements, 2: {""},
 		}, false},
 		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number}, false},

@@ -36,7 +36,7 @@ func checked() map[string]func(c *corner, p Placement) error {
 		"import": func(c *corner, p Placement) error {
 			return c.Import(c.ctx(), p, c.now()+60_000, Share{0, []ExportedTask{{"imported", "1", head + "\x00"}}})[0].Err
 		},
-		"look": func(c *corner, p Placement) error {
+		"scan_pass": func(c *corner, p Placement) error {
 			_, err := c.Shard(0).Pass(c.ctx(), p)
 			return err
 		},

@@ -226,7 +226,7 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 	if from.Epoch > 0 {
 		expected = from.String()
 	}
-	c := call{script: "place", keys: []string{t.placementKey(), t.changes()}, args: []any{expected, to.String(), rand.Text()}}
+	c := call{script: "cas_placement", keys: []string{t.placementKey(), t.changes()}, args: []any{expected, to.String(), rand.Text()}}
 	reply, err := t.run(ctx, c).Slice()
 	if err != nil {
 		return false, fmt.Errorf("change placement of topic %s: %w", t.name, redisError(err))

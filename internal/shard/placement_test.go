@@ -276,7 +276,7 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
-		reply, err := c.run(c.ctx(), call{script: "place", keys: []string{c.placementKey(), c.changes()}, args: args}).Slice()
+		reply, err := c.run(c.ctx(), call{script: "cas_placement", keys: []string{c.placementKey(), c.changes()}, args: args}).Slice()
 		c.ok(err)
 		equal(t, "placement answered", reply[1], any(wanted.String()))
 		return reply[0] == int64(1)
@@ -417,7 +417,7 @@ func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 	c.ok(c.Forked(c.ctx(), c.p))
 	other := Placement{lost.Epoch, 4, 2, Migrating}
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", other.String()).Err())
-	for what, err := range map[string]error{"restore": c.Restore(c.ctx(), lost), "look": c.Forked(c.ctx(), other)} {
+	for what, err := range map[string]error{"restore": c.Restore(c.ctx(), lost), "scan_pass": c.Forked(c.ctx(), other)} {
 		if !errors.Is(err, task.ErrForked) || !strings.Contains(err.Error(), lost.String()) || !strings.Contains(err.Error(), other.String()) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -100,7 +100,7 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	w.short("fence", err)
 	w.short("import", w.Import(w.ctx(), w.p, w.now()+60_000, Share{1, []ExportedTask{{"exported", "1", head + "\x00"}}})[0].Err)
 	_, err = w.Shard(0).Pass(w.ctx(), w.p)
-	w.short("look", err)
+	w.short("scan_pass", err)
 	w.ok(w.replica.Resume())
 	w.acknowledged(put)
 	there, err := w.copied.HExists(w.ctx(), w.Shard(0).tasks(), "a").Result()

@@ -121,13 +121,13 @@ func (s Shard) Pass(ctx context.Context, p Placement) (Pass, error) {
 
 // Look notes that the look through a shard came from a pass's cursor to another,
 // and answers where it stands: elsewhere, if another mover was faster.
-func (s Shard) Look(ctx context.Context, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
+func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
 	return s.look(ctx, p, from.Number, from.Cursor, to, dirty)
 }
 
 func (s Shard) look(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
-	c := call{script: "look", keys: []string{s.fence(), s.handled()}, args: args, fence: s.fence()}
+	c := call{script: "scan_pass", keys: []string{s.fence(), s.handled()}, args: args, fence: s.fence()}
 	_, rest, err := answer(s.topic.run(ctx, c))
 	if err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", s.n, s.topic.name, err)
@@ -178,7 +178,7 @@ func (s Shard) StopMove(ctx context.Context, claimant string) error {
 // MarkClean notes that a shard holds nothing misplaced under p, and answers how
 // many shards are left; -1 if the placement is another one by now.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
-	c := call{script: "mark", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}
+	c := call{script: "mark_clean", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}
 	left, err = t.run(ctx, c).Int()
 	if err != nil {
 		return 0, fmt.Errorf("mark shard %d of topic %s clean: %w", shard, t.name, err)

@@ -34,7 +34,7 @@ func roles() []role {
 		{
 			name: "scanner",
 			scripts: []string{
-				"import", "claim", "draw", "heartbeat", "export", "look", "mark", "next", "place", "rate", "release", "settle", "stats", "fence", "yield",
+				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate", "release", "settle", "stats", "fence", "yield",
 			},
 			// The last four are for scanner doctor.
 			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",
@@ -53,7 +53,7 @@ func roles() []role {
 		},
 		{
 			name:     "operator",
-			scripts:  []string{"stats", "replay", "purge", "place", "fence", "clear", "forget"},
+			scripts:  []string{"stats", "replay", "purge", "cas_placement", "fence", "clear", "forget"},
 			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zmscore", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:placement:*",

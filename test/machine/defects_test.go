@@ -57,7 +57,7 @@ var defects = []defect{
 		"return {'moved', seen}", "",
 	},
 	{
-		"look forgets what it met", "look",
+		"scan_pass forgets what it met", "scan_pass",
 		"if dirty == '0' then clean = 1 end", "clean = 1",
 	},
 }

@@ -173,7 +173,7 @@ func (v *mover) move(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.pass, err = v.topic.Shard(v.shard).Look(ctx, v.p, v.pass, to, dirty)
+	v.pass, err = v.topic.Shard(v.shard).ScanPass(ctx, v.p, v.pass, to, dirty)
 	if err != nil || !v.pass.Clean {
 		return err
 	}
@@ -275,8 +275,8 @@ var staleScripts = []struct {
 	{"import", func(m *machine, at int, p shard.Placement, _ string) error {
 		return m.topic.Import(m.ctx, p, m.link.now+1000, shard.Share{Shard: at})[0].Err
 	}},
-	{"look", func(m *machine, at int, p shard.Placement, _ string) error {
-		_, err := m.topic.Shard(at).Look(m.ctx, p, shard.Pass{}, 0, true)
+	{"scan_pass", func(m *machine, at int, p shard.Placement, _ string) error {
+		_, err := m.topic.Shard(at).ScanPass(m.ctx, p, shard.Pass{}, 0, true)
 		return err
 	}},
 }

@@ -22,7 +22,7 @@ const clockKey = "machine:now"
 
 // scripts are those that are sent.
 var scripts = []string{
-	"import", "claim", "delete", "export", "look", "mark", "place", "purge", "put",
+	"import", "claim", "delete", "export", "scan_pass", "mark_clean", "cas_placement", "purge", "put",
 	"read", "release", "replay", "reschedule", "settle", "stats", "fence",
 }
 

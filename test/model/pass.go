@@ -51,7 +51,7 @@ func (w *world) advancePass(s *state, i uint8) {
 	m := n.movers[i]
 	n.movers[i] = mover{}
 	sh := &n.shards[m.shard]
-	st := did("mover", i, "look").on(m.shard).under(m.view).acked(m.shard)
+	st := did("mover", i, "scan_pass").on(m.shard).under(m.view).acked(m.shard)
 	switch {
 	case !w.check(sh, m.view):
 		st = st.answer("MOVED")

@@ -81,7 +81,7 @@ func (c *corner) moveOut(seen func(at Pass)) {
 		c.ok(c.Import(c.ctx(), c.p, export.Deadline, Share{0, export.Tasks})[0].Err)
 		settled, err := c.Shard(1).Settle(c.ctx(), exportLeases(export))
 		c.ok(err)
-		at, err = c.Shard(1).Look(c.ctx(), c.p, at, next, settled < len(ids))
+		at, err = c.Shard(1).ScanPass(c.ctx(), c.p, at, next, settled < len(ids))
 		c.ok(err)
 		seen(at)
 	}
@@ -145,7 +145,7 @@ func (c *corner) pass() Pass {
 
 func (c *corner) step(from Pass, to uint64, dirty bool) Pass {
 	c.t.Helper()
-	at, err := c.Shard(0).Look(c.ctx(), c.p, from, to, dirty)
+	at, err := c.Shard(0).ScanPass(c.ctx(), c.p, from, to, dirty)
 	c.ok(err)
 	return at
 }
