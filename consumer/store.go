@@ -69,7 +69,7 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 	return s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
 }
 
-// put stores f after the delivery of t, and answers whether it did: the task may
+// put stores f after the delivery of t, and reports whether it did: the task may
 // have changed since.
 func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (bool, error) {
 	next := *t

@@ -225,7 +225,7 @@ func scheduleManyDuringAChange(t *testing.T, from, to int, absent bool) {
 	wait.For(t, "no script comes late", func() bool { return scheduleManyInTime(t, from, to, absent) })
 }
 
-// scheduleManyInTime answers whether no script came so late that it was sent again.
+// scheduleManyInTime reports whether no script came so late that it was sent again.
 func scheduleManyInTime(t *testing.T, from, to int, absent bool) bool {
 	f := newFleet(t, from)
 	p := f.begin(to)

@@ -187,7 +187,7 @@ func (p *proxy) loseReply() {
 	p.lose = true
 }
 
-// lost says whether the answer that was to be lost was.
+// lost reports whether the answer that was to be lost was.
 func (p *proxy) lost() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled says whether this test binary, and so the command, looks for races.
+// raceEnabled reports whether this test binary, and so the command, looks for races.
 const raceEnabled = false

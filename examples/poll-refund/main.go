@@ -25,7 +25,7 @@ func main() {
 	})
 }
 
-// bank answers the status of a refund.
+// bank returns the status of a refund.
 type bank func(ctx context.Context, refund string) (status string, err error)
 
 func run(ctx context.Context, a *app.App, ask bank) error {

@@ -269,7 +269,7 @@ func (c *confirms) retire() {
 	notify(c.room)
 }
 
-// ended tells whether and why nothing more comes from here, and whether the
+// ended reports whether and why nothing more comes from here, and whether the
 // broker ever answered for a message.
 func (c *confirms) ended() (ended bool, reason string, proven bool) {
 	c.mu.Lock()

@@ -130,7 +130,7 @@ func (c *conn) call(ctx context.Context, limit time.Duration, requests func() er
 	return fmt.Errorf("no answer from %s within %v", c.addr, limit)
 }
 
-// suspect cuts the connection unless the broker answers on it, and tells whether it
+// suspect cuts the connection unless the broker answers on it, and reports whether it
 // did. A channel that
 // gets no answer may be stuck for a reason of its own, such as a queue without
 // its leader, and the other topics' channels must not pay for that.

@@ -117,7 +117,7 @@ func orDefault(d, value time.Duration) time.Duration {
 	return d
 }
 
-// State tells whether the broker is connected, whether an alarm makes it block
+// State reports whether the broker is connected, whether an alarm makes it block
 // publishers, and in both bad cases why.
 func (c *Connection) State() (connected, blocked bool, reason string) {
 	c.mu.Lock()

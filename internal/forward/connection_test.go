@@ -127,7 +127,7 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-// overdue publishes into a network that forwards nothing, and answers how long
+// overdue publishes into a network that forwards nothing, and returns how long
 // after the one short deadline all messages were resolved.
 func overdue(t *testing.T, p *forward.Publisher, got *results) time.Duration {
 	t.Helper()
@@ -233,7 +233,7 @@ func TestWriteTimeout(t *testing.T) {
 	writeIntoNothing(t)
 }
 
-// writeIntoNothing answers how long it took to give all messages up.
+// writeIntoNothing returns how long it took to give all messages up.
 func writeIntoNothing(t *testing.T) time.Duration {
 	t.Helper()
 	network, via := newProxy(t, servertest.RabbitMQ(t))
@@ -295,7 +295,7 @@ func TestRunEndsOnAFrozenNetwork(t *testing.T) {
 	endFrozen(t, forward.Patient)
 }
 
-// endFrozen answers how long both Runs took to end.
+// endFrozen returns how long both Runs took to end.
 func endFrozen(t *testing.T, limits func(forward.Config) forward.Config) time.Duration {
 	t.Helper()
 	url := servertest.RabbitMQ(t)

@@ -346,7 +346,7 @@ func (p *proxy) copyFrames(to, from net.Conn) {
 	}
 }
 
-// isAnswer tells whether a frame is a basic.ack or a basic.nack.
+// isAnswer reports whether a frame is a basic.ack or a basic.nack.
 func isAnswer(kind byte, payload []byte) bool {
 	return kind == 1 && (bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x50")) || bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x78")))
 }

@@ -10,7 +10,7 @@ import (
 
 // settle takes out the messages the broker has answered for, oldest first, and
 // appends their Results. It looks at all that lag, and ahead of them until
-// lookAhead in a row have no answer, or with all set to the end. alive tells whether the channel still was open after
+// lookAhead in a row have no answer, or with all set to the end. alive reports whether the channel still was open after
 // the answer: a channel that dies answers no for all its messages, in
 // DeferredConfirmation too. stalled is true, and nothing is settled, if this
 // process stood still and a return may have been dropped.
@@ -160,7 +160,7 @@ func (c *confirms) note(r *amqp.Return) bool {
 	return c.noteLocked(r)
 }
 
-// overdue tells whether a message's deadline has passed, and whether the broker has
+// overdue reports whether a message's deadline has passed, and whether the broker has
 // been silent since one of those was written: then it may be the channel or the
 // connection that gets no answers.
 func (c *confirms) overdue() (late, silent bool) {

@@ -55,7 +55,7 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 	}
 }
 
-// Ready tells whether Publish would write now: the channel is open, the
+// Ready reports whether Publish would write now: the channel is open, the
 // exchange there, the broker not blocked. If not, why.
 func (p *Publisher) Ready() (ok bool, reason string) {
 	ch, reason := p.open()

@@ -56,7 +56,7 @@ func (r Route) withDefaults() Route {
 	return r
 }
 
-// samePlaces tells whether what was declared or checked for r serves other too.
+// samePlaces reports whether what was declared or checked for r serves other too.
 func (r Route) samePlaces(other Route) bool {
 	if r.Exchange != other.Exchange || (r.Declare == nil) != (other.Declare == nil) {
 		return false
@@ -96,7 +96,7 @@ func (r Route) prepare(channel *amqp.Channel) error {
 	return nil
 }
 
-// needsPlugin tells whether the exchange's type is none of AMQP's own.
+// needsPlugin reports whether the exchange's type is none of AMQP's own.
 func (r Route) needsPlugin() bool {
 	if r.Declare == nil || r.Exchange == "" {
 		return false

@@ -89,7 +89,7 @@ func TestWireEndsAWriteThatBlocks(t *testing.T) {
 	endBlockedWrite(t, 200*time.Millisecond)
 }
 
-// endBlockedWrite answers how long it took until a write was ended.
+// endBlockedWrite returns how long it took until a write was ended.
 func endBlockedWrite(t *testing.T, timeout time.Duration) time.Duration {
 	t.Helper()
 	w, _ := tcpPair(t, timeout) // the peer reads nothing

@@ -40,7 +40,7 @@ func TestParkedTasksAreFoundWhileTheyMove(t *testing.T) {
 }
 
 // findAmid does something about the only parked task of a topic, which moves before
-// request at, and answers whether there was one.
+// request at, and reports whether there was one.
 func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context) (int, error)) bool {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)

@@ -37,7 +37,7 @@ func (r Removal) Check(ctx context.Context) error {
 	return err
 }
 
-// Run removes the topic and answers how many tasks went with it. From then on
+// Run removes the topic and returns how many tasks went with it. From then on
 // its shards refuse producers that still know it. Tasks that came in since Check
 // bring the topic back, unless they may be purged; a topic that is made anew
 // meanwhile keeps what is stored in it from then on.

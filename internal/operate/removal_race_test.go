@@ -86,7 +86,7 @@ func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
 }
 
 // removeAmid removes a topic that a scanner and a producer bring to life before the
-// removal's request at, and answers whether there was one.
+// removal's request at, and reports whether there was one.
 func removeAmid(t *testing.T, at int, purge bool) bool {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)

@@ -181,7 +181,7 @@ func (s *Scanner) restoreTopic(ctx context.Context, name string) error {
 	return nil
 }
 
-// hears tells whether the source answers.
+// hears reports whether the source answers.
 func (s *Scanner) hears() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -162,7 +162,7 @@ func (l *lone) broker() *amqp.Connection {
 	return conn
 }
 
-// declared tells whether there is an exchange of that name.
+// declared reports whether there is an exchange of that name.
 func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
 	l.t.Helper()
 	ch, err := conn.Channel()
@@ -171,7 +171,7 @@ func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
 	return ch.ExchangeDeclarePassive(exchange, "direct", true, false, false, false, nil) == nil
 }
 
-// exports tells whether a metric is exported of a topic.
+// exports reports whether a metric is exported of a topic.
 func (l *lone) exports(topic string) bool {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()

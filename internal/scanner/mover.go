@@ -241,7 +241,7 @@ func (m *mover) misplaced(ids []string) []string {
 	return out
 }
 
-// carry moves those of the tasks that may be exported, and answers whether any of
+// carry moves those of the tasks that may be exported, and reports whether any of
 // them may still be here.
 func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error) {
 	if len(ids) == 0 {
@@ -262,7 +262,7 @@ func (m *mover) newExport(ids []string) shard.Export {
 	}
 }
 
-// allIn says whether every ID is that of one of the leases.
+// allIn reports whether every ID is that of one of the leases.
 func allIn(ids []string, of []shard.Lease) bool {
 	there := make(map[string]bool, len(of))
 	for _, l := range of {

@@ -71,7 +71,7 @@ func (b *bench) put(when shard.When, ids ...string) {
 	}
 }
 
-// in answers whether a task is in a shard.
+// in reports whether a task is in a shard.
 func (b *bench) in(at int, id string) bool {
 	b.t.Helper()
 	_, err := b.store.Shard(at).Read(b.t.Context(), b.p, id)

@@ -111,7 +111,7 @@ func (t *topic) sweep(ctx context.Context, p shard.Placement) error {
 	return err
 }
 
-// wished tells whether the placement may not be what the document wishes for. With
+// wished reports whether the placement may not be what the document wishes for. With
 // Consul that is so whenever the two differ. Files may differ from one scanner to
 // the next, which would undo each other's counts: theirs is a wish only once they
 // have changed.

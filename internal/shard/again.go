@@ -30,7 +30,7 @@ type kept struct {
 	op             string
 }
 
-// Again stores a task for its consumer and answers whether it did: one that was
+// Again stores a task for its consumer and reports whether it did: one that was
 // put, moved, replayed or stored by its consumer since the delivery stays as it
 // is. What a consumer stored of an older version doesn't: that chain is over, and
 // nothing else would try this one again.

@@ -187,7 +187,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 // attempt is a call; made again it is the same one.
 type attempt func(notAfter int64) error
 
-// loseFirst makes a call whose first reply is lost, and answers when copies of it
+// loseFirst makes a call whose first reply is lost, and returns when copies of it
 // were sent, and until when the first could be carried out. It does so anew where
 // a copy was held up for so long that Redis refused it.
 func (l *line) loseFirst(c *corner, do attempt, choose func() int64) (sent []int64, notAfter int64) {

@@ -155,7 +155,7 @@ type Lease struct {
 }
 
 // Settle removes delivered tasks of one shard that are still leased under their
-// tokens, and answers how many: the others ran out of their lease, or were
+// tokens, and returns how many: the others ran out of their lease, or were
 // cancelled, replaced or rescheduled meanwhile.
 func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	settled := 0
@@ -194,7 +194,7 @@ type Release struct {
 const maxReason = 512
 
 // Release gives tasks of one shard back that are still leased under their
-// tokens, and answers how many.
+// tokens, and returns how many.
 func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 	released := 0
 	for len(releases) > 0 {

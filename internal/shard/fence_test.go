@@ -93,7 +93,7 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 	}
 }
 
-// noted says whether an ID is among the handled IDs of shard 0.
+// noted reports whether an ID is among the handled IDs of shard 0.
 func (c *corner) noted(id string) bool {
 	c.t.Helper()
 	is, err := c.rdb.SIsMember(c.ctx(), c.Shard(0).handled(), id).Result()

@@ -219,7 +219,7 @@ func (c *corner) in(id string, want task.State) Stored {
 	return s
 }
 
-// Delete removes tasks in whatever state and answers which were there.
+// Delete removes tasks in whatever state and returns which were there.
 func (c *corner) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool, ids ...string) ([]bool, error) {
 	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, handled, Names{shard, ids})))
 	if err != nil {

@@ -147,7 +147,7 @@ func TestTokensOfDifferentLeasesNeverMeet(t *testing.T) {
 	eventually(t, "both leases end where others do", func() bool { return leasesAmongOthers(newCorner(t, 1)) })
 }
 
-// leasesAmongOthers answers whether the leases ended in a millisecond that was
+// leasesAmongOthers reports whether the leases ended in a millisecond that was
 // taken.
 func leasesAmongOthers(c *corner) bool {
 	t := c.t

@@ -113,7 +113,7 @@ func TestExportLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
 	eventually(t, "an export is asked for within a second of a due time", func() bool { return exportsNotWhatIsDueSoon(newCorner(t, 2)) })
 }
 
-// exportsNotWhatIsDueSoon answers whether what was due now still was when the export
+// exportsNotWhatIsDueSoon reports whether what was due now still was when the export
 // was asked for.
 func exportsNotWhatIsDueSoon(c *corner) bool {
 	t := c.t

@@ -192,14 +192,14 @@ func (c *ParkedCursor) take(page []string, offset, count int64) []string {
 	return page
 }
 
-// Replay makes parked tasks of a shard due now and answers how many were parked.
+// Replay makes parked tasks of a shard due now and returns how many were parked.
 func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 	keys := []string{s.due(), s.tasks(), s.Wake()}
 	n, err := s.topic.run(ctx, call{script: "replay", keys: keys, args: anys(ids)}).Int()
 	return n, wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
 }
 
-// PurgeParked removes parked tasks of a shard for good and answers how many
+// PurgeParked removes parked tasks of a shard for good and returns how many
 // were parked.
 func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
 	n, err := s.topic.run(ctx, call{script: "purge", keys: []string{s.due(), s.tasks()}, args: anys(ids)}).Int()

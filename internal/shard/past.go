@@ -53,7 +53,7 @@ func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Dura
 }
 
 // Follow asks whether a delivery may be followed by another of the same task, due
-// at next in ms (0: by parking it), and answers when; not if its chain is over.
+// at next in ms (0: by parking it), and returns when; not if its chain is over.
 func (t *Topic) Follow(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool, err error) {
 	var when any = next
 	if next == 0 {

@@ -171,7 +171,7 @@ func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
 }
 
 // Begin starts a change from a stable placement to another shard count, and
-// answers whether it did: another may have been first, or a shard has seen a newer
+// reports whether it did: another may have been first, or a shard has seen a newer
 // placement, which is put back instead.
 func (t *Topic) Begin(ctx context.Context, from Placement, shards int) (bool, error) {
 	if err := checkShards(shards); err != nil {

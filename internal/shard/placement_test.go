@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// together runs a call 20 times at once and answers how many said that it was
+// together runs a call 20 times at once and returns how many said that it was
 // their doing.
 func (c *corner) together(call func(ctx context.Context) (bool, error)) int {
 	c.t.Helper()

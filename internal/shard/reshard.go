@@ -120,7 +120,7 @@ func (s Shard) Pass(ctx context.Context, p Placement) (Pass, error) {
 }
 
 // Look notes that the look through a shard came from a pass's cursor to another,
-// and answers where it stands: elsewhere, if another mover was faster.
+// and returns where it stands: elsewhere, if another mover was faster.
 func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
 	return s.look(ctx, p, from.Number, from.Cursor, to, dirty)
 }
@@ -175,7 +175,7 @@ func (s Shard) StopMove(ctx context.Context, claimant string) error {
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }
 
-// MarkClean notes that a shard holds nothing misplaced under p, and answers how
+// MarkClean notes that a shard holds nothing misplaced under p, and returns how
 // many shards are left; -1 if the placement is another one by now.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
 	c := call{script: "mark_clean", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}

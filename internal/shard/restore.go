@@ -43,7 +43,7 @@ func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 }
 
 // Gather begins a change from a stable placement to the same shard count that brings
-// strays home, and answers whether it did, as Begin does. What lies in its place is
+// strays home, and reports whether it did, as Begin does. What lies in its place is
 // not touched.
 func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool, error) {
 	if from.Phase != Stable || strays.Within <= from.Shards {
@@ -92,7 +92,7 @@ func (t *Topic) Forked(ctx context.Context, p Placement) error {
 }
 
 // restoreSeen puts back the newest placement that one of the first n shards has
-// seen, if it is newer than p, and answers whether there was one. A change that
+// seen, if it is newer than p, and reports whether there was one. A change that
 // began from p would have that one's epoch.
 func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, error) {
 	seen, err := t.seen(ctx, n)

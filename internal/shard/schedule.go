@@ -84,7 +84,7 @@ func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) ([
 	return append(left, free...), nil
 }
 
-// absentAtOld answers those entries whose tasks lie at their old shards, and returns
+// absentAtOld returns those entries whose tasks lie at their old shards, and returns
 // the others. A record of this very call was put before the change began; a mover
 // brings it along.
 func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free []int, err error) {

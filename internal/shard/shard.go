@@ -233,7 +233,7 @@ type missingError struct{ at int64 }
 func (e *missingError) Error() string { return task.ErrNotFound.Error() }
 func (e *missingError) Unwrap() error { return task.ErrNotFound }
 
-// Reschedule gives a task a new due time and answers it in ms, with
+// Reschedule gives a task a new due time and returns it in ms, with
 // task.ErrReplicas too, or task.ErrNotFound.
 func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
 	moving, fallback := "0", ""

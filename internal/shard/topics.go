@@ -29,7 +29,7 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 	return true, t.touchAll(ctx, gone, max(gone.Shards, gone.Previous))
 }
 
-// Clear removes what the shards of a removed topic hold, and answers how many
+// Clear removes what the shards of a removed topic hold, and returns how many
 // tasks went. Unless tasks may be purged, a shard that holds some is left as it is,
 // and left is how many those are. A *MovedError says that the topic was made anew:
 // what its shards hold then is that one's.

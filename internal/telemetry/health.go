@@ -24,7 +24,7 @@ type Check struct {
 	// Required makes the scanner not ready while the check fails. Others are
 	// shown and change nothing.
 	Required bool
-	// Probe tells whether all is well, and a line that says what is the matter
+	// Probe reports whether all is well, and a line that says what is the matter
 	// or what it is connected to; no secrets. Best it reads a state somebody
 	// else keeps. A probe that takes longer than 800 ms has failed, and is not
 	// called again before it returned.

@@ -79,16 +79,16 @@ func (m *Metrics) all() group {
 	return g
 }
 
-// SetRabbitMQConnected says whether the connection to RabbitMQ is open.
+// SetRabbitMQConnected notes whether the connection to RabbitMQ is open.
 func (m *Metrics) SetRabbitMQConnected(yes bool) { m.rabbitConnected.Set(oneIf(yes)) }
 
-// SetRabbitMQBlocked says whether RabbitMQ blocks publishers.
+// SetRabbitMQBlocked notes whether RabbitMQ blocks publishers.
 func (m *Metrics) SetRabbitMQBlocked(yes bool) { m.rabbitBlocked.Set(oneIf(yes)) }
 
-// SetRedisUp says whether Redis answers.
+// SetRedisUp notes whether Redis answers.
 func (m *Metrics) SetRedisUp(yes bool) { m.redisUp.Set(oneIf(yes)) }
 
-// SetConsulUp says whether Consul answers. Call it only where Consul is
+// SetConsulUp notes whether Consul answers. Call it only where Consul is
 // configured: the first call makes the metric appear.
 func (m *Metrics) SetConsulUp(yes bool) { m.consulUp.WithLabelValues().Set(oneIf(yes)) }
 

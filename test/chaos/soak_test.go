@@ -115,7 +115,7 @@ func TestSoak(t *testing.T) {
 	r.verdict(fmt.Sprintf("soak of %s, all of these mixed", *soakLength), allowed)
 }
 
-// suffer carries out a schedule, and answers what it explains.
+// suffer carries out a schedule, and returns what it explains.
 func (r *rig) suffer(all []strike) (allowed allowance) {
 	byPart := map[string][]strike{}
 	for _, s := range all {

@@ -93,7 +93,7 @@ func judge(report fleet.Report, allowed allowance) error {
 	return errors.Join(errs...)
 }
 
-// awaitEmpty waits until no more than so many tasks are stored, and answers how
+// awaitEmpty waits until no more than so many tasks are stored, and returns how
 // many are.
 func (r *rig) awaitEmpty(most int64) (stored int64) {
 	r.t.Helper()

@@ -75,7 +75,7 @@ func examineOnce(t *testing.T, path string) findings {
 	return f
 }
 
-// says answers whether a check has that state, and names what is wrong and what
+// says reports whether a check has that state, and names what is wrong and what
 // mends it.
 func (f findings) says(check, state, what, mend string) bool {
 	return slices.ContainsFunc(f.list, func(x finding) bool {

@@ -21,7 +21,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// migrating waits until the change to m shards has begun, and answers its epoch.
+// migrating waits until the change to m shards has begun, and returns its epoch.
 func (w *wish) migrating(m int) (epoch int64) {
 	w.t.Helper()
 	wait.For(w.t, fmt.Sprintf("a change to %d shards", m), func() bool {

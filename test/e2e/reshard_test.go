@@ -21,7 +21,7 @@ type resharding struct {
 	// all are over.
 	before, changing func(m int)
 	after            func()
-	// kills tells whether a scanner is killed in the change to m shards.
+	// kills reports whether a scanner is killed in the change to m shards.
 	kills func(m int) bool
 }
 

@@ -135,7 +135,7 @@ func (w *wish) inForce(changes fleet.Topic) {
 	wait.For(w.t, "every worker to end its ticks", rarely(func() bool { return above(read(ticks), ended) }))
 }
 
-// above tells whether each is more than its bound.
+// above reports whether each is more than its bound.
 func above(all, bounds []float64) bool {
 	for i := range all {
 		if all[i] <= bounds[i] {

@@ -141,7 +141,7 @@ func (w *world) stop() {
 	w.scanners = nil
 }
 
-// stopOne ends one scanner, and answers its exit code.
+// stopOne ends one scanner, and returns its exit code.
 func (w *world) stopOne(s *fleet.Scanner) (code int, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
@@ -226,7 +226,7 @@ func (w *world) delivered(id string) []fleet.Delivery {
 	return found
 }
 
-// stays tells whether the condition remains true for d.
+// stays reports whether the condition remains true for d.
 func (w *world) stays(d time.Duration, condition func() bool) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), d)

@@ -82,7 +82,7 @@ func TestADefectBreaksAPromise(t *testing.T) {
 	}
 }
 
-// attempt is one check, as rapid would draw it from a seed, and answers what it
+// attempt is one check, as rapid would draw it from a seed, and returns what it
 // found.
 func attempt(ctx context.Context, rdb linked, seed int) (found error) {
 	type violation struct{ error }

@@ -204,7 +204,7 @@ func (v *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 	return v.handOver(ctx, export, len(ids))
 }
 
-// handOver answers whether any of so many tasks is still here.
+// handOver reports whether any of so many tasks is still here.
 func (v *mover) handOver(ctx context.Context, export shard.Exported, wanted int) (dirty bool, err error) {
 	byShard := make([]shard.Share, most)
 	for _, l := range export.Tasks {

@@ -78,7 +78,7 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s (%s %s)", o.name, o.verb, o.id)
 }
 
-// writes says whether a version of the task comes of it.
+// writes reports whether a version of the task comes of it.
 func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
 
 // surely says that it returned and did what it was asked, perhaps that it may
@@ -120,7 +120,7 @@ func (m *model) version(number string) *operation {
 	return nil
 }
 
-// superseded answers the operation after which a version must not be delivered
+// superseded returns the operation after which a version must not be delivered
 // by a claim that begins at a step, if there is one.
 func (m *model) superseded(x *operation, step int) *operation {
 	for _, y := range m.of(x.id) {

@@ -49,7 +49,7 @@ func (c stored) state() task.State {
 	return task.Waiting
 }
 
-// lapsed says whether it is leased, and the lease has run out.
+// lapsed reports whether it is leased, and the lease has run out.
 func (c stored) lapsed(now int64) bool { return c.score < 0 && -c.score <= float64(now) }
 
 // picture is all there is of the topic at one moment.
@@ -121,7 +121,7 @@ func (p *picture) of(id string) (copies []stored) {
 	return copies
 }
 
-// live says whether a task is stored, and not only as a copy that has been taken
+// live reports whether a task is stored, and not only as a copy that has been taken
 // over and waits for its mover to remove it.
 func (p *picture) live(id string) bool {
 	home := p.placement.New(id)
@@ -129,7 +129,7 @@ func (p *picture) live(id string) bool {
 	return slices.ContainsFunc(p.of(id), func(c stored) bool { return c.shard == home || !taken })
 }
 
-// same says whether nothing at all happened between two pictures.
+// same reports whether nothing at all happened between two pictures.
 func (p *picture) same(q *picture) bool {
 	if p.placement != q.placement || p.fences != q.fences || len(p.copies) != len(q.copies) {
 		return false

@@ -84,7 +84,7 @@ func (w *world) attend(s *state, i uint8) {
 	}
 }
 
-// misplaced says whether a task that is there belongs elsewhere.
+// misplaced reports whether a task that is there belongs elsewhere.
 func (w *world) misplaced(sh *shard, view, at, id uint8) bool {
 	l := sh.slots[id]
 	return l.state != none && w.newHome(view, id) != at &&

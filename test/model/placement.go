@@ -132,7 +132,7 @@ func (w *world) mark(n *state, at uint8) {
 func (w *world) newHome(p, id uint8) uint8 { return w.homes[id][w.path[p].shards-1] }
 func (w *world) oldHome(p, id uint8) uint8 { return w.homes[id][w.path[p].previous-1] }
 
-// moving says whether a task is moving.
+// moving reports whether a task is moving.
 func (w *world) moving(p, id uint8) bool {
 	return w.path[p].phase == migrating && w.oldHome(p, id) != w.newHome(p, id)
 }

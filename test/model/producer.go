@@ -103,7 +103,7 @@ func (w *world) beginOperation(s *state, i uint8) {
 	}
 }
 
-// knows says whether Schedule may leave out the fence, this process having seen
+// knows reports whether Schedule may leave out the fence, this process having seen
 // the shard at the placement's epoch before.
 func (w *world) knows(sh *shard, view uint8) bool {
 	if w.rules&knownFence == 0 || w.epoch(sh.fence) < w.epoch(view) {

@@ -144,7 +144,7 @@ func (w *world) lostTask(s *state, id uint8) bool {
 	return promised
 }
 
-// pending says whether a version lies where somebody looks.
+// pending reports whether a version lies where somebody looks.
 func (w *world) pending(s *state, id, version uint8) bool {
 	for at := range w.path[w.inForce(s)].scanned() {
 		if l := s.shards[at].slots[id]; l.state != none && l.version == version {
@@ -180,7 +180,7 @@ func (w *world) present(s *state, id uint8) bool {
 	return false
 }
 
-// authoritative says whether a task is there that neither was delivered nor is
+// authoritative reports whether a task is there that neither was delivered nor is
 // overruled by the handled set of its new shard.
 func (w *world) authoritative(s *state, id uint8) bool {
 	placement := w.inForce(s)

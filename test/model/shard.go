@@ -49,7 +49,7 @@ func (w *world) check(sh *shard, p uint8) bool {
 	return true
 }
 
-// seen says whether a shard has seen just this placement.
+// seen reports whether a shard has seen just this placement.
 func (w *world) seen(sh *shard, p uint8) bool {
 	return sh.fence == p || w.epoch(sh.fence) == w.epoch(p) && w.rules&(equalAccepted|oneEpoch) != 0
 }
@@ -72,7 +72,7 @@ func (v verb) String() string {
 	return [...]string{"", "fence", "put", "put-if-absent", "delete", "delete", "read", "reschedule"}[v]
 }
 
-// writes says whether the script carries a not-after time.
+// writes reports whether the script carries a not-after time.
 func (v verb) writes() bool { return v >= put && v != read }
 
 // call is one script on its way to a shard.

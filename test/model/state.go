@@ -89,7 +89,7 @@ const nobody = 9
 func (s *state) abandon(token uint8) { s.leases(token, func(l *slot) { l.token = nobody }) }
 func (s *state) lapse(token uint8)   { s.leases(token, func(l *slot) { l.lapsed = 1 }) }
 
-// held says whether a token is one of a lease that its owner still knows of.
+// held reports whether a token is one of a lease that its owner still knows of.
 func (s *state) held(token uint8) bool {
 	if token <= maxMovers {
 		return s.movers[token-1].holds()
