@@ -201,10 +201,10 @@ func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
 	if err != nil || !done {
 		return false, err
 	}
-	return true, t.touchAll(ctx, stable, from.Scanned())
+	return true, t.fenceAll(ctx, stable, from.Scanned())
 }
 
-func (t *Topic) touchAll(ctx context.Context, p Placement, shards int) error {
+func (t *Topic) fenceAll(ctx context.Context, p Placement, shards int) error {
 	at := make([]Names, shards)
 	for s := range at {
 		at[s].Shard = s

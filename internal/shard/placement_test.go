@@ -302,7 +302,7 @@ func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
 	for _, v := range []struct {
 		p       Placement
 		scanned int
-		split   bool
+		moving   bool
 	}{
 		{Placement{1, 4, 2, Stable}, 4, false},
 		{Placement{2, 4, 2, Migrating}, 4, true},
@@ -311,17 +311,17 @@ func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
 		{Placement{3, 2, 4, Stable}, 2, false},
 	} {
 		equal(t, v.p.String()+": scanned", v.p.Scanned(), v.scanned)
-		split := 0
+		moving := 0
 		for i := range 100 {
 			id := fmt.Sprint("order-", i)
 			if v.p.Moving(id) {
-				split++
+				moving++
 				if v.p.Old(id) == v.p.New(id) {
-					t.Errorf("%s: %s is split and stays", v.p, id)
+					t.Errorf("%s: %s is moving and stays", v.p, id)
 				}
 			}
 		}
-		equal(t, v.p.String()+": some are split", split > 0, v.split)
+		equal(t, v.p.String()+": some are moving", moving > 0, v.moving)
 	}
 }
 

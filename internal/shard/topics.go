@@ -26,7 +26,7 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 			return false, err
 		}
 	}
-	return true, t.touchAll(ctx, gone, max(gone.Shards, gone.Previous))
+	return true, t.fenceAll(ctx, gone, max(gone.Shards, gone.Previous))
 }
 
 // Clear removes what the shards of a removed topic hold, and returns how many
