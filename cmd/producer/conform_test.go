@@ -120,7 +120,7 @@ func TestConformFails(t *testing.T) {
 		`echo sorry >&2; exit 4`:       "it said: sorry",
 		`read line; exec sleep 100000`: "the program gave no answer within 1s",
 		`read line; echo '{}'; cat`:    "line: is missing, want 1",
-		`while read line; do echo '{"line":1,"verb":"schedule","topic":"schedule-moving","id":"order-3","code":0,"due":"2099-12-01T10:00:00.250Z","due_ms":4099802400250}'; done`: "no script 1 was sent, want touch at shard 1 -> ok",
+		`while read line; do echo '{"line":1,"verb":"schedule","topic":"schedule-moving","id":"order-3","code":0,"due":"2099-12-01T10:00:00.250Z","due_ms":4099802400250}'; done`: "no script 1 was sent, want fence at shard 1 -> ok",
 	} {
 		patience := "1m"
 		if strings.Contains(program, "sleep") {

@@ -64,40 +64,40 @@ end
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
--- CHECK, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Answers nil to go on, or the
+-- FENCED, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Returns nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
-local function check(gate, ledger, placement)
-  may(gate, 'HSET', 'HDEL')
-  may(ledger, 'UNLINK')
-  local seen = redis.call('HGET', gate, 'placement')
+local function fenced(fence, handled, placement)
+  may(fence, 'HSET', 'HDEL')
+  may(handled, 'UNLINK')
+  local seen = redis.call('HGET', fence, 'placement')
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
-  redis.call('UNLINK', ledger) -- it may be large
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', gate, 'placement', placement) -- last: it says that the rest was done
+  redis.call('UNLINK', handled) -- it may be large
+  redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
   return nil
 end
--- uses: args rights clock check
+-- uses: args rights clock fence
 -- Removes tasks in whatever state they are.
--- KEYS  due, task, gate, ledger
--- ARGV  placement, not_after (ms), ledger (1: note the IDs there, else 0), id...
+-- KEYS  due, task, fence, handled
+-- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), id...
 -- Returns {"ok", for each id 0: not there, 1: it was, 2: it was, and a message of
 --       it may be out: leased, or tried before; then now (ms)};
 --       {"moved", placement}; {"late", now} with nothing written.
 -- Executed twice: the second time nothing is there any more; a caller that
 --       retries after a lost reply may be told "not there" of what it removed.
 expect(4, 3, 1)
-either('ledger', ARGV[3], '0', '1')
+either('handled', ARGV[3], '0', '1')
 if now > whole('not_after', ARGV[2]) then return {'late', now} end
 may(KEYS[1], 'ZSCORE', 'ZREM')
 may(KEYS[2], 'HGET', 'HDEL')
 may(KEYS[4], 'SADD')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}
 for i = 4, #ARGV do

@@ -60,35 +60,35 @@ local function may(key, ...)
     end
   end
 end
--- CHECK, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Answers nil to go on, or the
+-- FENCED, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Returns nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
-local function check(gate, ledger, placement)
-  may(gate, 'HSET', 'HDEL')
-  may(ledger, 'UNLINK')
-  local seen = redis.call('HGET', gate, 'placement')
+local function fenced(fence, handled, placement)
+  may(fence, 'HSET', 'HDEL')
+  may(handled, 'UNLINK')
+  local seen = redis.call('HGET', fence, 'placement')
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
-  redis.call('UNLINK', ledger) -- it may be large
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', gate, 'placement', placement) -- last: it says that the rest was done
+  redis.call('UNLINK', handled) -- it may be large
+  redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
   return nil
 end
--- uses: args rights check
+-- uses: args rights fence
 -- Shows this shard a placement, and reads tasks under it.
--- KEYS  task, gate, ledger
+-- KEYS  task, fence, handled
 -- ARGV  placement, id...
 -- Returns {"ok", record or false for each id}; {"moved", placement}.
 -- Executed twice: the same.
 expect(3, 1, 1)
 may(KEYS[1], 'HGET')
-local moved = check(KEYS[2], KEYS[3], ARGV[1])
+local moved = fenced(KEYS[2], KEYS[3], ARGV[1])
 if moved then return moved end
-redis.call('HSET', KEYS[2], 'touched', ARGV[1]) -- a write, so that WAIT covers it
+redis.call('HSET', KEYS[2], 'shown', ARGV[1]) -- a write, so that WAIT covers it
 local answer = {'ok'}
 for i = 2, #ARGV do answer[i] = redis.call('HGET', KEYS[1], ARGV[i]) end
 return answer

@@ -64,22 +64,22 @@ end
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
--- CHECK, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Answers nil to go on, or the
+-- FENCED, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Returns nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
-local function check(gate, ledger, placement)
-  may(gate, 'HSET', 'HDEL')
-  may(ledger, 'UNLINK')
-  local seen = redis.call('HGET', gate, 'placement')
+local function fenced(fence, handled, placement)
+  may(fence, 'HSET', 'HDEL')
+  may(handled, 'UNLINK')
+  local seen = redis.call('HGET', fence, 'placement')
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
-  redis.call('UNLINK', ledger) -- it may be large
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', gate, 'placement', placement) -- last: it says that the rest was done
+  redis.call('UNLINK', handled) -- it may be large
+  redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
   return nil
 end
 -- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
@@ -95,11 +95,11 @@ local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: args rights clock check when wake
+-- uses: args rights clock fence when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
--- KEYS  due, task, gate, ledger, wake
+-- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
---       each task: id, when, split (1 while it is moving, else 0), body
+--       each task: id, when, moving (1 while the task is moving, else 0), body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
 -- Executed twice: a record of the same op is left as it is and gives the same
@@ -111,7 +111,7 @@ either('mode', ARGV[4], '', 'absent')
 local ids, dues = {}, {}
 for i = 5, #ARGV, 4 do
   sized('id', ARGV[i], 1, 255)
-  either('split', ARGV[i + 2], '0', '1')
+  either('moving', ARGV[i + 2], '0', '1')
   sized('body', ARGV[i + 3], 1)
   ids[#ids + 1] = ARGV[i]
   dues[#ids] = due_of(ARGV[i + 1])
@@ -132,10 +132,10 @@ may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 may(KEYS[5], 'SPUBLISH')
-local moved = check(KEYS[3], KEYS[4], placement)
+local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
-local scores, records, split, first, fresh = {}, {}, {}, math.huge, {}
+local scores, records, moving, first, fresh = {}, {}, {}, math.huge, {}
 for i = 1, #ids do
   local at = 1 + i * 4
   local id = ids[i]
@@ -152,7 +152,7 @@ for i = 1, #ids do
     scores[#scores + 1] = id
     records[#records + 1] = id
     records[#records + 1] = struct.pack('>BI6I6', 16, due, now) .. op .. ARGV[at + 3]
-    if ARGV[at + 2] == '1' then split[#split + 1] = id end
+    if ARGV[at + 2] == '1' then moving[#moving + 1] = id end
   end
 end
 if #scores == 0 then return answer end
@@ -160,6 +160,6 @@ if #scores == 0 then return answer end
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
-if #split > 0 then redis.call('SADD', KEYS[4], unpack(split)) end
+if #moving > 0 then redis.call('SADD', KEYS[4], unpack(moving)) end
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
 return answer

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Reads one task.
--- KEYS  due, task, gate
+-- KEYS  due, task, fence
 -- ARGV  placement, id
 -- Returns {"ok", score, record}; {"none"}; {"moved", placement} if this
 --       shard has seen a newer placement, or another one of the same epoch, under

@@ -64,28 +64,28 @@ end
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
--- CHECK, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Answers nil to go on, or the
+-- FENCED, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Returns nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
-local function check(gate, ledger, placement)
-  may(gate, 'HSET', 'HDEL')
-  may(ledger, 'UNLINK')
-  local seen = redis.call('HGET', gate, 'placement')
+local function fenced(fence, handled, placement)
+  may(fence, 'HSET', 'HDEL')
+  may(handled, 'UNLINK')
+  local seen = redis.call('HGET', fence, 'placement')
   if seen == placement then return nil end
   placed(placement)
   if seen and tonumber(string.match(placement, '^%d+')) <= tonumber(string.match(seen, '^%d+')) then
     return {'moved', seen}
   end
-  redis.call('UNLINK', ledger) -- it may be large
-  redis.call('HDEL', gate, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', gate, 'placement', placement) -- last: it says that the rest was done
+  redis.call('UNLINK', handled) -- it may be large
+  redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
   return nil
 end
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
--- the attempts, if ATTEMPTED; then the score from before a loan, if LENT; then the
+-- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
 -- reason of the last release, if NOTED; then the body, which scripts never look into.
-local FORMAT, REDELIVERED, LENT, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
+local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
 
 -- known says that a record is of this format.
 local function known(record)
@@ -101,7 +101,7 @@ local function parse(record)
   if flags % 16 >= ATTEMPTED then
     r.attempts, at = struct.unpack('>I2', record, at)
   end
-  if flags % 4 >= LENT then
+  if flags % 4 >= EXPORTED then
     r.prior, at = struct.unpack('>d', record, at)
   end
   if flags % 8 >= NOTED then
@@ -127,7 +127,7 @@ local function seal(r)
     attempts = struct.pack('>I2', r.attempts)
   end
   if r.prior then
-    flags = flags + LENT
+    flags = flags + EXPORTED
     prior = struct.pack('>d', r.prior)
   end
   if r.note then
@@ -149,10 +149,10 @@ local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: args rights clock check record when wake
+-- uses: args rights clock fence record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
--- KEYS  due, task, gate, ledger, wake
--- ARGV  placement, op (6 bytes), not_after (ms), id, when, split (1 or 0),
+-- KEYS  due, task, fence, handled, wake
+-- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
@@ -160,7 +160,7 @@ end
 expect(5, 7)
 local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]
 sized('op', op, 6, 6)
-either('split', ARGV[6], '0', '1')
+either('moving', ARGV[6], '0', '1')
 local due = due_of(ARGV[5])
 local record = redis.call('HGET', KEYS[2], id)
 if record and string.sub(record, 14, 19) == op then
@@ -171,7 +171,7 @@ may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 
 if not record then

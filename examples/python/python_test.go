@@ -94,7 +94,7 @@ var defects = []defect{
 	{"repeats what Redis has no memory for", "            raise ProducerError(str(e)) from e\n        except (redis.ConnectionError", "            raise _NotExecuted(str(e)) from e\n        except (redis.ConnectionError", "schedule-full", "script"},
 	{"sends no script by its text", `"EVAL", script.text`, `"EVALSHA", script.sha`, "schedule-unloaded", "the program ended, or writes no more answers"},
 	{"keeps its estimate of the time", "            except _Late:\n                self._asked = None\n            except _Moved as moved", "            except _Late:\n                pass\n            except _Moved as moved", "schedule-late", "script 2 is put at shard 1 -> late"},
-	{"doesn't show the old shard the placement", "there = self._ask(FENCE, topic, p.old(id), p.text, id)[1]\n            if if_absent", "there = None\n            if if_absent", "schedule-moving", "want touch at shard 1"},
+	{"doesn't show the old shard the placement", "there = self._ask(FENCE, topic, p.old(id), p.text, id)[1]\n            if if_absent", "there = None\n            if if_absent", "schedule-moving", "want fence at shard 1"},
 	{"leaves the old copy", "            if not if_absent:\n                self._close(topic, p, id)\n", "", "schedule-moving", "no script 3 was sent, want delete at shard 1"},
 	{"notes nothing among the handled IDs", "due = put(p, 1)", "due = put(p, 0)", "schedule-moving-exported", "moving is"},
 	{"starts over at the closing delete", "                return  # the movers of that change were done with the copy\n", "                raise\n", "schedule-moved-closing", "a script too many was sent"},

@@ -302,7 +302,7 @@ func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
 	for _, v := range []struct {
 		p       Placement
 		scanned int
-		moving   bool
+		moving  bool
 	}{
 		{Placement{1, 4, 2, Stable}, 4, false},
 		{Placement{2, 4, 2, Migrating}, 4, true},

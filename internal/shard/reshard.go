@@ -116,16 +116,16 @@ type Pass struct {
 // Pass reads where the look through a shard stands; p must be the placement the
 // shard was fenced with.
 func (s Shard) Pass(ctx context.Context, p Placement) (Pass, error) {
-	return s.look(ctx, p, "", 0, 0, false)
+	return s.scanPass(ctx, p, "", 0, 0, false)
 }
 
-// Look notes that the look through a shard came from a pass's cursor to another,
+// ScanPass notes that the pass through a shard came from one cursor to another,
 // and returns where it stands: elsewhere, if another mover was faster.
 func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
-	return s.look(ctx, p, from.Number, from.Cursor, to, dirty)
+	return s.scanPass(ctx, p, from.Number, from.Cursor, to, dirty)
 }
 
-func (s Shard) look(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
+func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
 	c := call{script: "scan_pass", keys: []string{s.fence(), s.handled()}, args: args, fence: s.fence()}
 	_, rest, err := answer(s.topic.run(ctx, c))
@@ -158,7 +158,7 @@ func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, ui
 }
 
 // TryMove asks to be a shard's only mover for a while, so that two workers don't
-// look through it at once. It saves work; safety doesn't rest on it. Who is the
+// scanPass through it at once. It saves work; safety doesn't rest on it. Who is the
 // mover and asks again, for its answer was lost, is told so.
 func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration) (bool, error) {
 	is, err := s.topic.rdb.SetArgs(ctx, s.key("mover"), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()

@@ -117,7 +117,7 @@ type Fenced struct {
 	Err error
 }
 
-// Touch shows a shard a placement and reads tasks under it; a record that isn't
+// Fence shows a shard a placement and reads tasks under it; a record that isn't
 // there is nil.
 func (s Shard) Fence(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
 	fenced := s.topic.FenceAll(ctx, p, []Names{{s.n, ids}})[0]

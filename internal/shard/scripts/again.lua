@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock check record wake
+-- uses: args rights clock fence record wake
 -- Stores a task for its consumer, who has a delivery of it: to be delivered again,
 -- or parked. A task that was put, moved, replayed or stored by its consumer since
 -- that delivery stays as it is, unless it is the one that may be replaced.
@@ -31,7 +31,7 @@ may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 -- what the old shard has of a task that was here is to be removed there, whatever it
 -- is due: who stored the newer one here died before

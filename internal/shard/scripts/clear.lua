@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights check
+-- uses: args rights fence
 -- Removes all that a shard of a removed topic holds.
 -- KEYS  due, task, fence, handled
 -- ARGV  placement (of a removed topic), purge (1: tasks go, too; 0: nothing is done
@@ -15,7 +15,7 @@ if not string.find(placement, ' removed$') then refuse('placement of a removed t
 may(KEYS[1], 'ZCARD', 'UNLINK')
 may(KEYS[2], 'UNLINK')
 may(KEYS[4], 'UNLINK')
-local moved = check(KEYS[3], KEYS[4], placement)
+local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 local tasks = redis.call('ZCARD', KEYS[1])
 if tasks > 0 and purge == '0' then return {'none', tasks} end

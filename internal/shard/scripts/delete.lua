@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock check
+-- uses: args rights clock fence
 -- Removes tasks in whatever state they are.
 -- KEYS  due, task, fence, handled
 -- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), id...
@@ -14,7 +14,7 @@ if now > whole('not_after', ARGV[2]) then return {'late', now} end
 may(KEYS[1], 'ZSCORE', 'ZREM')
 may(KEYS[2], 'HGET', 'HDEL')
 may(KEYS[4], 'SADD')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 local answer = {'ok'}
 for i = 4, #ARGV do

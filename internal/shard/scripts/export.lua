@@ -1,5 +1,5 @@
 #!lua
--- uses: args rights clock check record
+-- uses: args rights clock fence record
 -- Leases misplaced tasks to a mover: waiting ones that are not about to be
 -- delivered, ones whose lease ran out, and parked ones. A score from before that
 -- isn't the due time is kept in the record.
@@ -15,7 +15,7 @@ local request, lease, soon = ARGV[2], whole('lease', ARGV[3], 1), whole('soon', 
 may(due, 'ZRANGEBYSCORE', 'ZCOUNT', 'ZMSCORE', 'ZREM', 'ZADD')
 may(tasks, 'HGET', 'HMGET', 'HSET')
 may(KEYS[5], 'GET', 'SET')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 
 local function entry(answer, id, score, record)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights check
+-- uses: args rights fence
 -- Shows this shard a placement, and reads tasks under it.
 -- KEYS  task, fence, handled
 -- ARGV  placement, id...
@@ -7,7 +7,7 @@
 -- Executed twice: the same.
 expect(3, 1, 1)
 may(KEYS[1], 'HGET')
-local moved = check(KEYS[2], KEYS[3], ARGV[1])
+local moved = fenced(KEYS[2], KEYS[3], ARGV[1])
 if moved then return moved end
 redis.call('HSET', KEYS[2], 'shown', ARGV[1]) -- a write, so that WAIT covers it
 local answer = {'ok'}

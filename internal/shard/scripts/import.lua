@@ -1,5 +1,5 @@
 #!lua
--- uses: args rights clock check wake
+-- uses: args rights clock fence wake
 -- Takes over tasks exported from their old shard, with their scores from before.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, deadline of the export (ms), then for each task: id, score, record
@@ -22,7 +22,7 @@ may(KEYS[2], 'HSET')
 may(KEYS[3], 'HINCRBY')
 may(KEYS[4], 'SMISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 if #ids == 0 then return {'ok', 0} end
 local known = redis.call('SMISMEMBER', KEYS[4], unpack(ids))

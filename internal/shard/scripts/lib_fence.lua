@@ -1,8 +1,8 @@
--- CHECK, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Answers nil to go on, or the
+-- FENCED, the first thing a script that knows a placement does.
+-- placement: "epoch shards previous state". Returns nil to go on, or the
 -- caller's whole reply if this shard has seen a newer placement, or another one
 -- of the same epoch, as after a failover that lost one of them.
-local function check(fence, handled, placement)
+local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
   local seen = redis.call('HGET', fence, 'placement')

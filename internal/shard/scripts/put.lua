@@ -1,5 +1,5 @@
 #!lua
--- uses: args rights clock check when wake
+-- uses: args rights clock fence when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
@@ -36,7 +36,7 @@ may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 may(KEYS[5], 'SPUBLISH')
-local moved = check(KEYS[3], KEYS[4], placement)
+local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
 local scores, records, moving, first, fresh = {}, {}, {}, math.huge, {}

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights clock check record when wake
+-- uses: args rights clock fence record when wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
@@ -21,7 +21,7 @@ may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
-local moved = check(KEYS[3], KEYS[4], ARGV[1])
+local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
 
 if not record then

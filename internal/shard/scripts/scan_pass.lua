@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- uses: args rights check
+-- uses: args rights fence
 -- Advances the pass that looks through a shard for misplaced tasks. A pass goes
 -- through the whole shard with ZSCAN; what it has been through is noted here, so
 -- that any worker can go on from there. Since the fence refuses the old placement,
@@ -19,7 +19,7 @@ end
 either('dirty', ARGV[5], '0', '1')
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 may(KEYS[1], 'HMGET')
-local moved = check(KEYS[1], KEYS[2], ARGV[1])
+local moved = fenced(KEYS[1], KEYS[2], ARGV[1])
 if moved then return moved end
 local at = redis.call('HMGET', KEYS[1], 'pass', 'cursor', 'dirty')
 local pass, cursor, dirty = at[1], at[2], at[3]
