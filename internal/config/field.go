@@ -27,8 +27,7 @@ type field struct {
 	// byDefault is the default as text.
 	byDefault string
 	// rule is what a value of that type must keep; nil is no rule.
-	rule   rule
-	secret bool
+	rule rule
 	// fileOf is the key whose value is the content of the file named here.
 	fileOf string
 }
@@ -59,9 +58,8 @@ func fieldsOf(t reflect.Type, section string, path []int) table {
 		}
 		f := field{key: key, path: at, zero: reflect.Zero(kind).Interface(), byDefault: part.Tag.Get("default")}
 		f.rule = ruleOf(part.Tag.Get("check"), f.zero)
-		f.secret = part.Tag.Get("secret") != ""
 		all = append(all, f)
-		if f.secret {
+		if part.Tag.Get("secret") != "" {
 			all = append(all, field{key: key + "_file", fileOf: key, zero: "", rule: within("", "1", "4096")})
 		}
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -308,6 +310,19 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 		text := show(value)
 		if _, err := decode("c", nil, []string{envName(f.key) + "=" + text}); err != nil {
 			t.Errorf("%s=%s: %v", envName(f.key), text, err)
+		}
+	}
+}
+
+// A tag can't name a constant of package task.
+func TestMaxPayloadIsWhatTasksAllow(t *testing.T) {
+	t.Parallel()
+	if got := Defaults().MaxPayload; got != task.DefaultMaxPayload {
+		t.Errorf("the default is %d, want %d", got, task.DefaultMaxPayload)
+	}
+	for n, refused := range map[int]bool{task.MaxMaxPayload: false, task.MaxMaxPayload + 1: true} {
+		if _, err := Load("", []string{fmt.Sprintf("DUEFLEET_MAX_PAYLOAD=%d", n)}); (err != nil) != refused {
+			t.Errorf("%d: got %v", n, err)
 		}
 	}
 }

@@ -83,15 +83,21 @@ func (t *text) end(at int) int {
 
 func indentOf(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " "))] }
 
-// set writes a value behind its key, or a new line behind the last one.
+// set writes a value in place of the old one, whose other lines go and whose
+// comments stay, or in a new line behind the last one.
 func (t *text) set(from, to int, indent, key, value string) {
 	at := t.find(from, to, indent, key)
 	if at < 0 {
 		t.lines = slices.Insert(t.lines, to, indent+key+": "+value)
 		return
 	}
-	p := t.keyLine.FindStringSubmatch(t.lines[at])
-	t.lines = slices.Delete(t.lines, at+1, t.end(at))
+	p, end := t.keyLine.FindStringSubmatch(t.lines[at]), t.end(at)
+	if old := p[3] + " "; old[0] != '|' && old[0] != '>' { // else what looks like a comment is the value
+		for end > at+1 && strings.HasPrefix(strings.TrimSpace(t.lines[end-1]), "#") {
+			end--
+		}
+	}
+	t.lines = slices.Delete(t.lines, at+1, end)
 	t.lines[at] = indent + key + ": " + value + p[4]
 }
 
