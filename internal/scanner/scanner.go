@@ -1,12 +1,19 @@
+// Package scanner is one member of the fleet: workers that attend shards tick by
+// tick, forward what is due, settle what RabbitMQ confirmed, and apply what the
+// configuration says while they run.
+//
+// A due task's way through it: worker.run draws shards (balance.Draw), worker.claim
+// leases the task, delivery.publish hands it to the publisher, topic.resolved takes the
+// outcome, and the settler removes it from Redis or gives it back.
 package scanner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,54 +47,21 @@ type Config struct {
 	Registry *prometheus.Registry
 }
 
-// Register announces a member and what it thinks of its configuration.
-type Register interface {
-	Register(ctx context.Context, instance, adminAddr string) error
-	Deregister(ctx context.Context, adminAddr string) error
-	WriteStatus(ctx context.Context, instance string, note []byte) error
-	DeleteStatus(ctx context.Context, instance string) error
-}
-
 // Scanner is one member of the fleet.
 type Scanner struct {
-	cfg        Config
-	log        *slog.Logger
-	store      *shard.Store
-	connection *forward.Connection
-	metrics    *telemetry.Metrics
-	admin      *telemetry.Server
+	cfg          Config
+	log          *slog.Logger
+	store        *shard.Store
+	connection   *forward.Connection
+	metrics      *telemetry.Metrics
+	admin        *telemetry.Server
+	heartbeat    *balance.Heartbeat
+	reloader     *reloader
+	registration *registration // nil without Consul
 
 	requests atomic.Uint64 // claims and exports asked for so far
-
-	started   time.Time
-	heartbeat *balance.Heartbeat
-
-	denied   denials                // of what is no topic's
-	unlisted atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not
-
-	restored atomic.Bool // the documents that Redis keeps were read
-
-	serving context.Context //nolint:containedctx // the life of what outlasts the workers; set once by Run
-	working context.Context //nolint:containedctx // ends when claiming must
-	support *errgroup.Group
-
-	sourceBack chan struct{} // the source of the settings answers again
-	notes      chan []byte   // the newest that Consul has not got
-
-	mu      sync.Mutex
-	topics  map[string]*served
-	applied applied
-}
-
-// served is a topic that is being served.
-type served struct {
-	*topic
-	orphan atomic.Bool // its document vanished
-	stop   context.CancelFunc
-	done   chan struct{}
-	// What outlasts the workers, until the end: it publishes and settles.
-	background errgroup.Group
-	end        context.CancelFunc
+	started  time.Time
+	stopping atomic.Bool
 }
 
 // New puts a member together and checks all that can be checked without
@@ -96,19 +70,14 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry()
 	}
-	store, err := shard.New(cfg.Redis, cfg.Settings.Redis.Prefix)
-	if err == nil {
-		err = store.AwaitReplicas(cfg.Settings.Redis.MinReplicas)
-	}
-	if err != nil {
+	s := &Scanner{cfg: cfg, log: cfg.Log}
+	var err error
+	if s.store, err = shard.New(cfg.Redis, cfg.Settings.Redis.Prefix); err != nil {
 		return nil, err
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: store, sourceBack: make(chan struct{}, 1), notes: make(chan []byte, 1), topics: map[string]*served{}}
-	s.applied.errors, s.applied.kept = map[string]string{}, map[string]bool{}
-	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
-		Store: store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
-		Advice: func(text string) string { return config.Advice("redis", text) },
-	})
+	if err = s.store.AwaitReplicas(cfg.Settings.Redis.MinReplicas); err != nil {
+		return nil, err
+	}
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
@@ -123,6 +92,18 @@ func New(cfg Config) (*Scanner, error) {
 	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries); err != nil {
 		return nil, err
 	}
+	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
+		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
+		Advice: func(text string) string { return config.Advice("redis", text) },
+	})
+	s.reloader = newReloader(cfg.Source, s.store, s.metrics, cfg.Log)
+	if cfg.Register != nil {
+		s.registration = &registration{
+			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
+			back: make(chan struct{}, 1), notes: make(chan []byte, 1),
+		}
+		s.reloader.report = s.registration.report
+	}
 	return s, s.observe()
 }
 
@@ -135,50 +116,57 @@ func (s *Scanner) Run(ctx context.Context) error {
 		return err
 	}
 	s.started = time.Now()
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx)) // ends last
 	defer stopServing()
-	working, stopWorking := context.WithCancel(ctx)
+	working, stopWorking := context.WithCancel(ctx) // ends when claiming must
 	defer stopWorking()
-	s.serving, s.working, s.support = serving, working, &errgroup.Group{}
-	s.support.Go(func() error { return s.connection.Run(serving) })
-	s.support.Go(func() error {
+	support, watching := &errgroup.Group{}, &errgroup.Group{}
+	s.reloader.start = func(doc config.Document) *served { return s.serve(working, serving, support, doc) }
+	s.reloader.retire = func(v *served) { support.Go(func() error { return s.retire(serving, v) }) }
+	support.Go(func() error { return s.connection.Run(serving) })
+	support.Go(func() error {
 		defer stopWorking() // without it nobody could see how the scanner does
 		return s.admin.Run(serving)
 	})
-	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
-	s.support.Go(func() error { s.followRedis(working); return nil })
+	support.Go(func() error { s.heartbeat.Run(serving); return nil })
+	support.Go(func() error { s.reloader.follow(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
-
-	var watching errgroup.Group
-	watching.Go(func() error { return s.watch(working) })
-	watching.Go(func() error { return s.announce(working) })
-	watching.Go(func() error { return s.tell(working) })
+	watching.Go(func() error { return s.reloader.watch(working) })
+	if s.registration != nil {
+		watching.Go(func() error { s.registration.announce(working, s.admin.Addr()); return nil })
+		watching.Go(func() error { s.registration.write(working); return nil })
+	}
 	<-working.Done()
+	s.stopping.Store(true)
 	s.log.InfoContext(ctx, "scanner stops: settling what is in flight", "timeout", s.cfg.Settings.ShutdownTimeout)
-	err := s.end(context.WithoutCancel(ctx), &watching, stopServing)
+	err := s.end(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		err := s.shutDown(ctx, watching)
+		stopServing()
+		return errors.Join(err, support.Wait())
+	})
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
 }
 
 // end shuts down, and when the time for that is over gives up what hangs: a call to a
 // server that stands still ends with the caller's client.
-func (s *Scanner) end(ctx context.Context, watching *errgroup.Group, stopServing context.CancelFunc) error {
-	whole := s.cfg.Settings.ShutdownTimeout
-	ctx, cancel := context.WithTimeout(ctx, whole)
+func (s *Scanner) end(ctx context.Context, shutDown func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Settings.ShutdownTimeout)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() {
-		err := s.shutDown(ctx, watching)
-		stopServing()
-		ended <- errors.Join(err, s.support.Wait())
-	}()
+	go func() { ended <- shutDown(ctx) }()
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not stopped within shutdown_timeout, %s: a server does not answer; tasks in flight are delivered again when their leases end", whole)
+		return fmt.Errorf("not stopped within shutdown_timeout, %s: a server does not answer; tasks in flight are delivered again when their leases end",
+			s.cfg.Settings.ShutdownTimeout)
 	}
 }
+
+// drainRest is what is kept of the time to shut down, at most a quarter each, to
+// tell Redis what became of the last tasks, and to take leave.
+const drainRest = 2 * time.Second
 
 // shutDown is the order of shutting down: stop claiming, settle what is in
 // flight, release the rest, leave.
@@ -189,98 +177,45 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 	defer cancel()
 	err := watching.Wait()
 	var draining errgroup.Group
-	for _, t := range s.all() {
-		t.stopped.Store(true)
-		draining.Go(func() error { return t.shutDown(ctx, rest) })
+	for _, v := range s.reloader.all() {
+		draining.Go(func() error { return v.shutDown(ctx, rest) })
 	}
 	err = errors.Join(err, draining.Wait())
-	s.depart(ctx, rest)
-	return err
-}
-
-// shutDown waits for a topic's workers and drains what they left.
-func (t *served) shutDown(ctx context.Context, rest time.Duration) error {
-	t.stop()
-	select {
-	case <-t.done:
-	case <-ctx.Done():
+	if s.registration != nil {
+		s.registration.leave(ctx, s.admin.Addr(), rest)
 	}
-	return t.drain(ctx, rest)
+	return err
 }
 
 // retire ends a topic that is not served any more: it lets what is in flight end,
 // as long as that takes, then closes the channel, so that nothing is declared
-// again that its operator deletes. The metrics stay if the topic was made anew
-// meanwhile: they are that one's, too.
-func (s *Scanner) retire(v *served) error {
-	err := v.shutDown(s.serving, 0)
+// again that its operator deletes.
+func (s *Scanner) retire(ctx context.Context, v *served) error {
+	err := v.shutDown(ctx, 0)
 	v.end()
 	err = errors.Join(err, v.background.Wait())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.topics[v.name] == nil {
-		s.metrics.Forget(v.name)
-	}
+	s.reloader.forget(v.topic.name)
 	return err
 }
 
-func (s *Scanner) all() []*served {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*served, 0, len(s.topics))
-	for _, t := range s.topics {
-		all = append(all, t)
+// describe is what this member says of itself to the others.
+func (s *Scanner) describe() balance.Member {
+	host, _ := os.Hostname()
+	index, errs, _ := s.reloader.state()
+	m := balance.Member{
+		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
+		Admin: s.admin.Addr(), Applied: index, Errors: errs, Troubles: map[string]string{},
 	}
-	return all
-}
-
-// newTopic puts a topic together and starts nothing.
-func (s *Scanner) newTopic(name string, settings config.Topic) *topic {
-	t := &topic{
-		name: name, instance: s.cfg.Instance, store: s.store.Topic(name), source: s.cfg.Source, shared: s.cfg.Register != nil,
-		window: newWindow(settings.Window), bells: newBells(), log: s.log.With("topic", name),
-		all: s.metrics, metrics: s.metrics.Topic(name), live: func() int { return s.heartbeat.State().Live },
-		requests: &s.requests, clean: map[int]bool{}, fences: map[int]shard.Placement{}, claimed: map[int]bool{}, placed: make(chan struct{}, 1),
+	for _, v := range s.reloader.all() {
+		if trouble := v.trouble(); trouble != "" {
+			m.Troubles[v.topic.name] = trouble
+		}
 	}
-	t.notices = newNotices(t.log)
-	t.settler = newSettler(t.store, t.window, t.unsettled)
-	t.publisher = s.connection.NewPublisher(name, route(settings), t.resolved)
-	t.apply(settings)
-	return t
-}
-
-// serve starts serving a topic; s.mu is held.
-func (s *Scanner) serve(name string, settings config.Topic) *served {
-	t := s.newTopic(name, settings)
-	ctx, stop := context.WithCancel(s.working)
-	serving, end := context.WithCancel(s.serving)
-	v := &served{topic: t, stop: stop, end: end, done: make(chan struct{})}
-	s.topics[name] = v
-	v.background.Go(func() error { return t.publisher.Run(serving) })
-	v.background.Go(func() error { t.settler.run(serving); return nil })
-	s.support.Go(v.background.Wait)
-	s.support.Go(func() error {
-		defer close(v.done)
-		return t.run(ctx)
-	})
-	return v
-}
-
-// unsettled notes that Redis could not be told what became of tasks; it is
-// tried again. No error means that it was.
-func (t *topic) unsettled(operation string, err error) {
-	if t.denied.note(operation, err); err == nil {
-		return
-	}
-	t.all.Error(operation)
-	t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
+	return m
 }
 
 // Instance makes a name for this process that no other has.
 func Instance() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixMilli()%1e6)
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s-%d-%d", cmp.Or(host, "unknown"), os.Getpid(), time.Now().UnixMilli()%1e6)
 }

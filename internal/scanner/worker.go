@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // worker attends some shards a tick: one, or as many as it takes where a topic has
 // more than its scanners have workers for.
 type worker struct {
-	*topic
+	topic  *topic
 	index  int
 	name   string    // the claimant, unique in the fleet
 	turn   time.Time // no step of moving before it
@@ -23,14 +24,14 @@ type worker struct {
 	silent bool // an outage was logged and is not over
 }
 
-// run draws tickets every tick and attends the shards they stand for, until ctx
-// ends or the topic needs fewer workers. Ticks keep to one beat, so that the
-// order of draws in the fleet stays as it is. The first is cut short at random:
-// workers that start together shall not draw together.
+// run draws tickets every tick and attends the shards they stand for, until ctx ends or
+// the topic needs fewer workers. Ticks keep to one rhythm, so that the order of draws in
+// the fleet stays as it is. The first is cut short at random, so that workers that start
+// together don't draw together.
 func (w *worker) run(ctx context.Context) {
-	end := time.Now().Add(jitter(w.settings().Tick))
-	defer w.forgive()
-	for ctx.Err() == nil && w.index < w.wanted() {
+	end := time.Now().Add(rand.N(w.topic.settings().Tick + 1))
+	defer w.endOutage()
+	for ctx.Err() == nil && w.index < w.topic.workers() {
 		d, err := w.draw(ctx)
 		if err != nil {
 			w.outage(ctx, "draw", err)
@@ -38,12 +39,12 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		w.attend(ctx, d, end)
-		end = nextEnd(end, time.Now(), w.settings().Tick)
+		end = nextEnd(end, time.Now(), w.topic.settings().Tick)
 	}
 }
 
 // nextEnd is when the tick ends that begins now. One that was cut short leaves its rest
-// to the next, which keeps the beat.
+// to the next, which keeps the rhythm.
 func nextEnd(end, now time.Time, tick time.Duration) time.Time {
 	if !end.After(now) {
 		end = end.Add(tick)
@@ -65,11 +66,12 @@ type drawn struct {
 
 // draw takes tickets and reads the placement.
 func (w *worker) draw(ctx context.Context) (drawn, error) {
-	d := drawn{tick: w.settings().Tick, scanned: w.scanned()}
-	_, tickets := w.scale()
+	t := w.topic
+	d := drawn{tick: t.settings().Tick, scanned: t.view.scanned()}
+	_, tickets := t.scale()
 	var err error
-	if d.shards, d.placement, err = balance.Draw(ctx, w.store, tickets); err == nil {
-		w.learn(d.placement)
+	if d.shards, d.placement, err = balance.Draw(ctx, t.store, tickets); err == nil {
+		t.view.learn(d.placement)
 	}
 	return d, err
 }
@@ -77,7 +79,7 @@ func (w *worker) draw(ctx context.Context) (drawn, error) {
 // holds reports whether a draw still goes by what is in force, and the topic still
 // needs this worker.
 func (w *worker) holds(d drawn) bool {
-	return w.settings().Tick == d.tick && w.scanned() == d.scanned && w.index < w.wanted()
+	return w.topic.settings().Tick == d.tick && w.topic.view.scanned() == d.scanned && w.index < w.topic.workers()
 }
 
 // attend stays with its shards until the tick ends: claims what is due and forwards
@@ -88,28 +90,74 @@ func (w *worker) holds(d drawn) bool {
 func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	bell, leave := w.bells.attend(d.shards...)
-	defer leave()
+	waiter := w.topic.waiters.add(d.shards...)
+	defer waiter.remove()
 	var moving sync.WaitGroup
 	defer moving.Wait()
 	moving.Go(func() { w.move(ctx, d.shards, d.placement) })
-	all, empty := w.posts(d.shards), true
+	all, empty := w.topic.attendance(d.shards), true
 	for ctx.Err() == nil && w.holds(d) {
-		changed := w.changes()
+		changed := w.topic.changed.Next()
 		w.look(ctx, all)
-		claimed, rest := w.serve(ctx, all.due(time.Now()))
+		claimed, rest := w.claimDue(ctx, all.due(time.Now()))
 		empty = empty && claimed == 0
-		w.await(ctx, all, rest, bell, changed)
+		w.wait(ctx, all, rest, waiter, changed)
 	}
-	cancel() // for the mover
-	w.metrics.Tick(empty)
+	cancel() // for the movers
+	w.topic.metrics.Tick(empty)
 }
 
-// serve claims one batch from a shard whose time has come, if there is one, as soon as
-// the topic may, and hands it over to be forwarded. It returns how many it claimed, and
-// before when no shard is served: a topic's rate is that of all of them.
-func (w *worker) serve(ctx context.Context, p *post) (claimed int, rest time.Time) {
-	if p == nil {
+// attendance returns the shards of a tick that begins: the time of all has come. One that
+// this scanner has not claimed from yet, or in vain, is claimed from and not looked at:
+// what a claim lacks, a right for example, shows at once and not when something is due.
+func (t *topic) attendance(shards []int) attendance {
+	all, now := make(attendance, len(shards)), time.Now()
+	for i, at := range shards {
+		all[i] = &attended{shard: at, next: now, unseen: t.health.proven(at)}
+	}
+	return all
+}
+
+// look finds out when the shards that nothing is known of need attention, all in one
+// round trip. Those that can't be reached are looked at again together; one that Redis
+// refuses is claimed from, which tells why.
+func (w *worker) look(ctx context.Context, all attendance) {
+	var unseen attendance
+	var shards []int
+	now := time.Now()
+	for _, a := range all {
+		if a.unseen && !a.next.After(now) {
+			unseen, shards = append(unseen, a), append(shards, a.shard)
+		}
+	}
+	if len(unseen) == 0 {
+		return
+	}
+	attention := w.topic.store.Attention(context.WithoutCancel(ctx), shards...)
+	heard, pause := time.Now(), time.Duration(0)
+	for i, a := range unseen {
+		switch seen := attention[i]; {
+		case seen.Err == nil:
+			a.learn(heard, seen.Now, seen.Next)
+			w.recovered(ctx)
+		case shard.Definite(seen.Err):
+			a.unseen = false
+		default:
+			if own := a.retry.Next(); pause == 0 {
+				pause = own
+				w.outage(ctx, "claim", seen.Err)
+			}
+			a.fail(pause)
+		}
+	}
+}
+
+// claimDue claims one batch from a shard whose time has come, if there is one, as soon
+// as the topic may, and has it published. It returns how many tasks it claimed, and the
+// time before which no shard is to be claimed from: a topic's rate is that of all of
+// them.
+func (w *worker) claimDue(ctx context.Context, a *attended) (claimed int, rest time.Time) {
+	if a == nil {
 		return 0, time.Time{}
 	}
 	room := w.room(ctx)
@@ -117,7 +165,7 @@ func (w *worker) serve(ctx context.Context, p *post) (claimed int, rest time.Tim
 		return 0, time.Time{}
 	}
 	allowed, wait, err := w.allowed(ctx, room)
-	w.window.free(room - allowed)
+	w.topic.window.free(room - allowed)
 	if err != nil {
 		w.outage(ctx, "claim", err)
 		return 0, time.Now().Add(w.retry.Next())
@@ -125,59 +173,69 @@ func (w *worker) serve(ctx context.Context, p *post) (claimed int, rest time.Tim
 	if allowed == 0 {
 		return 0, time.Now().Add(wait)
 	}
-	p.served = time.Now()
-	claimed, err = w.claim(ctx, p, allowed)
-	if err != nil {
-		w.unserved(ctx, p, err)
+	a.claimed = time.Now()
+	claimed, err = w.claim(ctx, a, allowed)
+	if err != nil { // the others are served meanwhile
+		a.fail(a.retry.Next())
+		if shard.Definite(err) { // what is wrong with the shard alone is no outage
+			w.topic.health.fails(ctx, a.shard, "claim", err)
+		} else {
+			w.outage(ctx, "claim", err)
+		}
 	}
 	return claimed, time.Time{}
 }
 
 // room waits until the topic isn't paused and the broker takes messages, and
-// reserves places in the window for a batch. It answers 0 if the tick ends first,
+// reserves places in the window for a batch. It returns 0 if the tick ends first,
 // or if the settings have changed.
 func (w *worker) room(ctx context.Context) int {
-	s := w.settings()
+	t := w.topic
+	changed := t.changed.Next()
+	s := t.settings()
 	if s.Paused {
-		w.awaitChange(ctx)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
 		return 0
 	}
-	if err := w.publisher.WaitReady(ctx); err != nil {
+	if err := t.publisher.WaitReady(ctx); err != nil {
 		return 0 // the tick is over: the publisher says itself what it lacks
 	}
-	n, err := w.window.reserve(ctx, s.Batch)
+	n, err := t.window.reserve(ctx, s.Batch)
 	if err != nil {
 		return 0 // the tick is over
 	}
 	return n
 }
 
-// claim leases up to limit tasks of a shard and forwards them. Its places in the
+// claim leases up to limit tasks of a shard and publishes them. Its places in the
 // window are taken already. A claim whose reply was lost is asked for again until it is
 // heard or its lease would be over: the shard remembers the batch.
-func (w *worker) claim(ctx context.Context, p *post, limit int) (int, error) {
-	s := w.settings()
+func (w *worker) claim(ctx context.Context, a *attended, limit int) (int, error) {
+	t, s := w.topic, w.topic.settings()
 	asked := time.Now()
-	batch, err := w.insist(ctx, p.shard, w.newClaim(limit, s.Lease), asked)
+	batch, err := w.insist(ctx, a.shard, w.newClaim(limit, s.Lease), asked)
 	if err != nil {
-		w.window.free(limit)
+		t.window.free(limit)
 		return 0, err
 	}
 	heard := time.Now()
-	p.learn(heard, batch.Now, batch.Next)
-	w.metrics.Claimed(heard.Sub(asked))
+	a.learn(heard, batch.Now, batch.Next)
+	t.metrics.Claimed(heard.Sub(asked))
 	w.recovered(ctx)
-	w.works(ctx, p.shard, "claim")
-	w.prove(p.shard, true)
+	t.health.works(ctx, a.shard, "claim")
 	w.unused(ctx, limit-len(batch.Tasks))
-	w.window.free(limit - len(batch.Tasks) - len(batch.Bad))
-	w.complain(ctx, p.shard, batch)
-	w.forward(ctx, flight{topic: w.topic, shard: p.shard, asked: asked, heard: heard, batch: batch, settings: s})
+	t.window.free(limit - len(batch.Tasks) - len(batch.Bad))
+	w.parkBad(ctx, a.shard, batch)
+	d := delivery{topic: t, shard: a.shard, asked: asked, heard: heard, batch: batch, settings: s}
+	d.publish(ctx)
 	return len(batch.Tasks), nil
 }
 
 func (w *worker) newClaim(limit int, lease time.Duration) shard.Claim {
-	return shard.Claim{Claimant: w.name, Request: w.request(), Limit: limit, Lease: lease}
+	return shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: limit, Lease: lease}
 }
 
 // insist sends one claim until its answer is heard. It outlives the tick, and a
@@ -189,12 +247,12 @@ func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.T
 	var pause retry.Backoff
 	lost := false // a claim that may have been carried out
 	for {
-		batch, err := w.store.Shard(at).Claim(sure, c)
+		batch, err := w.topic.store.Shard(at).Claim(sure, c)
 		lost = lost || shard.Unknown(err)
-		if !lost || err == nil || shard.Definite(err) || time.Since(asked) > c.Lease || w.closing() {
+		if !lost || err == nil || shard.Definite(err) || time.Since(asked) > c.Lease || w.topic.stopped.Load() {
 			return batch, err
 		}
-		w.refuse(ctx, "claim", err)
+		w.noteOutage(ctx, "claim", err)
 		pause.Wait(sure)
 	}
 }
@@ -209,46 +267,46 @@ const (
 
 // allowed asks for a share of the topic's rate, if it has one.
 func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, error) {
-	rate := w.settings().Rate
+	rate := w.topic.settings().Rate
 	if rate == 0 {
 		return want, 0, nil
 	}
 	burst := max(rateBurst, 2*time.Second/time.Duration(rate))
-	n, wait, err := w.store.Grant(context.WithoutCancel(ctx), rate, want, burst)
+	n, wait, err := w.topic.store.Grant(context.WithoutCancel(ctx), rate, want, burst)
 	return n, max(wait, rateRest), err
 }
 
 // unused gives back what of the rate was not needed.
 func (w *worker) unused(ctx context.Context, n int) {
-	rate := w.settings().Rate
+	rate := w.topic.settings().Rate
 	if rate == 0 || n <= 0 {
 		return
 	}
-	if _, _, err := w.store.Grant(context.WithoutCancel(ctx), rate, -n, rateBurst); err != nil {
-		w.log.DebugContext(ctx, "rate not given back", "tasks", n, "error", err)
+	if _, _, err := w.topic.store.Grant(context.WithoutCancel(ctx), rate, -n, rateBurst); err != nil {
+		w.topic.log.DebugContext(ctx, "rate not given back", "tasks", n, "error", err)
 	}
 }
 
-// complain reports what could not be claimed, and parks records that are broken.
-func (w *worker) complain(ctx context.Context, at int, batch shard.Batch) {
+// parkBad parks records that are broken, and logs what could not be claimed.
+func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
-		w.notices.skipped.Say(ctx, "shard", at, "tasks", batch.Skipped)
+		w.topic.notices.skipped.Say(ctx, "shard", at, "tasks", batch.Skipped)
 	}
 	for _, bad := range batch.Bad {
-		w.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
-		w.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})
+		w.topic.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
+		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})
 	}
 }
 
-// await waits for the next due time, though not for what comes before the end of a
-// rest, an earlier one that the bell tells of, a change of the settings, or the end of
-// the tick.
-func (w *worker) await(ctx context.Context, all posts, rest time.Time, bell *bell, changed <-chan struct{}) {
+// wait returns at the next due time, though not before the end of a rest, after a change
+// of the settings, and at the end of the tick. A waiter that is notified of an earlier
+// task brings the due time forward.
+func (w *worker) wait(ctx context.Context, all attendance, rest time.Time, waiter *waiter, changed <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		if first := all.first(); first != nil {
-			timer.Reset(time.Until(later(first.next, rest)))
+			timer.Reset(max(time.Until(first.next), time.Until(rest)))
 		}
 		select {
 		case <-ctx.Done():
@@ -257,64 +315,52 @@ func (w *worker) await(ctx context.Context, all posts, rest time.Time, bell *bel
 			return
 		case <-timer.C:
 			return
-		case <-bell.rung:
-			for at, score := range bell.take() {
+		case <-waiter.notified:
+			for at, score := range waiter.take() {
 				all.wake(at, score)
 			}
 		}
 	}
 }
 
-// unserved notes why a claim failed, and backs off from its shard: the others are served
-// meanwhile. What is wrong with the shard alone is no outage.
-func (w *worker) unserved(ctx context.Context, p *post, err error) {
-	p.fail(p.retry.Next())
-	if !shard.Definite(err) {
-		w.outage(ctx, "claim", err)
-		return
-	}
-	w.prove(p.shard, false)
-	w.all.Error("claim")
-	w.fails(ctx, p.shard, "claim", err)
-}
-
-// outage notes an error of Redis's once for each outage.
+// outage notes an error of Redis's that is not one shard's.
 func (w *worker) outage(ctx context.Context, operation string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.all.Error(operation)
+	w.topic.health.errors(operation)
 	if errors.Is(err, task.ErrUnknownTopic) {
-		w.learnRemoved()
+		w.topic.view.learnRemoved()
 	} else {
-		w.refuse(ctx, operation, err)
+		w.noteOutage(ctx, operation, err)
 	}
 }
 
-// refuse keeps why Redis does not serve this worker, and notes it once for each
+// noteOutage keeps why Redis does not serve this worker, and logs it once for each
 // outage.
-func (w *worker) refuse(ctx context.Context, operation string, err error) {
+func (w *worker) noteOutage(ctx context.Context, operation string, err error) {
 	why := redisText(err)
-	w.refused.Store(&why)
+	w.topic.health.outage.Store(&why)
 	if !w.silent {
 		w.silent = true
-		w.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", why)
+		w.topic.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", why)
 	}
 }
 
+// recovered notes that Redis serves this worker.
 func (w *worker) recovered(ctx context.Context) {
 	w.retry.Reset()
 	if w.silent {
-		w.forgive()
-		w.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
+		w.endOutage()
+		w.topic.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
 	}
 }
 
-// forgive forgets what this worker complained of; another that complains will do
-// so again.
-func (w *worker) forgive() {
+// endOutage forgets the outage that this worker noted; another that waits for Redis
+// notes it again.
+func (w *worker) endOutage() {
 	if w.silent {
 		w.silent = false
-		w.refused.Store(nil)
+		w.topic.health.outage.Store(nil)
 	}
 }

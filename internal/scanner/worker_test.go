@@ -1,8 +1,20 @@
 package scanner
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // A tick that was cut short is followed by its rest, so that workers keep their beat;
@@ -23,4 +35,205 @@ func TestNextEnd(t *testing.T) {
 			t.Errorf("%s: the tick ends in %s, want %s", name, got, c.want)
 		}
 	}
+}
+
+// A topic that needs fewer workers for a while starts one of the same name again,
+// while what the first one claimed is still in flight.
+func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	claimed := map[string]int{}
+	for _, id := range []string{"a", "b"} {
+		b.put(shard.In(0), id)
+		w := b.topic.newWorker(0)
+		batch, err := w.insist(t.Context(), 0, w.newClaim(10, time.Hour), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range batch.Tasks {
+			claimed[c.ID]++
+		}
+	}
+	if claimed["a"] != 1 || claimed["b"] != 1 {
+		t.Errorf("claimed %v, want each task once", claimed)
+	}
+}
+
+// many is a shard count for which each worker attends several shards.
+const many = 3*balance.MostWorkers + 1
+
+// ofMany runs a scanner of so many shards, with some settings besides.
+func ofMany(t *testing.T, settings ...string) *lone {
+	t.Helper()
+	l := newLone(t, map[string]string{"orders": declaring("orders", append(settings, fmt.Sprint("shards: ", many))...)}, nil)
+	l.start()
+	return l
+}
+
+// attendsAll reports whether each shard has a worker now.
+func (l *lone) attendsAll() bool {
+	w := l.served("orders").topic.waiters
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	attended := map[int]bool{}
+	for one := range w.all {
+		maps.Copy(attended, one.attends)
+	}
+	return len(attended) == many
+}
+
+// forwards waits until n tasks were forwarded.
+func (l *lone) forwards(n int) {
+	l.t.Helper()
+	wait.Count(l.t, "tasks", n, func() int { return int(l.value("duefleet_forwarded_total")) })
+}
+
+// TestFewWorkersAttendManyShards: all of them at the same time, as one worker a shard
+// would. So a task leaves at once wherever it lies, though a tick lasts for ten seconds.
+func TestFewWorkersAttendManyShards(t *testing.T) {
+	t.Parallel()
+	l := ofMany(t, "tick: 10s")
+	wait.For(t, "all shards to be attended", l.attendsAll)
+	if n := l.value("duefleet_workers"); n > balance.MostWorkers {
+		t.Errorf("%v workers for %d shards, want at most %d", n, many, balance.MostWorkers)
+	}
+	const rounds = 3
+	for round := range rounds {
+		all := make([]int, many)
+		for i := range all {
+			all[i] = i
+		}
+		l.spread(1, all...)
+		l.forwards((round + 1) * many)
+	}
+}
+
+// TestManyShardsChange: each of them gets a mover, and the change ends with every task
+// in its place.
+func TestManyShardsChange(t *testing.T) {
+	t.Parallel()
+	const fewer = many - 20
+	l := ofMany(t, "tick: 100ms")
+	topic := l.topic("orders")
+	p, err := topic.Placement(t.Context())
+	l.ok(err)
+	now, err := topic.Now(t.Context())
+	l.ok(err)
+	puts := make([]shard.Put, many)
+	const tasks = 4 * many
+	for i := range tasks {
+		id := fmt.Sprint("o-", i)
+		put := &puts[p.New(id)]
+		put.Shard, put.Op = p.New(id), shard.NewOp()
+		put.Entries = append(put.Entries, shard.Entry{ID: id, When: shard.In(time.Hour), Body: []byte{0}})
+	}
+	puts = slices.DeleteFunc(puts, func(p shard.Put) bool { return len(p.Entries) == 0 })
+	for _, r := range topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), puts) {
+		l.ok(r.Err)
+	}
+	l.write(map[string]string{"orders": declaring("orders", "tick: 100ms", fmt.Sprint("shards: ", fewer))})
+	clean := func() (n int) {
+		now, err := topic.Placement(t.Context())
+		l.ok(err)
+		all, err := topic.Clean(t.Context(), now)
+		l.ok(err)
+		for _, c := range all {
+			if c {
+				n++
+			}
+		}
+		return n
+	}
+	wait.Progress(t, "the change to end", clean, func() bool {
+		p, err = topic.Placement(t.Context())
+		l.ok(err)
+		return p.Phase == shard.Stable && p.Shards == fewer
+	})
+	for i := range tasks {
+		id := fmt.Sprint("o-", i)
+		if _, err := topic.Shard(p.New(id)).Read(t.Context(), p, id); err != nil {
+			t.Errorf("task %s is not in its place: %v", id, err)
+		}
+	}
+}
+
+// TestAnIdleWorkerClaimsNothing: it looks at its shards in each tick, and reserves and
+// claims once something is due.
+func TestAnIdleWorkerClaimsNothing(t *testing.T) {
+	t.Parallel()
+	l := ofMany(t, "tick: 50ms")
+	orders := l.served("orders").topic
+	wait.For(t, "a claim from each shard", func() bool {
+		for at := range many {
+			if !orders.health.proven(at) {
+				return false
+			}
+		}
+		return true
+	})
+	l.ticks()
+	claims := l.value("duefleet_claim_seconds")
+	l.ticks()
+	if n := l.value("duefleet_claim_seconds") - claims; n != 0 {
+		t.Errorf("%v claims though nothing is due", n)
+	}
+	if n := orders.window.inUse(); n != 0 {
+		t.Errorf("%d places of the window are taken though nothing is due", n)
+	}
+	l.spread(1, 5)
+	l.forwards(1)
+}
+
+// TestAShardThatFailsHoldsUpNoneOfItsWorker: one worker attends four shards for an
+// hour, and one of them can't be claimed from.
+func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h")}, nil)
+	l.start()
+	l.attending(0, 0, 1, 2, 3)
+	mend := l.spoil(2)
+	const n = 20
+	for round := range 5 {
+		l.spread(n, 0, 1, 3)
+		l.forwards(3 * n * (round + 1))
+	}
+	wait.For(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 5 })
+	mend()
+	l.spread(n, 2)
+	l.forwards(16 * n)
+}
+
+// forgetful loses the answers to the first scripts of two keys and one argument, which
+// are carried out: draws.
+type forgetful struct{ left atomic.Int64 }
+
+func (f *forgetful) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *forgetful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil || cmd.Name() != "evalsha" || len(cmd.Args()) != 6 || f.left.Add(-1) < 0 {
+			return err
+		}
+		err = errors.New("the answer is lost")
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// TestADrawWhoseReplyWasLostLeavesNoShardAlone: what was drawn is attended by whoever
+// draws it next.
+func TestADrawWhoseReplyWasLostLeavesNoShardAlone(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 200ms", fmt.Sprint("shards: ", many))}, nil)
+	lossy := &forgetful{}
+	lossy.left.Store(2 * balance.MostWorkers)
+	l.rdb.AddHook(lossy)
+	l.start()
+	wait.For(t, "replies to be lost", func() bool { return lossy.left.Load() < 0 })
+	wait.For(t, "all shards to be attended", l.attendsAll)
 }

@@ -31,7 +31,7 @@ func (s *slowSource) Read(ctx context.Context, topic string) (config.Document, b
 	return doc, there, err
 }
 
-func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsHeeded(t *testing.T) {
+func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T) {
 	t.Parallel()
 	slow := &slowSource{}
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4")}, func(s config.Source) config.Source {
@@ -44,7 +44,7 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsHeeded(t *testing.T) {
 	l.start()
 	wait.For(t, "4 shards to be read", func() bool { return slow.reads.Load() == 1 })
 	l.write(map[string]string{"orders": declaring("orders", "shards: 6")})
-	wait.For(t, "6 shards to be applied", func() bool { return l.served("orders").settings().Shards == 6 })
+	wait.For(t, "6 shards to be applied", func() bool { return l.served("orders").topic.settings().Shards == 6 })
 	slow.held.Unlock()
 	wait.For(t, "6 shards", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
@@ -102,7 +102,7 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	var ahead shard.Placement
 	wait.For(t, "5 shards", func() bool {
-		ahead, _ = l.served("orders").known()
+		ahead, _ = l.served("orders").topic.view.known()
 		return ahead.Shards == 5 && ahead.Phase == shard.Stable
 	})
 	l.ok(l.rdb.Del(t.Context(), key).Err())
@@ -110,7 +110,7 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	wait.For(t, "the placement that the shards have seen", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
 		l.ok(err)
-		known, _ := l.served("orders").known()
+		known, _ := l.served("orders").topic.view.known()
 		return p == ahead && known == ahead
 	})
 }
@@ -125,9 +125,9 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	l.ok(err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	wait.For(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
-		p, _ := l.served("orders").known()
+		p, _ := l.served("orders").topic.view.known()
 		for at := range 5 {
-			if p.Shards != 5 || p.Phase != shard.Stable || l.served("orders").fenced(at) != p {
+			if p.Shards != 5 || p.Phase != shard.Stable || l.served("orders").topic.view.lastShown(at) != p {
 				return false
 			}
 		}
@@ -139,15 +139,15 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	}
 	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
 	wait.For(t, "the placement from before", func() bool {
-		p, _ := l.served("orders").known()
-		return p == old && l.served("orders").scanned() == 3
+		p, _ := l.served("orders").topic.view.known()
+		return p == old && l.served("orders").topic.view.scanned() == 3
 	})
 }
 
-// TestAnotherPlacementOfTheSameEpochIsTheStewardsToTake: a worker that reads one
-// keeps to the one known, for it can't tell which came first; the steward, who knows
+// TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake: a worker that reads one
+// keeps to the one known, for it can't tell which came first; the reconciler, which knows
 // when it looked, takes it.
-func TestAnotherPlacementOfTheSameEpochIsTheStewardsToTake(t *testing.T) {
+func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	t.Parallel()
 	slow := &slowSource{}
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3", "tick: 10ms")}, func(s config.Source) config.Source {
@@ -155,26 +155,26 @@ func TestAnotherPlacementOfTheSameEpochIsTheStewardsToTake(t *testing.T) {
 		return slow
 	})
 	l.start()
-	orders := l.served("orders")
-	wait.For(t, "the steward to have looked", func() bool { return slow.reads.Load() > 0 })
-	known, _ := orders.known()
+	orders := l.served("orders").topic
+	wait.For(t, "the reconciler to have looked", func() bool { return slow.reads.Load() > 0 })
+	known, _ := orders.view.known()
 	slow.held.Lock()
 	before := slow.reads.Load()
 	l.write(map[string]string{"orders": declaring("orders", "shards: 4", "tick: 10ms")})
-	wait.For(t, "the steward to be held up", func() bool { return slow.reads.Load() > before })
+	wait.For(t, "the reconciler to be held up", func() bool { return slow.reads.Load() > before })
 	other := known
 	other.Shards, other.Previous = 5, 5
 	key := l.cfg.Settings.Redis.Prefix + ":placement:{orders}"
 	l.ok(l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
 	ticks := l.value("duefleet_ticks_total") + 2*l.value("duefleet_workers") + 2
 	wait.For(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
-	if p, _ := orders.known(); p != known {
+	if p, _ := orders.view.known(); p != known {
 		t.Errorf("a worker took %v, and knew %v", p, known)
 	}
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
 	wait.For(t, "5 shards to be applied", func() bool { return orders.settings().Shards == 5 })
 	slow.held.Unlock()
-	wait.For(t, "the steward to take it", func() bool { p, _ := orders.known(); return p == other })
+	wait.For(t, "the reconciler to take it", func() bool { p, _ := orders.view.known(); return p == other })
 }
 
 // registered announces nothing; a scanner that has it takes its documents for the same
@@ -228,5 +228,47 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 				l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
 			}
 		})
+	}
+}
+
+// TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater: an older placement is what
+// Redis fell back to if it was read when the newer one was known, and else an old answer.
+func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
+	t.Parallel()
+	v := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}).view
+	at := func(epoch int64, shards int) shard.Placement {
+		return shard.Placement{Epoch: epoch, Shards: shards, Previous: shards, Phase: shard.Stable}
+	}
+	knows := func(what string, want shard.Placement, removed bool) {
+		t.Helper()
+		if p, gone := v.known(); p != want || gone != removed {
+			t.Fatalf("%s: knows %s, removed %v, want %s, %v", what, p, gone, want, removed)
+		}
+	}
+	v.learn(at(5, 4))
+	v.learn(at(3, 2))
+	v.learn(at(5, 9))
+	knows("an old answer, and another of one epoch", at(5, 4), false)
+	v.show(1, at(5, 4))
+	v.learnClean(at(5, 4), []bool{true, false, true, true})
+	if !v.isClean(at(5, 4), 0) || v.isClean(at(5, 4), 1) || v.isClean(at(3, 2), 0) || v.unclean(at(5, 4)) != 1 {
+		t.Error("3 of 4 shards are clean under this placement alone")
+	}
+	v.learnRemoved()
+	v.relearn(at(3, 2), at(3, 2))
+	knows("what was read before the newer one was known", at(5, 4), true)
+	v.relearn(at(5, 4), at(5, 4))
+	knows("the same, read again", at(5, 4), false)
+	if v.lastShown(1) != at(5, 4) {
+		t.Error("forgot what a shard was shown")
+	}
+	v.relearn(at(5, 4), at(3, 2))
+	knows("what Redis fell back to", at(3, 2), false)
+	if v.lastShown(1) != (shard.Placement{}) || v.unclean(at(3, 2)) != 2 {
+		t.Error("knows of shards what Redis has forgotten")
+	}
+	v.learnClean(at(5, 4), []bool{true, true, true, true})
+	if v.unclean(at(3, 2)) != 2 {
+		t.Error("took shards for clean under another placement")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // TestMovingTakesItsShare: after every step, moving has taken no less than its
@@ -82,12 +83,12 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	b := newBench(t)
 	b.migrate()
 	b.rdb.AddHook(new(deaf))
-	m := b.worker(0).mover(0, b.p)
-	m.worker.show(t.Context(), []*mover{m}, b.p)
-	if m.state != moverIdle || m.try(t.Context(), m.step) {
+	m := newMover(b.topic, "me/0", 0, b.p)
+	showAll(t.Context(), b.topic, []*mover{m}, b.p)
+	if m.state != moverIdle || m.try(t.Context()) {
 		t.Fatal("the first step did not fail")
 	}
-	free, err := b.store.Shard(0).TryMove(t.Context(), "another", time.Hour)
+	free, err := b.topic.store.Shard(0).TryMove(t.Context(), "another", time.Hour)
 	if err != nil || !free {
 		t.Errorf("another worker can't be the shard's mover: %v", err)
 	}
@@ -102,21 +103,77 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 		ids[i] = strconv.Itoa(i)
 	}
 	b.put(shard.In(time.Hour), ids...)
-	if _, err := b.store.Begin(t.Context(), b.p, 5); err != nil {
+	if _, err := b.topic.store.Begin(t.Context(), b.p, 5); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if b.p, err = b.store.Placement(t.Context()); err != nil {
+	if b.p, err = b.topic.store.Placement(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.learn(b.p)
-	b.worker(0).move(t.Context(), []int{0, 1, 2, 3, 4}, b.p)
-	if b.p, err = b.store.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
+	b.topic.view.learn(b.p)
+	b.topic.newWorker(0).move(t.Context(), []int{0, 1, 2, 3, 4}, b.p)
+	if b.p, err = b.topic.store.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
 		t.Fatalf("nothing is left to do, and the placement is %s (%v)", b.p, err)
 	}
 	for _, id := range ids {
 		if !b.in(b.p.New(id), id) {
 			t.Errorf("task %s is not in its place", id)
 		}
+	}
+}
+
+// So does its mover.
+func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.migrate()
+	ids := b.misplaced(2)
+	b.put(shard.In(time.Hour), ids...)
+	for _, id := range ids {
+		m := newMover(b.topic, "me/0", 0, b.p)
+		export, err := b.topic.store.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(export.Tasks) != 1 || export.Tasks[0].ID != id {
+			t.Errorf("asked for %s, and exported %v", id, export.Tasks)
+		}
+	}
+}
+
+// Whatever an export brings: the shard is clean of what was asked for only if that
+// is gone.
+func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.migrate()
+	ids := b.misplaced(2)
+	b.put(shard.In(time.Hour), ids...)
+	m := newMover(b.topic, "me/0", 0, b.p)
+	exported, asked := m.newExport(ids[:1]), ids[1]
+	if _, err := b.topic.store.Shard(0).Export(t.Context(), b.p, exported); err != nil {
+		t.Fatal(err)
+	}
+	b.topic.requests.Add(^uint64(0)) // the next export is asked for under the same number
+	dirty, err := m.carry(t.Context(), []string{asked})
+	if !dirty && b.in(0, asked) {
+		t.Errorf("clean of %s, which is there still (%v)", asked, err)
+	}
+}
+
+// A scan may meet a task twice.
+func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.migrate()
+	id := b.misplaced(1)[0]
+	m := newMover(b.topic, "me/0", 0, b.p)
+	wait.For(t, "an export that is not late", func() bool {
+		b.put(shard.In(time.Hour), id)
+		dirty, err := m.carry(t.Context(), []string{id, id})
+		return err == nil && !dirty
+	})
+	if b.in(0, id) || !b.in(1, id) {
+		t.Error("the task is not where it belongs, and there alone")
 	}
 }

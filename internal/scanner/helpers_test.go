@@ -7,9 +7,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -116,8 +118,8 @@ func (l *lone) start() {
 			if v == nil {
 				return false
 			}
-			p, _ := v.known()
-			ready, _ := v.publisher.Ready()
+			p, _ := v.topic.view.known()
+			ready, _ := v.topic.publisher.Ready()
 			return p.Epoch > 0 && ready
 		})
 	}
@@ -139,9 +141,9 @@ func (l *lone) write(topics map[string]string) {
 }
 
 func (l *lone) served(name string) *served {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.topics[name]
+	l.reloader.mu.Lock()
+	defer l.reloader.mu.Unlock()
+	return l.reloader.topics[name]
 }
 
 func (l *lone) topic(name string) *shard.Topic { return l.store.Topic(name) }
@@ -186,4 +188,92 @@ func (l *lone) exports(topic string) bool {
 		}
 	}
 	return false
+}
+
+// bench is a topic of one shard, of one test's own, that no worker serves but the test's.
+type bench struct {
+	topic  *topic
+	t      *testing.T
+	p      shard.Placement
+	rdb    redis.UniversalClient
+	prefix string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	addr, prefix := servertest.Redis(t)
+	options := servertest.RedisOptions(addr)
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
+	rdb := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	settings := config.Defaults()
+	settings.Redis.Prefix = prefix
+	s, err := New(Config{Settings: &settings, Redis: rdb, Instance: "me", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb, prefix: prefix}
+	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// migrate begins a change to two shards.
+func (b *bench) migrate() {
+	b.t.Helper()
+	if _, err := b.topic.store.Begin(b.t.Context(), b.p, 2); err != nil {
+		b.t.Fatal(err)
+	}
+	var err error
+	if b.p, err = b.topic.store.Placement(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// put stores tasks in shard 0, all due at when.
+func (b *bench) put(when shard.When, ids ...string) {
+	b.t.Helper()
+	now, err := b.topic.store.Now(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	put := shard.Put{Op: shard.NewOp()}
+	for _, id := range ids {
+		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: []byte{0}})
+	}
+	if r := b.topic.store.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
+		b.t.Fatal(r.Err)
+	}
+}
+
+// in reports whether a task is in a shard.
+func (b *bench) in(at int, id string) bool {
+	b.t.Helper()
+	_, err := b.topic.store.Shard(at).Read(b.t.Context(), b.p, id)
+	return err == nil
+}
+
+// misplaced is n IDs that lie in shard 0 and belong to another.
+func (b *bench) misplaced(n int) (ids []string) {
+	for i := 0; len(ids) < n; i++ {
+		if id := strconv.Itoa(i); b.p.New(id) != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// newUnconnected puts a scanner together that is for tests of its parts alone: no server
+// is asked.
+func newUnconnected(t *testing.T) *Scanner {
+	t.Helper()
+	settings := config.Defaults()
+	rdb := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s, err := New(Config{Settings: &settings, Redis: rdb, Instance: "me", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

@@ -6,12 +6,30 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
+
+func TestRetryDelaysStayWithinTheirBounds(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		least := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Minute)).Draw(t, "min"))
+		most := least + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "more"))
+		attempt := rapid.IntRange(1, 2000).Draw(t, "attempt")
+		d := retryDelay(least, most, attempt)
+		if d > most || d < least-least/5-1 {
+			t.Fatalf("attempt %d: %v, not within a fifth of %v to %v", attempt, d, least, most)
+		}
+		if full := retry.Exponential(least, most, attempt-1); attempt > 70 && full != most {
+			t.Fatalf("attempt %d: %v, not yet %v", attempt, full, most)
+		}
+	})
+}
 
 // What Redis could not be told of during an outage it is told of after it, and
 // until then the window stays taken: that bounds the memory.
@@ -106,14 +124,14 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put(shard.In(0), "a")
-	batch, err := b.store.Shard(0).Claim(t.Context(), b.worker(0).newClaim(1, time.Hour))
+	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(1, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
 	if err := b.rdb.Set(t.Context(), b.prefix+":due:{orders:1}", "in the way", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	s := b.settler
+	s := b.topic.settler
 	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
 	s.settle(1, lease)
 	s.round(t.Context())

@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -273,4 +275,64 @@ func TestAScannerStopsWhileRabbitMQStandsStill(t *testing.T) {
 	wait.Closed(t, "the scanner to end", ended)
 	f.start("second", f.redis, f.broker, stopWithin)
 	f.arrives("b")
+}
+
+// held keeps a heartbeat on its way until Redis has taken the member off the fleet.
+type held struct {
+	fleet string
+	hold  atomic.Bool
+	begun chan struct{} // a heartbeat is kept
+	left  chan struct{} // closed when Redis has taken it off
+}
+
+func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := fmt.Sprint(cmd.Args()...)
+		switch {
+		case cmd.Name() == "zrem" && strings.Contains(args, h.fleet):
+			defer close(h.left)
+		case strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(args, h.fleet) && h.hold.Load():
+			select {
+			case h.begun <- struct{}{}:
+			default:
+			}
+			select {
+			case <-h.left:
+				ctx = context.WithoutCancel(ctx)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A heartbeat that is on its way when a member leaves doesn't bring it back.
+func TestAMemberThatLeftStaysAway(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	h := &held{fleet: f.prefix + ":fleet", begun: make(chan struct{}, 1), left: make(chan struct{})}
+	f.hook = h
+	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
+	fleet := func() []balance.Member {
+		members, err := balance.Members(t.Context(), f.topic.Store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return members
+	}
+	wait.For(t, "the member to be in the fleet", func() bool { return len(fleet()) == 1 })
+	h.hold.Store(true)
+	wait.Receive(t, "a heartbeat", h.begun)
+	stop()
+	wait.Closed(t, "the scanner to end", ended)
+	if members := fleet(); len(members) > 0 {
+		t.Errorf("%v is in the fleet", members)
+	}
 }

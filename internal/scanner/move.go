@@ -34,16 +34,17 @@ const (
 	moveLongest = 10 * time.Second
 )
 
-// mover carries misplaced tasks of one shard that a worker attends to their new
-// shards, a step at a time, beside the worker's claims. It is done by whoever
-// attends; there is no leader.
+// mover carries misplaced tasks of one shard to their new shards, a step at a time. Each
+// worker has one for every shard that it attends, beside its claims; there is no leader.
 type mover struct {
-	*worker
-	shard int
-	p     shard.Placement
-	state moverState
-	pass  shard.Pass
-	rest  time.Time // the shard's: no step before it
+	topic    *topic
+	claimant string      // the worker's name, unique in the fleet
+	at       int         // the shard's number
+	from     shard.Shard // its tasks
+	p        shard.Placement
+	state    moverState
+	pass     shard.Pass
+	rest     time.Time // the shard's: no step before it
 }
 
 type moverState int
@@ -55,9 +56,9 @@ const (
 	moverOff                      // nothing is left to do
 )
 
-func (w *worker) mover(at int, p shard.Placement) *mover {
-	m := &mover{worker: w, shard: at, p: p}
-	if p.Phase == shard.Stable && w.fenced(at) == p {
+func newMover(t *topic, claimant string, at int, p shard.Placement) *mover {
+	m := &mover{topic: t, claimant: claimant, at: at, from: t.store.Shard(at), p: p}
+	if p.Phase == shard.Stable && t.view.lastShown(at) == p {
 		m.state = moverOff
 	}
 	return m
@@ -67,35 +68,34 @@ func (w *worker) mover(at int, p shard.Placement) *mover {
 // the tick ends or nothing is left. It begins with any one of them: where there are
 // many, a tick has time for few, and none shall always come last.
 func (w *worker) move(ctx context.Context, shards []int, p shard.Placement) {
-	all := w.movers(shards, p)
+	var all []*mover
+	from := rand.IntN(len(shards))
+	for i := range shards {
+		if m := newMover(w.topic, w.name, shards[(from+i)%len(shards)], p); m.state != moverOff {
+			all = append(all, m)
+		}
+	}
 	defer func() {
 		for _, m := range all {
 			m.leave(ctx)
 		}
 	}()
-	w.show(ctx, all, p)
+	showAll(ctx, w.topic, all, p)
 	for m := nextOf(all); m != nil; m = nextOf(all) {
-		retry.Sleep(ctx, time.Until(later(m.rest, w.turn)))
+		retry.Sleep(ctx, max(time.Until(m.rest), time.Until(w.turn)))
 		if ctx.Err() != nil {
 			return
 		}
 		began := time.Now()
-		if m.try(ctx, m.step) && m.state != moverIdle {
-			w.turn = turnAfter(began, time.Now(), shareOf(w.moving(p)))
+		if m.try(ctx) && m.state != moverIdle {
+			w.turn = turnAfter(began, time.Now(), shareOf(w.topic.movers(p)))
 		}
 	}
 }
 
-// movers are those of shards where something may be left to do.
-func (w *worker) movers(shards []int, p shard.Placement) (all []*mover) {
-	from := rand.IntN(len(shards))
-	for i := range shards {
-		if m := w.mover(shards[(from+i)%len(shards)], p); m.state != moverOff {
-			all = append(all, m)
-		}
-	}
-	return all
-}
+// movers returns how many workers of the fleet may move tasks at a time: one a shard
+// that isn't clean, as far as there are workers.
+func (t *topic) movers(p shard.Placement) int { return min(t.view.unclean(p), t.live()*t.workers()) }
 
 // nextOf is the mover that may take a step first; nil: nothing is left to do.
 func nextOf(all []*mover) (first *mover) {
@@ -105,13 +105,6 @@ func nextOf(all []*mover) (first *mover) {
 		}
 	}
 	return first
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // shareOf is what moving may take of the time of each of so many workers.
@@ -127,60 +120,59 @@ func turnAfter(began, ended time.Time, share float64) time.Time {
 	return ended.Add(min(rest, moveLongest))
 }
 
-// try does something, also if the tick ends meanwhile, and gives up for this tick
-// if that fails.
-func (m *mover) try(ctx context.Context, do func(context.Context) error) bool {
-	return m.tried(ctx, do(context.WithoutCancel(ctx)))
-}
-
-// tried notes how it went, and reports whether it went well.
-func (m *mover) tried(ctx context.Context, err error) bool {
-	if err != nil {
-		m.leave(ctx)
-		m.state = moverOff
-		m.moved(ctx, err)
-	} else {
-		m.works(ctx, m.shard, "move")
-	}
-	return err == nil
-}
-
-// moved says why moving stopped, unless it was for a newer placement.
-func (m *mover) moved(ctx context.Context, err error) {
-	var moved *shard.MovedError
-	if errors.As(err, &moved) {
-		err = m.topic.store.Restore(context.WithoutCancel(ctx), moved.Placement)
-	}
-	if err == nil {
-		return
-	}
-	m.all.Error("move")
-	if shard.Definite(err) {
-		m.fails(ctx, m.shard, "move", err)
-	} else {
-		m.notices.moving.Say(ctx, "shard", m.shard, "error", err)
-	}
-}
-
-// show shows the shards the placement, in one round trip, and finds out which may need
-// moving.
-func (w *worker) show(ctx context.Context, all []*mover, p shard.Placement) {
+// showAll shows the movers' shards the placement, in one round trip, and finds out which
+// may need moving.
+func showAll(ctx context.Context, t *topic, all []*mover, p shard.Placement) {
 	at := make([]shard.Names, len(all))
 	for i, m := range all {
-		at[i].Shard = m.shard
+		at[i].Shard = m.at
 	}
-	for i, fenced := range w.store.FenceAll(context.WithoutCancel(ctx), p, at) {
-		if m := all[i]; m.tried(ctx, fenced.Err) {
-			m.shown()
+	for i, fenced := range t.store.FenceAll(context.WithoutCancel(ctx), p, at) {
+		m := all[i]
+		if !m.check(ctx, fenced.Err) {
+			continue
+		}
+		t.view.show(m.at, p)
+		m.state = moverIdle
+		if p.Phase != shard.Migrating || t.view.isClean(p, m.at) {
+			m.state = moverOff
 		}
 	}
 }
 
-func (m *mover) shown() {
-	m.fence(m.shard, m.p)
-	m.state = moverIdle
-	if m.p.Phase != shard.Migrating || m.isClean(m.p, m.shard) {
-		m.state = moverOff
+// try takes a step, which goes on if the tick ends meanwhile, and reports whether that
+// went well. If not, the mover is off for this tick.
+func (m *mover) try(ctx context.Context) bool {
+	return m.check(ctx, m.step(context.WithoutCancel(ctx)))
+}
+
+// check notes how a call went, and reports whether it went well. After an error the
+// mover is off.
+func (m *mover) check(ctx context.Context, err error) bool {
+	if err == nil {
+		m.topic.health.works(ctx, m.at, "move")
+		return true
+	}
+	m.leave(ctx)
+	m.state = moverOff
+	m.fail(ctx, err)
+	return false
+}
+
+// fail notes why moving stopped, unless it was for a newer placement, which is put back
+// if Redis lost it.
+func (m *mover) fail(ctx context.Context, err error) {
+	var moved *shard.MovedError
+	if errors.As(err, &moved) {
+		err = m.topic.store.Restore(context.WithoutCancel(ctx), moved.Placement)
+	}
+	switch {
+	case err == nil:
+	case shard.Definite(err):
+		m.topic.health.fails(ctx, m.at, "move", err)
+	default:
+		m.topic.health.errors("move")
+		m.topic.notices.moving.Say(ctx, "shard", m.at, "error", err)
 	}
 }
 
@@ -192,15 +184,16 @@ func (m *mover) step(ctx context.Context) error {
 			return err
 		}
 	}
-	ids, to, err := m.topic.store.Shard(m.shard).Scan(ctx, m.pass.Cursor, moveScan)
+	ids, to, err := m.from.Scan(ctx, m.pass.Cursor, moveScan)
 	if err != nil {
 		return err
 	}
-	dirty, err := m.carry(ctx, m.misplaced(ids))
+	misplaced := slices.DeleteFunc(ids, func(id string) bool { return m.p.New(id) == m.at })
+	dirty, err := m.carry(ctx, misplaced)
 	if err != nil {
 		return err
 	}
-	pass, err := m.topic.store.Shard(m.shard).ScanPass(ctx, m.p, m.pass, to, dirty)
+	pass, err := m.from.ScanPass(ctx, m.p, m.pass, to, dirty)
 	if err != nil {
 		return err
 	}
@@ -218,7 +211,7 @@ func (m *mover) step(ctx context.Context) error {
 // begin becomes the shard's mover and finds out how far the last one came.
 func (m *mover) begin(ctx context.Context) error {
 	m.state = moverActive // perhaps, if the answer is lost
-	mine, err := m.topic.store.Shard(m.shard).TryMove(ctx, m.name, m.settings().Tick+moveLease)
+	mine, err := m.from.TryMove(ctx, m.claimant, m.topic.settings().Tick+moveLease)
 	if err != nil {
 		return err
 	}
@@ -227,18 +220,8 @@ func (m *mover) begin(ctx context.Context) error {
 		m.rest = time.Now().Add(moveRest)
 		return nil
 	}
-	m.pass, err = m.topic.store.Shard(m.shard).Pass(ctx, m.p)
+	m.pass, err = m.from.Pass(ctx, m.p)
 	return err
-}
-
-func (m *mover) misplaced(ids []string) []string {
-	out := ids[:0]
-	for _, id := range ids {
-		if m.p.New(id) != m.shard {
-			out = append(out, id)
-		}
-	}
-	return out
 }
 
 // carry moves those of the tasks that may be exported, and reports whether any of
@@ -247,45 +230,32 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 	if len(ids) == 0 {
 		return false, nil
 	}
-	export, err := m.topic.store.Shard(m.shard).Export(ctx, m.p, m.newExport(ids))
+	export, err := m.from.Export(ctx, m.p, m.newExport(ids))
 	if err != nil {
 		return true, err
 	}
 	gone, err := m.handOver(ctx, export)
-	return !allIn(ids, gone), err
+	stays := func(id string) bool { return !gone[id] }
+	return slices.ContainsFunc(ids, stays), err
 }
 
+// newExport asks for an export. Tasks that are due soon are left to be delivered where
+// they lie. A task that is tried again and again is always due soon; after many passes
+// such ones are moved too.
 func (m *mover) newExport(ids []string) shard.Export {
-	return shard.Export{
-		Claimant: m.name + "/move", Request: m.request(),
-		Lease: moveLease, Soon: m.soon(), IDs: ids,
-	}
-}
-
-// allIn reports whether every ID is that of one of the leases.
-func allIn(ids []string, of []shard.Lease) bool {
-	there := make(map[string]bool, len(of))
-	for _, l := range of {
-		there[l.ID] = true
-	}
-	return !slices.ContainsFunc(ids, func(id string) bool { return !there[id] })
-}
-
-// soon is which tasks are left to be delivered where they lie. A task that is
-// tried again and again is always due soon; after many passes such ones are moved
-// too.
-func (m *mover) soon() time.Duration {
+	soon := moveSoon
 	if m.pass.Count > movePasses {
-		return 0
+		soon = 0
 	}
-	return moveSoon
+	return shard.Export{Claimant: m.claimant + "/move", Request: m.topic.request(), Lease: moveLease, Soon: soon, IDs: ids}
 }
 
-// handOver has the new shards import an export, removes here what they have, and
-// answers what went; nothing, if any of it was not removed. Where it is certain that nothing was imported the tasks are given back at once; where
-// it is not, their lease must run out first.
-func (m *mover) handOver(ctx context.Context, export shard.Exported) ([]shard.Lease, error) {
-	var gone []shard.Lease
+// handOver has the new shards import an export, removes here what they have, and returns
+// the IDs of what is gone; none, if any of it was not removed. Where it is certain that
+// nothing was imported the tasks are given back at once; where it is not, their lease
+// must run out first.
+func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string]bool, error) {
+	var imported []shard.Lease
 	var back []shard.Release
 	var errs []error
 	shares := m.shares(export)
@@ -295,7 +265,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) ([]shard.Le
 		for _, l := range shares[i].Tasks {
 			lease := shard.Lease{ID: l.ID, Token: export.Token}
 			if a.Err == nil {
-				gone = append(gone, lease)
+				imported = append(imported, lease)
 			} else if refused {
 				back = append(back, shard.Release{Lease: lease})
 			}
@@ -303,16 +273,19 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) ([]shard.Le
 		errs = append(errs, a.Err)
 	}
 	if len(back) > 0 {
-		_, err := m.topic.store.Shard(m.shard).Release(ctx, back)
+		_, err := m.from.Release(ctx, back)
 		errs = append(errs, err)
 	}
-	if len(gone) == 0 {
+	if len(imported) == 0 {
 		return nil, errors.Join(errs...)
 	}
-	n, err := m.topic.store.Shard(m.shard).Settle(ctx, gone)
-	m.metrics.Moved(n)
-	if n < len(gone) { // which ones is not known
-		gone = nil
+	n, err := m.from.Settle(ctx, imported)
+	m.topic.metrics.Moved(n)
+	gone := map[string]bool{}
+	if n == len(imported) { // else it is not known which ones
+		for _, l := range imported {
+			gone[l.ID] = true
+		}
 	}
 	return gone, errors.Join(append(errs, err)...)
 }
@@ -335,7 +308,7 @@ func (m *mover) shares(export shard.Exported) []shard.Share {
 
 // finish notes that the shard is clean, and ends the change if it was the last.
 func (m *mover) finish(ctx context.Context) error {
-	left, err := m.topic.store.MarkClean(ctx, m.p, m.shard)
+	left, err := m.topic.store.MarkClean(ctx, m.p, m.at)
 	if err != nil {
 		return err
 	}
@@ -344,7 +317,7 @@ func (m *mover) finish(ctx context.Context) error {
 	if left != 0 {
 		return nil
 	}
-	return m.finishChange(ctx, m.p)
+	return m.topic.finishChange(ctx, m.p)
 }
 
 // leave lets another worker move on with the shard.
@@ -352,7 +325,7 @@ func (m *mover) leave(ctx context.Context) {
 	if m.state != moverActive {
 		return
 	}
-	if err := m.topic.store.Shard(m.shard).StopMove(context.WithoutCancel(ctx), m.name); err != nil {
-		m.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.shard, "error", err)
+	if err := m.from.StopMove(context.WithoutCancel(ctx), m.claimant); err != nil {
+		m.topic.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.at, "error", err)
 	}
 }

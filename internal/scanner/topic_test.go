@@ -44,9 +44,9 @@ func (l *lone) ticks() {
 // apply puts other settings in force.
 func (l *lone) apply(settings ...string) {
 	l.t.Helper()
-	before := l.served("orders").settings()
+	before := l.served("orders").topic.settings()
 	l.write(map[string]string{"orders": one(settings...)})
-	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").settings() != before })
+	wait.For(l.t, "the settings to be applied", func() bool { return l.served("orders").topic.settings() != before })
 }
 
 // put stores n tasks that are due at once, all at the same time.
@@ -93,14 +93,14 @@ func (l *lone) value(name string) (total float64) {
 // would last for an hour. Unless some are named, that is the only one.
 func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
-	v := l.served("orders")
-	p, _ := v.known()
-	w := &worker{topic: v.topic, index: index, name: fmt.Sprint("attending/", index)}
+	orders := l.served("orders").topic
+	p, _ := orders.view.known()
+	w := &worker{topic: orders, index: index, name: fmt.Sprint("attending/", index)}
 	ctx, cancel := context.WithCancel(context.Background())
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, w.settings().Tick, w.scanned()}, time.Now().Add(time.Hour))
+		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {
 		cancel()

@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/consul/api"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -43,16 +41,18 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	client, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	l.ok(err)
 	slow := &slowNote{Client: client, begun: make(chan struct{}), letGo: make(chan struct{})}
-	l.cfg.Register = slow
+	l.registration = &registration{
+		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: make(chan struct{}, 1), notes: make(chan []byte, 1),
+	}
+	l.reloader.report = l.registration.report
 	l.start()
 	wait.Closed(t, "the first note to be written", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
-	wait.For(t, "the second document to be applied", func() bool { return l.served("orders").settings().Rate == 2 })
+	wait.For(t, "the second document to be applied", func() bool { return l.served("orders").topic.settings().Rate == 2 })
 	close(slow.letGo)
 	wait.For(t, "two notes", func() bool { return slow.written.Load() >= 2 })
-	l.mu.Lock()
-	want := fmt.Sprintf(`"config_applied_index":%d,`, l.applied.index)
-	l.mu.Unlock()
+	index, _, _ := l.reloader.state()
+	want := fmt.Sprintf(`"config_applied_index":%d,`, index)
 	anyone, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	l.ok(err)
 	note, _, err := anyone.KV().Get(prefix+"/status/lone/config", nil)
@@ -99,65 +99,5 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	wait.Closed(t, "the scanner to end", ended)
 	if left := entries(); len(left) > 0 {
 		t.Errorf("%v is left", left)
-	}
-}
-
-// held keeps a heartbeat on its way until Redis has taken the member off the fleet.
-type held struct {
-	fleet string
-	hold  atomic.Bool
-	begun chan struct{} // a heartbeat is kept
-	left  chan struct{} // closed when Redis has taken it off
-}
-
-func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := fmt.Sprint(cmd.Args()...)
-		switch {
-		case cmd.Name() == "zrem" && strings.Contains(args, h.fleet):
-			defer close(h.left)
-		case strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(args, h.fleet) && h.hold.Load():
-			select {
-			case h.begun <- struct{}{}:
-			default:
-			}
-			select {
-			case <-h.left:
-				ctx = context.WithoutCancel(ctx)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// A heartbeat that is on its way when a member leaves doesn't bring it back.
-func TestAMemberThatLeftStaysAway(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	h := &held{fleet: f.prefix + ":fleet", begun: make(chan struct{}, 1), left: make(chan struct{})}
-	f.hook = h
-	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
-	fleet := func() []balance.Member {
-		members, err := balance.Members(t.Context(), f.topic.Store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return members
-	}
-	wait.For(t, "the member to be in the fleet", func() bool { return len(fleet()) == 1 })
-	h.hold.Store(true)
-	wait.Receive(t, "a heartbeat", h.begun)
-	stop()
-	wait.Closed(t, "the scanner to end", ended)
-	if members := fleet(); len(members) > 0 {
-		t.Errorf("%v is in the fleet", members)
 	}
 }

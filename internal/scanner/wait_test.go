@@ -9,22 +9,137 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestTheShardWhoseTimeComesFirstIsServedFirst: by due times of its own, wake-ups, and
+// rests after errors.
+func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
+	t.Parallel()
+	heard := time.Now().Add(-time.Millisecond)
+	redis := time.UnixMilli(1_000_000) // its clock is another one
+	all := attendance{{shard: 7}, {shard: 8}, {shard: 9}}
+	check := func(what string, shard int, in time.Duration) {
+		t.Helper()
+		first := all.first()
+		if first == nil || first.shard != shard || !first.next.Equal(heard.Add(in)) {
+			t.Fatalf("%s: first is %+v, want shard %d in %s", what, first, shard, in)
+		}
+	}
+	if first := all.first(); first != nil {
+		t.Fatalf("nothing is due in any, and first is %+v", first)
+	}
+	all[0].learn(heard, redis, redis.Add(5*time.Second))
+	all[1].learn(heard, redis, redis.Add(3*time.Second))
+	all[2].learn(heard, redis, time.Time{})
+	check("due times", 8, 3*time.Second)
+	all.wake(9, redis.Add(time.Second).UnixMilli())
+	check("a task in an empty shard", 9, time.Second)
+	all.wake(9, redis.Add(4*time.Second).UnixMilli())
+	check("a wake-up for what is known to be due sooner", 9, time.Second)
+	all.wake(7, redis.Add(-time.Second).UnixMilli())
+	check("a task that is overdue", 7, -time.Second)
+	all[0].fail(time.Hour)
+	check("a shard that failed comes later", 9, time.Second)
+	failed := all[0].next
+	all.wake(7, 1)
+	if all[0].next != failed {
+		t.Error("a wake-up cut short the rest after an error")
+	}
+	all.wake(1, 1) // a shard that is not attended
+	check("a wake-up for another shard", 9, time.Second)
+}
+
+// TestAnOldBacklogHoldsUpNoOtherShard: shards that have something due are served in turn.
+func TestAnOldBacklogHoldsUpNoOtherShard(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	all := attendance{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3}, {shard: 4, next: now.Add(time.Second)}}
+	for turn, want := range []int{1, 2, 1, 2} {
+		p := all.due(now)
+		if p == nil || p.shard != want {
+			t.Fatalf("turn %d: %+v, want shard %d", turn, p, want)
+		}
+		p.claimed = now.Add(time.Duration(turn) * time.Millisecond)
+	}
+	if p := all.due(now.Add(-2 * time.Hour)); p != nil {
+		t.Errorf("shard %d is served before its time", p.shard)
+	}
+}
+
+func TestAWaiterIsToldOfTheEarliestSince(t *testing.T) {
+	t.Parallel()
+	w := newWaiters()
+	own := w.add(3)
+	other := w.add(4)
+	w.notify(3, 500)
+	w.notify(3, 200)
+	w.notify(3, 900)
+	<-own.notified
+	if scores := own.take(); len(scores) != 1 || scores[3] != 200 {
+		t.Fatalf("heard of %v, the earliest of shard 3 was 200", scores)
+	}
+	if scores := own.take(); len(scores) != 0 {
+		t.Fatalf("heard of %v twice", scores)
+	}
+	select {
+	case <-other.notified:
+		t.Fatal("another shard's waiter was notified")
+	default:
+	}
+	own.remove()
+	w.notify(3, 100)
+	select {
+	case <-own.notified:
+		t.Fatal("a waiter was notified that had been removed")
+	default:
+	}
+}
+
+func TestTwoWorkersWithOneShardAreBothNotified(t *testing.T) {
+	t.Parallel()
+	w := newWaiters()
+	first := w.add(0)
+	second := w.add(0)
+	w.notify(0, 7)
+	<-first.notified
+	<-second.notified
+	if first.take()[0] != 7 || second.take()[0] != 7 {
+		t.Fatal("they heard of different scores")
+	}
+}
+
+func TestAWaiterIsToldOfEachOfItsShards(t *testing.T) {
+	t.Parallel()
+	w := newWaiters()
+	own := w.add(3, 4)
+	for shard, score := range map[int]int64{3: 500, 4: 200, 5: 100} {
+		w.notify(shard, score)
+	}
+	<-own.notified
+	if scores := own.take(); len(scores) != 2 || scores[3] != 500 || scores[4] != 200 {
+		t.Fatalf("heard of %v, want 500 in shard 3 and 200 in shard 4", scores)
+	}
+	own.remove()
+	w.notify(4, 50)
+	if scores := own.take(); len(scores) != 0 {
+		t.Fatalf("heard of %v after it was removed", scores)
+	}
+}
+
 // line is a window with those who have come, in the order in which they came.
 type line struct {
 	*window
 	t       *rapid.T
-	waiting []*waiter
+	waiting []*reservation
 	held    []int // places that were had and not given back
 }
 
 // needs is what must be free for somebody to be served.
-func (l *line) needs(me *waiter) int { return max(1, min(me.want, l.size/4)) }
+func (l *line) needs(me *reservation) int { return max(1, min(me.want, l.size/4)) }
 
 // look takes note of who was served, and holds the line to its rules: nobody is served
 // before those in front, nor with more than it wants, and nobody is first in line while
 // what it needs is free.
 func (l *line) look() {
-	var left []*waiter
+	var left []*reservation
 	for _, me := range l.waiting {
 		select {
 		case n := <-me.places:

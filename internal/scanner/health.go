@@ -1,0 +1,387 @@
+package scanner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// observe sets up what others see of this member: health and metrics.
+func (s *Scanner) observe() error {
+	checks := []telemetry.Check{
+		{Name: "serving", Required: true, Probe: s.atWork},
+		{Name: "redis", Required: true, Probe: s.redisUp},
+		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
+		{Name: "config", Required: true, Probe: s.reloader.configured},
+		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
+		{Name: "shards", Probe: s.shardsServed},
+	}
+	if s.registration != nil {
+		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
+	}
+	admin, err := telemetry.NewServer(telemetry.ServerConfig{
+		Listen: s.cfg.Settings.Admin.Listen, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.admin = admin
+	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats, Metrics: s.metrics, Log: s.log})
+	if err != nil {
+		return err
+	}
+	return s.cfg.Registry.Register(collector)
+}
+
+// measure sets the metrics of what this member depends on. It is called after each
+// heartbeat.
+func (s *Scanner) measure() {
+	if state := s.heartbeat.State(); !state.Answered.IsZero() {
+		s.metrics.SetLiveScanners(state.Live)
+	}
+	for _, v := range s.reloader.all() {
+		v.topic.metrics.SetInflight(v.topic.window.inUse())
+	}
+	up, _ := s.redisUp()
+	s.metrics.SetRedisUp(up)
+	connected, blocked, _ := s.connection.State()
+	s.metrics.SetRabbitMQConnected(connected)
+	s.metrics.SetRabbitMQBlocked(blocked)
+}
+
+// atWork fails once the scanner was told to stop: who waits for it to be ready
+// shall not wait for this one.
+func (s *Scanner) atWork() (bool, string) {
+	if s.stopping.Load() {
+		return false, "stopping"
+	}
+	return true, "at work"
+}
+
+func (s *Scanner) redisUp() (bool, string) {
+	state, why := s.heartbeat.State(), ""
+	if state.Failure != "" {
+		why = ": " + state.Failure
+	}
+	if state.Answered.IsZero() {
+		return false, "not reached yet" + why
+	}
+	if since := time.Since(state.Answered); since > balance.Silence {
+		return false, fmt.Sprintf("no answer for %s%s", since.Round(time.Second), why)
+	}
+	if text := s.reloader.refusals.denied(); text != "" {
+		return false, text
+	}
+	for _, v := range s.reloader.all() {
+		text := v.topic.health.unserved()
+		if shards, denied := v.topic.health.refusals.shards(v.topic.view.scanned()); text == "" && denied {
+			text = shards
+		}
+		if text != "" {
+			return false, "does not serve topic " + v.topic.name + ": " + text
+		}
+	}
+	return true, "answers"
+}
+
+func (s *Scanner) rabbitUp() (bool, string) {
+	connected, blocked, reason := s.connection.State()
+	switch {
+	case !connected:
+		return false, "not connected: " + reason
+	case blocked:
+		return false, "blocks publishers: " + reason
+	}
+	return true, "connected"
+}
+
+func (s *Scanner) consulUp() (bool, string) {
+	_, errs, heard := s.reloader.state()
+	if trouble := errs[""]; trouble != "" {
+		return false, "last good settings stay in force: " + trouble
+	}
+	if !heard {
+		return false, "not heard yet"
+	}
+	if why := s.registration.refusal.Load(); why != nil {
+		return true, "answers, but does not register this scanner: " + *why
+	}
+	return true, "answers"
+}
+
+// configured fails until this scanner has read documents: of its source, or
+// those that Redis keeps.
+func (r *reloader) configured() (bool, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.read && !r.restored {
+		return false, "not read yet"
+	}
+	return true, fmt.Sprintf("%d topics, %d errors", len(r.topics), len(r.errors))
+}
+
+// topicsMade fails while Redis has no placement of a topic whose document is in
+// force: producers would be told that the topic is unknown. One whose document
+// vanished or went bad since isn't made, and holds nobody back; nor does one that
+// can't be forwarded, for it takes tasks and keeps them: status tells of these.
+func (r *reloader) topicsMade() (bool, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var missing []string
+	for name, v := range r.topics {
+		if p, _ := v.topic.view.known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return false, "not in Redis yet: " + strings.Join(missing, ", ")
+	}
+	return true, fmt.Sprintf("%d served", len(r.topics))
+}
+
+// shardsServed fails while shards can't be served for what is stored in them, and names
+// them. Other scanners fare the same with these: that is no reason to send this one
+// away.
+func (s *Scanner) shardsServed() (bool, string) {
+	var all []string
+	for _, v := range s.reloader.all() {
+		if text, _ := v.topic.health.refusals.shards(v.topic.view.scanned()); text != "" {
+			all = append(all, "topic "+v.topic.name+": "+text)
+		}
+	}
+	slices.Sort(all)
+	if len(all) > 0 {
+		return false, strings.Join(all, "; ")
+	}
+	return true, "served"
+}
+
+// shardStats counts every shard of every topic served; those that can't be read are
+// left out, and counted as such.
+func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
+	var all []telemetry.ShardStat
+	for _, v := range s.reloader.all() {
+		t := v.topic
+		n := t.view.scanned()
+		stats, err := t.store.Stats(ctx, n)
+		unreadable := shard.Unreadable(err)
+		if err != nil && unreadable == nil {
+			return nil, err
+		}
+		for _, u := range unreadable {
+			t.metrics.ShardError(u.Shard)
+		}
+		for _, v := range stats {
+			stat := telemetry.ShardStat{
+				Topic: t.name, Shard: v.Shard, Of: n, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased, Parked: v.Parked,
+			}
+			if !v.Oldest.IsZero() {
+				stat.OldestDue = max(v.Now.Sub(v.Oldest), 0)
+			}
+			all = append(all, stat)
+		}
+	}
+	return all, nil
+}
+
+// trouble returns why a topic isn't served as it should be; "" if it is.
+func (v *served) trouble() string {
+	if ready, reason := v.topic.publisher.Ready(); !ready {
+		return reason
+	}
+	if why := v.topic.health.unserved(); why != "" {
+		return "not served by Redis: " + why
+	}
+	if text, _ := v.topic.health.refusals.shards(v.topic.view.scanned()); text != "" {
+		return text
+	}
+	if v.orphan.Load() {
+		return "orphan: it has no document; set it or remove it with `scanner topic`"
+	}
+	return ""
+}
+
+// redisText is an error of Redis's with advice.
+func redisText(err error) string {
+	text := err.Error()
+	return text + config.Advice("redis", text)
+}
+
+// topicHealth is what keeps Redis from serving one topic, for readiness, status and the
+// log. It is safe for concurrent use.
+type topicHealth struct {
+	log     *slog.Logger
+	metrics *telemetry.TopicMetrics
+	errors  func(operation string) // counts an error
+
+	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: none does
+	refusals refusals               // of claims and moves by shard, of the rest for every shard
+	worked   sync.Map               // has a refusal's key while the operation was carried out last
+}
+
+// unserved returns why Redis does not serve the topic as a whole; "" if it does.
+func (h *topicHealth) unserved() string {
+	if why := h.outage.Load(); why != nil {
+		return *why
+	}
+	return h.refusals.denied()
+}
+
+// fails notes that Redis refuses an operation in one shard: in the log when that
+// begins, in a metric each time.
+func (h *topicHealth) fails(ctx context.Context, at int, operation string, err error) {
+	h.errors(operation)
+	h.metrics.ShardError(at)
+	h.worked.Delete(refusal{at, operation})
+	if h.refusals.note(refusal{at, operation}, true, err) {
+		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error", redisText(err))
+	}
+}
+
+// works notes that an operation in one shard was carried out.
+func (h *topicHealth) works(ctx context.Context, at int, operation string) {
+	h.worked.Store(refusal{at, operation}, true)
+	if h.refusals.note(refusal{at, operation}, false, nil) {
+		h.log.InfoContext(ctx, "redis serves this shard again", "shard", at, "operation", operation)
+	}
+}
+
+// proven reports whether the last claim from a shard was carried out.
+func (h *topicHealth) proven(at int) bool {
+	_, worked := h.worked.Load(refusal{at, "claim"})
+	return worked
+}
+
+// listens notes whether Redis lets this scanner listen for new tasks; nil means it
+// does. Without that a task that is due soon may wait for a tick.
+func (h *topicHealth) listens(err error) {
+	ctx := context.Background()
+	if err != nil {
+		h.errors("listen")
+	}
+	switch news := h.refusals.noteDenied("listen", err); {
+	case news && err != nil:
+		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", redisText(err))
+	case news:
+		h.log.InfoContext(ctx, "redis lets this scanner listen for new tasks again")
+	}
+}
+
+// refusals are the operations that Redis refuses with errors that no repeat mends, until
+// it carries them out: in one shard, for a key of the wrong type or a right that is
+// missing, while the others are served beside it; or in all, for a right or a password.
+type refusals struct {
+	mu  sync.Mutex
+	why map[refusal]reason
+}
+
+type refusal struct {
+	shard     int // or everyShard
+	operation string
+}
+
+// everyShard stands for what is no single shard's.
+const everyShard = -1
+
+type reason struct {
+	text   string
+	denied bool // for who asks
+	logged bool
+}
+
+// refusalsLogged is how many refusals in shards of a topic are logged one by one: all of
+// 4,096 shards may lack the same right.
+const refusalsLogged = 10
+
+// note keeps why an operation is refused, or forgets it if it isn't. It reports whether
+// that is news for the log.
+func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, there := r.why[at]
+	if !refused {
+		delete(r.why, at)
+		return before.logged
+	}
+	if r.why == nil {
+		r.why = map[refusal]reason{}
+	}
+	logged := before.logged || !there && (at.shard == everyShard || len(r.why) < refusalsLogged)
+	r.why[at] = reason{redisText(err), shard.Denied(err), logged}
+	return !there && logged
+}
+
+// noteDenied keeps why an operation that is no single shard's was denied; any other
+// outcome forgets it. It reports whether that is news.
+func (r *refusals) noteDenied(operation string, err error) (news bool) {
+	return r.note(refusal{everyShard, operation}, shard.Denied(err), err)
+}
+
+// denied returns what is denied that is no single shard's, "" if nothing is.
+func (r *refusals) denied() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for at, why := range r.why {
+		if at.shard == everyShard {
+			all = append(all, at.operation+" denied: "+why.text)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
+}
+
+// shards names those of the first n shards where something is refused, and why it is in
+// the first of them; "" if nothing is. Denied reports whether any of it is for a right or
+// a password.
+func (r *refusals) shards(n int) (text string, denied bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []refusal
+	for at, why := range r.why {
+		if at.shard != everyShard && at.shard < n { // else M is less by now
+			all = append(all, at)
+			denied = denied || why.denied
+		}
+	}
+	if len(all) == 0 {
+		return "", false
+	}
+	slices.SortFunc(all, func(a, b refusal) int {
+		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.operation, b.operation))
+	})
+	numbers := make([]int, len(all))
+	for i, at := range all {
+		numbers[i] = at.shard
+	}
+	return fmt.Sprintf("%s not served by Redis: %s", shard.ShardNames(slices.Compact(numbers)), r.why[all[0]].text), denied
+}
+
+// notices are the kinds of lines of a topic that there may be one of for each task.
+type notices struct {
+	parked, refused, skipped, broken, unsettled, moving *notice.Notice
+}
+
+func newNotices(log *slog.Logger) notices {
+	return notices{
+		parked:    notice.New(log, slog.LevelError, "task parked"),
+		refused:   notice.New(log, slog.LevelWarn, "task not taken by the broker, to be tried again"),
+		skipped:   notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format"),
+		broken:    notice.New(log, slog.LevelError, "task with a broken record parked"),
+		unsettled: notice.New(log, slog.LevelWarn, "redis not told of outcomes, trying again"),
+		moving:    notice.New(log, slog.LevelWarn, "moving stopped for this tick"),
+	}
+}

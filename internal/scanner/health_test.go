@@ -1,0 +1,321 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// spread stores n tasks in each of some shards of four, due at once.
+func (l *lone) spread(n int, shards ...int) {
+	l.t.Helper()
+	topic := l.topic("orders")
+	p, err := topic.Placement(l.t.Context())
+	l.ok(err)
+	now, err := topic.Now(l.t.Context())
+	l.ok(err)
+	for _, at := range shards {
+		put := shard.Put{Shard: at, Op: shard.NewOp()}
+		for i := 0; len(put.Entries) < n; i++ {
+			if id := fmt.Sprint("o-", i); p.New(id) == at {
+				put.Entries = append(put.Entries, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
+			}
+		}
+		l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	}
+}
+
+// spoil puts a string where a shard's tasks stand, and returns what brings the tasks
+// back.
+func (l *lone) spoil(at int) (mend func()) {
+	l.t.Helper()
+	key := fmt.Sprintf("%s:due:{orders:%d}", l.cfg.Settings.Redis.Prefix, at)
+	l.ok(l.rdb.Del(l.t.Context(), key).Err())
+	l.ok(l.rdb.Set(l.t.Context(), key, "in the way", 0).Err())
+	return func() { l.ok(l.rdb.Del(l.t.Context(), key).Err()) }
+}
+
+// ask returns what the scanner's admin address answers.
+func (l *lone) ask(path string) (status int, body string) {
+	l.t.Helper()
+	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, "http://"+l.admin.Addr()+path, nil)
+	l.ok(err)
+	resp, err := http.DefaultClient.Do(req)
+	l.ok(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	l.ok(err)
+	return resp.StatusCode, string(text)
+}
+
+// TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp: a key of the wrong type in one
+// of four shards. The one worker goes on to the others, though a lease lasts for an
+// hour; the log has one line, and metrics, readiness and status name the shard and
+// count the others.
+func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 20ms", "lease: 1h")}, nil)
+	l.start()
+	mend := l.spoil(2)
+	const n = 50
+	for round := range 5 {
+		l.spread(n, 0, 1, 3)
+		wait.For(t, "the tasks of the other shards", func() bool { return l.value("duefleet_forwarded_total") == float64(3*n*(round+1)) })
+	}
+	wait.For(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 10 })
+	if lines := l.said.of("redis does not serve"); len(lines) != 1 || !strings.Contains(lines[0], "shard=2") || !strings.Contains(lines[0], "WRONGTYPE") {
+		t.Errorf("the log tells %q, want one line that names shard 2", lines)
+	}
+	status, body := l.ask("/readyz")
+	if status != http.StatusOK || !strings.Contains(body, "shards: down (optional): topic orders: shard 2 not served by Redis") {
+		t.Errorf("/readyz is %d: %s", status, body)
+	}
+	if _, body := l.ask("/metrics"); !strings.Contains(body, `duefleet_shard_errors_total{shard="2",topic="orders"}`) ||
+		!strings.Contains(body, `duefleet_pending_tasks{shard="3",topic="orders"}`) || strings.Contains(body, `duefleet_pending_tasks{shard="2",topic="orders"}`) {
+		t.Errorf("/metrics:\n%s", body)
+	}
+	s, err := operate.ReadStatus(t.Context(), l.store, "")
+	l.ok(err)
+	orders := s.Topics[0]
+	if len(orders.PerShard) != 3 || len(orders.Unreadable) != 1 || orders.Unreadable[0].Shard != 2 {
+		t.Errorf("status: %+v", orders)
+	}
+	if notes := strings.Join(orders.Notes, "\n"); !strings.Contains(notes, "shard 2 can't be read") {
+		t.Errorf("notes: %s", notes)
+	}
+	wait.For(t, "the scanner's own note", func() bool {
+		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
+	})
+	mend()
+	l.spread(n, 2)
+	wait.For(t, "the tasks of the shard", func() bool { return l.value("duefleet_forwarded_total") == 16*n })
+	if lines := l.said.of("redis serves this shard again"); len(lines) != 1 {
+		t.Errorf("the log tells %q", lines)
+	}
+	if _, body := l.ask("/readyz"); !strings.Contains(body, "shards: ok") {
+		t.Errorf("/readyz: %s", body)
+	}
+}
+
+// TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead: its placement is no hash.
+func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	mails := b.topic.store.Store.Topic("mails")
+	if _, err := mails.Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	key := b.prefix + ":placement:{mails}"
+	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way", 0).Err()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := operate.ReadStatus(t.Context(), b.topic.store.Store, "")
+	if err != nil || len(s.Topics) != 2 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if notes := s.Topics[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "WRONGTYPE") {
+		t.Errorf("notes of mails: %q", notes)
+	}
+	if s.Topics[1].Shards != 1 {
+		t.Errorf("orders: %+v", s.Topics[1])
+	}
+	if _, err := operate.ReadStatus(t.Context(), b.topic.store.Store, "mails"); err == nil {
+		t.Error("the status of mails alone is no error")
+	}
+}
+
+// TestAClaimThatRedisDoesNotTakeEndsAtOnce: what was certainly not carried out is not
+// sent again and again until its lease would be over.
+func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for at, spoil := range []func() error{
+		func() error { return b.rdb.Set(t.Context(), b.prefix+":due:{orders:0}", "in the way", 0).Err() },
+		func() error { return b.rdb.Close() },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		w := b.topic.newWorker(at)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := w.insist(context.Background(), 0, w.newClaim(1, time.Hour), time.Now())
+			ended <- err
+		}()
+		if err := wait.Receive(t, "the claim to end", ended); err == nil {
+			t.Error("a claim without an error")
+		}
+	}
+}
+
+// rightsNeededLater are those of a scanner that one at rest doesn't use: Redis denies
+// them when it does.
+var rightsNeededLater = map[string]string{
+	"+del": "a change of M", "+hincrby": "a change of M", "+smismember": "a change of M", "+zrange": "a change of M",
+	"+zscore": "giving tasks back",
+	"+eval":   "scripts that Redis has not heard of yet", "+hello": "the client does without",
+	"+hgetall": "scanner doctor", "+info": "scanner doctor", "+zrandmember": "scanner doctor", "+zscan": "scanner doctor",
+}
+
+// TestARightThatRedisDoesNotGiveIsNamed: a scanner that lacks one of the rights in
+// deploy/redis is not ready, and /readyz and the log name the right and what grants it.
+func TestARightThatRedisDoesNotGiveIsNamed(t *testing.T) {
+	t.Parallel()
+	line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", "scanner.acl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(string(line))[2:]
+	base := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	for _, right := range words {
+		if rightsNeededLater[right] != "" || !strings.HasPrefix(right, "+") && !strings.HasPrefix(right, "&") {
+			continue
+		}
+		t.Run(right, func(t *testing.T) {
+			t.Parallel()
+			l, all := base.without(t, words, right)
+			if right == "+zmscore" || right == "+zrem" {
+				storeOne(t, all)
+			}
+			name := "'" + strings.TrimPrefix(right, "+") + "'"
+			if strings.HasPrefix(right, "&") {
+				name = "channel"
+			}
+			wait.For(t, "/readyz and the log to name "+right, func() bool {
+				_, body := l.ask("/readyz")
+				return names(strings.Split(body, "\n"), "redis: down (required)", name) && names(l.said.of("level=WARN"), "", name)
+			})
+		})
+	}
+}
+
+// names reports whether a line tells of a right and of what grants it.
+func names(lines []string, prefix, right string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, prefix) && strings.Contains(line, right) && strings.Contains(line, "grant it with ACL SETUSER")
+	})
+}
+
+// without runs a scanner whose user has all rights but one, on keys of its own, until
+// the test is over. It returns the topic orders for one who may do everything, too.
+func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *shard.Topic) {
+	t.Helper()
+	addr, prefix := servertest.Redis(t)
+	args := []any{"ACL", "SETUSER", prefix}
+	for _, word := range rights {
+		if word != right {
+			args = append(args, strings.NewReplacer("PASSWORD", "secret", "duefleet:", prefix+":").Replace(word))
+		}
+	}
+	own := &lone{t: t, said: &journal{}}
+	own.ok(l.rdb.Do(t.Context(), args...).Err())
+	t.Cleanup(func() { _ = l.rdb.Do(context.Background(), "ACL", "DELUSER", prefix).Err() })
+	options := servertest.RedisOptions(addr)
+	options.Username, options.Password = prefix, "secret"
+	own.rdb = redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = own.rdb.Close() })
+	cfg := *l.cfg.Settings
+	cfg.Redis.Prefix, cfg.ShutdownTimeout = prefix, 100*time.Millisecond // what Redis denies it can't end
+	var err error
+	own.Scanner, err = New(Config{
+		Settings: &cfg, Source: config.NewFile(l.path, nil), Redis: own.rdb, Instance: "without",
+		Log: slog.New(slog.NewTextHandler(own.said, nil)),
+	})
+	own.ok(err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- own.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		_ = wait.Receive(t, "the scanner to end", ended) // in time or not
+	})
+	wait.For(t, "the scanner to run", func() bool { return len(own.said.of("scanner started")) > 0 })
+	all, err := shard.New(l.rdb, prefix)
+	own.ok(err)
+	return own, all.Topic("orders")
+}
+
+// storeOne stores a task that is due.
+func storeOne(t *testing.T, topic *shard.Topic) {
+	t.Helper()
+	var p shard.Placement
+	wait.For(t, "the topic's placement", func() (there bool) {
+		var err error
+		p, err = topic.Placement(t.Context())
+		return err == nil
+	})
+	now, err := topic.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprint("o-", p.Epoch)
+	put := shard.Put{Shard: p.New(id), Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}}
+	if err := topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noPermission is what Redis says of a right that is missing.
+type noPermission struct{}
+
+func (noPermission) Error() string { return "NOPERM this user has no permissions" }
+func (noPermission) RedisError()   {}
+
+func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
+	t.Parallel()
+	var r refusals
+	wrong := errors.New("WRONGTYPE")
+	claim := func(shard int) refusal { return refusal{shard, "claim"} }
+	if !r.note(claim(3), true, wrong) || r.note(claim(3), true, wrong) {
+		t.Error("what goes on is news, or what begins is not")
+	}
+	if text, denied := r.shards(4); denied || text != "shard 3 not served by Redis: WRONGTYPE" {
+		t.Errorf("%q, denied %v", text, denied)
+	}
+	if text, _ := r.shards(3); text != "" {
+		t.Errorf("a shard that is not attended any more: %q", text)
+	}
+	if r.noteDenied("settle", wrong) || r.denied() != "" {
+		t.Errorf("no right is missing, and denied is %q", r.denied())
+	}
+	if !r.noteDenied("settle", noPermission{}) || !strings.HasPrefix(r.denied(), "settle denied: NOPERM") {
+		t.Errorf("denied is %q", r.denied())
+	}
+	if text, denied := r.shards(4); denied || strings.Contains(text, "NOPERM") {
+		t.Errorf("what no shard can help is told of shards: %q", text)
+	}
+	if !r.noteDenied("settle", nil) || r.noteDenied("settle", nil) || r.denied() != "" {
+		t.Errorf("granted, and denied is %q", r.denied())
+	}
+	if !r.note(claim(3), false, nil) || r.note(claim(3), false, nil) {
+		t.Error("the end is no news, or news twice")
+	}
+	said := 0
+	for at := range 100 {
+		if r.note(claim(at), true, noPermission{}) {
+			said++
+		}
+	}
+	if _, denied := r.shards(100); said != refusalsLogged || !denied || !r.noteDenied("settle", noPermission{}) {
+		t.Errorf("%d of 100 shards are logged, want %d", said, refusalsLogged)
+	}
+}

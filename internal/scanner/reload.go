@@ -1,0 +1,320 @@
+package scanner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	// followInterval is how often the reloader looks for topics that were removed from
+	// Redis, and for those that Redis keeps until they were read once.
+	followInterval = time.Second
+	// restoreInterval is how often it looks for them after that: a removal may bring its
+	// topic back.
+	restoreInterval = 5 * time.Second
+	// restoreAfter is how long it waits for the source to answer before it starts topics
+	// from the documents that Redis keeps.
+	restoreAfter = 3 * time.Second
+)
+
+// reloader decides which topics are served, and by which settings: it starts a topic
+// that gets a document, applies a document that changes, and ends a topic that was
+// removed. All documents were parsed and checked by then; one that is broken changes
+// nothing but what is reported of it. Set start, retire and report before it runs.
+type reloader struct {
+	source   config.Source
+	store    *shard.Store
+	metrics  *telemetry.Metrics
+	log      *slog.Logger
+	refusals refusals // of what is no topic's
+
+	// start serves a topic from now on; mu is held.
+	start func(config.Document) *served
+	// retire ends a topic that is not served any more, in the background.
+	retire func(*served)
+	// report is told of the index in force, and of the errors by topic, after each
+	// snapshot; mu is held.
+	report func(index uint64, errs map[string]string)
+
+	answered chan struct{} // closed when the source has answered, or failed to, once
+
+	mu       sync.Mutex
+	topics   map[string]*served
+	index    uint64
+	errors   map[string]string // by topic; "" is the source as a whole
+	kept     map[string]bool   // topics whose error is of the document that Redis keeps
+	heard    bool              // answered is closed
+	read     bool              // the source's documents were read at least once
+	restored bool              // the documents that Redis keeps were read at least once
+}
+
+func newReloader(source config.Source, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
+	return &reloader{
+		source: source, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string) {},
+		answered: make(chan struct{}), topics: map[string]*served{}, errors: map[string]string{}, kept: map[string]bool{},
+	}
+}
+
+// watch applies what the source says until ctx ends. It fails only if the source does
+// for good.
+func (r *reloader) watch(ctx context.Context) error {
+	err := r.source.Watch(ctx, func(snap config.Snapshot) { r.apply(ctx, snap) })
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// apply puts a snapshot in force.
+func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.note(ctx, "", snap.Err); snap.Err == nil {
+		for name, doc := range snap.Documents {
+			r.applyDocument(ctx, name, doc)
+		}
+		for name, v := range r.topics { // until somebody sets or removes them
+			if _, there := snap.Documents[name]; !there && v.orphan.CompareAndSwap(false, true) {
+				r.log.WarnContext(ctx, "topic has no document any more, it is served with its last settings", "topic", name)
+			}
+		}
+		r.forgive(ctx, func(name string) bool {
+			_, there := snap.Documents[name]
+			return there || r.kept[name]
+		})
+		r.index, r.read = snap.Index, true
+		r.metrics.SetConfigApplied(snap.Index)
+	}
+	if !r.heard {
+		r.heard = true
+		close(r.answered)
+	}
+	r.report(r.index, r.errors)
+}
+
+func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Document) {
+	delete(r.kept, name)
+	if r.note(ctx, name, doc.Err); doc.Err != nil {
+		return
+	}
+	v := r.topics[name]
+	if v == nil {
+		r.topics[name] = r.start(doc)
+		r.log.InfoContext(ctx, "topic served", "topic", name, "shards", doc.Topic.Shards, "exchange", doc.Topic.Exchange)
+		return
+	}
+	v.orphan.Store(false)
+	if before := v.topic.document.Load(); !bytes.Equal(before.Raw, doc.Raw) {
+		for _, c := range config.Diff(before.Topic, doc.Topic) {
+			r.log.InfoContext(ctx, "topic setting applied", "topic", name, "key", c.Key, "old", c.Old, "new", c.New)
+		}
+		v.topic.apply(doc)
+	}
+}
+
+// note remembers what is wrong with a topic's document, or with the source, and
+// logs it once.
+func (r *reloader) note(ctx context.Context, name string, err error) {
+	if err == nil {
+		if r.errors[name] != "" {
+			delete(r.errors, name)
+			r.log.InfoContext(ctx, "configuration is good again", "topic", name)
+		}
+		return
+	}
+	if r.errors[name] == err.Error() {
+		return
+	}
+	r.errors[name] = err.Error()
+	r.metrics.ConfigError()
+	r.log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "topic", name, "error", err)
+}
+
+// forgive forgets what was wrong with topics' documents that aren't there any more.
+func (r *reloader) forgive(ctx context.Context, there func(name string) bool) {
+	for name := range r.errors {
+		if name != "" && !there(name) {
+			delete(r.errors, name)
+			delete(r.kept, name)
+			r.log.InfoContext(ctx, "configuration that was not applied is gone", "topic", name)
+		}
+	}
+}
+
+// follow serves topics that Redis knows and the source doesn't, or can't tell, with
+// their last good documents, and ends those that were removed from Redis. It begins when
+// the source was heard, or didn't answer for a while, and ends with ctx.
+func (r *reloader) follow(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-r.answered:
+	case <-time.After(restoreAfter):
+	}
+	var restored time.Time
+	for ctx.Err() == nil {
+		if time.Since(restored) > restoreInterval {
+			err := r.restore(ctx)
+			if err == nil {
+				restored = time.Now()
+			}
+			if r.refusals.noteDenied("topics", err) && err != nil {
+				r.log.WarnContext(ctx, "topics that redis keeps can't be read", "error", redisText(err))
+			}
+		}
+		r.reap(ctx)
+		retry.Sleep(ctx, followInterval)
+	}
+}
+
+func (r *reloader) restore(ctx context.Context) error {
+	names, err := r.store.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.forgive(ctx, func(name string) bool { return !r.kept[name] || slices.Contains(names, name) })
+	r.mu.Unlock()
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, r.restoreTopic(ctx, name))
+	}
+	err = errors.Join(errs...)
+	if err == nil {
+		r.mu.Lock()
+		r.restored = true
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// restoreTopic serves a topic with the document that Redis keeps, unless it is served,
+// was removed, or would be made only to be an orphan.
+func (r *reloader) restoreTopic(ctx context.Context, name string) error {
+	r.mu.Lock()
+	served, answers := r.topics[name] != nil, r.sourceAnswers()
+	r.mu.Unlock()
+	if served {
+		return nil
+	}
+	p, err := r.store.Topic(name).Placement(ctx)
+	unknown := errors.Is(err, task.ErrUnknownTopic)
+	if p.Phase == shard.Removed || unknown && answers {
+		return nil // without a document in the source it would not be made
+	}
+	if err != nil && !unknown {
+		return err
+	}
+	raw, err := r.store.Topic(name).Document(ctx)
+	if err != nil || raw == nil {
+		return err
+	}
+	settings, err := config.ParseTopic(name, raw)
+	r.startKept(ctx, config.Document{Name: name, Raw: raw, Topic: settings, Err: err})
+	return nil
+}
+
+// startKept serves a topic with a document that Redis kept, unless the source was faster.
+func (r *reloader) startKept(ctx context.Context, doc config.Document) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	broken := r.errors[doc.Name] != "" && !r.kept[doc.Name] // the source's own document
+	switch {
+	case r.topics[doc.Name] != nil:
+	case doc.Err != nil && broken: // which is what to mend
+	case doc.Err != nil:
+		r.kept[doc.Name] = true
+		r.note(ctx, doc.Name, fmt.Errorf("last good document in Redis: %w", doc.Err))
+	default:
+		v := r.start(doc)
+		v.orphan.Store(r.sourceAnswers() && !broken)
+		r.topics[doc.Name] = v
+		r.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", doc.Name)
+	}
+}
+
+// reap ends topics that were removed from Redis and have no document.
+func (r *reloader) reap(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, v := range r.topics {
+		if _, removed := v.topic.view.known(); !removed || !v.orphan.Load() {
+			continue
+		}
+		delete(r.topics, name)
+		r.log.InfoContext(ctx, "topic removed", "topic", name)
+		r.retire(v)
+	}
+}
+
+// forget removes the metrics of a topic that has ended, unless it was made anew
+// meanwhile: then they are that one's, too.
+func (r *reloader) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.topics[name] == nil {
+		r.metrics.Forget(name)
+	}
+}
+
+// all returns the topics that are served.
+func (r *reloader) all() []*served {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.topics))
+}
+
+// sourceAnswers reports whether the source can be asked; r.mu is held.
+func (r *reloader) sourceAnswers() bool { return r.heard && r.errors[""] == "" }
+
+// state returns the index in force, the errors by topic, and whether the source was
+// heard at all.
+func (r *reloader) state() (index uint64, errs map[string]string, heard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.index, maps.Clone(r.errors), r.heard
+}
+
+// keep keeps the document in force in Redis until ctx ends, for a fleet that starts
+// without the place where it came from; and the topic among those that are known.
+// It writes one after the other, so that the newest is what stays. It writes anew
+// with each placement: the removal of a topic may end after the topic was made anew.
+func (t *topic) keep(ctx context.Context) {
+	var pause retry.Backoff
+	var raw, kept []byte
+	var p, under shard.Placement
+	for {
+		t.await(ctx, func() (stale bool) {
+			var removed bool
+			p, removed = t.view.known()
+			raw = t.document.Load().Raw
+			return p.Epoch > 0 && !removed && (p != under || !bytes.Equal(raw, kept))
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err := t.store.Keep(ctx, raw); err != nil {
+			t.health.errors("document")
+			if t.health.refusals.noteDenied("document", err) && ctx.Err() == nil {
+				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
+			}
+			pause.Wait(ctx)
+			continue
+		}
+		t.health.refusals.noteDenied("document", nil)
+		pause.Reset()
+		kept, under = raw, p
+	}
+}

@@ -1,0 +1,315 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// reloading is a reloader whose topics are put together and never run: no server is
+// asked.
+type reloading struct {
+	*reloader
+	t                *testing.T
+	started, retired []string
+	reported         map[string]string // errors
+}
+
+func newReloading(t *testing.T) *reloading {
+	t.Helper()
+	s := newUnconnected(t)
+	r := &reloading{reloader: s.reloader, t: t}
+	r.start = func(doc config.Document) *served {
+		r.started = append(r.started, doc.Name)
+		return &served{topic: s.newTopic(doc)}
+	}
+	r.retire = func(v *served) { r.retired = append(r.retired, v.topic.name) }
+	r.report = func(_ uint64, errs map[string]string) { r.reported = maps.Clone(errs) }
+	return r
+}
+
+// hear applies the documents of topics, whose texts are given by name. A text that is no
+// document is a broken one.
+func (r *reloading) hear(texts map[string]string) {
+	r.t.Helper()
+	snap := config.Snapshot{Documents: map[string]config.Document{}}
+	for name, text := range texts {
+		snap.Documents[name] = parsed(name, text)
+	}
+	r.apply(r.t.Context(), snap)
+}
+
+func parsed(name, text string) config.Document {
+	topic, err := config.ParseTopic(name, []byte(text))
+	return config.Document{Name: name, Raw: []byte(text), Topic: topic, Err: err}
+}
+
+// is ends the test unless the topic orders has a shard count and a rate, and there are
+// errors of some topics.
+func (r *reloading) is(what string, shards, rate int, errs ...string) {
+	r.t.Helper()
+	s := r.topics["orders"].topic.settings()
+	if s.Shards != shards || s.Rate != rate {
+		r.t.Fatalf("%s: %d shards and a rate of %d, want %d and %d", what, s.Shards, s.Rate, shards, rate)
+	}
+	if got := slices.Sorted(maps.Keys(r.reported)); !slices.Equal(got, errs) {
+		r.t.Fatalf("%s: errors of %q are reported, want %q", what, got, errs)
+	}
+}
+
+func TestADocumentStartsItsTopicOnceAndChangesIt(t *testing.T) {
+	t.Parallel()
+	r := newReloading(t)
+	r.hear(map[string]string{"orders": "{shards: 2}"})
+	r.is("the first document", 2, 0)
+	orders := r.topics["orders"].topic
+	changed := orders.changed.Next()
+	r.hear(map[string]string{"orders": "{shards: 2}"})
+	select {
+	case <-changed:
+		t.Error("the same document is applied again")
+	default:
+	}
+	r.hear(map[string]string{"orders": "{shards: 2, rate: 5}", "mails": "{shards: 1}"})
+	r.is("another rate", 2, 5)
+	if n := orders.desired.Load(); n != 1 {
+		t.Errorf("%d shard counts were desired, want 1", n)
+	}
+	r.hear(map[string]string{"orders": "{shards: 3, rate: 5}", "mails": "{shards: 1}"})
+	r.is("another shard count", 3, 5)
+	if n := orders.desired.Load(); n != 2 {
+		t.Errorf("%d shard counts were desired, want 2", n)
+	}
+	if got := fmt.Sprint(r.started); got != "[orders mails]" {
+		t.Errorf("started %s, want each once", got)
+	}
+}
+
+func TestWhatIsBrokenChangesNothingAndIsReportedUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	r := newReloading(t)
+	r.hear(map[string]string{"orders": "{shards: 2}"})
+	r.hear(map[string]string{"orders": "{shards: 5000}", "mails": "{shards: 0}"})
+	r.is("broken documents", 2, 0, "mails", "orders")
+	if r.topics["mails"] != nil {
+		t.Error("a topic is served that never had a good document")
+	}
+	r.apply(t.Context(), config.Snapshot{Err: errors.New("consul is away")})
+	r.is("no answer", 2, 0, "", "mails", "orders")
+	r.hear(map[string]string{"orders": "{shards: 4}"})
+	r.is("mended, and one withdrawn", 4, 0)
+}
+
+func TestATopicEndsWhenItHasNoDocumentAndWasRemoved(t *testing.T) {
+	t.Parallel()
+	r := newReloading(t)
+	r.hear(map[string]string{"orders": "{shards: 2}"})
+	orders := r.topics["orders"]
+	orders.topic.view.learnRemoved()
+	r.reap(t.Context())
+	if len(r.retired) > 0 {
+		t.Fatal("a topic that has a document ended")
+	}
+	r.hear(nil)
+	r.is("its document is gone", 2, 0)
+	r.reap(t.Context())
+	if fmt.Sprint(r.retired) != "[orders]" || r.topics["orders"] != nil {
+		t.Errorf("retired %v, serves %v", r.retired, r.topics)
+	}
+}
+
+// TestWhatRedisKeptIsServedUnlessTheSourceWasFaster: and a kept document that is broken
+// is no news where the source's own is.
+func TestWhatRedisKeptIsServedUnlessTheSourceWasFaster(t *testing.T) {
+	t.Parallel()
+	r := newReloading(t)
+	r.hear(map[string]string{"orders": "{shards: 2}", "mails": "{shards: 0}"})
+	r.startKept(t.Context(), parsed("orders", "{shards: 9}"))
+	r.is("served already", 2, 0, "mails")
+	own := r.errors["mails"]
+	r.startKept(t.Context(), parsed("mails", "{shards: -1}"))
+	if r.errors["mails"] != own {
+		t.Errorf("the error of mails is %q, want the source's: %q", r.errors["mails"], own)
+	}
+	r.startKept(t.Context(), parsed("mails", "{shards: 7}"))
+	if v := r.topics["mails"]; v == nil || v.topic.settings().Shards != 7 || v.orphan.Load() {
+		t.Errorf("mails, whose document is broken: %+v", v)
+	}
+	r.startKept(t.Context(), parsed("bills", "{shards: 1}"))
+	if v := r.topics["bills"]; v == nil || !v.orphan.Load() {
+		t.Errorf("bills, which has no document: %+v", v)
+	}
+	r.startKept(t.Context(), parsed("notes", "{shards: -1}"))
+	if r.topics["notes"] != nil || r.errors["notes"] == "" {
+		t.Errorf("notes, whose kept document is broken: %q", r.errors["notes"])
+	}
+	r.hear(map[string]string{"orders": "{shards: 2}"})
+	if r.errors["notes"] == "" {
+		t.Error("the error of what Redis keeps went with a snapshot of the source")
+	}
+}
+
+// slowSave holds up the first save of a document on its way to Redis.
+type slowSave struct {
+	first atomic.Bool
+	begun chan struct{}
+	letGo chan struct{}
+	ended atomic.Int64
+}
+
+func (s *slowSave) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *slowSave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "set" || !strings.Contains(cmd.String(), ":document:") {
+			return next(ctx, cmd)
+		}
+		if s.first.CompareAndSwap(false, true) {
+			close(s.begun)
+			<-s.letGo
+		}
+		defer s.ended.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (s *slowSave) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
+	slow := &slowSave{begun: make(chan struct{}), letGo: make(chan struct{})}
+	l.rdb.AddHook(slow)
+	l.start()
+	wait.Closed(t, "the first document to be saved", slow.begun)
+	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
+	wait.For(t, "the second to be applied", func() bool { return l.served("orders").topic.settings().Rate == 2 })
+	close(slow.letGo)
+	wait.For(t, "two saves", func() bool { return slow.ended.Load() >= 2 })
+	doc, err := l.topic("orders").Document(t.Context())
+	l.ok(err)
+	if !strings.Contains(string(doc), "rate: 2") {
+		t.Errorf("Redis keeps %s, want the second document", doc)
+	}
+}
+
+// brokenSource has a mistake in each of its documents.
+type brokenSource struct{ config.Source }
+
+var errBroken = errors.New("orders:1: shards: must be 1 to 4096; got 0")
+
+func (s brokenSource) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+	return s.Source.Watch(ctx, func(snap config.Snapshot) {
+		snap.Documents = maps.Clone(snap.Documents)
+		for name, doc := range snap.Documents {
+			doc.Err = errBroken
+			snap.Documents[name] = doc
+		}
+		apply(snap)
+	})
+}
+
+// TestATopicWithABrokenDocumentIsNoOrphan: a scanner that starts beside a broken
+// document serves the topic by the one that Redis keeps, and says what is to be
+// mended: not that there is no document.
+func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, func(s config.Source) config.Source { return brokenSource{s} })
+	orders := l.topic("orders")
+	_, err := orders.Ensure(t.Context(), 2)
+	l.ok(err)
+	l.ok(orders.SaveDocument(t.Context(), []byte(declaring("orders", "shards: 2"))))
+	l.start()
+	if l.served("orders").orphan.Load() {
+		t.Error("it is an orphan")
+	}
+	wait.For(t, "status to name the mistake, and nothing else", func() bool {
+		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		notes := s.Topics[0].Notes
+		if strings.Contains(fmt.Sprint(notes), "orphan") {
+			t.Fatalf("notes: %q", notes)
+		}
+		return slices.Contains(notes, errBroken.Error())
+	})
+}
+
+// remove takes a topic out of the file and out of Redis.
+func (l *lone) remove(name string, left map[string]string) {
+	l.t.Helper()
+	l.write(left)
+	_, err := operate.Removal{Topic: l.topic(name)}.Run(l.t.Context())
+	l.ok(err)
+	wait.For(l.t, "topic "+name+" to be served no more", func() bool { return l.served(name) == nil && !l.exports(name) })
+}
+
+func TestWhatARemovedTopicDeclaredIsNotDeclaredAgain(t *testing.T) {
+	t.Parallel()
+	witness := map[string]string{"witness": declaring("witness")}
+	l := newLone(t, map[string]string{"witness": witness["witness"], "orders": declaring("orders")}, nil)
+	l.start()
+	l.remove("orders", witness)
+	conn := l.broker()
+	ch, err := conn.Channel()
+	l.ok(err)
+	l.ok(ch.ExchangeDelete("orders", false, false))
+	for range 3 {
+		l.ok(ch.ExchangeDelete("witness", false, false))
+		l.bridge.Stop()
+		l.ok(l.bridge.Start())
+		wait.For(t, "the other topic's exchange to be declared again", func() bool { return l.declared(conn, "witness") })
+	}
+	if l.declared(conn, "orders") {
+		t.Error("the exchange of a topic that was removed is there again")
+	}
+}
+
+func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	old := l.served("orders")
+	l.reloader.mu.Lock()
+	l.reloader.topics["orders"] = l.reloader.start(*old.topic.document.Load())
+	l.reloader.mu.Unlock()
+	l.ok(l.retire(t.Context(), old))
+	if !l.exports("orders") {
+		t.Error("the metrics of a topic that is served are not exported")
+	}
+	if _, why := old.topic.publisher.Ready(); why != "stopped" {
+		t.Errorf("the old publisher is %q, want it stopped", why)
+	}
+}
+
+func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	wait.For(t, "the document to be kept", func() bool {
+		doc, err := l.topic("orders").Document(t.Context())
+		l.ok(err)
+		return doc != nil
+	})
+	l.write(nil)
+	p, err := l.topic("orders").Placement(t.Context())
+	l.ok(err)
+	removed, err := l.topic("orders").Remove(t.Context(), p)
+	l.ok(err)
+	wait.For(t, "the topic to be served no more", func() bool { return removed && l.served("orders") == nil })
+	_, err = l.topic("orders").Ensure(t.Context(), p.Shards)
+	l.ok(err)
+	wait.For(t, "the topic to be served", func() bool { return l.served("orders") != nil })
+}

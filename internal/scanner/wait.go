@@ -1,0 +1,262 @@
+package scanner
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
+)
+
+// attended is one shard that a worker attends for a tick.
+type attended struct {
+	shard int
+	// next is when to do something there, by this process's clock: to look, or else
+	// to claim; zero: not before a wake-up.
+	next time.Time
+	// unseen shards are looked at, which reserves and leases nothing.
+	unseen bool
+	// heard is when Redis's clock showed now; zero: it isn't known.
+	heard, now time.Time
+	claimed    time.Time // when it was last claimed from in this tick
+	retry      retry.Backoff
+}
+
+// attendance is the shards of a tick.
+type attendance []*attended
+
+// first returns the shard whose time comes first; nil if none has one.
+func (all attendance) first() (first *attended) {
+	for _, a := range all {
+		if !a.next.IsZero() && (first == nil || a.next.Before(first.next)) {
+			first = a
+		}
+	}
+	return first
+}
+
+// due returns the shard to claim from now: of those whose time has come, the one that
+// was claimed from longest ago, so that a shard with an old backlog doesn't hold up the
+// others. It is nil if no time has come.
+func (all attendance) due(now time.Time) (first *attended) {
+	for _, a := range all {
+		if a.unseen || a.next.IsZero() || a.next.After(now) {
+			continue
+		}
+		if first == nil || cmp.Or(a.claimed.Compare(first.claimed), a.next.Compare(first.next)) < 0 {
+			first = a
+		}
+	}
+	return first
+}
+
+// wake notes that a task with a score, in Redis ms, became the earliest of a shard. One
+// that has not been looked at, or has failed, has a time already.
+func (all attendance) wake(at int, score int64) {
+	for _, a := range all {
+		if a.shard != at || a.heard.IsZero() {
+			continue
+		}
+		if next := a.at(time.UnixMilli(score)); a.next.IsZero() || next.Before(a.next) {
+			a.next = next
+		}
+	}
+}
+
+// at returns when Redis's clock will show an instant, by this process's clock.
+func (a *attended) at(instant time.Time) time.Time { return a.heard.Add(instant.Sub(a.now)) }
+
+// learn notes when the shard needs attention next, by Redis's clock, which was heard
+// to show now.
+func (a *attended) learn(heard, now, next time.Time) {
+	a.heard, a.now, a.unseen, a.next = heard, now, false, time.Time{}
+	a.retry.Reset()
+	if !next.IsZero() {
+		a.next = a.at(next)
+	}
+}
+
+// fail backs off from the shard: what failed, a look or a claim, is done again then.
+func (a *attended) fail(pause time.Duration) {
+	a.heard, a.next = time.Time{}, time.Now().Add(pause)
+}
+
+// waiters are the workers of a topic that wait for tasks.
+type waiters struct {
+	mu  sync.Mutex
+	all map[*waiter]struct{}
+}
+
+// waiter is told of tasks that become the earliest of the shards it attends.
+type waiter struct {
+	of       *waiters
+	notified chan struct{}
+	attends  map[int]bool
+	scores   map[int]int64 // by shard; of.mu is held
+}
+
+func newWaiters() *waiters { return &waiters{all: map[*waiter]struct{}{}} }
+
+// add returns a waiter for some shards; remove it when they are left.
+func (w *waiters) add(shards ...int) *waiter {
+	one := &waiter{of: w, notified: make(chan struct{}, 1), attends: map[int]bool{}, scores: map[int]int64{}}
+	for _, at := range shards {
+		one.attends[at] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all[one] = struct{}{}
+	return one
+}
+
+// notify tells all that attend a shard of a score, in Redis ms.
+func (w *waiters) notify(shard int, score int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.all {
+		if !one.attends[shard] {
+			continue
+		}
+		if before, there := one.scores[shard]; !there || score < before {
+			one.scores[shard] = score
+		}
+		kick(one.notified)
+	}
+}
+
+// kick tells whoever receives from a channel with room for one that there is something to
+// do.
+func kick(receiver chan<- struct{}) {
+	select {
+	case receiver <- struct{}{}:
+	default:
+	}
+}
+
+func (w *waiter) remove() {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	delete(w.of.all, w)
+}
+
+// take returns the earliest score of each shard that the waiter was told of since the
+// last call.
+func (w *waiter) take() map[int]int64 {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	scores := w.scores
+	w.scores = map[int]int64{}
+	return scores
+}
+
+// windowBytes is the size of payloads that this scanner has in flight for one
+// topic when it stops claiming more. Every worker may exceed it by one claim.
+const windowBytes = 8 << 20
+
+// window bounds the tasks of one topic that this scanner has claimed and not settled
+// yet. A worker that finds it full stands in line: room that is made goes to the first,
+// and wakes nobody else. Its size may change at any time.
+type window struct {
+	mu    sync.Mutex
+	size  int
+	used  int
+	bytes int            // of payloads that RabbitMQ has not confirmed yet
+	line  []*reservation // first come, first served
+}
+
+// reservation stands in line for places.
+type reservation struct {
+	want   int
+	places chan int // what it got; has room for that, and is written once
+}
+
+func newWindow(size int) *window { return &window{size: size} }
+
+// reserve takes up to want places, waiting for its turn and until a quarter of the
+// window or all that is wanted is free, so that a full window doesn't lead to tiny
+// claims. It returns ctx's error, and takes nothing, if that ends first.
+func (w *window) reserve(ctx context.Context, want int) (int, error) {
+	r := w.join(want)
+	select {
+	case n := <-r.places:
+		return n, nil
+	case <-ctx.Done():
+		w.leave(r)
+		return 0, ctx.Err()
+	}
+}
+
+// join adds a reservation to the end of the line.
+func (w *window) join(want int) *reservation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := &reservation{want: want, places: make(chan int, 1)}
+	w.line = append(w.line, r)
+	w.admit()
+	return r
+}
+
+// leave takes a reservation out of the line, or gives back what it got meanwhile; the
+// next in line may be served now.
+func (w *window) leave(r *reservation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case n := <-r.places:
+		w.used -= n
+	default:
+		w.line = slices.DeleteFunc(w.line, func(other *reservation) bool { return other == r })
+	}
+	w.admit()
+}
+
+// admit gives places to those in front for whom there is room; w.mu is held. All that
+// makes room calls it, so nobody is first in line while there is room for it.
+func (w *window) admit() {
+	for len(w.line) > 0 {
+		first, free := w.line[0], w.size-w.used
+		if free < max(1, min(first.want, w.size/4)) || w.bytes >= windowBytes {
+			return
+		}
+		n := min(first.want, free)
+		w.used += n
+		w.line = slices.Delete(w.line, 0, 1)
+		first.places <- n
+	}
+}
+
+// free gives places back.
+func (w *window) free(n int) {
+	if n == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.used -= n
+	w.admit()
+}
+
+// carry notes payloads that were claimed, or with a negative size those that are
+// done with.
+func (w *window) carry(bytes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes += bytes
+	w.admit()
+}
+
+func (w *window) resize(size int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.size = size
+	w.admit()
+}
+
+// inUse returns how many places are taken.
+func (w *window) inUse() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.used
+}
