@@ -44,7 +44,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-func TestConsecutiveTicketsAreConsecutiveshardsOf(t *testing.T) {
+func TestConsecutiveTicketsAreConsecutiveShards(t *testing.T) {
 	t.Parallel()
 	for _, first := range []int64{0, 1, 17, math.MaxInt64 - 9, math.MinInt64} {
 		for _, n := range []int{1, 3, 8, 20} {
