@@ -84,9 +84,9 @@ func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) ([
 	return append(left, free...), nil
 }
 
-// absentAtOld returns those entries whose tasks lie at their old shards, and returns
-// the others. A record of this very call was put before the change began; a mover
-// brings it along.
+// absentAtOld gives entries whose tasks lie at their old shards their result, and
+// returns the others. A record of this very call was put before the change began; a
+// mover brings it along.
 func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free []int, err error) {
 	if len(todo) == 0 {
 		return nil, nil
