@@ -166,7 +166,7 @@ bench-program:
 .PHONY: bench-go
 bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
-		./internal/shard ./internal/forward ./producer ./cmd/producer
+		./internal/shard ./internal/forward ./producer ./cmd/producer ./consumer
 
 .PHONY: lint
 lint: $(linter) ## Check style, mistakes, and which package may import which

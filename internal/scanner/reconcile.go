@@ -215,16 +215,19 @@ func (r *reconciler) reconcile(ctx context.Context) error {
 	if p.Phase == shard.Migrating {
 		return r.followChange(ctx, p)
 	}
+	// What keeps it from sweeping is told until it could, and holds up no change.
+	var unswept error
 	if time.Since(r.swept) >= sweepInterval*time.Duration(max(t.live(), 1)) {
-		r.swept = time.Now()
-		if err := r.sweep(ctx, p); err != nil {
+		if unswept = r.sweep(ctx, p); unswept == nil {
+			r.swept = time.Now()
+		}
+	}
+	if r.differs(p, desired) {
+		if err := r.beginChange(ctx, p, desired); err != nil {
 			return err
 		}
 	}
-	if !r.differs(p, desired) {
-		return nil
-	}
-	return r.beginChange(ctx, p, desired)
+	return unswept
 }
 
 // create makes the placement of a topic that a document asks for. A topic that was
