@@ -119,21 +119,31 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	before := used(b, rdb)
+	before, busy := info(b, rdb, "memory", "used_memory"), redisTime(b, rdb)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.Run(ctx) })
 	b.Cleanup(func() {
 		cancel()
 		running.Wait()
-		b.Logf("%d tasks: %d bytes of Redis a task", b.N, (used(b, rdb)-before)/int64(b.N))
+		n := float64(b.N)
+		b.Logf("%d tasks: %.0f bytes and %.1f µs of Redis a task", b.N, (info(b, rdb, "memory", "used_memory")-before)/n, (redisTime(b, rdb)-busy)*1e6/n)
 	})
 }
 
-func used(b *testing.B, rdb redis.UniversalClient) (n int64) {
-	info := rdb.InfoMap(context.Background(), "memory").Val()["Memory"]["used_memory"]
-	if _, err := fmt.Sscan(info, &n); err != nil {
-		b.Fatal(err)
+// redisTime is the processor time that Redis has used, in seconds.
+func redisTime(b *testing.B, rdb redis.UniversalClient) float64 {
+	return info(b, rdb, "cpu", "used_cpu_user") + info(b, rdb, "cpu", "used_cpu_sys")
+}
+
+func info(b *testing.B, rdb redis.UniversalClient, section, name string) (value float64) {
+	b.Helper()
+	for _, of := range rdb.InfoMap(context.Background(), section).Val() {
+		if text, ok := of[name]; ok {
+			if _, err := fmt.Sscan(text, &value); err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
-	return n
+	return value
 }
