@@ -79,22 +79,22 @@ func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 	return d, ok, nil
 }
 
-// glance is what one look at the file saw.
-type glance struct {
+// reading is what one look at the file saw.
+type reading struct {
 	state   string
 	content []byte
 	err     error
 }
 
-func (f *File) look() glance {
+func (f *File) look() reading {
 	content, err := readLimited(f.path, maxDocument)
 	if err != nil {
-		return glance{state: err.Error(), err: fmt.Errorf("read config: %w", err)}
+		return reading{state: err.Error(), err: fmt.Errorf("read config: %w", err)}
 	}
-	return glance{state: fmt.Sprintf("%x", sha256.Sum256(content)), content: content}
+	return reading{state: fmt.Sprintf("%x", sha256.Sum256(content)), content: content}
 }
 
-func (f *File) known(g glance) bool {
+func (f *File) known(g reading) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last.Index > 0 && f.state == g.state
@@ -102,7 +102,7 @@ func (f *File) known(g glance) bool {
 
 // take makes the snapshot of what was seen. The same state gives the same
 // snapshot, and a document that didn't change keeps its index.
-func (f *File) take(g glance) Snapshot {
+func (f *File) take(g reading) Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.last.Index > 0 && f.state == g.state {

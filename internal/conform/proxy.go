@@ -281,7 +281,7 @@ func (p *proxy) inflict(ctx context.Context, f *Fault, e *exchange) (kept bool, 
 	case Behind:
 		e.behind = true
 	case Late:
-		return false, p.outlast(ctx, e.sent.notAfter())
+		return false, p.awaitClock(ctx, e.sent.notAfter())
 	case Refuse:
 		e.canned = []byte("-" + f.Error + "\r\n")
 		if e.sent != nil {
@@ -310,8 +310,8 @@ func (p *proxy) note(ctx context.Context, s *sent) error {
 	return nil
 }
 
-// outlast waits until Redis's clock is past ms.
-func (p *proxy) outlast(ctx context.Context, ms int64) error {
+// awaitClock waits until Redis's clock is past ms.
+func (p *proxy) awaitClock(ctx context.Context, ms int64) error {
 	for {
 		now, err := p.direct.Time(ctx).Result()
 		if err != nil {

@@ -120,7 +120,7 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 			pause *= 3
 		case unknown(err):
 			s.Relearn(ctx)
-			if !s.outlast(ctx, c) {
+			if !s.awaitExpiry(ctx, c) {
 				return last
 			}
 		default:
@@ -166,10 +166,10 @@ func Unknown(err error) bool {
 	return unknown(err) && !unsent(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder) && !errors.Is(err, task.ErrRedisFull)
 }
 
-// outlast waits until a copy of the call does nothing any more, and answers
+// awaitExpiry waits until a copy of the call does nothing any more, and reports
 // whether it could. The server itself must say so: the estimate of Redis's clock
 // may be of one that another took over from, or of another one of a Redis Cluster.
-func (s *Store) outlast(ctx context.Context, c call) bool {
+func (s *Store) awaitExpiry(ctx context.Context, c call) bool {
 	end, ok := c.args[c.notAfter].(int64)
 	now, err := s.Now(ctx)
 	for range 3 {

@@ -47,8 +47,8 @@ const (
 // MaxShards is the most shards of a topic.
 const MaxShards = 4096
 
-// Placement says where tasks lie: the truth, while a topic's document is the
-// wish. Every step takes a new epoch: stable E, migrating E+1, stable E+2.
+// Placement says where tasks lie: the truth, while a topic's document says
+// what is desired. Every step takes a new epoch: stable E, migrating E+1, stable E+2.
 type Placement struct {
 	Epoch    int64
 	Shards   int

@@ -23,11 +23,11 @@ type shared[T any] struct {
 	settled func(error)
 
 	mu   sync.Mutex
-	last *flight[T]
+	last *call[T]
 }
 
-// flight is one call of the function.
-type flight[T any] struct {
+// call is one call of the function.
+type call[T any] struct {
 	done     chan struct{} // closed once value, err and at may be read
 	value    T
 	err      error
@@ -36,12 +36,12 @@ type flight[T any] struct {
 }
 
 func (s *shared[T]) get() (T, error) {
-	f := s.board()
-	<-f.done
-	return f.value, f.err
+	c := s.board()
+	<-c.done
+	return c.value, c.err
 }
 
-func (s *shared[T]) board() *flight[T] {
+func (s *shared[T]) board() *call[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil || s.last.stale(s.keep) {
@@ -50,16 +50,16 @@ func (s *shared[T]) board() *flight[T] {
 	return s.last
 }
 
-func (s *shared[T]) start() *flight[T] {
-	f := &flight[T]{done: make(chan struct{})}
+func (s *shared[T]) start() *call[T] {
+	c := &call[T]{done: make(chan struct{})}
 	var once sync.Once
 	settle := func(value T, err error) {
 		once.Do(func() {
 			if s.settled != nil {
 				s.settled(err)
 			}
-			f.value, f.err, f.at = value, err, time.Now()
-			close(f.done)
+			c.value, c.err, c.at = value, err, time.Now()
+			close(c.done)
 		})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
@@ -70,16 +70,16 @@ func (s *shared[T]) start() *flight[T] {
 	go func() {
 		defer cancel()
 		value, err := s.ask(ctx)
-		f.returned.Store(true)
+		c.returned.Store(true)
 		settle(value, err)
 	}()
-	return f
+	return c
 }
 
-func (f *flight[T]) stale(keep time.Duration) bool {
+func (c *call[T]) stale(keep time.Duration) bool {
 	select {
-	case <-f.done:
-		return f.returned.Load() && time.Since(f.at) >= keep
+	case <-c.done:
+		return c.returned.Load() && time.Since(c.at) >= keep
 	default:
 		return false
 	}
