@@ -89,7 +89,7 @@ func TestTerminate(t *testing.T) {
 }
 
 // terminate stops the scanners of a paused topic soon after it is resumed, and
-// answers how many tasks are left.
+// returns how many tasks are left.
 func (w *world) terminate(round int) int64 {
 	w.t.Helper()
 	const tasks, first = 20_000, 1000
