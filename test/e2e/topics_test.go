@@ -355,6 +355,41 @@ func TestHangup(t *testing.T) {
 	w.check()
 }
 
+// TestHangupWithConsul: SIGHUP ends no scanner whose topics are in Consul. It goes on
+// delivering, and says what its file has changed that needs a restart, without a secret.
+func TestHangupWithConsul(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	changed := w.as("changed.yaml", map[string]fleet.Topic{"redis": {"password": "S3CRET"}})
+	changed.settings.RedisPrefix = "elsewhere"
+	changed.write()
+	text, err := os.ReadFile(changed.config)
+	if err == nil {
+		err = fleet.WriteFile(w.config, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.scanners[0]
+	if err := s.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, "the log to say what a restart would change", rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
+	for _, want := range []string{"documents are watched anyway", "key=redis.password", "key=redis.prefix", "configured=elsewhere"} {
+		if !strings.Contains(w.log(s), want) {
+			t.Errorf("the log says nothing of %q", want)
+		}
+	}
+	if strings.Contains(w.log(s), "S3CRET") {
+		t.Error("the log shows a password")
+	}
+	w.write()
+	w.send("orders", "after", 20)
+	w.check()
+}
+
 // keepWriting changes a comment in the file, more often than scanners look at it,
 // until it is told to rest.
 func (w *world) keepWriting() (rest func()) {
