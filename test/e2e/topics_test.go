@@ -317,9 +317,10 @@ func TestTopicSet(t *testing.T) {
 	if out = must(t, w.scanner("topic", "ls")); !strings.Contains(out.Stdout, "orders") {
 		t.Errorf("ls prints %q, want the topic", out.Stdout)
 	}
-	checkError(t, "get a topic that isn't there", w.scanner("topic", "get", "nothere"), 1, "nothere")
-	must(t, w.scanner("topic", "rm", "orders"))
-	checkError(t, "get after rm", w.scanner("topic", "get", "orders"), 1, "orders")
+	checkError(t, "get a topic that isn't there", w.scanner("topic", "get", "nothere"), 3, "nothere")
+	must(t, w.scanner("topic", "rm", "orders", "--yes"))
+	checkError(t, "get after rm", w.scanner("topic", "get", "orders"), 3, "orders")
+	checkError(t, "rm after rm", w.scanner("topic", "rm", "orders", "--yes"), 3, "unknown topic", "orders")
 }
 
 // TestHangup: SIGHUP re-reads the file at once. Without a signal scanners would wait
