@@ -1,6 +1,6 @@
 // Command scanner is one member of the fleet that forwards due tasks from Redis
 // to RabbitMQ, and the operator's tool to look at the fleet and to set its
-// topics. Exit codes: 0 done, 1 failed, 2 wrong usage.
+// topics. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such topic or task.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/task"
 )
 
 func main() {
@@ -35,8 +36,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	code := cli.Report(stderr, cmd, err, advice)
-	if code > cli.Usage {
-		code = cli.Failed // not found and exists are the producer's
+	if errors.Is(err, task.ErrUnknownTopic) {
+		code = cli.NotFound
 	}
 	return code
 }
@@ -50,7 +51,8 @@ func rootCommand() *cobra.Command {
 Every verb takes --config and the environment (DUEFLEET_REDIS_ADDRS,
 DUEFLEET_RABBITMQ_URLS, DUEFLEET_CONSUL_ADDR, ...), which wins over the file.
 
-Exit codes: 0 done; 1 failed; 2 wrong usage.`,
+Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion that nobody confirmed;
+3 no such topic or task.`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,

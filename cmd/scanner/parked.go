@@ -1,17 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/operate"
@@ -30,8 +27,9 @@ func parkedCommand(s *settings) *cobra.Command {
 	}
 	cmd.AddCommand(
 		parkedList(s),
-		parkedChange(s, "replay", "Makes parked tasks due now, with a fresh count of attempts", "replayed", operate.Parked.Replay),
-		parkedChange(s, "purge", "Removes parked tasks for good", "purged", operate.Parked.Purge),
+		parkedChange(s, "replay", "Makes parked tasks due now, with a fresh count of attempts", "replayed",
+			func(cmd *cobra.Command, p operate.Parked, id string) (int, error) { return p.Replay(cmd.Context(), id) }),
+		parkedPurge(s),
 	)
 	return cmd
 }
@@ -155,6 +153,26 @@ func each(cmd *cobra.Command, parked operate.Parked, id string, visit func(parke
 	return err
 }
 
+// parkedPurge is parkedChange that asks first, but not about the one task that is named.
+func parkedPurge(s *settings) *cobra.Command {
+	var confirm confirmation
+	cmd := parkedChange(s, "purge", "Removes parked tasks for good; asks before it removes all", "purged",
+		func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
+			if id == "" && !confirm.yes {
+				n, err := p.Count(cmd.Context())
+				if err != nil {
+					return 0, err
+				}
+				if err := confirm.ask(cmd, fmt.Sprintf("delete all that is parked in topic %s: %s", p.Topic.Name(), counted(n))); err != nil {
+					return 0, err
+				}
+			}
+			return p.Purge(cmd.Context(), id)
+		})
+	confirm.register(cmd)
+	return cmd
+}
+
 func parkedChange(s *settings, name, short, done string, change changeParked) *cobra.Command {
 	sel := selection{format: cli.NewFormatFlag(cli.Text)}
 	cmd := &cobra.Command{
@@ -174,7 +192,7 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 			}
 			defer rdb.Close()
 			bar := parkedBar{out: cmd.ErrOrStderr(), name: name}
-			n, err := change(operate.Parked{Topic: store.Topic(sel.topic), Progress: bar.show}, cmd.Context(), sel.id)
+			n, err := change(cmd, operate.Parked{Topic: store.Topic(sel.topic), Progress: bar.show}, sel.id)
 			bar.finish()
 			var left *operate.LeftError
 			if err != nil && !errors.As(err, &left) {
@@ -213,7 +231,7 @@ type parkedBar struct {
 }
 
 func (b *parkedBar) show(visited, of int64) {
-	if file, ok := b.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor is small
+	if onTerminal(b.out) {
 		if b.bar == nil {
 			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
 				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
@@ -238,4 +256,4 @@ func (b *parkedBar) finish() {
 }
 
 // changeParked is one of the operations on parked tasks.
-type changeParked func(p operate.Parked, ctx context.Context, id string) (int, error)
+type changeParked func(cmd *cobra.Command, p operate.Parked, id string) (int, error)

@@ -56,7 +56,11 @@ func runCommand(s *settings) *cobra.Command {
 		Short: "Runs one member of the fleet until SIGTERM or SIGINT",
 		Long: `Runs one member of the fleet until SIGTERM or SIGINT. Then it stops claiming,
 settles what is in flight (at most shutdown_timeout), releases the rest and exits
-with 0; a second signal exits at once. SIGHUP re-reads the topics of the file.`,
+with 0; a second signal exits at once.
+
+SIGHUP re-reads the topics of the file; those in Consul are watched anyway. It ends no
+scanner, and logs each setting that differs from the one in force and needs a restart:
+servers, redis.prefix, admin.listen and all others that are no topic's.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			return runScanner(cmd.Context(), s, cmd)
@@ -65,11 +69,14 @@ with 0; a second signal exits at once. SIGHUP re-reads the topics of the file.`,
 }
 
 func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // which ends the program otherwise
+	defer signal.Stop(hup)
 	cfg, err := s.load()
 	if err != nil {
 		return err
 	}
-	member, done, err := newMember(ctx, s, cfg, cmd.ErrOrStderr())
+	member, done, err := newMember(ctx, s, cfg, cmd.ErrOrStderr(), hup)
 	if err != nil {
 		return err
 	}
@@ -77,10 +84,10 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	return member.Run(ctx)
 }
 
-// newMember puts a member of the fleet together and starts nothing; done frees what
-// it holds. The error is all that is wrong with settings and can be told without a
-// server, beyond what loading them tells.
-func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.Writer) (member *scanner.Scanner, done func(), err error) {
+// newMember puts a member of the fleet together and starts nothing but a look at
+// hangups; done frees what it holds. The error is all that is wrong with settings and
+// can be told without a server, beyond what loading them tells.
+func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.Writer, hangups <-chan os.Signal) (member *scanner.Scanner, done func(), err error) {
 	log, err := telemetry.NewLogger(stderr, cfg.Log.Level, cfg.Log.Format)
 	if err != nil {
 		return nil, nil, err
@@ -95,11 +102,13 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	sc := scanner.Config{
 		Settings: cfg, Redis: rdb, Instance: scanner.Instance(), Version: version(), Log: log,
 	}
-	unwatch, err := chooseSource(ctx, s, cfg, log, &sc)
+	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {
 		return nil, nil, errors.Join(err, rdb.Close())
 	}
+	ctx, unwatch := context.WithCancel(ctx)
 	done = func() { unwatch(); _ = rdb.Close() }
+	go hangup{settings: s, running: cfg, reread: reread, log: log}.serve(ctx, hangups)
 	if member, err = scanner.New(sc); err != nil {
 		done()
 		return nil, nil, err
@@ -107,39 +116,23 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	return member, done, nil
 }
 
-// chooseSource takes the topics from Consul where it is configured, else from
-// the file.
-func chooseSource(ctx context.Context, s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (done func(), err error) {
+// chooseSource takes the topics from Consul where it is configured, else from the
+// file: then a send to reread has it read anew.
+func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (reread chan<- struct{}, err error) {
 	if cfg.Consul.Addr != "" {
 		client, err := openConsul(cfg.Consul, log)
 		if err != nil {
 			return nil, err
 		}
 		sc.Source, sc.Register = consulTopics{client}, client
-		return func() {}, nil
+		return nil, nil
 	}
 	if s.path == "" {
 		return nil, fmt.Errorf("no topics to serve: name a file with --config, or Consul with DUEFLEET_CONSUL_ADDR")
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
 	reload := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hup:
-				select {
-				case reload <- struct{}{}:
-				case <-ctx.Done():
-					return
-				}
-			}
-		}
-	}()
 	sc.Source = config.NewFile(s.path, reload)
-	return func() { signal.Stop(hup) }, nil
+	return reload, nil
 }
 
 func checkCommand(s *settings) *cobra.Command {
@@ -161,7 +154,7 @@ func check(cmd *cobra.Command, s *settings) error {
 	if err != nil {
 		return printErrors(cmd, err)
 	}
-	_, done, err := newMember(cmd.Context(), s, cfg, io.Discard)
+	_, done, err := newMember(cmd.Context(), s, cfg, io.Discard, nil)
 	if err != nil {
 		return err
 	}

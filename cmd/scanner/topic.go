@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/task"
 )
@@ -145,10 +146,20 @@ func trimNewline(b []byte) []byte {
 func document(ctx context.Context, c consulTopics, topic string) (config.Document, error) {
 	doc, there, err := c.Read(ctx, topic)
 	if err == nil && !there {
-		err = fmt.Errorf("topic %s has no document in consul; `scanner topic set %s key=value...` makes one", topic, topic)
+		err = noDocumentError(topic)
 	}
 	return doc, err
 }
+
+// noDocumentError names a topic that has no document in Consul. It is a
+// task.ErrNotFound, for the exit code alone.
+type noDocumentError string
+
+func (e noDocumentError) Error() string {
+	return fmt.Sprintf("topic %s has no document in consul; `scanner topic set %s key=value...` makes one", string(e), string(e))
+}
+
+func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func topicSet(s *settings) *cobra.Command {
 	var wait bool
@@ -234,21 +245,26 @@ func topicPause(s *settings, name, short, assignment string) *cobra.Command {
 
 func topicRemove(s *settings) *cobra.Command {
 	var purge bool
+	var confirm confirmation
 	cmd := &cobra.Command{
-		Use:   "rm TOPIC [--purge]",
+		Use:   "rm TOPIC [--purge] [--yes]",
 		Short: "Removes a topic; refuses while it holds tasks unless told to purge them",
-		Args:  oneTopic(cli.NoArguments),
+		Long: `Removes a topic and its document in Consul. Refuses while the topic holds tasks, unless
+--purge has them go with it. What goes is named, and a question asked on a terminal;
+elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.`,
+		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return removeTopic(cmd, s, args[0], purge)
+			return removeTopic(cmd, s, args[0], purge, confirm)
 		}),
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove its tasks, too")
+	confirm.register(cmd)
 	return cmd
 }
 
 // removeTopic removes the document, if Consul holds one, and the topic from
 // Redis.
-func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) error {
+func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, confirm confirmation) error {
 	cfg, err := s.load()
 	if err != nil {
 		return err
@@ -262,29 +278,64 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool) erro
 		return fmt.Errorf("topic %s is in the configuration file; take it out there first", topic)
 	}
 	removal := operate.Removal{Topic: store.Topic(topic), Purge: purge}
-	if err := removal.Check(cmd.Context()); err != nil {
+	pending, unknown := removal.Check(cmd.Context())
+	if unknown != nil && !errors.Is(unknown, task.ErrUnknownTopic) {
+		return unknown
+	}
+	doc, err := findDocument(cmd.Context(), cfg, topic)
+	if err != nil {
 		return err
 	}
-	if cfg.Consul.Addr != "" {
-		err := withConsul(s, func(ctx context.Context, c consulTopics) error {
-			doc, there, err := c.Read(ctx, topic)
-			if err != nil || !there {
-				return err
-			}
-			ok, err := c.client.Delete(ctx, topic, doc.Index)
-			if err == nil && !ok {
-				err = fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was removed", topic)
-			}
-			return err
-		})(cmd)
-		if err != nil {
-			return err
-		}
+	if unknown != nil && !doc.there {
+		return unknown
+	}
+	what := "delete topic " + topic
+	if purge || pending == 0 { // else the removal of before ends by bringing it back
+		what += " with " + counted(pending)
+	}
+	if err := confirm.ask(cmd, what); err != nil {
+		return err
+	}
+	if err := doc.remove(cmd.Context()); err != nil {
+		return err
 	}
 	purged, err := removal.Run(cmd.Context())
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s removed, with %d tasks\n", topic, purged)
+	return err
+}
+
+// foundDocument is a topic's document in Consul as it was looked at; there is false
+// where Consul holds none, or isn't configured.
+type foundDocument struct {
+	client *consul.Client
+	topic  string
+	index  uint64
+	there  bool
+}
+
+func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundDocument, error) {
+	if cfg.Consul.Addr == "" {
+		return foundDocument{}, nil
+	}
+	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return foundDocument{}, err
+	}
+	doc, there, err := consulTopics{client}.Read(ctx, topic)
+	return foundDocument{client: client, topic: topic, index: doc.Index, there: there}, err
+}
+
+// remove deletes the document unless somebody wrote it meanwhile.
+func (d foundDocument) remove(ctx context.Context) error {
+	if !d.there {
+		return nil
+	}
+	ok, err := d.client.Delete(ctx, d.topic, d.index)
+	if err == nil && !ok {
+		err = fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was removed", d.topic)
+	}
 	return err
 }

@@ -85,7 +85,7 @@ func setDefaults(target any) {
 
 // of is the field's value inside a struct; false if its section isn't there.
 func (f field) of(target any) (any, bool) {
-	at, err := reflect.ValueOf(target).FieldByIndexErr(f.path)
+	at, err := reflect.Indirect(reflect.ValueOf(target)).FieldByIndexErr(f.path)
 	if err != nil {
 		return nil, false
 	}

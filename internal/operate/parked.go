@@ -71,6 +71,23 @@ func (p Parked) change(ctx context.Context, id string, change change) (int, erro
 	return p.changeOne(ctx, placement, id, change)
 }
 
+// Count returns how many tasks are parked, without those in shards that can't be read. A
+// topic that was never served, or was removed, is task.ErrUnknownTopic.
+func (p Parked) Count(ctx context.Context) (n int64, err error) {
+	placement, err := p.Topic.Placement(ctx)
+	if err != nil {
+		return 0, err
+	}
+	stats, err := p.Topic.Stats(ctx, placement.Scanned())
+	for _, s := range stats {
+		n += s.Parked
+	}
+	if shard.Unreadable(err) != nil {
+		err = nil // whoever changes them is told of these
+	}
+	return n, err
+}
+
 // changeOne begins again where the placement changed meanwhile: the task may have
 // moved away from all shards that it was looked for in.
 func (p Parked) changeOne(ctx context.Context, placement shard.Placement, id string, change change) (int, error) {

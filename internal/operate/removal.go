@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,24 +18,33 @@ type Removal struct {
 	Purge bool
 }
 
-// Check refuses while tasks are stored that are not to be purged.
-func (r Removal) Check(ctx context.Context) error {
+// Check returns how many tasks are stored, also those that a removal which did not come
+// to its end has left, and refuses while there are any that are not to be purged. A
+// topic that Redis knows nothing of is task.ErrUnknownTopic.
+func (r Removal) Check(ctx context.Context) (pending int64, err error) {
 	p, err := r.Topic.Placement(ctx)
-	if errors.Is(err, task.ErrUnknownTopic) {
-		return nil
+	removed := errors.Is(err, task.ErrUnknownTopic)
+	if err != nil && !removed {
+		return 0, err
 	}
-	if err != nil {
-		return err
+	shards := p.Scanned()
+	if removed {
+		known, listErr := r.Topic.Known(ctx)
+		if listErr != nil || !known {
+			return 0, cmp.Or(listErr, err)
+		}
+		if shards = max(p.Shards, p.Previous); shards == 0 {
+			return 0, nil // it was never served
+		}
 	}
-	stats, err := r.Topic.Stats(ctx, p.Scanned())
-	var pending int64
+	stats, err := r.Topic.Stats(ctx, shards)
 	for _, v := range stats {
 		pending += v.Pending
 	}
-	if err == nil && pending > 0 && !r.Purge {
+	if err == nil && pending > 0 && !r.Purge && !removed {
 		err = fmt.Errorf("topic %s holds %d tasks; let them be delivered, or remove them with --purge", r.Topic.Name(), pending)
 	}
-	return err
+	return pending, err
 }
 
 // Run removes the topic and returns how many tasks went with it. From then on

@@ -64,6 +64,16 @@ func (s *Store) Topics(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Known reports whether the topic is among the known ones: it was served, and no removal
+// of it has come to its end since.
+func (t *Topic) Known(ctx context.Context) (bool, error) {
+	names, err := t.rdb.SMembers(ctx, t.topicsKey()).Result()
+	if err != nil {
+		return false, fmt.Errorf("list topics: %w", err)
+	}
+	return slices.Contains(names, t.name), nil
+}
+
 // Forget takes a topic that was removed, or never had a placement, off the list of
 // known ones, with its document; one that was made anew stays.
 func (t *Topic) Forget(ctx context.Context, gone Placement) error {

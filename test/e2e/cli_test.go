@@ -155,8 +155,10 @@ func TestUnknownTopic(t *testing.T) {
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	checkError(t, "schedule", w.producer("schedule", "--topic", "odrers", "--id", "a", "--in", "1m"), 1, "odrers", "unknown topic")
-	checkError(t, "status", w.scanner("status", "--topic", "odrers"), 1, "odrers", "unknown topic")
-	checkError(t, "parked ls", w.scanner("parked", "ls", "--topic", "odrers"), 1, "odrers", "unknown topic")
+	checkError(t, "status", w.scanner("status", "--topic", "odrers"), 3, "odrers", "unknown topic")
+	checkError(t, "parked ls", w.scanner("parked", "ls", "--topic", "odrers"), 3, "odrers", "unknown topic")
+	checkError(t, "parked purge", w.scanner("parked", "purge", "--all", "--topic", "odrers"), 3, "odrers", "unknown topic")
+	checkError(t, "topic rm", w.scanner("topic", "rm", "odrers"), 3, "odrers", "unknown topic")
 	checkError(t, "topic set without Consul", w.scanner("topic", "set", "orders", "shards=2"), 1, "consul.addr")
 }
 

@@ -27,10 +27,30 @@ func TestTopicRemoved(t *testing.T) {
 	if got := w.status().Topic("orders").Pending; got != 10 {
 		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)
 	}
-	must(t, w.scanner("topic", "rm", "orders", "--purge"))
+	checkError(t, "rm where nobody can be asked", w.scanner("topic", "rm", "orders", "--purge"), 2, "delete topic orders with 10 tasks", "--yes")
+	const asked = "delete topic orders with 10 tasks? [y/N] "
+	if out := w.answer("n\n", "topic", "rm", "orders", "--purge"); out.Code != 1 || !strings.Contains(out.Stderr, asked) || !strings.Contains(out.Stderr, "nothing was deleted") {
+		t.Errorf("rm that is declined: code %d, %q; want 1, and %q", out.Code, out.Stderr, asked)
+	}
+	if got := w.status().Topic("orders").Pending; got != 10 {
+		t.Fatalf("%d tasks are stored after a removal that nobody confirmed, want 10", got)
+	}
+	if out := must(t, w.answer("y\n", "topic", "rm", "orders", "--purge")); !strings.Contains(out.Stderr, asked) {
+		t.Errorf("rm says %q, want %q", out.Stderr, asked)
+	}
 	w.awaitUnserved()
+	checkError(t, "rm of a topic that was removed", w.scanner("topic", "rm", "orders", "--purge", "--yes"), 3, "unknown topic")
 	out := w.producer("schedule", "--topic", "orders", "--id", "late", "--in", "1s")
 	checkError(t, "schedule after the removal", out, 1, "orders")
+}
+
+// answer runs a scanner's verb on a terminal where text is typed.
+func (w *world) answer(text string, args ...string) fleet.Output {
+	w.t.Helper()
+	return run(w.t, fleet.Command{
+		Path: programs.Scanner, Args: append(args, "--config", w.file(operatorRole)),
+		Stdin: strings.NewReader(text), Terminal: true,
+	})
 }
 
 // TestOrphan: a topic whose document vanished is served on, also by scanners that
@@ -64,7 +84,7 @@ func TestOrphan(t *testing.T) {
 
 	w.vanish("orders")
 	wait.For(t, "status to show an orphan again", orphan(true))
-	must(t, w.scanner("topic", "rm", "orders", "--purge"))
+	must(t, w.scanner("topic", "rm", "orders", "--purge", "--yes"))
 	w.awaitUnserved()
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.awaitTopic("orders")

@@ -128,7 +128,7 @@ func TestLeastRights(t *testing.T) {
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
 	wait.For(w.t, "a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
 
-	must(t, operator.scanner("topic", "rm", "orders", "--purge"))
+	must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes"))
 	w.stop()
 	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	checkRefused(t, w.redis)
@@ -360,10 +360,10 @@ func (w *world) parkUnder(p, operator *world) {
 		w.t.Fatal(err)
 	}
 	must(w.t, p.producer("schedule", "--topic", "orders", "--id", "stray", "--in", "0s"))
-	for _, verb := range []string{"replay", "purge"} {
+	for _, change := range [][]string{{"replay"}, {"purge", "--yes"}} {
 		wait.For(w.t, "a task to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 		must(w.t, operator.scanner("parked", "ls", "--topic", "orders"))
-		must(w.t, operator.scanner("parked", verb, "--topic", "orders", "--all"))
+		must(w.t, operator.scanner(slices.Concat([]string{"parked"}, change, []string{"--topic", "orders", "--all"})...))
 	}
 }
 

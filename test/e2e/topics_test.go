@@ -317,9 +317,10 @@ func TestTopicSet(t *testing.T) {
 	if out = must(t, w.scanner("topic", "ls")); !strings.Contains(out.Stdout, "orders") {
 		t.Errorf("ls prints %q, want the topic", out.Stdout)
 	}
-	checkError(t, "get a topic that isn't there", w.scanner("topic", "get", "nothere"), 1, "nothere")
-	must(t, w.scanner("topic", "rm", "orders"))
-	checkError(t, "get after rm", w.scanner("topic", "get", "orders"), 1, "orders")
+	checkError(t, "get a topic that isn't there", w.scanner("topic", "get", "nothere"), 3, "nothere")
+	must(t, w.scanner("topic", "rm", "orders", "--yes"))
+	checkError(t, "get after rm", w.scanner("topic", "get", "orders"), 3, "orders")
+	checkError(t, "rm after rm", w.scanner("topic", "rm", "orders", "--yes"), 3, "unknown topic", "orders")
 }
 
 // TestHangup: SIGHUP re-reads the file at once. Without a signal scanners would wait
@@ -352,6 +353,41 @@ func TestHangup(t *testing.T) {
 	w.send("orders", "o", 10)
 	w.arrive("tasks although the file is gone")
 	w.write()
+	w.check()
+}
+
+// TestHangupWithConsul: SIGHUP ends no scanner whose topics are in Consul. It goes on
+// delivering, and says what its file has changed that needs a restart, without a secret.
+func TestHangupWithConsul(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	changed := w.as("changed.yaml", map[string]fleet.Topic{"redis": {"password": "S3CRET"}})
+	changed.settings.RedisPrefix = "elsewhere"
+	changed.write()
+	text, err := os.ReadFile(changed.config)
+	if err == nil {
+		err = fleet.WriteFile(w.config, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.scanners[0]
+	if err := s.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, "the log to say what a restart would change", rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
+	for _, want := range []string{"documents are watched anyway", "key=redis.password", "key=redis.prefix", "configured=elsewhere"} {
+		if !strings.Contains(w.log(s), want) {
+			t.Errorf("the log says nothing of %q", want)
+		}
+	}
+	if strings.Contains(w.log(s), "S3CRET") {
+		t.Error("the log shows a password")
+	}
+	w.write()
+	w.send("orders", "after", 20)
 	w.check()
 }
 

@@ -24,7 +24,8 @@ type Command struct {
 	// Told sees what the program says on stderr as it comes, beside Output.
 	// Defaults to nobody.
 	Told io.Writer
-	// Terminal makes stderr a terminal of 80 columns, on Linux.
+	// Terminal makes stderr a terminal of 80 columns, on Linux, where Stdin, if it is
+	// given, is typed: a few lines at most.
 	Terminal bool
 }
 
@@ -59,8 +60,8 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 	return out, ctx.Err()
 }
 
-// runOnTerminal runs a command whose stderr is a terminal, and copies what it says
-// there to what its stderr was.
+// runOnTerminal runs a command whose stderr is a terminal, and stdin, too, if there is
+// something to type. It copies what the command says there to what its stderr was.
 func runOnTerminal(cmd *exec.Cmd) error {
 	ours, programs, err := openTerminal()
 	if err != nil {
@@ -69,6 +70,12 @@ func runOnTerminal(cmd *exec.Cmd) error {
 	defer ours.Close()
 	told := cmd.Stderr
 	cmd.Stderr = programs
+	if typed := cmd.Stdin; typed != nil {
+		cmd.Stdin = programs
+		if _, err := io.Copy(ours, typed); err != nil { // the terminal keeps it until it is read
+			return errors.Join(err, programs.Close())
+		}
+	}
 	if err := errors.Join(cmd.Start(), programs.Close()); err != nil {
 		return err
 	}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// TestOnlyAYesDeletes: any other answer, none, and Ctrl-C leave all as it is.
+func TestOnlyAYesDeletes(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]error{
+		"y\n": nil, "YES\n": nil, " yes": nil,
+		"": errDeclined, "\n": errDeclined, "n\n": errDeclined, "yep\n": errDeclined, "no\ny\n": errDeclined,
+	} {
+		var out bytes.Buffer
+		if err := question(t.Context(), strings.NewReader(answer), &out, "delete it"); !errors.Is(err, want) {
+			t.Errorf("answer %q: got %v, want %v", answer, err, want)
+		}
+		if out.String() != "delete it? [y/N] " {
+			t.Errorf("it asks %q", out.String())
+		}
+	}
+	silent, typing := io.Pipe()
+	defer typing.Close()
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if err := question(interrupted, silent, io.Discard, "delete it"); !errors.Is(err, errDeclined) {
+		t.Errorf("interrupted: got %v", err)
+	}
+}
+
+func TestNumbersOfTasksAreLegible(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0 tasks", 1: "1 task", 999: "999 tasks", 1000: "1,000 tasks", 200000: "200,000 tasks", 1234567: "1,234,567 tasks"} {
+		if got := counted(n); got != want {
+			t.Errorf("%d: got %q, want %q", n, got, want)
+		}
+	}
+}
+
+// operator is who calls verbs, with a corner of Redis.
+type operator struct {
+	t      *testing.T
+	config string
+	prefix string
+	rdb    redis.UniversalClient
+	store  *shard.Store
+}
+
+func newOperator(t *testing.T, more string) *operator {
+	t.Helper()
+	addr, prefix := servertest.Redis(t)
+	o := &operator{t: t, prefix: prefix, config: filepath.Join(t.TempDir(), "config.yaml"), rdb: redis.NewUniversalClient(servertest.RedisOptions(addr))}
+	t.Cleanup(func() { _ = o.rdb.Close() })
+	var err error
+	if o.store, err = shard.New(o.rdb, prefix); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n%s", addr, prefix, more)
+	if err := os.WriteFile(o.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// call runs a verb and returns its exit code and what it wrote to stdout and stderr.
+func (o *operator) call(args ...string) (code int, text string) {
+	o.t.Helper()
+	var out bytes.Buffer
+	code = run(o.t.Context(), append(args, "--config", o.config), &out, &out)
+	return code, out.String()
+}
+
+// wants calls a verb and holds it to its exit code and a part of what it says.
+func (o *operator) wants(code int, part string, args ...string) {
+	o.t.Helper()
+	if got, text := o.call(args...); got != code || !strings.Contains(text, part) {
+		o.t.Errorf("scanner %s: code %d, %q; want %d, and %q", strings.Join(args, " "), got, text, code, part)
+	}
+}
+
+// TestScriptsDeleteWithYesAlone: without a terminal every verb that deletes names what
+// would go, deletes nothing, and ends with 2; with --yes it deletes. A topic that never
+// existed, or was removed, is 3.
+func TestScriptsDeleteWithYesAlone(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	for _, yes := range []string{"--yes=false", "--yes"} {
+		o.wants(cli.NotFound, "unknown topic", "topic", "rm", "orders", yes)
+		o.wants(cli.NotFound, "unknown topic", "topic", "rm", "orders", "--purge", yes)
+		o.wants(cli.NotFound, "unknown topic", "parked", "purge", "--topic", "orders", "--all", yes)
+	}
+	topic := o.store.Topic("orders")
+	if _, err := topic.Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	stored := func(want int64) {
+		t.Helper()
+		stats, err := topic.Stats(t.Context(), 1)
+		if err != nil || stats[0].Pending != want {
+			t.Fatalf("got %+v, %v, want %d tasks", stats, err, want)
+		}
+	}
+	o.park("one", "two")
+	o.wants(cli.Usage, "delete all that is parked in topic orders: 2 tasks", "parked", "purge", "--topic", "orders", "--all")
+	o.wants(cli.Failed, "holds 2 tasks", "topic", "rm", "orders")
+	o.wants(cli.Usage, "delete topic orders with 2 tasks", "topic", "rm", "orders", "--purge")
+	stored(2)
+	o.wants(cli.NotFound, "not parked", "parked", "purge", "--topic", "orders", "--id", "three")
+	o.wants(cli.Done, "purged 1", "parked", "purge", "--topic", "orders", "--id", "two")
+	o.wants(cli.Done, "purged 1", "parked", "purge", "--topic", "orders", "--all", "--yes")
+	stored(0)
+	o.wants(cli.Usage, "delete topic orders with 0 tasks", "topic", "rm", "orders")
+	if _, err := topic.Placement(t.Context()); err != nil {
+		t.Fatalf("after a removal that nobody confirmed: %v", err)
+	}
+	o.park("three")
+	o.wants(cli.Done, "removed, with 1 tasks", "topic", "rm", "orders", "--purge", "--yes")
+	o.wants(cli.NotFound, "unknown topic", "topic", "rm", "orders", "--purge", "--yes")
+}
+
+// park leaves tasks parked in shard 0 of topic orders; their records can't be read.
+func (o *operator) park(ids ...string) {
+	o.t.Helper()
+	for _, id := range ids {
+		err := errors.Join(
+			o.rdb.HSet(o.t.Context(), o.prefix+":task:{orders:0}", id, "record").Err(),
+			o.rdb.ZAdd(o.t.Context(), o.prefix+":due:{orders:0}", redis.Z{Score: math.Inf(1), Member: id}).Err(),
+		)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+	}
+}
