@@ -237,6 +237,27 @@ func TestLoadFile(t *testing.T) {
 	}
 }
 
+// TestLoadPastDue: tasks that were due more than a minute ago are counted, and that is
+// no failure; what exists already is none of them.
+func TestLoadPastDue(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	input := `{"id":"o-1","at":1}
+{"id":"o-2","in":"-2h"}
+{"id":"o-3","in":"-1m"}
+{"id":"o-4","in":"1h"}
+`
+	r, sum := c.load(strings.NewReader(input))
+	wantCounts(t, sum, "lines=4 scheduled=4 bad=0 past_due=2")
+	if r.code != 0 || r.stderr != "" || !strings.HasSuffix(r.stdout, `,"past_due":2}`+"\n") {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	again := c.run(input+`{"id":"o-5","in":"-2h"}`, "load", "--topic", "orders", "--if-absent")
+	if again.code != 0 || !strings.HasSuffix(again.stdout, "/s; 1 due in the past: delivered at once\n") {
+		t.Errorf("exit code %d: %s%s", again.code, again.stdout, again.stderr)
+	}
+}
+
 // piped is a load that is fed line by line.
 type piped struct {
 	cmd    *exec.Cmd
