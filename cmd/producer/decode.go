@@ -151,6 +151,14 @@ func parseLine[T any](line []byte) (T, error) {
 	err := json.Unmarshal(line, &fields, json.RejectUnknownMembers(true))
 	var syntax *jsontext.SyntacticError
 	var semantic *json.SemanticError
+	if errors.As(err, &semantic) {
+		// Of what is no JSON the beginning can be a value of the wrong type: of "not"
+		// the n of null, of 2026-12-01 a number.
+		var whole jsontext.Value
+		if broken := json.Unmarshal(line, &whole); broken != nil {
+			err = broken
+		}
+	}
 	switch {
 	case errors.As(err, &syntax):
 		err = syntaxError(syntax)

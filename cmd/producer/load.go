@@ -238,6 +238,22 @@ func (s summary) text() string {
 	return text
 }
 
+// in says of a load that stopped which lines are in. After a reply that was lost a line
+// may be in that isn't known to be.
+func (s summary) in() string {
+	written := s.Scheduled + s.Existing
+	switch {
+	case written == 0 && s.Unwritten == 0:
+		return "nothing is in"
+	case written == 0:
+		return "nothing is known to be in"
+	case s.SafeLine == 0:
+		return fmt.Sprintf("%d of %d lines are in, but line 1 is not known to be", written, s.Lines)
+	default:
+		return fmt.Sprintf("every good line up to line %d is in", s.SafeLine)
+	}
+}
+
 // loader writes a stream of NDJSON lines as tasks.
 type loader struct {
 	decoder lineDecoder
@@ -331,11 +347,11 @@ func (l *loader) outcome(read error) error {
 	failure := l.failure.Load()
 	switch {
 	case failure != nil:
-		return fmt.Errorf("stopped; every good line up to line %d is in: %w", l.sum.SafeLine, *failure)
+		return fmt.Errorf("stopped; %s: %w", l.sum.in(), *failure)
 	case l.sum.Bad > 0 && l.strict:
 		return errors.New("stopped at the bad line; nothing after it is in (--strict)")
 	case read != nil:
-		return fmt.Errorf("stopped after line %d, and every good line up to it is in: %w", l.sum.SafeLine, read)
+		return fmt.Errorf("stopped; %s: %w", l.sum.in(), read)
 	case l.sum.Bad > 0:
 		return fmt.Errorf("%d of %d lines are bad and were not written; mend those and load them again", l.sum.Bad, l.sum.Lines)
 	default:

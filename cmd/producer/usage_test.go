@@ -145,7 +145,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	wantError(t, c.run("", everyVerb()["schedule"]...), 1, "Redis is out of memory")
 	r := c.run(oneTask, "load", "--topic", "orders", "-o", "json")
-	wantError(t, r, 1, "stopped; every good line up to line 0 is in: ")
+	wantError(t, r, 1, "stopped; nothing is known to be in: ")
 	if c.stored() != 1 {
 		t.Errorf("%d tasks are stored", c.stored())
 	}
