@@ -28,20 +28,20 @@ type lineDecoder struct {
 	now        func() time.Time
 }
 
-// decode returns the request of one line, or an error that names the field. The due
-// time is held against this machine's clock, which is as good as Redis's for a limit
+// decode returns the request of one line, and an error that names the field that is
+// wrong. The due time is held against this machine's clock, which is as good as Redis's for a limit
 // of 100 years.
-func (d lineDecoder) decode(line []byte) (producer.Request, error) {
+func (d lineDecoder) decode(line []byte) (*request, error) {
+	r := &request{verb: "schedule"}
 	fields, err := parseLine[taskLine](line)
 	if err != nil {
-		return producer.Request{}, err
+		return r, err
 	}
-	req, err := fields.request()
-	if err != nil {
-		return producer.Request{}, err
+	if err := fields.fill(r); err != nil {
+		return r, err
 	}
-	req.Topic, req.IfAbsent = d.topic, d.ifAbsent
-	return req, req.Check(d.maxPayload, d.now())
+	r.Topic, r.IfAbsent = d.topic, d.ifAbsent
+	return r, r.Check(d.maxPayload, d.now())
 }
 
 // taskLine is a line that is a task. The names are the fields of the JSON.
@@ -55,31 +55,31 @@ type taskLine struct {
 	Headers     given[map[string]given[string]] `json:"headers"`
 }
 
-// request is the task to be scheduled, but for its topic.
-func (f *taskLine) request() (producer.Request, error) {
-	when, err := f.when()
+// fill gives r the task to be scheduled, but for its topic.
+func (f *taskLine) fill(r *request) error {
+	due, err := f.due()
 	if err != nil {
-		return producer.Request{}, err
+		return err
 	}
 	payload, err := f.payload()
-	return producer.Request{
-		ID: f.ID.value, When: when, Payload: payload, ContentType: f.ContentType.value, Headers: f.headers(),
-	}, err
+	r.setDue(due)
+	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.ContentType.value, f.headers()
+	return err
 }
 
-// when gives the due time's fields their meaning.
-func (f *taskLine) when() (when producer.When, err error) {
+// due gives the due time's fields their meaning.
+func (f *taskLine) due() (due dueTime, err error) {
 	switch {
 	case f.In.ok && f.At.ok:
-		return when, errors.New("in, at: only one of them may be given")
+		return due, errors.New("in, at: only one of them may be given")
 	case f.In.ok:
-		when, err = parseWhen("in", f.In.value)
-		return when, inField("in", err)
+		due, err = parseDue("in", f.In.value)
+		return due, inField("in", err)
 	case f.At.ok:
-		when, err = parseWhen("at", string(f.At.value))
-		return when, inField("at", err)
+		due, err = parseDue("at", string(f.At.value))
+		return due, inField("at", err)
 	default:
-		return when, errors.New("in, at: one of them is needed")
+		return due, errors.New("in, at: one of them is needed")
 	}
 }
 
@@ -151,6 +151,14 @@ func parseLine[T any](line []byte) (T, error) {
 	err := json.Unmarshal(line, &fields, json.RejectUnknownMembers(true))
 	var syntax *jsontext.SyntacticError
 	var semantic *json.SemanticError
+	if errors.As(err, &semantic) {
+		// Of what is no JSON the beginning can be a value of the wrong type: of "not"
+		// the n of null, of 2026-12-01 a number.
+		var whole jsontext.Value
+		if broken := json.Unmarshal(line, &whole); broken != nil {
+			err = broken
+		}
+	}
 	switch {
 	case errors.As(err, &syntax):
 		err = syntaxError(syntax)
@@ -234,15 +242,55 @@ var (
 	errInstant  = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as 1796119200000")
 )
 
-// parseWhen reads a due time as a user gives it: in a while from Redis's now, or at
-// an instant, as field says.
-func parseWhen(field, value string) (producer.When, error) {
-	if field == "in" {
-		d, err := parseIn(value)
-		return producer.In(d), err
+// dueTime is a due time as a user gives it: an instant, or with relative a while
+// from Redis's now.
+type dueTime struct {
+	relative bool
+	at       time.Time
+	in       time.Duration
+}
+
+// parseDue reads a due time: "in" or "at", as field says.
+func parseDue(field, value string) (due dueTime, err error) {
+	if due.relative = field == "in"; due.relative {
+		due.in, err = parseIn(value)
+	} else {
+		due.at, err = parseAt(value)
 	}
-	at, err := parseAt(value)
-	return producer.At(at), err
+	return due, err
+}
+
+// when is what the library takes.
+func (d dueTime) when() producer.When {
+	if d.relative {
+		return producer.In(d.in)
+	}
+	return producer.At(d.at)
+}
+
+// past is how long ago the due time was when its task was stored, by Redis's clock: the
+// task got Redis's now in its place. Without a past it is not positive.
+func (d dueTime) past(stored time.Time) time.Duration {
+	if d.relative {
+		return -d.in
+	}
+	return stored.Sub(d.at)
+}
+
+// pastDue is how long ago a due time may be without a word: two clocks that differ and
+// a slow start make some seconds. Longer ago, the user may have meant another time.
+const pastDue = time.Minute
+
+// ago is a time in the past, at least a minute ago, for people.
+func ago(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd ago", d/(24*time.Hour))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%dh ago", d/time.Hour)
+	default:
+		return fmt.Sprintf("%dm ago", d/time.Minute)
+	}
 }
 
 // parseIn reads Go's durations, with whole or fractional days in front: 2d,
@@ -280,9 +328,17 @@ func parseIn(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// parseAt reads RFC 3339 or Unix milliseconds.
+// Numbers from minSeconds to maxSeconds are Unix seconds of 2001 to 2099. As
+// milliseconds they lie in the first weeks of 1970, where nobody's task is due.
+const minSeconds, maxSeconds = 1_000_000_000, 4_100_000_000
+
+// parseAt reads RFC 3339 or Unix milliseconds. Unix seconds are refused: they would be
+// long past, and their tasks delivered at once.
 func parseAt(s string) (time.Time, error) {
 	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if minSeconds <= ms && ms <= maxSeconds {
+			return time.Time{}, fmt.Errorf("looks like Unix seconds; want milliseconds: %d, or RFC 3339", ms*1000)
+		}
 		return time.UnixMilli(ms).UTC(), nil
 	}
 	at, err := time.Parse(time.RFC3339, s)

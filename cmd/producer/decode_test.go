@@ -43,7 +43,7 @@ func TestDecodeLine(t *testing.T) {
 			continue
 		}
 		test.want.Topic = "orders"
-		if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", test.want); g != w {
+		if g, w := fmt.Sprintf("%+v", got.Request), fmt.Sprintf("%+v", test.want); g != w {
 			t.Errorf("%s:\n got %s\nwant %s", name, g, w)
 		}
 	}
@@ -73,6 +73,13 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id"}`:                                          "malformed JSON at byte 6: invalid character '}' after object name",
 		`{id:"o-1"}`:                                      "malformed JSON at byte 2: invalid character 'i'",
 		`hello`:                                           "malformed JSON at byte 1: invalid character 'h'",
+		`not json`:                                        "malformed JSON at byte ",
+		`true story`:                                      "malformed JSON at byte 6: invalid character",
+		`2026-12-01 o-1`:                                  "malformed JSON at byte 5: invalid character",
+		`"o-1","30m"`:                                     "malformed JSON at byte 6: invalid character",
+		`[1`:                                              "malformed JSON: the line ends too soon",
+		`{"id":none}`:                                     "malformed JSON at byte ",
+		`{"id":"o-1","in":1,}`:                            "malformed JSON at byte ",
 		`[1]`:                                             "want a JSON object, got an array",
 		`"o-1"`:                                           "want a JSON object, got a string",
 		`null`:                                            "want a JSON object, got null",
@@ -97,6 +104,8 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","in":"soon"}`:                                                 "in: want a duration",
 		`{"id":"o-1","at":"tomorrow"}`:                                             "at: want RFC 3339",
 		`{"id":"o-1","at":1.5}`:                                                    "at: want RFC 3339",
+		`{"id":"o-1","at":1796119200}`:                                             "at: looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339",
+		`{"id":"o-1","at":"1796119200"}`:                                           "at: looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339",
 		`{"id":"o-1","at":true}`:                                                   "at: want a string, got true or false",
 		`{"id":"o-1","in":"1m","payload":"","payload_base64":""}`:                  "payload, payload_base64: only one",
 		`{"id":"o-1","in":"1m","payload_base64":"AP/"}`:                            "payload_base64: illegal base64",
@@ -188,6 +197,8 @@ func TestParseAt(t *testing.T) {
 		"1796119200000":                  1796119200000,
 		"0":                              0,
 		"-1":                             -1,
+		"999999999":                      999999999,
+		"4100000001":                     4100000001,
 		"9223372036854775807":            9223372036854775807,
 	} {
 		got, err := parseAt(text)
@@ -197,7 +208,7 @@ func TestParseAt(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "now", "2026-12-01", "2026-12-01 10:00:00Z", "2026-12-01T10:00:00", "2026-13-01T10:00:00Z",
-		"1796119200.5", "1.7e12", "9223372036854775808", "0x10", "30m", " 1796119200000",
+		"1000000000", "1796119200", "4100000000", "1796119200.5", "1.7e12", "9223372036854775808", "0x10", "30m", " 1796119200000",
 	} {
 		if got, err := parseAt(text); err == nil {
 			t.Errorf("%q: taken as %v", text, got)

@@ -48,10 +48,10 @@ func loadCommand(conn *connection) *cobra.Command {
 
   {"id":"o-1","in":"30m","payload":"..."}
 
-"in" is a duration and "at" RFC 3339 or Unix milliseconds; "payload_base64" is for
-bytes; "headers" and "content_type" may be given. What a pipe has brought is written
-within 50 ms. Lines of one ID are written in their order; others may overtake
-each other. Bad lines are reported with their numbers, ten of them and a count, or all
+"in" is a duration and "at" RFC 3339 or Unix milliseconds; what was due more than a
+minute ago is delivered at once, and counted. "payload_base64" is for bytes;
+"headers" and "content_type" may be given. What a pipe has brought is written within
+50 ms. Lines of one ID are written in their order; others may overtake each other. Bad lines are reported with their numbers, ten of them and a count, or all
 in the file that --errors names, and the exit code is 1; the good ones are written.
 Ctrl-C stops reading and writes what was read.`,
 		Example: `  producer load --topic orders --file orders.ndjson
@@ -221,6 +221,8 @@ type summary struct {
 	Seconds  float64 `json:"seconds"`
 	// Rate is scheduled tasks a second.
 	Rate float64 `json:"rate"`
+	// PastDue of the scheduled tasks were due more than a minute ago.
+	PastDue int64 `json:"past_due"`
 }
 
 // text is the summary for people.
@@ -229,7 +231,27 @@ func (s summary) text() string {
 	if s.Unwritten > 0 {
 		text += fmt.Sprintf(", %d not written", s.Unwritten)
 	}
-	return text + fmt.Sprintf(" in %.2f s, %.0f/s", s.Seconds, s.Rate)
+	text += fmt.Sprintf(" in %.2f s, %.0f/s", s.Seconds, s.Rate)
+	if s.PastDue > 0 {
+		text += fmt.Sprintf("; %d due in the past: delivered at once", s.PastDue)
+	}
+	return text
+}
+
+// in says of a load that stopped which lines are in. After a reply that was lost a line
+// may be in that isn't known to be.
+func (s summary) in() string {
+	written := s.Scheduled + s.Existing
+	switch {
+	case written == 0 && s.Unwritten == 0:
+		return "nothing is in"
+	case written == 0:
+		return "nothing is known to be in"
+	case s.SafeLine == 0:
+		return fmt.Sprintf("%d of %d lines are in, but line 1 is not known to be", written, s.Lines)
+	default:
+		return fmt.Sprintf("every good line up to line %d is in", s.SafeLine)
+	}
 }
 
 // loader writes a stream of NDJSON lines as tasks.
@@ -259,7 +281,7 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := stream{
-		parse: l.parse, do: l.do, maxPayload: l.decoder.maxPayload, strict: l.strict,
+		parse: l.decoder.decode, do: l.do, maxPayload: l.decoder.maxPayload, strict: l.strict,
 		// Each lane but one may have a batch on its way, and the next one waiting.
 		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
 		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
@@ -274,12 +296,8 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	return l.sum, l.outcome(err)
 }
 
-func (l *loader) parse(line []byte) (*request, error) {
-	task, err := l.decoder.decode(line)
-	return &request{verb: "schedule", Request: task}, err
-}
-
-// do writes one batch. Once one has failed no other is begun.
+// do writes one batch, and replies whether tasks were past due. Once one has failed no
+// other is begun.
 func (l *loader) do(ctx context.Context, batch []*request) {
 	if failure := l.failure.Load(); failure != nil {
 		for _, r := range batch {
@@ -292,7 +310,7 @@ func (l *loader) do(ctx context.Context, batch []*request) {
 		if err != nil && !errors.Is(err, task.ErrExists) && !errors.Is(err, task.ErrInvalid) {
 			l.failure.CompareAndSwap(nil, &err)
 		}
-		batch[i].reply(nil, err)
+		batch[i].reply(batch[i].due.past(result.Due) > pastDue, err)
 	}
 }
 
@@ -304,6 +322,9 @@ func (l *loader) count(r *request, halt func()) {
 	switch {
 	case r.err == nil:
 		l.sum.Scheduled++
+		if past, _ := r.answer.(bool); past {
+			l.sum.PastDue++
+		}
 	case errors.Is(r.err, task.ErrExists):
 		l.sum.Existing++
 	case errors.As(r.err, &wrong), errors.Is(r.err, task.ErrInvalid):
@@ -326,11 +347,11 @@ func (l *loader) outcome(read error) error {
 	failure := l.failure.Load()
 	switch {
 	case failure != nil:
-		return fmt.Errorf("stopped; every good line up to line %d is in: %w", l.sum.SafeLine, *failure)
+		return fmt.Errorf("stopped; %s: %w", l.sum.in(), *failure)
 	case l.sum.Bad > 0 && l.strict:
 		return errors.New("stopped at the bad line; nothing after it is in (--strict)")
 	case read != nil:
-		return fmt.Errorf("stopped after line %d, and every good line up to it is in: %w", l.sum.SafeLine, read)
+		return fmt.Errorf("stopped; %s: %w", l.sum.in(), read)
 	case l.sum.Bad > 0:
 		return fmt.Errorf("%d of %d lines are bad and were not written; mend those and load them again", l.sum.Bad, l.sum.Lines)
 	default:

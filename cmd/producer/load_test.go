@@ -229,11 +229,30 @@ func TestLoadFile(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	wantError(t, c.run("", "load", "--topic", "orders", "--file", file+"x"), 1, "no such file")
-	if r := c.run("", "load", "--topic", "orders", "--file", dir); r.code != 1 || !strings.Contains(r.stderr, "is a directory") {
-		t.Errorf("a directory: exit code %d, %s", r.code, r.stderr)
-	}
+	wantError(t, c.run("", "load", "--topic", "orders", "--file", dir), 1, "load orders: stopped; nothing is in: read line 1: read "+dir+": is a directory")
 	if c.stored() != 2 {
 		t.Errorf("%d tasks are stored", c.stored())
+	}
+}
+
+// TestLoadPastDue: tasks that were due more than a minute ago are counted, and that is
+// no failure; what exists already is none of them.
+func TestLoadPastDue(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	input := `{"id":"o-1","at":1}
+{"id":"o-2","in":"-2h"}
+{"id":"o-3","in":"-1m"}
+{"id":"o-4","in":"1h"}
+`
+	r, sum := c.load(strings.NewReader(input))
+	wantCounts(t, sum, "lines=4 scheduled=4 bad=0 past_due=2")
+	if r.code != 0 || r.stderr != "" || !strings.HasSuffix(r.stdout, `,"past_due":2}`+"\n") {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	again := c.run(input+`{"id":"o-5","in":"-2h"}`, "load", "--topic", "orders", "--if-absent")
+	if again.code != 0 || !strings.HasSuffix(again.stdout, "/s; 1 due in the past: delivered at once\n") {
+		t.Errorf("exit code %d: %s%s", again.code, again.stdout, again.stderr)
 	}
 }
 
@@ -312,7 +331,7 @@ func TestLoadInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, sum := p.wait(t)
-	wantError(t, r, 1, "stopped after line 50, and every good line up to it is in: interrupted")
+	wantError(t, r, 1, "stopped; every good line up to line 50 is in: interrupted")
 	wantCounts(t, sum, "lines=50 scheduled=50 unwritten=0 safe_line=50")
 }
 

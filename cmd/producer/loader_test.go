@@ -182,6 +182,23 @@ func TestLoaderSafeLine(t *testing.T) {
 	}
 }
 
+// TestSummarySaysWhatIsIn: of a load that stopped a line is named only where lines are
+// in.
+func TestSummarySaysWhatIsIn(t *testing.T) {
+	t.Parallel()
+	for want, sum := range map[string]summary{
+		"nothing is in":             {Bad: 2, SafeLine: 3},
+		"nothing is known to be in": {Bad: 2, Unwritten: 4, SafeLine: 3},
+		"4 of 8 lines are in, but line 1 is not known to be": {Lines: 8, Scheduled: 3, Existing: 1, Unwritten: 4},
+		"every good line up to line 3 is in":                 {Existing: 2, Unwritten: 4, SafeLine: 3},
+		"every good line up to line 50 is in":                {Scheduled: 50, SafeLine: 50},
+	} {
+		if got := sum.in(); got != want {
+			t.Errorf("%+v: %s, want %s", sum, got, want)
+		}
+	}
+}
+
 // TestLoaderStrict: every line before the first bad one is written, and none
 // after it.
 func TestLoaderStrict(t *testing.T) {

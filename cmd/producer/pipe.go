@@ -177,7 +177,7 @@ func parseRequest(line []byte, topic string) (*request, error) {
 }
 
 // fill gives the fields their meaning.
-func (r *request) fill(fields *pipeLine) (err error) {
+func (r *request) fill(fields *pipeLine) error {
 	if err := fields.suit(); err != nil {
 		return err
 	}
@@ -188,11 +188,10 @@ func (r *request) fill(fields *pipeLine) (err error) {
 		return errors.New("topic: is needed, here or with --topic")
 	}
 	if r.verb == "schedule" || r.verb == "reschedule" {
-		topic := r.Topic
-		r.Request, err = fields.request()
-		r.Topic, r.IfAbsent = topic, fields.IfAbsent.value
+		r.IfAbsent = fields.IfAbsent.value
+		return fields.taskLine.fill(r)
 	}
-	return err
+	return nil
 }
 
 // suit refuses fields that the verb doesn't take: somebody expects of them what

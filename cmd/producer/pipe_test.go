@@ -128,6 +128,8 @@ func TestPipeGoesOnAfterBadLines(t *testing.T) {
 		{`{"verb":"reschedule",` + task + `,"in":"1h","payload":"x"}`, "payload: reschedule takes no such field"},
 		{`{"verb":"reschedule",` + task + `}`, "in, at: one of them is needed"},
 		{`{"verb":"schedule",` + task + `,"in":"soon"}`, "in: want a duration"},
+		{`{"verb":"schedule",` + task + `,"at":1796119200}`, "at: looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339"},
+		{`{"verb":"reschedule",` + task + `,"at":"1796119200"}`, "at: looks like Unix seconds"},
 		{`{"verb":"schedule",` + task + `,"in":"1h","if_absent":1}`, "if_absent: want true or false, got a number"},
 		{`{"verb":"schedule",` + task + `,"in":"1h","color":"red"}`, `unknown field "color"; known are verb, topic, if_absent, id`},
 		{`{"verb":"schedule",` + task + `,"in":"1h","payload":"` + strings.Repeat("x", 3<<20) + `"}`, "line: must be at most "},

@@ -22,6 +22,7 @@ import (
 type request struct {
 	producer.Request
 	verb string
+	due  dueTime // what When was made of
 
 	// line is its number in the stream, from 1, and end where it ends, in bytes.
 	line, end int
@@ -31,6 +32,9 @@ type request struct {
 	answer    any
 	err       error
 }
+
+// setDue sets when the task is due.
+func (r *request) setDue(due dueTime) { r.due, r.When = due, due.when() }
 
 // reply notes what became of a request of a stream; it is given once.
 func (r *request) reply(answer any, err error) {
@@ -66,6 +70,9 @@ func (c *connection) perform(cmd *cobra.Command, r *request) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.verb, err)
 	}
+	if due, ok := out.(dueOutput); ok && due.past > pastDue {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "producer: due %s: delivered at once\n", ago(due.past)) // nowhere to say so
+	}
 	return c.print(cmd, out.text(), out)
 }
 
@@ -90,12 +97,13 @@ func scheduleCommand(conn *connection) *cobra.Command {
 		Use:   "schedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Stores a task that is due later",
 		Long: `Stores a task that is due later. An ID that is pending already is replaced:
-its due time, payload, headers and attempts. A due time in the past means now.`,
+its due time, payload, headers and attempts. A due time in the past means now; one
+more than a minute ago is said on standard error.`,
 		Example: `  producer schedule --topic orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
   pg_dump shop | producer schedule --topic dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
-			if r.When, err = due.when(cmd.Flags()); err != nil {
+			if err = due.set(cmd.Flags(), &r); err != nil {
 				return err
 			}
 			if r.Headers, err = parseHeaders(headers); err != nil {
@@ -138,10 +146,12 @@ func rescheduleCommand(conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reschedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Changes when a task is due, and keeps the rest of it",
-		Long:  `Changes when a task is due, and keeps its payload. Exits with 3 if there is no such task.`,
-		Args:  cli.NoArguments,
+		Long: `Changes when a task is due, and keeps its payload. A due time in the past means now;
+one more than a minute ago is said on standard error. Exits with 3 if there is no
+such task.`,
+		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
-			if r.When, err = due.when(cmd.Flags()); err != nil {
+			if err = due.set(cmd.Flags(), &r); err != nil {
 				return err
 			}
 			return conn.perform(cmd, &r)
@@ -172,22 +182,24 @@ type dueFlags struct{ in, at string }
 
 func (d *dueFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&d.in, "in", "", "due this long after Redis's now: 30m, 1h30m, 500ms, 2d")
-	f.StringVar(&d.at, "at", "", "due at this time: RFC 3339, or Unix milliseconds")
+	f.StringVar(&d.at, "at", "", "due at this time: RFC 3339, or Unix milliseconds (not seconds)")
 }
 
-func (d *dueFlags) when(f *pflag.FlagSet) (producer.When, error) {
+// set gives r the due time.
+func (d *dueFlags) set(f *pflag.FlagSet, r *request) error {
 	if f.Changed("in") == f.Changed("at") {
-		return producer.When{}, cli.UsageError("exactly one of --in and --at must be given")
+		return cli.UsageError("exactly one of --in and --at must be given")
 	}
 	name, value := "in", d.in
 	if f.Changed("at") {
 		name, value = "at", d.at
 	}
-	when, err := parseWhen(name, value)
+	due, err := parseDue(name, value)
 	if err != nil {
-		return producer.When{}, cli.UsageError(fmt.Sprintf("--%s %q: %v", name, clip(value), err))
+		return cli.UsageError(fmt.Sprintf("--%s %q: %v", name, clip(value), err))
 	}
-	return when, nil
+	r.setDue(due)
+	return nil
 }
 
 // payloadFlags are --payload and --payload-file, of which at most one is given.
@@ -278,10 +290,11 @@ type dueOutput struct {
 	DueMillis int64  `json:"due_ms"`
 
 	verb string
+	past time.Duration // how long ago it was due when it was stored; not positive where it wasn't
 }
 
 func newDueOutput(r *request, due time.Time) dueOutput {
-	return dueOutput{named: r.named(), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.verb}
+	return dueOutput{named: r.named(), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.verb, past: r.due.past(due)}
 }
 
 func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }

@@ -29,6 +29,8 @@ func TestWrongUsage(t *testing.T) {
 		"schedule TASK --in 30":               "want a duration",
 		"schedule TASK --at tomorrow":         `--at "tomorrow": want RFC 3339`,
 		"schedule TASK --at 2026-12-01":       "want RFC 3339",
+		"schedule TASK --at 1796119200":       `--at "1796119200": looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339`,
+		"reschedule TASK --at 1796119200":     `--at "1796119200": looks like Unix seconds`,
 		"schedule TASK --in 1m --bogus":       "unknown flag: --bogus",
 		"schedule TASK --in 1m extra":         `unexpected argument "extra"`,
 		"schedule TASK --in 1m --header a":    `--header "a": want key=value`,
@@ -143,7 +145,7 @@ func TestFullRedis(t *testing.T) {
 	}
 	wantError(t, c.run("", everyVerb()["schedule"]...), 1, "Redis is out of memory")
 	r := c.run(oneTask, "load", "--topic", "orders", "-o", "json")
-	wantError(t, r, 1, "stopped; every good line up to line 0 is in: ")
+	wantError(t, r, 1, "stopped; nothing is known to be in: ")
 	if c.stored() != 1 {
 		t.Errorf("%d tasks are stored", c.stored())
 	}

@@ -88,13 +88,45 @@ func TestTextOutput(t *testing.T) {
 func TestInIsRelativeToNow(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
-	for in, want := range map[string]time.Duration{"2d": 48 * time.Hour, "1h30m": 90 * time.Minute, "500ms": 500 * time.Millisecond, "-2h": 0} {
+	for in, want := range map[string]time.Duration{"2d": 48 * time.Hour, "1h30m": 90 * time.Minute, "500ms": 500 * time.Millisecond, "-30s": 0} {
 		before := c.now()
 		due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", in)
 		after := c.now()
 		at, err := time.Parse(time.RFC3339, due["due"].(string))
 		if now := at.Add(-want).UnixMilli(); err != nil || now < before || now > after {
 			t.Errorf("--in %s: due %v, counted from %d, want from between %d and %d: %v", in, due["due"], now, before, after, err)
+		}
+	}
+}
+
+// TestPastDueIsSaid: a task that was due more than a minute ago is due now, and that
+// is said; the exit code and what is printed are as ever.
+func TestPastDueIsSaid(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	hours := fmt.Sprint(c.now() - (3*time.Hour + time.Minute).Milliseconds())
+	for _, test := range []struct{ args, said string }{
+		{"schedule --in -1m", ""}, // the first, as reschedule wants a task
+		{"schedule --at " + hours, "3h ago"},
+		{"reschedule --at " + hours, "3h ago"},
+		{"schedule --in -2h", "2h ago"},
+		{"schedule --in -90m", "90m ago"},
+		{"reschedule --in -61s", "1m ago"},
+		{"reschedule --in -60s", ""},
+		{"schedule --in -3d", "3d ago"},
+		{"schedule --in 1m", ""},
+	} {
+		if test.said != "" {
+			test.said = "producer: due " + test.said + ": delivered at once\n"
+		}
+		before := c.now()
+		r := c.run("", append(strings.Fields(test.args), "--topic", "orders", "--id", "o-1", "-o", "json")...)
+		if r.code != 0 || r.stderr != test.said {
+			t.Errorf("%s: exit code %d, said %q, want %q", test.args, r.code, r.stderr, test.said)
+			continue
+		}
+		if due, err := decodeOne(t, r.stdout)["due_ms"].(json.Number).Int64(); err != nil || due < before {
+			t.Errorf("%s: due %d, before now, which is %d: %v", test.args, due, before, err)
 		}
 	}
 }
