@@ -92,7 +92,10 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	if err != nil {
 		return nil, nil, err
 	}
-	rdb, _, err := connect(cfg)
+	rdb, store, err := connect(cfg)
+	if err == nil {
+		err = store.AwaitReplicas(cfg.Redis.MinReplicas)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +103,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend", "chmod o-rwx "+path)
 	}
 	sc := scanner.Config{
-		Settings: cfg, Redis: rdb, Instance: scanner.Instance(), Version: version(), Log: log,
+		Settings: cfg, Store: store, Instance: scanner.Instance(), Version: version(), Log: log,
 	}
 	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {

@@ -237,7 +237,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 	cfg.Redis.Prefix, cfg.ShutdownTimeout = prefix, 100*time.Millisecond // what Redis denies it can't end
 	var err error
 	own.Scanner, err = New(Config{
-		Settings: &cfg, Source: config.NewFile(l.path, nil), Redis: own.rdb, Instance: "without",
+		Settings: &cfg, Source: config.NewFile(l.path, nil), Store: storeOf(t, own.rdb, prefix), Instance: "without",
 		Log: slog.New(slog.NewTextHandler(own.said, nil)),
 	})
 	own.ok(err)

@@ -92,7 +92,7 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 	if wrap != nil {
 		source = wrap(source)
 	}
-	l.Scanner, err = New(Config{Settings: cfg, Source: source, Redis: l.rdb, Instance: "lone", Log: slog.New(slog.NewTextHandler(l.said, nil))})
+	l.Scanner, err = New(Config{Settings: cfg, Source: source, Store: storeOf(t, l.rdb, prefix), Instance: "lone", Log: slog.New(slog.NewTextHandler(l.said, nil))})
 	l.ok(err)
 	return l
 }
@@ -199,6 +199,16 @@ type bench struct {
 	prefix string
 }
 
+// storeOf returns what lies in Redis under a prefix.
+func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Store {
+	t.Helper()
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
@@ -208,7 +218,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() { _ = rdb.Close() })
 	settings := config.Defaults()
 	settings.Redis.Prefix = prefix
-	s, err := New(Config{Settings: &settings, Redis: rdb, Instance: "me", Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +281,7 @@ func newUnconnected(t *testing.T) *Scanner {
 	settings := config.Defaults()
 	rdb := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s, err := New(Config{Settings: &settings, Redis: rdb, Instance: "me", Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/balance"
@@ -36,8 +35,9 @@ type Config struct {
 	Source config.Source
 	// Register announces this member where Consul is configured; nil elsewhere.
 	Register Register
-	// Redis is the client; the caller closes it.
-	Redis redis.UniversalClient
+	// Store is what the fleet has in Redis, under redis.prefix of the settings; the caller
+	// closes its client.
+	Store *shard.Store
 	// Instance names this member in the fleet; it must be unique.
 	Instance string
 	// Version of the program.
@@ -70,14 +70,7 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry()
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log}
-	var err error
-	if s.store, err = shard.New(cfg.Redis, cfg.Settings.Redis.Prefix); err != nil {
-		return nil, err
-	}
-	if err = s.store.AwaitReplicas(cfg.Settings.Redis.MinReplicas); err != nil {
-		return nil, err
-	}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store}
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq.tls: %w", err)

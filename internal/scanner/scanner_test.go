@@ -172,7 +172,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 		rdb.AddHook(f.hook)
 	}
 	s, err := New(Config{
-		Settings: &settings, Source: newFixed(f.t), Redis: rdb, Instance: name,
+		Settings: &settings, Source: newFixed(f.t), Store: storeOf(f.t, rdb, f.prefix), Instance: name,
 		Register: f.register, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

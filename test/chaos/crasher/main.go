@@ -50,9 +50,13 @@ func run(path string) error {
 		return err
 	}
 	rdb.AddHook(point)
+	store, _, err := shard.Open(rdb, nil, cfg.Redis.Prefix, cfg.Redis.MinReplicas)
+	if err != nil {
+		return err
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	member, err := scanner.New(scanner.Config{
-		Settings: cfg, Source: config.NewFile(path, nil), Redis: rdb, Instance: scanner.Instance(), Version: "crasher", Log: log,
+		Settings: cfg, Source: config.NewFile(path, nil), Store: store, Instance: scanner.Instance(), Version: "crasher", Log: log,
 	})
 	if err != nil {
 		return err

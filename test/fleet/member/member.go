@@ -31,8 +31,12 @@ func Run(ctx context.Context, path string) error {
 	options.ContextTimeoutEnabled = true
 	rdb := redis.NewUniversalClient(options)
 	defer rdb.Close()
+	store, _, err := shard.Open(rdb, nil, cfg.Redis.Prefix, cfg.Redis.MinReplicas)
+	if err != nil {
+		return err
+	}
 	member, err := scanner.New(scanner.Config{
-		Settings: cfg, Source: config.NewFile(path, nil), Redis: rdb,
+		Settings: cfg, Source: config.NewFile(path, nil), Store: store,
 		Instance: scanner.Instance(), Version: "test", Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
