@@ -150,8 +150,8 @@ func (t *topic) settlerTried(operation string, err error) {
 	t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 }
 
-// settler removes confirmed tasks from Redis and gives the others back, in batches:
-// while one batch is under way the next one gathers. What Redis can't be told of now is
+// settler removes confirmed tasks from Redis and gives the others back, in batches, which
+// gather for settleInterval or until they take a share of the window. What Redis can't be told of now is
 // tried again until it is heard. That holds up the window, and so the claims, and so
 // bounds the memory.
 type settler struct {
@@ -161,8 +161,11 @@ type settler struct {
 
 	mu      sync.Mutex
 	pending map[int]*settlement // by shard
+	tasks   int                 // that came to be pending since the last round began
 	kicked  chan struct{}
-	under   int // shards' settlements under way
+	hurried chan struct{} // what is pending is not to gather any longer
+	began   time.Time     // the last round
+	under   int           // shards' settlements under way
 	idle    chan struct{}
 }
 
@@ -177,7 +180,7 @@ type settlement struct {
 func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
 	return &settler{
 		store: t, window: w, tried: tried,
-		pending: map[int]*settlement{}, kicked: make(chan struct{}, 1), idle: make(chan struct{}),
+		pending: map[int]*settlement{}, kicked: make(chan struct{}, 1), hurried: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 }
 
@@ -187,7 +190,7 @@ func (s *settler) settle(at int, l shard.Lease) {
 	defer s.mu.Unlock()
 	p := s.of(at)
 	p.settle = append(p.settle, l)
-	kick(s.kicked)
+	s.add()
 }
 
 // release gives a task of a shard back, soon.
@@ -196,7 +199,16 @@ func (s *settler) release(at int, r shard.Release) {
 	defer s.mu.Unlock()
 	p := s.of(at)
 	p.release = append(p.release, r)
+	s.add()
+}
+
+// add counts a task that came to be pending; s.mu is held.
+func (s *settler) add() {
+	s.tasks++
 	kick(s.kicked)
+	if s.tasks >= s.window.share() {
+		kick(s.hurried)
+	}
 }
 
 // of returns what is pending for a shard; s.mu is held.
@@ -210,6 +222,10 @@ func (s *settler) of(at int) *settlement {
 // settlers is how many shards of a topic are settled at the same time.
 const settlers = 4
 
+// settleInterval is the time between two rounds that have little to do. A delivered task
+// is in nobody's way meanwhile; if the scanner is killed, it is delivered again.
+const settleInterval = 20 * time.Millisecond
+
 // run works until ctx ends.
 func (s *settler) run(ctx context.Context) {
 	for {
@@ -217,8 +233,23 @@ func (s *settler) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.kicked:
+			s.gather(ctx)
 			s.round(ctx)
 		}
+	}
+}
+
+// gather waits until it is time for the next round.
+func (s *settler) gather(ctx context.Context) {
+	s.mu.Lock()
+	pause := time.Until(s.began.Add(settleInterval))
+	s.mu.Unlock()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.hurried:
+	case <-timer.C:
 	}
 }
 
@@ -245,6 +276,7 @@ func (s *settler) take() map[int]*settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	work, now := map[int]*settlement{}, time.Now()
+	s.tasks, s.began = 0, now
 	for at, p := range s.pending {
 		if !now.Before(p.rest) {
 			work[at] = p
@@ -296,6 +328,7 @@ func (s *settler) drain(ctx context.Context) error {
 		s.mu.Lock()
 		left, idle := len(s.pending)+s.under, s.idle
 		s.mu.Unlock()
+		kick(s.hurried)
 		if left == 0 {
 			return nil
 		}

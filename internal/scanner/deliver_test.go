@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,7 +125,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put(shard.In(0), "a")
-	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(1, time.Hour))
+	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(), 1, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
@@ -155,5 +156,42 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	s.round(t.Context())
 	if err := s.drain(t.Context()); err != nil || len(s.pending) != 0 {
 		t.Errorf("after it: %v, %+v", err, s.pending)
+	}
+}
+
+// What became of tasks gathers, until the time has come, or it takes a share of the
+// window, or the scanner ends.
+func TestSettlementsGather(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tried := make(chan string, 10)
+	s := newSettler(b.topic.store, newWindow(4*8), func(operation string, err error) { tried <- fmt.Sprint(operation, err) })
+	s.began = time.Now().Add(time.Hour) // a round an hour from now
+	running, stop := context.WithCancel(t.Context())
+	defer stop()
+	go s.run(running)
+	lease := shard.Lease{ID: "a", Token: "-1"}
+	for range 3 {
+		s.settle(0, lease)
+	}
+	if n := len(tried); n != 0 {
+		t.Fatalf("%d settlements before anything was due", n)
+	}
+	s.settle(0, lease) // an eighth of the window
+	if got := wait.Receive(t, "a settlement", tried); got != "settle<nil>" {
+		t.Fatal(got)
+	}
+	if err := s.drain(wait.Context(t)); err != nil || len(tried) != 0 {
+		t.Fatalf("drained: %v, after %d more settlements", err, len(tried))
+	}
+	s.mu.Lock()
+	s.began = time.Now().Add(time.Hour)
+	s.mu.Unlock()
+	s.settle(0, lease)
+	if err := s.drain(wait.Context(t)); err != nil {
+		t.Fatalf("what gathers at the end: %v", err)
+	}
+	if got := wait.Receive(t, "a settlement at the end", tried); got != "settle<nil>" {
+		t.Fatal(got)
 	}
 }

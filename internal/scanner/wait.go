@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // attended is one shard that a worker attends for a tick.
@@ -21,8 +22,23 @@ type attended struct {
 	// heard is when Redis's clock showed now; zero: it isn't known.
 	heard, now time.Time
 	claimed    time.Time // when it was last claimed from in this tick
+	rest       time.Time // no claim before it: more comes due meanwhile
+	other      time.Time // until when another worker claims here, by this process's clock; zero: none does
 	retry      retry.Backoff
 }
+
+// grace is for how long a worker leaves what is due to the one that claims from the shard.
+// It is longer than that one rests between two claims.
+const grace = 15 * time.Millisecond
+
+// A worker spends a share of its time on claims of a shard: after one that took d the next
+// begins no sooner than restFactor x d after its beginning, or mostRest. So the busier
+// the machine and Redis, the more tasks share a claim, and while they are not, tasks
+// don't wait. It is how a network card moderates its interrupts.
+const (
+	restFactor = 4
+	mostRest   = 5 * time.Millisecond
+)
 
 // attendance is the shards of a tick.
 type attendance []*attended
@@ -59,7 +75,7 @@ func (all attendance) wake(at int, score int64) {
 		if a.shard != at || a.heard.IsZero() {
 			continue
 		}
-		if next := a.at(time.UnixMilli(score)); a.next.IsZero() || next.Before(a.next) {
+		if next := a.turn(time.UnixMilli(score)); a.next.IsZero() || next.Before(a.next) {
 			a.next = next
 		}
 	}
@@ -68,14 +84,42 @@ func (all attendance) wake(at int, score int64) {
 // at returns when Redis's clock will show an instant, by this process's clock.
 func (a *attended) at(instant time.Time) time.Time { return a.heard.Add(instant.Sub(a.now)) }
 
+// turn returns when to claim what is due at an instant, by this process's clock: then,
+// after a rest, or when the worker that claims here has left it for too long.
+func (a *attended) turn(instant time.Time) time.Time {
+	t := a.at(instant)
+	if t.Before(a.other) {
+		t = t.Add(grace)
+		if t.After(a.other) {
+			t = a.other
+		}
+	}
+	if t.Before(a.rest) {
+		t = a.rest
+	}
+	return t
+}
+
 // learn notes when the shard needs attention next, by Redis's clock, which was heard
 // to show now.
 func (a *attended) learn(heard, now, next time.Time) {
 	a.heard, a.now, a.unseen, a.next = heard, now, false, time.Time{}
 	a.retry.Reset()
 	if !next.IsZero() {
-		a.next = a.at(next)
+		a.next = a.turn(next)
 	}
+}
+
+// learnClaimed notes what a claim told that began at asked and was heard at heard. There
+// is no rest where it left something due.
+func (a *attended) learnClaimed(asked, heard time.Time, b shard.Batch) {
+	a.rest, a.other = time.Time{}, time.Time{}
+	if !b.Attended.IsZero() {
+		a.other = heard.Add(b.Attended.Sub(b.Now))
+	} else if b.Next.After(b.Now) {
+		a.rest = asked.Add(min(restFactor*heard.Sub(asked), mostRest))
+	}
+	a.learn(heard, b.Now, b.Next)
 }
 
 // fail backs off from the shard: what failed, a look or a claim, is done again then.
@@ -252,6 +296,13 @@ func (w *window) resize(size int) {
 	defer w.mu.Unlock()
 	w.size = size
 	w.admit()
+}
+
+// share is how many tasks take an eighth of the window.
+func (w *window) share() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(1, w.size/8)
 }
 
 // inUse returns how many places are taken.

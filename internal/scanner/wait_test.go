@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // TestTheShardWhoseTimeComesFirstIsServedFirst: by due times of its own, wake-ups, and
@@ -45,6 +47,44 @@ func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
 	}
 	all.wake(1, 1) // a shard that is not attended
 	check("a wake-up for another shard", 9, time.Second)
+}
+
+// TestWhenAWorkerClaims: at the due time, unless another worker claims from the shard, or
+// this one has just done so.
+func TestWhenAWorkerClaims(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	redis := time.UnixMilli(1_000_000)
+	for name, c := range map[string]struct {
+		took     time.Duration // the claim before
+		attended time.Duration // by another worker, from now on; 0: by none
+		next     time.Duration // the next due time, from now on
+		want     time.Duration // from now on
+	}{
+		"due soon after a claim":                  {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond},
+		"due soon after a slow claim":             {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond},
+		"due long after a claim":                  {time.Millisecond, 0, time.Second, time.Second},
+		"overdue":                                 {time.Millisecond, 0, -time.Second, -time.Second},
+		"due while another claims":                {time.Millisecond, time.Hour, time.Second, time.Second + grace},
+		"due just before another leaves":          {time.Millisecond, time.Second + grace/2, time.Second, time.Second + grace/2},
+		"due when another has left":               {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second},
+		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond, grace - time.Millisecond},
+	} {
+		a := &attended{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // of the claim before
+		b := shard.Batch{Now: redis, Next: redis.Add(c.next)}
+		if c.attended > 0 {
+			b.Attended = redis.Add(c.attended)
+		}
+		a.learnClaimed(now.Add(-c.took), now, b)
+		if got := a.next.Sub(now); got != c.want {
+			t.Errorf("%s: claims in %s, want %s", name, got, c.want)
+		}
+		a.next = time.Time{}
+		attendance{a}.wake(0, b.Next.UnixMilli())
+		if got, whole := a.next.Sub(now), c.next%time.Millisecond == 0; whole && got != c.want {
+			t.Errorf("%s, told by a wake-up: claims in %s, want %s", name, got, c.want)
+		}
+	}
 }
 
 // TestAnOldBacklogHoldsUpNoOtherShard: shards that have something due are served in turn.

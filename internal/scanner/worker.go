@@ -216,13 +216,13 @@ func (w *worker) room(ctx context.Context) int {
 func (w *worker) claim(ctx context.Context, a *attended, limit int) (int, error) {
 	t, s := w.topic, w.topic.settings()
 	asked := time.Now()
-	batch, err := w.insist(ctx, a.shard, w.newClaim(limit, s.Lease), asked)
+	batch, err := w.insist(ctx, a.shard, w.newClaim(ctx, limit, s.Lease), asked)
 	if err != nil {
 		t.window.free(limit)
 		return 0, err
 	}
 	heard := time.Now()
-	a.learn(heard, batch.Now, batch.Next)
+	a.learnClaimed(asked, heard, batch)
 	t.metrics.Claimed(heard.Sub(asked))
 	w.recovered(ctx)
 	t.health.works(ctx, a.shard, "claim")
@@ -234,8 +234,13 @@ func (w *worker) claim(ctx context.Context, a *attended, limit int) (int, error)
 	return len(batch.Tasks), nil
 }
 
-func (w *worker) newClaim(limit int, lease time.Duration) shard.Claim {
-	return shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: limit, Lease: lease}
+// newClaim is a claim of a worker that stays until ctx ends.
+func (w *worker) newClaim(ctx context.Context, limit int, lease time.Duration) shard.Claim {
+	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: limit, Lease: lease, Grace: grace}
+	if end, ok := ctx.Deadline(); ok {
+		c.Stay = time.Until(end)
+	}
+	return c
 }
 
 // insist sends one claim until its answer is heard. It outlives the tick, and a

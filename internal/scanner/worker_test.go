@@ -46,7 +46,7 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
 		w := b.topic.newWorker(0)
-		batch, err := w.insist(t.Context(), 0, w.newClaim(10, time.Hour), time.Now())
+		batch, err := w.insist(t.Context(), 0, w.newClaim(t.Context(), 10, time.Hour), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

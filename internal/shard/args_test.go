@@ -65,8 +65,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		},
 		"claim": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("v")},
-			[]any{"1", "10", "60000", "1000", end},
-			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive, 4: number}, false,
+			[]any{"1", "10", "60000", "1000", end, "1000", "10"},
+			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive, 4: number, 5: number, 6: number}, false,
 		},
 		"yield":  {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
 		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},

@@ -36,6 +36,10 @@ type Batch struct {
 	// Skipped counts what could not be claimed: tasks without a record, which
 	// are parked, and records of a newer format, left alone for a minute.
 	Skipped int
+	// Attended is until when another claimant attends the shard, by Redis's clock; zero:
+	// none does. Until then this one gets only what the other leaves for longer than the
+	// claim's grace.
+	Attended time.Time
 }
 
 // BadRecord is a leased task whose record could not be read.
@@ -52,6 +56,11 @@ type Claim struct {
 	Request  string // a number in decimal, greater than the claimant's last
 	Limit    int    // 0 asks for Next alone; at most MaxBatch
 	Lease    time.Duration
+	// Stay is for how long the claimant attends the shard yet. Of several that attend one
+	// shard who claimed last goes on, as long as it stays: it alone claims what comes due,
+	// and the others what has been due for longer than Grace. So a task costs one claim
+	// while all goes well, and one that fell silent is made up for.
+	Stay, Grace time.Duration
 }
 
 // errOlder says that a claimant's later request has been carried out already.
@@ -74,9 +83,12 @@ func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 	}
 }
 
+// claimHead is how many elements of a claim's answer are in front of its tasks.
+const claimHead = 5
+
 func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
-	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter}
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter, max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
 	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, err)
@@ -91,12 +103,16 @@ func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, err
 	now, _ := reply[1].(int64)
 	next, _ := reply[2].(int64)
 	skipped, _ := reply[3].(int64)
+	attended, _ := reply[4].(int64)
 	b := Batch{Now: time.UnixMicro(now), Skipped: int(skipped)}
 	if next >= 0 {
 		b.Next = time.UnixMilli(next)
 	}
-	b.Tasks = make([]Claimed, 0, (len(reply)-4)/2)
-	for i := 4; i+1 < len(reply); i += 2 {
+	if attended > 0 {
+		b.Attended = time.UnixMilli(attended)
+	}
+	b.Tasks = make([]Claimed, 0, (len(reply)-claimHead)/2)
+	for i := claimHead; i+1 < len(reply); i += 2 {
 		id, _ := reply[i].(string)
 		text, _ := reply[i+1].(string)
 		r, err := DecodeRecord(s.topic.name, id, text)

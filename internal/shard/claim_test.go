@@ -377,3 +377,42 @@ func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	bad := Lease{"bad", b.Bad[0].Token}
 	equal(t, "parked", c.release(Release{Lease: bad, Park: true, Reason: "unreadable"}), 1)
 }
+
+// TestOneOfSeveralClaimantsClaims: who claimed last is the one as long as it stays. What
+// it leaves for longer than the others' grace they get, and then one of them is the one.
+func TestOneOfSeveralClaimantsClaims(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	claim := func(who string, grace time.Duration) Batch {
+		t.Helper()
+		return c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: time.Hour, Grace: grace})
+	}
+	c.put(In(0), "a")
+	first := claim("one", time.Hour)
+	c.sameIDs(first, "a")
+	equal(t, "somebody else attends when nobody has before", first.Attended.IsZero(), true)
+
+	due := c.put(In(0), "b")[0]
+	other := claim("other", time.Hour)
+	c.sameIDs(other)
+	equal(t, "hours that the one stays", other.Attended.Sub(first.Now).Round(time.Minute), time.Hour)
+	equal(t, "next for the other", other.Next.UnixMilli(), due)
+	c.sameIDs(claim("one", time.Hour), "b")
+
+	c.put(In(0), "c")
+	eventually(t, "what is left for longer than grace is claimed", func() bool { return len(claim("other", time.Millisecond).Tasks) == 1 })
+	c.put(In(0), "d")
+	equal(t, "the one before gives way", claim("one", time.Hour).Attended.IsZero(), false)
+	c.sameIDs(claim("other", time.Hour), "d")
+}
+
+// TestAClaimantThatLeftHoldsUpNobody: its stay is over.
+func TestAClaimantThatLeftHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	for i, who := range []string{"one", "other", "one"} {
+		id := fmt.Sprint("task-", i)
+		c.put(In(0), id)
+		c.sameIDs(c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: 0, Grace: time.Hour}), id)
+	}
+}

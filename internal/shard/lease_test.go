@@ -121,7 +121,7 @@ func (c *corner) claimEach(n int) (claims []stamped) {
 		claim := call{
 			script: "claim",
 			keys:   []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
-			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter()},
+			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
 		}
 		cmds[i] = c.command(c.ctx(), claim, true)
 		_ = pipe.Process(c.ctx(), cmds[i])
@@ -131,7 +131,7 @@ func (c *corner) claimEach(n int) (claims []stamped) {
 	for _, cmd := range cmds {
 		reply, err := cmd.Slice()
 		c.ok(err)
-		equal(c.t, "length of an answer with one task", len(reply), 6)
+		equal(c.t, "length of an answer with one task", len(reply), claimHead+2)
 		token, _ := reply[0].(string)
 		micros, _ := reply[1].(int64)
 		claims = append(claims, stamped{token, micros / 1000})

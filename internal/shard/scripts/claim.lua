@@ -3,21 +3,25 @@
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
 -- KEYS  due, task, fence, memory (of this claimant)
 -- ARGV  request (a number that grows with each of the claimant's), limit, lease
---       (ms), budget (bytes of records; the first task always fits), not_after (ms)
+--       (ms), budget (bytes of records; the first task always fits), not_after (ms),
+--       stay (ms: for how long the claimant attends the shard yet), grace (ms)
 -- Returns {token, now (µs), next (ms, when this shard next needs attention;
---       -1: never), skipped, id, record, id, record, ...}. The token is the
---       score the tasks have now: minus the lease's deadline in ms, with a
+--       -1: never), skipped, attended (ms), id, record, id, record, ...}. The token is
+--       the score the tasks have now: minus the lease's deadline in ms, with a
 --       fraction that tells claims of one millisecond apart.
+--       Of several claimants that attend a shard one claims: who claimed last, as long
+--       as it stays. Until `attended`, another one gets what it leaves for longer than
+--       grace, and is the one then; attended is 0 for the one.
 --       skipped counts tasks without a record, now parked, and records of a
 --       newer format, left alone for a minute. {"late", now (ms)}, or {"older",
 --       the request remembered}, with nothing done: nobody waits for the answer any
 --       more.
 -- Executed twice: the same request answers with what is left of its batch, also
 --       when it is late.
-expect(4, 5)
+expect(4, 7)
 local request, limit = ARGV[1], whole('limit', ARGV[2], 0, MOST_TASKS)
 local lease, budget = whole('lease', ARGV[3], 1), whole('budget', ARGV[4], 1)
-local not_after = whole('not_after', ARGV[5])
+local not_after, stay, grace = whole('not_after', ARGV[5]), whole('stay', ARGV[6]), whole('grace', ARGV[7])
 sized('request', request, 1, 64)
 local due, tasks = KEYS[1], KEYS[2]
 
@@ -27,7 +31,7 @@ end
 
 local last, token = string.match(redis.call('GET', KEYS[4]) or '', '^(.*) (%S+)$')
 if last == request then
-  local answer = {token, now_us, attention(due), 0}
+  local answer = {token, now_us, attention(due), 0, 0}
   local ids = redis.call('ZRANGEBYSCORE', due, token, token)
   local records = #ids > 0 and fetch(ids, 1, #ids) or {}
   for i, id in ipairs(ids) do
@@ -44,12 +48,19 @@ may(due, 'ZADD', 'ZRANGEBYSCORE', 'ZREVRANGEBYSCORE')
 may(tasks, 'HMGET', 'HSET')
 may(KEYS[3], 'HSET')
 may(KEYS[4], 'SET')
-local number = redis.call('HGET', KEYS[3], 'claims') or 0
+local seen = redis.call('HMGET', KEYS[3], 'claims', 'attendant')
+local number = seen[1] or 0
+local attended, attendant = string.match(seen[2] or '', '^(%d+) (.*)$')
+attended = attendant ~= KEYS[4] and tonumber(attended or 0) or 0
+if attended > now then
+  local next = attention(due)
+  if next == -1 or next > now - grace then return {'', now_us, next, 0, attended} end
+end
 repeat -- past the tokens of other leases that end in the same ms
   number = number + 1
   token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
 until redis.call('ZCOUNT', due, token, token) == 0
-local answer, scores, skipped, size = {token, now_us, -1, 0}, {}, 0, 0
+local answer, scores, skipped, size = {token, now_us, -1, 0, 0}, {}, 0, 0
 
 local function score(id, value)
   scores[#scores + 1] = value
@@ -108,8 +119,8 @@ if limit > 0 then
   if #ids > 0 then take_all(ids, false) end
 end
 if #scores > 0 then redis.call('ZADD', due, unpack(scores)) end
-if #answer > 4 then
-  redis.call('HSET', KEYS[3], 'claims', number)
+if #answer > 5 then
+  redis.call('HSET', KEYS[3], 'claims', number, 'attendant', string.format('%.0f %s', now + stay, KEYS[4]))
   redis.call('SET', KEYS[4], request .. ' ' .. token, 'PX', lease)
 end
 answer[3], answer[4] = attention(due), skipped
