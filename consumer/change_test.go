@@ -174,15 +174,16 @@ func (w *world) lease(id string) (settle func()) {
 
 func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	settle := w.lease("a")
-	c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
-	wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
-	settle()
-	s, there := w.stored("a")
-	if !there || s.Attempt != 2 || s.State != task.Waiting || s.Reason != errTest.Error() {
-		t.Errorf("stored: %v %+v", there, s)
-	}
+	eitherForm(t, func(t *testing.T, w *world) {
+		settle := w.lease("a")
+		c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
+		wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
+		settle()
+		s, there := w.stored("a")
+		if !there || s.Attempt != 2 || s.State != task.Waiting || s.Reason != errTest.Error() {
+			t.Errorf("stored: %v %+v", there, s)
+		}
+	})
 }
 
 func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
@@ -249,20 +250,22 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).serve()
-			c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
-			w.schedule("a", "")
-			wait.For(t, "it failed", func() bool { return counted(c, retried) > 0 })
-			c.stop()
-			wait.For(t, "the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
-			w.forgotten()
-			_ = w.producer.Cancel(t.Context(), orders, "a")
-			var seen log
-			c = w.consume(Config{Remember: remember, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
-			wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
-			if len(seen.all()) != 0 {
-				t.Errorf("handled %+v", seen.all())
-			}
+			eitherForm(t, func(t *testing.T, w *world) {
+				w.serve()
+				c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
+				w.schedule("a", "")
+				wait.For(t, "it failed", func() bool { return counted(c, retried) > 0 })
+				c.stop()
+				wait.For(t, "the retry waits in the queue", func() bool { return w.waiting(queue) == 1 })
+				w.forgotten()
+				_ = w.producer.Cancel(t.Context(), orders, "a")
+				var seen log
+				c = w.consume(Config{Remember: remember, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
+				wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
+				if len(seen.all()) != 0 {
+					t.Errorf("handled %+v", seen.all())
+				}
+			})
 		})
 	}
 }

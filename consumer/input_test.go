@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,9 @@ func bad() map[string]struct {
 	}
 	return map[string]row{
 		"no headers":           {func(p *amqp.Publishing) { p.Headers = nil }, "foreign"},
-		"no topic":             {header(task.HeaderTopic, nil), "foreign"},
+		"no due":               {header(task.HeaderDue, nil), "foreign"},
+		"no scheduled":         {header(task.HeaderScheduled, nil), "foreign"},
+		"no topic, no type":    {func(p *amqp.Publishing) { delete(p.Headers, task.HeaderTopic); p.Type = "" }, "topic"},
 		"topic is no text":     {header(task.HeaderTopic, int64(1)), "header"},
 		"topic breaks a rule":  {header(task.HeaderTopic, "a b"), "topic"},
 		"due is text":          {header(task.HeaderDue, "1796119200000"), "header"},
@@ -124,6 +127,30 @@ func TestParseReadsWhatAScannerPublishes(t *testing.T) {
 	}
 }
 
+// What a lean message lacks is as the absence says.
+func TestParseReadsALeanMessage(t *testing.T) {
+	t.Parallel()
+	p := message(func(p *amqp.Publishing) {
+		p.Headers = amqp.Table{task.HeaderDue: int64(1796119200000), task.HeaderScheduled: int64(1796119100000), "k": "v"}
+	})
+	lean := amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type, Body: p.Body}
+	got, err := Parse(lean)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := task.Task{
+		Topic: orders, ID: "a", Due: time.UnixMilli(1796119200000).UTC(), Scheduled: time.UnixMilli(1796119100000).UTC(),
+		Attempt: 1, Headers: map[string]string{"k": "v"}, Payload: []byte("pay"),
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	lean.Headers[task.HeaderAttempt], lean.Headers[task.HeaderRedelivered] = int32(3), true
+	if got, err := Parse(lean); err != nil || got.Attempt != 3 || !got.Redelivered {
+		t.Errorf("of the third attempt: %+v, %v", got, err)
+	}
+}
+
 func TestParseRefusesWhatIsNoTask(t *testing.T) {
 	t.Parallel()
 	for name, b := range bad() {
@@ -131,7 +158,7 @@ func TestParseRefusesWhatIsNoTask(t *testing.T) {
 		if len(p.Body) > task.DefaultMaxPayload {
 			p.Body = make([]byte, task.MaxMaxPayload+1)
 		}
-		_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Body: p.Body})
+		_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type, Body: p.Body})
 		if err == nil || rejection(err) != b.reason {
 			t.Errorf("%s: got %v", name, err)
 		}

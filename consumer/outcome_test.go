@@ -28,30 +28,32 @@ func counted(c *running, became outcome) float64 {
 
 func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
-	var seen log
-	c := w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
-		seen.add(d)
-		return nil
-	}})
-	w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain", Headers: map[string]string{"k": "v"}})
-	wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
-	got := seen.all()[0]
-	if got.Topic != orders || got.ID != "a" || string(got.Payload) != "pay" || got.Attempt != 1 || got.ContentType != "text/plain" || got.Headers["k"] != "v" {
-		t.Errorf("handled %+v", got.Task)
-	}
-	w.publish(got.Task)
-	wait.For(t, "the repeat is acked", func() bool { return counted(c, repeat) == 1 })
-	if n := seen.of("a"); n != 1 {
-		t.Errorf("handled %d times", n)
-	}
-	// The same ID, due later, is another task.
-	w.schedule("a", "again")
-	wait.For(t, "the next is done", func() bool { return counted(c, done) == 2 })
-	c.stop()
-	if n := w.waiting(queue); n != 0 {
-		t.Errorf("%d messages were left unanswered", n)
-	}
+	eitherForm(t, func(t *testing.T, w *world) {
+		w.serve()
+		var seen log
+		c := w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
+			seen.add(d)
+			return nil
+		}})
+		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain", Headers: map[string]string{"k": "v"}})
+		wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
+		got := seen.all()[0]
+		if got.Topic != orders || got.ID != "a" || string(got.Payload) != "pay" || got.Attempt != 1 || got.ContentType != "text/plain" || got.Headers["k"] != "v" {
+			t.Errorf("handled %+v", got.Task)
+		}
+		w.publish(got.Task)
+		wait.For(t, "the repeat is acked", func() bool { return counted(c, repeat) == 1 })
+		if n := seen.of("a"); n != 1 {
+			t.Errorf("handled %d times", n)
+		}
+		// The same ID, due later, is another task.
+		w.schedule("a", "again")
+		wait.For(t, "the next is done", func() bool { return counted(c, done) == 2 })
+		c.stop()
+		if n := w.waiting(queue); n != 0 {
+			t.Errorf("%d messages were left unanswered", n)
+		}
+	})
 }
 
 func TestWithoutRememberingARedeliveryIsHandledAgain(t *testing.T) {
@@ -90,50 +92,52 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 
 func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
-	var seen log
-	var healed atomic.Bool
-	c := w.consume(Config{
-		Policy: Fixed(100*time.Millisecond, 3),
-		Handler: func(_ context.Context, d task.Delivery) error {
-			seen.add(d)
-			if healed.Load() {
-				return nil
+	eitherForm(t, func(t *testing.T, w *world) {
+		w.serve()
+		var seen log
+		var healed atomic.Bool
+		c := w.consume(Config{
+			Policy: Fixed(100*time.Millisecond, 3),
+			Handler: func(_ context.Context, d task.Delivery) error {
+				seen.add(d)
+				if healed.Load() {
+					return nil
+				}
+				return errTest
+			},
+		})
+		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain", Headers: map[string]string{"k": "v"}})
+		wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
+		p := w.parked()["a"]
+		if p.Reason != errTest.Error() || p.Attempt != 4 || string(p.Payload) != "pay" {
+			t.Errorf("parked %+v", p)
+		}
+		all := seen.all()
+		if len(all) != 3 {
+			t.Fatalf("handled %d times", len(all))
+		}
+		for i, d := range all {
+			if d.Attempt != i+1 || string(d.Payload) != "pay" || d.ContentType != "text/plain" || d.Headers["k"] != "v" || !d.Scheduled.Equal(all[0].Scheduled) {
+				t.Errorf("attempt %d: %+v", i+1, d.Task)
 			}
-			return errTest
-		},
+			if i > 0 && d.Due.Sub(all[i-1].Due) < 100*time.Millisecond {
+				t.Errorf("attempt %d is due %v after the one before", i+1, d.Due.Sub(all[i-1].Due))
+			}
+		}
+		healed.Store(true)
+		n, err := operate.Parked{Topic: w.topic}.Replay(t.Context(), "a")
+		w.ok(err)
+		if n != 1 {
+			t.Fatalf("replayed %d", n)
+		}
+		wait.For(t, "the replay is done", func() bool { return counted(c, done) == 1 })
+		if last := seen.all()[3]; last.Attempt != 1 {
+			t.Errorf("the replay is attempt %d", last.Attempt)
+		}
+		if counted(c, retried) != 2 || counted(c, park) != 1 {
+			t.Errorf("counted %v retries and %v parked", counted(c, retried), counted(c, park))
+		}
 	})
-	w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain", Headers: map[string]string{"k": "v"}})
-	wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
-	p := w.parked()["a"]
-	if p.Reason != errTest.Error() || p.Attempt != 4 || string(p.Payload) != "pay" {
-		t.Errorf("parked %+v", p)
-	}
-	all := seen.all()
-	if len(all) != 3 {
-		t.Fatalf("handled %d times", len(all))
-	}
-	for i, d := range all {
-		if d.Attempt != i+1 || string(d.Payload) != "pay" || d.ContentType != "text/plain" || d.Headers["k"] != "v" || !d.Scheduled.Equal(all[0].Scheduled) {
-			t.Errorf("attempt %d: %+v", i+1, d.Task)
-		}
-		if i > 0 && d.Due.Sub(all[i-1].Due) < 100*time.Millisecond {
-			t.Errorf("attempt %d is due %v after the one before", i+1, d.Due.Sub(all[i-1].Due))
-		}
-	}
-	healed.Store(true)
-	n, err := operate.Parked{Topic: w.topic}.Replay(t.Context(), "a")
-	w.ok(err)
-	if n != 1 {
-		t.Fatalf("replayed %d", n)
-	}
-	wait.For(t, "the replay is done", func() bool { return counted(c, done) == 1 })
-	if last := seen.all()[3]; last.Attempt != 1 {
-		t.Errorf("the replay is attempt %d", last.Attempt)
-	}
-	if counted(c, retried) != 2 || counted(c, park) != 1 {
-		t.Errorf("counted %v retries and %v parked", counted(c, retried), counted(c, park))
-	}
 }
 
 func TestAHandlerParksAndDrops(t *testing.T) {

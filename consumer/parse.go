@@ -12,24 +12,26 @@ import (
 )
 
 // ErrForeign is what the error of Parse is for a message that lacks what every
-// message of duefleet has.
+// message of duefleet has, lean ones too: when it was due and when it was scheduled.
 var ErrForeign = errors.New("not a message of duefleet")
 
-// Parse reads the task out of a delivery. Redelivered is true where the scanner
-// or RabbitMQ may have delivered it before. The payload is the delivery's body,
-// not a copy. Headers that RabbitMQ added on the way are left out.
+// Parse reads the task out of a delivery. What a lean message lacks is as its absence
+// says: the topic is the message's type, the attempt is the first, Redelivered is
+// false. Redelivered is true where the scanner or RabbitMQ may have delivered it
+// before. The payload is the delivery's body, not a copy. Headers that RabbitMQ added
+// on the way are left out.
 //
 // Errors: ErrForeign, *HeaderError for a header of another type than the scanners
 // set, and *task.RuleError for a name that breaks a rule or a body above 16 MiB.
 func Parse(d amqp.Delivery) (task.Task, error) {
 	in := reader{table: d.Headers}
 	t := task.Task{
-		Topic:       field[string](&in, task.HeaderTopic),
+		Topic:       fieldOr(&in, task.HeaderTopic, d.Type),
 		ID:          d.MessageId,
 		Due:         time.UnixMilli(field[int64](&in, task.HeaderDue)).UTC(),
 		Scheduled:   time.UnixMilli(field[int64](&in, task.HeaderScheduled)).UTC(),
-		Attempt:     int(field[int32](&in, task.HeaderAttempt)),
-		Redelivered: field[bool](&in, task.HeaderRedelivered) || d.Redelivered,
+		Attempt:     int(fieldOr[int32](&in, task.HeaderAttempt, 1)),
+		Redelivered: fieldOr(&in, task.HeaderRedelivered, false) || d.Redelivered,
 		ContentType: d.ContentType,
 		Payload:     d.Body,
 	}
@@ -75,6 +77,14 @@ func field[T any](r *reader, key string) T {
 		r.err = &HeaderError{key, fmt.Sprintf("a %T in the place of a %T", value, typed)}
 	}
 	return typed
+}
+
+// fieldOr is a header that lean messages may lack, and what its absence says.
+func fieldOr[T any](r *reader, key string, absent T) T {
+	if _, there := r.table[key]; !there {
+		return absent
+	}
+	return field[T](r, key)
 }
 
 // ownHeaders are those the producer gave the task, which are texts; RabbitMQ adds

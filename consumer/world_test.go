@@ -39,12 +39,26 @@ type world struct {
 	topic    *shard.Topic
 	producer *producer.Client
 	channel  *amqp.Channel
+	headers  string // the topic's setting
+}
+
+// eitherForm runs a test with full messages and with lean ones, each in a world of
+// its own.
+func eitherForm(t *testing.T, test func(t *testing.T, w *world)) {
+	for _, headers := range []string{"full", "lean"} {
+		t.Run(headers, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.headers = headers
+			test(t, w)
+		})
+	}
 }
 
 // newWorld starts no scanner: a test that forwards by hand decides when.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, config: filepath.Join(t.TempDir(), "config.yaml")}
+	w := &world{t: t, headers: "full", config: filepath.Join(t.TempDir(), "config.yaml")}
 	w.settings.RedisAddr, w.settings.RedisPrefix = servertest.Redis(t)
 	w.settings.RabbitMQURL = servertest.RabbitMQ(t)
 	w.rdb = connect(w.settings.RedisAddr)
@@ -119,7 +133,7 @@ func (w *world) scan() *world {
 func (w *world) reshard(shards int) {
 	w.t.Helper()
 	w.settings.Topics = map[string]fleet.Topic{orders: {
-		"shards": shards, "exchange": "", "routing_key": queue, "lease": never.String(),
+		"shards": shards, "exchange": "", "routing_key": queue, "lease": never.String(), "headers": w.headers,
 	}}
 	w.settings.ShutdownTimeout = "5m"
 	w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
@@ -260,9 +274,16 @@ func (l *log) of(id string) (n int) {
 // publish puts a message of a task into the queue, as a scanner does.
 func (w *world) publish(t task.Task) {
 	w.t.Helper()
-	headers := amqp.Table{
-		task.HeaderTopic: t.Topic, task.HeaderDue: t.Due.UnixMilli(), task.HeaderScheduled: t.Scheduled.UnixMilli(),
-		task.HeaderAttempt: int32(t.Attempt), task.HeaderRedelivered: t.Redelivered, //nolint:gosec // small
+	headers := amqp.Table{task.HeaderDue: t.Due.UnixMilli(), task.HeaderScheduled: t.Scheduled.UnixMilli()}
+	full := w.headers == "full"
+	if full {
+		headers[task.HeaderTopic] = t.Topic
+	}
+	if full || t.Attempt > 1 {
+		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // small
+	}
+	if full || t.Redelivered {
+		headers[task.HeaderRedelivered] = t.Redelivered
 	}
 	for k, v := range t.Headers {
 		headers[k] = v

@@ -33,17 +33,19 @@ const (
 )
 
 // The headers of a message that tell a consumer about the task behind it, beside the
-// task's own.
+// task's own. A lean message, as a topic's setting headers asks for, has those alone
+// that its type and their absence don't say.
 const (
-	// HeaderTopic is a string.
+	// HeaderTopic is a string. Not in a lean message.
 	HeaderTopic = ReservedHeaderPrefix + "topic"
 	// HeaderDue is when the task was due, an int64 of Unix milliseconds.
 	HeaderDue = ReservedHeaderPrefix + "due"
 	// HeaderScheduled is when it was stored, an int64 of Unix milliseconds.
 	HeaderScheduled = ReservedHeaderPrefix + "scheduled"
-	// HeaderAttempt counts from 1, an int32.
+	// HeaderAttempt counts from 1, an int32. In a lean message only above 1.
 	HeaderAttempt = ReservedHeaderPrefix + "attempt"
-	// HeaderRedelivered is true where an earlier attempt may have reached the broker.
+	// HeaderRedelivered is true where an earlier attempt may have reached the broker. In
+	// a lean message only if it is.
 	HeaderRedelivered = ReservedHeaderPrefix + "redelivered"
 )
 

@@ -169,6 +169,7 @@ func drawTopic(t *rapid.T) Topic {
 		Shards:      rapid.IntRange(1, 4096).Draw(t, "shards"),
 		Exchange:    name.Draw(t, "exchange"),
 		RoutingKey:  name.Draw(t, "routing_key"),
+		Headers:     rapid.SampledFrom([]string{"full", "lean"}).Draw(t, "headers"),
 		Tick:        durations(10*time.Millisecond, time.Minute).Draw(t, "tick"),
 		Workers:     rapid.IntRange(0, 1024).Draw(t, "workers"),
 		Batch:       rapid.IntRange(1, 1000).Draw(t, "batch"),

@@ -48,7 +48,7 @@ func seedTopics() []string {
 		"[[[[", "{a: {a: {", "\"\\x", "- - - a", "exchange: \"\\ud83d\\ude00\"", "\t", "a:\n\tb: 1", "*", "&", "|", ">-\n", "!", "{?:", "{,}",
 		"tick: 1s\nshard: 4\n", "declare.queue: q\n", "\"a\\nbcdefgh\": 1\n", "declare:\n", "exchange: ''\ndeclare: {queue: q}",
 		"backoff: {max: 10ms}", "exchange: \xff\n", "rate: 5\nrate: 6\n", "exchange: '1e3'\n", "routing_key: \"\\u2028\\0\"\n", "exchange: >\n  a\n  b\n",
-		"shards: 4096\nexchange: x\nrouting_key: 'yes'\ndeclare: {type: topic, queue: q.q, queue_type: classic}\ntick: 10ms\nworkers: 1024\nbatch: 1\n" +
+		"shards: 4096\nexchange: x\nrouting_key: 'yes'\ndeclare: {type: topic, queue: q.q, queue_type: classic}\nheaders: lean\ntick: 10ms\nworkers: 1024\nbatch: 1\n" +
 			"window: 1\nlease: 1h\nmax_attempts: 1\nbackoff: {min: 1.5s, max: 24h}\nrate: 1000000\npaused: true\n",
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
+// LeanHeaders is the value of Topic.Headers that leaves out what a message can do
+// without.
+const LeanHeaders = "lean"
+
 // Topic is how one topic's tasks are stored, looked for and forwarded.
 type Topic struct {
 	// M, 1 to 4096.
@@ -18,6 +22,8 @@ type Topic struct {
 	RoutingKey string `yaml:"routing_key" check:"0..255"`
 	// Optional, not there by default: durable exchange, queue and binding are made.
 	Declare *Declare `yaml:"declare"`
+	// Of a message: full, or lean, which costs RabbitMQ less and leaves out what goes without saying.
+	Headers string `yaml:"headers" default:"full" check:"full|lean"`
 	// How long a worker stays with the shards its tickets drew, 10ms to 1m.
 	Tick time.Duration `yaml:"tick" default:"1s" check:"10ms..1m"`
 	// Per scanner, up to 1024, each with one shard; 0: as many as it takes for the fleet to cover all shards, at most 64.

@@ -35,6 +35,8 @@ func TestParseTopicErrors(t *testing.T) {
 		"declare.queue: q\n":                `orders:1: declare.queue: unknown key`,
 		"\"a\\nbcdefgh\": 1\n":              `orders:1: "a\nbcdefgh": unknown key`,
 		"tick: 1h\n":                        `orders:1: tick: must be 10ms to 1m; got 1h`,
+		"tick: 1s\nheaders: small\n":        `orders:2: headers: must be one of full, lean; got "small"`,
+		"header: lean\n":                    `orders:1: header: unknown key; did you mean headers?`,
 		"declare:\n":                        `orders:1: declare.queue: is required where declare is given`,
 		"\ndeclare: {queue: }\n":            `orders:2: declare.queue: must be a text, in quotes if it looks like something else; got no value`,
 		"exchange: ''\ndeclare: {queue: q}": `orders:1: exchange: must have a name where declare is given: AMQP's default exchange can't be declared`,

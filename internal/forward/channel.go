@@ -168,7 +168,7 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 		return true, nil
 	}
 	clear(ch.headers)
-	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, r.RoutingKey, true, false, publishing(&m.Task, ch.headers))
+	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, r.RoutingKey, true, false, publishing(&m.Task, ch.headers, r.Lean))
 	if err != nil {
 		return ch.unwritten(seq, err)
 	}

@@ -1,6 +1,12 @@
 package forward_test
 
 import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +29,58 @@ func BenchmarkThroughput(b *testing.B) {
 	for _, queueType := range []string{"classic", "quorum"} {
 		b.Run(queueType+"/bare", func(b *testing.B) { benchBare(b, queueType, benchWindow) })
 		b.Run(queueType+"/forward", func(b *testing.B) { benchForward(b, queueType, benchBatch, false) })
+	}
+}
+
+// BenchmarkHeaders compares lean messages with full ones, in turns of benchTurn on one
+// channel. An operation is one message of each form. Beside the rates it reports the
+// processor time a message, its own and, where /proc shows it, the broker's.
+func BenchmarkHeaders(b *testing.B) {
+	for _, queueType := range []string{"classic", "quorum"} {
+		b.Run(queueType, func(b *testing.B) { benchHeaders(b, queueType) })
+	}
+}
+
+// benchTurn is long against the tick of the broker's processor time, 10 ms.
+const benchTurn = 10_000
+
+func benchHeaders(b *testing.B, queueType string) {
+	url := servertest.RabbitMQ(b)
+	route := forward.Route{
+		Exchange: "bench", RoutingKey: "k", Declare: &forward.Declare{Queue: "bench", QueueType: queueType}, Window: benchWindow,
+	}
+	p := connect(b, forward.Config{URLs: []string{url}}).NewPublisher("bench", route, func([]forward.Result) {})
+	background(b, p.Run)
+	ready(b, p)
+	broker, batch := brokerOf(b, url), benchMessages(benchBatch)
+	used, own, took := map[bool]time.Duration{}, map[bool]time.Duration{}, map[bool]time.Duration{}
+	b.ResetTimer()
+	for left, turn := b.N, 0; left > 0; left, turn = left-benchTurn, turn+1 {
+		n := min(left, benchTurn)
+		for _, lean := range [][]bool{{false, true}, {true, false}}[turn%2] {
+			route.Lean = lean
+			p.SetRoute(route)
+			before, mine, began := broker.used(b), cpu(b), time.Now()
+			for sent := 0; sent < n; sent += len(batch) {
+				if err := p.Publish(b.Context(), batch[:min(len(batch), n-sent)]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := p.Drain(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			took[lean] += time.Since(began)
+			own[lean] += cpu(b) - mine
+			used[lean] += broker.used(b) - before
+		}
+	}
+	b.StopTimer()
+	for lean, form := range map[bool]string{false: "full", true: "lean"} {
+		b.ReportMetric(float64(b.N)/took[lean].Seconds(), form+"-msg/s")
+		b.ReportMetric(float64(own[lean].Nanoseconds())/float64(b.N), form+"-cpu-ns/msg")
+		if broker != 0 {
+			b.ReportMetric(float64(used[lean].Nanoseconds())/float64(b.N), form+"-broker-ns/msg")
+		}
 	}
 }
 
@@ -127,4 +185,60 @@ func report(b *testing.B, before time.Duration) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/msg")
+}
+
+// broker is the process ID of a RabbitMQ on this machine; 0 if it isn't known.
+type broker int
+
+// brokerOf finds who listens at the port of a URL.
+func brokerOf(b *testing.B, rawURL string) broker {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		sockets, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(sockets)) {
+			const local, state, inode = 1, 3, 9
+			f := strings.Fields(line)
+			if len(f) <= inode || !strings.HasSuffix(f[local], fmt.Sprintf(":%04X", port)) || f[state] != "0A" {
+				continue
+			}
+			files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+			for _, file := range files {
+				if target, _ := os.Readlink(file); target == "socket:["+f[inode]+"]" {
+					pid, _ := strconv.Atoi(strings.Split(file, "/")[2])
+					return broker(pid)
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// used is the processor time of the broker, to 10 ms.
+func (p broker) used(b *testing.B) time.Duration {
+	if p == 0 {
+		return 0
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The name, in brackets, may hold anything: count from its end.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const user, system, clockTick = 11, 12, 10 * time.Millisecond
+	var ticks int
+	for _, field := range []int{user, system} {
+		n, err := strconv.Atoi(fields[field])
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick
 }

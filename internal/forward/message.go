@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// ownHeaders is how many of a message's headers are duefleet's.
+	// ownHeaders is how many of a message's headers are duefleet's, at most.
 	ownHeaders = 5
 	appID      = "duefleet"
+	// firstAttempt is what attempts count from; a lean message doesn't name it.
+	firstAttempt = 1
 )
 
 // Message is a task on its way to the broker.
@@ -81,45 +83,62 @@ type Result struct {
 	Elapsed time.Duration
 }
 
-// Publishing is the message that t is delivered as. Its body shares t.Payload.
+// Publishing is the message that t is delivered as by a route that isn't lean. Its
+// body shares t.Payload.
 func Publishing(t task.Task) amqp.Publishing {
-	return publishing(&t, make(amqp.Table, len(t.Headers)+ownHeaders))
+	return publishing(&t, make(amqp.Table, len(t.Headers)+ownHeaders), false)
 }
 
 // publishing fills headers, which may be used again once the message is written.
-func publishing(t *task.Task, headers amqp.Table) amqp.Publishing {
+// A lean message has the times of the task, which tell its version from others, and
+// says beyond them only what isn't so of most: another attempt than the first, and
+// that it may be a repeat. Its type is the topic in both forms.
+func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	for k, v := range t.Headers {
 		headers[k] = v
 	}
-	headers[task.HeaderTopic] = t.Topic
 	headers[task.HeaderDue] = t.Due.UnixMilli()
 	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
-	headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
-	headers[task.HeaderRedelivered] = t.Redelivered
-
-	contentType := t.ContentType
-	if contentType == "" {
-		contentType = task.DefaultContentType
+	if !lean || t.Attempt != firstAttempt {
+		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
 	}
-	return amqp.Publishing{
+	if !lean || t.Redelivered {
+		headers[task.HeaderRedelivered] = t.Redelivered
+	}
+	p := amqp.Publishing{
 		Headers:      headers,
-		ContentType:  contentType,
+		ContentType:  t.ContentType,
 		DeliveryMode: amqp.Persistent,
 		MessageId:    t.ID,
 		Timestamp:    t.Due,
 		Type:         t.Topic,
-		AppId:        appID,
 		Body:         t.Payload,
 	}
+	if p.ContentType == "" {
+		p.ContentType = task.DefaultContentType
+	}
+	if !lean {
+		headers[task.HeaderTopic], p.AppId = t.Topic, appID
+	}
+	return p
 }
 
 // sameVersion reports whether a returned message is this version of the task:
-// a task that was rescheduled while in flight shares its message-id only.
+// a task that was rescheduled while in flight shares its message-id only. It goes by
+// what the message carried: the route may be lean since, or no longer.
 func sameVersion(r *amqp.Return, t *task.Task) bool {
 	return r.Headers[task.HeaderDue] == t.Due.UnixMilli() &&
 		r.Headers[task.HeaderScheduled] == t.Scheduled.UnixMilli() &&
-		r.Headers[task.HeaderAttempt] == int32(t.Attempt) && //nolint:gosec // as in publishing
-		r.Headers[task.HeaderRedelivered] == t.Redelivered
+		carried(r, task.HeaderAttempt, int32(firstAttempt)) == int32(t.Attempt) && //nolint:gosec // as in publishing
+		carried(r, task.HeaderRedelivered, false) == t.Redelivered
+}
+
+// carried is what a returned message says in a header, or by not having it.
+func carried(r *amqp.Return, key string, absent any) any {
+	if value, there := r.Headers[key]; there {
+		return value
+	}
+	return absent
 }
 
 const (

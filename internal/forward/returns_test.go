@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -41,6 +42,56 @@ func TestReturnedIsNeverConfirmed(t *testing.T) {
 	}
 	if ids := stored(t, ch, "routed"); len(ids) != len(batch)/2 {
 		t.Errorf("%d messages in the queue, want %d", len(ids), len(batch)/2)
+	}
+}
+
+// Versions in flight at the same time may have been published in either form, since
+// the setting changes meanwhile: what a form leaves out must tell them apart too.
+func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
+	t.Parallel()
+	for name, newer := range map[string]func(*task.Task){
+		"due":         func(v *task.Task) { v.Due = v.Due.Add(time.Millisecond) },
+		"scheduled":   func(v *task.Task) { v.Scheduled = v.Scheduled.Add(time.Millisecond) },
+		"attempt":     func(v *task.Task) { v.Attempt++ },
+		"redelivered": func(v *task.Task) { v.Redelivered = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := servertest.RabbitMQ(t)
+			ch := amqpChannel(t, url)
+			declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
+			declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
+			network, via := newProxy(t, url)
+			p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "picky"})
+			ready(t, p)
+			opened := network.channels.Load()
+			for i := range 8 {
+				// Every order of forms, and which of the two comes back.
+				versions := []*forward.Message{messages("topic", "twice", 1)[0], messages("topic", "twice", 1)[0]}
+				versions[1].Task = versions[0].Task
+				newer(&versions[1].Task)
+				network.hold()
+				for at, m := range versions {
+					lean, routed := i>>at&1 == 1, i>>2&1 == at
+					m.Task.Headers = map[string]string{"route": map[bool]string{true: "yes", false: "no"}[routed]}
+					p.SetRoute(forward.Route{Exchange: "picky", Lean: lean, ConfirmTimeout: unhurried})
+					publish(t, p, m)
+				}
+				network.release()
+				for at, r := range got.all(versions...) {
+					want := forward.Returned
+					if i>>2&1 == at {
+						want = forward.Confirmed
+					}
+					if r.Outcome != want {
+						t.Errorf("forms %02b, version %d: %v (%s), want %v", i&3, at, r.Outcome, r.Reason, want)
+					}
+				}
+			}
+			if n := network.channels.Load() - opened; n != 0 {
+				t.Errorf("%d more channels were opened for another form", n)
+			}
+		})
 	}
 }
 

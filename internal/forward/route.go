@@ -21,6 +21,9 @@ type Route struct {
 	// Declare makes the exchange, a queue and their binding. Defaults to
 	// making nothing: the exchange is checked for.
 	Declare *Declare
+	// Lean messages lack the headers and properties that a consumer can do without
+	// or read from others. Defaults to all of them.
+	Lean bool
 	// Window is the most messages without a confirm. Each place costs some
 	// 330 bytes while the topic is served. Defaults to 2000.
 	Window int

@@ -157,7 +157,9 @@ func (t *topic) route(ctx context.Context) {
 }
 
 func routeOf(s config.Topic) forward.Route {
-	r := forward.Route{Exchange: s.Exchange, RoutingKey: s.RoutingKey, Window: s.Window, ConfirmTimeout: s.Lease / 2}
+	r := forward.Route{
+		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Lean: s.Headers == config.LeanHeaders, Window: s.Window, ConfirmTimeout: s.Lease / 2,
+	}
 	if s.Declare != nil {
 		r.Declare = &forward.Declare{Type: s.Declare.Type, Queue: s.Declare.Queue, QueueType: s.Declare.QueueType}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	consul "github.com/hashicorp/consul/api"
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/fleet"
@@ -186,6 +188,53 @@ func TestRoute(t *testing.T) {
 			w.t.Errorf("the messages of a task after the change: %d, the first %+v; want one by elsewhere, new.key", len(last), last)
 		}
 	})
+}
+
+// TestHeaders: a topic's messages become lean and full again while tasks flow; each
+// arrives once, in the one form or the other and nothing between, and from the change
+// on in the new one.
+func TestHeaders(t *testing.T) {
+	both(t, func(w *wish) {
+		w.tap = func(d fleet.Delivery) { isLean(w.t, d) }
+		w.begin()
+		w.send("orders", "before", 1)
+		w.arrive("the task before the changes")
+		w.schedule(orders("orders", "during", 3000, time.Now().Add(200*time.Millisecond), 3*time.Second, 0)...)
+		w.inForce(fleet.Topic{"headers": "lean", "tick": "100ms"})
+		w.send("orders", "lean", 1)
+		w.arrive("the tasks during the change")
+		w.inForce(fleet.Topic{"headers": "full", "tick": "200ms"})
+		w.send("orders", "full", 1)
+		w.arrive("the task after the changes")
+		w.check()
+		for id, lean := range map[string]bool{"before-000000": false, "lean-000000": true, "full-000000": false} {
+			found := w.delivered(id)
+			if len(found) != 1 || isLean(w.t, found[0]) != lean {
+				w.t.Errorf("%d messages of task %s, the first %+v; want one, lean: %t", len(found), id, found, lean)
+			}
+		}
+	})
+}
+
+// isLean reports which form a message has; it must be one of them.
+func isLean(t *testing.T, d fleet.Delivery) bool {
+	t.Helper()
+	headers := amqp.Table{"x-duefleet-due": d.Headers["x-duefleet-due"], "x-duefleet-scheduled": d.Headers["x-duefleet-scheduled"]}
+	attempt, redelivered := d.Headers["x-duefleet-attempt"], d.Headers["x-duefleet-redelivered"]
+	lean := d.AppId == ""
+	if !lean {
+		headers["x-duefleet-topic"] = "orders"
+	}
+	if !lean || attempt != nil && attempt != int32(1) {
+		headers["x-duefleet-attempt"] = attempt
+	}
+	if !lean || redelivered == true {
+		headers["x-duefleet-redelivered"] = redelivered
+	}
+	if !maps.Equal(d.Headers, headers) {
+		t.Errorf("ID %q: app_id %q and headers\n%v, want\n%v", d.MessageId, d.AppId, d.Headers, headers)
+	}
+	return lean
 }
 
 // TestNewTopic: a topic that is added while the fleet runs is served.
