@@ -100,6 +100,8 @@ func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
+		w.alarm = newAlarm()
+		defer w.alarm.close()
 		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {

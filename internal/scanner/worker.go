@@ -22,6 +22,7 @@ type worker struct {
 	turn   time.Time // no step of moving before it
 	retry  retry.Backoff
 	silent bool // an outage was logged and is not over
+	alarm  *alarm
 }
 
 // run draws tickets every tick and attends the shards they stand for, until ctx ends or
@@ -29,6 +30,8 @@ type worker struct {
 // the fleet stays as it is. The first is cut short at random, so that workers that start
 // together don't draw together.
 func (w *worker) run(ctx context.Context) {
+	w.alarm = newAlarm()
+	defer w.alarm.close()
 	end := time.Now().Add(rand.N(w.topic.settings().Tick + 1))
 	defer w.endOutage()
 	for ctx.Err() == nil && w.index < w.topic.workers() {
@@ -307,18 +310,18 @@ func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 // of the settings, and at the end of the tick. A waiter that is notified of an earlier
 // task brings the due time forward.
 func (w *worker) wait(ctx context.Context, all attendance, rest time.Time, waiter *waiter, changed <-chan struct{}) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
+		next := time.Hour
 		if first := all.first(); first != nil {
-			timer.Reset(max(time.Until(first.next), time.Until(rest)))
+			next = max(time.Until(first.next), time.Until(rest))
 		}
+		w.alarm.set(next)
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 			return
-		case <-timer.C:
+		case <-w.alarm.rings:
 			return
 		case <-waiter.notified:
 			for at, score := range waiter.take() {

@@ -1,0 +1,47 @@
+package scanner
+
+import (
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelTimer is a timer that is a file, which Go's poller waits for beside its sockets
+// (timerfd_create(2)).
+type kernelTimer struct {
+	fd   int
+	file *os.File
+	done chan struct{}
+}
+
+// open has ring called whenever the timer expires, from a goroutine of its own. It is
+// false if the process may not open another file.
+func (k *kernelTimer) open(ring func()) bool {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	k.fd, k.file, k.done = fd, os.NewFile(uintptr(fd), "timer"), make(chan struct{})
+	go func() {
+		defer close(k.done)
+		var expired [8]byte // how often
+		for {
+			if _, err := k.file.Read(expired[:]); err != nil {
+				return // it was closed
+			}
+			ring()
+		}
+	}()
+	return true
+}
+
+func (k *kernelTimer) set(d time.Duration) {
+	in := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would stop it
+	_ = unix.TimerfdSettime(k.fd, 0, &in, nil)                          // fails for times that are none, and they are
+}
+
+func (k *kernelTimer) close() {
+	_ = k.file.Close()
+	<-k.done
+}

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package scanner
+
+import "time"
+
+// kernelTimer is not there on this system: Go's timers are used.
+type kernelTimer struct{}
+
+func (*kernelTimer) open(func()) bool  { return false }
+func (*kernelTimer) set(time.Duration) {}
+func (*kernelTimer) close()            {}
