@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// claimBudget bounds the records of one claim, in bytes, whatever their number:
-// what a scanner holds in memory a worker.
+// claimBudget bounds the records of one claim that says no bound of its own, in bytes,
+// whatever their number.
 const claimBudget = 1 << 20
 
 // Claimed is one leased task.
@@ -51,7 +52,10 @@ type Claim struct {
 	Claimant string // names one worker
 	Request  string // a number in decimal, greater than the claimant's last
 	Limit    int    // 0 asks for Next alone; at most MaxBatch
-	Lease    time.Duration
+	// Bytes of records in the answer at most, but for a first one that is larger by
+	// itself. Defaults to 1 MiB.
+	Bytes int
+	Lease time.Duration
 }
 
 // errOlder says that a claimant's later request has been carried out already.
@@ -76,7 +80,7 @@ func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 
 func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
-	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter}
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), notAfter}
 	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, err)
