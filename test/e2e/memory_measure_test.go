@@ -26,7 +26,7 @@ func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // i
 	)
 	for _, c := range []struct{ topics, most, resident int }{
 		{1, budget / 4, 150},
-		{6, budget, 220},
+		{6, budget, 200},
 	} {
 		t.Run(fmt.Sprint(c.topics), func(t *testing.T) { //nolint:paralleltest // as above
 			topics := map[string]fleet.Topic{}
