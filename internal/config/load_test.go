@@ -314,6 +314,19 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 	}
 }
 
+func TestInFlightBytesIsAMebibyteAtLeast(t *testing.T) {
+	t.Parallel()
+	if got := Defaults().InFlightBytes; got != 64<<20 {
+		t.Errorf("the default is %d, want 64 MiB", got)
+	}
+	for n, refused := range map[int]bool{1<<20 - 1: true, 1 << 20: false, 1 << 30: false, 1<<30 + 1: true} {
+		got, err := Load("", []string{fmt.Sprintf("DUEFLEET_IN_FLIGHT_BYTES=%d", n)})
+		if (err != nil) != refused || err == nil && got.InFlightBytes != n {
+			t.Errorf("%d: got %d, %v", n, got.InFlightBytes, err)
+		}
+	}
+}
+
 // A tag can't name a constant of package task.
 func TestMaxPayloadIsWhatTasksAllow(t *testing.T) {
 	t.Parallel()

@@ -195,7 +195,10 @@ func (c *confirms) expire(out []Result) []Result {
 			continue
 		}
 		out = append(out, Result{Message: u.message, Outcome: Overdue, Reason: "the broker's confirm is overdue", Elapsed: now - u.at})
-		u.givenUp = true
+		// The place is kept for long, perhaps; the payload is not to be.
+		kept := &Message{Task: u.message.Task}
+		kept.Task.Payload = nil
+		u.message, u.givenUp = kept, true
 		c.owed--
 		c.givenUp++
 	}

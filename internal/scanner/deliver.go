@@ -28,6 +28,7 @@ type delivery struct {
 type item struct {
 	delivery *delivery
 	claimed  *shard.Claimed
+	bytes    int // of the budget
 }
 
 // publish hands the batch to the publisher. A confirm must be there with a quarter of
@@ -40,14 +41,13 @@ func (d *delivery) publish(ctx context.Context) {
 	t, lease := d.topic, d.settings.Lease
 	messages := make([]forward.Message, len(d.batch.Tasks))
 	batch := make([]*forward.Message, len(messages))
-	deadline, bytes := d.asked.Add(lease-lease/4), 0
+	deadline := d.asked.Add(lease - lease/4)
 	for i := range messages {
 		claimed := &d.batch.Tasks[i]
-		messages[i] = forward.Message{Task: claimed.Task, Ref: item{d, claimed}, Deadline: deadline}
+		messages[i] = forward.Message{Task: claimed.Task, Ref: item{d, claimed, bytesOf(d.batch.Tasks[i : i+1])}, Deadline: deadline}
 		batch[i] = &messages[i]
-		bytes += len(claimed.Payload)
 	}
-	t.window.carry(bytes)
+	defer t.window.written(len(batch))
 	if t.stopped.Load() || time.Since(d.asked) > lease/2 {
 		unsent := make([]forward.Result, len(batch))
 		for i, m := range batch {
@@ -72,7 +72,8 @@ func (t *topic) resolved(results []forward.Result) {
 		if !ok {
 			continue
 		}
-		bytes += len(i.claimed.Payload)
+		bytes += i.bytes
+		i.forget(r)
 		if r.Outcome == forward.Confirmed {
 			confirmed := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
 			t.metrics.Forwarded(confirmed.Sub(i.claimed.Due))
@@ -86,7 +87,17 @@ func (t *topic) resolved(results []forward.Result) {
 		t.metrics.Released(1)
 		t.settler.release(i.delivery.shard, i.released(r))
 	}
-	t.window.carry(-bytes)
+	t.window.resolved(bytes)
+}
+
+// forget lets go of the payload, which the rest of its batch would keep in memory. Of a
+// message whose fate isn't known the publisher may still be writing it.
+func (i item) forget(r forward.Result) {
+	switch r.Outcome {
+	case forward.Confirmed, forward.Returned, forward.Refused:
+		i.claimed.Payload, r.Message.Task.Payload = nil, nil
+	default:
+	}
 }
 
 // released returns how a task is given back that was not confirmed. One that the broker
@@ -294,7 +305,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 			return
 		}
 		s.tried("settle", nil)
-		s.window.free(len(p.settle))
+		s.window.settled(len(p.settle))
 		p.settle = nil
 	}
 	if len(p.release) > 0 {
@@ -303,7 +314,7 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 			return
 		}
 		s.tried("release", nil)
-		s.window.free(len(p.release))
+		s.window.settled(len(p.release))
 	}
 }
 

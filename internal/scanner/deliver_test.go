@@ -3,6 +3,8 @@ package scanner
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,9 +72,9 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
 
-	w := newWindow(2)
-	if _, err := w.reserve(t.Context(), 2); err != nil {
-		t.Fatal(err)
+	w := newBudget(1 << 20).window(4)
+	if got, err := w.reserve(t.Context(), 2); err != nil || got.tasks != 2 {
+		t.Fatalf("room for %+v, %v", got, err)
 	}
 	failed := make(chan struct{}, 1000)
 	s := newSettler(orders, w, func(_ string, err error) {
@@ -101,8 +103,8 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		}
 	}
 	wait.Receive(t, "a settlement that failed", failed)
-	if w.inUse() != 2 {
-		t.Fatalf("%d places taken while Redis knows of nothing", w.inUse())
+	if held, _ := w.inUse(); held != 2 {
+		t.Fatalf("%d places taken while Redis knows of nothing", held)
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -114,8 +116,8 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stats[0].Pending != 1 || stats[0].Leased != 0 || w.inUse() != 0 {
-		t.Fatalf("after the outage: %+v, %d places taken", stats[0], w.inUse())
+	if held, _ := w.inUse(); stats[0].Pending != 1 || stats[0].Leased != 0 || held != 0 {
+		t.Fatalf("after the outage: %+v, %d places taken", stats[0], held)
 	}
 }
 
@@ -125,7 +127,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put(shard.In(0), "a")
-	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(), 1, time.Hour))
+	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
@@ -165,7 +167,7 @@ func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tried := make(chan string, 10)
-	s := newSettler(b.topic.store, newWindow(4*8), func(operation string, err error) { tried <- fmt.Sprint(operation, err) })
+	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string, err error) { tried <- fmt.Sprint(operation, err) })
 	s.began = time.Now().Add(time.Hour) // a round an hour from now
 	running, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -194,4 +196,60 @@ func TestSettlementsGather(t *testing.T) {
 	if got := wait.Receive(t, "a settlement at the end", tried); got != "settle<nil>" {
 		t.Fatal(got)
 	}
+}
+
+// counter notes at each call to Redis how many bytes are in flight.
+type counter struct {
+	budget *budget
+	most   atomic.Int64
+}
+
+func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if n := int64(c.budget.inUse()); n > c.most.Load() {
+			c.most.Store(n)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestWhatIsInFlightIsBoundedInBytes: tasks that are all due at once and that the broker
+// is slow to confirm, of which the window would admit all.
+func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": one("tick: 50ms")}, nil)
+	if l.budget.limit != 64<<20 {
+		t.Errorf("the budget is of %d bytes, want what in_flight_bytes is by default", l.budget.limit)
+	}
+	const limit, payload, tasks = 1 << 20, 20 << 10, 60
+	l.budget.limit = limit
+	counting := &counter{budget: l.budget}
+	l.rdb.AddHook(counting)
+	_, err := l.bridge.Toxics.AddToxicJson(strings.NewReader(`{"type": "latency", "attributes": {"latency": 100}}`))
+	l.ok(err)
+	l.start()
+	topic := l.topic("orders")
+	p, err := topic.Placement(t.Context())
+	l.ok(err)
+	now, err := topic.Now(t.Context())
+	l.ok(err)
+	put := shard.Put{Op: shard.NewOp()}
+	for i := range tasks {
+		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0), Body: make([]byte, payload)})
+	}
+	l.ok(topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
+	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)
+	if most := int(counting.most.Load()); most > limit/parts || most < payload {
+		t.Errorf("%d bytes were in flight at a time, want at most a quarter of %d", most, limit)
+	}
+	wait.For(t, "all room to be given back", func() bool {
+		held, bytes := l.served("orders").topic.window.inUse()
+		return held == 0 && bytes == 0
+	})
 }

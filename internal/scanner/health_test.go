@@ -158,7 +158,7 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		w := b.topic.newWorker(at)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := w.insist(context.Background(), 0, w.newClaim(t.Context(), 1, time.Hour), time.Now())
+			_, err := w.insist(context.Background(), 0, w.newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour), time.Now())
 			ended <- err
 		}()
 		if err := wait.Receive(t, "the claim to end", ended); err == nil {

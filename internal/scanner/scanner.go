@@ -56,6 +56,7 @@ type Scanner struct {
 	metrics      *telemetry.Metrics
 	admin        *telemetry.Server
 	heartbeat    *balance.Heartbeat
+	budget       *budget
 	reloader     *reloader
 	registration *registration // nil without Consul
 
@@ -70,7 +71,7 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry()
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes)}
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
@@ -187,6 +188,7 @@ func (s *Scanner) retire(ctx context.Context, v *served) error {
 	err := v.shutDown(ctx, 0)
 	v.end()
 	err = errors.Join(err, v.background.Wait())
+	v.topic.window.close()
 	s.reloader.forget(v.topic.name)
 	return err
 }

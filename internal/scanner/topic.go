@@ -50,7 +50,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name),
-		window: newWindow(doc.Topic.Window), waiters: newWaiters(), notices: newNotices(log), log: log, metrics: metrics,
+		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests,
 	}

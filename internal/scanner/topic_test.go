@@ -228,7 +228,7 @@ func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 func TestAWindowIsAppliedLive(t *testing.T) {
 	t.Parallel()
 	l, looking := lookingOn(t, "tick: 20ms")
-	l.change("tick: 20ms", "window: 4")
+	l.change("tick: 20ms", "window: 2")
 	l.put(300)
 	wait.For(t, "all to be delivered", l.empty)
 	if most, _ := looking.seen(); most < 1 || most > 4 {

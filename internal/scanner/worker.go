@@ -18,6 +18,7 @@ import (
 type worker struct {
 	topic  *topic
 	index  int
+	asks   int       // how many tasks to claim next; 0: nothing is known yet
 	name   string    // the claimant, unique in the fleet
 	turn   time.Time // no step of moving before it
 	retry  retry.Backoff
@@ -164,20 +165,21 @@ func (w *worker) claimDue(ctx context.Context, a *attended) (claimed int, rest t
 		return 0, time.Time{}
 	}
 	room := w.room(ctx)
-	if room == 0 {
+	if room.tasks == 0 {
 		return 0, time.Time{}
 	}
-	allowed, wait, err := w.allowed(ctx, room)
-	w.topic.window.free(room - allowed)
+	allowed, wait, err := w.allowed(ctx, room.tasks)
 	if err != nil {
+		w.topic.window.keep(room, 0, 0)
 		w.outage(ctx, "claim", err)
 		return 0, time.Now().Add(w.retry.Next())
 	}
 	if allowed == 0 {
+		w.topic.window.keep(room, 0, 0)
 		return 0, time.Now().Add(wait)
 	}
 	a.claimed = time.Now()
-	claimed, err = w.claim(ctx, a, allowed)
+	claimed, err = w.claim(ctx, a, w.topic.window.keep(room, allowed, room.bytes))
 	if err != nil { // the others are served meanwhile
 		a.fail(a.retry.Next())
 		if shard.Definite(err) { // what is wrong with the shard alone is no outage
@@ -190,9 +192,9 @@ func (w *worker) claimDue(ctx context.Context, a *attended) (claimed int, rest t
 }
 
 // room waits until the topic isn't paused and the broker takes messages, and
-// reserves places in the window for a batch. It returns 0 if the tick ends first,
+// reserves places in the window for a batch. It returns none if the tick ends first,
 // or if the settings have changed.
-func (w *worker) room(ctx context.Context) int {
+func (w *worker) room(ctx context.Context) room {
 	t := w.topic
 	changed := t.changed.Next()
 	s := t.settings()
@@ -201,27 +203,52 @@ func (w *worker) room(ctx context.Context) int {
 		case <-ctx.Done():
 		case <-changed:
 		}
-		return 0
+		return room{}
 	}
 	if err := t.publisher.WaitReady(ctx); err != nil {
-		return 0 // the tick is over: the publisher says itself what it lacks
+		return room{} // the tick is over: the publisher says itself what it lacks
 	}
-	n, err := t.window.reserve(ctx, s.Batch)
+	r, err := t.window.reserve(ctx, w.batch(s.Batch))
 	if err != nil {
-		return 0 // the tick is over
+		return room{} // the tick is over
 	}
-	return n
+	return r
 }
 
-// claim leases up to limit tasks of a shard and publishes them. Its places in the
-// window are taken already. A claim whose reply was lost is asked for again until it is
-// heard or its lease would be over: the shard remembers the batch.
-func (w *worker) claim(ctx context.Context, a *attended, limit int) (int, error) {
+// batch is how many tasks to ask for, at most as many as the settings say. A claim that
+// found all that it asked for is followed by a larger one, any other by one for twice
+// what it found: what is reserved in vain keeps others from claiming.
+func (w *worker) batch(most int) int {
+	if w.asks == 0 {
+		return most
+	}
+	return min(most, max(w.asks, most/leastOfBatch))
+}
+
+// A worker asks for an eighth of a batch at least, and after a claim that found all that
+// was asked for it asks for four times as much.
+const (
+	leastOfBatch = 8
+	moreOfBatch  = 4
+)
+
+// found notes what a claim found of what it asked for.
+func (w *worker) found(tasks, asked int) {
+	w.asks = max(1, 2*tasks)
+	if tasks >= asked {
+		w.asks = moreOfBatch * asked
+	}
+}
+
+// claim leases as many tasks of a shard as there is room for, which is reserved already,
+// and publishes them. A claim whose reply was lost is asked for again until it is heard
+// or its lease would be over: the shard remembers the batch.
+func (w *worker) claim(ctx context.Context, a *attended, r room) (int, error) {
 	t, s := w.topic, w.topic.settings()
 	asked := time.Now()
-	batch, err := w.insist(ctx, a.shard, w.newClaim(ctx, limit, s.Lease), asked)
+	batch, err := w.insist(ctx, a.shard, w.newClaim(ctx, r, s.Lease), asked)
 	if err != nil {
-		t.window.free(limit)
+		t.window.keep(r, 0, 0)
 		return 0, err
 	}
 	heard := time.Now()
@@ -229,8 +256,9 @@ func (w *worker) claim(ctx context.Context, a *attended, limit int) (int, error)
 	t.metrics.Claimed(heard.Sub(asked))
 	w.recovered(ctx)
 	t.health.works(ctx, a.shard, "claim")
-	w.unused(ctx, limit-len(batch.Tasks))
-	t.window.free(limit - len(batch.Tasks) - len(batch.Bad))
+	t.window.keep(r, len(batch.Tasks)+len(batch.Bad), bytesOf(batch.Tasks))
+	w.found(len(batch.Tasks), r.tasks)
+	w.unused(ctx, r.tasks-len(batch.Tasks))
 	w.parkBad(ctx, a.shard, batch)
 	d := delivery{topic: t, shard: a.shard, asked: asked, heard: heard, batch: batch, settings: s}
 	d.publish(ctx)
@@ -238,8 +266,8 @@ func (w *worker) claim(ctx context.Context, a *attended, limit int) (int, error)
 }
 
 // newClaim is a claim of a worker that stays until ctx ends.
-func (w *worker) newClaim(ctx context.Context, limit int, lease time.Duration) shard.Claim {
-	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: limit, Lease: lease, Grace: grace}
+func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shard.Claim {
+	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: r.tasks, Bytes: r.records(), Lease: lease, Grace: grace}
 	if end, ok := ctx.Deadline(); ok {
 		c.Stay = time.Until(end)
 	}
@@ -300,6 +328,7 @@ func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
 		w.topic.notices.skipped.Say(ctx, "shard", at, "tasks", batch.Skipped)
 	}
+	w.topic.window.written(len(batch.Bad))
 	for _, bad := range batch.Bad {
 		w.topic.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
 		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})

@@ -46,7 +46,7 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
 		w := b.topic.newWorker(0)
-		batch, err := w.insist(t.Context(), 0, w.newClaim(t.Context(), 10, time.Hour), time.Now())
+		batch, err := w.insist(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,6 +56,21 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	}
 	if claimed["a"] != 1 || claimed["b"] != 1 {
 		t.Errorf("claimed %v, want each task once", claimed)
+	}
+}
+
+// TestAWorkerAsksForWhatItIsLikelyToFind: what it reserves and doesn't find keeps others
+// from claiming meanwhile, and a backlog is claimed in full batches.
+func TestAWorkerAsksForWhatItIsLikelyToFind(t *testing.T) {
+	t.Parallel()
+	const most = 400
+	w := &worker{}
+	for i, step := range []struct{ found, asks int }{{400, 400}, {1, 50}, {0, 50}, {50, 200}, {200, 400}, {400, 400}, {60, 120}} {
+		asked := w.batch(most)
+		w.found(step.found, asked)
+		if got := w.batch(most); got != step.asks {
+			t.Errorf("step %d: after a claim that found %d of %d it asks for %d, want %d", i, step.found, asked, got, step.asks)
+		}
 	}
 }
 
@@ -177,7 +192,7 @@ func TestAnIdleWorkerClaimsNothing(t *testing.T) {
 	if n := l.value("duefleet_claim_seconds") - claims; n != 0 {
 		t.Errorf("%v claims though nothing is due", n)
 	}
-	if n := orders.window.inUse(); n != 0 {
+	if n, _ := orders.window.inUse(); n != 0 {
 		t.Errorf("%d places of the window are taken though nothing is due", n)
 	}
 	l.spread(1, 5)

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// claimBudget bounds the records of one claim, in bytes, whatever their number:
-// what a scanner holds in memory a worker.
+// claimBudget bounds the records of one claim that says no bound of its own, in bytes,
+// whatever their number.
 const claimBudget = 1 << 20
 
 // Claimed is one leased task.
@@ -55,7 +56,10 @@ type Claim struct {
 	Claimant string // names one worker
 	Request  string // a number in decimal, greater than the claimant's last
 	Limit    int    // 0 asks for Next alone; at most MaxBatch
-	Lease    time.Duration
+	// Bytes of records in the answer at most, but for a first one that is larger by
+	// itself. Defaults to 1 MiB.
+	Bytes int
+	Lease time.Duration
 	// Stay is for how long the claimant attends the shard yet. Of several that attend one
 	// shard who claimed last goes on, as long as it stays: it alone claims what comes due,
 	// and the others what has been due for longer than Grace. So a task costs one claim
@@ -88,7 +92,7 @@ const claimHead = 5
 
 func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
-	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), claimBudget, notAfter, max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), notAfter, max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
 	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, err)

@@ -274,6 +274,20 @@ func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 	equal(t, "settled", c.settle(append(leases(first), leases(rest)...)...), n)
 }
 
+func TestAClaimMayBeGivenLess(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	const n, size = 20, 1 << 10
+	var put Put
+	for i := range n {
+		put.Entries = append(put.Entries, Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))})
+	}
+	c.ok(c.tryPut(c.p, put).Err)
+	b, err := c.Topic.Shard(0).Claim(t.Context(), Claim{Claimant: "w", Request: "1", Limit: n, Bytes: 6 * size, Lease: time.Hour})
+	c.ok(err)
+	equal(t, "claimed", len(b.Tasks), 5)
+}
+
 func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/duefleet/duefleet/task"
@@ -149,12 +150,12 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 
 func decodeBody(in *reader, t *task.Task) {
 	if in.length(1) > 0 {
-		t.ContentType = in.take(in.length(1))
+		t.ContentType = in.keep(in.length(1))
 		if n := in.length(1); n > 0 {
 			t.Headers = make(map[string]string, n)
 			for range n {
-				key := in.take(in.length(1))
-				t.Headers[key] = in.take(in.length(2))
+				key := in.keep(in.length(1))
+				t.Headers[key] = in.keep(in.length(2))
 			}
 		}
 	}
@@ -164,6 +165,18 @@ func decodeBody(in *reader, t *task.Task) {
 	if !in.short {
 		t.Payload = []byte(in.text[in.at:])
 	}
+}
+
+// largeRecord is from how many bytes on a record is not kept in memory for the sake of
+// the few that its task's content type and headers are.
+const largeRecord = 4 << 10
+
+// keep returns a text of the record, for the task.
+func (r *reader) keep(n int) string {
+	if len(r.text) < largeRecord {
+		return r.take(n)
+	}
+	return strings.Clone(r.take(n))
 }
 
 // reader walks through a record; short is set once it was asked for more than

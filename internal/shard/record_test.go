@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
@@ -180,5 +181,30 @@ func TestARecordOfANewerFormatIsNamedAsSuch(t *testing.T) {
 	var format *FormatError
 	if !errors.As(err, &format) || format.Format != 2 || !strings.Contains(err.Error(), "upgrade") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// TestWhatATaskKeepsOfItsRecordIsLittle: a content type or a header that is a part of the
+// record's text would keep all of it in memory, the payload a second time among it.
+func TestWhatATaskKeepsOfItsRecordIsLittle(t *testing.T) {
+	t.Parallel()
+	in := task.Task{ContentType: "text/plain", Headers: map[string]string{"tenant": "seven"}, Payload: make([]byte, largeRecord)}
+	record := head + string(EncodeBody(&in))
+	out, err := DecodeRecord("orders", "o-1", record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := uintptr(unsafe.Pointer(unsafe.StringData(record)))
+	within := func(text string) bool {
+		at := uintptr(unsafe.Pointer(unsafe.StringData(text)))
+		return at >= start && at < start+uintptr(len(record))
+	}
+	if within(out.ContentType) {
+		t.Error("the content type is a part of the record")
+	}
+	for k, v := range out.Headers {
+		if within(k) || within(v) {
+			t.Errorf("header %s is a part of the record", k)
+		}
 	}
 }

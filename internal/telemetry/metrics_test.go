@@ -48,6 +48,7 @@ var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
 	"duefleet_early_total COUNTER topic",
 	"duefleet_errors_total COUNTER operation",
+	"duefleet_inflight_bytes GAUGE topic",
 	"duefleet_inflight_tasks GAUGE topic",
 	"duefleet_move_left_seconds GAUGE topic",
 	"duefleet_move_rate_tasks_per_second GAUGE topic",
@@ -116,8 +117,8 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetPlacement(8, 11, true)
 	orders.SetProgress(70, 35, 2*time.Second)
 	orders.SetStrays(9)
-	orders.SetInflight(9)
-	orders.SetInflight(7)
+	orders.SetInflight(9, 900)
+	orders.SetInflight(7, 700)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -154,6 +155,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`stray_tasks{topic=orders}`:                   9,
 		`move_rate_tasks_per_second{topic=orders}`:    35,
 		`move_left_seconds{topic=orders}`:             2,
+		`inflight_bytes{topic=orders}`:                700,
 		`inflight_tasks{topic=orders}`:                7,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,

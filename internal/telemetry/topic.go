@@ -22,7 +22,7 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, as SetPlacement was told
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, workers prometheus.Gauge
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers prometheus.Gauge
 }
 
 // Topic returns the handle of a topic and makes its series appear, at zero.
@@ -32,31 +32,32 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return &TopicMetrics{
-		forwarded:   v.forwarded.WithLabelValues(name),
-		early:       v.early.WithLabelValues(name),
-		redelivered: v.redelivered.WithLabelValues(name),
-		returned:    v.returned.WithLabelValues(name),
-		nacked:      v.nacked.WithLabelValues(name),
-		overdue:     v.overdue.WithLabelValues(name),
-		parked:      v.parked.WithLabelValues(name),
-		released:    v.released.WithLabelValues(name),
-		ticks:       v.ticks.WithLabelValues(name),
-		emptyTicks:  v.emptyTicks.WithLabelValues(name),
-		moved:       v.moved.WithLabelValues(name),
-		lateness:    v.lateness.WithLabelValues(name),
-		confirm:     v.confirm.WithLabelValues(name),
-		claim:       v.claim.WithLabelValues(name),
-		shards:      v.shards.WithLabelValues(name),
-		epoch:       v.epoch.WithLabelValues(name),
-		migrating:   v.migrating.WithLabelValues(name),
-		misplaced:   v.misplaced.WithLabelValues(name),
-		strays:      v.strays.WithLabelValues(name),
-		moveRate:    v.moveRate.WithLabelValues(name),
-		moveLeft:    v.moveLeft.WithLabelValues(name),
-		inflight:    v.inflight.WithLabelValues(name),
-		workers:     v.workers.WithLabelValues(name),
-		shardErrors: v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
-		shardLabel:  m.shardLabel,
+		forwarded:     v.forwarded.WithLabelValues(name),
+		early:         v.early.WithLabelValues(name),
+		redelivered:   v.redelivered.WithLabelValues(name),
+		returned:      v.returned.WithLabelValues(name),
+		nacked:        v.nacked.WithLabelValues(name),
+		overdue:       v.overdue.WithLabelValues(name),
+		parked:        v.parked.WithLabelValues(name),
+		released:      v.released.WithLabelValues(name),
+		ticks:         v.ticks.WithLabelValues(name),
+		emptyTicks:    v.emptyTicks.WithLabelValues(name),
+		moved:         v.moved.WithLabelValues(name),
+		lateness:      v.lateness.WithLabelValues(name),
+		confirm:       v.confirm.WithLabelValues(name),
+		claim:         v.claim.WithLabelValues(name),
+		shards:        v.shards.WithLabelValues(name),
+		epoch:         v.epoch.WithLabelValues(name),
+		migrating:     v.migrating.WithLabelValues(name),
+		misplaced:     v.misplaced.WithLabelValues(name),
+		strays:        v.strays.WithLabelValues(name),
+		moveRate:      v.moveRate.WithLabelValues(name),
+		moveLeft:      v.moveLeft.WithLabelValues(name),
+		inflight:      v.inflight.WithLabelValues(name),
+		inflightBytes: v.inflightBytes.WithLabelValues(name),
+		workers:       v.workers.WithLabelValues(name),
+		shardErrors:   v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
+		shardLabel:    m.shardLabel,
 	}
 }
 
@@ -150,8 +151,12 @@ func (t *TopicMetrics) SetProgress(misplaced int64, rate float64, left time.Dura
 // being brought home.
 func (t *TopicMetrics) SetStrays(n int64) { t.strays.Set(float64(n)) }
 
-// SetInflight is how many tasks this scanner has claimed and not settled yet.
-func (t *TopicMetrics) SetInflight(n int) { t.inflight.Set(float64(n)) }
+// SetInflight is how many tasks this scanner has claimed and not settled yet, and the
+// bytes that those of them take whose outcome isn't known.
+func (t *TopicMetrics) SetInflight(tasks, bytes int) {
+	t.inflight.Set(float64(tasks))
+	t.inflightBytes.Set(float64(bytes))
+}
 
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
@@ -168,7 +173,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, workers *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers *prometheus.GaugeVec
 }
 
 type vector interface {
@@ -200,7 +205,8 @@ func newTopicVectors() *topicVectors {
 	v.strays = v.gauge("stray_tasks", "Tasks this scanner found in shards that nobody attends; they are brought home.")
 	v.moveRate = v.gauge("move_rate_tasks_per_second", "Tasks the whole fleet moves a second, on the average since the migration began.")
 	v.moveLeft = v.gauge("move_left_seconds", "How long the migration will take yet at that rate; 0 if it can't be told.")
-	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; window is the most.")
+	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; twice the window is the most.")
+	v.inflightBytes = v.gauge("inflight_bytes", "Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes is the most of all topics.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
 	return v
 }

@@ -200,7 +200,7 @@ func (r *rig) connect() {
 // write makes the configuration, and the topics in Consul.
 func (r *rig) write(o options) {
 	r.t.Helper()
-	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": leaseTime.String(), "window": inFlight}.With(o.topic))}
+	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": leaseTime.String(), "window": inFlight / 2}.With(o.topic))}
 	if o.exchange {
 		delete(topics["orders"], "declare")
 	}

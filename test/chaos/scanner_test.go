@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// inFlight is the most that one scanner has in flight: its window.
+// inFlight is the most that one scanner has in flight: twice its window.
 const inFlight = 1000
 
 // TestScannersKilled: kill -9 of scanners at work.

@@ -93,8 +93,8 @@ func (w *world) checkKilled(wires []*wire) {
 	if most := held + held/4 + kills*int(r.Rate()/wired/100); r.Duplicated > most {
 		w.t.Errorf("%d repeats, want at most %d: the broker had not confirmed %d", r.Duplicated, most, held)
 	}
-	if most := kills * repeatsWindow; r.Duplicated > most {
-		w.t.Errorf("%d repeats, want at most the %d of %d windows", r.Duplicated, most, kills)
+	if most := kills * 2 * repeatsWindow; r.Duplicated > most {
+		w.t.Errorf("%d repeats, want at most the %d of twice %d windows", r.Duplicated, most, kills)
 	}
 	w.checkRepeats()
 	r.Duplicated = 0
