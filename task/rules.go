@@ -51,17 +51,20 @@ const (
 
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.
 func CheckTopic(topic string) error {
-	rule := fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 . _ -", MaxTopic)
 	if len(topic) == 0 || len(topic) > MaxTopic {
-		return &RuleError{"topic", rule, size(len(topic))}
+		return topicError(size(len(topic)))
 	}
 	for i, r := range topic {
 		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
 		if !ok {
-			return &RuleError{"topic", rule, fmt.Sprintf("%s with %q at byte %d", size(len(topic)), r, i)}
+			return topicError(fmt.Sprintf("%s with %q at byte %d", size(len(topic)), r, i))
 		}
 	}
 	return nil
+}
+
+func topicError(got string) error {
+	return &RuleError{"topic", fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 . _ -", MaxTopic), got}
 }
 
 // CheckID returns a RuleError unless id is 1 to 255 bytes of valid UTF-8.

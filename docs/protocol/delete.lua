@@ -53,12 +53,11 @@ end
 
 -- may stops a script whose user may not run all of these commands on a key, or
 -- publish to a channel.
-local function may(key, ...)
-  for _, command in ipairs({...}) do
-    if not redis.acl_check_cmd(command, key) then
-      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
-    end
+local function may(key, command, ...)
+  if not redis.acl_check_cmd(command, key) then
+    error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
   end
+  if ... then may(key, ...) end
 end
 -- Redis's clock, the only one that decides: microseconds and whole milliseconds.
 local clock = redis.call('TIME')

@@ -53,12 +53,11 @@ end
 
 -- may stops a script whose user may not run all of these commands on a key, or
 -- publish to a channel.
-local function may(key, ...)
-  for _, command in ipairs({...}) do
-    if not redis.acl_check_cmd(command, key) then
-      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
-    end
+local function may(key, command, ...)
+  if not redis.acl_check_cmd(command, key) then
+    error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
   end
+  if ... then may(key, ...) end
 end
 -- FENCED, the first thing a script that knows a placement does.
 -- placement: "epoch shards previous state". Returns nil to go on, or the

@@ -53,12 +53,11 @@ end
 
 -- may stops a script whose user may not run all of these commands on a key, or
 -- publish to a channel.
-local function may(key, ...)
-  for _, command in ipairs({...}) do
-    if not redis.acl_check_cmd(command, key) then
-      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
-    end
+local function may(key, command, ...)
+  if not redis.acl_check_cmd(command, key) then
+    error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
   end
+  if ... then may(key, ...) end
 end
 -- Redis's clock, the only one that decides: microseconds and whole milliseconds.
 local clock = redis.call('TIME')
@@ -83,61 +82,73 @@ local function fenced(fence, handled, placement)
   return nil
 end
 -- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
--- is absolute; the past means now.
+-- is absolute; the past means now. Returns it in ms, and once more as ZADD is to be
+-- given it: what the caller wrote, where that will do, since Redis prints a number of
+-- Lua's with 17 digits first.
 local function due_of(when)
-  local ms = whole('when', when, -MOST_MS)
-  if string.sub(when, 1, 1) == '+' then ms = now + ms end
-  if ms < now then return now end
-  return whole('due', ms)
+  local ms, first = tonumber(when), string.byte(when)
+  if not ms or ms % 1 ~= 0 or ms > MOST_MS or ms < -MOST_MS then refuse('when', when) end
+  local relative = first == 43 -- "+"
+  if relative then ms = now + ms end
+  if ms <= now then return now, now end
+  if relative then return whole('due', ms), ms end
+  -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
+  return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
--- The score of the earliest waiting task, or +inf.
+-- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
+-- of Lua's with 17 digits first.
 local function earliest(due)
-  local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
 -- uses: args rights clock fence when wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
--- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), then for
---       each task: id, when, moving (1 while the task is moving, else 0), body
+-- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
+--       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
-expect(5, 4, 4)
-local placement, op, not_after, absent = ARGV[1], ARGV[2], whole('not_after', ARGV[3]), ARGV[4] == 'absent'
+expect(5, 5, 3)
+local ARGV, placement, op, absent = ARGV, ARGV[1], ARGV[2], ARGV[4] == 'absent'
+local not_after, moving = whole('not_after', ARGV[3]), ARGV[5] == '1'
 sized('op', op, 6, 6)
 either('mode', ARGV[4], '', 'absent')
-local ids, dues = {}, {}
-for i = 5, #ARGV, 4 do
-  sized('id', ARGV[i], 1, 255)
-  either('moving', ARGV[i + 2], '0', '1')
-  sized('body', ARGV[i + 3], 1)
-  ids[#ids + 1] = ARGV[i]
-  dues[#ids] = due_of(ARGV[i + 1])
+either('moving', ARGV[5], '0', '1')
+-- in loops: checks without a call
+local ids, dues, scores_of, n = {}, {}, {}, 0
+for i = 6, #ARGV, 3 do
+  local id = ARGV[i]
+  if id == '' or #id > 255 then sized('id', id, 1, 255) end
+  if ARGV[i + 2] == '' then sized('body', '', 1) end
+  n = n + 1
+  ids[n] = id
+  dues[n], scores_of[n] = due_of(ARGV[i + 1])
 end
 local stored = redis.call('HMGET', KEYS[2], unpack(ids))
 
 local answer, same = {'ok'}, 0
-for i = 1, #ids do
+for i = 1, n do
   local record = stored[i]
   if record and string.sub(record, 14, 19) == op then
     same = same + 1
     answer[i + 1] = struct.unpack('>I6', record, 2)
   end
 end
-if same == #ids then return answer end
+if same == n then return answer end
 if now > not_after then return {'late', now} end
-may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
+local head = earliest(KEYS[1]) -- a read, so before the first write
+may(KEYS[1], 'ZADD')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 may(KEYS[5], 'SPUBLISH')
 local moved = fenced(KEYS[3], KEYS[4], placement)
 if moved then return moved end
 
-local scores, records, moving, first, fresh = {}, {}, {}, math.huge, {}
-for i = 1, #ids do
-  local at = 1 + i * 4
+local scores, records, put, first, fresh = {}, {}, {}, math.huge, {}
+local scheduled, at = struct.pack('>I6', now) .. op, 0
+for i = 1, n do
   local id = ids[i]
   if answer[i + 1] then
     -- the first execution of this call has stored it
@@ -146,20 +157,18 @@ for i = 1, #ids do
   else
     local due = dues[i]
     answer[i + 1] = due
-    fresh[id] = true
-    first = math.min(first, due)
-    scores[#scores + 1] = due
-    scores[#scores + 1] = id
-    records[#records + 1] = id
-    records[#records + 1] = struct.pack('>BI6I6', 16, due, now) .. op .. ARGV[at + 3]
-    if ARGV[at + 2] == '1' then moving[#moving + 1] = id end
+    if absent then fresh[id] = true end
+    if due < first then first = due end
+    scores[at + 1], scores[at + 2] = scores_of[i], id
+    records[at + 1], records[at + 2] = id, struct.pack('>BI6', 16, due) .. scheduled .. ARGV[5 + 3 * i]
+    at = at + 2
+    if moving then put[at / 2] = id end
   end
 end
-if #scores == 0 then return answer end
+if at == 0 then return answer end
 
-local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], unpack(records))
 redis.call('ZADD', KEYS[1], unpack(scores))
-if #moving > 0 then redis.call('SADD', KEYS[4], unpack(moving)) end
+if moving then redis.call('SADD', KEYS[4], unpack(put)) end
 if first < head then redis.call('SPUBLISH', KEYS[5], first) end
 return answer

@@ -53,12 +53,11 @@ end
 
 -- may stops a script whose user may not run all of these commands on a key, or
 -- publish to a channel.
-local function may(key, ...)
-  for _, command in ipairs({...}) do
-    if not redis.acl_check_cmd(command, key) then
-      error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
-    end
+local function may(key, command, ...)
+  if not redis.acl_check_cmd(command, key) then
+    error({err = "NOPERM this user has no permissions to run the '" .. string.lower(command) .. "' command on " .. key})
   end
+  if ... then may(key, ...) end
 end
 -- Redis's clock, the only one that decides: microseconds and whole milliseconds.
 local clock = redis.call('TIME')
@@ -137,16 +136,23 @@ local function seal(r)
   return struct.pack('>BI6I6', flags, r.due, r.scheduled) .. r.op .. attempts .. prior .. note .. r.body
 end
 -- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
--- is absolute; the past means now.
+-- is absolute; the past means now. Returns it in ms, and once more as ZADD is to be
+-- given it: what the caller wrote, where that will do, since Redis prints a number of
+-- Lua's with 17 digits first.
 local function due_of(when)
-  local ms = whole('when', when, -MOST_MS)
-  if string.sub(when, 1, 1) == '+' then ms = now + ms end
-  if ms < now then return now end
-  return whole('due', ms)
+  local ms, first = tonumber(when), string.byte(when)
+  if not ms or ms % 1 ~= 0 or ms > MOST_MS or ms < -MOST_MS then refuse('when', when) end
+  local relative = first == 43 -- "+"
+  if relative then ms = now + ms end
+  if ms <= now then return now, now end
+  if relative then return whole('due', ms), ms end
+  -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
+  return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
--- The score of the earliest waiting task, or +inf.
+-- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
+-- of Lua's with 17 digits first.
 local function earliest(due)
-  local head = redis.call('ZRANGEBYSCORE', due, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
 -- uses: args rights clock fence record when wake

@@ -187,7 +187,7 @@ class Producer:
 
         def put(p, moving):
             mode = "absent" if if_absent else ""
-            reply = self._change(PUT, topic, p.new(id), lambda limit: [p.text, op, limit, mode, id, when, moving, body])
+            reply = self._change(PUT, topic, p.new(id), lambda limit: [p.text, op, limit, mode, moving, id, when, body])
             if reply[1] == 0:
                 raise Exists("there is a task %r already" % id)
             return reply[1]

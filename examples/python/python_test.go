@@ -84,7 +84,7 @@ type defect struct {
 
 var defects = []defect{
 	{"places by another hash", "xxhash.xxh64(id.encode())", "xxhash.xxh32(id.encode())", "schedule-stable", "want put at shard 1"},
-	{"counts due times by its own clock", "when, moving, body]", "str(self._now() + int(when)), moving, body]", "schedule-stable", "when is"},
+	{"counts due times by its own clock", "moving, id, when, body]", "moving, id, str(self._now() + int(when)), body]", "schedule-stable", "when is"},
 	{"leaves headers in the caller's order", "in sorted((k.encode(), v.encode()) for k, v in headers.items())", "in [(k.encode(), v.encode()) for k, v in headers.items()]", "schedule-stable-headers", "body is"},
 	{"draws an op for each script", "[p.text, op, limit, mode,", "[p.text, os.urandom(6), limit, mode,", "schedule-lost-absent", "code: got 4, want 0"},
 	{"has one op for all calls", "op = os.urandom(6)", "op = b'always'", "schedule-stable-calls", "has the op of request 1"},

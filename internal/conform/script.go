@@ -27,7 +27,7 @@ type script struct {
 func argNames(name string) []string {
 	switch name {
 	case "put":
-		return []string{"placement", "op", "not_after", "mode", "id", "when", "moving", "body"}
+		return []string{"placement", "op", "not_after", "mode", "moving", "id", "when", "body"}
 	case "delete":
 		return []string{"placement", "not_after", "handled", "id"}
 	case "reschedule":

@@ -224,9 +224,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 				// as a producer stores it that dies before it deletes at the old shard
 				_, err := c.Shard(0).Fence(c.ctx(), c.p)
 				c.ok(err)
-				e := entry(a.ID, In(0))
-				e.Moving = true
-				c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{e}}).Err)
+				c.ok(c.tryPut(c.p, Put{Shard: 1, Moving: true, Entries: []Entry{entry(a.ID, In(0))}}).Err)
 				b := c.askAt(1, Claim{Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)
 				_, err = c.Shard(1).Settle(c.ctx(), leases(b))

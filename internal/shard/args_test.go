@@ -35,14 +35,15 @@ func acceptedCalls(c *corner) map[string]accepted {
 	whens := []any{"", "x", "nan", "+nan", "inf", "+inf", "-inf", "+-1", "1.5", "+1.5", "1e300", "281474976710656"}
 	ids := []any{"", strings.Repeat("x", 256)}
 	tokens := []any{"", "x", "nan", "-nan", "inf", "-inf", "0", fmt.Sprint(c.read("there").Next.UnixMilli())}
+	counts := append([]any{"0", "3", "7"}, number...)
 	placements := []any{
 		"", "x", "0 1 1 stable", "2 0 1 stable", "2 1 4097 stable", "2 1 1", "2 1 1 moving", "-2 1 1 stable",
 		"2 1 1 stable ", "9999999999999999999 1 1 stable", "2 1.5 1 stable",
 	}
 	reasons := []any{strings.Repeat("x", 65536)}
 	return map[string]accepted{
-		"put": {wake, []any{more, op, end, "", "there", "+1", "1", "\x00new", "put", "+1", "0", "\x00"}, map[int][]any{
-			0: placements, 1: ops, 2: number, 3: {"x"}, 4: ids, 5: whens, 6: either, 7: {""}, 8: ids, 9: whens, 10: either, 11: {""},
+		"put": {wake, []any{more, op, end, "", "1", "there", "+1", "\x00new", "put", "+1", "\x00"}, map[int][]any{
+			0: placements, 1: ops, 2: number, 3: {"x"}, 4: either, 5: ids, 6: whens, 7: {""}, 8: ids, 9: whens, 10: {""},
 		}, false},
 		"reschedule": {wake, []any{more, op, end, "there", "+1", "1", ""}, map[int][]any{
 			0: placements, 1: ops, 2: number, 4: whens, 5: either,
@@ -71,7 +72,9 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"yield":  {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
 		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
 		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey()}, []any{gone}, nil, false},
-		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, held.ID, held.Token, "nothing"}, map[int][]any{0: tokens, 2: tokens}, false},
+		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, "1", held.ID, held.Token, "2", "nothing", "never"}, map[int][]any{
+			0: tokens, 1: counts, 3: tokens, 4: counts,
+		}, false},
 		"release": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},
 			[]any{held.Token, held.ID, "0", "1", "1", "why", held.Token, "nothing", "park", "0", "0", ""},
@@ -142,8 +145,9 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 		return fixed
 	}
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
-	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()), many([]any{more, string(NewOp()), c.notAfter(), ""}, "a", "+1", "0", "\x00"))
+	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()), many([]any{more, string(NewOp()), c.notAfter(), "", "0"}, "a", "+1", "\x00"))
 	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1"}, "there"))
+	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()}, many([]any{"-1", MaxBatch + 1}, "there"))
 	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, many(nil, "parked"))
 }
 

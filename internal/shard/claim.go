@@ -181,10 +181,7 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	settled := 0
 	for len(leases) > 0 {
 		n := min(len(leases), MaxBatch)
-		args := make([]any, 0, 2*n)
-		for _, l := range leases[:n] {
-			args = append(args, l.Token, l.ID)
-		}
+		args := byToken(leases[:n])
 		leases = leases[n:]
 		done, err := s.topic.run(ctx, call{script: "settle", keys: []string{s.due(), s.tasks()}, args: args}).Int()
 		if err != nil {
@@ -193,6 +190,24 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 		settled += done
 	}
 	return settled, nil
+}
+
+// byToken is each token of leases, then how many of them have it, and their IDs: most
+// that are settled at once come from one claim.
+func byToken(leases []Lease) []any {
+	var tokens []string
+	ids := map[string][]any{}
+	for _, l := range leases {
+		if ids[l.Token] == nil {
+			tokens = append(tokens, l.Token)
+		}
+		ids[l.Token] = append(ids[l.Token], l.ID)
+	}
+	args := make([]any, 0, 2*len(tokens)+len(leases))
+	for _, t := range tokens {
+		args = append(append(args, t, len(ids[t])), ids[t]...)
+	}
+	return args
 }
 
 // Release says how one leased task is given back.

@@ -78,7 +78,7 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 			c := newCorner(t, 1)
 			c.put(In(time.Hour), "there")
 			c.begin(2)
-			c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: "moving", When: In(time.Hour), Moving: true, Body: body("")}}}).Err)
+			c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{{ID: "moving", When: In(time.Hour), Body: body("")}}}).Err)
 			equal(t, "noted among the handled IDs", c.noted("moving"), true)
 			c.ok(do(c, c.p))
 			equal(t, "noted under the same placement", c.noted("moving"), true)
@@ -155,12 +155,15 @@ func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 	equal(t, "in the fence after it was shown a placement", c.rdb.HGet(c.ctx(), c.Shard(0).fence(), "shown").Val(), c.p.String())
 }
 
-func TestPutNotesOnlySplitTasksInTheHandledIDs(t *testing.T) {
+func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	c.begin(2)
-	entries := []Entry{{ID: "moving", When: In(0), Moving: true, Body: body("")}, entry("stays", In(0))}
-	c.ok(c.tryPut(c.p, Put{Entries: entries}).Err)
+	c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{entry("moving", In(0))}}).Err)
+	c.ok(c.tryPut(c.p, Put{Entries: []Entry{entry("stays", In(0)), entry("there", In(0))}}).Err)
+	c.ok(c.tryPut(c.p, Put{Moving: true, Absent: true, Entries: []Entry{entry("there", In(0)), entry("new", In(0))}}).Err)
+	equal(t, "one that was to be absent, and was there, is noted", c.noted("there"), false)
+	equal(t, "one that was to be absent, and was, is noted", c.noted("new"), true)
 	equal(t, "moving is noted", c.noted("moving"), true)
 	equal(t, "the other is noted", c.noted("stays"), false)
 	_, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), true, "never")

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,13 +27,33 @@ func TestSettleRemovesATaskForGood(t *testing.T) {
 func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
-	c.put(In(0), "a")
-	first := c.claimIDs("a")
-	c.put(In(0), "b")
-	second := c.claimIDs("b")
-	crossed := []Lease{{"a", second.Tasks[0].Token}, {"b", first.Tasks[0].Token}}
+	c.put(In(0), "a", "c")
+	first := c.claimIDs("a", "c").Tasks[0].Token
+	c.put(In(0), "b", "d", "e")
+	second := c.claimIDs("b", "d", "e").Tasks[0].Token
+	crossed := []Lease{{"a", second}, {"b", first}, {"c", second}, {"d", first}}
 	equal(t, "settled under each other's token", c.settle(crossed...), 0)
-	equal(t, "settled", c.settle(append(leases(first), leases(second)...)...), 2)
+	equal(t, "settled", c.settle(Lease{"a", first}, Lease{"b", second}, Lease{"c", first}, Lease{"d", second}, Lease{"e", first}), 4)
+	for _, id := range []string{"a", "b", "c", "d"} {
+		c.gone(id)
+	}
+	c.in("e", task.Leased)
+}
+
+// TestATokenIsANumber: versions of Redis write the same score in different ways.
+func TestATokenIsANumber(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	token := c.claimIDs("a").Tasks[0].Token
+	score, err := strconv.ParseFloat(token, 64)
+	c.ok(err)
+	other := strconv.FormatFloat(score, 'e', -1, 64)
+	if other == token {
+		t.Fatalf("%s is written in one way only", token)
+	}
+	equal(t, "settled", c.settle(Lease{"a", other}), 1)
+	c.gone("a")
 }
 
 func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {

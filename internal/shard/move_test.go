@@ -231,7 +231,7 @@ func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 	export := c.export(time.Minute, "cancelled", "replaced", "moving")
 	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "cancelled")
 	c.ok(err)
-	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Moving: true, Body: body("newer")}}}).Err)
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Moving: true, Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Body: body("newer")}}}).Err)
 	equal(t, "imported", c.importBatch(export), 1)
 	equal(t, "payload", string(c.at1("replaced").Payload), "newer")
 	c.at1("moving")

@@ -45,6 +45,22 @@ func TestPutCountsARelativeTimeFromRedisClock(t *testing.T) {
 	}
 }
 
+// TestPutTakesATimeHoweverItIsWritten: what the script takes for a whole number Redis
+// takes for the same score.
+func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.now() + time.Hour.Milliseconds()
+	for _, form := range []string{"%d", "%d ", " %d", "\t%d\n", "%d.", "%d.000", "%de0", "%d0e-1", "%#x", "%#x ", "000%d"} {
+		when := fmt.Sprintf(form, due)
+		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "a", when, body("")}
+		c.ok(c.eval("put", c.Shard(0).taskKeys(c.Shard(0).Wake()), args))
+		s := c.in("a", task.Waiting)
+		equal(t, fmt.Sprintf("due of %q", when), s.Due.UnixMilli(), due)
+		equal(t, fmt.Sprintf("next of %q", when), s.Next.UnixMilli(), due)
+	}
+}
+
 func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

@@ -35,24 +35,24 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	if err != nil {
 		return todo, err
 	}
-	shares := s.share(todo, p.New)
+	shares := s.share(p, todo, Placement.New)
 	puts := make([]Put, len(shares))
 	for i, sh := range shares {
-		puts[i] = s.put(p, sh)
+		puts[i] = s.put(sh)
 	}
 	var moving []int
 	for i, r := range s.Put(ctx, p, notAfter, puts) {
-		of := shares[i].entries
+		sh := shares[i]
 		switch {
 		case s.outdated(r.Err):
-			again, refusal = append(again, of...), r.Err
+			again, refusal = append(again, sh.entries...), r.Err
 		case errors.Is(r.Err, task.ErrReplicas):
 			// What a failover may undo must not remove the old copies.
-			s.stored(p, of, r)
+			s.stored(sh, r)
 		case r.Err != nil:
-			s.fail(of, r.Err)
+			s.fail(sh.entries, r.Err)
 		default:
-			moving = append(moving, s.stored(p, of, r)...)
+			moving = append(moving, s.stored(sh, r)...)
 		}
 	}
 	s.afterMove(ctx, p, moving)
@@ -91,7 +91,7 @@ func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (
 	if len(todo) == 0 {
 		return nil, nil
 	}
-	shares := s.share(todo, p.Old)
+	shares := s.share(p, todo, Placement.Old)
 	for i, fenced := range s.FenceAll(ctx, p, s.names(shares)) {
 		if fenced.Err != nil {
 			err = errors.Join(err, fenced.Err)
@@ -117,7 +117,7 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 	if len(moving) == 0 {
 		return
 	}
-	shares := s.share(moving, p.Old)
+	shares := s.share(p, moving, Placement.Old)
 	for i, err := range s.closeOld(ctx, p, s.names(shares)...) {
 		if err != nil {
 			s.fail(shares[i].entries, err)
@@ -129,25 +129,26 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 type share struct {
 	shard   int
 	absent  bool
+	moving  bool
 	entries []int
 	bytes   int
 }
 
-// share sorts entries by a shard of theirs, and cuts the shares to what one script
-// takes.
-func (s *scheduling) share(todo []int, shardOf func(id string) int) []*share {
+// share sorts entries by a shard of theirs and by what a script is told once for all,
+// and cuts the shares to what one script takes.
+func (s *scheduling) share(p Placement, todo []int, shardOf func(p Placement, id string) int) []*share {
 	type key struct {
-		shard  int
-		absent bool
+		shard          int
+		absent, moving bool
 	}
 	open := map[key]*share{}
 	var all []*share
 	for _, i := range todo {
 		e := &s.entries[i]
-		k := key{shardOf(e.ID), e.IfAbsent}
+		k := key{shardOf(p, e.ID), e.IfAbsent, p.Moving(e.ID)}
 		sh := open[k]
 		if sh == nil || len(sh.entries) == scriptTasks || sh.bytes+len(e.Body) > scriptBytes {
-			sh = &share{shard: k.shard, absent: k.absent}
+			sh = &share{shard: k.shard, absent: k.absent, moving: k.moving}
 			open[k] = sh
 			all = append(all, sh)
 		}
@@ -168,24 +169,23 @@ func (s *scheduling) names(shares []*share) []Names {
 	return all
 }
 
-func (s *scheduling) put(p Placement, sh *share) Put {
-	put := Put{Shard: sh.shard, Op: s.op, Absent: sh.absent, Entries: make([]Entry, len(sh.entries))}
+func (s *scheduling) put(sh *share) Put {
+	put := Put{Shard: sh.shard, Op: s.op, Absent: sh.absent, Moving: sh.moving, Entries: make([]Entry, len(sh.entries))}
 	for i, at := range sh.entries {
 		put.Entries[i] = s.entries[at]
-		put.Entries[i].Moving = p.Moving(s.entries[at].ID)
 	}
 	return put
 }
 
 // stored notes what a put answered, and returns the entries whose old copies must go.
-func (s *scheduling) stored(p Placement, of []int, r PutResult) (moving []int) {
-	for i, at := range of {
+func (s *scheduling) stored(sh *share, r PutResult) (moving []int) {
+	for i, at := range sh.entries {
 		if r.Due[i] == 0 {
 			s.results[at] = Scheduled{Err: task.ErrExists}
 			continue
 		}
 		s.results[at] = Scheduled{r.Due[i], r.Err}
-		if p.Moving(s.entries[at].ID) {
+		if sh.moving {
 			moving = append(moving, at)
 		}
 	}

@@ -43,8 +43,6 @@ type Entry struct {
 	// IfAbsent: not where there is a task already. For the router, which puts such
 	// tasks apart.
 	IfAbsent bool
-	// Moving while the task is to go from one shard to another. The router sets it.
-	Moving bool
 }
 
 // Put is one batch for one shard: at most MaxBatch entries.
@@ -52,6 +50,7 @@ type Put struct {
 	Shard   int
 	Op      Op
 	Absent  bool // refuse where there is a task already
+	Moving  bool // all of them are to go from one shard to another
 	Entries []Entry
 }
 
@@ -73,14 +72,10 @@ func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []
 		if b.Absent {
 			mode = "absent"
 		}
-		args := make([]any, 4, 4+4*len(b.Entries))
-		args[0], args[1], args[2], args[3] = placement, string(b.Op), notAfter, mode
+		args := make([]any, 5, 5+3*len(b.Entries))
+		args[0], args[1], args[2], args[3], args[4] = placement, string(b.Op), notAfter, mode, oneIf(b.Moving)
 		for _, e := range b.Entries {
-			moving := "0"
-			if e.Moving {
-				moving = "1"
-			}
-			args = append(args, e.ID, e.When.String(), moving, e.Body)
+			args = append(args, e.ID, e.When.String(), e.Body)
 		}
 		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, fence: t.Shard(b.Shard).fence()}
 	}

@@ -18,7 +18,7 @@ var none = defect{}
 var defects = []defect{
 	{
 		"settle without a look at the token", "settle",
-		"if scores[i] and tonumber(scores[i]) == tonumber(ARGV[i * 2 - 1]) then", "if scores[i] then",
+		"if score and (score == token or tonumber(score) == tonumber(token)) then", "if score then",
 	},
 	{
 		"release without a look at the token", "release",

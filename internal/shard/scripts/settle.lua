@@ -3,17 +3,28 @@
 -- Removes delivered or moved tasks, each only if it is still leased under the
 -- token of its claim.
 -- KEYS  due, task
--- ARGV  token, id, token, id, ...
+-- ARGV  for each token: token, count, id... (count of them)
 -- Returns how many were removed.
 -- Executed twice: the second time removes nothing.
-expect(2, 0, 2)
-for i = 1, #ARGV, 2 do leased_under(ARGV[i]) end
-local ids = {}
-for i = 2, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+expect(2, #ARGV)
+local ids, tokens, n, at = {}, {}, 0, 1
+while at < #ARGV do
+  local token, count = ARGV[at], whole('count', ARGV[at + 1], 1, #ARGV - at - 1)
+  leased_under(token)
+  for i = at + 2, at + 1 + count do
+    n = n + 1
+    ids[n], tokens[n] = ARGV[i], token
+  end
+  at = at + 2 + count
+end
+if at ~= #ARGV + 1 then refuse('number of arguments', #ARGV) end
+if n > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', n) end
 local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local held = {}
-for i, id in ipairs(ids) do
-  if scores[i] and tonumber(scores[i]) == tonumber(ARGV[i * 2 - 1]) then held[#held + 1] = id end
+for i = 1, n do
+  local score, token = scores[i], tokens[i]
+  -- Redis 7.0 writes a score as claim does a token, others write it shorter
+  if score and (score == token or tonumber(score) == tonumber(token)) then held[#held + 1] = ids[i] end
 end
 if #held == 0 then return 0 end
 may(KEYS[2], 'HDEL')
