@@ -111,7 +111,7 @@ type Running struct {
 
 // Start returns when all members are ready. The tasks go to the queue.
 func (p Peer) Start(ctx context.Context, r *harness.Run, queue string) (_ *Running, err error) {
-	s := store{addr: r.Redis.Addr(), memory: r.Redis.Memory}
+	s := store{addr: r.Redis.Addr(), memory: r.Redis.Data}
 	if p.store != nil {
 		if s, err = p.store(ctx, r); err != nil {
 			return nil, err
