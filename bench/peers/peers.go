@@ -61,7 +61,7 @@ type client interface {
 
 // All is every peer.
 func All() []Peer {
-	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond), bullMQ(), beanstalkd())
+	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond), riverPeer(), bullMQ(), beanstalkd())
 }
 
 // Missing says why a peer can't be measured here, or is nil.
