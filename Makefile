@@ -113,7 +113,7 @@ model: ## Explore the protocol for changing M in its large scopes too, in some m
 	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
-nightly: chaos bench model test-race ## All that takes too long for every change
+nightly: chaos measure bench model test-race ## All that takes too long for every change
 
 # What stages need: built first, so that a signal to make reaches the tests and
 # their servers.
@@ -150,11 +150,14 @@ cover: test-tools deploy-tools ## Measure what the tests cover: a total here, th
 	@go tool cover -html .dev/cover.out -o .dev/cover.html
 	@go tool cover -func .dev/cover.out | tail -n 1
 
-# bench takes some hours. QUICK=1 runs a tenth of everything once and writes
-# nothing; ONLY=name,... chooses measures, which bin/bench -list shows.
+# ONLY=name,... chooses measures, which bin/bench -list shows.
 .PHONY: bench
-bench: measure bench-peers build bench-program ## Measure, against bounds, limits and peers, and write docs/benchmarks.md (QUICK=1, ONLY=...)
-	bin/bench $(if $(QUICK),-quick,-update) $(if $(ONLY),-only $(ONLY))
+bench: brokers bench-peers build bench-program ## Measure beside limits and peers in half an hour, and write docs/benchmarks.md (ONLY=...)
+	bin/bench -update $(if $(ONLY),-only $(ONLY))
+
+.PHONY: bench-quick
+bench-quick: brokers bench-peers build bench-program ## Run a tenth of all that in five minutes and write nothing: does it work? (ONLY=...)
+	bin/bench -quick $(if $(ONLY),-only $(ONLY))
 
 .PHONY: bench-program
 bench-program:
@@ -203,7 +206,10 @@ bench-peers:
 	type -P beanstalkd >/dev/null || peers+=(beanstalkd); \
 	type -P node >/dev/null || peers+=(nodejs); \
 	type -P npm >/dev/null || peers+=(npm); \
-	if [ $${#peers[@]} -gt 0 ] && [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null; then $(call apt-install,"$${peers[@]}"); fi
+	type -P postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || peers+=(postgresql); \
+	if [ $${#peers[@]} -gt 0 ] && [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null; then \
+		{ $(call apt-install,"$${peers[@]}"); } || echo "apt-get could not install $${peers[*]}" >&2; \
+	fi
 	@if type -P npm >/dev/null; then \
 		cd bench/peers/bullmq && { cmp -s package-lock.json node_modules/.installed || \
 			{ npm install --no-save --no-audit --no-fund --loglevel error && cp package-lock.json node_modules/.installed; }; }; \

@@ -2,9 +2,10 @@
 // servers that it starts itself.
 //
 //	make bench
-//	bin/bench [-only NAME,...] [-quick] [-runs 3] [-o markdown|json] [-update] [-list]
+//	make bench-quick
+//	bin/bench [-only NAME,...] [-quick] [-runs 3] [-o markdown|json|both] [-update] [-list]
 //
-// The second is run in the root of the repository, with bin/scanner built. With
+// The last is run in the root of the repository, with bin/scanner built. With
 // -update it writes docs/benchmarks.md, its charts and bench/results.json; sheets
 // of measures that were not run stay as they are.
 //
@@ -56,8 +57,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "names of measures, separated by commas; all by default")
 	flag.BoolVar(&o.quick, "quick", false, "a tenth of the sizes and one run, to see that it works")
-	flag.IntVar(&o.runs, "runs", 3, "how many runs the medians are over")
-	flag.StringVar(&o.output, "o", "markdown", "markdown or json")
+	flag.IntVar(&o.runs, "runs", 3, "how many runs the medians are over, of measures that don't run once")
+	flag.StringVar(&o.output, "o", outputBoth, "markdown, json, or both: one after the other")
 	flag.BoolVar(&o.update, "update", false, "write docs/benchmarks.md, its charts and bench/results.json")
 	flag.BoolVar(&o.list, "list", false, "list the measures")
 	flag.Parse()
@@ -71,8 +72,8 @@ func main() {
 		return
 	}
 	measures, err := choose(o.only)
-	if err == nil && (flag.NArg() > 0 || o.runs < 1 || o.output != "markdown" && o.output != "json") {
-		err = errors.New("-runs must be 1 or more, -o markdown or json, and nothing else may be given")
+	if err == nil && (flag.NArg() > 0 || o.runs < 1 || !slices.Contains(outputs(), o.output)) {
+		err = errors.New("-runs must be 1 or more, -o markdown, json or both, and nothing else may be given")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -157,11 +158,24 @@ func names(sheets []report.Sheet) []string {
 	return all
 }
 
+// What -o takes.
+const (
+	outputMarkdown = "markdown"
+	outputJSON     = "json"
+	outputBoth     = "both"
+)
+
+func outputs() []string { return []string{outputMarkdown, outputJSON, outputBoth} }
+
 func write(r report.Report, output string) error {
-	if output == "json" {
-		return r.JSON(os.Stdout)
+	var err error
+	if output != outputJSON {
+		err = r.Markdown(os.Stdout, nil)
 	}
-	return r.Markdown(os.Stdout, nil)
+	if output != outputMarkdown {
+		err = errors.Join(err, r.JSON(os.Stdout))
+	}
+	return err
 }
 
 // update puts what was measured into the document, beside what stays.

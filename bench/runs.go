@@ -16,47 +16,112 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
+const (
+	// disturbed is the part of the machine that others may take during a run.
+	disturbed = 0.05
+	// tries is how often a run is made until nothing disturbs it.
+	tries = 3
+	// whole is how long all of it may take: no run is repeated that would have it
+	// take longer.
+	whole = 27 * time.Minute
+)
+
+// campaign is all that is measured by one call of this program.
+type campaign struct {
+	// once is one run of a measure, with the part of the machine that others took.
+	once  func(context.Context, measure.Measure) (measure.Results, float64, error)
+	plan  *plan
+	quick bool
+}
+
 // measureAll runs every measure. One that fails takes no other with it: its
 // sheet says so, with what the runs before gave.
 func measureAll(ctx context.Context, b *harness.Bench, o options, measures []measure.Measure) ([]report.Sheet, error) {
-	show := progress(len(measures) * o.runs)
+	c := &campaign{plan: newPlan(measures, o), quick: o.quick}
+	c.once = func(ctx context.Context, m measure.Measure) (measure.Results, float64, error) {
+		return watched(ctx, b, m)
+	}
 	var sheets []report.Sheet
 	var errs []error
 	for _, m := range measures {
-		sheet := report.Sheet{Measure: m.Name, Title: m.Title, Notes: m.Notes, Quick: o.quick}
-		var runs [][]report.Value
-		for n := range o.runs {
-			show(fmt.Sprintf("%s, run %d of %d", m.Name, n+1, o.runs))
-			results, err := once(ctx, b, m)
-			sheet.Notes = appendNew(sheet.Notes, results.Notes...)
-			if ctx.Err() != nil {
-				return sheets, errors.Join(append(errs, errors.New("interrupted"))...)
-			}
-			if err != nil {
-				err = fmt.Errorf("%s, run %d: %w", m.Name, n+1, err)
-				fmt.Fprintln(os.Stderr, "bench:", err)
-				sheet.Notes = append(sheet.Notes, "Not measured in full: "+err.Error())
-				errs = append(errs, err)
-				break
-			}
-			runs = append(runs, results.Values)
+		sheet, err := c.measure(ctx, m, runsOf(m, o))
+		if ctx.Err() != nil {
+			return sheets, errors.Join(append(errs, errors.New("interrupted"))...)
 		}
-		sheet.Runs, sheet.Measured = len(runs), time.Now()
-		sheet.Collect(runs, m.Goals)
+		errs = append(errs, err)
 		sheets = append(sheets, sheet)
 	}
 	return sheets, errors.Join(errs...)
 }
 
-// once is one run on an empty Redis.
-func once(ctx context.Context, b *harness.Bench, m measure.Measure) (results measure.Results, err error) {
+// runsOf is how many runs a measure gets.
+func runsOf(m measure.Measure, o options) int {
+	if m.Once {
+		return 1
+	}
+	return o.runs
+}
+
+// measure makes the sheet of one measure.
+func (c *campaign) measure(ctx context.Context, m measure.Measure, n int) (report.Sheet, error) {
+	sheet := report.Sheet{Measure: m.Name, Title: m.Title, Notes: m.Notes, Quick: c.quick}
+	var runs [][]report.Value
+	var failed error
+	for i := range n {
+		c.plan.begin(fmt.Sprintf("%s, run %d of %d", m.Name, i+1, n))
+		results, share, err := c.undisturbed(ctx, m)
+		c.plan.end(m)
+		sheet.Notes = appendNew(sheet.Notes, results.Notes...)
+		if err != nil {
+			failed = fmt.Errorf("%s, run %d: %w", m.Name, i+1, err)
+			fmt.Fprintln(os.Stderr, "bench:", failed)
+			sheet.Notes = append(sheet.Notes, "Not measured in full: "+failed.Error())
+			c.plan.skip(m, n-i-1)
+			break
+		}
+		runs = append(runs, results.Values)
+		sheet.OtherLoad = append(sheet.OtherLoad, 100*share)
+	}
+	sheet.Runs, sheet.Measured = len(runs), time.Now()
+	sheet.Collect(runs, m.Goals)
+	return sheet, failed
+}
+
+// undisturbed is one run, made again while others take too much of the machine.
+// What they took of the run that counts is share.
+func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results measure.Results, share float64, err error) {
+	for try := 1; ; try++ {
+		c.plan.begun = time.Now() // the time left goes by the run that counts
+		results, share, err = c.once(ctx, m)
+		if err != nil || c.quick || share <= disturbed {
+			return results, share, err
+		}
+		if try < tries && c.plan.room() {
+			fmt.Fprintf(os.Stderr, "bench: %s: other processes took %.0f%% of the machine: once more\n", m.Name, 100*share)
+			continue
+		}
+		results.Note(fmt.Sprintf("Other processes took more than %.0f%% of the machine's processor time in some run: its figures say less", 100*disturbed))
+		return results, share, nil
+	}
+}
+
+// watched is one run on an empty Redis, with what others took of the machine
+// meanwhile.
+func watched(ctx context.Context, b *harness.Bench, m measure.Measure) (results measure.Results, share float64, err error) {
+	others, err := harness.WatchOthers()
+	if err != nil {
+		return results, 0, err
+	}
 	r, err := b.NewRun(ctx, m.Redis...)
 	if err != nil {
-		return results, err
+		return results, 0, err
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	err = m.Run(ctx, r, &results)
-	return results, err
+	err = errors.Join(m.Run(ctx, r, &results), r.Close())
+	if err != nil {
+		return results, 0, err
+	}
+	share, err = others.Share()
+	return results, share, err
 }
 
 func appendNew(notes []string, more ...string) []string {
@@ -69,19 +134,76 @@ func appendNew(notes []string, more ...string) []string {
 	return notes
 }
 
-// progress shows what is running: a bar on a terminal, else a line each.
-func progress(total int) func(what string) {
+// plan knows how far the whole is and says so on stderr.
+type plan struct {
+	say func(what string, left time.Duration)
+	// ahead is what the measures say the runs that aren't over take.
+	ahead time.Duration
+	// slower is how long runs took for what their measures say: as long at first,
+	// and then as those that are over did.
+	slower         float64
+	spent, said    time.Duration
+	started, begun time.Time
+}
+
+func newPlan(measures []measure.Measure, o options) *plan {
+	p := &plan{slower: 1, started: time.Now()}
+	if o.quick {
+		const shorter = 0.25 // what waits for servers and due times isn't a tenth
+		p.slower = shorter
+	}
+	total := 0
+	for _, m := range measures {
+		p.ahead += m.Takes * time.Duration(runsOf(m, o))
+		total += runsOf(m, o)
+	}
+	p.say = progress(total)
+	return p
+}
+
+// begin announces a run.
+func (p *plan) begin(what string) {
+	p.begun = time.Now()
+	p.say(what, p.left())
+}
+
+// left is how long all that isn't over takes, the present run too.
+func (p *plan) left() time.Duration { return time.Duration(float64(p.ahead) * p.slower) }
+
+// room reports whether the present run can be made again and all of it ends in
+// time.
+func (p *plan) room() bool { return time.Since(p.started)+p.left() <= whole }
+
+// end accounts for the run that began last.
+func (p *plan) end(m measure.Measure) {
+	p.ahead -= m.Takes
+	p.said += m.Takes
+	p.spent += time.Since(p.begun)
+	if p.said > 0 {
+		p.slower = float64(p.spent) / float64(p.said)
+	}
+}
+
+// skip takes runs out of the plan.
+func (p *plan) skip(m measure.Measure, runs int) { p.ahead -= m.Takes * time.Duration(runs) }
+
+// progress shows what is running and how much time is left: a bar on a terminal,
+// else a line each.
+func progress(total int) func(what string, left time.Duration) {
+	minutes := func(left time.Duration) string { return fmt.Sprintf("about %.0f min left", max(1, left.Minutes())) }
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return func(what string) { fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), what) }
+		return func(what string, left time.Duration) {
+			fmt.Fprintf(os.Stderr, "%s %s, %s\n", time.Now().Format(time.TimeOnly), what, minutes(left))
+		}
 	}
 	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowCount(),
-		progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+		progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
 	started := false
-	return func(what string) {
+	return func(what string, left time.Duration) {
 		if started {
 			_ = bar.Add(1)
 		}
 		started = true
-		bar.Describe(what)
+		bar.Describe(what + ", " + minutes(left))
 	}
 }

@@ -17,6 +17,9 @@ import (
 type Arrivals struct {
 	mu      sync.Mutex
 	hist    *hdrhistogram.Histogram // µs
+	from    int                     // tasks of lower numbers are another load's
+	begin   time.Time               // zero: all stand in the percentiles
+	end     time.Time               // zero: it has not come
 	seen    map[int]struct{}
 	seconds map[int64]int // arrivals by whole seconds since first
 	summary Summary
@@ -36,6 +39,22 @@ func NewArrivals() *Arrivals {
 	return &Arrivals{hist: hdrhistogram.New(1, longest, digits), seen: map[int]struct{}{}, seconds: map[int64]int{}}
 }
 
+// Begin has the percentiles begin: what was due before now, while the load rose,
+// is in none.
+func (a *Arrivals) Begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begin = time.Now()
+	a.hist.Reset()
+}
+
+// End has them end: what is due after now, while the load falls, is in none.
+func (a *Arrivals) End() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end = time.Now()
+}
+
 // headerDue is what duefleet says the task was due at: the requested time, or
 // when Redis stored it if that was later.
 const headerDue = "x-duefleet-due"
@@ -47,6 +66,9 @@ func (a *Arrivals) handle(m fleet.Delivery) {
 	due, dueErr := dueOf(m.Body)
 	if err != nil || dueErr != nil {
 		a.summary.Strange++
+		return
+	}
+	if number < a.from {
 		return
 	}
 	if ms, ok := m.Headers[headerDue].(int64); ok {
@@ -73,6 +95,9 @@ func (a *Arrivals) count(at, due time.Time) {
 		s.Early++
 		return
 	}
+	if due.Before(a.begin) || !a.end.IsZero() && due.After(a.end) {
+		return
+	}
 	_ = a.hist.RecordValue(min(int64(late/time.Microsecond), a.hist.HighestTrackableValue()))
 }
 
@@ -84,11 +109,18 @@ func (a *Arrivals) Summary() Summary {
 }
 
 // Percentile is the lateness, in ms, that p percent do not exceed; 100 is the
-// largest.
+// largest. It is 0 where nothing arrived.
 func (a *Arrivals) Percentile(p float64) float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return float64(a.hist.ValueAtPercentile(p)) / 1000
+}
+
+// Counted is how many stand in the percentiles.
+func (a *Arrivals) Counted() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return int(a.hist.TotalCount())
 }
 
 // Second is how many arrived in the n-th whole second since the first arrival.
@@ -105,7 +137,14 @@ func (a *Arrivals) Await(ctx context.Context, n int) error {
 
 // Consume counts what comes out of a queue that exists until stop is called.
 func (r *Run) Consume(ctx context.Context, queue string) (a *Arrivals, stop func(), err error) {
+	return r.ConsumeFrom(ctx, queue, 0)
+}
+
+// ConsumeFrom is Consume of tasks of some number and above; others are acked and
+// forgotten.
+func (r *Run) ConsumeFrom(ctx context.Context, queue string, from int) (a *Arrivals, stop func(), err error) {
 	a = NewArrivals()
+	a.from = from
 	c, err := fleet.NewConsumer(fleet.ConsumerConfig{URL: r.URL(), Queue: queue, Handle: a.handle})
 	if err != nil {
 		return nil, nil, err

@@ -97,12 +97,21 @@ func (b *Bench) Size(n int) int {
 	return n
 }
 
-// Span is d, or a tenth of it with Quick but at least 2 s.
+// Span is d, or a tenth of it with Quick but at least 1 s.
 func (b *Bench) Span(d time.Duration) time.Duration {
 	if b.cfg.Quick {
-		return max(d/10, 2*time.Second)
+		return max(d/10, time.Second)
 	}
 	return d
+}
+
+// Load is l, or with Quick a load of a tenth of the time and delays below 1 s.
+func (b *Bench) Load(l Load) Load {
+	l.For = b.Span(l.For)
+	if b.cfg.Quick {
+		l.To = min(l.To, time.Second)
+	}
+	return l
 }
 
 // URL of the broker.

@@ -31,7 +31,10 @@ type FleetConfig struct {
 	// Scanners defaults to 3, Shards (M) to 4, QueueType to classic.
 	Scanners, Shards int
 	QueueType        string
-	// Topic is what else its document holds.
+	// Topics is how many there are, all alike; tasks go to one after the other.
+	// Defaults to 1.
+	Topics int
+	// Topic is what else their documents hold.
 	Topic fleet.Topic
 }
 
@@ -45,10 +48,13 @@ func (c FleetConfig) withDefaults() FleetConfig {
 	if c.QueueType == "" {
 		c.QueueType = Classic
 	}
+	if c.Topics == 0 {
+		c.Topics = 1
+	}
 	return c
 }
 
-// Fleet is duefleet with one topic: scanners as processes, and a client.
+// Fleet is duefleet: scanners as processes, and a client.
 type Fleet struct {
 	cfg      FleetConfig
 	run      *Run
@@ -73,9 +79,11 @@ func (r *Run) StartFleet(ctx context.Context, cfg FleetConfig) (*Fleet, error) {
 	}
 	f := &Fleet{cfg: cfg, run: r, config: filepath.Join(r.Dir, queue+".yaml"), Client: client, Queue: queue}
 	topic := fleet.Topic{"shards": cfg.Shards, "exchange": queue, "routing_key": queue}.With(cfg.Topic)
-	settings := fleet.Settings{
-		RedisAddr: r.Redis.Addr(), RedisPrefix: prefix, RabbitMQURL: r.URL(), Topics: map[string]fleet.Topic{topicName: topic},
+	topics := map[string]fleet.Topic{}
+	for n := range cfg.Topics {
+		topics[f.topic(n)] = topic
 	}
+	settings := fleet.Settings{RedisAddr: r.Redis.Addr(), RedisPrefix: prefix, RabbitMQURL: r.URL(), Topics: topics}
 	if err := fleet.WriteConfig(f.config, settings.Document()); err != nil {
 		return nil, err
 	}
@@ -118,7 +126,15 @@ func (f *Fleet) PIDs() []int {
 	return pids
 }
 
-// Metric is the sum of one counter of the topic over all scanners.
+// topic is that of a task's number.
+func (f *Fleet) topic(number int) string {
+	if n := number % f.cfg.Topics; n > 0 {
+		return fmt.Sprintf("%s-%d", topicName, n)
+	}
+	return topicName
+}
+
+// Metric is the sum of one counter of the first topic over all scanners.
 func (f *Fleet) Metric(ctx context.Context, name string) (float64, error) {
 	series := fmt.Sprintf("%s{topic=%q} ", name, topicName)
 	var total float64
@@ -141,27 +157,27 @@ func (f *Fleet) Metric(ctx context.Context, name string) (float64, error) {
 	return total, nil
 }
 
-// Requests are the tasks as the library takes them.
-func Requests(tasks []Task) []producer.Request {
+// requests are the tasks as the library takes them.
+func (f *Fleet) requests(tasks []Task) []producer.Request {
 	requests := make([]producer.Request, len(tasks))
 	for i, t := range tasks {
-		requests[i] = producer.Request{Topic: topicName, ID: t.ID(), When: producer.At(t.Due), Payload: t.Payload}
+		requests[i] = producer.Request{Topic: f.topic(t.Number), ID: t.ID(), When: producer.At(t.Due), Payload: t.Payload}
 	}
 	return requests
 }
 
 // Schedule is the library's Schedule for one task, and ScheduleMany for more.
 func (f *Fleet) Schedule(ctx context.Context, tasks []Task) error {
-	requests := Requests(tasks)
+	requests := f.requests(tasks)
 	if len(requests) == 1 {
 		_, err := f.Client.Schedule(ctx, requests[0])
 		return err
 	}
-	return FirstError(f.Client.ScheduleMany(ctx, requests))
+	return firstError(f.Client.ScheduleMany(ctx, requests))
 }
 
-// FirstError is that of the first result that has one.
-func FirstError(results []producer.Result) error {
+// firstError is that of the first result that has one.
+func firstError(results []producer.Result) error {
 	for _, r := range results {
 		if r.Err != nil {
 			return r.Err
@@ -173,17 +189,23 @@ func FirstError(results []producer.Result) error {
 // Fill schedules the tasks of some numbers in batches of 500, over four calls
 // at a time.
 func Fill(ctx context.Context, s Scheduler, from, to int, due time.Time) error {
-	const batch, calls = 500, 4
+	return fill(ctx, s, from, to, due, PayloadSize)
+}
+
+// fill is Fill with payloads of so many bytes, and at most 4 MiB of them a call.
+func fill(ctx context.Context, s Scheduler, from, to int, due time.Time, bytes int) error {
+	const calls, most = 4, 4 << 20
+	batch := min(500, most/bytes)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(calls)
 	for n := from; n < to; n += batch {
-		g.Go(func() error { return s.Schedule(ctx, Tasks(n, min(n+batch, to), due)) })
+		g.Go(func() error { return s.Schedule(ctx, SizedTasks(n, min(n+batch, to), due, bytes)) })
 	}
 	return g.Wait()
 }
 
-// Pending is how many tasks are stored, in all shards.
-func (f *Fleet) Pending(ctx context.Context) (int64, error) {
+// pending is how many tasks of the first topic are stored, in all shards.
+func (f *Fleet) pending(ctx context.Context) (int64, error) {
 	pipe := f.run.Redis.Client.Pipeline()
 	cards := make([]*redis.IntCmd, f.cfg.Shards)
 	for i := range cards {
@@ -199,10 +221,10 @@ func (f *Fleet) Pending(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// AwaitPending returns once no more than n tasks are stored.
-func (f *Fleet) AwaitPending(ctx context.Context, n int64) error {
+// awaitPending returns once no more than n tasks of the first topic are stored.
+func (f *Fleet) awaitPending(ctx context.Context, n int64) error {
 	return Poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		left, err := f.Pending(ctx)
+		left, err := f.pending(ctx)
 		return left <= n, err
 	})
 }
@@ -215,6 +237,8 @@ var ErrSlow = errors.New("the tasks were not stored before they were due: the ma
 type Backlog struct {
 	// From is the number of the first, and Tasks how many.
 	From, Tasks int
+	// Bytes of each payload. Defaults to PayloadSize.
+	Bytes int
 	// Others are stored and due much later.
 	Others int64
 	// Begin is called before the first is stored, AtDue at the due time; both
@@ -225,8 +249,11 @@ type Backlog struct {
 // Drain stores a backlog, waits until all of it is delivered and settled, and
 // returns how many tasks a second that was from the due time on.
 func (f *Fleet) Drain(ctx context.Context, b Backlog) (rate float64, err error) {
-	const perTask, tries = 40 * time.Microsecond, 4
-	ahead := 2*time.Second + time.Duration(b.Tasks)*perTask
+	const perTask, perByte, tries = 25 * time.Microsecond, 10 * time.Nanosecond, 4
+	if b.Bytes == 0 {
+		b.Bytes = PayloadSize
+	}
+	ahead := 2*time.Second + time.Duration(b.Tasks)*(perTask+time.Duration(b.Bytes)*perByte)
 	for range tries {
 		rate, err = f.drain(ctx, b, ahead)
 		if !errors.Is(err, ErrSlow) {
@@ -242,7 +269,7 @@ func (f *Fleet) drain(ctx context.Context, b Backlog, ahead time.Duration) (rate
 		return 0, err
 	}
 	due := time.Now().Add(ahead).Truncate(time.Millisecond)
-	if err := Fill(ctx, f, b.From, b.From+b.Tasks, due); err != nil {
+	if err := fill(ctx, f, b.From, b.From+b.Tasks, due, b.Bytes); err != nil {
 		return 0, err
 	}
 	late := !time.Now().Before(due)
@@ -252,7 +279,7 @@ func (f *Fleet) drain(ctx context.Context, b Backlog, ahead time.Duration) (rate
 	if err := call(b.AtDue); err != nil {
 		return 0, err
 	}
-	if err := f.AwaitPending(ctx, b.Others); err != nil {
+	if err := f.awaitPending(ctx, b.Others); err != nil {
 		return 0, err
 	}
 	rate = float64(b.Tasks) / time.Since(due).Seconds()

@@ -52,6 +52,47 @@ func TestEarlyAndRepeatedArrivalsStandInNoPercentile(t *testing.T) {
 	}
 }
 
+func TestWhatIsDueWhileALoadRisesOrFallsStandsInNoPercentile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := NewArrivals()
+		arrive := func(number int, due time.Time, late time.Duration) {
+			task := NewTask(number, due)
+			a.handle(fleet.Delivery{At: due.Add(late), Delivery: amqp.Delivery{MessageId: task.ID(), Body: task.Payload}})
+		}
+		arrive(1, time.Now(), time.Minute)
+		rising := time.Now()
+		time.Sleep(time.Second)
+		a.Begin()
+		arrive(2, rising, time.Minute)
+		arrive(3, time.Now(), 5*time.Millisecond)
+		arrive(4, time.Now(), -time.Millisecond)
+		time.Sleep(time.Second)
+		a.End()
+		arrive(5, time.Now(), 7*time.Millisecond)
+		time.Sleep(time.Second)
+		arrive(6, time.Now(), time.Minute)
+		s := a.Summary()
+		if s.Arrived != 6 || s.Early != 1 {
+			t.Errorf("all count as arrived, got %+v", s)
+		}
+		if most := a.Percentile(100); a.Counted() != 2 || most < 7 || most > 7.1 {
+			t.Errorf("%d stand in the percentiles, the largest lateness is %v ms", a.Counted(), most)
+		}
+	})
+}
+
+func TestTasksOfAnotherLoadAreNotCounted(t *testing.T) {
+	a := NewArrivals()
+	a.from = 100
+	for _, number := range []int{99, 100, 101} {
+		task := NewTask(number, time.Now())
+		a.handle(fleet.Delivery{At: task.Due, Delivery: amqp.Delivery{MessageId: task.ID(), Body: task.Payload}})
+	}
+	if s := a.Summary(); s.Arrived != 2 || s.Strange != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
 // collector takes what is offered.
 type collector struct {
 	mu    sync.Mutex
@@ -77,8 +118,9 @@ func TestALoadComesAtItsRate(t *testing.T) { synctest.Test(t, testLoad) }
 // testLoad runs by a clock of its own, on which nothing takes time but waiting.
 func testLoad(t *testing.T) {
 	c := &collector{seen: map[int]time.Duration{}}
-	l := Load{Rate: 2000, For: 500 * time.Millisecond, From: time.Minute, To: 2 * time.Minute}
-	n, err := Offer(t.Context(), c, l)
+	l := Load{Rate: 2000, For: 500 * time.Millisecond, From: time.Minute, To: 2 * time.Minute, First: 5000}
+	next, err := Offer(t.Context(), c, l)
+	n := next - l.First
 	if err != nil || n != len(c.seen) {
 		t.Fatalf("%d offered, %d came: %v", n, len(c.seen), err)
 	}
@@ -86,6 +128,9 @@ func testLoad(t *testing.T) {
 		t.Errorf("%d tasks in half a second at 2,000/s", n)
 	}
 	for number, delay := range c.seen {
+		if number < l.First || number >= next {
+			t.Errorf("task %d came, of those from %d to %d", number, l.First, next)
+		}
 		if delay > l.To || delay < l.From-time.Millisecond { // due times are whole ms
 			t.Errorf("task %d is due in %s", number, delay)
 		}

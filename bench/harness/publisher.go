@@ -8,7 +8,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
@@ -82,42 +81,44 @@ func (p *Publisher) write(ctx context.Context, messages []amqp.Publishing) ([]*a
 // bareWindow is the window of a topic by default.
 const bareWindow = 2000
 
-// Bare publishes n messages as duefleet would write them, over some connections,
-// with the library alone and a window of 2,000 each, and returns how many a
-// second were confirmed. It is the limit for whoever publishes to that queue.
-func (r *Run) Bare(ctx context.Context, queueType string, n, connections int) (rate float64, err error) {
+// Shape is what a bare publisher sends.
+type Shape int
+
+const (
+	// Same messages are as duefleet writes them, and mandatory.
+	Same Shape = iota
+	// Naked messages are the payload and a delivery mode, and nothing else.
+	Naked
+)
+
+// Bare publishes n messages over one connection, with the library alone and a
+// window of 2,000, and returns how many a second were confirmed. It is the limit
+// for whoever publishes to that queue.
+func (r *Run) Bare(ctx context.Context, queueType string, n int, shape Shape) (rate float64, err error) {
 	queue, err := r.Queue("bare-"+queueType, queueType)
 	if err != nil {
 		return 0, err
 	}
-	channels := make([]*amqp.Channel, connections)
-	for i := range channels {
-		p, err := NewPublisher(r.URL(), queue)
-		if err != nil {
-			return 0, err
-		}
-		defer p.Close()
-		channels[i] = p.channel
+	p, err := NewPublisher(r.URL(), queue)
+	if err != nil {
+		return 0, err
 	}
+	defer p.Close()
 	begin := time.Now()
-	g, ctx := errgroup.WithContext(ctx)
-	for i, ch := range channels {
-		g.Go(func() error { return bare(ctx, ch, queue, i*n/connections, (i+1)*n/connections) })
-	}
-	if err := g.Wait(); err != nil {
+	if err := bare(ctx, p.channel, queue, n, shape); err != nil {
 		return 0, err
 	}
 	rate = float64(n) / time.Since(begin).Seconds()
 	return rate, r.DeleteQueue(queue)
 }
 
-// bare publishes the messages of some numbers. Only the message-id differs.
-func bare(ctx context.Context, ch *amqp.Channel, queue string, from, to int) error {
+// bare publishes n messages that differ in nothing but the message-id.
+func bare(ctx context.Context, ch *amqp.Channel, queue string, n int, shape Shape) error {
 	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, bareWindow))
 	room, refused := make(chan struct{}, bareWindow), make(chan int, 1)
 	go func() {
 		nacks := 0
-		for range to - from {
+		for range n {
 			if c := <-confirms; !c.Ack {
 				nacks++
 			}
@@ -125,14 +126,19 @@ func bare(ctx context.Context, ch *amqp.Channel, queue string, from, to int) err
 		}
 		refused <- nacks
 	}()
-	template := NewTask(from, time.Now())
+	template := NewTask(0, time.Now())
 	m := forward.Publishing(task.Task{
 		Topic: topicName, ID: template.ID(), Due: template.Due, Scheduled: template.Due, Attempt: 1, Payload: template.Payload,
 	})
-	for n := from; n < to; n++ {
-		m.MessageId = Task{Number: n}.ID()
+	if shape == Naked {
+		m = amqp.Publishing{DeliveryMode: amqp.Persistent, Body: template.Payload}
+	}
+	for i := range n {
+		if shape == Same {
+			m.MessageId = Task{Number: i}.ID()
+		}
 		room <- struct{}{}
-		if err := ch.PublishWithContext(ctx, queue, queue, true, false, m); err != nil {
+		if err := ch.PublishWithContext(ctx, queue, queue, shape == Same, false, m); err != nil {
 			return fmt.Errorf("publish: %w", err)
 		}
 	}

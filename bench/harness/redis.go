@@ -56,13 +56,14 @@ func (r *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	return time.Duration(total * float64(time.Second)), nil
 }
 
-// Memory is used_memory in bytes.
-func (r *Redis) Memory(ctx context.Context) (int64, error) {
+// Data is what the keys take of it, in bytes: used_memory less the buffers of
+// clients and of the file, and all else that comes and goes.
+func (r *Redis) Data(ctx context.Context) (int64, error) {
 	info, err := r.Info(ctx, "memory")
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(info["used_memory"], 10, 64)
+	return strconv.ParseInt(info["used_memory_dataset"], 10, 64)
 }
 
 // Commands counts the calls so far by command. Those that scripts make are

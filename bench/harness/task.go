@@ -10,26 +10,30 @@ import (
 )
 
 const (
-	// payloadSize and an ID of 18 bytes are those of every measure.
-	payloadSize = 200
+	// PayloadSize and an ID of 18 bytes are those of every measure that names no
+	// other.
+	PayloadSize = 200
 	dueDigits   = 19
 	idPrefix    = "task-"
 )
 
-// Task is one task of any system: an ID of 18 bytes and a payload of 200, which
-// begins with the due time in ns, so that whoever consumes it can tell how late
-// it is.
+// Task is one task of any system: an ID of 18 bytes, and a payload that begins
+// with the due time in ns, so that whoever consumes it can tell how late it is.
 type Task struct {
 	Number  int
 	Due     time.Time
 	Payload []byte
 }
 
-// NewTask makes the task of that number. Numbers are unique within a run.
-func NewTask(number int, due time.Time) Task {
-	payload := make([]byte, payloadSize)
+// NewTask makes the task of that number, with a payload of 200 bytes. Numbers are
+// unique within a run.
+func NewTask(number int, due time.Time) Task { return SizedTask(number, due, PayloadSize) }
+
+// SizedTask is NewTask with a payload of so many bytes, 19 at least.
+func SizedTask(number int, due time.Time, size int) Task {
+	payload := make([]byte, size)
 	n := copy(payload, fmt.Sprintf("%0*d", dueDigits, due.UnixNano()))
-	for i := n; i < payloadSize; i++ {
+	for i := n; i < size; i++ {
 		payload[i] = 'a' + byte((i*7+number)%26)
 	}
 	return Task{Number: number, Due: due, Payload: payload}
@@ -56,10 +60,13 @@ func dueOf(payload []byte) (time.Time, error) {
 }
 
 // Tasks makes the tasks from up to (not including) to, all due at one time.
-func Tasks(from, to int, due time.Time) []Task {
+func Tasks(from, to int, due time.Time) []Task { return SizedTasks(from, to, due, PayloadSize) }
+
+// SizedTasks is Tasks with payloads of so many bytes, 19 at least.
+func SizedTasks(from, to int, due time.Time, size int) []Task {
 	tasks := make([]Task, 0, to-from)
 	for n := from; n < to; n++ {
-		tasks = append(tasks, NewTask(n, due))
+		tasks = append(tasks, SizedTask(n, due, size))
 	}
 	return tasks
 }
@@ -87,6 +94,8 @@ type Load struct {
 	For time.Duration
 	// From and To bound the delays, which are spread evenly.
 	From, To time.Duration
+	// First is the number of its first task.
+	First int
 }
 
 // inFlight is how many calls of Schedule an Offer makes at a time.
@@ -94,13 +103,13 @@ const inFlight = 64
 
 // Offer schedules a load, open loop: tasks come at their instants, however long
 // the system takes for others; those that came within a millisecond or so make
-// one call. The due time is taken right before the call. It returns how many
-// there were, once all are stored.
+// one call. The due time is taken right before the call. It returns the number
+// of the task after the last, once all are stored.
 func Offer(ctx context.Context, s Scheduler, l Load) (int, error) {
 	slots, errs := make(chan struct{}, inFlight), make(chan error, inFlight)
 	next := time.Now()
 	end := next.Add(l.For)
-	number := 0
+	number := l.First
 	for next.Before(end) {
 		if err := Sleep(ctx, time.Until(next)); err != nil {
 			return number, err

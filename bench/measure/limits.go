@@ -28,21 +28,25 @@ func (d direct) Schedule(ctx context.Context, tasks []harness.Task) error {
 }
 
 // directLateness is what publishing and consuming take, without any delay.
-func directLateness(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
-	queue, err := r.Queue("direct", harness.Classic)
-	if err != nil {
-		return err
+func directLateness(queueType, subject string) latenessOf {
+	return func(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
+		queue, err := r.Queue("direct-"+queueType, queueType)
+		if err != nil {
+			return err
+		}
+		p, err := harness.NewPublisher(r.URL(), queue)
+		if err != nil {
+			return err
+		}
+		load.From, load.To, load.For = 0, 0, min(load.For, 5*time.Second) // it has no delays to wait for
+		t := trial{subject: subject, system: direct{publisher: p}, queue: queue, meters: meters{broker(r), ourselves()}, patience: patience}
+		return errors.Join(t.run(ctx, r, load, s), p.Close())
 	}
-	p, err := harness.NewPublisher(r.URL(), queue)
-	if err != nil {
-		return err
-	}
-	err = offered(ctx, r, direct{publisher: p}, queue, load, s, rawDirect)
-	return errors.Join(err, p.Close())
 }
 
 // fixedDelay is RabbitMQ's own: a queue with a TTL whose messages go on to
-// another queue when it is over. All delays are the same.
+// another queue when it is over. All delays of one queue are the same: a message
+// whose TTL is over waits behind one whose isn't.
 func fixedDelay(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	const delay = time.Second
 	queue, err := r.Queue("expired", harness.Classic)
@@ -57,6 +61,7 @@ func fixedDelay(ctx context.Context, r *harness.Run, load harness.Load, s *Resul
 	if err != nil {
 		return err
 	}
-	err = offered(ctx, r, direct{publisher: p, delay: delay}, queue, load, s, "raw: RabbitMQ TTL and dead-lettering, all 1 s")
-	return errors.Join(err, p.Close())
+	load.From, load.To = delay, delay
+	t := trial{subject: "RabbitMQ: TTL and dead-lettering, all delays 1 s", system: direct{publisher: p, delay: delay}, queue: queue, patience: patience}
+	return errors.Join(t.run(ctx, r, load, s), p.Close())
 }

@@ -5,6 +5,7 @@ package measure
 
 import (
 	"context"
+	"time"
 
 	"github.com/duefleet/duefleet/bench/harness"
 	"github.com/duefleet/duefleet/bench/report"
@@ -21,6 +22,12 @@ type Measure struct {
 	Goals []report.Goal
 	// Notes are for its reader.
 	Notes []string
+	// Takes is about how long a run of it takes on two cores, to say how much time
+	// is left.
+	Takes time.Duration
+	// Once has it run once, however many runs there are of others: its rows are
+	// compared with each other, or far apart.
+	Once bool
 	// Redis are arguments to its Redis beside the usual ones.
 	Redis []string
 	// Run is one run of it.
@@ -47,11 +54,13 @@ func (s *Results) Note(text string) { s.Notes = append(s.Notes, text) }
 func All() []Measure {
 	return []Measure{
 		lateness(), latenessShort(), lateness5000(),
-		drain(harness.Classic), drain(harness.Quorum),
+		drain(harness.Classic,
+			report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.95},
+			report.Goal{Subject: duefleet, Name: perSecond, Over: bareNaked, AtLeast: 0.85}),
+		drain(harness.Quorum, report.Goal{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.9}),
 		scheduleMany(), scheduleOne(),
-		memory(), cpu(), pending(), idle(),
-		instant(harness.Classic), instant(harness.Quorum), rate(),
-		peersLateness(100), peersLateness(1000), peersDrain(), peersMemory(), peersIdle(),
-		scale(),
+		memory(), pending(), idle(),
+		instant(), inFlight(), rate(), topics(),
+		peersMeasure(), scale(),
 	}
 }

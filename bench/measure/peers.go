@@ -17,6 +17,64 @@ type system interface {
 	Stop() error
 }
 
+func peersMeasure() Measure {
+	return Measure{
+		Name: "peers", Title: "duefleet and its peers: at rest, with 5,000 due tasks, under Poisson 1,000/s with delays of 0.2 to 5 s", Takes: 340 * time.Second, Once: true,
+		Notes: []string{
+			"How each is set up: see Peers. A peer that doesn't keep up with the load has p50 and p99 of what arrived within 8 s after the last was due",
+			"At rest: % of one core, all members together, and Redis's main thread, which not all of them use",
+			"tasks/s: from the due time to the last arrival, into a durable classic queue that is consumed, or of those that arrived within 8 s",
+			"bytes/task: growth of Redis's data by 20,000 pending tasks of 200 bytes; of beanstalkd's resident memory; of PostgreSQL's tables and indexes",
+			"RabbitMQ's messages wait in a queue of one delay, because one whose TTL is over waits behind one whose isn't: other delays need other queues",
+		},
+		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
+			if err := eachSystem(ctx, r, s, func(sys system, subject, queue string) error {
+				return beside(ctx, r, sys, queue, s, subject)
+			}); err != nil {
+				return err
+			}
+			return fixedDelay(ctx, r, r.Load(peersLoad()), s)
+		},
+	}
+}
+
+func peersLoad() harness.Load {
+	return harness.Load{Rate: 1000, For: 5 * time.Second, From: 200 * time.Millisecond, To: 5 * time.Second}
+}
+
+// slow is how long a peer is waited for: longer than those look away that look
+// for due tasks every 5 s, and whoever is later is far behind.
+const slow = 8 * time.Second
+
+// beside measures all of one system.
+func beside(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string) error {
+	if err := harness.Sleep(ctx, r.Span(settling)); err != nil {
+		return err
+	}
+	if err := resting(ctx, r, s, subject, sys.PIDs(), 3*time.Second); err != nil {
+		return err
+	}
+	if err := warm(ctx, r, sys, queue); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	if err := drainedArrivals(ctx, r, sys, queue, s, subject, r.Size(5000)); err != nil {
+		return err
+	}
+	// What is left of these, where a peer is slow, comes before the load and is
+	// told from it by its numbers.
+	load := r.Load(peersLoad())
+	load.First = 1_000_000
+	t := trial{subject: subject, system: sys, queue: queue, patience: r.Span(slow)}
+	if err := t.offer(ctx, r, load, s); err != nil {
+		return err
+	}
+	of := r.Redis.Data
+	if p, ok := sys.(*peers.Running); ok {
+		of = p.Memory
+	}
+	return grown(ctx, s, subject, sys.Schedule, of, r.Size(20_000), harness.PayloadSize)
+}
+
 // eachSystem measures duefleet and then every peer, each with an empty Redis and
 // a queue of its own. A peer that can't be measured here, or fails, is a note and
 // keeps nobody from measuring the others.
@@ -33,9 +91,6 @@ func eachSystem(ctx context.Context, r *harness.Run, s *Results, measure func(sy
 			s.Note(fmt.Sprintf("%s: not measured: %v", p.Name, err))
 			continue
 		}
-		if err := r.Redis.Client.FlushAll(ctx).Err(); err != nil {
-			return err
-		}
 		if err := onePeer(ctx, r, p, measure); err != nil {
 			s.Note(fmt.Sprintf("%s: not measured in full: %v", p.Name, err))
 		}
@@ -43,7 +98,11 @@ func eachSystem(ctx context.Context, r *harness.Run, s *Results, measure func(sy
 	return ctx.Err()
 }
 
+// onePeer measures one peer on an empty Redis.
 func onePeer(ctx context.Context, r *harness.Run, p peers.Peer, measure func(system, string, string) error) error {
+	if err := r.Redis.Client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
 	queue, err := r.Queue("peer", harness.Classic)
 	if err != nil {
 		return err
@@ -52,52 +111,19 @@ func onePeer(ctx context.Context, r *harness.Run, p peers.Peer, measure func(sys
 	if err != nil {
 		return err
 	}
-	return errors.Join(measure(run, p.Name, queue), run.Stop())
-}
-
-func peersLateness(perSecond float64) Measure {
-	load := harness.Load{Rate: perSecond, For: 30 * time.Second, From: 200 * time.Millisecond, To: 5 * time.Second}
-	return Measure{
-		Name: fmt.Sprintf("peers-lateness-%.0f", perSecond), Title: fmt.Sprintf("duefleet and its peers, Poisson %.0f/s, delays 0.2 to 5 s", perSecond),
-		Notes: []string{"Not arrived: 30 s after the last was due; the percentiles are of those that arrived. How each is set up: see Peers"},
-		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
-			load.For = r.Span(load.For)
-			return eachSystem(ctx, r, s, func(sys system, subject, queue string) error {
-				return offered(ctx, r, sys, queue, load, s, subject)
-			})
-		},
-	}
-}
-
-func peersDrain() Measure {
-	return Measure{
-		Name: "peers-drain", Title: "duefleet and its peers, 20,000 due tasks into a durable classic queue that is consumed",
-		Notes: []string{"From the due time to the last arrival, or those that arrived within a minute"},
-		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
-			n := r.Size(20_000)
-			if err := bare(ctx, r, s, harness.Classic, n); err != nil {
-				return err
-			}
-			return eachSystem(ctx, r, s, func(sys system, subject, queue string) error {
-				return drainedArrivals(ctx, r, sys, queue, s, subject, n)
-			})
-		},
-	}
+	return errors.Join(measure(run, p.Name, queue), run.Stop(), r.DeleteQueue(queue))
 }
 
 // drainedArrivals counts at the consumer, since not every peer tells how much it
 // still holds.
 func drainedArrivals(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string, n int) error {
-	const perTask = time.Millisecond
-	if err := warm(ctx, r, sys, queue); err != nil {
-		return fmt.Errorf("warm up: %w", err)
-	}
+	const perTask = 500 * time.Microsecond
 	arrivals, stop, err := r.Consume(ctx, queue)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	due := time.Now().Add(3*time.Second + time.Duration(n)*perTask).Truncate(time.Second)
+	due := time.Now().Add(2*time.Second + time.Duration(n)*perTask).Truncate(time.Second)
 	if err := harness.Fill(ctx, sys, warmUp, warmUp+n, due); err != nil {
 		return err
 	}
@@ -105,49 +131,15 @@ func drainedArrivals(ctx context.Context, r *harness.Run, sys system, queue stri
 		s.Note(fmt.Sprintf("%s: not measured: %v", subject, harness.ErrSlow))
 		return nil
 	}
-	waiting, cancel := context.WithDeadline(ctx, due.Add(time.Minute))
+	waiting, cancel := context.WithDeadline(ctx, due.Add(r.Span(slow)))
 	defer cancel()
 	if err := arrivals.Await(waiting, n); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	sum := arrivals.Summary()
 	if sum.Arrived > 0 {
-		s.Add(subject, perSecond, float64(sum.Arrived)/sum.Last.Sub(due).Seconds())
+		s.Add(subject, perSecond, float64(sum.Arrived)/max(sum.Last.Sub(due), time.Millisecond).Seconds())
 	}
-	s.Add(subject, "early", float64(sum.Early))
-	s.Add(subject, "twice", float64(sum.Repeated))
-	s.Add(subject, "not arrived", float64(n-sum.Arrived))
+	s.Add(subject, "early of these", float64(sum.Early))
 	return ctx.Err()
-}
-
-func peersMemory() Measure {
-	return Measure{
-		Name: "peers-memory", Title: "duefleet and its peers, memory of a pending task, ID of 18 bytes, payload of 200",
-		Notes: []string{"Growth of Redis's used_memory, or of beanstalkd's resident memory, by 100,000 tasks"},
-		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
-			n := r.Size(100_000)
-			return eachSystem(ctx, r, s, func(sys system, subject, _ string) error {
-				of := r.Redis.Memory
-				if p, ok := sys.(*peers.Running); ok {
-					of = p.Memory
-				}
-				return grownBy(ctx, r, s, subject, sys.Schedule, of, n)
-			})
-		},
-	}
-}
-
-func peersIdle() Measure {
-	return Measure{
-		Name: "peers-idle", Title: "duefleet (M = 4) and its peers with nothing to do",
-		Notes: []string{"CPU of the dearest member, % of one core"},
-		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
-			return eachSystem(ctx, r, s, func(sys system, subject, _ string) error {
-				if err := harness.Sleep(ctx, 2*time.Second); err != nil {
-					return err
-				}
-				return resting(ctx, r, s, subject, sys.PIDs(), 0)
-			})
-		},
-	}
 }

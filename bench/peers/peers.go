@@ -61,7 +61,7 @@ type client interface {
 
 // All is every peer.
 func All() []Peer {
-	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond), bullMQ(), beanstalkd())
+	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond), riverPeer(), bullMQ(), beanstalkd())
 }
 
 // Missing says why a peer can't be measured here, or is nil.
@@ -111,7 +111,7 @@ type Running struct {
 
 // Start returns when all members are ready. The tasks go to the queue.
 func (p Peer) Start(ctx context.Context, r *harness.Run, queue string) (_ *Running, err error) {
-	s := store{addr: r.Redis.Addr(), memory: r.Redis.Memory}
+	s := store{addr: r.Redis.Addr(), memory: r.Redis.Data}
 	if p.store != nil {
 		if s, err = p.store(ctx, r); err != nil {
 			return nil, err

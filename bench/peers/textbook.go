@@ -35,10 +35,15 @@ func textbook() []Peer {
 				return int(ticket % textbookShards), err
 			}),
 		},
-		{
-			Name: "textbook: four threads, one task a Lua call, 100 ms asleep when idle", members: 1,
-			connect: sortedSets(1), work: popping,
-		},
+		FourThreads(),
+	}
+}
+
+// FourThreads is the textbook that takes what is due one by one.
+func FourThreads() Peer {
+	return Peer{
+		Name: "textbook: four threads, one task a Lua call, 100 ms asleep when idle", members: 1,
+		connect: sortedSets(1), work: popping,
 	}
 }
 

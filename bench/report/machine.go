@@ -61,6 +61,7 @@ func Versions(ctx context.Context, bench string) []string {
 		{"Redis", "redis-server", []string{"--version"}, 2},
 		{"RabbitMQ", "dpkg-query", []string{"-W", "-f", "v ${Version}", "rabbitmq-server"}, 1},
 		{"beanstalkd", "beanstalkd", []string{"-v"}, 1},
+		{"PostgreSQL", "psql", []string{"--version"}, 2},
 		{"Node.js", "node", []string{"--version"}, 0},
 	} {
 		out, err := exec.CommandContext(ctx, c.path, c.args...).Output() //nolint:gosec // the programs above
@@ -75,7 +76,7 @@ func Versions(ctx context.Context, bench string) []string {
 func libraries(bench string) []string {
 	var all []string
 	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, name := range []string{"github.com/hibiken/asynq", "github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go"} {
+		for _, name := range []string{"github.com/hibiken/asynq", "github.com/riverqueue/river", "github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go"} {
 			for _, m := range info.Deps {
 				if m.Path == name {
 					all = append(all, strings.TrimPrefix(name, "github.com/")+" "+m.Version)

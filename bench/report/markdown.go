@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Markdown writes the whole report; charts are the paths of SVG files by the
@@ -99,11 +101,19 @@ func (s Sheet) markdown(b *strings.Builder, charts []string) {
 	for _, chart := range charts {
 		fmt.Fprintf(b, "\n![%s](%s)\n", s.Title, chart)
 	}
-	fmt.Fprintf(b, "\n%s, %s%s.", count(s.Runs), s.Measured.UTC().Format("2006-01-02"), s.mark())
+	fmt.Fprintf(b, "\n%s, %s%s%s.", count(s.Runs), s.Measured.UTC().Format("2006-01-02"), s.others(), s.mark())
 	for _, note := range s.Notes {
 		fmt.Fprintf(b, " %s", sentence(note))
 	}
 	b.WriteString("\n\n")
+}
+
+// others is what else the machine did, or empty.
+func (s Sheet) others() string {
+	if len(s.OtherLoad) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; other processes took at most %.1f%% of the machine", slices.Max(s.OtherLoad))
 }
 
 func count(runs int) string {
@@ -118,5 +128,6 @@ func count(runs int) string {
 
 func sentence(s string) string {
 	s = strings.TrimSuffix(s, ".")
-	return strings.ToUpper(s[:1]) + s[1:] + "."
+	first, size := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(first)) + s[size:] + "."
 }

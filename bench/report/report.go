@@ -28,13 +28,15 @@ type Figure struct {
 }
 
 // Goal is a bound of a figure. With Over it bounds how many times the same
-// figure of another subject it is, run by run.
+// figure of another subject it is, run by run, or with AtMostMore by how much it
+// is more than that, in the figure's unit.
 type Goal struct {
-	Subject string  `json:"subject"`
-	Name    string  `json:"name"`
-	Over    string  `json:"over,omitempty"`
-	AtMost  float64 `json:"at_most,omitempty"`
-	AtLeast float64 `json:"at_least,omitempty"`
+	Subject    string  `json:"subject"`
+	Name       string  `json:"name"`
+	Over       string  `json:"over,omitempty"`
+	AtMost     float64 `json:"at_most,omitempty"`
+	AtLeast    float64 `json:"at_least,omitempty"`
+	AtMostMore float64 `json:"at_most_more,omitempty"`
 	// None asks for zero in every run.
 	None bool `json:"none,omitempty"`
 }
@@ -60,6 +62,9 @@ type Sheet struct {
 	Runs int `json:"runs"`
 	// Quick sheets show that the measure works, and nothing else.
 	Quick bool `json:"quick"`
+	// OtherLoad is the part of the machine's processor time that others took in
+	// each run, in %.
+	OtherLoad []float64 `json:"other_load_percent,omitempty"`
 	// Measured is when the last run ended.
 	Measured time.Time `json:"measured"`
 }
@@ -113,7 +118,7 @@ func (s *Sheet) judge(g Goal) Verdict {
 		if over == nil || len(over.Runs) != len(f.Runs) {
 			return v
 		}
-		got = ratios(f.Runs, over.Runs)
+		got = g.against(f.Runs, over.Runs)
 	}
 	v.Measured, v.Got = true, median(got)
 	if g.None {
@@ -121,14 +126,23 @@ func (s *Sheet) judge(g Goal) Verdict {
 		v.Kept = v.Got == 0
 		return v
 	}
+	if g.AtMostMore > 0 {
+		v.Kept = v.Got <= g.AtMostMore
+		return v
+	}
 	v.Kept = (g.AtMost == 0 || v.Got <= g.AtMost) && (g.AtLeast == 0 || v.Got >= g.AtLeast)
 	return v
 }
 
-func ratios(of, over []float64) []float64 {
+// against holds each run of a figure against the same run of another one.
+func (g Goal) against(of, over []float64) []float64 {
 	r := make([]float64, len(of))
 	for i := range of {
-		r[i] = of[i] / over[i]
+		if g.AtMostMore > 0 {
+			r[i] = of[i] - over[i]
+		} else {
+			r[i] = of[i] / over[i]
+		}
 	}
 	return r
 }
@@ -152,6 +166,8 @@ func (g Goal) String() string {
 	switch {
 	case g.None:
 		return of + " none"
+	case g.AtMostMore > 0:
+		return fmt.Sprintf("%s: %s <= that of %s + %g", g.Subject, g.Name, g.Over, g.AtMostMore)
 	case g.AtMost > 0 && g.AtLeast > 0:
 		return fmt.Sprintf("%s %g to %g", of, g.AtLeast, g.AtMost)
 	case g.AtMost > 0:

@@ -32,6 +32,10 @@ func TestGoalsAreJudged(t *testing.T) {
 		{Goal{Subject: "duefleet", Name: "tasks/s", AtMost: 89}, true, 90, false},
 		// The ratios of the runs are 0.9, 1.5 and 0.2; that of the medians is 0.45.
 		{Goal{Subject: "duefleet", Name: "tasks/s", Over: "raw", AtLeast: 0.9}, true, 0.9, true},
+		// The runs are 10 less, 100 more and 320 less than the other.
+		{Goal{Subject: "duefleet", Name: "tasks/s", Over: "raw", AtMostMore: 5}, true, -10, true},
+		{Goal{Subject: "raw", Name: "tasks/s", Over: "duefleet", AtMostMore: 9}, true, 10, false},
+		{Goal{Subject: "raw", Name: "tasks/s", Over: "duefleet", AtMostMore: 10}, true, 10, true},
 		// The median of the early ones is 0, and one is one too many.
 		{Goal{Subject: "duefleet", Name: "early", None: true}, true, 1, false},
 		{Goal{Subject: "asynq", Name: "tasks/s", AtLeast: 1}, false, 0, false},
@@ -49,6 +53,14 @@ func TestNumbers(t *testing.T) {
 	for f, want := range map[float64]string{0: "0", 0.456: "0.46", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567", -1500: "-1,500"} {
 		if got := number(f); got != want {
 			t.Errorf("%v is written %q, want %q", f, got, want)
+		}
+	}
+}
+
+func TestASentenceBeginsWithACapital(t *testing.T) {
+	for text, want := range map[string]string{"raw.": "Raw.", "élan": "Élan.", "Both": "Both."} {
+		if got := sentence(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
 }

@@ -1,0 +1,133 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// clockTick is the unit of /proc/stat and /proc/PID/stat, USER_HZ, which is 100
+// a second on every Linux that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+// Others watches what the machine does beside this program and the processes it
+// started, since a figure is one of the machine's only while it has nothing else
+// to do.
+type Others struct {
+	at         time.Time
+	busy, ours time.Duration
+}
+
+// WatchOthers begins to watch.
+func WatchOthers() (Others, error) {
+	busy, err := busyCPU()
+	if err != nil {
+		return Others{}, err
+	}
+	ours, err := treeCPU(os.Getpid())
+	return Others{at: time.Now(), busy: busy, ours: ours}, err
+}
+
+// Share is which part of the whole machine's processor time others took since
+// WatchOthers, from 0 to 1.
+func (o Others) Share() (float64, error) {
+	now, err := WatchOthers()
+	if err != nil {
+		return 0, err
+	}
+	all := now.at.Sub(o.at) * time.Duration(runtime.NumCPU())
+	// Both are in ticks, and the kernel counts them apart: the difference of two
+	// that are equal may be a little below zero.
+	return max(0, float64((now.busy-o.busy)-(now.ours-o.ours))/float64(all)), nil
+}
+
+// busyCPU is what all processes of the machine have used, and what its host took
+// away for other guests. Interrupts count: most kernels charge their time to the
+// process they came upon too.
+func busyCPU() (time.Duration, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	const user, nice, system, irq, softirq, steal = 1, 2, 3, 6, 7, 8 // of proc(5), after the word cpu
+	return ticks(strings.Fields(line), user, nice, system, irq, softirq, steal)
+}
+
+// treeCPU is what a process and all below it have used. Children that ended are
+// in it from when their parent waited for them.
+func treeCPU(root int) (time.Duration, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	parents, used := map[int]int{}, map[int]time.Duration{}
+	for _, file := range files {
+		pid, parent, cpu, err := readStat(file)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it ended meanwhile
+		}
+		if err != nil {
+			return 0, err
+		}
+		parents[pid], used[pid] = parent, cpu
+	}
+	var total time.Duration
+	for pid := range parents {
+		for at := pid; at != 0; at = parents[at] {
+			if at == root {
+				total += used[pid]
+				break
+			}
+		}
+	}
+	return total, nil
+}
+
+// readStat reads a /proc/PID/stat: what the process and those of its children
+// that it waited for have used.
+func readStat(file string) (pid, parent int, cpu time.Duration, err error) {
+	b, err := os.ReadFile(file) //nolint:gosec // a file of /proc
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	// The name, in brackets, may hold anything: count from its end.
+	name := strings.LastIndexByte(string(b), ')')
+	fields := strings.Fields(string(b[name+1:]))
+	const parentAt, user, system, childUser, childSystem = 1, 11, 12, 13, 14 // of proc(5), from the state on
+	if name < 0 || len(fields) <= childSystem {
+		return 0, 0, 0, fmt.Errorf("read %s: %q", file, b)
+	}
+	pid, err = strconv.Atoi(filepath.Base(filepath.Dir(file)))
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if parent, err = strconv.Atoi(fields[parentAt]); err != nil {
+		return 0, 0, 0, fmt.Errorf("read %s: %w", file, err)
+	}
+	cpu, err = ticks(fields, user, system, childUser, childSystem)
+	return pid, parent, cpu, err
+}
+
+// ticks is the sum of some fields that count ticks.
+func ticks(fields []string, at ...int) (time.Duration, error) {
+	var sum int64
+	for _, i := range at {
+		if i >= len(fields) {
+			return 0, fmt.Errorf("no field %d in %q", i, fields)
+		}
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return time.Duration(sum) * clockTick, nil
+}

@@ -1,0 +1,115 @@
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/duefleet/duefleet/bench/harness"
+)
+
+const (
+	// warmUp is how many tasks make the connections and load the scripts before
+	// anything counts.
+	warmUp = 64
+	// rise is the least time for which a load comes before anything counts.
+	rise = 2 * time.Second
+)
+
+// trial is one system under one load.
+type trial struct {
+	subject string
+	system  harness.Scheduler
+	// queue is where its messages come out.
+	queue string
+	// meters of what takes part in it; nil leaves processor time out.
+	meters meters
+	// patience is how long tasks are waited for after the last was due.
+	patience time.Duration
+}
+
+// run warms the system up and puts the load on it.
+func (t trial) run(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
+	if err := warm(ctx, r, t.system, t.queue); err != nil {
+		return fmt.Errorf("%s: warm up: %w", t.subject, err)
+	}
+	return t.offer(ctx, r, load, s)
+}
+
+// offer puts the load on the system and adds what became of it. The load comes for
+// as long as the longest delay before anything counts: only then as many tasks
+// are due each second as are scheduled. What is due between then and the end of
+// the load stands in the percentiles, and the processor time is that of this
+// while; all tasks, those before and after too, must arrive, and none early.
+func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
+	first := load.First
+	arrivals, stop, err := r.ConsumeFrom(ctx, t.queue, first)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	rising := load
+	rising.For = max(r.Span(rise), load.To)
+	if load.First, err = harness.Offer(ctx, t.system, rising); err != nil {
+		return fmt.Errorf("%s: schedule: %w", t.subject, err)
+	}
+	before := arrivals.Summary().Arrived
+	arrivals.Begin()
+	if err := t.meters.start(ctx); err != nil {
+		return err
+	}
+	next, err := harness.Offer(ctx, t.system, load)
+	if err != nil {
+		return fmt.Errorf("%s: schedule: %w", t.subject, err)
+	}
+	arrivals.End()
+	if err := t.meters.stop(ctx); err != nil {
+		return err
+	}
+	n, done := next-first, arrivals.Summary().Arrived-before
+	waiting, cancel := context.WithTimeout(ctx, load.To+t.patience)
+	defer cancel()
+	if err := arrivals.Await(waiting, n); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	addLateness(s, t.subject, arrivals, n)
+	if len(t.meters) > 0 && done > 0 {
+		t.meters.add(s, t.subject, done)
+		t.meters.addSums(s, t.subject, done)
+	}
+	return ctx.Err()
+}
+
+// warm has a few tasks delivered.
+func warm(ctx context.Context, r *harness.Run, system harness.Scheduler, queue string) error {
+	arrivals, stop, err := r.Consume(ctx, queue)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for n := range warmUp {
+		if err := system.Schedule(ctx, harness.Tasks(n, n+1, time.Now())); err != nil {
+			return err
+		}
+	}
+	return arrivals.Await(ctx, warmUp)
+}
+
+func addLateness(s *Results, subject string, arrivals *harness.Arrivals, n int) {
+	if arrivals.Counted() > 0 {
+		for _, p := range []struct {
+			name    string
+			percent float64
+		}{{p50, 50}, {p99, 99}, {"p99.9 ms", 99.9}, {"max ms", 100}} {
+			s.Add(subject, p.name, arrivals.Percentile(p.percent))
+		}
+	}
+	sum := arrivals.Summary()
+	s.Add(subject, "tasks", float64(n))
+	s.Add(subject, early, float64(sum.Early))
+	s.Add(subject, "twice", float64(sum.Repeated))
+	s.Add(subject, notArrived, float64(n-sum.Arrived))
+}

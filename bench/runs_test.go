@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/duefleet/duefleet/bench/measure"
+	"github.com/duefleet/duefleet/bench/report"
+)
+
+// shares is a measure during whose runs others take these parts of the machine.
+// A run takes a minute, and its value is its number.
+func shares(runs *int, parts ...float64) func(context.Context, measure.Measure) (measure.Results, float64, error) {
+	return func(context.Context, measure.Measure) (results measure.Results, share float64, err error) {
+		time.Sleep(time.Minute)
+		share = parts[*runs]
+		*runs++
+		results.Add("duefleet", "run", float64(*runs))
+		return results, share, nil
+	}
+}
+
+func TestADisturbedRunIsMadeAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts []float64
+		quick bool
+		spent time.Duration // before the first run
+		runs  int
+		noted bool
+	}{
+		"nothing disturbs it":         {parts: []float64{0.05}, runs: 1},
+		"the first run":               {parts: []float64{0.06, 0.01}, runs: 2},
+		"two runs":                    {parts: []float64{0.06, 0.9, 0}, runs: 3},
+		"all runs":                    {parts: []float64{0.06, 0.06, 0.06}, runs: 3, noted: true},
+		"no time is left for repeats": {parts: []float64{0.06}, spent: whole - time.Minute, runs: 1, noted: true},
+		"time for one repeat":         {parts: []float64{0.06, 0.06}, spent: whole - 150*time.Second, runs: 2, noted: true},
+		"quick":                       {parts: []float64{0.9}, quick: true, runs: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs := 0
+				m := measure.Measure{Takes: time.Minute}
+				all := &campaign{plan: newPlan([]measure.Measure{m}, options{runs: 1}), once: shares(&runs, c.parts...), quick: c.quick}
+				time.Sleep(c.spent)
+				results, share, err := all.undisturbed(t.Context(), m)
+				if runs != c.runs || err != nil {
+					t.Fatalf("%d runs, want %d: %v", runs, c.runs, err)
+				}
+				if noted := len(results.Notes) > 0; noted != c.noted || share != c.parts[runs-1] || results.Values[0].Value != float64(runs) {
+					t.Errorf("the last run counts, noted %v: got %v and %+v", c.noted, share, results)
+				}
+			})
+		})
+	}
+}
+
+func TestAFailedMeasureKeepsItsRunsAndIsNotMadeAgain(t *testing.T) {
+	runs := 0
+	c := &campaign{plan: newPlan(nil, options{}), once: func(context.Context, measure.Measure) (results measure.Results, share float64, err error) {
+		runs++
+		if runs == 2 {
+			return results, 0.9, errors.New("no room")
+		}
+		results.Add("duefleet", "tasks/s", 7)
+		return results, 0.01, nil
+	}}
+	sheet, err := c.measure(t.Context(), measure.Measure{Name: "drain", Goals: []report.Goal{{Subject: "duefleet", Name: "tasks/s", AtLeast: 5}}}, 3)
+	if err == nil || runs != 2 || sheet.Runs != 1 || len(sheet.Notes) != 1 || len(sheet.OtherLoad) != 1 || !sheet.Verdicts[0].Kept {
+		t.Errorf("after %d runs: %v, %+v", runs, err, sheet)
+	}
+}
+
+func TestTheTimeLeftFollowsWhatRunsTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := measure.Measure{Name: "a", Takes: time.Minute}
+		b := measure.Measure{Name: "b", Takes: 10 * time.Minute, Once: true}
+		var left []time.Duration
+		p := newPlan([]measure.Measure{a, b}, options{runs: 3})
+		p.say = func(_ string, d time.Duration) { left = append(left, d) }
+		p.begin("a")
+		time.Sleep(2 * time.Minute)
+		p.end(a)
+		p.begin("a")
+		p.end(a)
+		p.skip(a, 1)
+		p.begin("b")
+		if left[0] != 13*time.Minute || left[1] != 24*time.Minute || left[2] != 10*time.Minute {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
+func TestAllOfItFitsInTheTime(t *testing.T) {
+	if p := newPlan(measure.All(), options{runs: 3}); p.left() > whole {
+		t.Errorf("the measures say that they take %s together, of %s", p.left(), whole)
+	}
+}
