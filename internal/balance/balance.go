@@ -14,9 +14,10 @@ import (
 )
 
 // MostWorkers is how many workers a scanner runs for one topic at most, unless its
-// settings ask for more: each is a goroutine with timers and calls of its own, and
-// attends several shards where there are more of them.
-const MostWorkers = 64
+// settings ask for more: each is a goroutine with timers and calls of its own, idle or
+// not, and attends several shards where there are more of them. A claim takes a round trip
+// to Redis, so sixteen at a time claim from some thousands of shards a second.
+const MostWorkers = 16
 
 // Draw takes tickets of a topic for one tick of a worker, and reads the placement, in
 // one round trip. It returns the shards that the tickets stand for, each once, and the

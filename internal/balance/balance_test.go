@@ -34,8 +34,8 @@ func TestScale(t *testing.T) {
 		{0, 4, 3, 3, 1},
 		{0, MostWorkers - 1, 1, MostWorkers, 1},
 		{0, MostWorkers, 1, MostWorkers/2 + 1, 2},
-		{0, 4096, 1, 64, 66},
-		{0, 4096, 4, 62, 17},
+		{0, 4096, 1, 16, 274},
+		{0, 4096, 4, 16, 69},
 		{3, 4096, 4, 3, 1}, // the document says how many
 	} {
 		if workers, tickets := Scale(c.set, c.scanned, c.live); workers != c.workers || tickets != c.tickets {

@@ -26,7 +26,7 @@ type Topic struct {
 	Headers string `yaml:"headers" default:"full" check:"full|lean"`
 	// How long a worker stays with the shards its tickets drew, 10ms to 1m.
 	Tick time.Duration `yaml:"tick" default:"1s" check:"10ms..1m"`
-	// Per scanner, up to 1024, each with one shard; 0: as many as it takes for the fleet to cover all shards, at most 64.
+	// Per scanner, up to 1024, each with one shard; 0: as many as it takes for the fleet to cover all shards, at most 16.
 	Workers int `yaml:"workers" default:"0" check:"0..1024"`
 	// Most tasks in one claim, 1 to 1000.
 	Batch int `yaml:"batch" default:"500" check:"1..1000"`

@@ -141,6 +141,23 @@ func TestFewerWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
 	}
 }
 
+// TestAWorkerThatOthersReplaceEndsItsTick: its shards are drawn by them only then.
+func TestAWorkerThatOthersReplaceEndsItsTick(t *testing.T) {
+	t.Parallel()
+	l := onTopic(t, "tick: 1m")
+	beyond := l.attending(7) // one shard takes two workers
+	l.apply("tick: 1m", "batch: 3")
+	l.put(1)
+	wait.For(t, "the task to be delivered", l.empty)
+	select {
+	case <-beyond:
+		t.Error("a worker beyond the number that is needed left in the middle of its tick")
+	default:
+	}
+	l.apply("tick: 1m", "workers: 2")
+	wait.Closed(t, "a worker that the settings don't want to leave", beyond)
+}
+
 func TestWorkersAreAppliedLive(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 20ms", "workers: 1")

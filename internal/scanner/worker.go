@@ -80,10 +80,12 @@ func (w *worker) draw(ctx context.Context) (drawn, error) {
 	return d, err
 }
 
-// holds reports whether a draw still goes by what is in force, and the topic still
-// needs this worker.
+// holds reports whether a draw still goes by what is in force. A worker that the settings
+// don't want any more leaves at once; one that is not needed any more because others
+// joined stays to the end of the tick, since they have yet to draw its shards.
 func (w *worker) holds(d drawn) bool {
-	return w.topic.settings().Tick == d.tick && w.topic.view.scanned() == d.scanned && w.index < w.topic.workers()
+	s := w.topic.settings()
+	return s.Tick == d.tick && w.topic.view.scanned() == d.scanned && (s.Workers == 0 || w.index < s.Workers)
 }
 
 // attend stays with its shards until the tick ends: claims what is due and forwards
