@@ -127,11 +127,10 @@ withservers:
 # seed, length and choice of make chaos
 SOAK := 2m
 SEED := 0
-ONLY := .
 
 .PHONY: chaos
 chaos: servers ## Break everything there is, then mix it at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
-	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(ONLY)' ./test/chaos \
+	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(or $(ONLY),.)' ./test/chaos \
 		-skip '^TestCluster' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
 
 # several are the packages that talk to Redis, to run on a cluster too.
