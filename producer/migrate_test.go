@@ -208,7 +208,7 @@ func (c *trips) count(err error, cmds ...redis.Cmder) error {
 
 // TestScheduleManyDuringAChangeTakesThreeRoundTrips: however many shards its
 // tasks move between, the old ones see the placement unless they are known to,
-// the new ones take the tasks, and the old ones lose them.
+// the new ones take the tasks and note those that are moving, and the old ones lose them.
 func TestScheduleManyDuringAChangeTakesThreeRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]int{{1, 64}, {16, 3}} {
@@ -256,6 +256,17 @@ func scheduleManyInTime(t *testing.T, from, to int, absent bool) bool {
 		}
 	}
 	f.inPlace(want)
+	handled := map[string]bool{}
+	for n := range p.Shards {
+		for _, id := range f.rdb.SMembers(f.ctx(), fmt.Sprintf("%s:handled:{%s:%d}", f.prefix, orders, n)).Val() {
+			handled[id] = true
+		}
+	}
+	for id := range want {
+		if handled[id] != p.Moving(id) {
+			t.Errorf("%q is noted as handled: %t, want %t", id, handled[id], p.Moving(id))
+		}
+	}
 	return inTime
 }
 
