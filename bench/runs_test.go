@@ -11,11 +11,17 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
+// pass has a time go by for a plan, by moving its beginnings back. The bubble's clock
+// stands still meanwhile.
+func (p *plan) pass(d time.Duration) {
+	p.started, p.begun = p.started.Add(-d), p.begun.Add(-d)
+}
+
 // shares is a measure during whose runs others take these parts of the machine.
-// A run takes a minute, and its value is its number.
-func shares(runs *int, parts ...float64) func(context.Context, measure.Measure) (measure.Results, float64, error) {
+// A run takes a minute of the plan's time, and its value is its number.
+func shares(p *plan, runs *int, parts ...float64) func(context.Context, measure.Measure) (measure.Results, float64, error) {
 	return func(context.Context, measure.Measure) (results measure.Results, share float64, err error) {
-		time.Sleep(time.Minute)
+		p.pass(time.Minute)
 		share = parts[*runs]
 		*runs++
 		results.Add("duefleet", "run", float64(*runs))
@@ -43,8 +49,9 @@ func TestADisturbedRunIsMadeAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				runs := 0
 				m := measure.Measure{Takes: time.Minute}
-				all := &campaign{plan: newPlan([]measure.Measure{m}, options{runs: 1}), once: shares(&runs, c.parts...), quick: c.quick}
-				time.Sleep(c.spent)
+				p := newPlan([]measure.Measure{m}, options{runs: 1})
+				all := &campaign{plan: p, once: shares(p, &runs, c.parts...), quick: c.quick}
+				p.pass(c.spent)
 				results, share, err := all.undisturbed(t.Context(), m)
 				if runs != c.runs || err != nil {
 					t.Fatalf("%d runs, want %d: %v", runs, c.runs, err)
@@ -81,7 +88,7 @@ func TestTheTimeLeftFollowsWhatRunsTake(t *testing.T) {
 		p := newPlan([]measure.Measure{a, b}, options{runs: 3})
 		p.say = func(_ string, d time.Duration) { left = append(left, d) }
 		p.begin("a")
-		time.Sleep(2 * time.Minute)
+		p.pass(2 * time.Minute)
 		p.end(a)
 		p.begin("a")
 		p.end(a)
