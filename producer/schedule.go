@@ -17,8 +17,15 @@ import (
 // task.ErrReplicas, beside which the due time is that of what the master has
 // stored, and Redis's own.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
-	result := c.ScheduleMany(ctx, []Request{r})[0]
-	return result.Due, result.Err
+	now, err := c.now(ctx)
+	if err == nil {
+		err = r.Check(c.maxPayload, now)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	stored := result(r.Topic, r.ID, c.store.Router(r.Topic).ScheduleOne(ctx, r.entry()))
+	return stored.Due, stored.Err
 }
 
 // Result is what became of one Request.

@@ -20,6 +20,7 @@ import (
 type Router struct {
 	*Topic
 	known known
+	lanes lanes
 }
 
 // Router returns the router of a topic: the same one each time.
@@ -28,7 +29,11 @@ func (s *Store) Router(topic string) *Router {
 	defer s.routing.Unlock()
 	r := s.routers[topic]
 	if r == nil {
-		r = &Router{Topic: s.Topic(topic), known: known{fenced: map[int]Placement{}}}
+		r = &Router{
+			Topic: s.Topic(topic),
+			known: known{fenced: map[int]Placement{}},
+			lanes: lanes{patience: gatherPatience, all: map[int]*lane{}},
+		}
 		s.routers[topic] = r
 	}
 	return r

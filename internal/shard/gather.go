@@ -1,0 +1,196 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// gatherPatience is how long an entry waits for an answer that others await before
+// it is sent beside them: a lost answer holds up those alone who wait for it, and a
+// distant Redis delays nobody by more.
+const gatherPatience = time.Millisecond
+
+// lanes gather what many goroutines schedule one by one: a call alone is sent at once,
+// and what comes while its answer is awaited shares the next call, as a script costs
+// Redis more than the task that it stores. Of a Redis Cluster each shard has a lane of
+// its own, so that a master that is away holds up no others.
+type lanes struct {
+	patience time.Duration
+	mu       sync.Mutex
+	all      map[int]*lane
+}
+
+// lane is the calls that entries share. What its mutex guards is its own and its
+// gathered ones'.
+type lane struct {
+	mu     sync.Mutex
+	flying int       // calls that are awaited
+	open   *gathered // what waits for an answer; nil: nothing
+}
+
+// gathered is one call of several goroutines' entries.
+type gathered struct {
+	ctx     context.Context // ends when nobody waits for the call
+	cancel  context.CancelFunc
+	waiting []*waiter // nil: one that gave up before the call was sent
+	ids     map[string]bool
+	bytes   int
+	present int // how many still wait
+	timer   *time.Timer
+	done    chan struct{} // closed once the results are there
+}
+
+type waiter struct {
+	entry  Entry
+	result Scheduled
+}
+
+// ScheduleOne stores a task like Schedule, in one call with what other goroutines
+// schedule meanwhile. Each ends with its own ctx; where the call was sent by then the
+// task may be stored yet.
+func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
+	l := r.lane(e.ID)
+	l.mu.Lock()
+	if l.flying == 0 {
+		l.flying++
+		l.mu.Unlock()
+		s := r.Schedule(ctx, []Entry{e})[0]
+		if next := l.landed(); next != nil {
+			go r.fly(l, next)
+		}
+		return s
+	}
+	if g := l.open; g != nil && !g.takes(e) {
+		l.take()
+		go r.fly(l, g)
+	}
+	if l.open == nil {
+		l.open = r.gather(ctx, l)
+	}
+	g, w := l.open, &waiter{entry: e}
+	at := g.add(w)
+	l.mu.Unlock()
+	select {
+	case <-g.done:
+		return w.result
+	case <-ctx.Done():
+		return Scheduled{Err: l.leave(ctx, g, at)}
+	}
+}
+
+// lane is that of a task.
+func (r *Router) lane(id string) *lane {
+	n := 0
+	if _, ok := r.rdb.(*redis.ClusterClient); ok {
+		if p := r.Known(); p.Epoch > 0 {
+			n = p.New(id)
+		}
+	}
+	r.lanes.mu.Lock()
+	defer r.lanes.mu.Unlock()
+	l := r.lanes.all[n]
+	if l == nil {
+		l = &lane{}
+		r.lanes.all[n] = l
+	}
+	return l
+}
+
+// gather begins a call, which is sent after a while even if the answer that it waits
+// for doesn't come. What hooks of the client find in its context is that of the first.
+func (r *Router) gather(ctx context.Context, l *lane) *gathered {
+	g := &gathered{ids: map[string]bool{}, done: make(chan struct{})}
+	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	g.timer = time.AfterFunc(r.lanes.patience, func() {
+		l.mu.Lock()
+		late := l.open == g
+		if late {
+			l.take()
+		}
+		l.mu.Unlock()
+		if late {
+			r.fly(l, g)
+		}
+	})
+	return g
+}
+
+// takes says that an entry may share the call: of each ID there is one at most, and a
+// call is one script of each shard.
+func (g *gathered) takes(e Entry) bool {
+	return !g.ids[e.ID] && len(g.waiting) < scriptTasks && g.bytes+len(e.Body) <= scriptBytes
+}
+
+func (g *gathered) add(w *waiter) (at int) {
+	g.waiting = append(g.waiting, w)
+	g.ids[w.entry.ID] = true
+	g.bytes += len(w.entry.Body)
+	g.present++
+	return len(g.waiting) - 1
+}
+
+// take makes what waits a call under way. The lane is locked.
+func (l *lane) take() *gathered {
+	g := l.open
+	if g != nil {
+		l.open = nil
+		l.flying++
+		g.timer.Stop()
+	}
+	return g
+}
+
+// landed ends a call, and returns what is to be sent now that nothing else is awaited.
+func (l *lane) landed() (next *gathered) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.flying--; l.flying > 0 {
+		return nil
+	}
+	return l.take()
+}
+
+// leave gives up a place in a call.
+func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.present--
+	if l.open == g {
+		delete(g.ids, g.waiting[at].entry.ID)
+		g.waiting[at] = nil
+		return ctx.Err()
+	}
+	if g.present == 0 {
+		g.cancel()
+	}
+	return fmt.Errorf("no answer, the task may be stored yet: %w", ctx.Err())
+}
+
+// fly sends a call, and what has gathered meanwhile.
+func (r *Router) fly(l *lane, g *gathered) {
+	for ; g != nil; g = l.landed() {
+		l.mu.Lock()
+		var all []*waiter
+		var entries []Entry
+		for _, w := range g.waiting {
+			if w != nil {
+				all, entries = append(all, w), append(entries, w.entry)
+			}
+		}
+		l.mu.Unlock()
+		if len(all) > 0 {
+			for i, s := range r.Schedule(g.ctx, entries) {
+				all[i].result = s
+			}
+		}
+		close(g.done)
+		g.cancel()
+		// Whom this wakes is likely to have the next task: it shares the next call.
+		runtime.Gosched()
+	}
+}
