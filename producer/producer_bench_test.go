@@ -2,6 +2,7 @@ package producer_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,4 +68,23 @@ func BenchmarkScheduleMany(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkScheduleParallel is Schedule from 16 goroutines a processor, which share
+// calls.
+func BenchmarkScheduleParallel(b *testing.B) {
+	c := benchClient(b)
+	requests := benchRequests(1000)
+	b.ReportAllocs()
+	b.SetParallelism(16)
+	b.ResetTimer()
+	var n atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := c.Schedule(b.Context(), requests[int(n.Add(1))%len(requests)]); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Schedule stores a task, replacing one of the same topic and ID in whatever
-// state, and returns its due time by Redis's clock.
+// state, and returns its due time by Redis's clock. Calls from several goroutines share
+// round trips; each keeps to its own ctx.
 //
 // Errors: *task.RuleError for input that breaks a rule, task.ErrUnknownTopic,
 // task.ErrExists with IfAbsent, task.ErrRedisFull, with Config.MinReplicas

@@ -10,16 +10,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// gatherPatience is how long an entry waits for an answer that others await before
-// it is sent beside them: a lost answer holds up those alone who wait for it, and a
-// distant Redis delays nobody by more.
-const gatherPatience = time.Millisecond
+const (
+	// gatherBeside is how many calls are awaited before others gather: with two at a
+	// time Redis works while answers are read, and two goroutines never wait.
+	gatherBeside = 2
+	// gatherPatience is how long an entry waits for an answer that others await before
+	// it is sent beside them: a lost answer holds up those alone who wait for it, and a
+	// distant Redis delays nobody by more.
+	gatherPatience = time.Millisecond
+)
 
-// lanes gather what many goroutines schedule one by one: a call alone is sent at once,
-// and what comes while its answer is awaited shares the next call, as a script costs
-// Redis more than the task that it stores. Of a Redis Cluster each shard has a lane of
+// lanes gather what many goroutines schedule one by one: few calls at a time are sent at
+// once, and what comes while their answers are awaited shares the next call, since a
+// script costs Redis more than the task that it stores. Of a Redis Cluster each shard has a lane of
 // its own, so that a master that is away holds up no others.
 type lanes struct {
+	beside   int
 	patience time.Duration
 	mu       sync.Mutex
 	all      map[int]*lane
@@ -30,7 +36,7 @@ type lanes struct {
 type lane struct {
 	mu     sync.Mutex
 	flying int       // calls that are awaited
-	open   *gathered // what waits for an answer; nil: nothing
+	open   *gathered // what waits for an answer of theirs; nil: nothing
 }
 
 // gathered is one call of several goroutines' entries.
@@ -56,11 +62,11 @@ type waiter struct {
 func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 	l := r.lane(e.ID)
 	l.mu.Lock()
-	if l.flying == 0 {
+	if l.flying < r.lanes.beside {
 		l.flying++
 		l.mu.Unlock()
 		s := r.Schedule(ctx, []Entry{e})[0]
-		if next := l.landed(); next != nil {
+		if next := r.landed(l); next != nil {
 			go r.fly(l, next)
 		}
 		return s
@@ -145,11 +151,11 @@ func (l *lane) take() *gathered {
 	return g
 }
 
-// landed ends a call, and returns what is to be sent now that nothing else is awaited.
-func (l *lane) landed() (next *gathered) {
+// landed ends a call, and returns what is to be sent in its place.
+func (r *Router) landed(l *lane) (next *gathered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.flying--; l.flying > 0 {
+	if l.flying--; l.flying >= r.lanes.beside {
 		return nil
 	}
 	return l.take()
@@ -173,7 +179,7 @@ func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 
 // fly sends a call, and what has gathered meanwhile.
 func (r *Router) fly(l *lane, g *gathered) {
-	for ; g != nil; g = l.landed() {
+	for ; g != nil; g = r.landed(l) {
 		l.mu.Lock()
 		var all []*waiter
 		var entries []Entry

@@ -65,8 +65,8 @@ func (h *heldPut) names(id string) bool { return slices.Contains(h.args, any(id)
 
 func (h *heldPut) let() { close(h.sent) }
 
-// gathering is a topic of one shard whose calls the test lets go one by one. Nothing is
-// sent because of a patience that ran out, but for what the test says.
+// gathering is a topic of one shard whose calls the test lets go one by one. One that is
+// awaited has the others gather, for as long as the test says.
 type gathering struct {
 	*corner
 	r     *Router
@@ -78,7 +78,7 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 	t.Helper()
 	c := newCorner(t, 1)
 	g := &gathering{corner: c, r: c.Router("orders"), calls: &puts{c.scripts["put"].Hash(), make(chan *heldPut, 100)}}
-	g.r.lanes.patience = limit
+	g.r.lanes.beside, g.r.lanes.patience = 1, limit
 	if s := g.r.Schedule(t.Context(), []Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock
 	}
@@ -290,4 +290,26 @@ func TestACallEndsWhenNobodyWaitsForIt(t *testing.T) {
 	third := g.next()
 	third.let()
 	g.good(last)
+}
+
+// TestFewCallsAreSentAtOnce: the router that producers have lets two go beside each other.
+func TestFewCallsAreSentAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGathering(t, time.Hour)
+	g.r.lanes.beside = gatherBeside
+	var answers []<-chan Scheduled
+	var calls []*heldPut
+	for i := range gatherBeside {
+		answers = append(answers, g.schedule(t.Context(), Entry{ID: fmt.Sprint("at once ", i)}))
+		calls = append(calls, g.next())
+	}
+	answers = append(answers, g.schedule(t.Context(), Entry{ID: "gathers"}))
+	g.gathered(1)
+	for _, c := range calls {
+		c.let()
+	}
+	g.next().let()
+	for _, a := range answers {
+		g.good(a)
+	}
 }

@@ -32,7 +32,7 @@ func (s *Store) Router(topic string) *Router {
 		r = &Router{
 			Topic: s.Topic(topic),
 			known: known{fenced: map[int]Placement{}},
-			lanes: lanes{patience: gatherPatience, all: map[int]*lane{}},
+			lanes: lanes{beside: gatherBeside, patience: gatherPatience, all: map[int]*lane{}},
 		}
 		s.routers[topic] = r
 	}
