@@ -113,14 +113,24 @@ func TestParseReadsWhatAScannerPublishes(t *testing.T) {
 		p.Headers["x-death"] = []any{amqp.Table{"count": int64(1)}}
 		p.Headers["x-first-death-queue"] = queue
 		p.Headers["x-delivery-count"] = int64(2)
+		p.Headers["x-duefleet-routing-key"] = "express"
 	})
-	got, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, ContentType: p.ContentType, Body: p.Body, Redelivered: true})
+	got, err := Parse(amqp.Delivery{
+		Headers: p.Headers, MessageId: p.MessageId, ContentType: p.ContentType, Body: p.Body, Redelivered: true,
+		Priority: 7, Expiration: "4294967295", CorrelationId: "c-1", ReplyTo: "answers",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Topic != orders || got.ID != "a" || got.Due.UnixMilli() != 1796119200000 || got.Scheduled.UnixMilli() != 1796119100000 ||
 		got.Attempt != 1 || !got.Redelivered || got.ContentType != "text/plain" || string(got.Payload) != "pay" {
 		t.Errorf("got %+v", got)
+	}
+	if want := (task.Options{RoutingKey: "express", Priority: 7, Expiration: task.MaxExpiration, CorrelationID: "c-1", ReplyTo: "answers"}); got.Options != want {
+		t.Errorf("options %+v, want %+v", got.Options, want)
+	}
+	if _, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Expiration: "soon"}); err == nil || !strings.Contains(err.Error(), "expiration") {
+		t.Errorf("an expiration that is no number: %v", err)
 	}
 	if len(got.Headers) != 1 || got.Headers["k"] != "v" {
 		t.Errorf("headers %v", got.Headers)

@@ -56,6 +56,30 @@ func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 	})
 }
 
+// TestARetryKeepsTheOptions: the message of each attempt is as its producer asked for.
+func TestARetryKeepsTheOptions(t *testing.T) {
+	t.Parallel()
+	eitherForm(t, func(t *testing.T, w *world) {
+		w.serve()
+		want := task.Options{RoutingKey: queue, Priority: 3, Expiration: time.Hour, CorrelationID: "c-1", ReplyTo: "answers"}
+		var seen log
+		c := w.consume(Config{Policy: Fixed(0, 3), Handler: func(_ context.Context, d task.Delivery) error {
+			if seen.add(d); seen.of("a") == 1 {
+				return errTest
+			}
+			return nil
+		}})
+		w.request(producer.Request{ID: "a", Options: want})
+		wait.For(t, "the second attempt", func() bool { return counted(c, done) == 1 })
+		for i, d := range seen.all() {
+			if d.Options != want || d.Attempt != i+1 {
+				t.Errorf("delivery %d: attempt %d, options %+v, want %+v", i, d.Attempt, d.Options, want)
+			}
+		}
+		c.stop()
+	})
+}
+
 func TestWithoutRememberingARedeliveryIsHandledAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()

@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ var ErrForeign = errors.New("not a message of duefleet")
 // on the way are left out.
 //
 // Errors: ErrForeign, *HeaderError for a header of another type than the scanners
-// set, and *task.RuleError for a name that breaks a rule or a body above 16 MiB.
+// set, or an expiration that is no number, and *task.RuleError for a name that breaks a rule or a body above 16 MiB.
 func Parse(d amqp.Delivery) (task.Task, error) {
 	in := reader{table: d.Headers}
 	t := task.Task{
@@ -33,7 +34,11 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 		Attempt:     int(fieldOr[int32](&in, task.HeaderAttempt, 1)),
 		Redelivered: fieldOr(&in, task.HeaderRedelivered, false) || d.Redelivered,
 		ContentType: d.ContentType,
-		Payload:     d.Body,
+		Options: task.Options{
+			RoutingKey: fieldOr(&in, task.HeaderRoutingKey, ""),
+			Priority:   d.Priority, Expiration: in.expiration(d.Expiration), CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo,
+		},
+		Payload: d.Body,
 	}
 	if in.err != nil {
 		return task.Task{}, in.err
@@ -77,6 +82,18 @@ func field[T any](r *reader, key string) T {
 		r.err = &HeaderError{key, fmt.Sprintf("a %T in the place of a %T", value, typed)}
 	}
 	return typed
+}
+
+// expiration reads a property that RabbitMQ lets only milliseconds be.
+func (r *reader) expiration(text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	ms, err := strconv.ParseUint(text, 10, 32)
+	if err != nil && r.err == nil {
+		r.err = &HeaderError{"expiration", "no number of milliseconds"}
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // fieldOr is a header that lean messages may lack, and what its absence says.

@@ -97,6 +97,9 @@ type Request struct {
 	// Headers of the message: at most 32, keys of up to 128 bytes that don't
 	// begin with x-duefleet-, 64 KiB together.
 	Headers map[string]string
+	// Options of the message: a routing key of its own, priority, expiration,
+	// correlation ID, reply-to.
+	Options task.Options
 	// IfAbsent refuses with task.ErrExists where a task of this ID is stored,
 	// in place of replacing it.
 	IfAbsent bool
@@ -112,6 +115,7 @@ func (r *Request) Check(maxPayload int, now time.Time) error {
 		task.CheckPayload(r.Payload, maxPayload),
 		task.CheckContentType(r.ContentType),
 		task.CheckHeaders(r.Headers),
+		task.CheckOptions(r.Options),
 		task.CheckDue(r.When.when.Time(now), now),
 	)
 }

@@ -93,7 +93,7 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 }
 
 func (r *Request) entry() shard.Entry {
-	body := shard.EncodeBody(&task.Task{ContentType: r.ContentType, Headers: r.Headers, Payload: r.Payload})
+	body := shard.EncodeBody(&task.Task{ContentType: r.ContentType, Headers: r.Headers, Options: r.Options, Payload: r.Payload})
 	return shard.Entry{ID: r.ID, When: r.When.when, IfAbsent: r.IfAbsent, Body: body}
 }
 

@@ -47,6 +47,9 @@ const (
 	// HeaderRedelivered is true where an earlier attempt may have reached the broker. In
 	// a lean message only if it is.
 	HeaderRedelivered = ReservedHeaderPrefix + "redelivered"
+	// HeaderRoutingKey is a string: Options.RoutingKey, in either form of a message, if
+	// the task has one.
+	HeaderRoutingKey = ReservedHeaderPrefix + "routing-key"
 )
 
 // CheckTopic returns a RuleError unless topic is 1 to 64 of A-Z a-z 0-9 . _ -.

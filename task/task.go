@@ -31,6 +31,8 @@ type Task struct {
 	ContentType string
 	// Headers travel with the task into the message; see CheckHeaders.
 	Headers map[string]string
+	// Options of its message; see CheckOptions.
+	Options Options
 	// Payload is delivered byte for byte; see CheckPayload.
 	Payload []byte
 }

@@ -53,12 +53,21 @@ type taskLine struct {
 	Base64      given[string]                   `json:"payload_base64"`
 	ContentType given[string]                   `json:"content_type"`
 	Headers     given[map[string]given[string]] `json:"headers"`
+
+	RoutingKey    given[string] `json:"routing_key"`
+	Priority      given[int]    `json:"priority"`
+	Expiration    given[string] `json:"expiration"`
+	CorrelationID given[string] `json:"correlation_id"`
+	ReplyTo       given[string] `json:"reply_to"`
 }
 
 // fill gives r the task to be scheduled, but for its topic.
 func (f *taskLine) fill(r *request) error {
 	due, err := f.due()
 	if err != nil {
+		return err
+	}
+	if r.Options, err = f.options(); err != nil {
 		return err
 	}
 	payload, err := f.payload()
@@ -198,6 +207,8 @@ func typeError(e *json.SemanticError) error {
 		want = "a string"
 	case reflect.Bool:
 		want = "true or false"
+	case reflect.Int:
+		want = "a whole number"
 	}
 	got := map[jsontext.Kind]string{
 		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string", jsontext.KindNumber: "a number",

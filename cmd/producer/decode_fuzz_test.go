@@ -32,6 +32,7 @@ func seedLines() []string {
 		`{"id":"o-1","at":"2026-12-01T10:00:00Z","headers":{}}`, `{"id":"o-1","at":"1796119200000"}`, ` { "id" : "o-1" , "at" : -1 } ` + "\r",
 		`{"id":"\\\u0041","in":"-1.5d2h"}`, `{"id":"o-1","id":"o-2"}`, `{"id":"\ud83d","in":"1m"}`, `{"id":1,}`, `[`, ``, `null`,
 		`{"id":"o-1","in":"1m","color":"red"}`, `{"ID":"o-1","in":"1m"}`, `{"id":"o-1","in":"1m","headers":{"k":"","k":""}}`,
+		`{"id":"o-1","in":"1m","routing_key":"k","priority":9,"expiration":"1m","correlation_id":"c","reply_to":"q"}`, `{"id":"o-1","in":"1m","priority":-1}`,
 		`{"id":"o-1","in":"1m","headers":{"X-Duefleet-Due":"1"}}`, `{"id":"o-1","in":"1m","headers":{"CC":"q"}}`, `{"id":"o-1","in":"1m","headers":{"\n":1}}`,
 		`{"id":"o-1","in":"1m","at":1}`, `{"id":"o-1"}`, `{"id":"o-1","in":"soon"}`, `{"id":"o-1","in":"36600d"}`, `{"id":"o-1","in":"106751d23h47m16.854775807s"}`,
 		`{"id":"o-1","at":9223372036854775807}`, `{"id":"o-1","at":-9223372036854775808}`, `{"id":"o-1","at":1e3}`, `{"id":"o-1","at":"9999-12-31T23:59:59Z"}`,
@@ -73,7 +74,7 @@ func FuzzLine(f *testing.F) {
 		}
 		if err := errors.Join(
 			task.CheckTopic(req.Topic), task.CheckID(req.ID), task.CheckPayload(req.Payload, 1000),
-			task.CheckContentType(req.ContentType), task.CheckHeaders(req.Headers), task.CheckDue(dueOf(t, plain, now), now),
+			task.CheckContentType(req.ContentType), task.CheckHeaders(req.Headers), task.CheckOptions(req.Options), task.CheckDue(dueOf(t, plain, now), now),
 		); err != nil {
 			t.Fatal(err)
 		}

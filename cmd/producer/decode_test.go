@@ -35,7 +35,11 @@ func TestDecodeLine(t *testing.T) {
 		"a surrogate pair":  {`{"id":"\ud83d\ude00","at":1796119200000}`, producer.Request{ID: "😀", When: at}},
 		"escaped backslash": {`{"id":"\\ud83d","at":1796119200000}`, producer.Request{ID: `\ud83d`, When: at}},
 		"any characters":    {`{"id":"\u0000\n☃ \"","at":1796119200000}`, producer.Request{ID: "\x00\n☃ \"", When: at}},
-		"no headers":        {`{"id":"o-1","at":1796119200000,"headers":{}}`, producer.Request{ID: "o-1", When: at}},
+		"options": {
+			`{"id":"o-1","at":1796119200000,"routing_key":"k","priority":255,"expiration":"1h30m","correlation_id":"c","reply_to":"q"}`,
+			producer.Request{ID: "o-1", When: at, Options: task.Options{RoutingKey: "k", Priority: 255, Expiration: 90 * time.Minute, CorrelationID: "c", ReplyTo: "q"}},
+		},
+		"no headers": {`{"id":"o-1","at":1796119200000,"headers":{}}`, producer.Request{ID: "o-1", When: at}},
 	} {
 		got, err := testDecoder().decode([]byte(test.line))
 		if err != nil {
@@ -118,6 +122,16 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","in":"1m","headers":{` + strings.Join(many, ",") + `}}`:       "headers: must be at most 32; got 33 headers",
 		`{"id":"o-1","in":"1m","headers":{"X-Duefleet-Due":"1"}}`:                  "header key: must not begin with x-duefleet-",
 		`{"id":"o-1","in":"1m","headers":{"":"1"}}`:                                "header key: must be 1 to 128 bytes",
+		`{"id":"o-1","in":"1m","routing_key":"` + strings.Repeat("x", 256) + `"}`:  "routing_key: must be 0 to 255 bytes of valid UTF-8; got 256 bytes",
+		`{"id":"o-1","in":"1m","priority":256}`:                                    "priority: must be 0 to 255; got 256",
+		`{"id":"o-1","in":"1m","priority":-1}`:                                     "priority: must be 0 to 255; got -1",
+		`{"id":"o-1","in":"1m","priority":"1"}`:                                    "priority: want a whole number, got a string",
+		`{"id":"o-1","in":"1m","priority":1.5}`:                                    "priority: ",
+		`{"id":"o-1","in":"1m","expiration":60000}`:                                "expiration: want a string, got a number",
+		`{"id":"o-1","in":"1m","expiration":"soon"}`:                               "expiration: want a duration",
+		`{"id":"o-1","in":"1m","expiration":"0s"}`:                                 "expiration: must be 1ms or more",
+		`{"id":"o-1","in":"1m","expiration":"50d"}`:                                "expiration: must be 1ms to 1193h2m47.295s; got 1200h0m0s",
+		`{"id":"o-1","in":"1m","reply_to":"amq.rabbitmq.reply-to"}`:                "reply_to: must be a queue that others can reach",
 		`{"id":"o-1","in":"36600d"}`:                                               "due: must be at most 100 years ahead",
 		`{"id":"o-1","at":9223372036854775807}`:                                    "due: must be at most 100 years ahead",
 	} {

@@ -50,7 +50,8 @@ func loadCommand(conn *connection) *cobra.Command {
 
 "in" is a duration and "at" RFC 3339 or Unix milliseconds; what was due more than a
 minute ago is delivered at once, and counted. "payload_base64" is for bytes;
-"headers" and "content_type" may be given. What a pipe has brought is written within
+"headers", "content_type", "routing_key", "priority", "expiration" (a duration),
+"correlation_id" and "reply_to" may be given. What a pipe has brought is written within
 50 ms. Lines of one ID are written in their order; others may overtake each other. Bad lines are reported with their numbers, ten of them and a count, or all
 in the file that --errors names, and the exit code is 1; the good ones are written.
 Ctrl-C stops reading and writes what was read.`,

@@ -93,6 +93,7 @@ func scheduleCommand(conn *connection) *cobra.Command {
 	var due dueFlags
 	var payload payloadFlags
 	var headers []string
+	var options optionFlags
 	cmd := &cobra.Command{
 		Use:   "schedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Stores a task that is due later",
@@ -109,6 +110,9 @@ more than a minute ago is said on standard error.`,
 			if r.Headers, err = parseHeaders(headers); err != nil {
 				return err
 			}
+			if r.Options, err = options.read(); err != nil {
+				return err
+			}
 			if r.Payload, err = payload.read(cmd, conn.maxPayload); err != nil {
 				return err
 			}
@@ -118,6 +122,7 @@ more than a minute ago is said on standard error.`,
 	f := cmd.Flags()
 	r.register(cmd)
 	due.register(f)
+	options.register(f)
 	f.StringVar(&payload.text, "payload", "", "the payload as text (default empty)")
 	f.StringVar(&payload.file, "payload-file", "", "a file that holds the payload, or - for standard input")
 	f.StringVar(&r.ContentType, "content-type", "", "of the payload (default "+task.DefaultContentType+")")
@@ -316,6 +321,7 @@ type getOutput struct {
 	Redelivered bool              `json:"redelivered"`
 	ContentType string            `json:"content_type"`
 	Headers     map[string]string `json:"headers"`
+	optionsOutput
 	// One of the two is present: Payload where it is valid UTF-8.
 	Payload       *string `json:"payload,omitempty"`
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
@@ -335,6 +341,7 @@ func newGetOutput(name named, s producer.Stored) getOutput {
 		Redelivered:     s.Redelivered,
 		ContentType:     s.ContentType,
 		Headers:         s.Headers,
+		optionsOutput:   newOptionsOutput(s.Options),
 		Reason:          s.Reason,
 	}
 	if out.Headers == nil {

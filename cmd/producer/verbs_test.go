@@ -156,6 +156,40 @@ func TestPayloadSources(t *testing.T) {
 	}
 }
 
+// TestOptions: what a message is to have is stored, shown where it is given, and kept by
+// a reschedule; what is out of its range is refused.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	named := []string{"--topic", "orders", "--id", "o-1", "--in", "1h"}
+	options := strings.Fields("--routing-key express --priority 9 --expiration 1d --correlation-id c-1 --reply-to answers")
+	c.must("schedule", append(named, options...)...)
+	c.must("reschedule", named...)
+	got := c.must("get", "--topic", "orders", "--id", "o-1")
+	for key, want := range map[string]any{
+		"routing_key": "express", "priority": json.Number("9"), "expiration": "24h0m0s", "correlation_id": "c-1", "reply_to": "answers",
+	} {
+		if got[key] != want {
+			t.Errorf("%s: %v, want %v", key, got[key], want)
+		}
+	}
+	if headers, ok := got["headers"].(map[string]any); !ok || len(headers) > 0 {
+		t.Errorf("headers %v", got["headers"])
+	}
+	c.must("schedule", named...)
+	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["routing_key"] != nil || got["priority"] != nil || got["expiration"] != nil {
+		t.Errorf("without options: %v", got)
+	}
+	for option, want := range map[string]string{
+		"--priority=256": "invalid argument \"256\"", "--expiration=soon": "want a duration", "--expiration=0": "must be 1ms or more",
+		"--expiration=50d": "expiration: must be 1ms to", "--reply-to=amq.rabbitmq.reply-to": "reply_to: must be",
+	} {
+		if r := c.run("", append(named, "schedule", option)...); r.code == 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: exit code %d, said %q, want %q", option, r.code, r.stderr, want)
+		}
+	}
+}
+
 // TestReplaceAndIfAbsent: a pending task is replaced, or with --if-absent left
 // alone with exit code 4.
 func TestReplaceAndIfAbsent(t *testing.T) {

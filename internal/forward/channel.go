@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,7 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 		return true, nil
 	}
 	clear(ch.headers)
-	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, r.RoutingKey, true, false, publishing(&m.Task, ch.headers, r.Lean))
+	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, cmp.Or(m.Task.Options.RoutingKey, r.RoutingKey), true, false, publishing(&m.Task, ch.headers, r.Lean))
 	if err != nil {
 		return ch.unwritten(seq, err)
 	}

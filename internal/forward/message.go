@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -11,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is how many of a message's headers are duefleet's, at most.
-	ownHeaders = 5
+	ownHeaders = 6
 	appID      = "duefleet"
 	// firstAttempt is what attempts count from; a lean message doesn't name it.
 	firstAttempt = 1
@@ -117,10 +118,25 @@ func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	if p.ContentType == "" {
 		p.ContentType = task.DefaultContentType
 	}
+	if t.Options != (task.Options{}) {
+		setOptions(&p, t.Options)
+	}
 	if !lean {
 		headers[task.HeaderTopic], p.AppId = t.Topic, appID
 	}
 	return p
+}
+
+// setOptions gives a message what its producer asked for. The routing key is told in a
+// header, too, for a consumer that stores the task again.
+func setOptions(p *amqp.Publishing, o task.Options) {
+	if o.RoutingKey != "" {
+		p.Headers[task.HeaderRoutingKey] = o.RoutingKey
+	}
+	if o.Expiration > 0 {
+		p.Expiration = strconv.FormatInt(o.Expiration.Milliseconds(), 10)
+	}
+	p.Priority, p.CorrelationId, p.ReplyTo = o.Priority, o.CorrelationID, o.ReplyTo
 }
 
 // sameVersion reports whether a returned message is this version of the task:
@@ -145,7 +161,7 @@ const (
 	// maxShortString is the longest AMQP short string, in bytes.
 	maxShortString = 255
 	// headerFrameRest bounds what a content header frame holds beside the
-	// task's own headers: four short strings, duefleet's headers, numbers.
+	// task's own headers: seven short strings, duefleet's headers, numbers.
 	headerFrameRest = 2 << 10
 	// headerFieldRest is a field's lengths and type, beside its key and value.
 	headerFieldRest = 6

@@ -30,6 +30,9 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 		Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "k=v", "größe": "übergröße"},
 	}
 	plain := task.Task{Topic: "orders", ID: "plain", Due: due, Scheduled: due, Attempt: 1}
+	asked := task.Task{Topic: "orders", ID: "asked", Due: due, Scheduled: due, Attempt: 1, Options: task.Options{
+		RoutingKey: "order.express", Priority: 255, Expiration: 49*24*time.Hour + 1999*time.Microsecond, CorrelationID: "c-1", ReplyTo: "answers",
+	}}
 	for name, route := range map[string]forward.Route{
 		"classic":      {Declare: &forward.Declare{QueueType: "classic"}},
 		"quorum":       {Declare: &forward.Declare{QueueType: "quorum"}},
@@ -43,15 +46,19 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 			route.Declare.Type, route.Declare.Queue = "direct", "orders.due"
 			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "orders", route)
 			ready(t, p)
-			batch := []*forward.Message{{Task: full, Ref: 7}, {Task: plain, Ref: 8}}
+			ch := amqpChannel(t, url)
+			if err := ch.QueueBind("orders.due", "order.express", "orders", false, nil); err != nil {
+				t.Fatal(err)
+			}
+			batch := []*forward.Message{{Task: full, Ref: 7}, {Task: asked, Ref: 8}, {Task: plain, Ref: 9}}
 			publish(t, p, batch...)
 			for i, r := range got.all(batch...) {
 				if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Ref != 7+i {
 					t.Errorf("%+v, want it confirmed after some time", r)
 				}
 			}
-			ch := amqpChannel(t, url)
 			checkMessage(t, ch, route.Lean, full, "application/json")
+			checkMessage(t, ch, route.Lean, asked, "application/octet-stream")
 			checkMessage(t, ch, route.Lean, plain, "application/octet-stream")
 		})
 	}
@@ -80,6 +87,9 @@ func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, con
 	for k, v := range want.Headers {
 		headers[k] = v
 	}
+	if want.Options.RoutingKey != "" {
+		headers["x-duefleet-routing-key"] = want.Options.RoutingKey
+	}
 	delete(m.Headers, "x-delivery-count") // a quorum queue's own
 	if !maps.Equal(m.Headers, headers) {
 		t.Errorf("headers\n%#v, want\n%#v", m.Headers, headers)
@@ -87,13 +97,18 @@ func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, con
 	if !bytes.Equal(m.Body, want.Payload) {
 		t.Errorf("body of %d bytes differs from the payload of %d", len(m.Body), len(want.Payload))
 	}
+	key, expiration := "order.due", ""
+	if want.Options.RoutingKey != "" {
+		key, expiration = want.Options.RoutingKey, "4233600001" // cut to the millisecond
+	}
 	got := []any{m.ContentType, m.DeliveryMode, m.MessageId, m.Type, m.Timestamp.UTC(), m.AppId, m.Exchange, m.RoutingKey}
-	wanted := []any{contentType, amqp.Persistent, want.ID, want.Topic, want.Due.UTC().Truncate(time.Second), app, "orders", "order.due"}
+	wanted := []any{contentType, amqp.Persistent, want.ID, want.Topic, want.Due.UTC().Truncate(time.Second), app, "orders", key}
 	if fmt.Sprint(got) != fmt.Sprint(wanted) {
 		t.Errorf("properties\n%v, want\n%v", got, wanted)
 	}
-	if rest := fmt.Sprint(m.ContentEncoding, m.Priority, m.CorrelationId, m.ReplyTo, m.Expiration, m.UserId); rest != fmt.Sprint("", 0, "", "", "", "") {
-		t.Errorf("properties that were not asked for: %q", rest)
+	rest := fmt.Sprintf("%q", []any{m.ContentEncoding, m.Priority, m.CorrelationId, m.ReplyTo, m.Expiration, m.UserId})
+	if wanted := fmt.Sprintf("%q", []any{"", want.Options.Priority, want.Options.CorrelationID, want.Options.ReplyTo, expiration, ""}); rest != wanted {
+		t.Errorf("what the task asked for, and no more: %s, want %s", rest, wanted)
 	}
 }
 

@@ -3,9 +3,12 @@ package shard
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +43,8 @@ func NewOp() Op {
 //	        2+n    if noted: reason of the last release
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
-//	        1      headers, and for each 1+n key, 2+n value, in the order of the keys
+//	        1      headers, and for each 1+n key, 2+n value, in the order of the keys;
+//	               those that begin with x-duefleet- are options of the message
 //	        rest   payload
 //
 // The part after the note is the body, which producers write and scripts pass
@@ -56,11 +60,15 @@ const (
 	flagAttempted   = 8
 )
 
-// EncodeBody packs what a producer decides of a task: content type, headers and
+// EncodeBody packs what a producer decides of a task: content type, headers, options and
 // payload. They must have passed the rules of package task.
 func EncodeBody(t *task.Task) []byte {
+	headers := t.Headers
+	if t.Options != (task.Options{}) {
+		headers = withOptions(headers, t.Options)
+	}
 	size := 3 + len(t.ContentType) + len(t.Payload)
-	for k, v := range t.Headers {
+	for k, v := range headers {
 		size += 3 + len(k) + len(v)
 	}
 	b := make([]byte, 0, size)
@@ -68,14 +76,14 @@ func EncodeBody(t *task.Task) []byte {
 	if contentType == task.DefaultContentType {
 		contentType = ""
 	}
-	if contentType == "" && len(t.Headers) == 0 {
+	if contentType == "" && len(headers) == 0 {
 		return append(append(b, 0), t.Payload...)
 	}
 	b = append(b, 1, byte(len(contentType)))
 	b = append(b, contentType...)
-	b = append(b, byte(len(t.Headers)))
-	if len(t.Headers) > 0 {
-		b = appendHeaders(b, t.Headers)
+	b = append(b, byte(len(headers)))
+	if len(headers) > 0 {
+		b = appendHeaders(b, headers)
 	}
 	return append(b, t.Payload...)
 }
@@ -145,7 +153,7 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	if in.short {
 		return r, fmt.Errorf("record of %d bytes is cut short", len(record))
 	}
-	return r, nil
+	return r, takeOptions(&r.Task)
 }
 
 func decodeBody(in *reader, t *task.Task) {
@@ -222,4 +230,84 @@ func stateOf(score float64) task.State {
 		return task.Parked
 	}
 	return task.Waiting
+}
+
+// The options of a message stand among the headers of a body, under keys that no
+// producer may give a header.
+const (
+	optionRoutingKey    = task.HeaderRoutingKey
+	optionPriority      = task.ReservedHeaderPrefix + "priority"   // 1 to 255, decimal
+	optionExpiration    = task.ReservedHeaderPrefix + "expiration" // ms, decimal
+	optionCorrelationID = task.ReservedHeaderPrefix + "correlation-id"
+	optionReplyTo       = task.ReservedHeaderPrefix + "reply-to"
+)
+
+// withOptions returns headers with those that stand for options.
+func withOptions(headers map[string]string, o task.Options) map[string]string {
+	all := maps.Clone(headers)
+	if all == nil {
+		all = map[string]string{}
+	}
+	set := func(key, value string) {
+		if value != "" {
+			all[key] = value
+		}
+	}
+	set(optionRoutingKey, o.RoutingKey)
+	set(optionCorrelationID, o.CorrelationID)
+	set(optionReplyTo, o.ReplyTo)
+	if o.Priority > 0 {
+		all[optionPriority] = strconv.Itoa(int(o.Priority))
+	}
+	if o.Expiration > 0 {
+		all[optionExpiration] = strconv.FormatInt(o.Expiration.Milliseconds(), 10)
+	}
+	return all
+}
+
+// takeOptions turns headers that stand for options into them. One that this version
+// doesn't know, or that is out of its range, is an error: the message would be another
+// than its producer asked for.
+func takeOptions(t *task.Task) error {
+	for key, value := range t.Headers {
+		if !strings.HasPrefix(key, task.ReservedHeaderPrefix) {
+			continue
+		}
+		if err := setOption(&t.Options, key, value); err != nil {
+			return fmt.Errorf("option %s: %w", key, err)
+		}
+		delete(t.Headers, key)
+	}
+	if t.Options == (task.Options{}) {
+		return nil
+	}
+	if len(t.Headers) == 0 {
+		t.Headers = nil
+	}
+	if err := task.CheckOptions(t.Options); err != nil {
+		return fmt.Errorf("option: %w", err)
+	}
+	return nil
+}
+
+func setOption(o *task.Options, key, value string) error {
+	switch key {
+	case optionRoutingKey:
+		o.RoutingKey = value
+	case optionCorrelationID:
+		o.CorrelationID = value
+	case optionReplyTo:
+		o.ReplyTo = value
+	case optionPriority:
+		n, err := strconv.ParseUint(value, 10, 8)
+		o.Priority = uint8(n)
+		return err
+	case optionExpiration:
+		ms, err := strconv.ParseUint(value, 10, 32)
+		o.Expiration = time.Duration(ms) * time.Millisecond //nolint:gosec // of 32 bits
+		return err
+	default:
+		return errors.New("not known to this version; upgrade it")
+	}
+	return nil
 }

@@ -133,6 +133,11 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 			ContentType: text.Draw(t, "content type"),
 			Headers:     rapid.MapOfN(key, rapid.String(), 0, task.MaxHeaders).Draw(t, "headers"),
 			Payload:     rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
+			Options: task.Options{
+				RoutingKey: text.Draw(t, "routing key"), CorrelationID: text.Draw(t, "correlation ID"), ReplyTo: text.Draw(t, "reply to"),
+				Priority:   rapid.Byte().Draw(t, "priority"),
+				Expiration: time.Duration(rapid.Uint32().Draw(t, "expiration")) * time.Millisecond,
+			},
 		}
 		out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
 		if err != nil {
@@ -141,10 +146,26 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 		if in.ContentType == "" {
 			in.ContentType = task.DefaultContentType
 		}
-		if out.ContentType != in.ContentType || string(out.Payload) != string(in.Payload) || !maps.Equal(out.Headers, in.Headers) {
+		if out.ContentType != in.ContentType || string(out.Payload) != string(in.Payload) || !maps.Equal(out.Headers, in.Headers) || out.Options != in.Options {
 			t.Fatalf("got %+v, want %+v", out.Task, in)
 		}
 	})
+}
+
+// TestOptionsThatCannotBeKeptAreNamed: such a task is parked, and not delivered
+// otherwise than its producer asked for.
+func TestOptionsThatCannotBeKeptAreNamed(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{
+		"x-duefleet-priority": "256", "x-duefleet-expiration": "soon", "x-duefleet-reply-to": strings.Repeat("q", 256), "x-duefleet-newer": "1",
+	} {
+		body := EncodeBody(&task.Task{Headers: map[string]string{"k": "v", key: value}, Payload: []byte("p")})
+		field := strings.ReplaceAll(strings.TrimPrefix(key, "x-duefleet-"), "-", "_")
+		_, err := DecodeRecord("orders", "o-1", head+string(body))
+		if err == nil || !strings.HasPrefix(err.Error(), "option") || !strings.Contains(err.Error(), key) && !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: got %v", key, err)
+		}
+	}
 }
 
 func TestTheLargestHeadersComeBackAsTheyWent(t *testing.T) {

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/task"
+)
+
+// optionFlags are the options of a task's message.
+type optionFlags struct {
+	task.Options
+	expiration string
+}
+
+func (o *optionFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&o.RoutingKey, "routing-key", "", "of the message, at most 255 bytes (default the topic's)")
+	f.Uint8Var(&o.Priority, "priority", 0, "of the message in a queue with priorities, 0 to 255")
+	f.StringVar(&o.expiration, "expiration", "", "how long the message may wait in RabbitMQ's queue: 30s, 5m, 2d (default without end)")
+	f.StringVar(&o.CorrelationID, "correlation-id", "", "of the message, at most 255 bytes")
+	f.StringVar(&o.ReplyTo, "reply-to", "", "the queue for an answer, at most 255 bytes")
+}
+
+// read returns the options; what is out of its range is the library's to say.
+func (o *optionFlags) read() (task.Options, error) {
+	var err error
+	if o.Expiration, err = parseExpiration(o.expiration); err != nil {
+		return o.Options, cli.UsageError(fmt.Sprintf("--expiration %q: %v", clip(o.expiration), err))
+	}
+	return o.Options, nil
+}
+
+// parseExpiration reads a duration, as "in" has them. 0 is out of its range where it is
+// given, so that nobody takes it for "at once".
+func parseExpiration(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := parseIn(s)
+	if err == nil && d == 0 {
+		err = errors.New("must be 1ms or more")
+	}
+	return d, err
+}
+
+// options gives the fields of options their meaning.
+func (f *taskLine) options() (o task.Options, err error) {
+	if p := f.Priority.value; p < 0 || p > 255 {
+		return o, &task.RuleError{Field: "priority", Rule: "must be 0 to 255", Got: fmt.Sprint(p)}
+	}
+	if o.Expiration, err = parseExpiration(f.Expiration.value); err != nil {
+		return o, inField("expiration", err)
+	}
+	o.RoutingKey, o.CorrelationID, o.ReplyTo = f.RoutingKey.value, f.CorrelationID.value, f.ReplyTo.value
+	o.Priority = uint8(f.Priority.value) //nolint:gosec // 0 to 255
+	return o, nil
+}
+
+// optionsOutput is what get prints of options: those that the task has.
+type optionsOutput struct {
+	RoutingKey    string `json:"routing_key,omitempty"`
+	Priority      uint8  `json:"priority,omitempty"`
+	Expiration    string `json:"expiration,omitempty"`
+	CorrelationID string `json:"correlation_id,omitempty"`
+	ReplyTo       string `json:"reply_to,omitempty"`
+}
+
+func newOptionsOutput(o task.Options) optionsOutput {
+	out := optionsOutput{RoutingKey: o.RoutingKey, Priority: o.Priority, CorrelationID: o.CorrelationID, ReplyTo: o.ReplyTo}
+	if o.Expiration > 0 {
+		out.Expiration = o.Expiration.String()
+	}
+	return out
+}
