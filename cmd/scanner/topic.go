@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -163,8 +164,9 @@ func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFou
 
 func topicSet(s *settings) *cobra.Command {
 	var wait bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--wait]",
+		Use:   "set TOPIC key=value... [--wait [--timeout D]]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
@@ -172,7 +174,10 @@ The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
 are touched; JSON is written anew, as YAML.
 
-With --wait it follows a change of the shard count to its end.`,
+With --wait it follows a change of the shard count to its end, and says so while no
+scanner runs. It ends with code 1 when the document asks for another shard count
+meanwhile, when scanners run and none begins the change within 15 s, and after --timeout.
+That and Ctrl-C end the waiting alone: the change goes on.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.UsageError("name at least one key=value")
@@ -180,49 +185,53 @@ With --wait it follows a change of the shard count to its end.`,
 			return nil
 		}),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("timeout") && (!wait || timeout < 0) {
+				return cli.UsageError("--timeout is how long to --wait, and not negative")
+			}
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				if err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true); err != nil || !wait {
+				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true)
+				if err != nil || !wait {
 					return err
 				}
-				return awaitShards(cmd, s, c, args[0])
+				return awaitShards(cmd, s, c, doc, timeout)
 			})(cmd)
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
+	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
 	return cmd
 }
 
-// set changes a document and prints the difference. A topic that has none gets
-// one if mayMake.
-func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assignments []string, mayMake bool) error {
+// set changes a document, prints the difference, and returns the document as it is now.
+// A topic that has none gets one if mayMake.
+func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assignments []string, mayMake bool) (config.Document, error) {
 	doc, there, err := c.Read(ctx, topic)
-	if err != nil {
-		return err
+	if err == nil && !there && !mayMake {
+		err = noDocumentError(topic)
 	}
-	if !there && !mayMake {
-		_, err := document(ctx, c, topic)
-		return err
+	if err != nil {
+		return doc, err
 	}
 	raw, changes, err := config.Edit(topic, doc.Raw, assignments)
 	if err != nil {
-		return err
+		return doc, err
 	}
 	if there && len(changes) == 0 {
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
-		return err
+		return doc, err
 	}
 	for _, ch := range changes {
 		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
 	}
 	ok, err := c.client.Put(ctx, topic, raw, doc.Index)
 	if err != nil {
-		return err
+		return doc, err
 	}
 	if !ok {
-		return fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
+		return doc, fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
 	}
 	_, err = fmt.Fprintf(out, "topic %s written\n", topic)
-	return err
+	return config.ParseDocument(topic, raw, doc.Index), err
 }
 
 func orNone(s string) string {
@@ -237,7 +246,8 @@ func topicPause(s *settings, name, short, assignment string) *cobra.Command {
 		Use: name + " TOPIC", Short: short, Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				return set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+				_, err := set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+				return err
 			})(cmd)
 		}),
 	}
