@@ -28,11 +28,14 @@ func topicCommand(s *settings) *cobra.Command {
 		},
 	}
 	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s),
-		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", "paused=true"),
+		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
 		topicRemove(s))
 	return cmd
 }
+
+// pausing is what pauses a topic.
+const pausing = "paused=true"
 
 // withConsul runs a verb's work on the documents in Consul.
 func withConsul(s *settings, work func(ctx context.Context, c consulTopics) error) func(*cobra.Command) error {
@@ -165,14 +168,20 @@ func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFou
 func topicSet(s *settings) *cobra.Command {
 	var wait bool
 	var timeout time.Duration
+	var told verdict
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--wait [--timeout D]]",
+		Use:   "set TOPIC key=value... [--wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
 The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
 are touched; JSON is written anew, as YAML.
+
+It says what the living scanners make of it, for which it waits some seconds, and ends
+with code 1 if one refuses the document, or can't deliver the topic by it: its exchange
+isn't there, is otherwise than declared, or a right is missing. It stays written. While
+no scanner runs it says that nobody has applied it. --no-wait asks nobody.
 
 With --wait it follows a change of the shard count to its end, and says so while no
 scanner runs. It ends with code 1 when the document asks for another shard count
@@ -190,15 +199,20 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 			}
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
 				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true)
-				if err != nil || !wait {
+				if err == nil && wait {
+					err = awaitShards(cmd, s, c, doc, timeout)
+				}
+				if err != nil {
 					return err
 				}
-				return awaitShards(cmd, s, c, doc, timeout)
+				return told.await(cmd, s, doc)
 			})(cmd)
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
+	told.register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	return cmd
 }
 
@@ -230,8 +244,15 @@ func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assig
 	if !ok {
 		return doc, fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
 	}
-	_, err = fmt.Fprintf(out, "topic %s written\n", topic)
-	return config.ParseDocument(topic, raw, doc.Index), err
+	if _, err = fmt.Fprintf(out, "topic %s written\n", topic); err != nil {
+		return doc, err
+	}
+	written, there, err := c.Read(ctx, topic) // for its index
+	if err == nil && !there {
+		err = fmt.Errorf("topic %s: its document was removed by somebody else meanwhile", topic)
+	}
+	doc = config.ParseDocument(topic, raw, written.Index)
+	return doc, err
 }
 
 func orNone(s string) string {
@@ -242,15 +263,26 @@ func orNone(s string) string {
 }
 
 func topicPause(s *settings, name, short, assignment string) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " TOPIC", Short: short, Args: oneTopic(cli.NoArguments),
+	told := verdict{pausing: assignment == pausing}
+	cmd := &cobra.Command{
+		Use: name + " TOPIC [--no-wait]", Short: short, Args: oneTopic(cli.NoArguments),
+		Long: short + `.
+
+It says what the living scanners make of it, for which it waits some seconds, and ends
+with code 1 as "scanner topic set" does; a topic that can't be delivered can be
+paused all the same. --no-wait asks nobody.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				_, err := set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
-				return err
+				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+				if err != nil {
+					return err
+				}
+				return told.await(cmd, s, doc)
 			})(cmd)
 		}),
 	}
+	told.register(cmd)
+	return cmd
 }
 
 func topicRemove(s *settings) *cobra.Command {
