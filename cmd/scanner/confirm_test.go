@@ -56,6 +56,7 @@ func TestNumbersOfTasksAreLegible(t *testing.T) {
 type operator struct {
 	t      *testing.T
 	config string
+	more   string // of the configuration, beside Redis
 	prefix string
 	rdb    redis.UniversalClient
 	store  *shard.Store
@@ -70,11 +71,17 @@ func newOperator(t *testing.T, more string) *operator {
 	if o.store, err = shard.New(o.rdb, prefix); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n%s", addr, prefix, more)
-	if err := os.WriteFile(o.config, []byte(text), 0o600); err != nil {
+	o.more = more
+	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n", addr, prefix))
+	return o
+}
+
+// configure writes where Redis is, above all else.
+func (o *operator) configure(t *testing.T, redis string) {
+	t.Helper()
+	if err := os.WriteFile(o.config, []byte(redis+o.more), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return o
 }
 
 // call runs a verb and returns its exit code and what it wrote to stdout and stderr.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,11 +28,14 @@ func topicCommand(s *settings) *cobra.Command {
 		},
 	}
 	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s),
-		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", "paused=true"),
+		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
 		topicRemove(s))
 	return cmd
 }
+
+// pausing is what pauses a topic.
+const pausing = "paused=true"
 
 // withConsul runs a verb's work on the documents in Consul.
 func withConsul(s *settings, work func(ctx context.Context, c consulTopics) error) func(*cobra.Command) error {
@@ -163,8 +167,10 @@ func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFou
 
 func topicSet(s *settings) *cobra.Command {
 	var wait bool
+	var timeout time.Duration
+	var told verdict
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--wait]",
+		Use:   "set TOPIC key=value... [--wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
@@ -172,7 +178,15 @@ The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
 are touched; JSON is written anew, as YAML.
 
-With --wait it follows a change of the shard count to its end.`,
+It says what the living scanners make of it, for which it waits some seconds, and ends
+with code 1 if one refuses the document, or can't deliver the topic by it: its exchange
+isn't there, is otherwise than declared, or a right is missing. It stays written. While
+no scanner runs it says that nobody has applied it. --no-wait asks nobody.
+
+With --wait it follows a change of the shard count to its end, and says so while no
+scanner runs. It ends with code 1 when the document asks for another shard count
+meanwhile, when scanners run and none begins the change within 15 s, and after --timeout.
+That and Ctrl-C end the waiting alone: the change goes on.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.UsageError("name at least one key=value")
@@ -180,49 +194,65 @@ With --wait it follows a change of the shard count to its end.`,
 			return nil
 		}),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("timeout") && (!wait || timeout < 0) {
+				return cli.UsageError("--timeout is how long to --wait, and not negative")
+			}
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				if err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true); err != nil || !wait {
+				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true)
+				if err == nil && wait {
+					err = awaitShards(cmd, s, c, doc, timeout)
+				}
+				if err != nil {
 					return err
 				}
-				return awaitShards(cmd, s, c, args[0])
+				return told.await(cmd, s, doc)
 			})(cmd)
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
+	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
+	told.register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	return cmd
 }
 
-// set changes a document and prints the difference. A topic that has none gets
-// one if mayMake.
-func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assignments []string, mayMake bool) error {
+// set changes a document, prints the difference, and returns the document as it is now.
+// A topic that has none gets one if mayMake.
+func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assignments []string, mayMake bool) (config.Document, error) {
 	doc, there, err := c.Read(ctx, topic)
-	if err != nil {
-		return err
+	if err == nil && !there && !mayMake {
+		err = noDocumentError(topic)
 	}
-	if !there && !mayMake {
-		_, err := document(ctx, c, topic)
-		return err
+	if err != nil {
+		return doc, err
 	}
 	raw, changes, err := config.Edit(topic, doc.Raw, assignments)
 	if err != nil {
-		return err
+		return doc, err
 	}
 	if there && len(changes) == 0 {
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
-		return err
+		return doc, err
 	}
 	for _, ch := range changes {
 		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
 	}
 	ok, err := c.client.Put(ctx, topic, raw, doc.Index)
 	if err != nil {
-		return err
+		return doc, err
 	}
 	if !ok {
-		return fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
+		return doc, fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
 	}
-	_, err = fmt.Fprintf(out, "topic %s written\n", topic)
-	return err
+	if _, err = fmt.Fprintf(out, "topic %s written\n", topic); err != nil {
+		return doc, err
+	}
+	written, there, err := c.Read(ctx, topic) // for its index
+	if err == nil && !there {
+		err = fmt.Errorf("topic %s: its document was removed by somebody else meanwhile", topic)
+	}
+	doc = config.ParseDocument(topic, raw, written.Index)
+	return doc, err
 }
 
 func orNone(s string) string {
@@ -233,14 +263,26 @@ func orNone(s string) string {
 }
 
 func topicPause(s *settings, name, short, assignment string) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " TOPIC", Short: short, Args: oneTopic(cli.NoArguments),
+	told := verdict{pausing: assignment == pausing}
+	cmd := &cobra.Command{
+		Use: name + " TOPIC [--no-wait]", Short: short, Args: oneTopic(cli.NoArguments),
+		Long: short + `.
+
+It says what the living scanners make of it, for which it waits some seconds, and ends
+with code 1 as "scanner topic set" does; a topic that can't be delivered can be
+paused all the same. --no-wait asks nobody.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				return set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+				if err != nil {
+					return err
+				}
+				return told.await(cmd, s, doc)
 			})(cmd)
 		}),
 	}
+	told.register(cmd)
+	return cmd
 }
 
 func topicRemove(s *settings) *cobra.Command {

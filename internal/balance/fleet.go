@@ -35,6 +35,8 @@ type Member struct {
 	Applied   uint64            `json:"config_applied_index"`
 	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
 	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
+	Blocked   map[string]string `json:"blocked,omitempty"`       // by topic, of those in trouble: the kind, where it is one that waiting doesn't mend
+	Applying  []string          `json:"applying,omitempty"`      // topics whose newest settings RabbitMQ has not judged yet
 }
 
 // Members lists the scanners heard of lately, those that are silent the longest first.

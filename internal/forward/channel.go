@@ -45,7 +45,8 @@ type channel struct {
 	trusted  bool      // nothing that the library told was dropped
 	refusing time.Time // since when the broker refuses everything; zero: it doesn't
 	worn     atomic.Bool
-	replace  func() // it is worn
+	replace  func()                     // it is worn
+	refusal  atomic.Pointer[amqp.Error] // with which the broker closed it
 	// Of the goroutine that publishes: headers of the message that is being
 	// written, and the results of what could not be.
 	headers amqp.Table
@@ -77,7 +78,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
 		channel, err := conn.amqp.Channel()
 		if err != nil {
-			return fmt.Errorf("open a channel: %s", brokerText(err))
+			return fmt.Errorf("open a channel: %w", brokerError{err})
 		}
 		ch.amqp = channel
 		ch.closes = channel.NotifyClose(make(chan *amqp.Error, 1))
@@ -110,7 +111,7 @@ func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 	return own.call(ctx, cfg.ConnectTimeout, func() error {
 		channel, err := own.amqp.Channel()
 		if err != nil {
-			return fmt.Errorf("open a channel: %s", brokerText(err))
+			return fmt.Errorf("open a channel: %w", brokerError{err})
 		}
 		return r.declareExchange(channel)
 	}, func() {})
@@ -345,8 +346,17 @@ func (ch *channel) lost(e *amqp.Error) {
 	reason := "the channel was closed"
 	if e != nil {
 		reason = brokerText(e)
+		ch.refusal.Store(e)
 	}
 	ch.abandon(reason, false)
+}
+
+// lostBy is what the broker closed the channel with; nil if it didn't.
+func (ch *channel) lostBy() error {
+	if e := ch.refusal.Load(); e != nil {
+		return e
+	}
+	return nil
 }
 
 // abandon gives every remaining message its Result and closes the channel. If

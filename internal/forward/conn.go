@@ -178,6 +178,13 @@ func (c *conn) lossError(e *amqp.Error) error {
 	return fmt.Errorf("connection to %s: %s", c.addr, brokerText(e))
 }
 
+// brokerError is an error that reads as brokerText has it.
+type brokerError struct{ cause error }
+
+func (e brokerError) Error() string { return brokerText(e.cause) }
+
+func (e brokerError) Unwrap() error { return e.cause }
+
 // brokerText is an error as the broker put it, with its AMQP code.
 func brokerText(err error) string {
 	var e *amqp.Error

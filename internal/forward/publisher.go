@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
@@ -31,6 +33,32 @@ type Publisher struct {
 	current  *channel
 	channels map[*channel]struct{} // with results to come
 	reason   string                // why current is nil
+	block    Block
+}
+
+// The kinds of a Block, by what the broker answered.
+const (
+	NotFound      = "not_found"           // 404: the exchange is not there
+	Precondition  = "precondition_failed" // 406: it is there, and otherwise than declared
+	AccessRefused = "access_refused"      // 403: a right is missing
+	OtherRefusal  = "other"
+)
+
+// Block is why a topic can't be forwarded although the connection is open: the broker
+// refuses its route. The zero value is none.
+type Block struct {
+	Kind   string // one of the constants
+	Reason string // the broker's own words, with advice
+}
+
+// blockOf is the Block of what a channel could not be opened for, or was closed by.
+func blockOf(err error, reason string) Block {
+	kinds := map[int]string{amqp.NotFound: NotFound, amqp.PreconditionFailed: Precondition, amqp.AccessRefused: AccessRefused}
+	var refusal *amqp.Error
+	if errors.As(err, &refusal) && refusal != nil && kinds[refusal.Code] != "" {
+		return Block{kinds[refusal.Code], reason}
+	}
+	return Block{OtherRefusal, reason}
 }
 
 // NewPublisher makes the publisher of a topic; Run opens its channel.
@@ -60,6 +88,19 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 func (p *Publisher) Ready() (ok bool, reason string) {
 	ch, reason := p.open()
 	return ch != nil, reason
+}
+
+// Blocked returns why the broker refuses the topic's route, and whether it was asked at
+// all: judged is false while the newest route waits for its first try, as it does without
+// a connection. A route that is refused when something is published stays blocked until
+// the broker has left a channel open for five seconds, though it is Ready meanwhile.
+func (p *Publisher) Blocked() (b Block, judged bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.applied < p.version {
+		return Block{}, false
+	}
+	return p.block, p.current != nil || p.block != Block{}
 }
 
 // WaitReady returns nil once Ready is true. The error wraps ctx's and says

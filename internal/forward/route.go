@@ -85,7 +85,7 @@ func (r Route) check() error {
 // has closed the channel, or the caller must.
 func (r Route) prepare(channel *amqp.Channel) error {
 	if err := channel.Confirm(false); err != nil {
-		return fmt.Errorf("ask for confirms: %s", brokerText(err))
+		return fmt.Errorf("ask for confirms: %w", brokerError{err})
 	}
 	if r.Declare != nil {
 		return r.declare(channel)
@@ -94,7 +94,7 @@ func (r Route) prepare(channel *amqp.Channel) error {
 		return nil
 	}
 	if err := channel.ExchangeDeclarePassive(r.Exchange, amqp.ExchangeDirect, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("check exchange %q: %s", r.Exchange, brokerText(err))
+		return fmt.Errorf("check exchange %q: %w", r.Exchange, brokerError{err})
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (r Route) declareExchange(channel *amqp.Channel) error {
 		return nil
 	}
 	if err := channel.ExchangeDeclare(r.Exchange, r.Declare.Type, true, false, false, false, nil); err != nil {
-		return fmt.Errorf("declare exchange %q: %s", r.Exchange, brokerText(err))
+		return fmt.Errorf("declare exchange %q: %w", r.Exchange, brokerError{err})
 	}
 	return nil
 }
@@ -134,13 +134,13 @@ func (r Route) declare(channel *amqp.Channel) error {
 		args = amqp.Table{amqp.QueueTypeArg: d.QueueType}
 	}
 	if _, err := channel.QueueDeclare(d.Queue, true, false, false, false, args); err != nil {
-		return fmt.Errorf("declare queue %q: %s", d.Queue, brokerText(err))
+		return fmt.Errorf("declare queue %q: %w", d.Queue, brokerError{err})
 	}
 	if r.Exchange == "" {
 		return nil
 	}
 	if err := channel.QueueBind(d.Queue, r.RoutingKey, r.Exchange, false, nil); err != nil {
-		return fmt.Errorf("bind queue %q to exchange %q: %s", d.Queue, r.Exchange, brokerText(err))
+		return fmt.Errorf("bind queue %q to exchange %q: %w", d.Queue, r.Exchange, brokerError{err})
 	}
 	return nil
 }

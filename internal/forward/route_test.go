@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // Routes change all the time while four goroutines publish: nothing is lost,
@@ -84,6 +85,7 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 	if ok, reason := p.Ready(); ok || !strings.Contains(reason, "404") {
 		t.Errorf("ready=%v (%s) with a missing exchange", ok, reason)
 	}
+	blocked(t, p, forward.NotFound, "no exchange 'new'")
 	after := messages("topic", "after", 5)
 	_ = p.Publish(t.Context(), after)
 	if n := outcomes(got.all(inFlight...)); n[forward.Confirmed] != len(inFlight) {
@@ -96,6 +98,7 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 	declareExchange(t, ch, "new", amqp.ExchangeFanout)
 	declareQueue(t, ch, "q2", "new", "", nil, nil)
 	ready(t, p)
+	blocked(t, p, "", "")
 	m := messages("topic", "then", 1)[0]
 	publish(t, p, m)
 	if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
@@ -104,5 +107,39 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 	p.SetRoute(forward.Route{Exchange: strings.Repeat("e", 256)})
 	if ok, reason := p.Ready(); ok || !strings.Contains(reason, "at most 255 bytes") {
 		t.Errorf("ready=%v (%s) with a name that AMQP can't write", ok, reason)
+	}
+	blocked(t, p, forward.OtherRefusal, "at most 255 bytes")
+	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k", Declare: &forward.Declare{Type: amqp.ExchangeDirect, Queue: "q2"}})
+	blocked(t, p, forward.Precondition, "inequivalent arg 'type'")
+	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k"})
+	blocked(t, p, "", "")
+	if ok, reason := p.Ready(); !ok {
+		t.Errorf("with a good route after bad ones: %s", reason)
+	}
+}
+
+// blocked waits for a publisher's newest route to be judged, and holds it to the verdict.
+func blocked(t *testing.T, p *forward.Publisher, kind, words string) {
+	t.Helper()
+	var b forward.Block
+	wait.For(t, "the route to be judged", func() (judged bool) { b, judged = p.Blocked(); return judged })
+	if b.Kind != kind || !strings.Contains(b.Reason, words) {
+		t.Errorf("blocked by %q: %s; want %q: %s", b.Kind, b.Reason, kind, words)
+	}
+}
+
+// TestARouteThatNobodyTriedIsNotJudged: before a publisher runs, and without a broker.
+func TestARouteThatNobodyTriedIsNotJudged(t *testing.T) {
+	t.Parallel()
+	c := connect(t, forward.Config{URLs: []string{"amqp://127.0.0.1:1/"}})
+	p, _ := publisher(t, c, "topic", forward.Route{Exchange: "e"})
+	p.SetRoute(forward.Route{Exchange: "other"})
+	if b, judged := p.Blocked(); judged || b.Kind != "" {
+		t.Errorf("without a broker: judged %v, %+v", judged, b)
+	}
+	idle := c.NewPublisher("topic", forward.Route{Exchange: "e"}, func([]forward.Result) {})
+	idle.SetRoute(forward.Route{Exchange: "other"})
+	if b, judged := idle.Blocked(); judged || b.Kind != "" {
+		t.Errorf("before it runs: judged %v, %+v", judged, b)
 	}
 }

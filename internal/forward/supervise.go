@@ -68,6 +68,10 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	if wait := time.Until(s.retryAt); version == s.tried && wait > 0 {
 		return time.After(wait)
 	}
+	if version != s.tried {
+		s.doubt = false // which was about another route
+		s.blocked(Block{})
+	}
 	s.tried = version
 	next, err := s.openChannel(ctx, conn, want)
 	if err != nil {
@@ -78,7 +82,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		if conn.amqp.IsClosed() {
 			return nil // not this topic's trouble; the next connection is a change
 		}
-		return s.rest(ctx, reason)
+		return s.rest(ctx, blockOf(err, reason))
 	}
 	if s.trustAt = time.Now(); s.doubt {
 		s.trustAt = s.trustAt.Add(backoffMax)
@@ -99,6 +103,7 @@ func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
 		return time.After(wait)
 	}
 	s.troubled = false
+	s.blocked(Block{})
 	s.log.InfoContext(ctx, "topic can be forwarded again", "exchange", r.Exchange)
 	return nil
 }
@@ -110,15 +115,16 @@ func (s *supervisor) gone(ctx context.Context, old *channel, reason string, prov
 		s.pause.Reset()
 	}
 	if !old.conn.amqp.IsClosed() {
-		s.rest(ctx, reason)
+		s.rest(ctx, blockOf(old.lostBy(), reason))
 	}
 }
 
 // rest starts a pause before the next try, and logs the first of an outage.
-func (s *supervisor) rest(ctx context.Context, reason string) <-chan time.Time {
+func (s *supervisor) rest(ctx context.Context, why Block) <-chan time.Time {
+	s.blocked(why)
 	if !s.troubled {
 		s.troubled = true
-		s.log.WarnContext(ctx, "topic cannot be forwarded", "reason", reason)
+		s.log.WarnContext(ctx, "topic cannot be forwarded", "reason", why.Reason)
 	}
 	wait := s.pause.Next()
 	s.retryAt = time.Now().Add(wait)
@@ -135,7 +141,7 @@ func (p *Publisher) start() {
 func (p *Publisher) end() {
 	p.mu.Lock()
 	p.running = false
-	p.current, p.reason = nil, "stopped"
+	p.current, p.reason, p.block = nil, "stopped", Block{}
 	p.mu.Unlock()
 	p.abandonAll("stopped before the broker's confirm")
 	p.changed.Fire()
@@ -161,6 +167,13 @@ func (p *Publisher) install(ch *channel, version uint64, reason string) {
 		old.confirms.retire()
 	}
 	p.changed.Fire()
+}
+
+// blocked notes why the broker refuses the route.
+func (p *Publisher) blocked(why Block) {
+	p.mu.Lock()
+	p.block = why
+	p.mu.Unlock()
 }
 
 // leave is called by a channel with no more results to come.

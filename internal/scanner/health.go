@@ -27,6 +27,7 @@ func (s *Scanner) observe() error {
 		{Name: "config", Required: true, Probe: s.reloader.configured},
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "shards", Probe: s.shardsServed},
+		{Name: "routes", Probe: s.routesOpen},
 	}
 	if s.registration != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
@@ -53,6 +54,7 @@ func (s *Scanner) measure() {
 	}
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
+		v.topic.metrics.SetBlocked(v.topic.blocked())
 	}
 	up, _ := s.redisUp()
 	s.metrics.SetRedisUp(up)
@@ -169,6 +171,23 @@ func (s *Scanner) shardsServed() (bool, string) {
 	return true, "served"
 }
 
+// routesOpen fails while RabbitMQ refuses what topics are to be published to, and names
+// them: an exchange that isn't there, or is otherwise than declared. It refuses that to
+// every scanner, and the topics' tasks wait: no reason to send this one away.
+func (s *Scanner) routesOpen() (bool, string) {
+	var all []string
+	for _, v := range s.reloader.all() {
+		if block, _ := v.topic.publisher.Blocked(); block.Reason != "" {
+			all = append(all, "topic "+v.topic.name+": "+block.Reason)
+		}
+	}
+	slices.Sort(all)
+	if len(all) > 0 {
+		return false, strings.Join(all, "; ")
+	}
+	return true, "none refused"
+}
+
 // shardStats counts every shard of every topic served; those that can't be read are
 // left out, and counted as such.
 func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
@@ -201,6 +220,9 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 func (v *served) trouble() string {
 	if ready, reason := v.topic.publisher.Ready(); !ready {
 		return reason
+	}
+	if block, _ := v.topic.publisher.Blocked(); block.Reason != "" {
+		return block.Reason
 	}
 	if why := v.topic.health.unserved(); why != "" {
 		return "not served by Redis: " + why

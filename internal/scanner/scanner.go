@@ -199,11 +199,16 @@ func (s *Scanner) describe() balance.Member {
 	index, errs, _ := s.reloader.state()
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
-		Admin: s.admin.Addr(), Applied: index, Errors: errs, Troubles: map[string]string{},
+		Admin: s.admin.Addr(), Applied: index, Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
 	}
 	for _, v := range s.reloader.all() {
 		if trouble := v.trouble(); trouble != "" {
 			m.Troubles[v.topic.name] = trouble
+		}
+		if v.topic.applying() {
+			m.Applying = append(m.Applying, v.topic.name)
+		} else if kind := v.topic.blocked(); kind != "" {
+			m.Blocked[v.topic.name] = kind
 		}
 	}
 	return m

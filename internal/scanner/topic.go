@@ -40,6 +40,7 @@ type topic struct {
 	requests   *atomic.Uint64 // the process's
 
 	document atomic.Pointer[config.Document] // in force
+	routed   atomic.Pointer[config.Document] // whose route the publisher was given last
 	desired  atomic.Uint64                   // counts the documents that brought another shard count
 	changed  retry.Broadcast                 // of document and placement
 	stopped  atomic.Bool                     // no more claims
@@ -150,10 +151,34 @@ func (t *topic) listen(ctx context.Context) {
 // wait for the broker, which nothing else of the topic shall.
 func (t *topic) route(ctx context.Context) {
 	for ctx.Err() == nil {
-		route := routeOf(*t.settings())
+		doc := t.document.Load()
+		route := routeOf(doc.Topic)
 		t.publisher.SetRoute(route)
+		t.routed.Store(doc)
 		t.await(ctx, func() bool { return !reflect.DeepEqual(routeOf(*t.settings()), route) })
 	}
+}
+
+// applying reports whether RabbitMQ has still to judge the settings in force.
+func (t *topic) applying() bool {
+	routed := t.routed.Load()
+	if routed == nil || !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*t.settings())) {
+		return true
+	}
+	_, judged := t.publisher.Blocked()
+	return !judged
+}
+
+// blocked returns the kind of what keeps the topic from being delivered and waiting
+// doesn't mend, as telemetry's reasons have it; "" if nothing does.
+func (t *topic) blocked() string {
+	if block, _ := t.publisher.Blocked(); block.Kind != "" {
+		return block.Kind
+	}
+	if t.health.refusals.denied() != "" {
+		return "redis"
+	}
+	return ""
 }
 
 func routeOf(s config.Topic) forward.Route {

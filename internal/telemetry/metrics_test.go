@@ -56,6 +56,7 @@ var additions = []string{
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
 	"duefleet_stray_tasks GAUGE topic",
+	"duefleet_topic_blocked GAUGE reason,topic",
 	"duefleet_workers GAUGE topic",
 }
 
@@ -77,6 +78,34 @@ func TestEveryNameOfTheContractIsExported(t *testing.T) {
 	want := slices.Sorted(slices.Values(append(slices.Clone(contract), additions...)))
 	if !slices.Equal(got, want) {
 		t.Errorf("exported:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestABlockedTopicHasOneReason: the others are 0, and a reason that nobody knows is other.
+func TestABlockedTopicHasOneReason(t *testing.T) {
+	t.Parallel()
+	reg, m := newMetrics(t)
+	orders := m.Topic("orders")
+	for _, reason := range []string{"not_found", "redis", "strange", ""} {
+		orders.SetBlocked(reason)
+		want := map[string]string{"not_found": "not_found", "redis": "redis", "strange": "other"}[reason]
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "duefleet_topic_blocked" {
+				continue
+			}
+			if n := len(f.GetMetric()); n != len(blockReasons()) {
+				t.Errorf("%q: %d series", reason, n)
+			}
+			for _, s := range f.GetMetric() {
+				if label := s.GetLabel()[0].GetValue(); (s.GetGauge().GetValue() == 1) != (label == want) {
+					t.Errorf("%q: %s is %v", reason, label, s.GetGauge().GetValue())
+				}
+			}
+		}
 	}
 }
 

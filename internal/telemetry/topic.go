@@ -23,7 +23,17 @@ type TopicMetrics struct {
 	placed      atomic.Int64 // M, as SetPlacement was told
 
 	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers prometheus.Gauge
+
+	blocked map[string]prometheus.Gauge // by reason
 }
+
+// blockReasons are the labels of topic_blocked: what RabbitMQ answered to the topic's
+// route, or that Redis refuses to serve it.
+func blockReasons() []string {
+	return []string{"not_found", "precondition_failed", "access_refused", "redis", otherReason}
+}
+
+const otherReason = "other"
 
 // Topic returns the handle of a topic and makes its series appear, at zero.
 // Ask once and keep it: two handles of one topic count into the same series.
@@ -31,7 +41,12 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 	v := m.topics
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	blocked := map[string]prometheus.Gauge{}
+	for _, reason := range blockReasons() {
+		blocked[reason] = v.blocked.WithLabelValues(name, reason)
+	}
 	return &TopicMetrics{
+		blocked:       blocked,
 		forwarded:     v.forwarded.WithLabelValues(name),
 		early:         v.early.WithLabelValues(name),
 		redelivered:   v.redelivered.WithLabelValues(name),
@@ -158,6 +173,17 @@ func (t *TopicMetrics) SetInflight(tasks, bytes int) {
 	t.inflightBytes.Set(float64(bytes))
 }
 
+// SetBlocked names why the topic can't be delivered, as one of blockReasons or else as
+// "other"; "" means that it can.
+func (t *TopicMetrics) SetBlocked(reason string) {
+	if reason != "" && t.blocked[reason] == nil {
+		reason = otherReason
+	}
+	for r, g := range t.blocked {
+		g.Set(oneIf(r == reason))
+	}
+}
+
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
 
@@ -174,6 +200,8 @@ type topicVectors struct {
 	lateness, confirm, claim *prometheus.HistogramVec
 
 	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers *prometheus.GaugeVec
+
+	blocked *prometheus.GaugeVec
 }
 
 type vector interface {
@@ -208,6 +236,7 @@ func newTopicVectors() *topicVectors {
 	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; twice the window is the most.")
 	v.inflightBytes = v.gauge("inflight_bytes", "Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes is the most of all topics.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
+	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis to serve it.", "reason")
 	return v
 }
 
@@ -242,8 +271,9 @@ func (v *topicVectors) counter(name, help string, labels ...string) *prometheus.
 	return c
 }
 
-func (v *topicVectors) gauge(name, help string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, []string{"topic"})
+func (v *topicVectors) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	labels = append([]string{"topic"}, labels...)
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	v.vectors = append(v.vectors, g)
 	return g
 }

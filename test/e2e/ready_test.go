@@ -51,7 +51,7 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q while a topic isn't there, want not ready", first)
 	}
-	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders")
+	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders", "routes: down (optional): topic astray: check exchange \"nowhere\": 404")
 	if err := w.redis.Del(t.Context(), obstacle).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -317,9 +317,11 @@ func testMissingWrite(g *guarded) {
 		return holdsLine(w.log(w.scanners[0]), "time=", words) &&
 			holdsLine(strings.Join(w.status().Topic("orders").Notes, "\n"), "", words)
 	}))
-	w.holds("the task is kept", 3*time.Second, func() bool {
+	blocked := `duefleet_topic_blocked{reason="access_refused",topic="orders"} 1`
+	wait.For(t, "the metrics to tell", rarely(func() bool { return strings.Contains(get(w.scanners[0], "/metrics"), blocked) }))
+	w.holds("the task is kept, and the topic blocked", 3*time.Second, func() bool {
 		topic := w.status().Topic("orders")
-		return topic.Pending == 1 && topic.Parked == 0
+		return topic.Pending == 1 && topic.Parked == 0 && strings.Contains(get(w.scanners[0], "/metrics"), blocked)
 	})
 	said := map[string]int{}
 	for line := range strings.Lines(w.log(w.scanners[0])) {

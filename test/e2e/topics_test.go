@@ -372,6 +372,43 @@ func TestTopicSet(t *testing.T) {
 	checkError(t, "rm after rm", w.scanner("topic", "rm", "orders", "--yes"), 3, "unknown topic", "orders")
 }
 
+// TestTopicSetTellsWhatComesOfIt: a document that stops a topic is reported by the verb
+// that writes it, by the metrics and by /readyz, until it is mended.
+func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	w := newConsulWish(t)
+	w.begin()
+	for _, c := range []struct{ setting, undo, reason, words string }{
+		{"declare.type=topic", "declare.type=direct", "precondition_failed", "406 PRECONDITION_FAILED"},
+		{"exchange=nowhere", "exchange=orders", "not_found", "404 NOT_FOUND"},
+	} {
+		if c.reason == "not_found" {
+			must(t, w.scanner("topic", "set", "orders", "declare="))
+		}
+		checkError(t, "topic set "+c.setting, w.scanner("topic", "set", "orders", c.setting), 1, "orders", "blocked by 2 scanners", c.words)
+		checkError(t, "topic resume", w.scanner("topic", "resume", "orders"), 1, c.words)
+		blocked := fmt.Sprintf(`duefleet_topic_blocked{reason="%s",topic="orders"} 1`, c.reason)
+		for _, s := range w.scanners {
+			wait.For(t, "the metrics to tell", rarely(func() bool { return strings.Contains(get(s, "/metrics"), blocked) }))
+			w.awaitAnswer(s, "ready", "routes: down (optional): topic orders: ")
+		}
+		must(t, w.scanner("topic", "pause", "orders"))
+		if out := must(t, w.scanner("topic", "set", "orders", c.undo)); !strings.Contains(out.Stdout, "applied by 2 scanners") {
+			t.Errorf("mended: %s", out.Stdout)
+		}
+		for _, s := range w.scanners {
+			wait.For(t, "the metrics to tell that it is mended", rarely(func() bool {
+				return readMetrics(t, s).sum("duefleet_topic_blocked") == 0
+			}))
+			w.awaitAnswer(s, "routes: ok")
+		}
+		must(t, w.scanner("topic", "resume", "orders"))
+	}
+	w.send("orders", "o", 10)
+	w.check()
+}
+
 // TestHangup: SIGHUP re-reads the file at once. Without a signal scanners would wait
 // until nobody writes it any more.
 func TestHangup(t *testing.T) {

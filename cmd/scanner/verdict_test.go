@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// member has a scanner in the fleet that says what the test sets.
+func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
+	o.t.Helper()
+	says = &atomic.Pointer[balance.Member]{}
+	says.Store(&balance.Member{Applied: math.MaxInt64})
+	beat := balance.NewHeartbeat(balance.HeartbeatConfig{
+		Store: o.store, Instance: name, After: func() {},
+		Describe: func() balance.Member { m := *says.Load(); m.Instance = name; return m },
+		Advice:   func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); beat.Run(ctx) }()
+	o.t.Cleanup(func() { cancel(); wait.Closed(o.t, "the heartbeat to end", ended) })
+	o.heard(name, func(balance.Member) bool { return true })
+	return says
+}
+
+// heard waits until the fleet knows of a member what it says now.
+func (o *operator) heard(name string, that func(balance.Member) bool) {
+	o.t.Helper()
+	wait.For(o.t, name+" to be heard", func() bool {
+		members, err := balance.Members(o.t.Context(), o.store)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		for _, m := range members {
+			if m.Instance == name && m.Alive && m.Applied > 0 && that(m) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// TestSetTellsWhatScannersMakeOfIt: who refuses the document, or can't deliver by it,
+// makes set and resume fail; a pause is no failure then. While nobody runs it says so, and
+// with --no-wait nothing.
+func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "topic orders: no scanner runs, so nobody has applied it yet", "topic", "set", "orders", "rate=1")
+	if code, text := o.call("topic", "set", "orders", "rate=2", "--no-wait"); code != cli.Done || !strings.HasSuffix(text, "topic orders written\n") {
+		t.Errorf("--no-wait: %d, %s", code, text)
+	}
+	o.wants(cli.Usage, "no-wait", "topic", "set", "orders", "rate=2", "--no-wait", "--wait")
+	says := o.member("one")
+	o.wants(cli.Done, "topic orders: applied by 1 scanner", "topic", "set", "orders", "rate=3")
+	o.wants(cli.Done, "topic orders: applied by 1 scanner", "topic", "set", "orders", "rate=3") // nothing to change
+
+	says.Store(&balance.Member{Applied: math.MaxInt64, Blocked: map[string]string{"orders": "not_found"}, Troubles: map[string]string{"orders": "no exchange"}})
+	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
+	for _, verb := range [][]string{{"set", "orders", "rate=4"}, {"resume", "orders"}} {
+		o.wants(cli.Failed, "scanner: topic orders: blocked by 1 scanner: no exchange", append([]string{"topic"}, verb...)...)
+	}
+	o.wants(cli.Done, "topic orders: blocked by 1 scanner: no exchange", "topic", "pause", "orders")
+
+	says.Store(&balance.Member{Applied: math.MaxInt64, Errors: map[string]string{"orders": "unknown key"}})
+	o.heard("one", func(m balance.Member) bool { return len(m.Errors) > 0 })
+	o.wants(cli.Failed, "refused by 1 scanner: unknown key", "topic", "pause", "orders")
+
+	says.Store(&balance.Member{Applied: 1})
+	o.heard("one", func(m balance.Member) bool { return m.Applied == 1 })
+	o.wants(cli.Done, "not applied yet by 1 scanner: it has not been read yet; see `scanner status --topic orders`", "topic", "set", "orders", "rate=5")
+}
+
+// TestSetWithoutRedisSaysThatItCannotTell: the document is written all the same.
+func TestSetWithoutRedisSaysThatItCannotTell(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.configure(t, "redis: {addrs: ['127.0.0.1:1']}\n")
+	o.wants(cli.Done, "what scanners make of it can't be told: ", "topic", "set", "orders", "rate=1")
+	o.wants(cli.Done, "rate: 1", "topic", "get", "orders")
+}

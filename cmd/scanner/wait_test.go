@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// newConsulOperator is an operator whose topics are in Consul.
+func newConsulOperator(t *testing.T) *operator {
+	t.Helper()
+	addr, prefix := servertest.Consul(t)
+	return newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\n", addr, prefix))
+}
+
+// begin calls a verb that takes its time; its exit code comes when it ends, or ctx ends it.
+func (o *operator) begin(ctx context.Context, told *wait.Log, args ...string) <-chan int {
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, append(args, "--config", o.config), told, told) }()
+	return ended
+}
+
+// setAndWait begins a change that no scanner is there for.
+func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (*wait.Log, <-chan int) {
+	o.t.Helper()
+	told := &wait.Log{}
+	args := append([]string{"topic", "set", "orders", fmt.Sprintf("shards=%d", shards), "--wait"}, more...)
+	ended := o.begin(ctx, told, args...)
+	wait.For(o.t, "it to say that no scanner runs", func() bool { return strings.Contains(told.String(), "topic orders: no scanner runs") })
+	return told, ended
+}
+
+// ends waits for an exit code, and for what must have been said by then.
+func (o *operator) ends(code int, told *wait.Log, ended <-chan int, parts ...string) {
+	o.t.Helper()
+	if got := wait.Receive(o.t, "topic set --wait to end", ended); got != code {
+		o.t.Errorf("code %d, want %d", got, code)
+	}
+	for _, part := range parts {
+		if !strings.Contains(told.String(), part) {
+			o.t.Errorf("it says %q, want %q in it", told, part)
+		}
+	}
+}
+
+// TestAChangeThatIsOvertakenIsNotWaitedFor: who waits for it is told by what it was
+// superseded, a second change as well as the topic's removal.
+func TestAChangeThatIsOvertakenIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	told, ended := o.setAndWait(t.Context(), 8)
+	o.wants(cli.Done, "shards: 8 -> 16", "topic", "set", "orders", "shards=16")
+	o.ends(cli.Failed, told, ended, "the change to 8 shards was superseded", "says 16 shards now")
+
+	told, ended = o.setAndWait(t.Context(), 12)
+	o.wants(cli.Done, "paused", "topic", "pause", "orders") // asks for no other shard count
+	o.wants(cli.Done, "removed", "topic", "rm", "orders", "--yes")
+	o.ends(cli.Failed, told, ended, "the change to 12 shards was superseded", "document was removed")
+}
+
+// TestWaitingEndsAndTheChangeGoesOn: by Ctrl-C and by --timeout, and it is said so.
+func TestWaitingEndsAndTheChangeGoesOn(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	told, ended := o.setAndWait(ctx, 8)
+	interrupt()
+	o.ends(cli.Failed, told, ended, "waiting was interrupted; the change goes on, see `scanner status --topic orders`")
+	told, ended = o.setAndWait(t.Context(), 9, "--timeout", "2s")
+	o.ends(cli.Failed, told, ended, "not over within 2s; the change goes on")
+	o.wants(cli.Done, "shards: 9", "topic", "get", "orders")
+	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--timeout", "2s")
+	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--wait", "--timeout", "-2s")
+}
