@@ -206,6 +206,7 @@ func (s *Scanner) describe() balance.Member {
 			m.Troubles[v.topic.name] = trouble
 		}
 	}
+	m.Topics = s.reloader.notes()
 	return m
 }
 

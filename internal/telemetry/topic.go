@@ -22,7 +22,7 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, as SetPlacement was told
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers prometheus.Gauge
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying prometheus.Gauge
 }
 
 // Topic returns the handle of a topic and makes its series appear, at zero.
@@ -56,6 +56,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		inflight:      v.inflight.WithLabelValues(name),
 		inflightBytes: v.inflightBytes.WithLabelValues(name),
 		workers:       v.workers.WithLabelValues(name),
+		retrying:      v.retrying.WithLabelValues(name),
 		shardErrors:   v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
 		shardLabel:    m.shardLabel,
 	}
@@ -158,6 +159,10 @@ func (t *TopicMetrics) SetInflight(tasks, bytes int) {
 	t.inflightBytes.Set(float64(bytes))
 }
 
+// SetRetrying is how many tasks that this scanner gave back wait for another attempt, or
+// are at it, after the broker did not take them.
+func (t *TopicMetrics) SetRetrying(n int64) { t.retrying.Set(float64(n)) }
+
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
 
@@ -173,7 +178,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying *prometheus.GaugeVec
 }
 
 type vector interface {
@@ -208,6 +213,7 @@ func newTopicVectors() *topicVectors {
 	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; twice the window is the most.")
 	v.inflightBytes = v.gauge("inflight_bytes", "Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes is the most of all topics.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
+	v.retrying = v.gauge("retrying_tasks", "Tasks this scanner gave back for another attempt after RabbitMQ returned or refused them, or did not answer in time; sum over scanners.")
 	return v
 }
 
