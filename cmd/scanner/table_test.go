@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,17 @@ func listed(tasks []parkedTask) func(visit func(parkedTask) error) error {
 	}
 }
 
+// fleetStatus has a topic that stands and one that changes.
+var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}
+
+// lines draws lines.
+func lines(all []string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, strings.Join(all, "\n")+"\n")
+		return err
+	}
+}
+
 // TestTables: what a person reads is aligned, on one line a thing, and the same as
 // it was: testdata holds it.
 func TestTables(t *testing.T) {
@@ -91,14 +103,13 @@ func TestTables(t *testing.T) {
 		{Check: "redis", State: doctor.Fail, What: "maxmemory-policy is allkeys-lru:\ntasks are evicted", Mend: "redis-cli CONFIG SET maxmemory-policy noeviction"},
 	}
 	for name, draw := range map[string]func(io.Writer) error{
-		"status": func(w io.Writer) error {
-			return printStatus(w, operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}, now)
-		},
-		"status_empty": func(w io.Writer) error { return printStatus(w, operate.Status{}, now) },
-		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
-		"parked":       func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },
-		"parked_empty": func(w io.Writer) error { return printParked(w, listed(nil), now) },
-		"doctor":       func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
+		"status":        lines(statusLines(fleetStatus, false, now)),
+		"status_shards": lines(statusLines(fleetStatus, true, now)),
+		"status_empty":  lines(statusLines(operate.Status{}, false, now)),
+		"topics":        func(w io.Writer) error { return printTopics(w, documents) },
+		"parked":        func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },
+		"parked_empty":  func(w io.Writer) error { return printParked(w, listed(nil), now) },
+		"doctor":        func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

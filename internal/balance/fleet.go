@@ -24,6 +24,9 @@ const (
 
 // Member is one scanner of the fleet as it described itself.
 type Member struct {
+	// Topics are those that it has something to say of.
+	Topics map[string]TopicNote `json:"topics,omitempty"`
+
 	Instance  string            `json:"instance"`
 	Heartbeat time.Time         `json:"heartbeat"`
 	Alive     bool              `json:"alive"`

@@ -23,20 +23,28 @@ type Status struct {
 
 // TopicStatus is one topic.
 type TopicStatus struct {
-	Topic    string        `json:"topic"`
-	Shards   int           `json:"shards"`
-	Previous int           `json:"previous_shards,omitempty"`
-	Epoch    int64         `json:"epoch"`
-	Phase    shard.Phase   `json:"phase"`
-	Change   *Change       `json:"change,omitempty"` // while migrating
-	Attended int           `json:"attended_shards"`
-	Pending  int64         `json:"pending"`
-	Backlog  int64         `json:"backlog"`
-	Leased   int64         `json:"leased"`
-	Parked   int64         `json:"parked"`
-	Strays   int64         `json:"strays,omitempty"` // tasks in shards that nobody attends, in none of the counts above
-	Oldest   time.Time     `json:"oldest_due,omitzero"`
-	PerShard []shard.Stats `json:"per_shard"`
+	Topic    string      `json:"topic"`
+	Shards   int         `json:"shards"`
+	Previous int         `json:"previous_shards,omitempty"`
+	Epoch    int64       `json:"epoch"`
+	Phase    shard.Phase `json:"phase"`
+	Change   *Change     `json:"change,omitempty"` // while migrating
+	Attended int         `json:"attended_shards"`
+	Pending  int64       `json:"pending"`
+	Backlog  int64       `json:"backlog"`
+	Leased   int64       `json:"leased"`
+	Parked   int64       `json:"parked"`
+	Strays   int64       `json:"strays,omitempty"` // tasks in shards that nobody attends, in none of the counts above
+	// Oldest is when the earliest task that waits was due, or will be. One that waits for
+	// another attempt counts by its original due time as far as living scanners know of it;
+	// in PerShard it counts by the time of that attempt.
+	Oldest time.Time `json:"oldest_due,omitzero"`
+	// Retrying is how many tasks the broker did not take that wait for another attempt or are
+	// at it, and RetryReason why the newest of them was not taken. Living scanners say so
+	// of what they gave back since they started, as balance.TopicNote has it.
+	Retrying    int64         `json:"retrying"`
+	RetryReason string        `json:"retry_reason,omitempty"`
+	PerShard    []shard.Stats `json:"per_shard"`
 	// Unreadable shards are in none of the counts.
 	Unreadable []shard.UnreadableShard `json:"unreadable_shards,omitempty"`
 	// Notes say why the topic isn't served as it should be, as its scanners see
@@ -82,7 +90,11 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 			return s, err
 		}
 		t.Notes = append(t.Notes, notes(name, s.Fleet)...)
+		t.hear(s.Fleet)
 		s.Topics = append(s.Topics, t)
+	}
+	for i := range s.Fleet {
+		s.Fleet[i].Topics = nil // it is in the topics
 	}
 	return s, nil
 }
@@ -193,6 +205,24 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 		c.End = now.Add(left)
 	}
 	return c, unread
+}
+
+// hear adds what the living scanners know of the topic. Of the tasks that they gave back
+// none is left where none but parked ones are stored: the rest was cancelled or replaced.
+func (s *TopicStatus) hear(fleet []balance.Member) {
+	var all balance.TopicNote
+	for _, m := range fleet {
+		if m.Alive {
+			all = all.Plus(m.Topics[s.Topic])
+		}
+	}
+	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
+	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked && (s.Oldest.IsZero() || since.Before(s.Oldest)) {
+		s.Oldest = since
+	}
+	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
+	}
 }
 
 // notes gathers what the living scanners say of a topic, each remark once.

@@ -39,6 +39,7 @@ func (d *delivery) publish(ctx context.Context) {
 		return
 	}
 	t, lease := d.topic, d.settings.Lease
+	t.retries.claimed(d.shard, d.batch.Tasks)
 	messages := make([]forward.Message, len(d.batch.Tasks))
 	batch := make([]*forward.Message, len(messages))
 	deadline := d.asked.Add(lease - lease/4)
@@ -73,6 +74,7 @@ func (t *topic) resolved(results []forward.Result) {
 			continue
 		}
 		bytes += i.bytes
+		t.retries.resolved(i)
 		i.forget(r)
 		if r.Outcome == forward.Confirmed {
 			confirmed := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
@@ -120,6 +122,9 @@ func (i item) released(r forward.Result) shard.Release {
 		back.Park = attempt >= settings.MaxAttempts
 		back.Delay = retryDelay(settings.Backoff.Min, settings.Backoff.Max, attempt)
 		i.notConfirmed(r, back.Park)
+		if !back.Park {
+			i.delivery.topic.retries.released(i, back)
+		}
 	}
 	return back
 }

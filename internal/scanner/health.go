@@ -55,6 +55,7 @@ func (s *Scanner) measure() {
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
+		v.topic.metrics.SetRetrying(v.topic.note().Retrying)
 	}
 	up, _ := s.redisUp()
 	s.metrics.SetRedisUp(up)
@@ -203,12 +204,16 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 		for _, u := range unreadable {
 			t.metrics.ShardError(u.Shard)
 		}
+		retried := t.retries.oldest()
 		for _, v := range stats {
 			stat := telemetry.ShardStat{
 				Topic: t.name, Shard: v.Shard, Of: n, Pending: v.Pending, Backlog: v.Backlog, Leased: v.Leased, Parked: v.Parked,
 			}
 			if !v.Oldest.IsZero() {
 				stat.OldestDue = max(v.Now.Sub(v.Oldest), 0)
+			}
+			if due, there := retried[v.Shard]; there && v.Pending > v.Parked {
+				stat.OldestDue = max(stat.OldestDue, v.Now.Sub(due))
 			}
 			all = append(all, stat)
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -274,6 +275,18 @@ func (r *reloader) all() []*served {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Values(r.topics))
+}
+
+// notes are what this scanner says of topics in its heartbeat, of those that there is
+// something to say of.
+func (r *reloader) notes() map[string]balance.TopicNote {
+	notes := map[string]balance.TopicNote{}
+	for _, v := range r.all() {
+		if n := v.topic.note(); !n.IsZero() {
+			notes[v.topic.name] = n
+		}
+	}
+	return notes
 }
 
 // sourceAnswers reports whether the source can be asked; r.mu is held.

@@ -211,6 +211,7 @@ func (s *Scanner) describe() balance.Member {
 			m.Blocked[v.topic.name] = kind
 		}
 	}
+	m.Topics = s.reloader.notes()
 	return m
 }
 

@@ -30,6 +30,7 @@ type topic struct {
 	window     *window
 	settler    *settler
 	waiters    *waiters
+	retries    *retries
 	view       *view
 	reconciler *reconciler
 	health     *topicHealth
@@ -51,7 +52,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name),
-		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), notices: newNotices(log), log: log, metrics: metrics,
+		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests,
 	}
@@ -73,6 +74,12 @@ func (t *topic) apply(doc config.Document) {
 		t.desired.Add(1)
 	}
 	t.changed.Fire()
+}
+
+// note is what this scanner says of the topic in its heartbeat.
+func (t *topic) note() (n balance.TopicNote) {
+	t.retries.note(&n)
+	return n
 }
 
 // await waits until a condition holds that depends on the document and the placement,

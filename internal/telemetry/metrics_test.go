@@ -55,6 +55,7 @@ var additions = []string{
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
+	"duefleet_retrying_tasks GAUGE topic",
 	"duefleet_stray_tasks GAUGE topic",
 	"duefleet_topic_blocked GAUGE reason,topic",
 	"duefleet_workers GAUGE topic",
@@ -148,6 +149,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetStrays(9)
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
+	orders.SetRetrying(12)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -186,6 +188,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`move_left_seconds{topic=orders}`:             2,
 		`inflight_bytes{topic=orders}`:                700,
 		`inflight_tasks{topic=orders}`:                7,
+		`retrying_tasks{topic=orders}`:                12,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,

@@ -27,7 +27,8 @@ type ShardStat struct {
 	// Pending counts all tasks stored, Backlog those due and not forwarded
 	// yet, Leased those claimed, Parked those set aside.
 	Pending, Backlog, Leased, Parked int64
-	// OldestDue is how long the oldest due task has waited; 0 when none is due.
+	// OldestDue is how long the oldest due task has waited; 0 when none is due. One that
+	// waits for another attempt was due at its original time.
 	OldestDue time.Duration
 }
 
@@ -71,7 +72,7 @@ func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
 		backlog: shardDesc("backlog_tasks", "Tasks due and not forwarded yet."),
 		leased:  shardDesc("leased_tasks", "Tasks claimed by a scanner."),
 		parked:  shardDesc("parked_tasks", "Tasks set aside after their last attempt."),
-		oldest:  shardDesc("oldest_due_seconds", "How long the oldest due task has waited; 0 when none is due."),
+		oldest:  shardDesc("oldest_due_seconds", "How long the oldest due task has waited, those that wait for another attempt included; 0 when none is due."),
 	}
 	c.stats = shared[[]ShardStat]{ask: cfg.Stats, timeout: statsTimeout, keep: statsKeep, settled: c.settled}
 	cfg.Metrics.errors.WithLabelValues(statsOperation) // from 0 on, so that rate() sees the first failure

@@ -22,7 +22,7 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, as SetPlacement was told
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers prometheus.Gauge
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying prometheus.Gauge
 
 	blocked map[string]prometheus.Gauge // by reason
 }
@@ -71,6 +71,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		inflight:      v.inflight.WithLabelValues(name),
 		inflightBytes: v.inflightBytes.WithLabelValues(name),
 		workers:       v.workers.WithLabelValues(name),
+		retrying:      v.retrying.WithLabelValues(name),
 		shardErrors:   v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
 		shardLabel:    m.shardLabel,
 	}
@@ -184,6 +185,10 @@ func (t *TopicMetrics) SetBlocked(reason string) {
 	}
 }
 
+// SetRetrying is how many tasks that this scanner gave back wait for another attempt, or
+// are at it, after the broker did not take them.
+func (t *TopicMetrics) SetRetrying(n int64) { t.retrying.Set(float64(n)) }
+
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
 
@@ -199,7 +204,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying *prometheus.GaugeVec
 
 	blocked *prometheus.GaugeVec
 }
@@ -237,6 +242,7 @@ func newTopicVectors() *topicVectors {
 	v.inflightBytes = v.gauge("inflight_bytes", "Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes is the most of all topics.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
 	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis to serve it.", "reason")
+	v.retrying = v.gauge("retrying_tasks", "Tasks this scanner gave back for another attempt after RabbitMQ returned or refused them, or did not answer in time; sum over scanners.")
 	return v
 }
 

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// statusLines is how a fleet stands, as lines for a person: each topic, its shards one
+// by one if that is wanted, and the members.
+func statusLines(s operate.Status, shards bool, now time.Time) []string {
+	var out bytes.Buffer
+	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
+	for _, t := range s.Topics {
+		printTopic(w, t, shards, now)
+	}
+	if len(s.Topics) == 0 {
+		fmt.Fprintln(w, "no topics: no scanner has served one under this Redis prefix yet")
+	}
+	printFleet(w, s.Fleet, now)
+	_ = w.Flush() // into memory: no error
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) {
+	phase := string(t.Phase)
+	if t.Phase == shard.Migrating {
+		phase = migrating(t, now)
+	}
+	if phase == "" {
+		phase = "not known"
+	}
+	fmt.Fprintf(w, "topic %s: M %d, epoch %d, %s\n", t.Topic, t.Shards, t.Epoch, phase)
+	for _, n := range t.Notes {
+		fmt.Fprintf(w, "  ! %s\n", cli.OneLine(n))
+	}
+	fmt.Fprintln(w, "  SHARD\tSTORED\tWAITING\tBACKLOG\tLEASED\tPARKED\tOLDEST DUE")
+	for _, v := range t.PerShard {
+		if shards {
+			row(w, fmt.Sprint(v.Shard), v, now)
+		}
+	}
+	row(w, "all", shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}, now)
+	fmt.Fprintln(w)
+}
+
+// migrating describes a change under way in one line.
+func migrating(t operate.TopicStatus, now time.Time) string {
+	c := t.Change
+	text := fmt.Sprintf("migrating from %d: %d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
+		t.Previous, c.Clean, t.Attended, c.Moved, c.Misplaced, c.Rate)
+	if !c.End.IsZero() {
+		text += ", end " + relative(c.End, now)
+	}
+	return text
+}
+
+// row is what a shard holds: all that is stored, which is the sum of what follows. What
+// waits is not due yet, or is to be tried again later.
+func row(w io.Writer, name string, v shard.Stats, now time.Time) {
+	oldest := "-"
+	if !v.Oldest.IsZero() {
+		oldest = relative(v.Oldest, now)
+	}
+	waiting := v.Pending - v.Backlog - v.Leased - v.Parked
+	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
+}
+
+// relative says when something is due, as seen from now.
+func relative(t, now time.Time) string {
+	at := t.UTC().Format("2006-01-02T15:04:05.000Z")
+	d := t.Sub(now).Round(time.Second)
+	if d < 0 {
+		return fmt.Sprintf("%s (%s ago)", at, -d)
+	}
+	return fmt.Sprintf("%s (in %s)", at, d)
+}
+
+// started is when a member began; one that has not said so yet has no such time.
+func started(m balance.Member) string {
+	if m.Started.IsZero() {
+		return "-"
+	}
+	return m.Started.Format(time.RFC3339)
+}
+
+func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
+	fmt.Fprintln(w, "fleet:")
+	fmt.Fprintln(w, "  INSTANCE\tSTATE\tHEARTBEAT\tSTARTED\tVERSION\tADMIN\tCONFIG")
+	for _, m := range fleet {
+		state := "dead"
+		if m.Alive {
+			state = "live"
+		}
+		configuration := fmt.Sprintf("index %d", m.Applied)
+		if len(m.Errors) > 0 {
+			configuration += fmt.Sprintf(", %d errors", len(m.Errors))
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s ago\t%s\t%s\t%s\t%s\n", m.Instance, state,
+			max(now.Sub(m.Heartbeat), 0).Round(time.Second), started(m), m.Version, m.Admin, configuration)
+	}
+	if len(fleet) == 0 {
+		fmt.Fprintln(w, "  "+strings.Repeat("-", 3)+" no scanner runs")
+	}
+}
