@@ -53,6 +53,7 @@ func statusCommand(s *settings) *cobra.Command {
 
 func printStatus(out io.Writer, s operate.Status, now time.Time) error {
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	printHazards(w, s.Hazards)
 	for _, t := range s.Topics {
 		printTopic(w, t, now)
 	}
@@ -61,6 +62,16 @@ func printStatus(out io.Writer, s operate.Status, now time.Time) error {
 	}
 	printFleet(w, s.Fleet, now)
 	return w.Flush()
+}
+
+// printHazards says first of all what may cost tasks.
+func printHazards(w io.Writer, hazards []string) {
+	for _, h := range hazards {
+		fmt.Fprintf(w, "! redis is set to lose tasks that it acknowledged: %s\n", cli.OneLine(h))
+	}
+	if len(hazards) > 0 {
+		fmt.Fprintln(w)
+	}
 }
 
 func printTopic(w io.Writer, t operate.TopicStatus, now time.Time) {

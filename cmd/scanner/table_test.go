@@ -94,6 +94,9 @@ func TestTables(t *testing.T) {
 		"status": func(w io.Writer) error {
 			return printStatus(w, operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}, now)
 		},
+		"status_unsafe": func(w io.Writer) error {
+			return printStatus(w, operate.Status{Hazards: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}, now)
+		},
 		"status_empty": func(w io.Writer) error { return printStatus(w, operate.Status{}, now) },
 		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
 		"parked":       func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },

@@ -35,6 +35,7 @@ type Member struct {
 	Applied   uint64            `json:"config_applied_index"`
 	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
 	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
+	Hazards   []string          `json:"hazards,omitempty"`       // how Redis is set to lose acknowledged tasks
 }
 
 // Members lists the scanners heard of lately, those that are silent the longest first.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 const (
@@ -127,7 +129,7 @@ func (p Patient) examineNode(ctx context.Context, r *report, n node) {
 		r.fail("redis.rights", n.cli("ACL SETUSER "+p.Settings.Redis.Username+" +info"), "INFO: %v", err)
 		return
 	}
-	info := parseInfo(text)
+	info := shard.ParseInfo(text)
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	if v, err := strconv.Atoi(major); err != nil || v < oldestRedis {
 		r.fail("redis.version", "upgrade the server to Redis 7 or later", "%s runs Redis %q", n.addr, info["redis_version"])
@@ -137,17 +139,6 @@ func (p Patient) examineNode(ctx context.Context, r *report, n node) {
 	examineMemory(r, n, info)
 	examinePersistence(ctx, r, n, info)
 	examineClock(ctx, r, n)
-}
-
-// parseInfo reads the lines of INFO.
-func parseInfo(text string) map[string]string {
-	fields := map[string]string{}
-	for line := range strings.Lines(text) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[key] = value
-		}
-	}
-	return fields
 }
 
 func examineMemory(r *report, n node, info map[string]string) {
