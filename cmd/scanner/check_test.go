@@ -77,3 +77,19 @@ func TestCheckWantsTopicsFromSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckTellsThatThereAreNoTopics: run starts with an empty list, and waits for the
+// file to change; check says that nothing would be delivered.
+func TestCheckTellsThatThereAreNoTopics(t *testing.T) {
+	t.Parallel()
+	for topics, want := range map[string]string{"{}": "ok, but there are no topics", "{orders: {}}": "ok: 1 topics\n"} {
+		file := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(file, []byte("topics: "+topics+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"check", "--config", file}, &out, &out); code != 0 || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("topics: %s: exit code %d: %s", topics, code, out.String())
+		}
+	}
+}

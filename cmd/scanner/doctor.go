@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
 )
 
@@ -55,18 +57,28 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 		cfg = whole
 		findings = append(findings, doctor.Finding{Check: "config", State: doctor.OK, What: "the configuration is good"})
 	}
-	rdb, store, err := connect(cfg)
+	patient, done, err := newPatient(s, cfg)
 	if err != nil {
 		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
 	}
-	defer rdb.Close()
-	patient := doctor.Patient{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
-	if cfg.Consul.Addr != "" {
-		if patient.Consul, err = openConsul(cfg.Consul, slog.New(slog.DiscardHandler)); err != nil {
-			return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
-		}
-	}
+	defer done()
 	return append(findings, doctor.Examine(cmd.Context(), patient)...)
+}
+
+// newPatient makes the clients that the settings ask for; done closes them.
+func newPatient(s *settings, cfg *config.Config) (p doctor.Patient, done func(), err error) {
+	rdb, store, err := connect(cfg)
+	if err != nil {
+		return p, nil, err
+	}
+	p = doctor.Patient{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
+	if cfg.Consul.Addr != "" {
+		p.Consul, err = openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		return p, nil, errors.Join(err, rdb.Close())
+	}
+	return p, func() { _ = rdb.Close() }, nil
 }
 
 func count(findings []doctor.Finding, state doctor.State) int {

@@ -19,6 +19,7 @@ import (
 func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	var out bytes.Buffer
 	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
+	printHazards(w, s.Hazards)
 	for _, t := range s.Topics {
 		printTopic(w, t, shards, now)
 	}
@@ -28,6 +29,16 @@ func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	printFleet(w, s.Fleet, now)
 	_ = w.Flush() // into memory: no error
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+// printHazards says first of all what may cost tasks.
+func printHazards(w io.Writer, hazards []string) {
+	for _, h := range hazards {
+		fmt.Fprintf(w, "! redis is set to lose tasks that it acknowledged: %s\n", cli.OneLine(h))
+	}
+	if len(hazards) > 0 {
+		fmt.Fprintln(w)
+	}
 }
 
 func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) {

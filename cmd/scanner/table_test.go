@@ -105,6 +105,7 @@ func TestTables(t *testing.T) {
 	for name, draw := range map[string]func(io.Writer) error{
 		"status":        lines(statusLines(fleetStatus, false, now)),
 		"status_shards": lines(statusLines(fleetStatus, true, now)),
+		"status_unsafe": lines(statusLines(operate.Status{Hazards: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}, false, now)),
 		"status_empty":  lines(statusLines(operate.Status{}, false, now)),
 		"topics":        func(w io.Writer) error { return printTopics(w, documents) },
 		"parked":        func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },

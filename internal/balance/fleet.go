@@ -40,6 +40,7 @@ type Member struct {
 	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
 	Blocked   map[string]string `json:"blocked,omitempty"`       // by topic, of those in trouble: the kind, where it is one that waiting doesn't mend
 	Applying  []string          `json:"applying,omitempty"`      // topics whose newest settings RabbitMQ has not judged yet
+	Hazards   []string          `json:"hazards,omitempty"`       // how Redis is set to lose acknowledged tasks
 }
 
 // Members lists the scanners heard of lately, those that are silent the longest first.

@@ -87,6 +87,20 @@ func Examine(ctx context.Context, p Patient) []Finding {
 	return r.findings
 }
 
+// Connect looks whether each server answers, with the user, the password and the TLS of
+// the settings, and no further.
+func Connect(ctx context.Context, p Patient) []Finding {
+	r := &report{}
+	p.reachRedis(ctx, r)
+	if p.Consul != nil {
+		p.reachConsul(ctx, r)
+	}
+	if b := p.reachRabbitMQ(ctx, r); b != nil {
+		_ = b.conn.Close() // it has answered, which is all that was asked
+	}
+	return r.findings
+}
+
 // command is how to call the scanner's verb with this configuration.
 func (p Patient) command(verb string) string {
 	if p.Path == "" {

@@ -26,12 +26,26 @@ type broker struct {
 // examineRabbitMQ tries every URL, and looks for the topics' places at the first
 // broker that answers.
 func (p Patient) examineRabbitMQ(ctx context.Context, r *report, docs map[string]config.Topic, fleet fleetView) {
+	first := p.reachRabbitMQ(ctx, r)
+	if first == nil {
+		return
+	}
+	defer first.conn.Close()
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		if first.examineTopic(r, name, docs[name], len(fleet.live) > 0) {
+			first.examineBinding(r, name, docs[name], fleet.reasons[name])
+		}
+	}
+}
+
+// reachRabbitMQ tries every URL, and returns the first broker that answers, whose
+// connection the caller closes; nil if none does.
+func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (first *broker) {
 	secure, err := p.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that are there", "rabbitmq.tls: %v", err)
-		return
+		return nil
 	}
-	var first *broker
 	for i, raw := range p.Settings.RabbitMQ.URLs {
 		b, err := dial(ctx, raw, secure)
 		addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
@@ -39,20 +53,14 @@ func (p Patient) examineRabbitMQ(ctx context.Context, r *report, docs map[string
 			r.fail("rabbitmq.connection", mendBroker(b.uri, i, err), "%s: %v", addr, err)
 			continue
 		}
-		defer b.conn.Close()
 		r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost, word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
-		if first == nil {
-			first = &b
+		if first != nil {
+			_ = b.conn.Close() // it has answered, which is all that was asked
+			continue
 		}
+		first = &b
 	}
-	if first == nil {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if first.examineTopic(r, name, docs[name], len(fleet.live) > 0) {
-			first.examineBinding(r, name, docs[name], fleet.reasons[name])
-		}
-	}
+	return first
 }
 
 func word(yes bool, then, otherwise string) string {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 const (
@@ -39,28 +41,37 @@ func (n node) cli(command string) string {
 
 // examineRedis reports whether Redis can be asked at all.
 func (p Patient) examineRedis(ctx context.Context, r *report) bool {
+	nodes := p.reachRedis(ctx, r)
+	for _, n := range nodes {
+		p.examineNode(ctx, r, n)
+	}
+	if len(nodes) == 0 {
+		return false
+	}
+	p.examineRights(ctx, r, nodes[0])
+	return true
+}
+
+// reachRedis returns the servers that hold keys; none where Redis can't be asked.
+func (p Patient) reachRedis(ctx context.Context, r *report) []node {
 	addr := p.Settings.Redis.Addrs[0]
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if err := p.Redis.Ping(ask).Err(); err != nil {
 		r.fail("redis.connection", p.mendRedis(addr, err), "%s: %v", strings.Join(p.Settings.Redis.Addrs, ", "), err)
-		return false
+		return nil
 	}
 	nodes, err := p.nodes(ask)
 	if err != nil {
 		r.fail("redis.connection", p.mendRedis(addr, err), "masters of the cluster: %v", err)
-		return false
+		return nil
 	}
 	secure := "without TLS"
 	if p.Settings.Redis.TLS.Enabled {
 		secure = "with TLS"
 	}
 	r.ok("redis.connection", "%d server answers at %s, %s", len(nodes), strings.Join(p.Settings.Redis.Addrs, ", "), secure)
-	for _, n := range nodes {
-		p.examineNode(ctx, r, n)
-	}
-	p.examineRights(ctx, r, nodes[0])
-	return true
+	return nodes
 }
 
 // nodes are the masters of a cluster, or the one server.
@@ -127,7 +138,7 @@ func (p Patient) examineNode(ctx context.Context, r *report, n node) {
 		r.fail("redis.rights", n.cli("ACL SETUSER "+p.Settings.Redis.Username+" +info"), "INFO: %v", err)
 		return
 	}
-	info := parseInfo(text)
+	info := shard.ParseInfo(text)
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	if v, err := strconv.Atoi(major); err != nil || v < oldestRedis {
 		r.fail("redis.version", "upgrade the server to Redis 7 or later", "%s runs Redis %q", n.addr, info["redis_version"])
@@ -137,17 +148,6 @@ func (p Patient) examineNode(ctx context.Context, r *report, n node) {
 	examineMemory(r, n, info)
 	examinePersistence(ctx, r, n, info)
 	examineClock(ctx, r, n)
-}
-
-// parseInfo reads the lines of INFO.
-func parseInfo(text string) map[string]string {
-	fields := map[string]string{}
-	for line := range strings.Lines(text) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[key] = value
-		}
-	}
-	return fields
 }
 
 func examineMemory(r *report, n node, info map[string]string) {

@@ -31,17 +31,15 @@ func (p Patient) examineTopics(ctx context.Context, r *report) (docs map[string]
 
 func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]config.Topic, bool) {
 	settings := p.Settings.Consul
-	ask, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	list, err := p.Consul.List(ask)
-	if err != nil {
-		r.fail("consul.connection", mendConsul(settings, err), "%v", err)
+	list, reached := p.reachConsul(ctx, r)
+	if !reached {
 		return nil, false
 	}
-	r.ok("consul.connection", "%s answers, with %d topics under %s/topics/", settings.Addr, len(list), settings.Prefix)
+	ask, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	host, _ := os.Hostname()
 	instance := "doctor-" + host
-	err = p.Consul.WriteStatus(ask, instance, []byte("{}"))
+	err := p.Consul.WriteStatus(ask, instance, []byte("{}"))
 	if err == nil {
 		err = p.Consul.DeleteStatus(ask, instance)
 	}
@@ -63,6 +61,20 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
 	}
 	return docs, true
+}
+
+// reachConsul lists the documents, and reports whether that could be done.
+func (p Patient) reachConsul(ctx context.Context, r *report) (list []consul.Document, reached bool) {
+	settings := p.Settings.Consul
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	list, err := p.Consul.List(ctx)
+	if err != nil {
+		r.fail("consul.connection", mendConsul(settings, err), "%v", err)
+		return nil, false
+	}
+	r.ok("consul.connection", "%s answers, with %d topics under %s/topics/", settings.Addr, len(list), settings.Prefix)
+	return list, true
 }
 
 func mendConsul(c config.Consul, err error) string {

@@ -19,6 +19,9 @@ import (
 type Status struct {
 	Topics []TopicStatus    `json:"topics"`
 	Fleet  []balance.Member `json:"fleet"`
+	// Hazards are how Redis is set to lose tasks that it acknowledged, as the living
+	// scanners see it.
+	Hazards []string `json:"hazards,omitempty"`
 }
 
 // TopicStatus is one topic.
@@ -69,6 +72,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
 		return s, err
 	}
+	s.Hazards = hazards(s.Fleet)
 	known, err := store.Topics(ctx)
 	if err != nil {
 		return s, err
@@ -241,4 +245,15 @@ func notes(topic string, fleet []balance.Member) []string {
 		}
 	}
 	return out
+}
+
+// hazards gathers what the living scanners say of Redis, each remark once.
+func hazards(fleet []balance.Member) (all []string) {
+	for _, m := range fleet {
+		if m.Alive {
+			all = append(all, m.Hazards...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

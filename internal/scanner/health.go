@@ -96,6 +96,9 @@ func (s *Scanner) redisUp() (bool, string) {
 			return false, "does not serve topic " + v.topic.name + ": " + text
 		}
 	}
+	if unsafe := s.keeping.hazards(); len(unsafe) > 0 { // no other scanner fares better
+		return true, "answers, but may lose what it acknowledged: " + strings.Join(unsafe, "; ")
+	}
 	return true, "answers"
 }
 

@@ -173,7 +173,7 @@ var rightsNeededLater = map[string]string{
 	"+del": "a change of M", "+hincrby": "a change of M", "+smismember": "a change of M", "+zrange": "a change of M",
 	"+zscore": "giving tasks back",
 	"+eval":   "scripts that Redis has not heard of yet", "+hello": "the client does without",
-	"+hgetall": "scanner doctor", "+info": "scanner doctor", "+zrandmember": "scanner doctor", "+zscan": "scanner doctor",
+	"+hgetall": "scanner doctor", "+info": "what is not known without", "+zrandmember": "scanner doctor", "+zscan": "scanner doctor",
 }
 
 // TestARightThatRedisDoesNotGiveIsNamed: a scanner that lacks one of the rights in

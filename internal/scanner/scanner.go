@@ -59,6 +59,7 @@ type Scanner struct {
 	budget       *budget
 	reloader     *reloader
 	registration *registration // nil without Consul
+	keeping      *keeping
 
 	requests atomic.Uint64 // claims and exports asked for so far
 	started  time.Time
@@ -90,6 +91,7 @@ func New(cfg Config) (*Scanner, error) {
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
 		Advice: func(text string) string { return config.Advice("redis", text) },
 	})
+	s.keeping = &keeping{store: s.store, metrics: s.metrics, log: cfg.Log, every: keepingInterval}
 	s.reloader = newReloader(cfg.Source, s.store, s.metrics, cfg.Log)
 	if cfg.Register != nil {
 		s.registration = &registration{
@@ -124,6 +126,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	})
 	support.Go(func() error { s.heartbeat.Run(serving); return nil })
 	support.Go(func() error { s.reloader.follow(working); return nil })
+	support.Go(func() error { s.keeping.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })
 	if s.registration != nil {
@@ -200,6 +203,7 @@ func (s *Scanner) describe() balance.Member {
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
 		Admin: s.admin.Addr(), Applied: index, Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
+		Hazards: s.keeping.hazards(),
 	}
 	for _, v := range s.reloader.all() {
 		if trouble := v.trouble(); trouble != "" {

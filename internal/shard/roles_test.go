@@ -36,7 +36,8 @@ func roles() []role {
 			scripts: []string{
 				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate", "release", "settle", "stats", "fence", "yield",
 			},
-			// The last four are for scanner doctor.
+			// The last four are for scanner doctor; info also tells whether Redis keeps what it
+			// acknowledges.
 			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",
 				"info", "ping", "zrange", "hgetall"}),
 			keys: []string{"~duefleet:*", "resetchannels", "&duefleet:wake:*"},

@@ -27,6 +27,7 @@ type Metrics struct {
 	rabbitConnected prometheus.Gauge
 	rabbitBlocked   prometheus.Gauge
 	redisUp         prometheus.Gauge
+	redisUnsafe     *prometheus.GaugeVec
 	consulUp        *prometheus.GaugeVec // no labels; a vector, so that it is absent until it is set
 	configApplied   prometheus.Gauge
 	configErrors    prometheus.Counter
@@ -53,6 +54,8 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 		rabbitConnected: gauge("rabbitmq_connected", "1 while the connection to RabbitMQ is open."),
 		rabbitBlocked:   gauge("rabbitmq_blocked", "1 while RabbitMQ blocks publishers (memory or disk alarm)."),
 		redisUp:         gauge("redis_up", "1 while Redis answers."),
+		redisUnsafe: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "redis_unsafe",
+			Help: "1 while Redis is set to lose tasks that it acknowledged: reason eviction, or persistence. Absent where it is not known."}, []string{"reason"}),
 		consulUp: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "consul_up",
 			Help: "1 while Consul answers. Absent where Consul is not configured."}, nil),
 		configApplied: gauge("config_applied_index", "Index of the newest configuration of the topics that is in effect."),
@@ -70,7 +73,7 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 
 func (m *Metrics) all() group {
 	g := group{
-		m.rabbitConnected, m.rabbitBlocked, m.redisUp, m.consulUp,
+		m.rabbitConnected, m.rabbitBlocked, m.redisUp, m.redisUnsafe, m.consulUp,
 		m.configApplied, m.configErrors, m.errors, m.scanners, buildInfo(),
 	}
 	for _, v := range m.topics.vectors {
@@ -87,6 +90,12 @@ func (m *Metrics) SetRabbitMQBlocked(yes bool) { m.rabbitBlocked.Set(oneIf(yes))
 
 // SetRedisUp notes whether Redis answers.
 func (m *Metrics) SetRedisUp(yes bool) { m.redisUp.Set(oneIf(yes)) }
+
+// SetRedisUnsafe notes whether Redis is set to lose acknowledged tasks, for a reason
+// out of a few constants. The first call makes the series appear.
+func (m *Metrics) SetRedisUnsafe(reason string, yes bool) {
+	m.redisUnsafe.WithLabelValues(reason).Set(oneIf(yes))
+}
 
 // SetConsulUp notes whether Consul answers. Call it only where Consul is
 // configured: the first call makes the metric appear.

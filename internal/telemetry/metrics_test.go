@@ -55,6 +55,7 @@ var additions = []string{
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
+	"duefleet_redis_unsafe GAUGE reason",
 	"duefleet_retrying_tasks GAUGE topic",
 	"duefleet_stray_tasks GAUGE topic",
 	"duefleet_topic_blocked GAUGE reason,topic",
@@ -71,6 +72,7 @@ func TestEveryNameOfTheContractIsExported(t *testing.T) {
 		})
 		m.Topic("orders")
 		m.SetConsulUp(true)
+		m.SetRedisUnsafe("eviction", false)
 		m.Error("claim")
 		for _, f := range gather(t, reg) {
 			got = append(got, f.signature)

@@ -417,3 +417,42 @@ func TestDoctorFindsMistakes(t *testing.T) {
 		t.Errorf("doctor prints a password, %v:\n%s", err, f.text)
 	}
 }
+
+// TestCheckConnects: check asks no server but Consul, and with --connect each of them; it
+// names those that can't be used, and shows no password.
+func TestCheckConnects(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	s := newSettings(t)
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
+	check := func(want int, args ...string) string {
+		t.Helper()
+		cmd := command(t, nil, programs.Scanner, append([]string{"check", "--config", writeSettings(t, s)}, args...)...)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != want {
+			t.Errorf("exit code %d, want %d:\n%s", code, want, out)
+		}
+		return string(out)
+	}
+	if said := check(0); !strings.HasPrefix(said, "ok, but there are no topics in consul under "+s.ConsulPrefix+"/topics/") {
+		t.Errorf("without topics check says %s", said)
+	}
+	putDocument(t, s, "orders", `{"declare": {"queue": "orders.due"}}`)
+	lines := regexp.MustCompile(`(?m)^ok +(redis|consul|rabbitmq)\.connection `)
+	wait.For(t, "the servers to answer in doctor's time", func() bool {
+		return len(lines.FindAllString(check(0, "--connect"), -1)) == 3
+	})
+	s.RedisAddr, s.RabbitMQURL = "127.0.0.1:1", strings.Replace(s.RabbitMQURL, "guest:guest", "guest:sesame", 1)
+	if said := check(0); said != "ok: 1 topics in consul\n" {
+		t.Errorf("check says %s", said)
+	}
+	said := check(1, "--connect")
+	for _, want := range []string{`(?m)^fail +redis\.connection .*refused`, `(?m)^fail +rabbitmq\.connection `, `2 of 3 servers can't be used`} {
+		if !regexp.MustCompile(want).MatchString(said) {
+			t.Errorf("check --connect does not say %s:\n%s", want, said)
+		}
+	}
+	if strings.Contains(said, "sesame") {
+		t.Errorf("check prints the password:\n%s", said)
+	}
+}

@@ -222,7 +222,7 @@ func TestContainerfile(t *testing.T) {
 		t.Fatal("the image is not made from scratch")
 	}
 	for _, line := range []string{
-		"COPY --from=build /out/ /\n", "USER 65532:65532\n", `ENTRYPOINT ["/scanner"]`, `CMD ["run", "--config", "/etc/duefleet/scanner.yaml"]`,
+		"COPY --from=build /out/ /\n", "ENV DUEFLEET_ADMIN_LISTEN=0.0.0.0:9320\nEXPOSE 9320\n", "USER 65532:65532\n", `ENTRYPOINT ["/scanner"]`, `CMD ["run", "--config", "/etc/duefleet/scanner.yaml"]`,
 	} {
 		if !strings.Contains(final, line) {
 			t.Errorf("the image lacks %q", line)

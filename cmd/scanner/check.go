@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/doctor"
+)
+
+func checkCommand(s *settings) *cobra.Command {
+	var connect bool
+	cmd := &cobra.Command{
+		Use:   "check --config config.yaml [--connect]",
+		Short: "Validates the configuration, and the topics' documents in Consul",
+		Long: `Validates the configuration file with the environment, and the topics' documents
+if Consul is configured. Prints every mistake with its key and line; exit code 1 if
+there is any. What it calls good, run starts with.
+
+Of servers it asks Consul alone, unless --connect is given: then Redis and RabbitMQ,
+too, have to answer with the user, the password and the TLS of the configuration.
+"scanner doctor" looks at everything else.`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			return check(cmd, s, connect)
+		}),
+	}
+	cmd.Flags().BoolVar(&connect, "connect", false, "see whether every server answers, too")
+	return cmd
+}
+
+func check(cmd *cobra.Command, s *settings, connect bool) error {
+	cfg, err := s.load()
+	if err != nil {
+		return printErrors(cmd, err)
+	}
+	_, done, err := newMember(cmd.Context(), s, cfg, io.Discard, nil)
+	if err != nil {
+		return err
+	}
+	done()
+	if connect {
+		if err := checkConnections(cmd, s, cfg); err != nil {
+			return err
+		}
+	}
+	if cfg.Consul.Addr != "" {
+		return checkConsul(cmd, cfg)
+	}
+	if len(cfg.Topics) == 0 {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok, but there are no topics, and nothing would be delivered: add one under topics in %s, or set consul.addr\n", s.path)
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics\n", len(cfg.Topics))
+	return err
+}
+
+// checkConnections prints which servers answer.
+func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error {
+	patient, done, err := newPatient(s, cfg)
+	if err != nil {
+		return err
+	}
+	defer done()
+	findings := doctor.Connect(cmd.Context(), patient)
+	if err := printFindings(cmd.OutOrStdout(), findings, cli.Table); err != nil {
+		return err
+	}
+	if n := count(findings, doctor.Fail); n > 0 {
+		return fmt.Errorf("the configuration is good; %d of %d servers can't be used with it", n, len(findings))
+	}
+	return nil
+}
+
+// checkConsul checks every document there is.
+func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
+	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	docs, err := consulTopics{client}.List(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("the file is good; its topics in consul can't be read: %w", err)
+	}
+	bad := 0
+	for _, d := range docs {
+		if d.Err != nil {
+			bad++
+			_ = printErrors(cmd, d.Err)
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d topics' documents in consul have mistakes", bad, len(docs))
+	}
+	if len(docs) == 0 {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok, but there are no topics in consul under %s/topics/, and nothing would be delivered: "+
+			"`scanner topic set orders declare.queue=orders.due` makes one\n", cfg.Consul.Prefix)
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics in consul\n", len(docs))
+	return err
+}
+
+// printErrors prints every error on a line of its own and returns how many
+// there are as an error.
+func printErrors(cmd *cobra.Command, err error) error {
+	all, ok := asErrors(err)
+	if !ok {
+		return err
+	}
+	for _, e := range all {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), e); err != nil {
+			return err
+		}
+	}
+	if len(all) == 1 {
+		return fmt.Errorf("1 mistake in the configuration")
+	}
+	return fmt.Errorf("%d mistakes in the configuration", len(all))
+}

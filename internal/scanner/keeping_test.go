@@ -1,0 +1,78 @@
+package scanner
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestARedisThatLosesTasksIsTold: of one that evicts and keeps no append-only file the
+// log has one warning, and /readyz, status and metrics tell while the scanner is ready;
+// until it is set right, and where nobody may ask, it is as if nothing were known.
+func TestARedisThatLosesTasksIsTold(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{
+		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.ok(l.rdb.Close())
+	l.rdb = redis.NewUniversalClient(servertest.RedisOptions(server.Addr()))
+	l.Scanner, err = New(Config{
+		Settings: l.cfg.Settings, Source: config.NewFile(l.path, nil), Store: storeOf(t, l.rdb, "duefleet"), Instance: "lone",
+		Log: slog.New(slog.NewTextHandler(l.said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	l.ok(err)
+	l.keeping.every = 10 * time.Millisecond
+	l.start()
+	told := func(reasons ...string) bool {
+		status, body := l.ask("/readyz")
+		s, err := operate.ReadStatus(t.Context(), l.store, "")
+		l.ok(err)
+		for _, text := range []string{body, strings.Join(s.Hazards, " ")} {
+			for _, reason := range []string{"allkeys-lru", "no append-only file"} {
+				want := strings.Contains(strings.Join(reasons, " "), reason)
+				if strings.Contains(text, reason) != want {
+					return false
+				}
+			}
+		}
+		return status == http.StatusOK && l.value("duefleet_redis_unsafe") == float64(len(reasons))
+	}
+	wait.For(t, "both to be told", func() bool { return told("allkeys-lru", "no append-only file") })
+	const warning = "redis is set to lose tasks"
+	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "allkeys-lru") {
+		t.Errorf("the log tells %q, want one warning", lines)
+	}
+	l.ok(l.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
+	wait.For(t, "one to be told", func() bool { return told("allkeys-lru") })
+	l.ok(l.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	wait.For(t, "none to be told", func() bool { return told() })
+	if lines := l.said.of("redis is set to keep tasks again"); len(lines) != 1 || len(l.said.of(warning)) != 2 {
+		t.Errorf("the log tells %q and %q", lines, l.said.of(warning))
+	}
+	l.ok(l.rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
+	wait.For(t, "the log to say that nothing is known", func() bool { return len(l.said.of("level=DEBUG msg=\"not known whether redis keeps")) == 1 })
+	wait.For(t, "more looks", func() bool {
+		refused, err := l.rdb.ACLLog(t.Context(), 1).Result()
+		l.ok(err)
+		return len(refused) > 0 && refused[0].Object == "info" && refused[0].Count > 2
+	})
+	if lines := l.said.of("not known whether redis keeps"); len(lines) != 1 || !told() {
+		t.Errorf("the log tells %q", lines)
+	}
+}

@@ -1,0 +1,94 @@
+package shard
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// TestHazards: a Redis as docs/operations.md wants it has none; each setting that may
+// lose what was acknowledged is named as it comes, and is gone with it. A user with the
+// rights in deploy/redis may ask.
+func TestHazards(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t)
+	store, err := New(g.as("scanner", 0), "duefleet")
+	g.ok(err)
+	for _, step := range []struct{ key, value, eviction, persistence string }{
+		{"maxmemory", "0", "", ""},
+		{"maxmemory", "100mb", "", ""},
+		{"maxmemory-policy", "allkeys-lru", g.addr + " evicts tasks at maxmemory", ""},
+		{"maxmemory-policy", "volatile-ttl", "tasks are repeated", ""},
+		{"appendonly", "no", "volatile-ttl", "CONFIG SET appendonly yes"},
+		{"maxmemory", "0", "", g.addr + " keeps no append-only file"}, // nothing is evicted without
+		{"appendonly", "yes", "", ""},
+	} {
+		g.ok(g.rdb.ConfigSet(t.Context(), step.key, step.value).Err())
+		known, err := store.Hazards(t.Context())
+		g.ok(err)
+		for hazard, want := range map[Hazard]string{Eviction: step.eviction, Persistence: step.persistence} {
+			got, told := known[hazard]
+			if !told || (got == "") != (want == "") || !strings.Contains(got, want) {
+				t.Errorf("%s %s: %s is %q, told %v, want %q", step.key, step.value, hazard, got, told, want)
+			}
+		}
+	}
+	if _, err := g.asked("producer").Hazards(t.Context()); !Denied(err) {
+		t.Errorf("who may not ask: %v", err)
+	}
+}
+
+// asked is the store as a role sees it.
+func (g *guarded) asked(role string) *Store {
+	g.t.Helper()
+	store, err := New(g.as(role, 0), "duefleet")
+	g.ok(err)
+	return store
+}
+
+// TestHazardsOfACluster: those of any master are found.
+func TestHazardsOfACluster(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "redis-server")
+	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Kill() })
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	one := redis.NewClient(&redis.Options{Addr: cluster.Nodes[1].Addr()})
+	t.Cleanup(func() { _ = one.Close() })
+	if err := one.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := New(rdb, "duefleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := store.Hazards(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	why, told := known[Eviction]
+	if persistence := known[Persistence]; !strings.HasPrefix(persistence, one.Options().Addr+" keeps no") || strings.Contains(persistence, ";") || !told || why != "" {
+		t.Errorf("the hazards are %q", known)
+	}
+}
+
+// TestWhatRedisDoesNotTellIsNoHazard: a service may leave lines of INFO out.
+func TestWhatRedisDoesNotTellIsNoHazard(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "# Memory\r\nmaxmemory_policy:allkeys-lru\r\n", "# Persistence\r\nrdb_saves:1\r\n"} {
+		if known := hazardsOf(text); len(known) > 0 {
+			t.Errorf("%q tells %q", text, known)
+		}
+	}
+	if known := hazardsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 || known[Eviction]+known[Persistence] != "" {
+		t.Errorf("the hazards are %q", known)
+	}
+}
