@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -18,39 +16,6 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
-
-// TestOnlyAYesDeletes: any other answer, none, and Ctrl-C leave all as it is.
-func TestOnlyAYesDeletes(t *testing.T) {
-	t.Parallel()
-	for answer, want := range map[string]error{
-		"y\n": nil, "YES\n": nil, " yes": nil,
-		"": errDeclined, "\n": errDeclined, "n\n": errDeclined, "yep\n": errDeclined, "no\ny\n": errDeclined,
-	} {
-		var out bytes.Buffer
-		if err := question(t.Context(), strings.NewReader(answer), &out, "delete it"); !errors.Is(err, want) {
-			t.Errorf("answer %q: got %v, want %v", answer, err, want)
-		}
-		if out.String() != "delete it? [y/N] " {
-			t.Errorf("it asks %q", out.String())
-		}
-	}
-	silent, typing := io.Pipe()
-	defer typing.Close()
-	interrupted, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	if err := question(interrupted, silent, io.Discard, "delete it"); !errors.Is(err, errDeclined) {
-		t.Errorf("interrupted: got %v", err)
-	}
-}
-
-func TestNumbersOfTasksAreLegible(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[int64]string{0: "0 tasks", 1: "1 task", 999: "999 tasks", 1000: "1,000 tasks", 200000: "200,000 tasks", 1234567: "1,234,567 tasks"} {
-		if got := counted(n); got != want {
-			t.Errorf("%d: got %q, want %q", n, got, want)
-		}
-	}
-}
 
 // operator is who calls verbs, with a corner of Redis.
 type operator struct {

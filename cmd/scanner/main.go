@@ -58,12 +58,12 @@ Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion that nobody confirmed
 		SilenceUsage:  true,
 		Version:       version(),
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: run, check, doctor, status, topic, parked or healthcheck")
+			return cli.UsageError("name a command: run, check, doctor, status, topic, tasks, parked or healthcheck")
 		},
 	}
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
-	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s), parkedCommand(&s), healthcheckCommand(&s))
+	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s), tasksCommand(&s), parkedCommand(&s), healthcheckCommand(&s))
 	return root
 }
 

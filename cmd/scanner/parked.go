@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -36,34 +36,69 @@ func parkedCommand(s *settings) *cobra.Command {
 
 // selection is which parked tasks a verb is about.
 type selection struct {
-	topic, id string
-	all       bool
-	format    cli.FormatFlag
+	topic, id            string
+	all                  bool
+	reason, before, than string
+	format               cli.FormatFlag
+	filter               operate.ParkedFilter // of the flags above, by check
 }
 
 func (sel *selection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&sel.topic, "topic", "", "the topic (required)")
 	f.StringVar(&sel.id, "id", "", "this task alone")
-	f.BoolVar(&sel.all, "all", false, "all parked tasks of the topic")
+	f.StringVar(&sel.reason, "reason", "", "only tasks with this text in the reason why they were parked")
+	f.StringVar(&sel.before, "parked-before", "", "only tasks parked before this time: RFC 3339, Unix milliseconds, or from now as in -2h")
+	f.StringVar(&sel.than, "older-than", "", "only tasks parked longer ago than this: 30m, 2d")
 	f.VarP(&sel.format, "output", "o", "how to print")
 }
 
-func (sel *selection) check() error {
-	if sel.topic == "" {
-		return cli.UsageError("--topic is required")
+// check refuses what no verb could work with, and reads the flags, as seen from now.
+func (sel *selection) check(now time.Time) (err error) {
+	if sel.topic != "" {
+		if err := task.CheckTopic(sel.topic); err != nil {
+			return err
+		}
 	}
-	return task.CheckTopic(sel.topic)
+	if sel.before != "" && sel.than != "" {
+		return cli.UsageError("give either --parked-before or --older-than")
+	}
+	sel.filter.Reason = sel.reason
+	if sel.than != "" {
+		age, ok := parseSpan(sel.than)
+		if !ok || age < 0 {
+			return cli.UsageError(fmt.Sprintf("--older-than %q: want a duration as in 30m, 2d", sel.than))
+		}
+		sel.filter.Before = now.Add(-age)
+		return nil
+	}
+	sel.filter.Before, err = parseMoment("--parked-before", sel.before, now)
+	return err
+}
+
+// filtered reports whether only some of the parked tasks are meant.
+func (sel *selection) filtered() bool { return sel.filter != operate.ParkedFilter{} }
+
+// parked are the tasks of a topic that are selected.
+func (sel *selection) parked(store *shard.Store, topic string) operate.Parked {
+	return operate.Parked{Topic: store.Topic(topic), Filter: sel.filter}
 }
 
 func parkedList(s *settings) *cobra.Command {
-	sel := selection{format: cli.NewFormatFlag(cli.Table)}
+	sel := selection{format: cli.NewListFlag()}
 	cmd := &cobra.Command{
-		Use:   "ls --topic T",
+		Use:   "ls [--topic T]",
 		Short: "Lists parked tasks with their reasons",
-		Args:  cli.NoArguments,
+		Long: `Lists the parked tasks of a topic, or of all topics: since when each is parked, and why.
+Of one whose record is damaged nobody knows since when. IDs that aren't plain are JSON
+strings in the table.
+
+With -o json it prints an array, with -o ndjson an object a line.`,
+		Example: `  scanner parked ls
+  scanner parked ls --topic orders --reason NO_ROUTE --older-than 1d`,
+		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			if err := sel.check(); err != nil {
+			now := time.Now()
+			if err := sel.check(now); err != nil {
 				return err
 			}
 			rdb, store, err := s.open()
@@ -71,78 +106,87 @@ func parkedList(s *settings) *cobra.Command {
 				return err
 			}
 			defer rdb.Close()
-			parked := operate.Parked{Topic: store.Topic(sel.topic)}
-			list := listTable
-			if sel.format.Format == cli.JSON {
-				list = listJSON
+			list := func(visit func(parkedTask) error) error { return sel.each(cmd, store, visit) }
+			if sel.format.Format == cli.Table {
+				return printParked(cmd.OutOrStdout(), list, now)
 			}
-			return list(cmd, parked, sel.id)
+			return printList(cmd.OutOrStdout(), sel.format.Format, list)
 		}),
 	}
+	cmd.Flags().StringVar(&sel.topic, "topic", "", "this topic alone (default all)")
 	sel.register(cmd)
 	return cmd
 }
 
-// parkedTask is one line of `parked ls -o json`.
+// parkedTask is one element of `parked ls -o json`. The times are RFC 3339, and Unix
+// milliseconds under the name with _ms.
 type parkedTask struct {
-	Topic    string `json:"topic"`
-	ID       string `json:"id"`
-	DueMs    int64  `json:"due_ms"`
-	Attempts int    `json:"attempts"`
-	Bytes    int    `json:"payload_bytes"`
-	Reason   string `json:"reason"`
-	// unread: its record is damaged, or of a newer format, and Reason says so.
-	unread bool
+	Topic string `json:"topic"`
+	ID    string `json:"id"`
+	Due   string `json:"due,omitempty"`
+	DueMs int64  `json:"due_ms"`
+	// ParkedAt is absent where the record doesn't say.
+	ParkedAt   string `json:"parked_at,omitempty"`
+	ParkedAtMs int64  `json:"parked_at_ms,omitempty"`
+	Attempts   int    `json:"attempts"`
+	Bytes      int    `json:"payload_bytes"`
+	Reason     string `json:"reason"`
+
+	due, parkedAt time.Time // zero: the record is damaged, or of a newer format, and Reason says so
 }
 
 func newParkedTask(r shard.Record) parkedTask {
-	if r.Due.IsZero() {
-		return parkedTask{Topic: r.Topic, ID: r.ID, Reason: r.Reason, unread: true}
-	}
-	return parkedTask{Topic: r.Topic, ID: r.ID, DueMs: r.Due.UnixMilli(), Attempts: r.Attempt - 1, Bytes: len(r.Payload), Reason: r.Reason}
-}
-
-func listJSON(cmd *cobra.Command, parked operate.Parked, id string) error {
-	return each(cmd, parked, id, func(p parkedTask) error {
-		return cli.PrintJSON(cmd.OutOrStdout(), p, "")
-	})
-}
-
-func listTable(cmd *cobra.Command, parked operate.Parked, id string) error {
-	list := func(visit func(parkedTask) error) error { return each(cmd, parked, id, visit) }
-	return printParked(cmd.OutOrStdout(), list, time.Now())
+	p := parkedTask{Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: len(r.Payload), Reason: r.Reason, due: r.Due, parkedAt: r.ReasonAt}
+	p.Due, p.DueMs = moment(r.Due)
+	p.ParkedAt, p.ParkedAtMs = moment(r.ReasonAt)
+	return p
 }
 
 // printParked is the table for people, as seen from now, of the tasks that list
 // visits.
 func printParked(out io.Writer, list func(visit func(parkedTask) error) error, now time.Time) error {
-	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
-	n := 0
-	err := list(func(p parkedTask) error {
-		if n == 0 {
-			if _, err := io.WriteString(w, "ID\tDUE\tATTEMPTS\tBYTES\tREASON\n"); err != nil {
-				return err
+	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tDUE\tATTEMPTS\tBYTES\tREASON"}
+	return t.print("nothing is parked\n", func() error {
+		return list(func(p parkedTask) error {
+			attempts := "-"
+			if !p.due.IsZero() {
+				attempts = fmt.Sprint(p.Attempts)
 			}
-		}
-		n++
-		due, attempts := "-", "-"
-		if !p.unread {
-			due, attempts = relative(time.UnixMilli(p.DueMs), now), fmt.Sprint(p.Attempts)
-		}
-		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", cli.OneLine(shard.ShortID(p.ID)), due, attempts, p.Bytes, cli.OneLine(p.Reason))
-		return err
+			return t.row("%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)), relativeOr(p.parkedAt, now), relativeOr(p.due, now),
+				attempts, p.Bytes, cli.OneLine(p.Reason))
+		})
 	})
-	if err == nil && n == 0 {
-		_, err = io.WriteString(w, "nothing is parked\n")
-	}
-	return errors.Join(err, w.Flush()) // what was read is shown, also where a shard can't be
 }
 
-// each visits the parked tasks, or the one of that ID.
-func each(cmd *cobra.Command, parked operate.Parked, id string, visit func(parkedTask) error) error {
+// each visits the parked tasks of the topic, or of all topics that are known. What can't
+// be read of one hides no other.
+func (sel *selection) each(cmd *cobra.Command, store *shard.Store, visit func(parkedTask) error) error {
+	if sel.topic != "" {
+		return sel.eachOf(cmd, store, sel.topic, visit)
+	}
+	topics, err := store.Topics(cmd.Context())
+	if err != nil {
+		return err
+	}
+	slices.Sort(topics)
+	var unread []error
+	for _, topic := range topics {
+		err := sel.eachOf(cmd, store, topic, visit)
+		switch {
+		case errors.Is(err, task.ErrUnknownTopic): // removed meanwhile, or its removal died
+		case shard.Definite(err) && !shard.Denied(err):
+			unread = append(unread, err)
+		case err != nil:
+			return err
+		}
+	}
+	return errors.Join(unread...)
+}
+
+func (sel *selection) eachOf(cmd *cobra.Command, store *shard.Store, topic string, visit func(parkedTask) error) error {
 	var failed error
-	err := parked.Each(cmd.Context(), func(r shard.Record) bool {
-		if id == "" || r.ID == id {
+	err := sel.parked(store, topic).Each(cmd.Context(), func(r shard.Record) bool {
+		if sel.id == "" || r.ID == sel.id {
 			failed = visit(newParkedTask(r))
 		}
 		return failed == nil
@@ -155,36 +199,50 @@ func each(cmd *cobra.Command, parked operate.Parked, id string, visit func(parke
 
 // parkedPurge is parkedChange that asks first, but not about the one task that is named.
 func parkedPurge(s *settings) *cobra.Command {
-	var confirm confirmation
-	cmd := parkedChange(s, "purge", "Removes parked tasks for good; asks before it removes all", "purged",
+	var confirm cli.Confirmation
+	cmd := parkedChange(s, "purge", "Removes parked tasks for good; asks before it removes more than one", "purged",
 		func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
-			if id == "" && !confirm.yes {
+			if id == "" && !confirm.Yes {
 				n, err := p.Count(cmd.Context())
 				if err != nil {
 					return 0, err
 				}
-				if err := confirm.ask(cmd, fmt.Sprintf("delete all that is parked in topic %s: %s", p.Topic.Name(), counted(n))); err != nil {
+				if err := confirm.Ask(cmd, fmt.Sprintf("delete all that is parked in topic %s%s: %s", p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))); err != nil {
 					return 0, err
 				}
 			}
 			return p.Purge(cmd.Context(), id)
 		})
-	confirm.register(cmd)
+	confirm.Register(cmd)
 	return cmd
+}
+
+// narrowed says for a question which of the parked tasks would go, if not all.
+func narrowed(f operate.ParkedFilter) (text string) {
+	if f.Reason != "" {
+		text += fmt.Sprintf(" with %q in its reason", f.Reason)
+	}
+	if !f.Before.IsZero() {
+		text += " since before " + f.Before.UTC().Format(timeFormat)
+	}
+	return text
 }
 
 func parkedChange(s *settings, name, short, done string, change changeParked) *cobra.Command {
 	sel := selection{format: cli.NewFormatFlag(cli.Text)}
 	cmd := &cobra.Command{
-		Use:   name + " --topic T (--id ID | --all)",
+		Use:   name + " --topic T (--id ID | --all | --reason TEXT | --older-than D)",
 		Short: short,
-		Args:  cli.NoArguments,
+		Long: short + `.
+
+With --all, --reason, --parked-before or --older-than it is one pass: what is parked in a
+shard when the pass comes to it is visited once, though it may be parked again at once.
+Tasks of which nobody knows when they were parked have no age. Exit code 3: no such task
+or topic.`,
+		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			if err := sel.check(); err != nil {
+			if err := sel.checkChange(time.Now()); err != nil {
 				return err
-			}
-			if (sel.id == "") == !sel.all {
-				return cli.UsageError("give either --id or --all")
 			}
 			rdb, store, err := s.open()
 			if err != nil {
@@ -192,7 +250,9 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 			}
 			defer rdb.Close()
 			bar := parkedBar{out: cmd.ErrOrStderr(), name: name}
-			n, err := change(cmd, operate.Parked{Topic: store.Topic(sel.topic), Progress: bar.show}, sel.id)
+			parked := sel.parked(store, sel.topic)
+			parked.Progress = bar.show
+			n, err := change(cmd, parked, sel.id)
 			bar.finish()
 			var left *operate.LeftError
 			if err != nil && !errors.As(err, &left) {
@@ -201,8 +261,27 @@ func parkedChange(s *settings, name, short, done string, change changeParked) *c
 			return errors.Join(printChanged(cmd.OutOrStdout(), sel.format.Format, done, n, left), err)
 		}),
 	}
+	cmd.Flags().StringVar(&sel.topic, "topic", "", "the topic (required)")
+	cmd.Flags().BoolVar(&sel.all, "all", false, "all parked tasks of the topic, or all that the other flags leave")
 	sel.register(cmd)
 	return cmd
+}
+
+// checkChange is check for a verb that changes tasks: which ones has to be said.
+func (sel *selection) checkChange(now time.Time) error {
+	if sel.topic == "" {
+		return cli.UsageError("--topic is required")
+	}
+	if err := sel.check(now); err != nil {
+		return err
+	}
+	switch some := sel.all || sel.filtered(); {
+	case sel.id != "" && some:
+		return cli.UsageError("--id stands alone: it names one task")
+	case sel.id == "" && !some:
+		return cli.UsageError("give either --id or --all, or --reason, --parked-before or --older-than")
+	}
+	return nil
 }
 
 // printChanged says how many tasks were changed, and as JSON also what was left.
@@ -231,7 +310,7 @@ type parkedBar struct {
 }
 
 func (b *parkedBar) show(visited, of int64) {
-	if onTerminal(b.out) {
+	if cli.OnTerminal(b.out) {
 		if b.bar == nil {
 			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
 				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/operate"
@@ -42,4 +44,99 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.format, out.String(), c.want)
 		}
 	}
+}
+
+// parkAs parks a task as a scanner does.
+func (o *operator) parkAs(topic, id, reason string) {
+	o.t.Helper()
+	if _, err := o.store.Topic(topic).Ensure(o.t.Context(), 1); err != nil {
+		o.t.Fatal(err)
+	}
+	for _, r := range o.store.Router(topic).Schedule(o.t.Context(), []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}) {
+		if r.Err != nil {
+			o.t.Fatal(r.Err)
+		}
+	}
+	at := o.store.Topic(topic).Shard(0)
+	b, err := at.Claim(o.t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1, Lease: time.Hour})
+	if err != nil || len(b.Tasks) != 1 {
+		o.t.Fatalf("claimed %+v, %v", b.Tasks, err)
+	}
+	r := shard.Release{Lease: shard.Lease{ID: id, Token: b.Tasks[0].Token}, Park: true, Attempted: true, Reason: reason}
+	if n, err := at.Release(o.t.Context(), []shard.Release{r}); n != 1 || err != nil {
+		o.t.Fatalf("parked %d, %v", n, err)
+	}
+}
+
+// TestParkedTasksAreChosenByReasonAndAge: of one topic or of all, listed, replayed and
+// purged; what a slip would change needs a yes.
+func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	o.wants(cli.Done, "nothing is parked\n", "parked", "ls")
+	o.parkAs("orders", "o 1", "returned: 312 NO_ROUTE")
+	o.parkAs("orders", "o-2", "handler failed")
+	o.parkAs("orders", "o-3", "handler failed")
+	o.parkAs("mails", "m-1", "returned: 312 NO_ROUTE")
+	ls := func(more ...string) []map[string]any {
+		t.Helper()
+		code, text := o.call(append([]string{"parked", "ls", "-o", "json"}, more...)...)
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(text), &all); err != nil || code != cli.Done {
+			t.Fatalf("code %d, %v: %s", code, err, text)
+		}
+		return all
+	}
+	counts := func(want int, more ...string) {
+		t.Helper()
+		if all := ls(more...); len(all) != want {
+			t.Errorf("%q: listed %v, want %d", more, all, want)
+		}
+	}
+	one := ls()[0]
+	if one["topic"] != "mails" || one["id"] != "m-1" || one["reason"] != "returned: 312 NO_ROUTE" || one["parked_at_ms"].(float64) < one["due_ms"].(float64) || one["parked_at"] == nil {
+		t.Errorf("listed %v", one)
+	}
+	counts(4)
+	counts(3, "--topic", "orders")
+	counts(2, "--reason", "NO_ROUTE")
+	counts(1, "--reason", "NO_ROUTE", "--topic", "orders")
+	counts(4, "--older-than", "0s")
+	counts(0, "--older-than", "1h")
+	counts(0, "--parked-before=-1h")
+	counts(4, "--parked-before", "1m")
+	o.wants(cli.Done, `"o 1"`, "parked", "ls")
+	if _, text := o.call("parked", "ls", "-o", "ndjson"); strings.Count(text, "\n{") != 3 {
+		t.Errorf("lines: %s", text)
+	}
+	o.wants(cli.Done, "replayed 0", "parked", "replay", "--topic", "orders", "--older-than", "1h")
+	o.wants(cli.Done, "replayed 1", "parked", "replay", "--topic", "orders", "--reason", "NO_ROUTE")
+	o.wants(cli.Usage, `delete all that is parked in topic orders with "handler" in its reason: 2 tasks`, "parked", "purge", "--topic", "orders", "--reason", "handler")
+	o.wants(cli.Done, "purged 2", "parked", "purge", "--topic", "orders", "--reason", "handler", "--older-than", "0s", "--yes")
+	counts(1)
+	for part, args := range map[string][]string{
+		"--topic is required": {"replay", "--all"},
+		"give either --id or --all, or --reason, --parked-before or": {"purge", "--topic", "orders"},
+		"--id stands alone":                      {"purge", "--topic", "orders", "--id", "a", "--reason", "b"},
+		"either --parked-before or --older-than": {"ls", "--older-than", "1h", "--parked-before", "0"},
+		`--older-than "-1h": want a duration`:    {"ls", "--older-than=-1h"},
+		"--parked-before 1796119200: looks like": {"ls", "--parked-before", "1796119200"},
+		"must be table, json or ndjson":          {"ls", "-o", "text"},
+	} {
+		o.wants(cli.Usage, part, append([]string{"parked"}, args...)...)
+	}
+}
+
+// TestAgeIsNotGuessed: of a damaged record nobody knows when it was parked.
+func TestAgeIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	o.park("damaged")
+	o.wants(cli.Done, "damaged", "parked", "ls")
+	o.wants(cli.Done, "nothing is parked", "parked", "ls", "--older-than", "0s")
+	o.wants(cli.Done, "purged 0", "parked", "purge", "--topic", "orders", "--older-than", "0s", "--yes")
+	o.wants(cli.Done, "purged 1", "parked", "purge", "--topic", "orders", "--reason", "record", "--yes")
 }

@@ -85,9 +85,12 @@ func row(w io.Writer, name string, v shard.Stats, now time.Time) {
 	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
 }
 
+// timeFormat is RFC 3339 in UTC, to the millisecond.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
 // relative says when something is due, as seen from now.
 func relative(t, now time.Time) string {
-	at := t.UTC().Format("2006-01-02T15:04:05.000Z")
+	at := t.UTC().Format(timeFormat)
 	d := t.Sub(now).Round(time.Second)
 	if d < 0 {
 		return fmt.Sprintf("%s (%s ago)", at, -d)

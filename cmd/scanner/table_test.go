@@ -61,9 +61,16 @@ var documents = []config.Document{
 }
 
 var parkedTasks = []parkedTask{
-	{Topic: "orders", ID: "o-1", DueMs: 1796119200000, Attempts: 10, Bytes: 200, Reason: "returned: 312 NO_ROUTE"},
-	{Topic: "orders", ID: "o-2", DueMs: 1796119201500, Bytes: 0, Reason: "handler failed"},
+	newParkedTask(parkedRecord("o-1", 1796119200000, 10, "returned: 312 NO_ROUTE")),
+	newParkedTask(parkedRecord("o 2", 1796119201500, 1, "handler failed")),
 	newParkedTask(damaged),
+}
+
+// parkedRecord is that of a task that was parked a minute before now.
+func parkedRecord(id string, due int64, attempt int, reason string) shard.Record {
+	r := shard.Record{Reason: reason, ReasonAt: now.Add(-time.Minute)}
+	r.Topic, r.ID, r.Due, r.Attempt, r.Payload = "orders", id, time.UnixMilli(due), attempt, make([]byte, 200)
+	return r
 }
 
 // damaged is what is read of a record that is cut short.
@@ -72,10 +79,26 @@ var damaged = shard.Record{
 	Reason: "record: too short\nfor its head",
 }
 
-func listed(tasks []parkedTask) func(visit func(parkedTask) error) error {
-	return func(visit func(parkedTask) error) error {
-		for _, p := range tasks {
-			if err := visit(p); err != nil {
+// listedTasks are one in each state, with IDs of every kind, and one that can't be read.
+var listedTasks = []listedTask{
+	newListedTask(listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, "")),
+	newListedTask(listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, "")),
+	newListedTask(listedAs("a b\t\x1b[31m", operate.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n")),
+	newListedTask(operate.Listed{Stored: shard.Stored{Record: damaged, State: task.Parked}}),
+}
+
+// listedAs is a task that is due, and tried next, so long after now.
+func listedAs(id string, state task.State, due, next time.Duration, reason string) operate.Listed {
+	s := shard.Stored{State: state, Next: now.Add(next)}
+	s.ID, s.Due, s.Attempt, s.Reason = id, now.Add(due), 1+len(reason)/10, reason
+	return operate.Listed{Stored: s}
+}
+
+// visited lists what there is.
+func visited[T any](all []T) func(visit func(T) error) error {
+	return func(visit func(T) error) error {
+		for _, v := range all {
+			if err := visit(v); err != nil {
 				return err
 			}
 		}
@@ -108,8 +131,10 @@ func TestTables(t *testing.T) {
 		"status_unsafe": lines(statusLines(operate.Status{Hazards: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}, false, now)),
 		"status_empty":  lines(statusLines(operate.Status{}, false, now)),
 		"topics":        func(w io.Writer) error { return printTopics(w, documents) },
-		"parked":        func(w io.Writer) error { return printParked(w, listed(parkedTasks), now) },
-		"parked_empty":  func(w io.Writer) error { return printParked(w, listed(nil), now) },
+		"tasks":         func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
+		"tasks_none":    func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },
+		"parked":        func(w io.Writer) error { return printParked(w, visited(parkedTasks), now) },
+		"parked_empty":  func(w io.Writer) error { return printParked(w, visited[parkedTask](nil), now) },
 		"doctor":        func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
 	} {
 		t.Run(name, func(t *testing.T) {

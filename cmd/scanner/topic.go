@@ -287,7 +287,7 @@ paused all the same. --no-wait asks nobody.`,
 
 func topicRemove(s *settings) *cobra.Command {
 	var purge bool
-	var confirm confirmation
+	var confirm cli.Confirmation
 	cmd := &cobra.Command{
 		Use:   "rm TOPIC [--purge] [--yes]",
 		Short: "Removes a topic; refuses while it holds tasks unless told to purge them",
@@ -300,13 +300,13 @@ elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.
 		}),
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove its tasks, too")
-	confirm.register(cmd)
+	confirm.Register(cmd)
 	return cmd
 }
 
 // removeTopic removes the document, if Consul holds one, and the topic from
 // Redis.
-func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, confirm confirmation) error {
+func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, confirm cli.Confirmation) error {
 	cfg, err := s.load()
 	if err != nil {
 		return err
@@ -333,9 +333,9 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	}
 	what := "delete topic " + topic
 	if purge || pending == 0 { // else the removal of before ends by bringing it back
-		what += " with " + counted(pending)
+		what += " with " + cli.Counted(pending)
 	}
-	if err := confirm.ask(cmd, what); err != nil {
+	if err := confirm.Ask(cmd, what); err != nil {
 		return err
 	}
 	if err := doc.remove(cmd.Context()); err != nil {

@@ -3,12 +3,16 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -101,6 +105,34 @@ func OneLine(s string) string {
 	}, s)
 }
 
+// ID is a task's ID for a table: as it is if it is plain, else as a JSON string with all
+// that isn't printable escaped, which `producer cancel --file` takes. Bytes that are no
+// UTF-8, which no task's ID has, become \ufffd.
+func ID(id string) string {
+	plain := func(r rune) bool {
+		return unicode.IsPrint(r) && r != ' ' && r != '"' && r != '\\' && r != utf8.RuneError
+	}
+	if id != "" && !strings.ContainsFunc(id, func(r rune) bool { return !plain(r) }) {
+		return id
+	}
+	var quoted strings.Builder
+	quoted.WriteByte('"')
+	for _, r := range id {
+		switch {
+		case r == '"' || r == '\\':
+			quoted.WriteString("\\" + string(r))
+		case plain(r) || r == ' ':
+			quoted.WriteRune(r)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&quoted, "\\u%04x", unit)
+			}
+		}
+	}
+	quoted.WriteByte('"')
+	return quoted.String()
+}
+
 // Format is how a verb prints its result. It is a flag's value.
 type Format string
 
@@ -109,32 +141,49 @@ const (
 	Text  Format = "text"
 	Table Format = "table"
 	JSON  Format = "json"
+	// NDJSON is a list as JSON, one element a line, where JSON is one array.
+	NDJSON Format = "ndjson"
 )
 
-// FormatFlag is a Format that takes JSON and one other, its default.
+// FormatFlag is a Format that takes JSON and one other, its default; that of a list
+// NDJSON as well.
 type FormatFlag struct {
 	Format
 	plain Format
+	list  bool
 }
 
 // NewFormatFlag returns the flag's value for a verb that prints plain unless
 // asked for JSON.
-func NewFormatFlag(plain Format) FormatFlag { return FormatFlag{plain, plain} }
+func NewFormatFlag(plain Format) FormatFlag { return FormatFlag{Format: plain, plain: plain} }
+
+// NewListFlag returns the flag's value for a verb that prints a list, as a table unless
+// asked for JSON or NDJSON.
+func NewListFlag() FormatFlag { return FormatFlag{Format: Table, plain: Table, list: true} }
 
 // String is the format chosen.
 func (f *FormatFlag) String() string { return string(f.Format) }
 
-// Set takes the flag's two formats.
+// Set takes one of the flag's formats.
 func (f *FormatFlag) Set(s string) error {
-	if Format(s) != f.plain && Format(s) != JSON {
+	switch format := Format(s); {
+	case format == f.plain, format == JSON, format == NDJSON && f.list:
+		f.Format = format
+		return nil
+	case f.list:
+		return fmt.Errorf("must be %s, json or ndjson", f.plain)
+	default:
 		return fmt.Errorf("must be %s or json", f.plain)
 	}
-	f.Format = Format(s)
-	return nil
 }
 
 // Type names the formats in the help text.
-func (f *FormatFlag) Type() string { return string(f.plain) + "|json" }
+func (f *FormatFlag) Type() string {
+	if f.list {
+		return string(f.plain) + "|json|ndjson"
+	}
+	return string(f.plain) + "|json"
+}
 
 // PrintJSON writes value as JSON, on one line if indent is "".
 func PrintJSON(w io.Writer, value any, indent string) error {
@@ -142,4 +191,51 @@ func PrintJSON(w io.Writer, value any, indent string) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", indent)
 	return enc.Encode(value)
+}
+
+// JSONList writes a list as it comes: an array with an element a line, or with NDJSON the
+// elements alone, a line each.
+type JSONList struct {
+	w     *bufio.Writer
+	lines bool
+	begun bool
+}
+
+// NewJSONList returns a list that is written to w in the format JSON or NDJSON.
+func NewJSONList(w io.Writer, format Format) *JSONList {
+	return &JSONList{w: bufio.NewWriter(w), lines: format == NDJSON}
+}
+
+// Add writes an element. What can't be written Close returns as well.
+func (l *JSONList) Add(value any) error {
+	var text bytes.Buffer
+	if err := PrintJSON(&text, value, ""); err != nil {
+		return err
+	}
+	if !l.lines {
+		_, _ = l.w.WriteString(l.separator()) // bufio keeps the error
+		text.Truncate(text.Len() - 1)
+	}
+	_, err := l.w.Write(text.Bytes())
+	return err
+}
+
+func (l *JSONList) separator() string {
+	if l.begun {
+		return ",\n "
+	}
+	l.begun = true
+	return "["
+}
+
+// Close ends the list, also one that is cut short: that is for the exit code to tell.
+func (l *JSONList) Close() error {
+	switch {
+	case l.lines:
+	case l.begun:
+		_, _ = l.w.WriteString("]\n") // bufio keeps the error
+	default:
+		_, _ = l.w.WriteString("[]\n")
+	}
+	return l.w.Flush()
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -17,6 +19,28 @@ type Parked struct {
 	// Progress is told, where all tasks are replayed or purged, how many of them were
 	// visited, and about how many there are. May be nil.
 	Progress func(visited, of int64)
+	// Filter leaves out tasks that Each, and a change of all, would visit.
+	Filter ParkedFilter
+}
+
+// ParkedFilter is which of the parked tasks are meant; the zero value is all.
+type ParkedFilter struct {
+	// Reason is a part of why they were parked; "": any.
+	Reason string
+	// Before is the time before which they were parked; zero: any. Those of which nobody
+	// knows when, as of a damaged record, are not among them.
+	Before time.Time
+}
+
+// matches reports whether a parked task is meant.
+func (f ParkedFilter) matches(r shard.Record) bool {
+	old := f.Before.IsZero() || !r.ReasonAt.IsZero() && r.ReasonAt.Before(f.Before)
+	return old && strings.Contains(r.Reason, f.Reason)
+}
+
+// matching are those of a page that are meant.
+func (f ParkedFilter) matching(page []shard.Record) []shard.Record {
+	return slices.DeleteFunc(page, func(r shard.Record) bool { return !f.matches(r) })
 }
 
 // parkedPage is how many parked tasks are read at once.
@@ -30,7 +54,7 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 		return err
 	}
 	return p.walk(ctx, placement, func(_ int, page []shard.Record) (int, bool, error) {
-		for _, r := range page {
+		for _, r := range p.Filter.matching(page) {
 			if !yield(r) {
 				return 0, false, nil
 			}
@@ -39,15 +63,16 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 	})
 }
 
-// Replay makes one parked task due now, or all if id is "": once each that was parked
-// when the call came to its shard. It returns how many; none for an ID is
+// Replay makes one parked task due now, or all that the filter means if id is "": once
+// each that was parked when the call came to its shard. It returns how many; none for an ID is
 // task.ErrNotFound. Records that can't be read stay parked, and are named, as are shards
 // that can't be, by a *LeftError.
 func (p Parked) Replay(ctx context.Context, id string) (int, error) {
 	return p.change(ctx, id, change{shard.Shard.Replay, true})
 }
 
-// Purge removes one parked task for good, or all if id is "", as Replay does. Records
+// Purge removes one parked task for good, or all that the filter means if id is "", as
+// Replay does. Records
 // that can't be read go, too.
 func (p Parked) Purge(ctx context.Context, id string) (int, error) {
 	return p.change(ctx, id, change{shard.Shard.PurgeParked, false})
@@ -71,9 +96,17 @@ func (p Parked) change(ctx context.Context, id string, change change) (int, erro
 	return p.changeOne(ctx, placement, id, change)
 }
 
-// Count returns how many tasks are parked, without those in shards that can't be read. A
-// topic that was never served, or was removed, is task.ErrUnknownTopic.
+// Count returns how many tasks are parked, without those in shards that can't be read and
+// those that the filter leaves out. A topic that was never served, or was removed, is
+// task.ErrUnknownTopic.
 func (p Parked) Count(ctx context.Context) (n int64, err error) {
+	if p.Filter != (ParkedFilter{}) {
+		err = p.Each(ctx, func(shard.Record) bool { n++; return true })
+		if shard.Unreadable(err) != nil {
+			err = nil // whoever changes them is told of these
+		}
+		return n, err
+	}
 	placement, err := p.Topic.Placement(ctx)
 	if err != nil {
 		return 0, err
@@ -195,18 +228,20 @@ func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change
 	total, visited, of := 0, int64(0), p.count(ctx, placement)
 	left := &LeftError{Topic: p.Topic.Name()}
 	err := p.walk(ctx, placement, func(at int, page []shard.Record) (gone int, more bool, err error) {
-		ids := make([]string, len(page))
-		for i, r := range page {
+		visited += int64(len(page))
+		meant := p.Filter.matching(page)
+		ids := make([]string, len(meant))
+		for i, r := range meant {
 			ids[i] = r.ID
 		}
 		if change.reads {
-			ids = left.readable(page)
+			ids = left.readable(meant)
 		}
 		if len(ids) > 0 {
 			gone, err = change.do(p.Topic.Shard(at), ctx, ids...)
 		}
 		total += gone
-		if visited += int64(len(page)); p.Progress != nil {
+		if p.Progress != nil {
 			p.Progress(visited, max(of, visited))
 		}
 		return gone, true, err

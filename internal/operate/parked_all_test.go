@@ -191,3 +191,70 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 		t.Errorf("purged %d, %v", n, err)
 	}
 }
+
+// TestParkedTasksAreChangedByReasonAndAge: of a shard with many, those that are meant, and
+// as many as are counted.
+func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
+	t.Parallel()
+	a := newAttic(t)
+	a.spoil(2, 3)
+	const n = parkedPage + 50
+	p, err := a.topic.Placement(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for i := 0; len(ids) < n; i++ {
+		if id := fmt.Sprint("o-", i); p.New(id) == 1 {
+			ids = append(ids, id)
+			put(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
+		}
+	}
+	b, err := a.topic.Shard(1).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: shard.MaxBatch, Lease: time.Hour})
+	if err != nil || len(b.Tasks) != n {
+		t.Fatalf("claimed %d, %v", len(b.Tasks), err)
+	}
+	var back []shard.Release
+	for i, c := range b.Tasks {
+		reason := "returned: 312 NO_ROUTE"
+		if i%2 == 0 {
+			reason = "handler failed"
+		}
+		back = append(back, shard.Release{Lease: shard.Lease{ID: c.ID, Token: c.Token}, Park: true, Reason: reason})
+	}
+	if released, err := a.topic.Shard(1).Release(t.Context(), back); err != nil || released != n {
+		t.Fatalf("parked %d, %v", released, err)
+	}
+	now, err := a.topic.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, before := time.UnixMilli(now+1), time.UnixMilli(now).Add(-time.Hour)
+	for _, c := range []struct {
+		filter ParkedFilter
+		want   int64
+	}{
+		{ParkedFilter{}, n + 3},
+		{ParkedFilter{Reason: "NO_ROUTE"}, n / 2},
+		{ParkedFilter{Reason: "cut short"}, 3},
+		{ParkedFilter{Before: soon}, n},
+		{ParkedFilter{Before: before}, 0},
+		{ParkedFilter{Reason: "handler", Before: soon}, n / 2},
+	} {
+		if got, err := (Parked{Topic: a.topic, Filter: c.filter}).Count(t.Context()); got != c.want || err != nil {
+			t.Errorf("%+v: counted %d, %v, want %d", c.filter, got, err, c.want)
+		}
+	}
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Before: before}}).Purge(t.Context(), ""); got != 0 || err != nil {
+		t.Errorf("purged %d, %v", got, err)
+	}
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "NO_ROUTE"}}).Replay(t.Context(), ""); got != n/2 || err != nil {
+		t.Errorf("replayed %d, %v", got, err)
+	}
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "handler", Before: soon}}).Purge(t.Context(), ""); got != n/2 || err != nil || a.parked(1) != 0 {
+		t.Errorf("purged %d, %v, left %d", got, err, a.parked(1))
+	}
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "cut short"}}).Purge(t.Context(), ""); got != 3 || err != nil {
+		t.Errorf("purged %d, %v", got, err)
+	}
+}

@@ -286,6 +286,28 @@ func (l *lone) attempts() int {
 	return stored.Attempt - 1
 }
 
+// TestAThousandParkedTasksWriteFewLines: what happened to each of them is counted, the
+// log names one, and once a minute another.
+func TestAThousandParkedTasksWriteFewLines(t *testing.T) {
+	t.Parallel()
+	const n = shard.MaxBatch
+	l := newLone(t, unroutable("max_attempts: 1"), nil)
+	ch, err := l.broker().Channel()
+	l.ok(err)
+	l.ok(ch.ExchangeDeclare("nowhere", "direct", true, false, false, false, nil))
+	l.start()
+	l.put(n)
+	wait.Count(t, "parked tasks", n, func() int { return int(l.stats().Parked) })
+	for _, text := range []string{"task parked", "level=ERROR", "level=WARN"} {
+		if lines := l.said.of(text); len(lines) > n/100 {
+			t.Errorf("%d lines with %q, as in %s", len(lines), text, lines[0])
+		}
+	}
+	if lines := l.said.of("task parked"); len(lines) == 0 {
+		t.Error("none of them is named")
+	}
+}
+
 // unroutable is the document of a topic whose exchange has no queue, with a setting.
 func unroutable(setting string) map[string]string {
 	return map[string]string{"orders": "{shards: 1, exchange: nowhere, tick: 20ms, " + setting + "}"}

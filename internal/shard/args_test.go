@@ -80,6 +80,11 @@ func acceptedCalls(c *corner) map[string]accepted {
 			[]any{held.Token, held.ID, "0", "1", "1", "why", held.Token, "nothing", "park", "0", "0", ""},
 			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either, 11: reasons}, false,
 		},
+		"list": {
+			[]string{c.Shard(0).due(), c.Shard(0).tasks()},
+			[]any{"0", "inf", "0", "", "", "10", "10", "1000"},
+			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive}, false,
+		},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
 		"recall": {past, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},

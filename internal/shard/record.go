@@ -40,7 +40,8 @@ func NewOp() Op {
 //	13      6      op: the number of the call that wrote it
 //	19      2      if attempted: attempts that the broker returned or refused
 //	        8      if exported: score from before, IEEE 754
-//	        2+n    if noted: reason of the last release
+//	        2+n    if noted: reason of the last release; then a byte 0 and 6 bytes: when
+//	               that was, Redis ms (records of before have the reason alone)
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
 //	        1      headers, and for each 1+n key, 2+n value, in the order of the keys;
@@ -111,9 +112,15 @@ type Record struct {
 	Op string
 	// Reason of the last release, "" if there was none.
 	Reason string
-	// Err is why a parked record can't be read; nil if it can.
+	// ReasonAt is when that was, and of a parked task when it was parked, by Redis's
+	// clock; zero if nobody knows.
+	ReasonAt time.Time
+	// Err is why a listed record can't be read; nil if it can.
 	Err error
 	raw string
+	// exported: a mover has it, and prior is its score from before.
+	exported bool
+	prior    float64
 }
 
 // FormatError says that a record is of a format this version doesn't read:
@@ -127,13 +134,37 @@ func (e *FormatError) Error() string {
 // DecodeRecord unpacks a record; topic and id are where it was found.
 func DecodeRecord(topic, id string, record string) (Record, error) {
 	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
+	in, err := decodeHead(&r)
+	if err != nil {
+		return r, err
+	}
+	decodeBody(in, &r.Task)
+	if err := in.cut(); err != nil {
+		return r, err
+	}
+	return r, takeOptions(&r.Task)
+}
+
+// DecodeHead unpacks what a record has in front of its body, of which it needs nothing.
+func DecodeHead(topic, id string, record string) (Record, error) {
+	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
+	in, err := decodeHead(&r)
+	if err == nil {
+		err = in.cut()
+	}
+	return r, err
+}
+
+// decodeHead returns the reader in front of the body.
+func decodeHead(r *Record) (*reader, error) {
+	record := r.raw
 	if len(record) > 0 && record[0]/formatUnit != recordFormat {
-		return r, &FormatError{record[0] / formatUnit}
+		return nil, &FormatError{record[0] / formatUnit}
 	}
-	if len(record) < recordHead {
-		return r, fmt.Errorf("record of %d bytes is cut short", len(record))
+	in := &reader{text: record, at: recordHead}
+	if in.short = len(record) < recordHead; in.short {
+		return nil, in.cut()
 	}
-	in := reader{text: record, at: recordHead}
 	flags := record[0] % formatUnit
 	r.Redelivered = flags&flagRedelivered != 0
 	r.Attempt = 1
@@ -143,17 +174,25 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	if flags&flagAttempted != 0 {
 		r.Attempt += in.length(2)
 	}
-	if flags&flagExported != 0 {
-		in.take(8)
+	if r.exported = flags&flagExported != 0; r.exported {
+		r.prior = in.float()
 	}
 	if flags&flagNoted != 0 {
-		r.Reason = in.take(in.length(2))
+		r.Reason, r.ReasonAt = splitNote(in.take(in.length(2)))
 	}
-	decodeBody(&in, &r.Task)
-	if in.short {
-		return r, fmt.Errorf("record of %d bytes is cut short", len(record))
+	return in, nil
+}
+
+// noteStamp is how many bytes of a note are the time behind its text.
+const noteStamp = 7
+
+// splitNote parts the text of a note from its time; zero: it has none.
+func splitNote(note string) (string, time.Time) {
+	at := len(note) - noteStamp
+	if at < 0 || note[at] != 0 {
+		return note, time.Time{}
 	}
-	return r, takeOptions(&r.Task)
+	return note[:at], time.UnixMilli(uint48(note[at+1:])).UTC()
 }
 
 func decodeBody(in *reader, t *task.Task) {
@@ -211,6 +250,23 @@ func (r *reader) length(bytes int) int {
 		n = n<<8 + int(c)
 	}
 	return n
+}
+
+// float reads an IEEE 754 double; 0 where the record ends.
+func (r *reader) float() float64 {
+	text := r.take(8)
+	if r.short {
+		return 0
+	}
+	return math.Float64frombits(binary.BigEndian.Uint64([]byte(text)))
+}
+
+// cut is the error of a record that ends too early; nil if it doesn't.
+func (r *reader) cut() error {
+	if !r.short {
+		return nil
+	}
+	return fmt.Errorf("record of %d bytes is cut short", len(r.text))
 }
 
 func uint48(s string) int64 {

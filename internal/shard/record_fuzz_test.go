@@ -51,8 +51,12 @@ func resealed(r *Record) string {
 		b = append(b, r.raw[prior:prior+8]...)
 	}
 	if flags&flagNoted != 0 {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(r.Reason)))
-		b = append(b, r.Reason...)
+		note := r.Reason
+		if !r.ReasonAt.IsZero() {
+			note += "\x00" + big48(r.ReasonAt.UnixMilli())
+		}
+		b = binary.BigEndian.AppendUint16(b, uint16(len(note)))
+		b = append(b, note...)
 	}
 	return string(append(b, EncodeBody(&r.Task)...))
 }

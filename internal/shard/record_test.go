@@ -29,6 +29,7 @@ type recordVector struct {
 	Scheduled   int64             `json:"scheduled"`
 	Op          string            `json:"op"`
 	Reason      string            `json:"reason"`
+	ReasonAt    int64             `json:"reason_at,omitempty"`
 	ContentType string            `json:"content_type"`
 	Headers     map[string]string `json:"headers"`
 	Payload     string            `json:"payload"`
@@ -60,6 +61,9 @@ func TestRecordsDecodeAsTheVectorsSay(t *testing.T) {
 			equal(t, "scheduled", r.Scheduled.UnixMilli(), v.Scheduled)
 			equal(t, "op", hex.EncodeToString([]byte(r.Op)), v.Op)
 			equal(t, "reason", r.Reason, v.Reason)
+			if at := v.ReasonAt; at == 0 && !r.ReasonAt.IsZero() || at > 0 && r.ReasonAt.UnixMilli() != at {
+				t.Errorf("reason at: got %s, want %d", r.ReasonAt, at)
+			}
 			equal(t, "content type", r.ContentType, v.ContentType)
 			equal(t, "payload", hex.EncodeToString(r.Payload), v.Payload)
 			if !maps.Equal(r.Headers, v.Headers) {

@@ -54,7 +54,7 @@ func roles() []role {
 		},
 		{
 			name:     "operator",
-			scripts:  []string{"stats", "replay", "purge", "cas_placement", "fence", "clear", "forget"},
+			scripts:  []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget"},
 			commands: slices.Concat(always, []string{"smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zmscore", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:placement:*",

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -286,9 +285,5 @@ func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error)
 	if err != nil {
 		return Stored{}, fmt.Errorf("read score of task %q: %w", id, err)
 	}
-	stored := Stored{Record: r, State: stateOf(score)}
-	if stored.State != task.Parked {
-		stored.Next = time.UnixMilli(int64(math.Abs(score))).UTC()
-	}
-	return stored, nil
+	return Stored{Record: r, State: stateOf(score), Next: attention(score)}, nil
 }

@@ -50,7 +50,7 @@ end
 local r = {attempts = math.min(attempts, 65535), due = due, scheduled = scheduled, op = op, body = ARGV[14]}
 local score = math.huge
 if next then r.due, score = next, next end
-if ARGV[11] ~= '' then r.note = ARGV[11] end
+if ARGV[11] ~= '' or not next then r.note, r.noted = ARGV[11], now end
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))
 redis.call('ZADD', KEYS[1], score == math.huge and '+inf' or score, id)

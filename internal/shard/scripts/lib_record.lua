@@ -1,7 +1,9 @@
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
 -- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
--- reason of the last release, if NOTED; then the body, which scripts never look into.
+-- reason of the last release, and behind a byte 0 when that was, if NOTED; then the body,
+-- which scripts never look into.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
+local STAMP = 7 -- bytes of a time behind a reason
 
 -- known says that a record is of this format.
 local function known(record)
@@ -22,6 +24,10 @@ local function parse(record)
   end
   if flags % 8 >= NOTED then
     r.note, at = struct.unpack('>I2c0', record, at)
+    local zero = #r.note - STAMP + 1 -- a reason without a time ends otherwise
+    if zero > 0 and string.byte(r.note, zero) == 0 then
+      r.note, r.noted = string.sub(r.note, 1, zero - 1), struct.unpack('>I6', r.note, zero + 1)
+    end
   end
   r.body = string.sub(record, at)
   return r
@@ -48,7 +54,8 @@ local function seal(r)
   end
   if r.note then
     flags = flags + NOTED
-    note = struct.pack('>I2c0', #r.note, r.note)
+    note = r.noted and r.note .. struct.pack('>BI6', 0, r.noted) or r.note
+    note = struct.pack('>I2c0', #note, note)
   end
   return struct.pack('>BI6I6', flags, r.due, r.scheduled) .. r.op .. attempts .. prior .. note .. r.body
 end

@@ -6,7 +6,8 @@
 -- KEYS  due, task, wake
 -- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"),
 --       attempts to add (0 or 1), redelivered (1: an attempt may have reached
---       the broker), reason ("" leaves the last one)
+--       the broker), reason ("" leaves the last one); when it is given, or the task
+--       parked, is noted beside it
 -- Returns how many were given back.
 -- Executed twice: the second time changes nothing.
 expect(3, 0, 6)
@@ -35,7 +36,8 @@ for i = 1, #ARGV, 6 do
       if r then
         r.attempts = math.min(r.attempts + tonumber(ARGV[i + 3]), 65535)
         r.redelivered = r.redelivered or ARGV[i + 4] == '1'
-        if ARGV[i + 5] ~= '' then r.note = ARGV[i + 5] end
+        if ARGV[i + 5] ~= '' then r.note, r.noted = ARGV[i + 5], now end
+        if delay == 'park' then r.note, r.noted = r.note or '', now end
       end
       if delay == 'park' then
         back = math.huge

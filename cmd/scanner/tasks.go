@@ -1,0 +1,270 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+func tasksCommand(s *settings) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tasks",
+		Short: "Lists stored tasks",
+		Args:  cli.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return cli.UsageError("name a command: ls")
+		},
+	}
+	cmd.AddCommand(tasksList(s))
+	return cmd
+}
+
+// tasksFlags say which tasks are listed.
+type tasksFlags struct {
+	topic, state        string
+	dueBefore, dueAfter string
+	prefix              string
+	limit               int
+	format              cli.FormatFlag
+}
+
+func tasksList(s *settings) *cobra.Command {
+	flags := tasksFlags{format: cli.NewListFlag()}
+	cmd := &cobra.Command{
+		Use:     "ls --topic T",
+		Aliases: []string{"find"},
+		Short:   "Lists tasks by state, due time and the beginning of their IDs",
+		Long: `Lists the tasks of a topic that are asked for: all of its tasks where nothing is.
+
+A task is waiting for its first attempt; leased by a scanner, until the time in NEXT
+ATTEMPT; retrying: it waits for another attempt, since the broker returned or refused it
+or its consumer failed, with the reason; or parked after the last one. --due-before and
+--due-after take RFC 3339, Unix milliseconds, or a duration from now: 30m, -1h, 2d.
+
+It reads page by page and holds up nobody, however many tasks there are, and is right
+while the shard count changes. With --limit the tasks that are tried next come first;
+without it they come shard by shard. One that is claimed, retried or rescheduled
+meanwhile may be missing. IDs that aren't plain are JSON strings in the table.
+
+With -o json it prints an array, with -o ndjson an object a line. Exit code 3: no such
+topic.`,
+		Example: `  scanner tasks ls --topic orders --limit 20
+  scanner tasks ls --topic orders --state retrying
+  scanner tasks find --topic orders --id-prefix customer-17: --due-before 1h -o json`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return listTasks(cmd, s, flags) }),
+	}
+	f := cmd.Flags()
+	f.StringVar(&flags.topic, "topic", "", "the topic (required)")
+	f.StringVar(&flags.state, "state", "", "only tasks in this state: waiting, leased, parked or retrying")
+	f.StringVar(&flags.dueBefore, "due-before", "", "only tasks due at this time or before")
+	f.StringVar(&flags.dueAfter, "due-after", "", "only tasks due at this time or after")
+	f.StringVar(&flags.prefix, "id-prefix", "", "only tasks whose IDs begin so")
+	f.IntVar(&flags.limit, "limit", 0, "no more than so many, those that are tried next (default all)")
+	f.VarP(&flags.format, "output", "o", "how to print")
+	return cmd
+}
+
+func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
+	if flags.topic == "" {
+		return cli.UsageError("--topic is required")
+	}
+	if err := task.CheckTopic(flags.topic); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("limit") && flags.limit < 1 {
+		return cli.UsageError(fmt.Sprintf("--limit %d: must be at least 1", flags.limit))
+	}
+	states := []task.State{"", task.Waiting, task.Leased, task.Parked, operate.Retrying}
+	if !slices.Contains(states, task.State(flags.state)) {
+		return cli.UsageError(fmt.Sprintf("--state %q: must be waiting, leased, parked or retrying", flags.state))
+	}
+	now := time.Now()
+	tasks := operate.Tasks{State: task.State(flags.state), Prefix: flags.prefix, Limit: flags.limit}
+	var err error
+	if tasks.DueBefore, err = parseMoment("--due-before", flags.dueBefore, now); err != nil {
+		return err
+	}
+	if tasks.DueAfter, err = parseMoment("--due-after", flags.dueAfter, now); err != nil {
+		return err
+	}
+	rdb, store, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	tasks.Topic = store.Topic(flags.topic)
+	list := func(visit func(listedTask) error) error {
+		var failed error
+		err := tasks.Each(cmd.Context(), func(l operate.Listed) bool {
+			failed = visit(newListedTask(l))
+			return failed == nil
+		})
+		if failed != nil {
+			return failed
+		}
+		return err
+	}
+	if flags.format.Format == cli.Table {
+		return printTasks(cmd.OutOrStdout(), list, now)
+	}
+	return printList(cmd.OutOrStdout(), flags.format.Format, list)
+}
+
+// printList writes what list visits as JSON. What was visited is written whole, whatever
+// the visit ends with.
+func printList[T any](out io.Writer, format cli.Format, list func(visit func(T) error) error) error {
+	to := cli.NewJSONList(out, format)
+	err := list(func(v T) error { return to.Add(v) })
+	if closed := to.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// parseMoment reads a flag's time, zero if it isn't given: RFC 3339, Unix milliseconds,
+// or a duration from now, days among its units.
+func parseMoment(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		// From 2001 to 2100 in seconds; as milliseconds that is January and February 1970.
+		if 1_000_000_000 <= ms && ms <= 4_100_000_000 {
+			return time.Time{}, cli.UsageError(fmt.Sprintf("%s %s: looks like Unix seconds; want milliseconds, as in %s000", flag, text, text))
+		}
+		return time.UnixMilli(ms), nil
+	}
+	d, ok := parseSpan(text)
+	if !ok {
+		return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q: want RFC 3339, Unix milliseconds, or a duration from now as in 30m, -1h, 2d", flag, text))
+	}
+	return now.Add(d), nil
+}
+
+// parseSpan reads a duration, which may be in days: 30m, -1h, 1.5d.
+func parseSpan(text string) (time.Duration, bool) {
+	if days, found := strings.CutSuffix(text, "d"); found {
+		n, err := strconv.ParseFloat(days, 64)
+		return time.Duration(n * 24 * float64(time.Hour)), err == nil && math.Abs(n) <= 36500
+	}
+	d, err := time.ParseDuration(text)
+	return d, err == nil
+}
+
+// listedTask is one element of `tasks ls -o json`. The times are RFC 3339, and Unix
+// milliseconds under the name with _ms.
+type listedTask struct {
+	Topic string     `json:"topic"`
+	ID    string     `json:"id"`
+	State task.State `json:"state"`
+	// Due and Scheduled are absent where the record can't be read.
+	Due         string `json:"due,omitempty"`
+	DueMs       int64  `json:"due_ms,omitempty"`
+	Scheduled   string `json:"scheduled,omitempty"`
+	ScheduledMs int64  `json:"scheduled_ms,omitempty"`
+	// NextAttempt is when the task is to be tried, or its lease ends; absent if parked.
+	NextAttempt   string `json:"next_attempt,omitempty"`
+	NextAttemptMs int64  `json:"next_attempt_ms,omitempty"`
+	// Attempts that the broker returned or refused.
+	Attempts    int    `json:"attempts"`
+	Redelivered bool   `json:"redelivered"`
+	Reason      string `json:"reason,omitempty"`
+
+	due, next time.Time
+}
+
+func newListedTask(l operate.Listed) listedTask {
+	out := listedTask{
+		Topic: l.Topic, ID: l.ID, State: l.State, Attempts: max(l.Attempt-1, 0),
+		Redelivered: l.Redelivered, Reason: l.Reason, due: l.Due, next: l.Next,
+	}
+	out.Due, out.DueMs = moment(l.Due)
+	out.Scheduled, out.ScheduledMs = moment(l.Scheduled)
+	out.NextAttempt, out.NextAttemptMs = moment(l.Next)
+	return out
+}
+
+// moment is a time for JSON, in both its forms; nothing for a zero one.
+func moment(t time.Time) (string, int64) {
+	if t.IsZero() {
+		return "", 0
+	}
+	return t.UTC().Format(timeFormat), t.UnixMilli()
+}
+
+// tableRows is how many rows are aligned, and held, at once.
+const tableRows = 1000
+
+// printTasks is the table for people, as seen from now, of the tasks that list visits.
+func printTasks(out io.Writer, list func(visit func(listedTask) error) error, now time.Time) error {
+	t := longTable{out: out, head: "ID\tSTATE\tDUE\tNEXT ATTEMPT\tATTEMPTS\tREASON"}
+	return t.print("no such tasks\n", func() error {
+		return list(func(l listedTask) error {
+			next := "-"
+			if !l.next.Equal(l.due) {
+				next = relativeOr(l.next, now)
+			}
+			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, relativeOr(l.due, now), next, l.Attempts, cli.OneLine(l.Reason))
+		})
+	})
+}
+
+// relativeOr is a time as status shows it, or a dash where there is none.
+func relativeOr(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return relative(t, now)
+}
+
+// longTable is a table of any number of rows, which are aligned a thousand at a time.
+type longTable struct {
+	out  io.Writer
+	head string
+	w    *tabwriter.Writer
+	rows int
+}
+
+// print writes the rows that work adds, or what is said where there are none. What was
+// added is shown, whatever work ends with.
+func (t *longTable) print(none string, work func() error) error {
+	t.w = tabwriter.NewWriter(t.out, 2, 0, 2, ' ', 0)
+	err := work()
+	if err == nil && t.rows == 0 {
+		_, err = io.WriteString(t.w, none)
+	}
+	if flushed := t.w.Flush(); err == nil {
+		err = flushed
+	}
+	return err
+}
+
+func (t *longTable) row(format string, args ...any) error {
+	if t.rows%tableRows == 0 {
+		if err := t.w.Flush(); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(t.w, t.head); err != nil {
+			return err
+		}
+	}
+	t.rows++
+	_, err := fmt.Fprintf(t.w, format+"\n", args...)
+	return err
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// put stores tasks in topic orders.
+func (o *operator) put(when shard.When, ids ...string) {
+	o.t.Helper()
+	entries := make([]shard.Entry, len(ids))
+	for i, id := range ids {
+		entries[i] = shard.Entry{ID: id, When: when, Body: []byte{0}}
+	}
+	for _, r := range o.store.Router("orders").Schedule(o.t.Context(), entries) {
+		if r.Err != nil {
+			o.t.Fatal(r.Err)
+		}
+	}
+}
+
+// TestTasksAreListedForPeopleAndScripts: as a table, an array and lines; what is asked
+// for in the wrong way is said.
+func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	ls := func(more ...string) []string { return append([]string{"tasks", "ls", "--topic", "orders"}, more...) }
+	o.wants(cli.NotFound, "unknown topic", ls()...)
+	if _, err := o.store.Topic("orders").Ensure(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	o.wants(cli.Done, "no such tasks\n", ls()...)
+	o.wants(cli.Done, "[]\n", ls("-o", "json")...)
+	o.put(shard.At(time.UnixMilli(1796119200123)), "o 1", "o-2")
+	o.put(shard.In(time.Hour), "p-1")
+	o.wants(cli.Done, `"o 1"  waiting  2026-12-01T10:00:00.123Z (in `, ls()...)
+	code, text := o.call(ls("-o", "json", "--id-prefix", "o")...)
+	var all []map[string]any
+	if err := json.Unmarshal([]byte(text), &all); err != nil || code != cli.Done || len(all) != 2 {
+		t.Fatalf("code %d, %v: %s", code, err, text)
+	}
+	one := all[0]
+	if one["id"] == "o-2" {
+		one = all[1]
+	}
+	for key, want := range map[string]any{
+		"topic": "orders", "id": "o 1", "state": "waiting", "due": "2026-12-01T10:00:00.123Z", "due_ms": 1796119200123.0,
+		"next_attempt": "2026-12-01T10:00:00.123Z", "next_attempt_ms": 1796119200123.0, "attempts": 0.0, "redelivered": false,
+	} {
+		if one[key] != want {
+			t.Errorf("%s: got %v, want %v", key, one[key], want)
+		}
+	}
+	if code, text := o.call(append(ls("--limit", "2", "-o", "ndjson"), "--due-after", "1796119200123")...); code != cli.Done || strings.Count(text, "\n") != 2 || text[0] != '{' {
+		t.Errorf("code %d: %s", code, text)
+	}
+	o.wants(cli.Done, "p-1", "tasks", "find", "--topic", "orders", "--due-before", "2h", "--due-after=-1m", "--state", "waiting")
+	o.wants(cli.Done, "no such tasks", ls("--due-before", "0.5h")...)
+	for part, args := range map[string][]string{
+		"--topic is required":                               {"tasks", "ls"},
+		"name a command: ls":                                {"tasks"},
+		`--state "due": must be waiting, leased, parked or`: ls("--state", "due"),
+		"--limit 0: must be at least 1":                     ls("--limit", "0"),
+		"looks like Unix seconds":                           ls("--due-before", "1796119200"),
+		`--due-after "soon": want RFC 3339`:                 ls("--due-after", "soon"),
+		"must be table, json or ndjson":                     ls("-o", "yaml"),
+	} {
+		o.wants(cli.Usage, part, args...)
+	}
+	o.wants(cli.Failed, "topic: must be 1 to 64", "tasks", "ls", "--topic", "a b")
+}
+
+func TestMomentsAreReadInEveryForm(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Time{
+		"":                          {},
+		"2026-12-01T11:00:00+01:00": now,
+		"1796119200000":             now,
+		"30m":                       now.Add(30 * time.Minute),
+		"-1h":                       now.Add(-time.Hour),
+		"2d":                        now.Add(48 * time.Hour),
+		"-1.5d":                     now.Add(-36 * time.Hour),
+		"0":                         time.UnixMilli(0),
+	} {
+		if got, err := parseMoment("--due-before", text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"d", "1x", "1796119200", "nand", "1e9d", "tomorrow", "2026-12-01"} {
+		if got, err := parseMoment("--due-before", text, now); err == nil {
+			t.Errorf("%s: got %s", text, got)
+		}
+	}
+}

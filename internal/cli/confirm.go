@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// ErrDeclined is what a verb ends with whose question was not answered with yes.
+var ErrDeclined = errors.New("not confirmed; nothing was deleted")
+
+// Confirmation is asked for before a verb deletes what can't be brought back.
+type Confirmation struct {
+	// Yes was given on the command line.
+	Yes bool
+}
+
+// Register adds the flag --yes.
+func (c *Confirmation) Register(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "delete without a question; required where there is no terminal to ask on")
+}
+
+// Ask returns nil if the verb may go on: --yes was given, or whoever sits at the terminal
+// agrees. Without either it is a UsageError. What is the question's text, as in "delete
+// topic orders with 200,000 tasks".
+func (c Confirmation) Ask(cmd *cobra.Command, what string) error {
+	if c.Yes {
+		return nil
+	}
+	if !OnTerminal(cmd.InOrStdin()) || !OnTerminal(cmd.ErrOrStderr()) {
+		return UsageError("this would " + what + ": without a terminal to ask on it needs --yes; nothing was deleted")
+	}
+	return question(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), what)
+}
+
+// question asks on out and reads one line of in; ctx ends the waiting for it. The error
+// is ErrDeclined unless the line is y or yes.
+func question(ctx context.Context, in io.Reader, out io.Writer, what string) error {
+	if _, err := fmt.Fprintf(out, "%s? [y/N] ", what); err != nil {
+		return err
+	}
+	answer := make(chan string, 1)
+	go func() { // a read of a terminal can't be interrupted
+		line, _ := bufio.NewReader(in).ReadString('\n') // its end, and what fails, is no yes
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		_, _ = fmt.Fprintln(out) // behind the question
+		return ErrDeclined
+	case line := <-answer:
+		if line != "y" && line != "yes" {
+			return ErrDeclined
+		}
+		return nil
+	}
+}
+
+// OnTerminal reports whether a stream of the program is a terminal.
+func OnTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor is small
+}
+
+// Counted writes a number of tasks for people: "1 task", "200,000 tasks".
+func Counted(n int64) string {
+	if n == 1 {
+		return "1 task"
+	}
+	digits := fmt.Sprint(n)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits + " tasks"
+}
