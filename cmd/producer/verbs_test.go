@@ -163,8 +163,8 @@ func TestOptions(t *testing.T) {
 	c := newCorner(t)
 	named := []string{"--topic", "orders", "--id", "o-1", "--in", "1h"}
 	options := strings.Fields("--routing-key express --priority 9 --expiration 1d --correlation-id c-1 --reply-to answers")
-	c.must("schedule", append(named, options...)...)
-	c.must("reschedule", named...)
+	c.must(append(append(named, "schedule"), options...)...)
+	c.must(append(named, "reschedule")...)
 	got := c.must("get", "--topic", "orders", "--id", "o-1")
 	for key, want := range map[string]any{
 		"routing_key": "express", "priority": json.Number("9"), "expiration": "24h0m0s", "correlation_id": "c-1", "reply_to": "answers",
@@ -176,7 +176,7 @@ func TestOptions(t *testing.T) {
 	if headers, ok := got["headers"].(map[string]any); !ok || len(headers) > 0 {
 		t.Errorf("headers %v", got["headers"])
 	}
-	c.must("schedule", named...)
+	c.must(append(named, "schedule")...)
 	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["routing_key"] != nil || got["priority"] != nil || got["expiration"] != nil {
 		t.Errorf("without options: %v", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
@@ -143,7 +144,7 @@ func (w *waiting) say(what string) {
 // show draws a bar on a terminal, and prints a line every five seconds elsewhere.
 func (w *waiting) show(t operate.TopicStatus) {
 	total := t.Change.Moved + t.Change.Misplaced
-	if onTerminal(w.out) {
+	if cli.OnTerminal(w.out) {
 		if w.bar == nil {
 			w.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w.out), progressbar.OptionSetDescription("moving "+w.topic),
 				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())

@@ -35,11 +35,11 @@ func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (
 	return told, ended
 }
 
-// ends waits for an exit code, and for what must have been said by then.
-func (o *operator) ends(code int, told *wait.Log, ended <-chan int, parts ...string) {
+// fails waits for the exit code of a failure, and for what must have been said by then.
+func (o *operator) fails(told *wait.Log, ended <-chan int, parts ...string) {
 	o.t.Helper()
-	if got := wait.Receive(o.t, "topic set --wait to end", ended); got != code {
-		o.t.Errorf("code %d, want %d", got, code)
+	if got := wait.Receive(o.t, "topic set --wait to end", ended); got != cli.Failed {
+		o.t.Errorf("code %d, want %d", got, cli.Failed)
 	}
 	for _, part := range parts {
 		if !strings.Contains(told.String(), part) {
@@ -55,12 +55,12 @@ func TestAChangeThatIsOvertakenIsNotWaitedFor(t *testing.T) {
 	o := newConsulOperator(t)
 	told, ended := o.setAndWait(t.Context(), 8)
 	o.wants(cli.Done, "shards: 8 -> 16", "topic", "set", "orders", "shards=16")
-	o.ends(cli.Failed, told, ended, "the change to 8 shards was superseded", "says 16 shards now")
+	o.fails(told, ended, "the change to 8 shards was superseded", "says 16 shards now")
 
 	told, ended = o.setAndWait(t.Context(), 12)
 	o.wants(cli.Done, "paused", "topic", "pause", "orders") // asks for no other shard count
 	o.wants(cli.Done, "removed", "topic", "rm", "orders", "--yes")
-	o.ends(cli.Failed, told, ended, "the change to 12 shards was superseded", "document was removed")
+	o.fails(told, ended, "the change to 12 shards was superseded", "document was removed")
 }
 
 // TestWaitingEndsAndTheChangeGoesOn: by Ctrl-C and by --timeout, and it is said so.
@@ -70,9 +70,9 @@ func TestWaitingEndsAndTheChangeGoesOn(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	told, ended := o.setAndWait(ctx, 8)
 	interrupt()
-	o.ends(cli.Failed, told, ended, "waiting was interrupted; the change goes on, see `scanner status --topic orders`")
+	o.fails(told, ended, "waiting was interrupted; the change goes on, see `scanner status --topic orders`")
 	told, ended = o.setAndWait(t.Context(), 9, "--timeout", "2s")
-	o.ends(cli.Failed, told, ended, "not over within 2s; the change goes on")
+	o.fails(told, ended, "not over within 2s; the change goes on")
 	o.wants(cli.Done, "shards: 9", "topic", "get", "orders")
 	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--timeout", "2s")
 	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--wait", "--timeout", "-2s")

@@ -149,6 +149,9 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 	steps := []func() error{
 		func() error {
 			began, err := topic.Begin(ctx, p, to)
+			if err != nil {
+				return err
+			}
 			if p, err = topic.Placement(ctx); err == nil && (!began || !p.Moving(moving)) {
 				err = errors.New("nothing moves")
 			}

@@ -46,7 +46,7 @@ func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	c := cornerWithTasks(t)
 	c.claimIDs("leased")
 	c.put(In(0), "retried")
-	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: time.Hour}
+	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: 2 * time.Hour} // after "there"
 	equal(t, "given back", c.release(back), 1)
 	for state, want := range map[task.State][]string{task.Parked: {"parked"}, task.Waiting: {"there", "retried"}, task.Leased: {"leased"}} {
 		tasks := c.listAll(c.Shard(0).List(SpanOf(state), ""), nil)
@@ -81,7 +81,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	at := c.now() + time.Hour.Milliseconds()
-	var stay, go_ []string
+	var stay, leave []string
 	for batch := range 6 {
 		b := Put{}
 		for i := range 500 {
@@ -94,7 +94,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 			if i%2 == 0 {
 				stay = append(stay, id)
 			} else {
-				go_ = append(go_, id)
+				leave = append(leave, id)
 			}
 		}
 		c.ok(c.tryPut(c.p, b).Err)
@@ -103,10 +103,10 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	listed := c.listAll(c.Shard(0).List(SpanOf(task.Waiting), prefix), func(page []Stored) {
 		some := []string{page[len(page)-1].ID}
 		for range 40 {
-			some = append(some, go_[rand.IntN(len(go_))])
+			some = append(some, leave[rand.IntN(len(leave))])
 		}
 		for i, id := range some {
-			if !slices.Contains(go_, id) {
+			if !slices.Contains(leave, id) {
 				continue
 			}
 			switch i % 3 {
