@@ -1,6 +1,7 @@
 // Command scanner is one member of the fleet that forwards due tasks from Redis
 // to RabbitMQ, and the operator's tool to look at the fleet and to set its
-// topics. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such topic or task.
+// topics. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such topic or task,
+// 4 status --exit-code and not healthy.
 package main
 
 import (
@@ -52,7 +53,7 @@ Every verb takes --config and the environment (DUEFLEET_REDIS_ADDRS,
 DUEFLEET_RABBITMQ_URLS, DUEFLEET_CONSUL_ADDR, ...), which wins over the file.
 
 Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion that nobody confirmed;
-3 no such topic or task.`,
+3 no such topic or task; 4 status --exit-code, and not healthy.`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -50,6 +52,7 @@ func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) 
 		phase = "not known"
 	}
 	fmt.Fprintf(w, "topic %s: M %d, epoch %d, %s\n", t.Topic, t.Shards, t.Epoch, phase)
+	printPace(w, t)
 	for _, n := range t.Notes {
 		fmt.Fprintf(w, "  ! %s\n", cli.OneLine(n))
 	}
@@ -61,6 +64,39 @@ func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) 
 	}
 	row(w, "all", shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}, now)
 	fmt.Fprintln(w)
+}
+
+// printPace says by which settings a topic is served, and how fast.
+func printPace(w io.Writer, t operate.TopicStatus) {
+	if len(t.Settings) > 0 {
+		settings := make([]string, 0, len(t.Settings))
+		for _, key := range slices.Sorted(maps.Keys(t.Settings)) {
+			settings = append(settings, key+"="+t.Settings[key])
+		}
+		fmt.Fprintf(w, "  settings: %s\n", cli.OneLine(strings.Join(settings, " ")))
+	}
+	pace := "nothing forwarded"
+	if t.PerSecond > 0 {
+		format := "%.3g"
+		if t.PerSecond >= 1000 {
+			format = "%.0f"
+		}
+		pace = fmt.Sprintf(format+" forwarded a second, lateness p50 %s, p99 %s", t.PerSecond, lateness(t.Median), lateness(t.Worst))
+	}
+	fmt.Fprintf(w, "  last minute: %s\n", pace)
+	if t.Limited {
+		fmt.Fprintf(w, "  rate: %d a second over the fleet holds back %d due tasks\n", t.Rate, t.Backlog)
+	}
+}
+
+// lateness shows seconds with two digits that count.
+func lateness(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	unit := time.Microsecond
+	for 100*unit <= d {
+		unit *= 10
+	}
+	return d.Round(unit).String()
 }
 
 // migrating describes a change under way in one line.

@@ -22,9 +22,9 @@ func asErrors(err error) (config.Errors, bool) {
 func statusCommand(s *settings) *cobra.Command {
 	format := cli.NewFormatFlag(cli.Table)
 	var topic string
-	var shards bool
+	var shards, judged bool
 	cmd := &cobra.Command{
-		Use:   "status --config config.yaml [--topic T] [--shards]",
+		Use:   "status --config config.yaml [--topic T] [--shards] [--exit-code]",
 		Short: "Shows topics, their shards, and the members of the fleet",
 		Args:  cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
@@ -37,15 +37,21 @@ func statusCommand(s *settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			now := time.Now()
 			if format.Format == cli.JSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), status, "  ")
+				err = cli.PrintJSON(cmd.OutOrStdout(), status, "  ")
+			} else {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(statusLines(status, shards, now), "\n"))
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(statusLines(status, shards, time.Now()), "\n"))
+			if reasons := status.Reasons(now); err == nil && judged && len(reasons) > 0 {
+				err = fmt.Errorf("%w: %s", cli.ErrUnhealthy, strings.Join(reasons, "; "))
+			}
 			return err
 		}),
 	}
 	cmd.Flags().StringVar(&topic, "topic", "", "this topic alone")
 	cmd.Flags().BoolVar(&shards, "shards", false, "each shard too, and not the sums alone")
+	cmd.Flags().BoolVar(&judged, "exit-code", false, "exit with 4 unless all is healthy, and say why on standard error")
 	cmd.Flags().VarP(&format, "output", "o", "how to print")
 	return cmd
 }

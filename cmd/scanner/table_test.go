@@ -28,6 +28,8 @@ var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 // stableTopic has tasks in every state.
 var stableTopic = operate.TopicStatus{
 	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Attended: 2,
+	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100, Limited: true,
+	PerSecond: 98.765, Median: .0123, Worst: 3.456,
 	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
 	PerShard: []shard.Stats{
 		{Shard: 0, Pending: 123455, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second)},

@@ -1,11 +1,25 @@
 package balance
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
 // TopicNote is what a member says of one topic in its heartbeat. Notes are read by other
 // versions too: a field is never given another meaning, and one that is unknown is
 // skipped.
 type TopicNote struct {
+	// PerSecond is how many tasks a second RabbitMQ confirmed in the last minute, and
+	// Lateness how late they were: confirm minus due, by Redis's clock.
+	PerSecond float64  `json:"forwarded_per_second,omitempty"`
+	Lateness  Lateness `json:"lateness,omitempty"`
+	// Paused and Rate, in tasks a second over the whole fleet, are those in force; 0 is no
+	// limit. Limited says that the rate held tasks back in the last 2 s.
+	Paused  bool `json:"paused,omitempty"`
+	Rate    int  `json:"rate,omitempty"`
+	Limited bool `json:"rate_limited,omitempty"`
+	// Settings in force are those that differ from the defaults, without the shard count.
+	Settings map[string]string `json:"settings,omitempty"`
 	// Retrying is how many tasks wait for another attempt, or are at it, after the broker
 	// returned or refused them or didn't answer for them in time. A member knows of those
 	// that it gave back itself since it started, up to a sixteenth of their delay too long
@@ -24,10 +38,16 @@ type TopicNote struct {
 
 // IsZero reports whether there is nothing to say, in which case the topic is left out of
 // the heartbeat.
-func (n TopicNote) IsZero() bool { return n == TopicNote{} }
+func (n TopicNote) IsZero() bool { return reflect.ValueOf(n).IsZero() }
 
-// Plus is what two members say of the same topic.
+// Plus is what two members say of the same topic; settings are those of n if it has some.
 func (n TopicNote) Plus(other TopicNote) TopicNote {
+	n.PerSecond += other.PerSecond
+	n.Lateness = n.Lateness.Plus(other.Lateness)
+	n.Limited = n.Limited || other.Limited
+	if n.Settings == nil {
+		n.Paused, n.Rate, n.Settings = other.Paused, other.Rate, other.Settings
+	}
 	n.Retrying += other.Retrying
 	n.RetryingSince = earlier(n.RetryingSince, other.RetryingSince)
 	if other.RetryReasonAt.After(n.RetryReasonAt) {

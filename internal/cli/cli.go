@@ -21,12 +21,16 @@ import (
 
 // The exit codes, which scripts hold on to.
 const (
-	Done     = 0
-	Failed   = 1
-	Usage    = 2
-	NotFound = 3
-	Exists   = 4
+	Done      = 0
+	Failed    = 1
+	Usage     = 2
+	NotFound  = 3
+	Exists    = 4
+	Unhealthy = 4
 )
+
+// ErrUnhealthy is what a fleet is that doesn't deliver as it should.
+var ErrUnhealthy = errors.New("not healthy")
 
 // UsageError is a command line that asks for nothing that could be done.
 type UsageError string
@@ -88,6 +92,8 @@ func Code(err error) int {
 		return NotFound
 	case errors.Is(err, task.ErrExists):
 		return Exists
+	case errors.Is(err, ErrUnhealthy):
+		return Unhealthy
 	default:
 		return Failed
 	}

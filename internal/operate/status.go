@@ -4,6 +4,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,9 +46,22 @@ type TopicStatus struct {
 	// Retrying is how many tasks the broker did not take that wait for another attempt or are
 	// at it, and RetryReason why the newest of them was not taken. Living scanners say so
 	// of what they gave back since they started, as balance.TopicNote has it.
-	Retrying    int64         `json:"retrying"`
-	RetryReason string        `json:"retry_reason,omitempty"`
-	PerShard    []shard.Stats `json:"per_shard"`
+	Retrying    int64  `json:"retrying"`
+	RetryReason string `json:"retry_reason,omitempty"`
+	// Settings in force that differ from the defaults, Paused and Rate (tasks a second over
+	// the fleet, 0: no limit) among them, as a living scanner has them.
+	Settings map[string]string `json:"settings,omitempty"`
+	Paused   bool              `json:"paused"`
+	Rate     int               `json:"rate"`
+	// Limited says that the rate holds tasks back: the backlog is what waits for it.
+	Limited bool `json:"rate_limited"`
+	// PerSecond is how many tasks a second the living scanners forwarded in the last minute.
+	PerSecond float64 `json:"forwarded_per_second"`
+	// Median and Worst say how late half of them and 99 in 100 were at most, in seconds:
+	// confirm minus due, at most a fifth too large. 0 if there were none.
+	Median   float64       `json:"lateness_p50_seconds"`
+	Worst    float64       `json:"lateness_p99_seconds"`
+	PerShard []shard.Stats `json:"per_shard"`
 	// Unreadable shards are in none of the counts.
 	Unreadable []shard.UnreadableShard `json:"unreadable_shards,omitempty"`
 	// Notes say why the topic isn't served as it should be, as its scanners see
@@ -214,11 +228,24 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 // hear adds what the living scanners know of the topic. Of the tasks that they gave back
 // none is left where none but parked ones are stored: the rest was cancelled or replaced.
 func (s *TopicStatus) hear(fleet []balance.Member) {
-	var all balance.TopicNote
+	var living []balance.Member
 	for _, m := range fleet {
 		if m.Alive {
-			all = all.Plus(m.Topics[s.Topic])
+			living = append(living, m)
 		}
+	}
+	newest := func(a, b balance.Member) int { return cmp.Compare(b.Applied, a.Applied) }
+	slices.SortStableFunc(living, newest)
+	var all balance.TopicNote
+	for _, m := range living {
+		all = all.Plus(m.Topics[s.Topic])
+	}
+	s.Settings, s.Paused, s.Rate = all.Settings, all.Paused, all.Rate
+	s.Limited = all.Limited && s.Backlog > 0
+	s.PerSecond = all.PerSecond
+	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
+	if s.Paused {
+		s.Notes = append(s.Notes, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
 	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked && (s.Oldest.IsZero() || since.Before(s.Oldest)) {

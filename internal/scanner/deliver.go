@@ -78,7 +78,9 @@ func (t *topic) resolved(results []forward.Result) {
 		i.forget(r)
 		if r.Outcome == forward.Confirmed {
 			confirmed := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
-			t.metrics.Forwarded(confirmed.Sub(i.claimed.Due))
+			late := confirmed.Sub(i.claimed.Due)
+			t.metrics.Forwarded(late)
+			t.minute.forwarded(now, late)
 			t.metrics.Confirmed(r.Elapsed)
 			if i.claimed.Redelivered {
 				t.metrics.Redelivered()

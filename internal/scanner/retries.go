@@ -104,18 +104,25 @@ func (r *retries) tidyLocked(now time.Time) {
 	maps.DeleteFunc(r.waiting, func(when time.Duration, _ retryGroup) bool { return when <= past })
 }
 
-// note adds to what this scanner says of the topic.
-func (r *retries) note(n *balance.TopicNote) {
-	now := time.Now()
-	oldest := r.oldest()
+// count returns how many tasks wait for another attempt, or are at it.
+func (r *retries) count() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n.Retrying = int64(len(r.flying))
+	n, now := int64(len(r.flying)), time.Since(r.began)
 	for when, g := range r.waiting {
-		if when > now.Sub(r.began) {
-			n.Retrying += g.tasks
+		if when > now {
+			n += g.tasks
 		}
 	}
+	return n
+}
+
+// note adds to what this scanner says of the topic.
+func (r *retries) note(n *balance.TopicNote) {
+	oldest := r.oldest()
+	n.Retrying = r.count()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, due := range oldest {
 		if n.RetryingSince.IsZero() || due.Before(n.RetryingSince) {
 			n.RetryingSince = due.UTC()

@@ -2,6 +2,7 @@ package scanner
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,7 +80,7 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 			t.Helper()
 			var got balance.TopicNote
 			r.note(&got)
-			if got != want {
+			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %+v, want %+v", when, got, want)
 			}
 		}

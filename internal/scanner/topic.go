@@ -31,6 +31,7 @@ type topic struct {
 	settler    *settler
 	waiters    *waiters
 	retries    *retries
+	minute     *lastMinute
 	view       *view
 	reconciler *reconciler
 	health     *topicHealth
@@ -45,6 +46,9 @@ type topic struct {
 	desired  atomic.Uint64                   // counts the documents that brought another shard count
 	changed  retry.Broadcast                 // of document and placement
 	stopped  atomic.Bool                     // no more claims
+
+	differs atomic.Pointer[map[string]string] // settings in force that aren't the defaults
+	limited atomic.Pointer[time.Time]         // when the rate held tasks back last; nil: never
 }
 
 // newTopic puts a topic together and starts nothing.
@@ -52,7 +56,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name),
-		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), notices: newNotices(log), log: log, metrics: metrics,
+		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(), notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests,
 	}
@@ -68,18 +72,14 @@ func (t *topic) settings() *config.Topic { return &t.document.Load().Topic }
 
 // apply puts a document in force; it has passed every check.
 func (t *topic) apply(doc config.Document) {
+	differs := differing(doc)
+	t.differs.Store(&differs)
 	before := t.document.Swap(&doc)
 	t.window.resize(doc.Topic.Window)
 	if before == nil || before.Topic.Shards != doc.Topic.Shards {
 		t.desired.Add(1)
 	}
 	t.changed.Fire()
-}
-
-// note is what this scanner says of the topic in its heartbeat.
-func (t *topic) note() (n balance.TopicNote) {
-	t.retries.note(&n)
-	return n
 }
 
 // await waits until a condition holds that depends on the document and the placement,

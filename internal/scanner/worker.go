@@ -177,6 +177,8 @@ func (w *worker) claimDue(ctx context.Context, a *attended) (claimed int, rest t
 		return 0, time.Now().Add(w.retry.Next())
 	}
 	if allowed == 0 {
+		now := time.Now()
+		w.topic.limited.Store(&now)
 		w.topic.window.keep(room, 0, 0)
 		return 0, time.Now().Add(wait)
 	}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestStatusTellsByItsExitCode: 4 where no scanner lives, with the reason on standard
+// error beside the whole status on standard output; 0 once one does. Without the flag it is
+// 0 as ever.
+func TestStatusTellsByItsExitCode(t *testing.T) {
+	t.Parallel()
+	addr, prefix := servertest.Redis(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "redis: {addrs: [%s], prefix: %s}\n", addr, prefix), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status := func(args ...string) (code int, out, told string) {
+		var stdout, stderr bytes.Buffer
+		code = run(t.Context(), append([]string{"status", "--config", path}, args...), &stdout, &stderr)
+		return code, stdout.String(), stderr.String()
+	}
+	if code, out, told := status("--exit-code"); code != cli.Unhealthy || !strings.Contains(out, "fleet:") || !strings.Contains(told, "not healthy: no scanner runs") {
+		t.Errorf("code %d\n%s%s", code, out, told)
+	}
+	if code, _, told := status(); code != 0 || told != "" {
+		t.Errorf("without the flag: code %d, %s", code, told)
+	}
+	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait.For(t, "status to find the fleet healthy", func() bool {
+		if _, err := store.Heartbeat(t.Context(), "a", balance.Silence, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		code, _, told := status("--exit-code", "-o", "json")
+		return code == 0 && told == ""
+	})
+}

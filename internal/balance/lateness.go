@@ -1,0 +1,62 @@
+package balance
+
+import (
+	"math"
+	"time"
+)
+
+// Lateness counts tasks by how late they were, in buckets of a scale that never changes,
+// so that the counts of members of different versions can be added up, as percentiles
+// can't. A bucket's bound is 2^(1/4) times that of the one before: a quantile is at most
+// a fifth too large, and never too small.
+type Lateness map[int]int64
+
+// LatenessBuckets is how many buckets there are: from 250 µs to two and a half days. What
+// is later counts in the last.
+const LatenessBuckets = 120
+
+const (
+	firstBound       = 250 * time.Microsecond
+	bucketsPerDouble = 4
+)
+
+// LatenessBucket returns the bucket of a task that was so late; early ones are in the
+// first.
+func LatenessBucket(late time.Duration) int {
+	if late <= firstBound {
+		return 0
+	}
+	i := math.Ceil(bucketsPerDouble * math.Log2(float64(late)/float64(firstBound)))
+	return min(int(i), LatenessBuckets-1)
+}
+
+// latenessBound is the latest that is in a bucket.
+func latenessBound(bucket int) time.Duration {
+	return time.Duration(float64(firstBound) * math.Exp2(float64(bucket)/bucketsPerDouble))
+}
+
+// Plus is the sum of both.
+func (l Lateness) Plus(other Lateness) Lateness {
+	sum := Lateness{}
+	for _, counts := range []Lateness{l, other} {
+		for bucket, n := range counts {
+			sum[bucket] += n
+		}
+	}
+	return sum
+}
+
+// Quantile returns how late at most the share q of the tasks was, 0 < q <= 1; 0 if there
+// are none.
+func (l Lateness) Quantile(q float64) time.Duration {
+	var total, seen int64
+	for _, n := range l {
+		total += n
+	}
+	for bucket := range LatenessBuckets {
+		if seen += l[bucket]; seen > 0 && float64(seen) >= q*float64(total) {
+			return latenessBound(bucket)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,50 @@
+package operate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// lateAfter is from when on a task that is due and has not left is a reason to look, as
+// for the alert DuefleetTasksLate.
+const lateAfter = time.Minute
+
+// Reasons say why the fleet is not healthy, none if it is: no scanner lives, one has
+// configurations that it did not apply, a topic has a note, tasks that are parked, or one
+// that has been due for a minute. now is the time of the reading.
+func (s Status) Reasons(now time.Time) []string {
+	var all []string
+	live := 0
+	for _, m := range s.Fleet {
+		if m.Alive {
+			live++
+		}
+	}
+	if live == 0 {
+		all = append(all, "no scanner runs")
+	}
+	told := map[string]bool{}
+	for _, t := range s.Topics {
+		for _, n := range t.Notes {
+			all = append(all, fmt.Sprintf("topic %s: %s", t.Topic, n))
+			told[n] = true
+		}
+		if late := now.Sub(t.Oldest); !t.Oldest.IsZero() && late > lateAfter {
+			all = append(all, fmt.Sprintf("topic %s: a task has been due for %s", t.Topic, late.Round(time.Second)))
+		}
+		if t.Parked > 0 {
+			all = append(all, fmt.Sprintf("topic %s: %d tasks are parked", t.Topic, t.Parked))
+		}
+	}
+	for _, m := range s.Fleet {
+		for _, name := range slices.Sorted(maps.Keys(m.Errors)) {
+			if text := m.Errors[name]; m.Alive && !told[text] {
+				all = append(all, "configuration: "+text)
+				told[text] = true
+			}
+		}
+	}
+	return all
+}

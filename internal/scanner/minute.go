@@ -1,0 +1,79 @@
+package scanner
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+)
+
+const (
+	// minuteSlot is the span of one slot, and minuteSlots how many there are: those of the
+	// last minute and the one that is being filled.
+	minuteSlot  = 5 * time.Second
+	minuteSlots = int64(time.Minute/minuteSlot) + 1
+)
+
+// lastMinute counts what was forwarded in the last minute, by how late it was, in a ring
+// of slots. It is safe for concurrent use.
+type lastMinute struct {
+	began time.Time // of the clock
+
+	mu     sync.Mutex
+	newest int64 // slot since began that something was counted in
+	ring   [minuteSlots]minuteCounts
+}
+
+// minuteCounts are tasks by lateness, of slot number slot since began; none if by is nil.
+type minuteCounts struct {
+	slot int64
+	by   *[balance.LatenessBuckets]int64
+}
+
+func newLastMinute() *lastMinute { return &lastMinute{began: time.Now()} }
+
+// forwarded counts a task.
+func (m *lastMinute) forwarded(now time.Time, late time.Duration) {
+	slot := int64(now.Sub(m.began) / minuteSlot)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.ring[slot%minuteSlots]
+	if s.by == nil || s.slot < slot {
+		*s = minuteCounts{slot, &[balance.LatenessBuckets]int64{}}
+	}
+	s.by[balance.LatenessBucket(late)]++
+	m.newest = max(m.newest, slot)
+}
+
+// note adds to what this scanner says of the topic. The time is that of the slots: 60 to
+// 65 s, and less of a topic that has not been served for that long. Where nothing was
+// forwarded in it, memory is given back.
+func (m *lastMinute) note(n *balance.TopicNote) {
+	since := time.Since(m.began)
+	oldest := max(int64(since/minuteSlot)-minuteSlots+1, 0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.newest < oldest {
+		m.ring = [minuteSlots]minuteCounts{}
+		return
+	}
+	total, late := int64(0), balance.Lateness{}
+	for _, s := range m.ring {
+		if s.by == nil || s.slot < oldest {
+			continue
+		}
+		for bucket, tasks := range s.by {
+			if tasks > 0 {
+				late[bucket] += tasks
+				total += tasks
+			}
+		}
+	}
+	if total == 0 {
+		return
+	}
+	span := max(since-time.Duration(oldest)*minuteSlot, time.Second)
+	n.PerSecond = math.Round(1000*float64(total)/span.Seconds()) / 1000
+	n.Lateness = late
+}

@@ -1,0 +1,44 @@
+package scanner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestStatusTellsWhyTasksStayAndHowFastTheyLeave: a rate that holds tasks back, a topic
+// that is paused, and then how fast they left and how late. A topic with every default
+// that does nothing has no note in the heartbeat.
+func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": one("tick: 20ms", "rate: 1", "lease: 20s"), "quiet": "{}"}, nil)
+	ch, err := l.broker().Channel()
+	l.ok(err)
+	l.ok(ch.ExchangeDeclare("quiet", "direct", true, false, false, false, nil))
+	l.start()
+	l.put(1000)
+	var s operate.TopicStatus
+	wait.For(t, "the rate to hold tasks back", func() bool { s = l.status(); return s.Limited })
+	if s.Rate != 1 || s.Paused || s.Backlog == 0 || s.Settings["rate"] != "1" || s.Settings["lease"] != "20s" || s.Settings["window"] != "" {
+		t.Errorf("status: %+v, want a backlog, and rate 1 and lease 20s among the settings", s)
+	}
+
+	l.write(map[string]string{"orders": one("tick: 20ms", "paused: true"), "quiet": "{}"})
+	wait.For(t, "status to say paused", func() bool { s = l.status(); return s.Paused && !s.Limited })
+	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "paused: nothing is delivered until it is resumed") {
+		t.Errorf("notes: %s", notes)
+	}
+
+	l.write(map[string]string{"orders": one("tick: 20ms"), "quiet": "{}"})
+	wait.For(t, "the tasks to leave", l.empty)
+	wait.For(t, "status to say how fast", func() bool { s = l.status(); return !s.Paused && s.PerSecond > 0 && s.Median > 0 })
+	if s.Worst < s.Median || s.Rate != 0 || s.Settings["rate"] != "" || len(s.Notes) != 0 {
+		t.Errorf("status: %+v", s)
+	}
+	if notes := l.reloader.notes(); len(notes) != 1 {
+		t.Errorf("the heartbeat has notes of %d topics, want that of orders alone: %+v", len(notes), notes)
+	}
+}
