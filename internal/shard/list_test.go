@@ -81,7 +81,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
 	at := c.now() + time.Hour.Milliseconds()
-	var stay, go_ []string
+	var stay, leave []string
 	for batch := range 6 {
 		b := Put{}
 		for i := range 500 {
@@ -94,7 +94,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 			if i%2 == 0 {
 				stay = append(stay, id)
 			} else {
-				go_ = append(go_, id)
+				leave = append(leave, id)
 			}
 		}
 		c.ok(c.tryPut(c.p, b).Err)
@@ -103,10 +103,10 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	listed := c.listAll(c.Shard(0).List(SpanOf(task.Waiting), prefix), func(page []Stored) {
 		some := []string{page[len(page)-1].ID}
 		for range 40 {
-			some = append(some, go_[rand.IntN(len(go_))])
+			some = append(some, leave[rand.IntN(len(leave))])
 		}
 		for i, id := range some {
-			if !slices.Contains(go_, id) {
+			if !slices.Contains(leave, id) {
 				continue
 			}
 			switch i % 3 {
@@ -218,7 +218,7 @@ func TestAPageOfAListIsBounded(t *testing.T) {
 	if got := sizes("large"); !slices.Equal(got, []int{2, 2, 1}) {
 		t.Errorf("large records: pages of %d", got)
 	}
-	if got := sizes("small"); slices.Max(got) != listTasks || len(got) != 12 {
+	if got := sizes("small"); slices.Max(got) != listTasks || len(got) != 3*MaxBatch/listTasks {
 		t.Errorf("small records: pages of %d", got)
 	}
 }
