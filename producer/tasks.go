@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/duefleet/duefleet/task"
@@ -77,4 +78,27 @@ func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
 		return Stored{}, named(topic, id, err)
 	}
 	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: s.Reason}, nil
+}
+
+// IDs yields the ID of every stored task of a topic that begins with prefix, in no order:
+// of each that stays stored from the first call to the last, and none twice, also while
+// the shard count changes. It reads a page at a time, holds up nobody, and remembers 8
+// bytes for each ID. An error is the last thing that it yields.
+//
+// Errors: task.ErrUnknownTopic, or Redis's: a user with the rights of deploy/redis needs
+// ZSCAN for it.
+func (c *Client) IDs(ctx context.Context, topic, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		err := task.CheckTopic(topic)
+		ended := false
+		if err == nil {
+			err = c.store.Topic(topic).EachID(ctx, prefix, func(id string) bool {
+				ended = !yield(id, nil)
+				return !ended
+			})
+		}
+		if err != nil && !ended {
+			yield("", err)
+		}
+	}
 }

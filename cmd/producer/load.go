@@ -13,6 +13,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
@@ -31,9 +32,8 @@ const (
 
 // loadFlags are those of the verb load.
 type loadFlags struct {
+	sourceFlags
 	topic    string
-	file     string
-	errors   string
 	batch    int
 	strict   bool
 	ifAbsent bool
@@ -63,7 +63,7 @@ Ctrl-C stops reading and writes what was read.`,
 	registerTopic(cmd, &flags.topic)
 	f := cmd.Flags()
 	f.StringVar(&flags.file, "file", "-", "the file to read, or - for standard input")
-	f.StringVar(&flags.errors, "errors", "", "a file for all bad lines, numbers and reasons, made anew")
+	flags.register(f)
 	f.IntVar(&flags.batch, "batch", defaultBatch, fmt.Sprintf("most tasks in one call to Redis, 1 to %d", maxBatch))
 	f.BoolVar(&flags.strict, "strict", false, "stop at the first bad line and write nothing after it")
 	f.BoolVar(&flags.ifAbsent, "if-absent", false, "leave pending tasks of the same IDs as they are, and count them as existing")
@@ -82,14 +82,42 @@ func (l *loadFlags) arguments(cmd *cobra.Command, args []string) error {
 	}
 }
 
-func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
+func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	if flags.batch < 1 || flags.batch > maxBatch {
 		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, maxBatch))
 	}
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
 	}
-	source, info, err := openSource(flags.file)
+	return flags.read(cmd, conn, flags.topic, func(source io.Reader, client *producer.Client, bad *badLines) (output, error) {
+		l := loader{
+			decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
+			batch:   flags.batch, strict: flags.strict,
+			write: client.ScheduleMany,
+			bad:   bad.add, progress: bad.progress,
+		}
+		return l.load(cmd.Context(), source)
+	})
+}
+
+// sourceFlags are those of a verb that reads a stream of lines.
+type sourceFlags struct {
+	file   string
+	errors string
+}
+
+// register adds --errors; what --file is without being given is the verb's matter.
+func (s *sourceFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&s.errors, "errors", "", "a file for all bad lines, numbers and reasons, made anew")
+}
+
+// read hands work the lines, a client, and where bad lines and progress are told of, and
+// prints what it returns, which holds with an error too.
+func (s *sourceFlags) read(
+	cmd *cobra.Command, conn *connection, topic string,
+	work func(source io.Reader, client *producer.Client, bad *badLines) (output, error),
+) (err error) {
+	source, info, err := openSource(s.file)
 	if err != nil {
 		return err
 	}
@@ -99,27 +127,19 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) (err error) {
 		return err
 	}
 	defer client.Close()
-	bad := badLines{bar: newBar(info), all: bufio.NewWriter(io.Discard)}
-	if err := bad.open(flags.errors, info); err != nil {
+	bad := newBadLines(cmd.Name(), sizeOf(info))
+	if err := bad.open(s.errors, info); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bad.close()) }()
+	return bad.around(cmd, conn, topic, func() (output, error) { return work(source, client, bad) })
+}
 
-	l := loader{
-		decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
-		batch:   flags.batch, strict: flags.strict,
-		write: client.ScheduleMany,
-		bad:   bad.add, progress: func(end int) { _ = bad.bar.Set(end) },
+// sizeOf is how many bytes will be read; -1: nobody knows.
+func sizeOf(info os.FileInfo) int64 {
+	if info.Mode().IsRegular() {
+		return info.Size()
 	}
-	sum, err := l.load(cmd.Context(), source)
-	_ = bad.bar.Finish()
-	if printErr := conn.print(cmd, sum.text(), sum); printErr != nil {
-		return printErr
-	}
-	if err != nil {
-		return fmt.Errorf("load %s: %w", flags.topic, err)
-	}
-	return nil
+	return -1
 }
 
 // openSource opens a file, or standard input for "-", and describes it.
@@ -134,18 +154,14 @@ func openSource(name string) (file *os.File, info os.FileInfo, err error) {
 }
 
 // newBar draws on standard error if that is a terminal, and nothing elsewhere. It is a
-// spinner with the rate where the size of what is loaded isn't known. It draws when it
+// spinner with the rate where the size in bytes isn't known, -1. It draws when it
 // is told to and never by itself: its Clear takes no lock. A bar that can't be drawn is
 // no reason to stop.
-func newBar(loaded os.FileInfo) *progressbar.ProgressBar {
-	size := int64(-1)
-	if loaded.Mode().IsRegular() {
-		size = loaded.Size()
-	}
+func newBar(verb string, size int64) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(size,
 		progressbar.OptionSetWriter(os.Stderr),
 		progressbar.OptionSetVisibility(term.IsTerminal(int(os.Stderr.Fd()))),
-		progressbar.OptionSetDescription("load"),
+		progressbar.OptionSetDescription(verb),
 		progressbar.OptionShowBytes(true),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetPredictTime(size >= 0),
@@ -155,13 +171,32 @@ func newBar(loaded os.FileInfo) *progressbar.ProgressBar {
 	)
 }
 
-// badLines tells of the lines that a load refused: the first ones as they come,
+// badLines tells of the lines that were refused: the first ones as they come,
 // how many more there are at the end, and all of them to a file if one is named.
 type badLines struct {
 	bar   *progressbar.ProgressBar // cleared for a line of text
 	count int
 	file  *os.File // nil: none is named
 	all   *bufio.Writer
+}
+
+func newBadLines(verb string, size int64) *badLines {
+	return &badLines{bar: newBar(verb, size), all: bufio.NewWriter(io.Discard)}
+}
+
+// around prints what work returns, which holds with an error too, and ends with what was
+// to be told of bad lines.
+func (b *badLines) around(cmd *cobra.Command, conn *connection, topic string, work func() (output, error)) (err error) {
+	defer func() { err = errors.Join(err, b.close()) }()
+	sum, err := work()
+	_ = b.bar.Finish()
+	if printErr := conn.print(cmd, sum.text(), sum); printErr != nil {
+		return printErr
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", cmd.Name(), topic, err)
+	}
+	return nil
 }
 
 // open makes the file, if one is named, anew. It must not be the one that is loaded.
@@ -178,6 +213,9 @@ func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
 	b.all = bufio.NewWriter(b.file)
 	return nil
 }
+
+// progress draws how far the lines are done, in bytes.
+func (b *badLines) progress(end int) { _ = b.bar.Set(end) }
 
 // add tells of one line. What can't be written is told by close.
 func (b *badLines) add(line int, reason error) {

@@ -256,7 +256,7 @@ func TestLoadPastDue(t *testing.T) {
 	}
 }
 
-// piped is a load that is fed line by line.
+// piped is a verb that is fed line by line.
 type piped struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
@@ -266,7 +266,13 @@ type piped struct {
 
 func (c *corner) startLoad(args ...string) *piped {
 	c.t.Helper()
-	cmd := command(c.t, nil, c.args(append([]string{"load", "--topic", "orders", "-o", "json"}, args...)...)...)
+	return c.start("load", args...)
+}
+
+// start starts a verb that reads lines.
+func (c *corner) start(verb string, args ...string) *piped {
+	c.t.Helper()
+	cmd := command(c.t, nil, c.args(append([]string{verb, "--topic", "orders", "-o", "json"}, args...)...)...)
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		c.t.Fatal(err)
@@ -283,7 +289,7 @@ func (c *corner) startLoad(args ...string) *piped {
 	return p
 }
 
-// wait returns how the load ended.
+// wait returns how the verb ended.
 func (p *piped) wait(t testing.TB) (result, map[string]any) {
 	t.Helper()
 	var line string
@@ -294,7 +300,7 @@ func (p *piped) wait(t testing.TB) (result, map[string]any) {
 		line, err = p.stdout.ReadString('\n')
 		_ = p.cmd.Wait() // its exit code says it
 	}()
-	wait.Closed(t, "the end of a load", ended)
+	wait.Closed(t, "the end of the stream", ended)
 	if err != nil {
 		t.Errorf("read the summary: %v", err)
 	}

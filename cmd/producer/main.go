@@ -46,7 +46,7 @@ wins over the environment, and the environment over the file. A password is
 never a flag: other users of the machine could read it.
 
 Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
-3 no such task (cancel, reschedule, get); 4 exists already (schedule --if-absent).`,
+3 no such task (cancel --id, reschedule, get); 4 exists already (schedule --if-absent).`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -79,13 +79,17 @@ func (c *connection) perform(cmd *cobra.Command, r *request) error {
 // register adds the flags that name a task; both are needed.
 func (r *request) register(cmd *cobra.Command) {
 	registerTopic(cmd, &r.Topic)
-	cmd.Flags().StringVar(&r.ID, "id", "", "the task's name within its topic, 1 to 255 bytes (needed)")
+	registerID(cmd, &r.ID, " (needed)")
 	_ = cmd.MarkFlagRequired("id") // fails for a flag that does not exist
 }
 
 func registerTopic(cmd *cobra.Command, topic *string) {
 	cmd.Flags().StringVar(topic, "topic", "", "the stream of tasks, 1 to 64 of A-Z a-z 0-9 . _ - (needed)")
 	_ = cmd.MarkFlagRequired("topic")
+}
+
+func registerID(cmd *cobra.Command, id *string, needed string) {
+	cmd.Flags().StringVar(id, "id", "", "the task's name within its topic, 1 to 255 bytes"+needed)
 }
 
 func scheduleCommand(conn *connection) *cobra.Command {
@@ -128,20 +132,6 @@ more than a minute ago is said on standard error.`,
 	f.StringVar(&r.ContentType, "content-type", "", "of the payload (default "+task.DefaultContentType+")")
 	f.StringArrayVar(&headers, "header", nil, "a header of the message, key=value; may be repeated")
 	f.BoolVar(&r.IfAbsent, "if-absent", false, "leave a pending task of this ID as it is, and exit with 4")
-	return cmd
-}
-
-func cancelCommand(conn *connection) *cobra.Command {
-	r := request{verb: "cancel"}
-	cmd := &cobra.Command{
-		Use:   "cancel --topic T --id ID",
-		Short: "Removes a task, so that it is not delivered",
-		Long: `Removes a task. No scanner delivers it after this command has returned, unless it
-had begun to before. Exits with 3 if there is no such task.`,
-		Args: cli.NoArguments,
-		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
-	}
-	r.register(cmd)
 	return cmd
 }
 

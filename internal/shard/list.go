@@ -11,10 +11,11 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// What one page of a listing costs Redis is bounded by these: about a millisecond.
+// What one page of a listing costs Redis is bounded by these: less than a millisecond, in a
+// shard of a million tasks that are due at one time, too.
 const (
-	listLooked = MaxBatch  // IDs, of which a prefix may leave none
-	listTasks  = 250       // whose records are read
+	listLooked = 500       // IDs, of which a prefix may leave none
+	listTasks  = 150       // whose records are read
 	listBytes  = 512 << 10 // of these records
 )
 

@@ -218,7 +218,7 @@ func TestAPageOfAListIsBounded(t *testing.T) {
 	if got := sizes("large"); !slices.Equal(got, []int{2, 2, 1}) {
 		t.Errorf("large records: pages of %d", got)
 	}
-	if got := sizes("small"); slices.Max(got) != listTasks || len(got) != 12 {
+	if got := sizes("small"); slices.Max(got) != listTasks || len(got) != 3*MaxBatch/listTasks {
 		t.Errorf("small records: pages of %d", got)
 	}
 }

@@ -45,7 +45,7 @@ func roles() []role {
 		{
 			name:     "producer",
 			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note"},
-			commands: always, keys: orders,
+			commands: slices.Concat(always, []string{"zscan"}), keys: orders,
 		},
 		{
 			name:     "consumer",

@@ -130,7 +130,7 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{}, {"nothing"}, {"run", "--nothing"}, {"run", "extra"}, {"parked", "replay", "--topic", "orders"},
-		{"parked", "ls"}, {"status", "-o", "xml"}, {"topic", "set"},
+		{"tasks", "ls"}, {"status", "-o", "xml"}, {"topic", "set"},
 	} {
 		checkError(t, fmt.Sprintf("scanner %q", args), scan(t, args...), 2, "--help")
 	}

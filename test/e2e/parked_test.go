@@ -43,9 +43,10 @@ func TestUnroutable(t *testing.T) {
 	}
 	must(t, w.scanner("parked", "replay", "--topic", "orders", "--all"))
 	w.awaitCount(8)
-	if out := must(t, w.scanner("parked", "ls", "--topic", "orders", "-o", "json")); strings.TrimSpace(out.Stdout) != "" {
-		t.Errorf("parked ls: %s, want nothing", out.Stdout)
+	if left := w.list("parked", "ls", "--topic", "orders"); len(left) != 0 {
+		t.Errorf("parked ls: %+v, want nothing", left)
 	}
+	must(t, w.producer("cancel", "--topic", "orders", "--id-prefix", "none", "--yes"))
 	if out := w.producer("get", "--topic", "orders", "--id", "o-000001"); out.Code != 3 {
 		t.Errorf("get a purged task: code %d, want 3", out.Code)
 	}
@@ -122,23 +123,33 @@ func newGoodAndBad(t *testing.T) *world {
 // checkParked holds the list of parked tasks against how many there are.
 func (w *world) checkParked(n, attempts int) {
 	w.t.Helper()
-	out := must(w.t, w.scanner("parked", "ls", "--topic", "orders", "-o", "json"))
-	lines := strings.Split(strings.TrimSpace(out.Stdout), "\n")
-	if len(lines) != n {
-		w.t.Fatalf("parked ls: %d lines, want %d:\n%s", len(lines), n, out.Stdout)
-	}
-	for _, line := range lines {
-		var p struct {
-			ID, Reason string
-			Attempts   int
+	for _, verb := range [][]string{{"parked", "ls"}, {"tasks", "ls", "--topic", "orders", "--state", "parked"}} {
+		all := w.list(verb...)
+		if len(all) != n {
+			w.t.Fatalf("%q: %d tasks, want %d: %+v", verb, len(all), n, all)
 		}
-		if err := json.Unmarshal([]byte(line), &p); err != nil {
-			w.t.Fatal(err)
-		}
-		if p.ID == "" || p.Attempts != attempts || !strings.Contains(p.Reason, "NO_ROUTE") {
-			w.t.Errorf("parked ls: %s, want %d attempts and the broker's NO_ROUTE", line, attempts)
+		for _, p := range all {
+			if p.ID == "" || p.Attempts != attempts || !strings.Contains(p.Reason, "NO_ROUTE") {
+				w.t.Errorf("%q: %+v, want %d attempts and the broker's NO_ROUTE", verb, p, attempts)
+			}
 		}
 	}
+}
+
+// listed is an element of what `parked ls` and `tasks ls` print, as far as it is looked
+// at here.
+type listed struct {
+	ID, Reason string
+	Attempts   int
+}
+
+func (w *world) list(verb ...string) (all []listed) {
+	w.t.Helper()
+	out := must(w.t, w.scanner(append(verb, "-o", "json")...))
+	if err := json.Unmarshal([]byte(out.Stdout), &all); err != nil {
+		w.t.Fatalf("%q: %v: %s", verb, err, out.Stdout)
+	}
+	return all
 }
 
 // stored is what producer get prints, as far as it is looked at here.

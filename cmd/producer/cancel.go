@@ -1,0 +1,289 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
+)
+
+func cancelCommand(conn *connection) *cobra.Command {
+	r := request{verb: "cancel"}
+	var source sourceFlags
+	var prefix string
+	var confirm cli.Confirmation
+	cmd := &cobra.Command{
+		Use:   "cancel --topic T (--id ID | --file F | --id-prefix P)",
+		Short: "Removes tasks, so that they are not delivered",
+		Long: `Removes a task. No scanner delivers it after this command has returned, unless it
+had begun to before. Exits with 3 if there is no such task.
+
+With --file it removes the tasks of a stream of IDs, one a line, as they are, blanks
+included; a line that begins with a double quote is a JSON string. Blank lines are none.
+With --id-prefix it removes all tasks whose IDs begin so; it counts them and asks first,
+and needs --yes where there is no terminal to ask on.
+
+The summary counts the IDs that were cancelled, that were not found, and that failed.
+Those that break a rule are reported with their lines, ten of them and a count, or all in
+the file that --errors names, and the others are cancelled. The exit code is 0 if all were
+cancelled or not found, else 1. Ctrl-C stops reading and cancels what was read.`,
+		Example: `  producer cancel --topic orders --id o-1
+  producer cancel --topic orders --file ids.txt
+  producer cancel --topic orders --id-prefix customer-17: --yes
+  select-paid | producer cancel --topic orders --file - -o json`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			f := cmd.Flags()
+			switch n := countGiven(f.Changed("id"), f.Changed("file"), f.Changed("id-prefix")); {
+			case n != 1:
+				return cli.UsageError("exactly one of --id, --file and --id-prefix must be given")
+			case f.Changed("errors") && !f.Changed("file"):
+				return cli.UsageError("--errors goes with --file")
+			case f.Changed("id-prefix") && prefix == "":
+				return cli.UsageError("--id-prefix: is empty, and would mean every task")
+			case f.Changed("id-prefix"):
+				return cancelPrefix(cmd, conn, r.Topic, prefix, confirm)
+			case f.Changed("file"):
+				return cancelFile(cmd, conn, r.Topic, &source)
+			default:
+				return conn.perform(cmd, &r)
+			}
+		}),
+	}
+	registerTopic(cmd, &r.Topic)
+	registerID(cmd, &r.ID, "")
+	cmd.Flags().StringVar(&source.file, "file", "", "a file of IDs, one a line, or - for standard input")
+	cmd.Flags().StringVar(&prefix, "id-prefix", "", "all tasks whose IDs begin so")
+	source.register(cmd.Flags())
+	confirm.Register(cmd)
+	return cmd
+}
+
+// countGiven counts the flags that are given.
+func countGiven(flags ...bool) (n int) {
+	for _, given := range flags {
+		if given {
+			n++
+		}
+	}
+	return n
+}
+
+func cancelFile(cmd *cobra.Command, conn *connection, topic string, flags *sourceFlags) error {
+	if err := task.CheckTopic(topic); err != nil {
+		return err
+	}
+	return flags.read(cmd, conn, topic, func(source io.Reader, client *producer.Client, bad *badLines) (output, error) {
+		return cancelLines(cmd.Context(), conn, topic, source, client, bad)
+	})
+}
+
+func cancelLines(ctx context.Context, conn *connection, topic string, source io.Reader, client *producer.Client, bad *badLines) (output, error) {
+	c := canceller{
+		topic:  topic,
+		cancel: client.Cancel,
+		bad:    bad.add, progress: bad.progress,
+	}
+	return c.run(ctx, source, conn.maxPayload)
+}
+
+// cancelPrefix cancels the IDs that a topic holds as it does a file of them.
+func cancelPrefix(cmd *cobra.Command, conn *connection, topic, prefix string, confirm cli.Confirmation) error {
+	if err := task.CheckTopic(topic); err != nil {
+		return err
+	}
+	client, err := conn.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ids := client.IDs(cmd.Context(), topic, prefix)
+	if !confirm.Yes {
+		n := int64(0)
+		for _, err := range ids {
+			if err != nil {
+				return fmt.Errorf("cancel %s: %w", topic, err)
+			}
+			n++
+		}
+		if err := confirm.Ask(cmd, fmt.Sprintf("cancel %s of topic %s whose IDs begin with %q", cli.Counted(n), topic, prefix)); err != nil {
+			return err
+		}
+	}
+	bad := newBadLines(cmd.Name(), -1)
+	return bad.around(cmd, conn, topic, func() (output, error) {
+		return cancelLines(cmd.Context(), conn, topic, idLines(ids), client, bad)
+	})
+}
+
+// idLines writes IDs as the lines of a file.
+func idLines(ids iter.Seq2[string, error]) io.Reader {
+	out, in := io.Pipe()
+	go func() {
+		lines := bufio.NewWriter(in)
+		for id, err := range ids {
+			if err == nil {
+				err = cli.PrintJSON(lines, id, "")
+			}
+			if err != nil { // nobody reads, or the topic can't be
+				_ = lines.Flush()
+				in.CloseWithError(err)
+				return
+			}
+		}
+		in.CloseWithError(lines.Flush()) // nil is the end
+	}()
+	return out
+}
+
+// cancelSummary is what became of a stream of IDs.
+type cancelSummary struct {
+	// Lines read that are not blank: the sum of the three below.
+	Lines     int64 `json:"lines"`
+	Cancelled int64 `json:"cancelled"`
+	// NotFound were not stored: delivered, cancelled before or never scheduled.
+	NotFound int64 `json:"not_found"`
+	// Failed broke a rule, or are not known to be cancelled.
+	Failed int64 `json:"failed"`
+	// SafeLine is the number of the last line, counted from 1 with blank ones,
+	// up to which no good line's task is in Redis.
+	SafeLine int     `json:"safe_line"`
+	Seconds  float64 `json:"seconds"`
+	// Rate is IDs that were cancelled or not found a second.
+	Rate float64 `json:"rate"`
+}
+
+// text is the summary for people.
+func (s cancelSummary) text() string {
+	return fmt.Sprintf("%d IDs: %d cancelled, %d not found, %d failed in %.2f s, %.0f/s",
+		s.Lines, s.Cancelled, s.NotFound, s.Failed, s.Seconds, s.Rate)
+}
+
+// canceller cancels a stream of IDs.
+type canceller struct {
+	topic string
+	// cancel removes a task. It is called from several goroutines.
+	cancel func(ctx context.Context, topic, id string) error
+	// bad is told of every bad line, and progress where each line ends, in bytes, when
+	// it is done or refused: one call at a time, in the order of the lines.
+	bad      func(line int, err error)
+	progress func(end int)
+
+	sum    cancelSummary
+	undone int64 // good lines that are not known to be cancelled
+	// failure ended the work before all that was read was cancelled.
+	failure atomic.Pointer[error]
+}
+
+// run reads r to its end, to a reason to stop, or until ctx is cancelled; what was read
+// before that is still cancelled. The error says why not all is done, and the summary
+// holds either way.
+func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cancelSummary, error) {
+	start := time.Now()
+	reading, halt := context.WithCancel(ctx)
+	defer halt()
+	s := stream{
+		parse: c.parse, do: c.do, maxPayload: maxPayload,
+		lanes: pipeLanes, batch: 1, ahead: pipeAhead,
+		finished: func(r *request) { c.count(r, halt) }, idle: func() {},
+	}
+	err := s.run(reading, r)
+	took := time.Since(start).Seconds()
+	c.sum.Seconds = math.Round(took*1000) / 1000
+	c.sum.Rate = math.Round(float64(c.sum.Cancelled+c.sum.NotFound) / max(took, 1e-6))
+	if c.undone == 0 {
+		c.sum.SafeLine = s.lines.number
+	}
+	return c.sum, c.outcome(err)
+}
+
+// parse takes a line as an ID, blanks included, or as a JSON string: an ID may hold any
+// character.
+func (c *canceller) parse(line []byte) (*request, error) {
+	r := &request{verb: "cancel"}
+	r.Topic, r.ID = c.topic, string(line)
+	if line[0] == '"' && utf8.Valid(line) { // what is not valid would be replaced
+		if err := json.Unmarshal(line, &r.ID); err != nil {
+			return r, errors.New("it begins with a double quote, and is no JSON string")
+		}
+	}
+	return r, task.CheckID(r.ID)
+}
+
+// do cancels one task, as a batch is for tasks to be scheduled alone. Once one has failed
+// no other is begun.
+func (c *canceller) do(ctx context.Context, batch []*request) {
+	for _, r := range batch {
+		if failure := c.failure.Load(); failure != nil {
+			r.reply(nil, *failure)
+			continue
+		}
+		err := c.cancel(ctx, r.Topic, r.ID)
+		if err != nil && !errors.Is(err, task.ErrNotFound) {
+			c.failure.CompareAndSwap(nil, &err)
+		}
+		r.reply(nil, err)
+	}
+}
+
+// count accounts for a line, and has reading halted where there is no sense in going on.
+func (c *canceller) count(r *request, halt func()) {
+	var wrong cli.UsageError
+	c.sum.Lines++
+	switch {
+	case r.err == nil:
+		c.sum.Cancelled++
+	case errors.Is(r.err, task.ErrNotFound):
+		c.sum.NotFound++
+	case errors.As(r.err, &wrong):
+		c.sum.Failed++
+		c.bad(r.line, r.err)
+	default:
+		c.sum.Failed++
+		if c.undone++; c.undone == 1 {
+			c.sum.SafeLine = r.line - 1
+		}
+		halt()
+	}
+	c.progress(r.end)
+}
+
+// outcome turns the end of the work into its error: the gravest reason first.
+func (c *canceller) outcome(read error) error {
+	failure := c.failure.Load()
+	switch {
+	case failure != nil:
+		return fmt.Errorf("stopped; %s: %w", c.sum.done(), *failure)
+	case read != nil:
+		return fmt.Errorf("stopped; %s: %w", c.sum.done(), read)
+	case c.sum.Failed > 0:
+		return fmt.Errorf("%d of %d lines are bad; all others are cancelled or were not found", c.sum.Failed, c.sum.Lines)
+	default:
+		return nil
+	}
+}
+
+// done says up to where a stream that stopped is done.
+func (s cancelSummary) done() string {
+	switch {
+	case s.Cancelled+s.NotFound == 0:
+		return "nothing is known to be cancelled"
+	case s.SafeLine == 0:
+		return "line 1 is not known to be cancelled"
+	default:
+		return fmt.Sprintf("every good line up to line %d is done", s.SafeLine)
+	}
+}

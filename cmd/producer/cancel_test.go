@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// cancelMany runs the verb over IDs and returns its summary as well.
+func (c *corner) cancelMany(input io.Reader, args ...string) (result, map[string]any) {
+	c.t.Helper()
+	args = append([]string{"cancel", "--topic", "orders", "--file", "-", "-o", "json"}, args...)
+	cmd := command(c.t, nil, c.args(args...)...)
+	read := &counted{Reader: input}
+	cmd.Stdin = read
+	r := finishCounting(c.t, cmd, func() int { return int(read.bytes.Load()) - c.stored() })
+	return r, decodeOne(c.t, r.stdout)
+}
+
+// TestCancelMany: of thousands of IDs those that are there are cancelled, and nothing
+// else is; that some were not there is no failure.
+func TestCancelMany(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	const n = 3000
+	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i) }))
+	r, sum := c.cancelMany(lines(n, func(i int) string { return fmt.Sprintf("o-%d\r", 2*i) }))
+	wantCounts(t, sum, fmt.Sprintf("lines=%d cancelled=%d not_found=%d failed=0 safe_line=%d", n, n/2, n/2, n))
+	if r.code != 0 || r.stderr != "" {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	there := c.ids()
+	for i := range n {
+		if id := fmt.Sprint("o-", i); there[id] != (i%2 == 1) {
+			t.Fatalf("%s: there %t", id, there[id])
+		}
+	}
+	_, sum = c.cancelMany(strings.NewReader("o-1\no-1\n"))
+	wantCounts(t, sum, "lines=2 cancelled=1 not_found=1 failed=0")
+}
+
+// TestCancelManyFile: a file is read like a pipe, an ID is what stands on its line, or the
+// text of a JSON string, and the summary is for people.
+func TestCancelManyFile(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	for _, id := range []string{" a b", `"q"`, "ü", "last"} {
+		c.must("schedule", "--topic", "orders", "--id", id, "--in", "1h")
+	}
+	file := filepath.Join(t.TempDir(), "ids")
+	if err := os.WriteFile(file, []byte(" a b\n\n\"\\\"q\\\"\"\r\nü\n  \na b\nlast"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := c.run("", "cancel", "--topic", "orders", "--file", file)
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "5 IDs: 4 cancelled, 1 not found, 0 failed in ") || r.stderr != "" || c.stored() != 0 {
+		t.Errorf("exit code %d, %d tasks are stored: %s%s", r.code, c.stored(), r.stdout, r.stderr)
+	}
+	wantError(t, c.run("", "cancel", "--topic", "orders", "--file", file+"x"), 1, "no such file")
+	wantError(t, c.run("", "cancel", "--topic", "mails", "--file", file), 1, "cancel mails: stopped; nothing is known to be cancelled: ")
+	wantError(t, c.run("", "cancel", "--topic", "a b", "--file", file), 1, "topic: must be 1 to 64")
+}
+
+// TestCancelManyBadLines: an ID that breaks a rule is reported with its line, counted
+// as failed, and keeps no other from being cancelled.
+func TestCancelManyBadLines(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h")
+	all := filepath.Join(t.TempDir(), "bad.txt")
+	r, sum := c.cancelMany(strings.NewReader(strings.Repeat("x", 256)+"\n\xff\xff\nnone\no-1\n\"cut\n"), "--errors", all)
+	wantCounts(t, sum, "lines=5 cancelled=1 not_found=1 failed=3 safe_line=5")
+	told := "line 1: id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes\nline 2: id: must be 1 to 255 bytes of valid UTF-8; got 2 bytes that are not valid UTF-8\nline 5: it begins with a double quote, and is no JSON string\n"
+	want := "producer: " + strings.ReplaceAll(told, "\nline", "\nproducer: line") + "producer: cancel orders: 3 of 5 lines are bad; all others are cancelled or were not found\n"
+	if r.code != 1 || r.stderr != want || c.stored() != 0 {
+		t.Errorf("exit code %d, %d tasks are stored:\n%swant\n%s", r.code, c.stored(), r.stderr, want)
+	}
+	if text, err := os.ReadFile(all); err != nil || string(text) != told {
+		t.Errorf("--errors has %q: %v", text, err)
+	}
+}
+
+// TestCancelManyInterrupted: Ctrl-C ends a cancel whose pipe stays open; all it had read
+// is cancelled, and the summary says so.
+func TestCancelManyInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	c.load(lines(50, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i) }))
+	p := c.start("cancel", "--file", "-")
+	for i := range 50 {
+		fmt.Fprintf(p.input, "o-%d\n", i)
+	}
+	wait.For(t, "all tasks to be cancelled", func() bool { return c.stored() == 0 })
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	r, sum := p.wait(t)
+	wantError(t, r, 1, "cancel orders: stopped; every good line up to line 50 is done: interrupted")
+	wantCounts(t, sum, "lines=50 cancelled=50 not_found=0 failed=0 safe_line=50")
+}
+
+// TestCancelManyLosesRedis: when Redis dies on the way, the cancel stops, says which
+// lines are done, and Redis has none of their tasks when it is back.
+func TestCancelManyLosesRedis(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	server := ownRedis(t, "--appendfsync", "always")
+	c := cornerAt(t, server.Addr(), "duefleet")
+	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i+1) }))
+	p := c.start("cancel", "--file", "-")
+	for i := range n / 2 {
+		fmt.Fprintf(p.input, "o-%d\n", i+1)
+	}
+	wait.For(t, "the first thousand lines", func() bool { return c.stored() == n/2 })
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		for i := n / 2; ; i++ {
+			if _, err := fmt.Fprintf(p.input, "o-%d\n", i+1); err != nil {
+				return
+			}
+		}
+	}()
+	r, sum := p.wait(t)
+	<-fed
+	safe, _ := strconv.Atoi(fmt.Sprint(sum["safe_line"]))
+	wantError(t, r, 1, fmt.Sprintf("cancel orders: stopped; every good line up to line %d is done: ", safe))
+	if safe < 500 || fmt.Sprint(sum["failed"]) == "0" {
+		t.Errorf("summary: %s", r.stdout)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	there := c.ids()
+	for i := 1; i <= safe; i++ {
+		if there[fmt.Sprint("o-", i)] {
+			t.Fatalf("line %d is said to be done, and its task is there", i)
+		}
+	}
+}
+
+// TestCancelPrefix: all tasks whose IDs begin so, whatever else is in them, once somebody
+// said yes; without a terminal that is --yes.
+func TestCancelPrefix(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	const n = 2500
+	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"a*\n\"%d","in":"1h"}`, i) }))
+	c.load(lines(10, func(i int) string { return fmt.Sprintf(`{"id":"ab\n\"%d","in":"1h"}`, i) }))
+	verb := []string{"cancel", "--topic", "orders", "--id-prefix", "a*\n\""}
+	wantError(t, c.run("", verb...), 2, `cancel 2,500 tasks of topic orders whose IDs begin with "a*\n\"": without a terminal to ask on it needs --yes`)
+	if c.stored() != n+10 {
+		t.Fatalf("%d tasks are left", c.stored())
+	}
+	wantCounts(t, c.must(append(verb, "--yes")...), fmt.Sprintf("lines=%d cancelled=%d not_found=0 failed=0", n, n))
+	if c.stored() != 10 {
+		t.Errorf("%d tasks are left", c.stored())
+	}
+	wantCounts(t, c.must(append(verb, "--yes")...), "lines=0 cancelled=0 not_found=0 failed=0")
+	wantError(t, c.run("", "cancel", "--topic", "mails", "--id-prefix", "a"), 1, "cancel mails: unknown topic")
+	wantError(t, c.run("", "cancel", "--topic", "mails", "--id-prefix", "a", "--yes"), 1, "nothing is known to be cancelled: read line 1: unknown topic mails")
+}

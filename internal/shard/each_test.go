@@ -1,0 +1,74 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// move moves a task from its old shard to its new one.
+func (c *corner) move(id string) {
+	c.t.Helper()
+	from := c.Shard(c.p.Old(id))
+	export, err := from.Export(c.ctx(), c.p, Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
+	c.ok(err)
+	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, Share{Shard: c.p.New(id), Tasks: export.Tasks}) {
+		c.ok(imported.Err)
+	}
+	n, err := from.Settle(c.ctx(), []Lease{{ID: id, Token: export.Token}})
+	c.ok(err)
+	equal(c.t, "settled", n, 1)
+}
+
+// TestEachIDIsMetOnce: thousands in several shards, whatever their beginnings mean in a
+// pattern; and while the shard count changes in the middle of it.
+func TestEachIDIsMetOnce(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 3)
+	const prefix = `a*?[x]^\-`
+	const n = 1600
+	var entries []Entry
+	for i := range n {
+		entries = append(entries, entry(fmt.Sprint(prefix, i), In(time.Hour)), entry(fmt.Sprint("ab-x-", i), In(time.Hour)))
+	}
+	for batch := range slices.Chunk(entries, MaxBatch) {
+		for _, r := range c.Router("orders").Schedule(c.ctx(), batch) {
+			c.ok(r.Err)
+		}
+	}
+	met := map[string]int{}
+	c.ok(c.EachID(c.ctx(), prefix, func(id string) bool {
+		if met[id]++; len(met) == n/2 {
+			c.begin(7)
+			for at := range 3 {
+				_, err := c.Shard(at).Fence(c.ctx(), c.p)
+				c.ok(err)
+			}
+			for i := range n {
+				if id := fmt.Sprint(prefix, i); c.p.Moving(id) {
+					c.move(id)
+				}
+			}
+		}
+		return true
+	}))
+	if len(met) != n {
+		t.Errorf("met %d of %d", len(met), n)
+	}
+	for id, times := range met {
+		if times != 1 || !strings.HasPrefix(id, prefix) {
+			t.Fatalf("met %q %d times", id, times)
+		}
+	}
+	some := 0
+	c.ok(c.EachID(c.ctx(), "", func(string) bool { some++; return some < 10 }))
+	equal(t, "ended after", some, 10)
+	if err := c.Topic.Store.Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
+		t.Errorf("unknown topic: %v", err)
+	}
+}
