@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -166,11 +167,11 @@ func (e noDocumentError) Error() string {
 func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func topicSet(s *settings) *cobra.Command {
-	var wait bool
+	var wait, replace bool
 	var timeout time.Duration
 	var told verdict
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--wait [--timeout D] | --no-wait]",
+		Use:   "set TOPIC key=value... [--replace] [--wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
@@ -198,7 +199,7 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], args[1:], true)
+				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: args[1:], replace: replace})
 				if err == nil && wait {
 					err = awaitShards(cmd, s, c, doc, timeout)
 				}
@@ -211,26 +212,39 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
+	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	return cmd
 }
 
+// edit is a change of a topic's document.
+type edit struct {
+	topic       string
+	assignments []string
+	pausing     bool // pause or resume: there must be a document
+	replace     bool // begin from an empty document
+}
+
 // set changes a document, prints the difference, and returns the document as it is now.
-// A topic that has none gets one if mayMake.
-func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assignments []string, mayMake bool) (config.Document, error) {
+func set(ctx context.Context, out io.Writer, c consulTopics, e edit) (config.Document, error) {
+	topic := e.topic
 	doc, there, err := c.Read(ctx, topic)
-	if err == nil && !there && !mayMake {
+	if err == nil && !there && e.pausing {
 		err = noDocumentError(topic)
 	}
 	if err != nil {
 		return doc, err
 	}
-	raw, changes, err := config.Edit(topic, doc.Raw, assignments)
-	if err != nil {
-		return doc, err
+	before := doc.Raw
+	if e.replace {
+		before = nil
 	}
-	if there && len(changes) == 0 {
+	raw, changes, err := config.Edit(topic, before, e.assignments)
+	if err != nil {
+		return doc, e.explain(err, doc)
+	}
+	if there && len(changes) == 0 && !e.replace {
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
 		return doc, err
 	}
@@ -255,6 +269,19 @@ func set(ctx context.Context, out io.Writer, c consulTopics, topic string, assig
 	return doc, err
 }
 
+// explain adds to what is wrong with an edit how a document that was broken before is
+// mended.
+func (e edit) explain(err error, before config.Document) error {
+	switch {
+	case before.Err == nil || e.replace:
+		return err
+	case e.pausing:
+		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and the last good one is in force; mend it in the same step, "+
+			"`scanner topic set %s KEY=VALUE... %s` (KEY= takes a line out), or write it anew with --replace: %w", e.topic, e.topic, e.assignments[0], err)
+	}
+	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE mends a line, KEY= takes it out, and --replace begins from an empty one", err)
+}
+
 func orNone(s string) string {
 	if s == "" {
 		return "(none)"
@@ -273,7 +300,7 @@ with code 1 as "scanner topic set" does; a topic that can't be delivered can be
 paused all the same. --no-wait asks nobody.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, args[0], []string{assignment}, false)
+				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
 				if err != nil {
 					return err
 				}
@@ -293,9 +320,15 @@ func topicRemove(s *settings) *cobra.Command {
 		Short: "Removes a topic; refuses while it holds tasks unless told to purge them",
 		Long: `Removes a topic and its document in Consul. Refuses while the topic holds tasks, unless
 --purge has them go with it. What goes is named, and a question asked on a terminal;
-elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.`,
-		Args: oneTopic(cli.NoArguments),
+elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.
+
+A document whose name no topic may have, as somebody else may have written it, is
+removed by that name, as "scanner topic ls" has it.`,
+		Args: anyName,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			if task.CheckTopic(args[0]) != nil {
+				return removeMisnamed(cmd, s, args[0], confirm)
+			}
 			return removeTopic(cmd, s, args[0], purge, confirm)
 		}),
 	}
@@ -346,6 +379,48 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s removed, with %d tasks\n", topic, purged)
+	return err
+}
+
+// anyName takes one argument, which may be a name that no topic may have.
+func anyName(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || args[0] == "" {
+		return cli.UsageError("name a topic")
+	}
+	return cli.NoArguments(cmd, args[1:])
+}
+
+// removeMisnamed removes a document that is no topic's, for its name. Nothing in Redis
+// has such a name.
+func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm confirmation) error {
+	bad := task.CheckTopic(name)
+	cfg, err := s.connections()
+	if err != nil {
+		return err
+	}
+	if cfg.Consul.Addr == "" {
+		return cli.UsageError(bad.Error())
+	}
+	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	docs, err := consulTopics{client}.List(cmd.Context())
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(docs, func(d config.Document) bool { return d.Name == name })
+	if at < 0 {
+		return fmt.Errorf("no document in consul is named %q, nor is a topic: %w: %w", name, bad, task.ErrNotFound)
+	}
+	if err := confirm.ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
+		return err
+	}
+	found := foundDocument{client: client, topic: name, index: docs[at].Index, there: true}
+	if err := found.remove(cmd.Context()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "document %q removed\n", name)
 	return err
 }
 

@@ -174,20 +174,21 @@ func (c *Client) Put(ctx context.Context, topic string, doc []byte, index uint64
 }
 
 // Delete removes a topic's document only if its index still is the one given.
-// False is a conflict.
+// False is a conflict. The name may be one that no topic may have, as List returns it:
+// the key goes as data, for in a URL some of its bytes would name another one.
 func (c *Client) Delete(ctx context.Context, topic string, index uint64) (bool, error) {
-	if err := task.CheckTopic(topic); err != nil {
-		return false, err
-	}
 	if index == 0 { // Consul would answer true and delete nothing
 		return false, fmt.Errorf("delete topic %s from consul: %w", topic, errors.New("index is 0"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
-	pair := &api.KVPair{Key: c.key(topic), ModifyIndex: index}
-	ok, _, err := c.client.KV().DeleteCAS(pair, (&api.WriteOptions{}).WithContext(ctx))
-	if err != nil {
+	op := &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: c.key(topic), Index: index}
+	ok, answer, _, err := c.client.Txn().Txn(api.TxnOps{{KV: op}}, (&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case err != nil:
 		return false, c.fail(err, "delete topic %s from consul", topic)
+	case !ok && len(answer.Errors) > 0 && !strings.Contains(answer.Errors[0].What, "index is stale"):
+		return false, c.fail(errors.New(answer.Errors[0].What), "delete topic %s from consul", topic)
 	}
 	return ok, nil
 }

@@ -56,6 +56,7 @@ type reloader struct {
 	topics   map[string]*served
 	index    uint64
 	errors   map[string]string // by topic; "" is the source as a whole
+	away     bool              // the error of the source is that it can't be read
 	kept     map[string]bool   // topics whose error is of the document that Redis keeps
 	heard    bool              // answered is closed
 	read     bool              // the source's documents were read at least once
@@ -83,6 +84,8 @@ func (r *reloader) watch(ctx context.Context) error {
 func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var mistakes config.Errors
+	r.away = snap.Err != nil && !errors.As(snap.Err, &mistakes)
 	if r.note(ctx, "", snap.Err); snap.Err == nil {
 		for name, doc := range snap.Documents {
 			r.applyDocument(ctx, name, doc)
@@ -103,7 +106,18 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 		r.heard = true
 		close(r.answered)
 	}
+	r.count()
 	r.report(r.index, r.errors)
+}
+
+// count has the metrics tell what is refused; r.mu is held. A source that can't be read
+// refuses nothing.
+func (r *reloader) count() {
+	n := len(r.errors)
+	if r.away {
+		n--
+	}
+	r.metrics.SetConfigErrors(n)
 }
 
 func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Document) {
@@ -187,6 +201,7 @@ func (r *reloader) restore(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	r.forgive(ctx, func(name string) bool { return !r.kept[name] || slices.Contains(names, name) })
+	r.count()
 	r.mu.Unlock()
 	var errs []error
 	for _, name := range names {
@@ -238,6 +253,7 @@ func (r *reloader) startKept(ctx context.Context, doc config.Document) {
 	case doc.Err != nil:
 		r.kept[doc.Name] = true
 		r.note(ctx, doc.Name, fmt.Errorf("last good document in Redis: %w", doc.Err))
+		r.count()
 	default:
 		v := r.start(doc)
 		v.orphan.Store(r.sourceAnswers() && !broken)

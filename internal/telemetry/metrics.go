@@ -31,6 +31,7 @@ type Metrics struct {
 	consulUp        *prometheus.GaugeVec // no labels; a vector, so that it is absent until it is set
 	configApplied   prometheus.Gauge
 	configErrors    prometheus.Counter
+	configBroken    prometheus.Gauge
 	errors          *prometheus.CounterVec
 	scanners        prometheus.Gauge
 }
@@ -61,6 +62,7 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 		configApplied: gauge("config_applied_index", "Index of the newest configuration of the topics that is in effect."),
 		configErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "config_errors_total",
 			Help: "Configurations refused; the one before stayed in effect."}),
+		configBroken: gauge("config_errors", "Configurations that are refused now: topics' documents with mistakes, or the file with them."),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "errors_total",
 			Help: "Errors the scanner outlived, by what it was doing."}, []string{"operation"}),
 		scanners: gauge("live_scanners", "Members of the fleet whose heartbeat is fresh, this one included."),
@@ -74,7 +76,7 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 func (m *Metrics) all() group {
 	g := group{
 		m.rabbitConnected, m.rabbitBlocked, m.redisUp, m.redisUnsafe, m.consulUp,
-		m.configApplied, m.configErrors, m.errors, m.scanners, buildInfo(),
+		m.configApplied, m.configErrors, m.configBroken, m.errors, m.scanners, buildInfo(),
 	}
 	for _, v := range m.topics.vectors {
 		g = append(g, v)
@@ -107,6 +109,9 @@ func (m *Metrics) SetConfigApplied(index uint64) { m.configApplied.Set(float64(i
 
 // ConfigError counts a configuration that was refused.
 func (m *Metrics) ConfigError() { m.configErrors.Inc() }
+
+// SetConfigErrors is how many configurations are refused now.
+func (m *Metrics) SetConfigErrors(n int) { m.configBroken.Set(float64(n)) }
 
 // SetLiveScanners is how many members of the fleet have a fresh heartbeat.
 func (m *Metrics) SetLiveScanners(n int) { m.scanners.Set(float64(n)) }

@@ -46,6 +46,7 @@ var contract = []string{
 // additions are metrics beyond the contract.
 var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
+	"duefleet_config_errors GAUGE ",
 	"duefleet_early_total COUNTER topic",
 	"duefleet_errors_total COUNTER operation",
 	"duefleet_inflight_bytes GAUGE topic",

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// puts writes documents as any client of Consul may, and reports which there are.
+func (o *operator) puts(documents map[string]string) (names func() string) {
+	o.t.Helper()
+	cfg, err := config.LoadConnections(o.config, nil)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	folder := cfg.Consul.Prefix + "/topics/"
+	ops := api.TxnOps{}
+	for name, text := range documents {
+		ops = append(ops, &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: folder + name, Value: []byte(text)}})
+	}
+	if ok, answer, _, err := client.Txn().Txn(ops, nil); err != nil || !ok {
+		o.t.Fatal(answer, err)
+	}
+	return func() string {
+		keys, _, err := client.KV().Keys(folder, "", nil)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		return strings.ReplaceAll(strings.Join(keys, " "), folder, "")
+	}
+}
+
+// TestADocumentWithABadNameIsRemovedAndNoOther: also where a URL would make another key
+// of its name.
+func TestADocumentWithABadNameIsRemovedAndNoOther(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	bad := []string{"a//b", "a/../b", "a b", "ä", "50%2f", "a?b#c", strings.Repeat("x", 65)}
+	documents := map[string]string{"b": "{}", "a/b": "{}", "50/": "", "a": "{}"}
+	for _, name := range bad {
+		documents[name] = "{}"
+	}
+	names := o.puts(documents)
+	for _, name := range bad {
+		o.wants(cli.Usage, "which is no topic's", "topic", "rm", name)
+		o.wants(cli.Done, "removed", "topic", "rm", name, "--yes")
+		o.wants(cli.NotFound, "no document in consul is named", "topic", "rm", name, "--yes")
+	}
+	if left := names(); left != "50/ a a/b b" {
+		t.Errorf("left are %q", left)
+	}
+	o.more = ""
+	o.configure(t, "")
+	o.wants(cli.Usage, "must be 1 to 64 of", "topic", "rm", "a b", "--yes")
+	o.wants(cli.Usage, "name a topic", "topic", "rm")
+}
+
+// TestABrokenDocumentIsMendedNotPaused: pause says how; set mends a line, or all.
+func TestABrokenDocumentIsMendedNotPaused(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.puts(map[string]string{"orders": "shards: 0\nrate: 5\n", "mails": "shards: ["})
+	for _, topic := range []string{"orders", "mails"} {
+		o.wants(cli.Failed, "scanners would not read it: its document has mistakes", "topic", "pause", topic)
+		o.wants(cli.Failed, "`scanner topic set "+topic+" KEY=VALUE... paused=true`", "topic", "pause", topic)
+		o.wants(cli.Failed, "--replace", "topic", "set", topic, "rate=1")
+	}
+	o.wants(cli.Done, "topic orders written", "topic", "set", "orders", "shards=2", "paused=true")
+	o.wants(cli.Done, "shards: 2\nrate: 5\npaused: true\n", "topic", "get", "orders")
+	o.wants(cli.Done, "mails.shards: (none) -> 3", "topic", "set", "mails", "shards=3", "--replace")
+	o.wants(cli.Done, "shards: 3\n", "topic", "get", "mails")
+	o.wants(cli.Done, "paused: false -> true", "topic", "pause", "mails")
+}
