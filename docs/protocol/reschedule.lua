@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Arguments are checked before the first write: a script that stopped halfway would
 -- leave a record without a score, or a score that means another state.
-local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65528
+local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65520
 
 local function refuse(what, got)
   got = string.gsub(string.sub(tostring(got), 1, 40), '[^\32-\126]', '?')
@@ -83,10 +83,10 @@ local function fenced(fence, handled, placement)
 end
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
 -- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
--- reason of the last release, and behind a byte 0 when that was, if NOTED; then the body,
--- which scripts never look into.
+-- reason of the last release and when that was, as in "why @1796119300456", if NOTED; then
+-- the body, which scripts never look into.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
-local STAMP = 7 -- bytes of a time behind a reason
+local STAMP = ' @' .. string.rep('%d', 13)
 
 -- known says that a record is of this format.
 local function known(record)
@@ -107,9 +107,9 @@ local function parse(record)
   end
   if flags % 8 >= NOTED then
     r.note, at = struct.unpack('>I2c0', record, at)
-    local zero = #r.note - STAMP + 1 -- a reason without a time ends otherwise
-    if zero > 0 and string.byte(r.note, zero) == 0 then
-      r.note, r.noted = string.sub(r.note, 1, zero - 1), struct.unpack('>I6', r.note, zero + 1)
+    local stamp = string.sub(r.note, -15) -- a reason without a time ends otherwise
+    if string.find(stamp, STAMP) then
+      r.note, r.noted = string.sub(r.note, 1, -16), tonumber(string.sub(stamp, 3))
     end
   end
   r.body = string.sub(record, at)
@@ -137,7 +137,7 @@ local function seal(r)
   end
   if r.note then
     flags = flags + NOTED
-    note = r.noted and r.note .. struct.pack('>BI6', 0, r.noted) or r.note
+    note = r.noted and r.note .. string.format(' @%013.0f', r.noted) or r.note
     note = struct.pack('>I2c0', #note, note)
   end
   return struct.pack('>BI6I6', flags, r.due, r.scheduled) .. r.op .. attempts .. prior .. note .. r.body

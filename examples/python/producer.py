@@ -495,7 +495,8 @@ class Record:
         self.attempts = self._number(2) if flags & 8 else 0
         if flags & 2:
             self._take(8)  # the score from before a mover exported it
-        self.reason = self._take(self._number(2)).decode() if flags & 4 else ""
+        note = self._take(self._number(2)).decode() if flags & 4 else ""
+        self.reason = re.sub(r" @[0-9]{13}$", "", note)  # without the time when that was
 
     def task(self, score):
         """The whole task, where its score tells the state."""

@@ -40,8 +40,8 @@ func NewOp() Op {
 //	13      6      op: the number of the call that wrote it
 //	19      2      if attempted: attempts that the broker returned or refused
 //	        8      if exported: score from before, IEEE 754
-//	        2+n    if noted: reason of the last release; then a byte 0 and 6 bytes: when
-//	               that was, Redis ms (records of before have the reason alone)
+//	        2+n    if noted: reason of the last release, and when that was, Redis ms, as in
+//	               "why @1796119300456" (records of before have the reason alone)
 //	        1      0: payload alone; else, before it,
 //	        1+n    content type; n = 0: application/octet-stream
 //	        1      headers, and for each 1+n key, 2+n value, in the order of the keys;
@@ -184,15 +184,22 @@ func decodeHead(r *Record) (*reader, error) {
 }
 
 // noteStamp is how many bytes of a note are the time behind its text.
-const noteStamp = 7
+const noteStamp = len(" @") + noteDigits
+
+// noteDigits are enough up to the year 2286.
+const noteDigits = 13
 
 // splitNote parts the text of a note from its time; zero: it has none.
 func splitNote(note string) (string, time.Time) {
 	at := len(note) - noteStamp
-	if at < 0 || note[at] != 0 {
+	if at < 0 || note[at:at+2] != " @" || strings.Trim(note[at+2:], "0123456789") != "" {
 		return note, time.Time{}
 	}
-	return note[:at], time.UnixMilli(uint48(note[at+1:])).UTC()
+	ms, err := strconv.ParseInt(note[at+2:], 10, 64)
+	if err != nil {
+		return note, time.Time{}
+	}
+	return note[:at], time.UnixMilli(ms).UTC()
 }
 
 func decodeBody(in *reader, t *task.Task) {

@@ -53,7 +53,7 @@ func resealed(r *Record) string {
 	if flags&flagNoted != 0 {
 		note := r.Reason
 		if !r.ReasonAt.IsZero() {
-			note += "\x00" + big48(r.ReasonAt.UnixMilli())
+			note += fmt.Sprintf(" @%013d", r.ReasonAt.UnixMilli())
 		}
 		b = binary.BigEndian.AppendUint16(b, uint16(len(note)))
 		b = append(b, note...)

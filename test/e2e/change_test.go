@@ -348,7 +348,7 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 		{"tick": "50ms"}, {"workers": 7}, {"batch": 3}, {"window": 11}, {"lease": "50s"}, {"rate": 100_000},
 		{"max_attempts": 3}, {"backoff": map[string]any{"min": "10ms", "max": "1s"}}, {"routing_key": "orders.due", "tick": "200ms"},
 	} {
-		must(t, w.scanner(append([]string{"topic", "set", "orders"}, change.Pairs()...)...))
+		must(t, w.scanner(append([]string{"topic", "set", "orders", "--no-wait"}, change.Pairs()...)...))
 		written := time.Now()
 		index := float64(w.index("orders"))
 		wait.Progress(t, fmt.Sprintf("change %d, %v", i, change), w.recorder.Ledger.Count, rarely(func() bool {
