@@ -65,7 +65,9 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		rescheduleCommand(&conn),
 		getCommand(&conn),
 		conformCommand(&conn),
+		cli.VersionCommand("producer", conn.print),
 	)
+	cli.Complete(root, nil) // a producer's user may not list topics
 	return root
 }
 

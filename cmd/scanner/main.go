@@ -7,11 +7,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -57,24 +58,46 @@ Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion that nobody confirmed
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       version(),
+		Version:       cli.ReadBuild("scanner").Version,
 		RunE: func(*cobra.Command, []string) error {
 			return cli.UsageError("name a command: run, check, doctor, status, topic, tasks, parked or healthcheck")
 		},
 	}
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
-	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s), tasksCommand(&s), parkedCommand(&s), healthcheckCommand(&s))
+	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s), tasksCommand(&s), parkedCommand(&s), healthcheckCommand(&s),
+		versionCommand())
+	cli.Complete(root, s.completeTopics)
 	return root
 }
 
-// version is what the build recorded of itself.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "devel"
+func versionCommand() *cobra.Command {
+	format := cli.NewFormatFlag(cli.Text)
+	cmd := cli.VersionCommand("scanner", func(cmd *cobra.Command, text string, value any) (err error) {
+		if format.Format == cli.JSON {
+			return cli.PrintJSON(cmd.OutOrStdout(), value, "  ")
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+		return err
+	})
+	cmd.Flags().VarP(&format, "output", "o", "how to print")
+	return cmd
+}
+
+// completionPatience is how long a shell waits for the topics' names.
+const completionPatience = time.Second
+
+// completeTopics offers the topics that Redis knows; none where it can't be asked.
+func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	rdb, store, err := s.open()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return info.Main.Version
+	defer rdb.Close()
+	names, _ := store.Topics(ctx)
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // advice is what to do about an error that does not say so itself.

@@ -103,7 +103,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend", "chmod o-rwx "+path)
 	}
 	sc := scanner.Config{
-		Settings: cfg, Store: store, Instance: scanner.Instance(), Version: version(), Log: log,
+		Settings: cfg, Store: store, Instance: scanner.Instance(), Version: cli.ReadBuild("scanner").Version, Log: log,
 	}
 	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {

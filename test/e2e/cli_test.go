@@ -277,3 +277,25 @@ topics:
 		t.Errorf("a good file: code %d, stderr %q; want 0 and nothing", out.Code, out.Stderr)
 	}
 }
+
+// TestTopicsAreCompleted: a shell is offered the topics that the fleet serves, with an
+// operator's rights, and nothing where Redis is away.
+func TestTopicsAreCompleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w.start(1)
+	w.awaitTopic("orders")
+	for line, want := range map[string]string{"status --topic": "orders\n:4\n", "topic get": "orders\n:4\n", "status -o": "table\njson\n:4\n"} {
+		args := append([]string{"__completeNoDesc", "--config", w.file(operatorRole)}, strings.Fields(line)...)
+		if out := scan(t, append(args, "")...); out.Code != 0 || out.Stdout != want {
+			t.Errorf("%s is completed by %q, code %d, want %q", line, out.Stdout, out.Code, want)
+		}
+	}
+	addr, err := fleet.FreeAddress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := scan(t, "__completeNoDesc", "--config", file(t, "redis: {addrs: ["+addr+"]}\n"), "topic", "get", ""); out.Code != 0 || out.Stdout != ":4\n" {
+		t.Errorf("without Redis a topic is completed by %q, code %d", out.Stdout, out.Code)
+	}
+}

@@ -192,6 +192,15 @@ func TestLeastRightsOfProducers(t *testing.T) {
 			}
 		}
 	}
+	listed := 0
+	for _, err := range p.library().IDs(t.Context(), "orders", "stays ") {
+		if listed++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if listed != 20 {
+		t.Errorf("%d IDs listed, want 20", listed)
+	}
 	// Of a task that is not stored a message may be out: the cancel is noted.
 	if err := p.library().Cancel(t.Context(), "orders", "delivered"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("cancel of a task that isn't there: %v", err)
@@ -356,6 +365,17 @@ func (w *world) changeUnder(p, operator *world) {
 // again.
 func (w *world) parkUnder(p, operator *world) {
 	w.t.Helper()
+	var many []producer.Request
+	for i := range 2000 { // several pages of each shard
+		many = append(many, producer.Request{Topic: "orders", ID: fmt.Sprint("listed ", i), When: producer.In(time.Hour)})
+	}
+	for _, r := range p.library().ScheduleMany(w.t.Context(), many) {
+		if r.Err != nil {
+			w.t.Fatal(r.Err)
+		}
+	}
+	must(w.t, operator.scanner("tasks", "ls", "--topic", "orders", "-o", "json"))
+	must(w.t, p.producer("cancel", "--topic", "orders", "--id-prefix", "listed ", "--yes"))
 	if err := w.channel().QueueUnbind("orders.due", "order.due", "orders", nil); err != nil {
 		w.t.Fatal(err)
 	}

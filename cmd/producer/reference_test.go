@@ -1,0 +1,36 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/cli"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/reference/producer.md")
+
+// TestReference: docs/reference has what the help of every verb says: who changes a flag
+// changes the page.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	const anew = "go test ./cmd/producer -run TestReference -update"
+	page, err := cli.Reference(rootCommand(), anew)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("..", "..", "docs", "reference", "producer.md")
+	if *update {
+		if err := os.WriteFile(path, page, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(kept) != string(page) {
+		t.Errorf("%s is not what the commands say: %s\n%s", path, anew, page)
+	}
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"bytes"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestVersionTellsOfTheBuild: what was recorded, and what to think where nothing was.
+func TestVersionTellsOfTheBuild(t *testing.T) {
+	t.Parallel()
+	built := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123abcd"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	for want, info := range map[string]*debug.BuildInfo{
+		"scanner v1.2.3, commit 0123abcd with changes, built with go1.26.8": built,
+		"scanner devel, unknown commit, built with go1.26.8":                {GoVersion: "go1.26.8"},
+		"scanner devel, unknown commit, built with ":                        nil,
+	} {
+		if got := newBuild("scanner", info).String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestShellsComplete: formats, files and topics where they may stand, and nothing else.
+func TestShellsComplete(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"show --output ":       "table json :4",
+		"show --topic ":        "mails orders :4",
+		"show ":                "mails orders :4",
+		"show orders ":         ":4",
+		"--config ":            ":0", // files
+		"show --payload-file ": ":0",
+	} {
+		root := &cobra.Command{Use: "program"}
+		root.PersistentFlags().String("config", "", "")
+		show := &cobra.Command{Use: "show TOPIC", Run: func(*cobra.Command, []string) {}}
+		format := NewFormatFlag(Table)
+		show.Flags().VarP(&format, "output", "o", "")
+		show.Flags().String("topic", "", "")
+		show.Flags().String("payload-file", "", "")
+		root.AddCommand(show)
+		Complete(root, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return []cobra.Completion{"mails", "orders"}, cobra.ShellCompDirectiveNoFileComp
+		})
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(&bytes.Buffer{})
+		root.SetArgs(append([]string{cobra.ShellCompNoDescRequestCmd}, strings.Split(line, " ")...))
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(strings.Fields(out.String()), " "); got != want {
+			t.Errorf("%q is completed by %q, want %q", line, got, want)
+		}
+	}
+}
