@@ -182,13 +182,22 @@ func (c *Client) Delete(ctx context.Context, topic string, index uint64) (bool, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
-	op := &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: c.key(topic), Index: index}
+	ok, err := c.deleteKey(ctx, c.key(topic), index)
+	if err != nil {
+		return false, c.fail(err, "delete topic %s from consul", topic)
+	}
+	return ok, nil
+}
+
+// deleteKey removes a key only if its index still is the one given. False is a conflict.
+func (c *Client) deleteKey(ctx context.Context, key string, index uint64) (bool, error) {
+	op := &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: key, Index: index}
 	ok, answer, _, err := c.client.Txn().Txn(api.TxnOps{{KV: op}}, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
 	case err != nil:
-		return false, c.fail(err, "delete topic %s from consul", topic)
+		return false, err
 	case !ok && len(answer.Errors) > 0 && !strings.Contains(answer.Errors[0].What, "index is stale"):
-		return false, c.fail(errors.New(answer.Errors[0].What), "delete topic %s from consul", topic)
+		return false, errors.New(answer.Errors[0].What)
 	}
 	return ok, nil
 }

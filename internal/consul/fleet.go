@@ -41,12 +41,39 @@ func (c *Client) statusKey(instance string) string {
 	return c.prefix + "/status/" + instance + "/config"
 }
 
+// SweepStatus removes the notes that dead reports, which is asked of each, unless they
+// are written meanwhile, and returns whose they were. It reads and removes nothing but
+// <prefix>/status/<instance>/config.
+func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, note []byte) bool) (swept []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	folder := c.prefix + "/status/"
+	pairs, _, err := c.client.KV().List(folder, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, c.fail(err, "read statuses from consul")
+	}
+	for _, pair := range pairs {
+		instance, ours := strings.CutSuffix(strings.TrimPrefix(pair.Key, folder), "/config")
+		if !ours || strings.Contains(instance, "/") || !dead(instance, pair.Value) {
+			continue
+		}
+		switch ok, err := c.deleteKey(ctx, pair.Key, pair.ModifyIndex); {
+		case err != nil:
+			return swept, c.fail(err, "delete status of %s from consul", instance)
+		case ok:
+			swept = append(swept, instance)
+		}
+	}
+	return swept, nil
+}
+
 // Register enters a scanner into Consul's catalog, with a check of its
-// /readyz at adminAddr (host:port) every 5 seconds. A scanner that is dead for
-// longer than 90 seconds is taken out. One entry stands for what listens at
-// adminAddr: a scanner that comes after a killed one takes over its entry, whose
-// check would pass for both. An entry that is there is left alone, and its check goes
-// on; do this again and again, for an agent may forget, or take the entry out.
+// /readyz at adminAddr (host:port) every 5 seconds, which passes for this instance
+// alone. A scanner that is dead for longer than 90 seconds is taken out, also where
+// another listens at its address by now. One entry stands for what listens at
+// adminAddr: a scanner that comes after a killed one takes over its entry. An entry
+// that is there is left alone, and its check goes on; do this again and again, for an
+// agent may forget, or take the entry out.
 func (c *Client) Register(ctx context.Context, instance, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
@@ -58,7 +85,7 @@ func (c *Client) Register(ctx context.Context, instance, adminAddr string) error
 	if err == nil && there != nil && there.Meta["instance"] == instance {
 		return nil
 	}
-	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz"}
+	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz", RawQuery: url.Values{"instance": {instance}}.Encode()}
 	err = c.client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID:      serviceID(host, port),
 		Name:    ServiceName,

@@ -33,7 +33,7 @@ func (s *Scanner) observe() error {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
 	}
 	admin, err := telemetry.NewServer(telemetry.ServerConfig{
-		Listen: s.cfg.Settings.Admin.Listen, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
+		Listen: s.cfg.Settings.Admin.Listen, Instance: s.cfg.Instance, Registry: s.cfg.Registry, Checks: checks, Log: s.log,
 	})
 	if err != nil {
 		return err

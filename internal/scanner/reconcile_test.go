@@ -185,6 +185,9 @@ func (registered) Register(context.Context, string, string) error    { return ni
 func (registered) Deregister(context.Context, string) error          { return nil }
 func (registered) WriteStatus(context.Context, string, []byte) error { return nil }
 func (registered) DeleteStatus(context.Context, string) error        { return nil }
+func (registered) SweepStatus(context.Context, func(string, []byte) bool) ([]string, error) {
+	return nil, nil
+}
 
 // TestAPlacementThatNobodyMadeIsUndone: a placement that a producer invented, and
 // showed a shard, is put in force by a scanner that starts. With Consul the document's

@@ -96,7 +96,8 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Register != nil {
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
-			back: make(chan struct{}, 1), notes: make(chan []byte, 1),
+			back: make(chan struct{}, 1), notes: make(chan note, 1),
+			fleet: func(ctx context.Context) ([]balance.Member, error) { return balance.Members(ctx, s.store) },
 		}
 		s.reloader.report = s.registration.report
 	}
@@ -132,6 +133,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	if s.registration != nil {
 		watching.Go(func() error { s.registration.announce(working, s.admin.Addr()); return nil })
 		watching.Go(func() error { s.registration.write(working); return nil })
+		watching.Go(func() error { s.registration.sweep(working); return nil })
 	}
 	<-working.Done()
 	s.stopping.Store(true)

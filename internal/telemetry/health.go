@@ -33,8 +33,9 @@ type Check struct {
 
 // readiness is what /readyz answers with. The JSON names are an interface.
 type readiness struct {
-	Ready  bool          `json:"ready"`
-	Checks []checkResult `json:"checks"`
+	Ready    bool          `json:"ready"`
+	Instance string        `json:"instance,omitempty"`
+	Checks   []checkResult `json:"checks"`
 }
 
 type checkResult struct {
@@ -46,12 +47,13 @@ type checkResult struct {
 
 // health asks all checks at once, each through a shared call of its own.
 type health struct {
-	checks []Check
-	probes []*shared[checkResult]
+	instance string
+	checks   []Check
+	probes   []*shared[checkResult]
 }
 
-func newHealth(checks []Check) (*health, error) {
-	h := &health{checks: checks}
+func newHealth(instance string, checks []Check) (*health, error) {
+	h := &health{instance: instance, checks: checks}
 	seen := map[string]bool{}
 	for _, c := range checks {
 		if c.Name == "" || c.Probe == nil {
@@ -72,7 +74,7 @@ func (c Check) ask(context.Context) (checkResult, error) {
 }
 
 func (h *health) readiness() readiness {
-	r := readiness{Ready: true, Checks: make([]checkResult, len(h.checks))}
+	r := readiness{Ready: true, Instance: h.instance, Checks: make([]checkResult, len(h.checks))}
 	var wg sync.WaitGroup
 	for i, p := range h.probes {
 		wg.Go(func() {
@@ -99,6 +101,10 @@ func slowProbe(err error) string {
 
 func (h *health) serveReady(w http.ResponseWriter, req *http.Request) {
 	r := h.readiness()
+	if asked := req.URL.Query().Get("instance"); asked != "" && h.instance != "" && asked != h.instance {
+		r.Ready = false
+		r.Checks = append(r.Checks, checkResult{Name: "instance", Required: true, Detail: "this is " + h.instance})
+	}
 	status := http.StatusOK
 	if !r.Ready {
 		status = http.StatusServiceUnavailable

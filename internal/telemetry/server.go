@@ -24,6 +24,10 @@ type ServerConfig struct {
 	Listen string
 	// Registry is what /metrics exports. Required.
 	Registry prometheus.Gatherer
+	// Instance names who answers. /readyz?instance=NAME is ready only if NAME is it, so
+	// that a check of one that was killed doesn't pass for whoever took its port.
+	// Defaults to none: every name will do.
+	Instance string
 	// Checks are what /readyz asks, in the order it shows them. None: always ready.
 	Checks []Check
 	// Log is told of requests that went wrong. Required.
@@ -48,7 +52,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
 		return nil, fmt.Errorf("admin.listen %q: must be host:port, as in 127.0.0.1:9320: %w", cfg.Listen, err)
 	}
-	h, err := newHealth(cfg.Checks)
+	h, err := newHealth(cfg.Instance, cfg.Checks)
 	if err != nil {
 		return nil, err
 	}
