@@ -392,7 +392,7 @@ func anyName(cmd *cobra.Command, args []string) error {
 
 // removeMisnamed removes a document that is no topic's, for its name. Nothing in Redis
 // has such a name.
-func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm confirmation) error {
+func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Confirmation) error {
 	bad := task.CheckTopic(name)
 	cfg, err := s.connections()
 	if err != nil {
@@ -413,7 +413,7 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm confir
 	if at < 0 {
 		return fmt.Errorf("no document in consul is named %q, nor is a topic: %w: %w", name, bad, task.ErrNotFound)
 	}
-	if err := confirm.ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
+	if err := confirm.Ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
 		return err
 	}
 	found := foundDocument{client: client, topic: name, index: docs[at].Index, there: true}
