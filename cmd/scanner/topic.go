@@ -46,7 +46,7 @@ func withConsul(s *settings, work func(ctx context.Context, c consulTopics) erro
 			return err
 		}
 		if cfg.Consul.Addr == "" {
-			return errors.New("topics are set in the configuration file: consul.addr is empty, and `scanner topic` writes to consul only")
+			return fileTopicsError(s.path)
 		}
 		client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -124,29 +124,6 @@ func printTopics(out io.Writer, docs []config.Document) error {
 	return w.Flush()
 }
 
-func topicGet(s *settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "get TOPIC", Short: "Prints a topic's document as it is stored", Args: oneTopic(cli.NoArguments),
-		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := document(ctx, c, args[0])
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", trimNewline(doc.Raw))
-				return err
-			})(cmd)
-		}),
-	}
-}
-
-func trimNewline(b []byte) []byte {
-	if n := len(b); n > 0 && b[n-1] == '\n' {
-		return b[:n-1]
-	}
-	return b
-}
-
 // document reads one that must be there.
 func document(ctx context.Context, c consulTopics, topic string) (config.Document, error) {
 	doc, there, err := c.Read(ctx, topic)
@@ -167,17 +144,18 @@ func (e noDocumentError) Error() string {
 func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func topicSet(s *settings) *cobra.Command {
-	var wait, replace bool
+	var wait, replace, dry bool
 	var timeout time.Duration
 	var told verdict
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--replace] [--wait [--timeout D] | --no-wait]",
+		Use:   "set TOPIC key=value... [--replace] [--dry-run | --wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
 The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
-are touched; JSON is written anew, as YAML.
+are touched; JSON is written anew, as YAML. With --dry-run all is checked, the difference
+printed, and nothing written.
 
 It says what the living scanners make of it, for which it waits some seconds, and ends
 with code 1 if one refuses the document, or can't deliver the topic by it: its exchange
@@ -199,7 +177,10 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: args[1:], replace: replace})
+				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry})
+				if dry {
+					return err
+				}
 				if err == nil && wait {
 					err = awaitShards(cmd, s, c, doc, timeout)
 				}
@@ -213,8 +194,10 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
 	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
+	registerDryRun(cmd, &dry)
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
 	return cmd
 }
 
@@ -224,6 +207,11 @@ type edit struct {
 	assignments []string
 	pausing     bool // pause or resume: there must be a document
 	replace     bool // begin from an empty document
+	dry         bool // write nothing
+}
+
+func registerDryRun(cmd *cobra.Command, dry *bool) {
+	cmd.Flags().BoolVar(dry, "dry-run", false, "check it and print the difference; write nothing")
 }
 
 // set changes a document, prints the difference, and returns the document as it is now.
@@ -250,6 +238,10 @@ func set(ctx context.Context, out io.Writer, c consulTopics, e edit) (config.Doc
 	}
 	for _, ch := range changes {
 		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
+	}
+	if e.dry {
+		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
+		return doc, err
 	}
 	ok, err := c.client.Put(ctx, topic, raw, doc.Index)
 	if err != nil {
@@ -297,15 +289,22 @@ func topicPause(s *settings, name, short, assignment string) *cobra.Command {
 
 It says what the living scanners make of it, for which it waits some seconds, and ends
 with code 1 as "scanner topic set" does; a topic that can't be delivered can be
-paused all the same. --no-wait asks nobody.`,
+paused all the same. --no-wait asks nobody.
+
+Topics of a configuration file are paused there: it says what to write where.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
+			err := withConsul(s, func(ctx context.Context, c consulTopics) error {
 				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
 				if err != nil {
 					return err
 				}
 				return told.await(cmd, s, doc)
 			})(cmd)
+			var inFile fileTopicsError
+			if errors.As(err, &inFile) {
+				return pauseInFile(cmd, s, args[0], told.pausing)
+			}
+			return err
 		}),
 	}
 	told.register(cmd)
