@@ -25,13 +25,13 @@ func topicCommand(s *settings) *cobra.Command {
 		Short: "Lists, shows and sets the topics' documents in Consul",
 		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, pause, resume or rm")
+			return cli.UsageError("name a command: ls, get, set, pause, resume, rm, history or undo")
 		},
 	}
 	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s),
 		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
-		topicRemove(s))
+		topicRemove(s), topicHistory(s), topicUndo(s))
 	return cmd
 }
 
@@ -176,8 +176,8 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 			if cmd.Flags().Changed("timeout") && (!wait || timeout < 0) {
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry})
+			return withConsul(s, func(_ context.Context, c consulTopics) error {
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry})
 				if dry {
 					return err
 				}
@@ -215,9 +215,9 @@ func registerDryRun(cmd *cobra.Command, dry *bool) {
 }
 
 // set changes a document, prints the difference, and returns the document as it is now.
-func set(ctx context.Context, out io.Writer, c consulTopics, e edit) (config.Document, error) {
-	topic := e.topic
-	doc, there, err := c.Read(ctx, topic)
+func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
+	topic, out := e.topic, cmd.OutOrStdout()
+	doc, there, err := c.Read(cmd.Context(), topic)
 	if err == nil && !there && e.pausing {
 		err = noDocumentError(topic)
 	}
@@ -236,29 +236,22 @@ func set(ctx context.Context, out io.Writer, c consulTopics, e edit) (config.Doc
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
 		return doc, err
 	}
-	for _, ch := range changes {
-		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
-	}
+	printDifference(out, topic, changes)
 	if e.dry {
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
 		return doc, err
 	}
-	ok, err := c.client.Put(ctx, topic, raw, doc.Index)
-	if err != nil {
-		return doc, err
+	if doc, err = c.write(cmd, doc, topic, raw); err == nil {
+		_, err = fmt.Fprintf(out, "topic %s written\n", topic)
 	}
-	if !ok {
-		return doc, fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
-	}
-	if _, err = fmt.Fprintf(out, "topic %s written\n", topic); err != nil {
-		return doc, err
-	}
-	written, there, err := c.Read(ctx, topic) // for its index
-	if err == nil && !there {
-		err = fmt.Errorf("topic %s: its document was removed by somebody else meanwhile", topic)
-	}
-	doc = config.ParseDocument(topic, raw, written.Index)
 	return doc, err
+}
+
+// printDifference prints a line for each setting that changes.
+func printDifference(out io.Writer, topic string, changes []config.Change) {
+	for _, ch := range changes {
+		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
+	}
 }
 
 // explain adds to what is wrong with an edit how a document that was broken before is
@@ -293,8 +286,8 @@ paused all the same. --no-wait asks nobody.
 
 Topics of a configuration file are paused there: it says what to write where.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			err := withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
+			err := withConsul(s, func(_ context.Context, c consulTopics) error {
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
 				if err != nil {
 					return err
 				}
@@ -320,6 +313,8 @@ func topicRemove(s *settings) *cobra.Command {
 		Long: `Removes a topic and its document in Consul. Refuses while the topic holds tasks, unless
 --purge has them go with it. What goes is named, and a question asked on a terminal;
 elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.
+
+"scanner topic undo" brings the document back, and no tasks.
 
 A document whose name no topic may have, as somebody else may have written it, is
 removed by that name, as "scanner topic ls" has it.`,
@@ -360,7 +355,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err != nil {
 		return err
 	}
-	if unknown != nil && !doc.there {
+	if unknown != nil && !doc.there() {
 		return unknown
 	}
 	what := "delete topic " + topic
@@ -370,7 +365,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err := confirm.Ask(cmd, what); err != nil {
 		return err
 	}
-	if err := doc.remove(cmd.Context()); err != nil {
+	if err := doc.remove(cmd); err != nil {
 		return err
 	}
 	purged, err := removal.Run(cmd.Context())
@@ -415,22 +410,25 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 	if err := confirm.Ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
 		return err
 	}
-	found := foundDocument{client: client, topic: name, index: docs[at].Index, there: true}
-	if err := found.remove(cmd.Context()); err != nil {
+	ok, err := client.Delete(cmd.Context(), name, docs[at].Index)
+	if err == nil && !ok {
+		err = fmt.Errorf("document %q %w; nothing was removed", name, errMeanwhile)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "document %q removed\n", name)
 	return err
 }
 
-// foundDocument is a topic's document in Consul as it was looked at; there is false
-// where Consul holds none, or isn't configured.
+// foundDocument is a topic's document in Consul as it was looked at, if Consul is
+// configured and holds one.
 type foundDocument struct {
-	client *consul.Client
-	topic  string
-	index  uint64
-	there  bool
+	topics consulTopics
+	config.Document
 }
+
+func (d foundDocument) there() bool { return d.Index > 0 }
 
 func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundDocument, error) {
 	if cfg.Consul.Addr == "" {
@@ -440,18 +438,15 @@ func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundD
 	if err != nil {
 		return foundDocument{}, err
 	}
-	doc, there, err := consulTopics{client}.Read(ctx, topic)
-	return foundDocument{client: client, topic: topic, index: doc.Index, there: there}, err
+	doc, _, err := consulTopics{client}.Read(ctx, topic)
+	return foundDocument{consulTopics{client}, doc}, err
 }
 
 // remove deletes the document unless somebody wrote it meanwhile.
-func (d foundDocument) remove(ctx context.Context) error {
-	if !d.there {
+func (d foundDocument) remove(cmd *cobra.Command) error {
+	if !d.there() {
 		return nil
 	}
-	ok, err := d.client.Delete(ctx, d.topic, d.index)
-	if err == nil && !ok {
-		err = fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was removed", d.topic)
-	}
+	_, err := d.topics.change(cmd, d.Name, d.Document, consul.Change{Removed: true})
 	return err
 }
