@@ -145,19 +145,35 @@ func TestTables(t *testing.T) {
 			if err := draw(&got); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(path, got.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("%s is\n%swant\n%sor, if that is better: go test ./cmd/scanner -run %s -update", name, got.String(), want, "TestTables")
-			}
+			golden(t, name, got.String())
 		})
 	}
+}
+
+// golden holds what is printed to a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is\n%swant\n%sor, if that is better: go test ./cmd/scanner -run %s -update", name, got, want, t.Name())
+	}
+}
+
+// golden holds what a verb prints that succeeds to a file of testdata.
+func (o *operator) golden(name string, args ...string) {
+	o.t.Helper()
+	code, text := o.call(args...)
+	if code != cli.Done {
+		o.t.Errorf("scanner %s: code %d, %q", strings.Join(args, " "), code, text)
+	}
+	golden(o.t, name, text)
 }

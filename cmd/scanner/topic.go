@@ -25,13 +25,13 @@ func topicCommand(s *settings) *cobra.Command {
 		Short: "Lists, shows and sets the topics' documents in Consul",
 		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, pause, resume or rm")
+			return cli.UsageError("name a command: ls, get, set, pause, resume, rm, history or undo")
 		},
 	}
 	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s),
 		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
-		topicRemove(s))
+		topicRemove(s), topicHistory(s), topicUndo(s))
 	return cmd
 }
 
@@ -46,7 +46,7 @@ func withConsul(s *settings, work func(ctx context.Context, c consulTopics) erro
 			return err
 		}
 		if cfg.Consul.Addr == "" {
-			return errors.New("topics are set in the configuration file: consul.addr is empty, and `scanner topic` writes to consul only")
+			return fileTopicsError(s.path)
 		}
 		client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -124,29 +124,6 @@ func printTopics(out io.Writer, docs []config.Document) error {
 	return w.Flush()
 }
 
-func topicGet(s *settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "get TOPIC", Short: "Prints a topic's document as it is stored", Args: oneTopic(cli.NoArguments),
-		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := document(ctx, c, args[0])
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", trimNewline(doc.Raw))
-				return err
-			})(cmd)
-		}),
-	}
-}
-
-func trimNewline(b []byte) []byte {
-	if n := len(b); n > 0 && b[n-1] == '\n' {
-		return b[:n-1]
-	}
-	return b
-}
-
 // document reads one that must be there.
 func document(ctx context.Context, c consulTopics, topic string) (config.Document, error) {
 	doc, there, err := c.Read(ctx, topic)
@@ -167,17 +144,18 @@ func (e noDocumentError) Error() string {
 func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func topicSet(s *settings) *cobra.Command {
-	var wait, replace bool
+	var wait, replace, dry bool
 	var timeout time.Duration
 	var told verdict
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--replace] [--wait [--timeout D] | --no-wait]",
+		Use:   "set TOPIC key=value... [--replace] [--dry-run | --wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
 The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
-are touched; JSON is written anew, as YAML.
+are touched; JSON is written anew, as YAML. With --dry-run all is checked, the difference
+printed, and nothing written.
 
 It says what the living scanners make of it, for which it waits some seconds, and ends
 with code 1 if one refuses the document, or can't deliver the topic by it: its exchange
@@ -198,8 +176,11 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 			if cmd.Flags().Changed("timeout") && (!wait || timeout < 0) {
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: args[1:], replace: replace})
+			return withConsul(s, func(_ context.Context, c consulTopics) error {
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry})
+				if dry {
+					return err
+				}
 				if err == nil && wait {
 					err = awaitShards(cmd, s, c, doc, timeout)
 				}
@@ -213,8 +194,10 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
 	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
+	registerDryRun(cmd, &dry)
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
 	return cmd
 }
 
@@ -224,12 +207,17 @@ type edit struct {
 	assignments []string
 	pausing     bool // pause or resume: there must be a document
 	replace     bool // begin from an empty document
+	dry         bool // write nothing
+}
+
+func registerDryRun(cmd *cobra.Command, dry *bool) {
+	cmd.Flags().BoolVar(dry, "dry-run", false, "check it and print the difference; write nothing")
 }
 
 // set changes a document, prints the difference, and returns the document as it is now.
-func set(ctx context.Context, out io.Writer, c consulTopics, e edit) (config.Document, error) {
-	topic := e.topic
-	doc, there, err := c.Read(ctx, topic)
+func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
+	topic, out := e.topic, cmd.OutOrStdout()
+	doc, there, err := c.Read(cmd.Context(), topic)
 	if err == nil && !there && e.pausing {
 		err = noDocumentError(topic)
 	}
@@ -248,25 +236,22 @@ func set(ctx context.Context, out io.Writer, c consulTopics, e edit) (config.Doc
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
 		return doc, err
 	}
+	printDifference(out, topic, changes)
+	if e.dry {
+		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
+		return doc, err
+	}
+	if doc, err = c.write(cmd, doc, topic, raw); err == nil {
+		_, err = fmt.Fprintf(out, "topic %s written\n", topic)
+	}
+	return doc, err
+}
+
+// printDifference prints a line for each setting that changes.
+func printDifference(out io.Writer, topic string, changes []config.Change) {
 	for _, ch := range changes {
 		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, orNone(ch.Old), orNone(ch.New))
 	}
-	ok, err := c.client.Put(ctx, topic, raw, doc.Index)
-	if err != nil {
-		return doc, err
-	}
-	if !ok {
-		return doc, fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was written, look at it and try again", topic)
-	}
-	if _, err = fmt.Fprintf(out, "topic %s written\n", topic); err != nil {
-		return doc, err
-	}
-	written, there, err := c.Read(ctx, topic) // for its index
-	if err == nil && !there {
-		err = fmt.Errorf("topic %s: its document was removed by somebody else meanwhile", topic)
-	}
-	doc = config.ParseDocument(topic, raw, written.Index)
-	return doc, err
 }
 
 // explain adds to what is wrong with an edit how a document that was broken before is
@@ -297,15 +282,22 @@ func topicPause(s *settings, name, short, assignment string) *cobra.Command {
 
 It says what the living scanners make of it, for which it waits some seconds, and ends
 with code 1 as "scanner topic set" does; a topic that can't be delivered can be
-paused all the same. --no-wait asks nobody.`,
+paused all the same. --no-wait asks nobody.
+
+Topics of a configuration file are paused there: it says what to write where.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := set(ctx, cmd.OutOrStdout(), c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
+			err := withConsul(s, func(_ context.Context, c consulTopics) error {
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
 				if err != nil {
 					return err
 				}
 				return told.await(cmd, s, doc)
 			})(cmd)
+			var inFile fileTopicsError
+			if errors.As(err, &inFile) {
+				return pauseInFile(cmd, s, args[0], told.pausing)
+			}
+			return err
 		}),
 	}
 	told.register(cmd)
@@ -321,6 +313,8 @@ func topicRemove(s *settings) *cobra.Command {
 		Long: `Removes a topic and its document in Consul. Refuses while the topic holds tasks, unless
 --purge has them go with it. What goes is named, and a question asked on a terminal;
 elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.
+
+"scanner topic undo" brings the document back, and no tasks.
 
 A document whose name no topic may have, as somebody else may have written it, is
 removed by that name, as "scanner topic ls" has it.`,
@@ -361,7 +355,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err != nil {
 		return err
 	}
-	if unknown != nil && !doc.there {
+	if unknown != nil && !doc.there() {
 		return unknown
 	}
 	what := "delete topic " + topic
@@ -371,7 +365,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err := confirm.Ask(cmd, what); err != nil {
 		return err
 	}
-	if err := doc.remove(cmd.Context()); err != nil {
+	if err := doc.remove(cmd); err != nil {
 		return err
 	}
 	purged, err := removal.Run(cmd.Context())
@@ -416,22 +410,25 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 	if err := confirm.Ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
 		return err
 	}
-	found := foundDocument{client: client, topic: name, index: docs[at].Index, there: true}
-	if err := found.remove(cmd.Context()); err != nil {
+	ok, err := client.Delete(cmd.Context(), name, docs[at].Index)
+	if err == nil && !ok {
+		err = fmt.Errorf("document %q %w; nothing was removed", name, errMeanwhile)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "document %q removed\n", name)
 	return err
 }
 
-// foundDocument is a topic's document in Consul as it was looked at; there is false
-// where Consul holds none, or isn't configured.
+// foundDocument is a topic's document in Consul as it was looked at, if Consul is
+// configured and holds one.
 type foundDocument struct {
-	client *consul.Client
-	topic  string
-	index  uint64
-	there  bool
+	topics consulTopics
+	config.Document
 }
+
+func (d foundDocument) there() bool { return d.Index > 0 }
 
 func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundDocument, error) {
 	if cfg.Consul.Addr == "" {
@@ -441,18 +438,15 @@ func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundD
 	if err != nil {
 		return foundDocument{}, err
 	}
-	doc, there, err := consulTopics{client}.Read(ctx, topic)
-	return foundDocument{client: client, topic: topic, index: doc.Index, there: there}, err
+	doc, _, err := consulTopics{client}.Read(ctx, topic)
+	return foundDocument{consulTopics{client}, doc}, err
 }
 
 // remove deletes the document unless somebody wrote it meanwhile.
-func (d foundDocument) remove(ctx context.Context) error {
-	if !d.there {
+func (d foundDocument) remove(cmd *cobra.Command) error {
+	if !d.there() {
 		return nil
 	}
-	ok, err := d.client.Delete(ctx, d.topic, d.index)
-	if err == nil && !ok {
-		err = fmt.Errorf("topic %s was changed by somebody else meanwhile; nothing was removed", d.topic)
-	}
+	_, err := d.topics.change(cmd, d.Name, d.Document, consul.Change{Removed: true})
 	return err
 }

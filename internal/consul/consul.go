@@ -1,7 +1,8 @@
 // Package consul is what duefleet has in Consul: one document a topic under
 // <prefix>/topics/, which are watched, listed and written by check-and-set; the
-// scanners in the catalog; and the notes they leave under <prefix>/status/. A
-// document is bytes here; what they mean is config's.
+// histories of those documents under <prefix>/history/; the scanners in the catalog; and
+// the notes they leave under <prefix>/status/. A document is bytes here; what they mean
+// is config's.
 package consul
 
 import (
@@ -180,24 +181,9 @@ func (c *Client) Delete(ctx context.Context, topic string, index uint64) (bool, 
 	if index == 0 { // Consul would answer true and delete nothing
 		return false, fmt.Errorf("delete topic %s from consul: %w", topic, errors.New("index is 0"))
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
-	defer cancel()
-	ok, err := c.deleteKey(ctx, c.key(topic), index)
+	_, ok, err := c.transact(ctx, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: c.key(topic), Index: index})
 	if err != nil {
 		return false, c.fail(err, "delete topic %s from consul", topic)
-	}
-	return ok, nil
-}
-
-// deleteKey removes a key only if its index still is the one given. False is a conflict.
-func (c *Client) deleteKey(ctx context.Context, key string, index uint64) (bool, error) {
-	op := &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: key, Index: index}
-	ok, answer, _, err := c.client.Txn().Txn(api.TxnOps{{KV: op}}, (&api.QueryOptions{}).WithContext(ctx))
-	switch {
-	case err != nil:
-		return false, err
-	case !ok && len(answer.Errors) > 0 && !strings.Contains(answer.Errors[0].What, "index is stale"):
-		return false, errors.New(answer.Errors[0].What)
 	}
 	return ok, nil
 }

@@ -28,10 +28,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // token may not read.
 var errUnreadable = errors.New("Permission denied: the token may not read all of") //nolint:staticcheck // Consul's words for it, which advice goes by
 
+// errDenied is what Consul refuses in a transaction.
+var errDenied = errors.New("transaction refused")
+
 // Forbidden reports whether Consul refused what the token may not do.
 func Forbidden(err error) bool {
 	var status api.StatusError
-	return errors.Is(err, errUnreadable) || errors.As(err, &status) && status.Code == http.StatusForbidden
+	return errors.Is(err, errUnreadable) || errors.Is(err, errDenied) || errors.As(err, &status) && status.Code == http.StatusForbidden
 }
 
 func (c *Client) fail(err error, operation string, object ...any) error {

@@ -57,7 +57,7 @@ func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, not
 		if !ours || strings.Contains(instance, "/") || !dead(instance, pair.Value) {
 			continue
 		}
-		switch ok, err := c.deleteKey(ctx, pair.Key, pair.ModifyIndex); {
+		switch _, ok, err := c.transact(ctx, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: pair.Key, Index: pair.ModifyIndex}); {
 		case err != nil:
 			return swept, c.fail(err, "delete status of %s from consul", instance)
 		case ok:

@@ -41,6 +41,11 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 		t.Errorf("of one that was replayed: %s", r.ReasonAt)
 	}
 	c.delete("a")
+	give(Release{Attempted: true, Reason: "why"})
+	from := c.now()
+	equal(t, "parked", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Park: true}), 1)
+	since(from, "why") // and no older time behind it
+	c.delete("a")
 	for reason, parked := range map[string]bool{"handler failed": false, "given up": true, "": true} {
 		a := c.delivered()
 		a.Park, a.Reason = parked, reason

@@ -128,7 +128,15 @@ func TestLeastRights(t *testing.T) {
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
 	wait.For(w.t, "a task of a topic with declare", func() bool { return len(w.delivered("declared")) == 1 })
 
-	must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes"))
+	if out := must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes")); out.Stderr != "" {
+		t.Errorf("topic rm says %s", out.Stderr)
+	}
+	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "4  ", []string{"@", "rm", "removed"}) {
+		t.Errorf("topic history says\n%s", out.Stdout)
+	}
+	if out := must(t, operator.scanner("topic", "undo", "orders")); !strings.Contains(out.Stdout, "applied by 2 scanners") || out.Stderr != "" {
+		t.Errorf("topic undo says %s%s", out.Stdout, out.Stderr)
+	}
 	w.stop()
 	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	checkRefused(t, w.redis)

@@ -272,6 +272,7 @@ func testMissingRights(g *guarded) {
 	g.t.Run("Redis", func(t *testing.T) { t.Parallel(); testMissingCommand(g.in(t), least) })
 	g.t.Run("RabbitMQ", func(t *testing.T) { t.Parallel(); testMissingWrite(g.in(t)) })
 	g.t.Run("Consul", func(t *testing.T) { t.Parallel(); testMissingRead(g.in(t), least) })
+	g.t.Run("History", func(t *testing.T) { t.Parallel(); testMissingHistory(g.in(t), least) })
 	g.t.Run("Registering", func(t *testing.T) { t.Parallel(); testMissingService(g.in(t), least) })
 }
 
@@ -354,6 +355,30 @@ func testMissingRead(g *guarded, least rights) {
 	words := []string{"unread/topics/", "Permission denied", "consul.token", "policy"}
 	checkError(t, "scanner check", w.scanner("check"), 1, words...)
 	w.awaitTold(w.startUnready(), "consul", words...)
+	w.stop()
+}
+
+// testMissingHistory: a token that may write the topics and not their history, as was
+// enough before there was one, sets and removes topics, and is told what is missing.
+func testMissingHistory(g *guarded, least rights) {
+	t := g.t
+	policy := regexp.MustCompile(`(?m)^key_prefix "duefleet/history/".*$`).ReplaceAllString(least.consulTopic, "")
+	if policy == least.consulTopic {
+		t.Fatal("the policy has no rule for the history")
+	}
+	for name, more := range map[string]string{"unkept": "", "read-only": `key_prefix "duefleet/history/" { policy = "read" }`} {
+		w := g.world(name, map[string]fleet.Topic{
+			"redis": {"password": adminPassword}, "consul": {"token": g.token("history-"+name, strings.ReplaceAll(policy+more, `"duefleet/`, `"`+name+`/`))},
+		})
+		words := []string{"the change is not in its history", "Permission denied", "consul.token", "policy"}
+		for _, verb := range [][]string{{"set", "orders", "shards=1", "--no-wait"}, {"set", "orders", "shards=2", "--no-wait"}, {"rm", "orders", "--yes"}} {
+			if out := must(t, w.scanner(append([]string{"topic"}, verb...)...)); !holdsLine(out.Stderr, "topic orders: ", words) {
+				t.Errorf("%s, topic %s says %s", name, verb[0], out.Stderr)
+			}
+		}
+	}
+	w := g.world("unkept", map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": g.token("no-history", strings.ReplaceAll(policy, `"duefleet/`, `"unkept/`))}})
+	checkError(t, "topic history", w.scanner("topic", "history", "orders"), 1, "unkept/history/orders", "Permission denied", "consul.token", "policy")
 	w.stop()
 }
 

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// fileTopicsError is what verbs that write to Consul end with where topics come from the
+// configuration file, whose path it is; empty if none was named.
+type fileTopicsError string
+
+func (e fileTopicsError) Error() string {
+	if e == "" {
+		return "consul.addr is empty, and `scanner topic` reads and writes topics in consul only: name a file with --config, or Consul with DUEFLEET_CONSUL_ADDR"
+	}
+	return fmt.Sprintf("topics are set in the configuration file: consul.addr is empty, and `scanner topic` reads and writes topics in consul only; edit topics in %s%s",
+		string(e), rereading)
+}
+
+// rereading is when an edit of the file comes into force.
+const rereading = ", the file of each scanner: one that runs reads it within a second, at once on SIGHUP (systemctl reload)"
+
+// pauseInFile says how a topic of the configuration file is paused or resumed, and
+// fails: this command writes no file. It is done where the file says so already.
+func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused bool) error {
+	if s.path == "" {
+		return fileTopicsError("")
+	}
+	cfg, err := s.load()
+	if err != nil {
+		return fmt.Errorf("%w; mend that first, scanners would not read the file: %w", fileTopicsError(s.path), err)
+	}
+	t, there := cfg.Topics[topic]
+	switch {
+	case !there:
+		return fmt.Errorf("no topic %s in %s, where topics are set, as consul.addr is empty: %w", topic, s.path, task.ErrNotFound)
+	case t.Paused == paused:
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, paused is %t in %s\n", topic, paused, s.path)
+		return err
+	}
+	return fmt.Errorf("topic %s is set in the configuration file, as consul.addr is empty, and `scanner topic %s` writes to consul only: write paused: %t under topics.%s in %s%s",
+		topic, cmd.Name(), paused, topic, s.path, rereading)
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
+)
+
+func topicHistory(s *settings) *cobra.Command {
+	format := cli.NewFormatFlag(cli.Table)
+	cmd := &cobra.Command{
+		Use: "history TOPIC", Short: "Lists the last 20 documents of a topic, who set them and when",
+		Long: `Lists the last 20 documents of a topic, the newest last: when it was set, by whom
+(user@host) and by which verb, and what it changed. A document that another tool wrote
+or removed, as "consul kv put" does, is listed once it is seen, without who and when. The
+history outlives the topic. -o json has the documents as well.`,
+		Args: oneTopic(cli.NoArguments),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			return withConsul(s, func(ctx context.Context, c consulTopics) error {
+				h, _, err := c.history(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if format.Format == cli.JSON {
+					return cli.PrintJSON(cmd.OutOrStdout(), describeHistory(h), "  ")
+				}
+				return printHistory(cmd.OutOrStdout(), describeHistory(h))
+			})(cmd)
+		}),
+	}
+	cmd.Flags().VarP(&format, "output", "o", "how to print")
+	return cmd
+}
+
+// history returns a topic's history and its document as they were at one moment; without
+// either there is no such topic. The newest change is that of the document.
+func (c consulTopics) history(ctx context.Context, topic string) (consul.History, config.Document, error) {
+	h, err := c.client.History(ctx, topic)
+	for err == nil {
+		var doc config.Document
+		if doc, _, err = c.Read(ctx, topic); err != nil {
+			break
+		}
+		read := h.Index
+		if h, err = c.client.History(ctx, topic); err != nil || h.Index != read {
+			continue // written while the document was read
+		}
+		if h = h.Seen(doc.Raw, doc.Index > 0); len(h.Changes) == 0 {
+			err = noDocumentError(topic)
+		}
+		return h, doc, err
+	}
+	return h, config.Document{}, err
+}
+
+// historyLine is one change of `topic history -o json`.
+type historyLine struct {
+	Number  uint64        `json:"number"`
+	At      time.Time     `json:"at,omitzero"`
+	By      string        `json:"by,omitempty"`
+	Verb    string        `json:"verb,omitempty"`
+	What    string        `json:"what"`
+	Changes []settingLine `json:"changes"`
+	// Document is empty where it was removed, and where it was too large to be kept.
+	Document string `json:"document"`
+	Error    string `json:"error,omitempty"`
+}
+
+// settingLine is a setting that differs from the document before.
+type settingLine struct {
+	Key string `json:"key"`
+	Old string `json:"old"`
+	New string `json:"new"`
+}
+
+// What a change may be.
+const (
+	made      = "made"
+	changed   = "changed"
+	removed   = "removed"
+	dropped   = "too large to be kept"
+	mistaken  = "broken"
+	unsettled = "no setting changed"
+)
+
+// describeHistory compares each document with the one before.
+func describeHistory(h consul.History) []historyLine {
+	all := make([]historyLine, len(h.Changes))
+	var before config.Document // of the one before; without a name if there was none
+	for i, c := range h.Changes {
+		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Document: string(c.Document), Changes: []settingLine{}}
+		var after config.Document
+		if !c.Removed && !c.Dropped {
+			after = config.ParseDocument(h.Topic, c.Document, 0)
+		}
+		switch {
+		case c.Removed:
+			line.What = removed
+		case c.Dropped:
+			line.What = dropped
+		case after.Err != nil:
+			line.What, line.Error = mistaken, after.Err.Error()
+		case before.Name == "":
+			line.What = made
+		default:
+			line.What = changed
+		}
+		for _, d := range difference(before, after) {
+			line.Changes = append(line.Changes, settingLine{d.Key, d.Old, d.New})
+		}
+		if line.What == changed && len(line.Changes) == 0 {
+			line.What = unsettled
+		}
+		all[i], before = line, after
+	}
+	return all
+}
+
+// difference lists the settings in which two documents of a topic differ, and of one that
+// was made, or mended, those that aren't the defaults. What can't be read differs in none.
+func difference(before, after config.Document) []config.Change {
+	switch {
+	case after.Name == "" || after.Err != nil:
+		return nil
+	case before.Name != "" && before.Err == nil:
+		return config.Diff(before.Topic, after.Topic)
+	}
+	changes := config.Diff(config.DefaultTopic(after.Name), after.Topic)
+	for i := range changes {
+		changes[i].Old = ""
+	}
+	return changes
+}
+
+func printHistory(out io.Writer, lines []historyLine) error {
+	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NUMBER\tWHEN\tWHO\tHOW\tCHANGE")
+	for _, l := range lines {
+		when, who, how := "-", "another tool", "-"
+		if l.By != "" {
+			when, who, how = l.At.UTC().Format(time.RFC3339), l.By, l.Verb
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", l.Number, when, cli.OneLine(who), cli.OneLine(how), cli.OneLine(l.text()))
+	}
+	return w.Flush()
+}
+
+// text is what a change was, on a line.
+func (l historyLine) text() string {
+	if l.What == mistaken {
+		return "! " + l.Error
+	}
+	var parts []string
+	for _, c := range l.Changes {
+		if c.Old == "" {
+			parts = append(parts, c.Key+"="+c.New)
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s -> %s", c.Key, c.Old, orNone(c.New)))
+	}
+	if l.What == changed {
+		return strings.Join(parts, ", ")
+	}
+	return strings.TrimSuffix(l.What+": "+strings.Join(parts, ", "), ": ")
+}

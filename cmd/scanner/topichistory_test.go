@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/consul"
+)
+
+// documentHistory has changes of every kind.
+var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
+	{Number: 4, Document: []byte("shards: 4\n")},
+	{Number: 5, At: now.Add(-time.Hour), By: "ann@ops-1", Verb: "set", Document: []byte("shards: 8\ndeclare: {queue: q}\n")},
+	{Number: 6, At: now.Add(-time.Minute), By: "ann@ops-1", Verb: "set", Document: []byte("shards: 8\n")},
+	{Number: 7, At: now.Add(-time.Minute), By: "bob@ops-2", Verb: "apply", Document: []byte("# eight\nshards: 8\n")},
+	{Number: 8, Document: []byte("shards: 0\n\x1b")},
+	{Number: 9, At: now, By: "bob@ops-2", Verb: "undo", Document: []byte("shards: 8\n")},
+	{Number: 10, At: now, By: "bob@ops-2", Verb: "set", Dropped: true},
+	{Number: 11, At: now, By: "bob@ops-2", Verb: "rm", Removed: true},
+	{Number: 12, At: now, By: "bob@ops-2", Verb: "set", Document: []byte("{}\n")},
+}}
+
+// TestTheTableOfAHistory: what a person reads of it.
+func TestTheTableOfAHistory(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := printHistory(&out, describeHistory(documentHistory)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "topic_history", out.String())
+}
+
+// told is a topic's history as it is listed: number, verb and what of each change.
+func (o *operator) told(topic string) (changes []string) {
+	o.t.Helper()
+	code, text := o.call("topic", "history", topic, "-o", "json")
+	var lines []historyLine
+	if err := json.Unmarshal([]byte(text), &lines); err != nil || code != cli.Done {
+		o.t.Fatalf("topic history: %d, %v, %s", code, err, text)
+	}
+	for _, l := range lines {
+		if (l.By == "") != l.At.IsZero() || (l.By == "") != (l.Verb == "") || l.By != "" && l.By != caller() {
+			o.t.Errorf("change %d is by %q, at %s, %q", l.Number, l.By, l.At, l.Verb)
+		}
+		changes = append(changes, strings.TrimSpace(l.Verb+" "+l.text()))
+	}
+	return changes
+}
+
+func (o *operator) wantsHistory(topic string, want ...string) {
+	o.t.Helper()
+	if got := o.told(topic); strings.Join(got, "; ") != strings.Join(want, "; ") {
+		o.t.Errorf("the history of topic %s is %q, want %q", topic, got, want)
+	}
+}
+
+// TestUndoBringsBackTheDocumentFromBefore: with its comments, byte for byte; once more
+// takes that back; and also after a removal.
+func TestUndoBringsBackTheDocumentFromBefore(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	first := "# ours\nrate: 5 # a second\n"
+	o.puts(map[string]string{"orders": first})
+	o.wants(cli.NotFound, "topic none has no document", "topic", "history", "none")
+	o.wants(cli.NotFound, "topic none has no document", "topic", "undo", "none")
+	o.wants(cli.Failed, "its history has no document from before the one in force", "topic", "undo", "orders")
+	o.wantsHistory("orders", "made: rate=5")
+
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=6", "shards=8", "--no-wait")
+	o.wants(cli.Done, "paused", "topic", "pause", "orders", "--no-wait")
+	o.wants(cli.Done, "nothing to change", "topic", "set", "orders", "rate=6", "--no-wait")
+	o.wantsHistory("orders", "made: rate=5", "set shards: 4 -> 8, rate: 5 -> 6", "pause paused: false -> true")
+	o.wants(cli.Done, "topic orders: undoes change 3, pause by "+caller()+" at 2", "topic", "undo", "orders", "--dry-run")
+	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders: a dry run, nothing was written\n", "topic", "undo", "orders", "--dry-run")
+	o.wants(cli.Done, "paused: true", "topic", "get", "orders")
+	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders written\ntopic orders: no scanner runs", "topic", "undo", "orders")
+	o.wants(cli.Done, "orders.paused: false -> true\n", "topic", "undo", "orders", "--no-wait")
+	o.wants(cli.Done, "paused: true", "topic", "get", "orders")
+
+	o.wants(cli.Done, "removed", "topic", "rm", "orders", "--yes")
+	o.wants(cli.NotFound, "has no document", "topic", "get", "orders")
+	o.wants(cli.Done, "topic orders is back; tasks that were purged with it are not", "topic", "undo", "orders", "--no-wait")
+	if _, text := o.call("topic", "get", "orders"); text != "# ours\nrate: 6 # a second\nshards: 8\npaused: true\n" {
+		t.Errorf("it is back as %q", text)
+	}
+	o.wants(cli.Failed, "before the newest change it had no document; `scanner topic rm orders` removes it", "topic", "undo", "orders")
+	o.wantsHistory("orders", "made: rate=5", "set shards: 4 -> 8, rate: 5 -> 6", "pause paused: false -> true", "undo paused: true -> false",
+		"undo paused: false -> true", "rm removed", "undo made: shards=8, rate=6, paused=true")
+}
+
+// TestWhatAnotherToolWroteIsInTheHistory: before it is replaced, and it is undone like
+// any other change; a broken document is no document to go back to.
+func TestWhatAnotherToolWroteIsInTheHistory(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
+	o.wants(cli.Failed, "its history has no document from before", "topic", "undo", "orders")
+	o.puts(map[string]string{"orders": "rate: 6"})
+	o.wantsHistory("orders", "set made: rate=5", "rate: 5 -> 6")
+	o.wants(cli.Done, "orders: undoes change 2, which another tool made\norders.rate: 6 -> 5\n", "topic", "undo", "orders", "--no-wait")
+	o.wantsHistory("orders", "set made: rate=5", "rate: 5 -> 6", "undo rate: 6 -> 5")
+	o.puts(map[string]string{"orders": "rate: many"})
+	o.wants(cli.Done, "orders.rate: (none) -> 7", "topic", "set", "orders", "rate=7", "--replace", "--no-wait")
+	o.wants(cli.Failed, "it has mistakes: orders:1: rate: must be", "topic", "undo", "orders")
+	o.wants(cli.Done, "rate: 7\n", "topic", "get", "orders")
+}
+
+// TestUndoTellsWhatScannersMakeOfIt, as set does.
+func TestUndoTellsWhatScannersMakeOfIt(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.member("one")
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=6", "--no-wait")
+	o.wants(cli.Done, "topic orders: applied by 1 scanner", "topic", "undo", "orders")
+}

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"reflect"
+	"testing"
+)
+
+// TestACompleteDocumentIsTheSameTopic: every key stands in it, and it reads as what it
+// was made of, also a text that YAML could take for something else.
+func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
+	t.Parallel()
+	for _, doc := range []string{
+		"{}", "exchange: ''\nrouting_key: 'true'\n", "shards: 7\npaused: true\nbackoff: {max: 90m}\n",
+		"exchange: \"a: b # c\"\ndeclare: {queue: q}\nheaders: lean\n",
+	} {
+		want, err := ParseTopic("orders", []byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		complete := Complete(want)
+		got, err := ParseTopic("orders", complete)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is %q: got %+v, %v", doc, complete, got, err)
+		}
+		for _, f := range topicFields() {
+			_, there := readTopic("orders", complete, &errorList{}).values[f.key]
+			if _, wanted := f.of(want); there != wanted {
+				t.Errorf("%q is %q: has %s is %v, want %v", doc, complete, f.key, there, wanted)
+			}
+		}
+	}
+}
+
+// TestSettingsAreWhatADocumentSets: as JSON has it, and also what of a broken one can be
+// read.
+func TestSettingsAreWhatADocumentSets(t *testing.T) {
+	t.Parallel()
+	got := Settings("orders", []byte("shards: 7\nlease: 90s\nrate: many\ndeclare: {queue: q}\nbackoff: {min: 5m}\nnone: 1\n"))
+	want := map[string]any{"shards": 7, "lease": "1m30s", "declare": map[string]any{"queue": "q"}, "backoff": map[string]any{"min": "5m"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
