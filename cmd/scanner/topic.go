@@ -25,10 +25,10 @@ func topicCommand(s *settings) *cobra.Command {
 		Short: "Lists, shows and sets the topics' documents in Consul",
 		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, pause, resume, rm, history or undo")
+			return cli.UsageError("name a command: ls, get, set, apply, pause, resume, rm, history or undo")
 		},
 	}
-	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s),
+	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicApply(s),
 		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
 		topicRemove(s), topicHistory(s), topicUndo(s))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -21,8 +22,8 @@ func topicHistory(s *settings) *cobra.Command {
 		Use: "history TOPIC", Short: "Lists the last 20 documents of a topic, who set them and when",
 		Long: `Lists the last 20 documents of a topic, the newest last: when it was set, by whom
 (user@host) and by which verb, and what it changed. A document that another tool wrote
-or removed, as "consul kv put" does, is listed once it is seen, without who and when. The
-history outlives the topic. -o json has the documents as well.`,
+or removed, as "consul kv put" does, or that is older than its history, is listed
+without who and when. The history outlives the topic. -o json has the documents as well.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c consulTopics) error {
@@ -99,7 +100,10 @@ func describeHistory(h consul.History) []historyLine {
 	for i, c := range h.Changes {
 		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Document: string(c.Document), Changes: []settingLine{}}
 		var after config.Document
-		if !c.Removed && !c.Dropped {
+		switch {
+		case c.Dropped:
+			after = config.Document{Name: h.Topic, Err: errors.New(dropped)}
+		case !c.Removed:
 			after = config.ParseDocument(h.Topic, c.Document, 0)
 		}
 		switch {

@@ -22,6 +22,8 @@ var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
 	{Number: 10, At: now, By: "bob@ops-2", Verb: "set", Dropped: true},
 	{Number: 11, At: now, By: "bob@ops-2", Verb: "rm", Removed: true},
 	{Number: 12, At: now, By: "bob@ops-2", Verb: "set", Document: []byte("{}\n")},
+	{Number: 13, At: now, By: "bob@ops-2", Verb: "set", Dropped: true},
+	{Number: 14, At: now, By: "bob@ops-2", Verb: "apply", Document: []byte("rate: 5\n")},
 }}
 
 // TestTheTableOfAHistory: what a person reads of it.

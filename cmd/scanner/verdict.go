@@ -21,6 +21,8 @@ const verdictPatience = 6 * time.Second
 type verdict struct {
 	skip    bool
 	pausing bool // a topic that can't be delivered is no failure then
+	// until is when patience is over; zero: verdictPatience from when it is asked for.
+	until time.Time
 }
 
 func (v *verdict) register(cmd *cobra.Command) {
@@ -59,6 +61,11 @@ func (v verdict) ask(ctx context.Context, s *settings, doc config.Document) (ope
 		return operate.Verdict{}, err
 	}
 	defer rdb.Close()
+	patience := verdictPatience
+	if !v.until.IsZero() {
+		patience = time.Until(v.until)
+	}
+	over := time.After(patience)
 	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
 	defer cancel()
 	var last operate.Verdict
@@ -75,6 +82,8 @@ func (v verdict) ask(ctx context.Context, s *settings, doc config.Document) (ope
 		}
 		select {
 		case <-ctx.Done():
+			return last, nil
+		case <-over:
 			return last, nil
 		case <-time.After(waitBeat):
 		}

@@ -14,17 +14,29 @@ import (
 )
 
 // ErrDeclined is what a verb ends with whose question was not answered with yes.
-var ErrDeclined = errors.New("not confirmed; nothing was deleted")
+var ErrDeclined = errors.New("not confirmed")
 
-// Confirmation is asked for before a verb deletes what can't be brought back.
+// Confirmation is asked for before a verb deletes what can't be brought back, or writes
+// much at once.
 type Confirmation struct {
 	// Yes was given on the command line.
 	Yes bool
+	// Writes is of a verb that deletes nothing.
+	Writes bool
+}
+
+// words are what the verb does, and what it then did.
+func (c Confirmation) words() (does, done string) {
+	if c.Writes {
+		return "write", "written"
+	}
+	return "delete", "deleted"
 }
 
 // Register adds the flag --yes.
 func (c *Confirmation) Register(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "delete without a question; required where there is no terminal to ask on")
+	does, _ := c.words()
+	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, does+" without a question; required where there is no terminal to ask on")
 }
 
 // Ask returns nil if the verb may go on: --yes was given, or whoever sits at the terminal
@@ -34,10 +46,14 @@ func (c Confirmation) Ask(cmd *cobra.Command, what string) error {
 	if c.Yes {
 		return nil
 	}
+	_, done := c.words()
 	if !OnTerminal(cmd.InOrStdin()) || !OnTerminal(cmd.ErrOrStderr()) {
-		return UsageError("this would " + what + ": without a terminal to ask on it needs --yes; nothing was deleted")
+		return UsageError("this would " + what + ": without a terminal to ask on it needs --yes; nothing was " + done)
 	}
-	return question(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), what)
+	if err := question(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), what); err != nil {
+		return fmt.Errorf("%w; nothing was %s", err, done)
+	}
+	return nil
 }
 
 // question asks on out and reads one line of in; ctx ends the waiting for it. The error

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+func topicApply(s *settings) *cobra.Command {
+	var path string
+	var dry bool
+	var told verdict
+	confirm := cli.Confirmation{Writes: true}
+	cmd := &cobra.Command{
+		Use: "apply -f topics.yaml [--dry-run | --yes] [--no-wait]", Short: "Creates and changes the topics of a file",
+		Long: `Creates and changes topics in Consul so that they are as a file has them: a configuration
+file with topics, or a map of topics by name. All of it is checked, and the difference of
+all topics shown, before anything is written. Then it asks on a terminal; elsewhere
+nothing is written without --yes.
+
+Topics that are not in the file are left alone, as are documents whose settings are those
+of the file; one that changes is written anew, without comments. Each is written only if
+nobody else wrote it meanwhile: if somebody did, it stops there, says which topics are
+written and which are not, and ends with code 1.
+
+It says what the living scanners make of each, as "scanner topic set" does; --no-wait
+asks nobody.`,
+		Args: cli.NoArguments,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			if path == "" {
+				return cli.UsageError("name a file of topics with -f")
+			}
+			docs, err := config.ReadTopics(path)
+			if err != nil {
+				return printErrors(cmd, err)
+			}
+			if len(docs) == 0 {
+				return fmt.Errorf("no topics in %s", path)
+			}
+			return withConsul(s, func(ctx context.Context, c consulTopics) error {
+				plan, err := planTopics(ctx, c, docs)
+				if err != nil {
+					return err
+				}
+				printPlan(cmd.OutOrStdout(), plan, len(docs))
+				if dry || len(plan) == 0 {
+					return printDryRun(cmd.OutOrStdout(), dry)
+				}
+				if err := confirm.Ask(cmd, "write "+names(plan)); err != nil {
+					return err
+				}
+				if err := writePlan(cmd, c, plan); err != nil {
+					return err
+				}
+				return awaitAll(cmd, s, told, plan)
+			})(cmd)
+		}),
+	}
+	cmd.Flags().StringVarP(&path, "file", "f", "", "the file of topics")
+	registerDryRun(cmd, &dry)
+	confirm.Register(cmd)
+	told.register(cmd)
+	return cmd
+}
+
+// planned is a topic that is to be written.
+type planned struct {
+	found config.Document // without a name if there is none
+	doc   config.Document
+}
+
+// planTopics lists the topics that are not as docs have them.
+func planTopics(ctx context.Context, c consulTopics, docs []config.Document) ([]planned, error) {
+	list, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]config.Document{}
+	for _, d := range list {
+		found[d.Name] = d
+	}
+	var plan []planned
+	for _, d := range docs {
+		there := found[d.Name]
+		if there.Name == "" || there.Err != nil || len(config.Diff(there.Topic, d.Topic)) > 0 {
+			plan = append(plan, planned{found: there, doc: d})
+		}
+	}
+	return plan, nil
+}
+
+// printPlan prints the difference of all topics.
+func printPlan(out io.Writer, plan []planned, all int) {
+	for _, p := range plan {
+		switch {
+		case p.found.Name == "":
+			fmt.Fprintf(out, "topic %s: new\n", p.doc.Name)
+		case p.found.Err != nil:
+			fmt.Fprintf(out, "topic %s: its document has mistakes, and is written anew\n", p.doc.Name)
+		default:
+			fmt.Fprintf(out, "topic %s: changes\n", p.doc.Name)
+		}
+		printDifference(out, p.doc.Name, difference(p.found, p.doc))
+	}
+	if same := all - len(plan); same > 0 {
+		fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, all)
+	}
+}
+
+func printDryRun(out io.Writer, dry bool) error {
+	text := "nothing to change"
+	if dry {
+		text = "a dry run, nothing was written"
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// writePlan writes the topics one after the other, up to the first that can't be written.
+func writePlan(cmd *cobra.Command, c consulTopics, plan []planned) error {
+	for i := range plan {
+		p := &plan[i]
+		doc, err := c.write(cmd, p.found, p.doc.Name, p.doc.Raw)
+		if err != nil {
+			return fmt.Errorf("written: %s; not written: %s: %w", names(plan[:i]), names(plan[i:]), err)
+		}
+		p.doc = doc
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s written\n", doc.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names lists the topics of a plan.
+func names(plan []planned) string {
+	if len(plan) == 0 {
+		return "no topic"
+	}
+	all := make([]string, len(plan))
+	for i, p := range plan {
+		all[i] = p.doc.Name
+	}
+	if len(all) == 1 {
+		return "topic " + all[0]
+	}
+	return "topics " + strings.Join(all, ", ")
+}
+
+// awaitAll says what scanners make of each topic, with patience for all together.
+func awaitAll(cmd *cobra.Command, s *settings, told verdict, plan []planned) error {
+	told.until = time.Now().Add(verdictPatience)
+	var errs []error
+	for _, p := range plan {
+		errs = append(errs, told.await(cmd, s, p.doc))
+	}
+	return errors.Join(errs...)
+}

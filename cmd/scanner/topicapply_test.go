@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// file writes a file of topics.
+func (o *operator) file(text string) (path string) {
+	o.t.Helper()
+	path = filepath.Join(o.t.TempDir(), "topics.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	return path
+}
+
+// applied are topics as a file has them, beside what there is.
+const applied = "orders: {shards: 8, declare: {queue: q}}\nmails: {rate: 5}\nsame: {rate: 1}\nbroken: {}\n"
+
+// TestApplyMakesTopicsWhatAFileSays: after it has shown the difference of all, and with
+// --yes alone; topics that aren't in the file, or differ in no setting, are left alone.
+func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	before := map[string]string{"orders": "shards: 4 # few\n", "same": "rate: 1 # ours\n", "other": "rate: 2\n", "broken": "shards: 0\n"}
+	o.puts(before)
+	path := o.file(applied)
+	o.golden("topic_apply", "topic", "apply", "-f", path, "--dry-run")
+	o.wants(cli.Usage, "this would write topics broken, mails, orders: without a terminal to ask on it needs --yes; nothing was written", "topic", "apply", "-f", path)
+	o.wants(cli.NotFound, "has no document", "topic", "get", "mails")
+	o.wants(cli.Done, "shards: 4 # few\n", "topic", "get", "orders")
+	o.wants(cli.Done, "topic broken written\ntopic mails written\ntopic orders written\ntopic broken: no scanner runs", "topic", "apply", "-f", path, "--yes")
+	for topic, want := range map[string]string{
+		"orders": "shards: 8\ndeclare:\n  queue: q\n", "mails": "rate: 5\n", "same": before["same"], "other": before["other"], "broken": "{}\n",
+	} {
+		if code, text := o.call("topic", "get", topic); code != cli.Done || text != want {
+			t.Errorf("topic %s is %q, want %q", topic, text, want)
+		}
+	}
+	o.wants(cli.Done, "as in the file already: 4 of 4 topics\nnothing to change\n", "topic", "apply", "-f", path)
+	o.wantsHistory("mails", "apply made: rate=5")
+	configuration := o.file("redis: {addrs: [nowhere:1]}\ntopics:\n  mails: {rate: 6}\n")
+	o.wants(cli.Done, "mails.rate: 5 -> 6\ntopic mails written\n", "topic", "apply", "--file", configuration, "--yes", "--no-wait")
+}
+
+// TestApplyChecksAllBeforeTheFirst: a mistake anywhere in the file, and nothing is
+// written; every one is printed with its line.
+func TestApplyChecksAllBeforeTheFirst(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	for text, part := range map[string]string{
+		"a: {rate: 1}\nb: {shards: 0}\nc: {rat: 1}\n": "topics.yaml:3: c.rat: unknown key; did you mean rate?\nscanner: 2 mistakes",
+		"topics:\n  a: {rate: 1}\n  b: {shards: 0}\n": "topics.yaml:3: topics.b.shards: must be 1 to 4096",
+		"topics: {a: {}}\nredes: {}\n":                "topics.yaml:2: redes: unknown key",
+		"a: {}\n'b/c': {}\n":                          "topics.yaml:2: b/c: topic: must be 1 to 64",
+		"- a\n":                                       "topics.yaml:1: must be keys with values",
+		"a: [\n":                                      "not valid YAML",
+		"":                                            "no topics in ",
+		"topics: {}\n":                                "no topics in ",
+	} {
+		o.wants(cli.Failed, part, "topic", "apply", "--yes", "-f", o.file(text))
+	}
+	o.wants(cli.Failed, "no such file", "topic", "apply", "--yes", "-f", filepath.Join(t.TempDir(), "none"))
+	o.wants(cli.Usage, "name a file", "topic", "apply", "--yes")
+	if code, text := o.call("topic", "ls", "-o", "json"); code != cli.Done || text != "[]\n" {
+		t.Errorf("after files with mistakes: %d, %s", code, text)
+	}
+}
+
+// TestApplyStopsWhereSomebodyElseWrote: what was written before stays so, and is named
+// beside what was not.
+func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.puts(map[string]string{"b": "rate: 1\n"})
+	cfg, err := config.LoadConnections(o.config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := config.ReadTopics(o.file("a: {}\nb: {rate: 2}\nc: {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := planTopics(t.Context(), consulTopics{client}, docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.wants(cli.Done, "written", "topic", "set", "b", "rate=3", "--no-wait")
+	cmd, out := &cobra.Command{Use: "apply"}, &bytes.Buffer{}
+	cmd.SetContext(context.WithoutCancel(t.Context()))
+	cmd.SetOut(out)
+	err = writePlan(cmd, consulTopics{client}, plan)
+	if err == nil || !strings.HasPrefix(err.Error(), "written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") || cli.Code(err) != cli.Failed {
+		t.Errorf("got %v", err)
+	}
+	o.wants(cli.Done, "{}", "topic", "get", "a")
+	o.wants(cli.Done, "rate: 3", "topic", "get", "b")
+	o.wants(cli.NotFound, "has no document", "topic", "get", "c")
+}
+
+// TestApplyTellsOfEachTopic: one that scanners can't deliver makes it fail, and is told
+// beside the others.
+func TestApplyTellsOfEachTopic(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	says := o.member("one")
+	m := *says.Load()
+	m.Blocked, m.Troubles = map[string]string{"a": "not_found"}, map[string]string{"a": "no exchange"}
+	says.Store(&m)
+	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
+	path := o.file("a: {}\nb: {}\n")
+	code, text := o.call("topic", "apply", "--yes", "-f", path)
+	if code != cli.Failed || !strings.Contains(text, "topic b: applied by 1 scanner\n") || !strings.Contains(text, "topic a: blocked by 1 scanner: no exchange") {
+		t.Errorf("got %d, %s", code, text)
+	}
+}

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// ReadTopics returns the topics of a file, by name: those under topics in a configuration
+// file, whose other settings are checked and not used, or a map of topics alone. Raw is
+// a document that says the same, without comments. The error is Errors, every one there
+// is, or that of reading the file.
+func ReadTopics(path string) ([]Document, error) {
+	text, err := readLimited(path, maxDocument)
+	if err != nil {
+		return nil, fmt.Errorf("read topics: %w", err)
+	}
+	errs := &errorList{file: path}
+	var docs []Document
+	for name, t := range topicsIn(text, errs) {
+		docs = append(docs, Document{Name: name, Raw: t.doc, Topic: t.topic})
+	}
+	if err := errs.err(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(docs, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
+	return docs, nil
+}
+
+// topicsIn takes a file for a configuration if it has the key topics, else for a map of
+// topics by their names.
+func topicsIn(text []byte, errs *errorList) map[string]fileTopic {
+	quiet := &errorList{file: errs.file}
+	root := parse(text, maxFileMarks, quiet)
+	if root == nil || slices.ContainsFunc(quiet.pairs("", root), func(p pair) bool { return p.key == "topics" }) {
+		return readFile(text, errs).topics
+	}
+	return readMap(root, errs)
+}
+
+func readMap(root ast.Node, errs *errorList) map[string]fileTopic {
+	topics := map[string]fileTopic{}
+	readTopics(root, topics, errs)
+	for i := range errs.list { // it is the whole file
+		errs.list[i].Key = strings.TrimPrefix(strings.TrimPrefix(errs.list[i].Key, "topics"), ".")
+	}
+	return topics
+}
