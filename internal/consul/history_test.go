@@ -22,9 +22,9 @@ func commit(t *testing.T, c *Client, h History, index uint64, change Change) uin
 	return written
 }
 
-func history(t *testing.T, c *Client, topic string) History {
+func history(t *testing.T, c *Client) History {
 	t.Helper()
-	h, err := c.History(t.Context(), topic)
+	h, err := c.History(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +36,12 @@ func history(t *testing.T, c *Client, topic string) History {
 func TestDocumentAndHistoryAreWrittenBothOrNeither(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
-	none := history(t, c, "orders")
+	none := history(t, c)
 	if none.Index != 0 || len(none.Changes) != 0 {
 		t.Fatalf("before any change: got %+v", none)
 	}
 	index := commit(t, c, none, 0, Change{At: at, By: "me@host", Verb: "set", Document: []byte("shards: 8")})
-	one := history(t, c, "orders")
+	one := history(t, c)
 	want := []Change{{Number: 1, At: at, By: "me@host", Verb: "set", Document: []byte("shards: 8")}}
 	if !reflect.DeepEqual(one.Changes, want) || one.Index != index {
 		t.Fatalf("got %+v, want %+v at %d", one, want, index)
@@ -52,7 +52,7 @@ func TestDocumentAndHistoryAreWrittenBothOrNeither(t *testing.T) {
 			t.Errorf("%s: got %v, %v", what, ok, err)
 		}
 		d, _, err := c.Get(t.Context(), "orders")
-		if now := history(t, c, "orders"); err != nil || string(d.Raw) != "shards: 8" || !reflect.DeepEqual(now, one) {
+		if now := history(t, c); err != nil || string(d.Raw) != "shards: 8" || !reflect.DeepEqual(now, one) {
 			t.Errorf("%s: left are %q, %v, %+v", what, d.Raw, err, now)
 		}
 	}
@@ -66,7 +66,7 @@ func TestDocumentAndHistoryAreWrittenBothOrNeither(t *testing.T) {
 	if _, there, err := c.Get(t.Context(), "orders"); there || err != nil {
 		t.Errorf("after its removal: %v, %v", there, err)
 	}
-	if h := history(t, c, "orders"); len(h.Changes) != 2 || !h.Changes[1].Removed || h.Changes[1].Number != 2 {
+	if h := history(t, c); len(h.Changes) != 2 || !h.Changes[1].Removed || h.Changes[1].Number != 2 {
 		t.Errorf("after its removal: got %+v", h)
 	}
 	if _, _, err := c.Commit(t.Context(), History{Topic: "a/b"}, 0, nine); err == nil {
@@ -134,7 +134,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 	h, index := History{Topic: "orders"}, uint64(0)
 	for range 25 {
 		index = commit(t, c, h, index, Change{By: "me@host", Document: []byte("{}")})
-		h = history(t, c, "orders")
+		h = history(t, c)
 	}
 	if len(h.Changes) != 20 || h.Changes[0].Number != 6 || h.Changes[19].Number != 25 {
 		t.Errorf("got %d changes, from %d", len(h.Changes), h.Changes[0].Number)
@@ -149,13 +149,13 @@ func TestAHistoryIsBounded(t *testing.T) {
 	for range 3 {
 		kept = large(100 << 10)
 		index = commit(t, c, h, index, Change{Document: kept})
-		h = history(t, c, "orders")
+		h = history(t, c)
 	}
 	if newest, _ := h.Newest(); len(h.Changes) != 1 || !bytes.Equal(newest.Document, kept) || newest.Number != 28 {
 		t.Errorf("of large documents: got %d changes", len(h.Changes))
 	}
 	commit(t, c, h, index, Change{Document: large(300 << 10)})
-	if newest, _ := history(t, c, "orders").Newest(); !newest.Dropped || len(newest.Document) > 0 || newest.Number != 29 {
+	if newest, _ := history(t, c).Newest(); !newest.Dropped || len(newest.Document) > 0 || newest.Number != 29 {
 		t.Errorf("of one that is too large: got %+v", newest)
 	}
 }
