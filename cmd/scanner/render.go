@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -16,6 +17,9 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
+// noTopics stands where topics would.
+const noTopics = "no topics: no scanner has served one under this Redis prefix yet"
+
 // statusLines is how a fleet stands, as lines for a person: each topic, its shards one
 // by one if that is wanted, and the members.
 func statusLines(s operate.Status, shards bool, now time.Time) []string {
@@ -26,7 +30,7 @@ func statusLines(s operate.Status, shards bool, now time.Time) []string {
 		printTopic(w, t, shards, now)
 	}
 	if len(s.Topics) == 0 {
-		fmt.Fprintln(w, "no topics: no scanner has served one under this Redis prefix yet")
+		fmt.Fprintln(w, noTopics)
 	}
 	printFleet(w, s.Fleet, now)
 	_ = w.Flush() // into memory: no error
@@ -36,57 +40,80 @@ func statusLines(s operate.Status, shards bool, now time.Time) []string {
 // printHazards says first of all what may cost tasks.
 func printHazards(w io.Writer, hazards []string) {
 	for _, h := range hazards {
-		fmt.Fprintf(w, "! redis is set to lose tasks that it acknowledged: %s\n", cli.OneLine(h))
+		fmt.Fprintln(w, "! "+hazard(h))
 	}
 	if len(hazards) > 0 {
 		fmt.Fprintln(w)
 	}
 }
 
+// hazard is one of them in a line.
+func hazard(h string) string {
+	return "redis is set to lose tasks that it acknowledged: " + cli.OneLine(h)
+}
+
 func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) {
-	phase := string(t.Phase)
 	if t.Phase == shard.Migrating {
-		phase = migrating(t, now)
+		fmt.Fprintf(w, "%s: %s\n", headline(t), progress(t, now))
+	} else {
+		fmt.Fprintln(w, headline(t))
 	}
-	if phase == "" {
-		phase = "not known"
+	for _, line := range paceLines(t) {
+		fmt.Fprintf(w, "  %s\n", line)
 	}
-	fmt.Fprintf(w, "topic %s: M %d, epoch %d, %s\n", t.Topic, t.Shards, t.Epoch, phase)
-	printPace(w, t)
 	for _, n := range t.Notes {
 		fmt.Fprintf(w, "  ! %s\n", cli.OneLine(n))
 	}
-	fmt.Fprintln(w, "  SHARD\tSTORED\tWAITING\tBACKLOG\tLEASED\tPARKED\tOLDEST DUE")
+	fmt.Fprintln(w, columns)
 	for _, v := range t.PerShard {
 		if shards {
-			row(w, fmt.Sprint(v.Shard), v, now)
+			row(w, fmt.Sprint(v.Shard), v, dueText(v.Oldest, now))
 		}
 	}
-	row(w, "all", shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}, now)
+	row(w, "all", total(t), dueText(t.Oldest, now))
 	fmt.Fprintln(w)
 }
 
-// printPace says by which settings a topic is served, and how fast.
-func printPace(w io.Writer, t operate.TopicStatus) {
+// headline is a topic's name and placement.
+func headline(t operate.TopicStatus) string {
+	phase := cmp.Or(string(t.Phase), "not known")
+	if t.Phase == shard.Migrating {
+		phase = migrating(t)
+	}
+	return fmt.Sprintf("topic %s: M %d, epoch %d, %s", t.Topic, t.Shards, t.Epoch, phase)
+}
+
+// total is what all shards of a topic hold together.
+func total(t operate.TopicStatus) shard.Stats {
+	return shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}
+}
+
+// paceLines say by which settings a topic is served, and how fast.
+func paceLines(t operate.TopicStatus) (lines []string) {
 	if len(t.Settings) > 0 {
 		settings := make([]string, 0, len(t.Settings))
 		for _, key := range slices.Sorted(maps.Keys(t.Settings)) {
 			settings = append(settings, key+"="+t.Settings[key])
 		}
-		fmt.Fprintf(w, "  settings: %s\n", cli.OneLine(strings.Join(settings, " ")))
+		lines = append(lines, "settings: "+cli.OneLine(strings.Join(settings, " ")))
 	}
 	pace := "nothing forwarded"
 	if t.PerSecond > 0 {
-		format := "%.3g"
-		if t.PerSecond >= 1000 {
-			format = "%.0f"
-		}
-		pace = fmt.Sprintf(format+" forwarded a second, lateness p50 %s, p99 %s", t.PerSecond, lateness(t.Median), lateness(t.Worst))
+		pace = fmt.Sprintf("%s forwarded a second, lateness p50 %s, p99 %s", perSecond(t.PerSecond), lateness(t.Median), lateness(t.Worst))
 	}
-	fmt.Fprintf(w, "  last minute: %s\n", pace)
+	lines = append(lines, "last minute: "+pace)
 	if t.Limited {
-		fmt.Fprintf(w, "  rate: %d a second over the fleet holds back %d due tasks\n", t.Rate, t.Backlog)
+		lines = append(lines, fmt.Sprintf("rate: %d a second over the fleet holds back %d due tasks", t.Rate, t.Backlog))
 	}
+	return lines
+}
+
+// perSecond shows a rate with three digits that count.
+func perSecond(rate float64) string {
+	if rate >= 1000 {
+		return fmt.Sprintf("%.0f", rate)
+	}
+	return fmt.Sprintf("%.3g", rate)
 }
 
 // lateness shows seconds with two digits that count.
@@ -99,26 +126,38 @@ func lateness(seconds float64) string {
 	return d.Round(unit).String()
 }
 
-// migrating describes a change under way in one line.
-func migrating(t operate.TopicStatus, now time.Time) string {
+// migrating names a change under way.
+func migrating(t operate.TopicStatus) string {
+	return fmt.Sprintf("migrating from %d", t.Previous)
+}
+
+// progress is how far a change under way is, in one line.
+func progress(t operate.TopicStatus, now time.Time) string {
 	c := t.Change
-	text := fmt.Sprintf("migrating from %d: %d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
-		t.Previous, c.Clean, t.Attended, c.Moved, c.Misplaced, c.Rate)
+	text := fmt.Sprintf("%d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
+		c.Clean, t.Attended, c.Moved, c.Misplaced, c.Rate)
 	if !c.End.IsZero() {
 		text += ", end " + relative(c.End, now)
 	}
 	return text
 }
 
+// columns are those of row.
+const columns = "  SHARD\tSTORED\tWAITING\tBACKLOG\tLEASED\tPARKED\tOLDEST DUE"
+
 // row is what a shard holds: all that is stored, which is the sum of what follows. What
 // waits is not due yet, or is to be tried again later.
-func row(w io.Writer, name string, v shard.Stats, now time.Time) {
-	oldest := "-"
-	if !v.Oldest.IsZero() {
-		oldest = relative(v.Oldest, now)
-	}
+func row(w io.Writer, name string, v shard.Stats, oldest string) {
 	waiting := v.Pending - v.Backlog - v.Leased - v.Parked
 	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
+}
+
+// dueText is when something is due, - for never.
+func dueText(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return relative(t, now)
 }
 
 // timeFormat is RFC 3339 in UTC, to the millisecond.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 func asErrors(err error) (config.Errors, bool) {
@@ -19,39 +21,96 @@ func asErrors(err error) (config.Errors, bool) {
 	return all, ok
 }
 
+// statusFlags are those of scanner status.
+type statusFlags struct {
+	format                  cli.FormatFlag
+	topic                   string
+	shards, judged, watched bool
+	every                   time.Duration
+}
+
 func statusCommand(s *settings) *cobra.Command {
-	format := cli.NewFormatFlag(cli.Table)
-	var topic string
-	var shards, judged bool
+	f := statusFlags{format: cli.NewFormatFlag(cli.Table)}
 	cmd := &cobra.Command{
-		Use:   "status --config config.yaml [--topic T] [--shards] [--exit-code]",
+		Use:   "status --config config.yaml [--topic T] [--shards] [--exit-code | --watch]",
 		Short: "Shows topics, their shards, and the members of the fleet",
 		Args:  cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			if f.watched {
+				return f.watch(cmd, s)
+			}
 			rdb, store, err := s.open()
 			if err != nil {
 				return err
 			}
 			defer rdb.Close()
-			status, err := operate.ReadStatus(cmd.Context(), store, topic)
-			if err != nil {
-				return err
-			}
-			now := time.Now()
-			if format.Format == cli.JSON {
-				err = cli.PrintJSON(cmd.OutOrStdout(), status, "  ")
-			} else {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(statusLines(status, shards, now), "\n"))
-			}
-			if reasons := status.Reasons(now); err == nil && judged && len(reasons) > 0 {
-				err = fmt.Errorf("%w: %s", cli.ErrUnhealthy, strings.Join(reasons, "; "))
-			}
-			return err
+			return f.print(cmd, store)
 		}),
 	}
-	cmd.Flags().StringVar(&topic, "topic", "", "this topic alone")
-	cmd.Flags().BoolVar(&shards, "shards", false, "each shard too, and not the sums alone")
-	cmd.Flags().BoolVar(&judged, "exit-code", false, "exit with 4 unless all is healthy, and say why on standard error")
-	cmd.Flags().VarP(&format, "output", "o", "how to print")
+	cmd.Flags().StringVar(&f.topic, "topic", "", "this topic alone")
+	cmd.Flags().BoolVar(&f.shards, "shards", false, "each shard too, and not the sums alone")
+	cmd.Flags().BoolVar(&f.judged, "exit-code", false, "exit with 4 unless all is healthy, and say why on standard error")
+	cmd.Flags().BoolVar(&f.watched, "watch", false, "show it on the terminal, always new, until q or Ctrl-C")
+	cmd.Flags().DurationVar(&f.every, "interval", defaultInterval, "between two looks with --watch, 200ms to 1m")
+	cmd.Flags().VarP(&f.format, "output", "o", "how to print")
+	cmd.MarkFlagsMutuallyExclusive("watch", "exit-code")
+	cmd.MarkFlagsMutuallyExclusive("watch", "output")
 	return cmd
+}
+
+// check refuses an interval that is out of range, or for nothing.
+func (f *statusFlags) check(cmd *cobra.Command) error {
+	if f.every < leastInterval || f.every > mostInterval {
+		return cli.UsageError(fmt.Sprintf("--interval must be 200ms to 1m; got %s", f.every))
+	}
+	if cmd.Flags().Changed("interval") && !f.watched {
+		return cli.UsageError("--interval is for --watch")
+	}
+	return nil
+}
+
+// print shows the fleet once.
+func (f *statusFlags) print(cmd *cobra.Command, store *shard.Store) error {
+	status, err := operate.ReadStatus(cmd.Context(), store, f.topic)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if f.format.Format == cli.JSON {
+		err = cli.PrintJSON(cmd.OutOrStdout(), status, "  ")
+	} else {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(statusLines(status, f.shards, now), "\n"))
+	}
+	if reasons := status.Reasons(now); err == nil && f.judged && len(reasons) > 0 {
+		texts := make([]string, len(reasons))
+		for i, r := range reasons {
+			texts[i] = r.String()
+		}
+		err = fmt.Errorf("%w: %s", cli.ErrUnhealthy, strings.Join(texts, "; "))
+	}
+	return err
+}
+
+// watch shows the fleet on the terminal until somebody ends it.
+func (f *statusFlags) watch(cmd *cobra.Command, s *settings) error {
+	screen, err := newScreen(cmd.InOrStdin(), cmd.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	rdb, store, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	w := watch{
+		screen: screen,
+		read: func(ctx context.Context) (operate.Status, error) {
+			return operate.ReadStatus(ctx, store, f.topic)
+		},
+		page: page{every: f.every, shards: f.shards},
+	}
+	return w.run(cmd.Context())
 }

@@ -153,7 +153,7 @@ func (w *waiting) show(t operate.TopicStatus) {
 		_ = w.bar.Set64(t.Change.Moved) // drawing is all it does
 		return
 	}
-	w.say(migrating(t, time.Now()))
+	w.say(migrating(t) + ": " + progress(t, time.Now()))
 }
 
 func (w *waiting) finish() {

@@ -11,11 +11,25 @@ import (
 // for the alert DuefleetTasksLate.
 const lateAfter = time.Minute
 
+// Reason is one reason why the fleet is not healthy. Topic is whose, "" where it is not
+// one topic's.
+type Reason struct {
+	Topic, Text string
+}
+
+// String is the reason with its topic, for one line.
+func (r Reason) String() string {
+	if r.Topic == "" {
+		return r.Text
+	}
+	return fmt.Sprintf("topic %s: %s", r.Topic, r.Text)
+}
+
 // Reasons say why the fleet is not healthy, none if it is: no scanner lives, one has
 // configurations that it did not apply, a topic has a note, tasks that are parked, or one
 // that has been due for a minute. now is the time of the reading.
-func (s Status) Reasons(now time.Time) []string {
-	var all []string
+func (s Status) Reasons(now time.Time) []Reason {
+	var all []Reason
 	live := 0
 	for _, m := range s.Fleet {
 		if m.Alive {
@@ -23,25 +37,25 @@ func (s Status) Reasons(now time.Time) []string {
 		}
 	}
 	if live == 0 {
-		all = append(all, "no scanner runs")
+		all = append(all, Reason{Text: "no scanner runs"})
 	}
 	told := map[string]bool{}
 	for _, t := range s.Topics {
 		for _, n := range t.Notes {
-			all = append(all, fmt.Sprintf("topic %s: %s", t.Topic, n))
+			all = append(all, Reason{Topic: t.Topic, Text: n})
 			told[n] = true
 		}
 		if late := now.Sub(t.Oldest); !t.Oldest.IsZero() && late > lateAfter {
-			all = append(all, fmt.Sprintf("topic %s: a task has been due for %s", t.Topic, late.Round(time.Second)))
+			all = append(all, Reason{Topic: t.Topic, Text: fmt.Sprintf("a task has been due for %s", late.Round(time.Second))})
 		}
 		if t.Parked > 0 {
-			all = append(all, fmt.Sprintf("topic %s: %d tasks are parked", t.Topic, t.Parked))
+			all = append(all, Reason{Topic: t.Topic, Text: fmt.Sprintf("%d tasks are parked", t.Parked)})
 		}
 	}
 	for _, m := range s.Fleet {
 		for _, name := range slices.Sorted(maps.Keys(m.Errors)) {
 			if text := m.Errors[name]; m.Alive && !told[text] {
-				all = append(all, "configuration: "+text)
+				all = append(all, Reason{Text: "configuration: " + text})
 				told[text] = true
 			}
 		}

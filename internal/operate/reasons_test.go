@@ -36,7 +36,11 @@ func TestReasons(t *testing.T) {
 			Fleet:  []balance.Member{{Instance: "a", Alive: true}, {Instance: "b"}},
 		}
 		c.spoil(&s)
-		if got := strings.Join(s.Reasons(now), "|"); got != c.want {
+		var texts []string
+		for _, r := range s.Reasons(now) {
+			texts = append(texts, r.String())
+		}
+		if got := strings.Join(texts, "|"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

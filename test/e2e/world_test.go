@@ -48,6 +48,8 @@ type world struct {
 	enrolled bool
 	recorder fleet.Recorder
 	scanners []*fleet.Scanner
+	// scannerEnv are more variables of the scanners.
+	scannerEnv []string
 	// tap sees every message beside the ledger. Defaults to nothing.
 	tap func(fleet.Delivery)
 
@@ -112,7 +114,7 @@ func (w *world) start(n int) {
 	for i := first; i < first+n; i++ {
 		g.Go(func() (err error) {
 			w.scanners[i], err = fleet.StartScanner(ctx, fleet.ScannerConfig{
-				Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: fmt.Sprintf("scanner-%d", i+1),
+				Binary: programs.Scanner, Config: w.config, Dir: w.dir, Name: fmt.Sprintf("scanner-%d", i+1), Env: w.scannerEnv,
 			})
 			return err
 		})

@@ -63,7 +63,7 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 // runOnTerminal runs a command whose stderr is a terminal, and stdin, too, if there is
 // something to type. It copies what the command says there to what its stderr was.
 func runOnTerminal(cmd *exec.Cmd) error {
-	ours, programs, err := openTerminal()
+	ours, programs, err := openTerminal(80, 25)
 	if err != nil {
 		return err
 	}

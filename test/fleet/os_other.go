@@ -18,6 +18,12 @@ func childAttr() *syscall.SysProcAttr {
 func reserve(context.Context, int) bool { return true }
 
 // openTerminal is there on Linux only.
-func openTerminal() (ours, programs *os.File, err error) {
+func openTerminal(_, _ int) (ours, programs *os.File, err error) {
 	return nil, nil, errors.ErrUnsupported
 }
+
+// sizeTerminal is there on Linux only.
+func sizeTerminal(*os.File, int, int) error { return errors.ErrUnsupported }
+
+// terminalAttr is for Linux only.
+func terminalAttr() *syscall.SysProcAttr { return nil }

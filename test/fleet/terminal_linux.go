@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo-terminal of 80 columns: what a program writes to
-// its end can be read from ours.
-func openTerminal() (ours, programs *os.File, err error) {
+// openTerminal makes a pseudo-terminal of so many columns and rows: what a program writes
+// to its end can be read from ours.
+func openTerminal(columns, rows int) (ours, programs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open a terminal: %w", err)
@@ -21,7 +22,7 @@ func openTerminal() (ours, programs *os.File, err error) {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
 	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 25, Col: 80})
+		err = sizeTerminal(ours, columns, rows)
 	}
 	if err == nil {
 		programs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -30,4 +31,15 @@ func openTerminal() (ours, programs *os.File, err error) {
 		return nil, nil, errors.Join(fmt.Errorf("open a terminal: %w", err), ours.Close())
 	}
 	return ours, programs, nil
+}
+
+// sizeTerminal sets how large a terminal is, of which the program on it is told.
+func sizeTerminal(ours *os.File, columns, rows int) error {
+	return unix.IoctlSetWinsize(int(ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}) //nolint:gosec // terminals are small
+}
+
+// terminalAttr makes the child's standard input its terminal, as a login does, and has the
+// kernel kill it when the thread that started it is gone.
+func terminalAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// The cells of the map of shards. A shard is the first that fits, in this order; without
+// any of them it is a digit, 1 to 9: what it stores in ninths of what the fullest does.
+const (
+	unreadableCell = 'x' // Redis can't be asked for it
+	lateCell       = '!' // a task has been due for lateCellAfter
+	dueCell        = '+' // a task has been due for dueCellAfter
+	emptyCell      = '.' // nothing is stored
+)
+
+const (
+	dueCellAfter  = time.Second
+	lateCellAfter = time.Minute
+)
+
+const (
+	labelWidth = 5  // the number of the first shard of a row, and a blank
+	cellStep   = 16 // a row is a multiple of so many cells, where it fits
+)
+
+// shardMap shows all attended shards of a topic at once, a cell for one of them or, where
+// there is no room, for several: then the cell is the worst and fullest of them.
+func (p *page) shardMap(t operate.TopicStatus) section {
+	count := t.Attended
+	for _, v := range t.PerShard {
+		count = max(count, v.Shard+1) // of a topic that is being removed none is attended
+	}
+	across := cellsAcross(p.width)
+	rows := (count + across - 1) / across
+	return section{want: 1 + rows, draw: func(n int) []string {
+		each := 1
+		for (count+each-1)/each > across*max(1, n-1) {
+			each *= 2
+		}
+		cells := p.cells(t, count, each)
+		title := "shards"
+		if each > 1 {
+			title = fmt.Sprintf("shards, %d a cell", each)
+		}
+		lines := []string{title + ": . empty, 1-9 how full, + due 1s, ! due 1m, x unreadable"}
+		if n == 1 {
+			lines = nil // its cells say more
+		}
+		for at := 0; at < len(cells); at += across {
+			lines = append(lines, fmt.Sprintf("%*d %s", labelWidth-1, at*each, cells[at:min(at+across, len(cells))]))
+		}
+		return lines
+	}}
+}
+
+// cellsAcross is how many cells a row of the map has.
+func cellsAcross(width int) int {
+	across := width - labelWidth
+	if across >= cellStep {
+		across -= across % cellStep
+	}
+	return max(1, across)
+}
+
+// cells are the shards of a topic in their order, each of them a cell.
+func (p *page) cells(t operate.TopicStatus, count, each int) string {
+	groups := make([]shard.Stats, (count+each-1)/each)
+	seen := make([]int, len(groups))
+	for _, v := range t.PerShard {
+		g := &groups[v.Shard/each]
+		seen[v.Shard/each]++
+		g.Pending = max(g.Pending, v.Pending)
+		if !v.Oldest.IsZero() && (g.Oldest.IsZero() || v.Oldest.Before(g.Oldest)) {
+			g.Oldest = v.Oldest
+		}
+	}
+	fullest := int64(0)
+	for _, g := range groups {
+		fullest = max(fullest, g.Pending)
+	}
+	var out strings.Builder
+	for i, g := range groups {
+		readable := seen[i] == min(each, count-i*each)
+		out.WriteByte(cell(g, readable, fullest, p.read))
+	}
+	return out.String()
+}
+
+// cell is one of the map: what a shard, or the worst of several, holds.
+func cell(v shard.Stats, readable bool, fullest int64, now time.Time) byte {
+	late := time.Duration(-1)
+	if !v.Oldest.IsZero() {
+		late = now.Sub(v.Oldest)
+	}
+	switch {
+	case !readable:
+		return unreadableCell
+	case late >= lateCellAfter:
+		return lateCell
+	case late >= dueCellAfter:
+		return dueCell
+	case v.Pending == 0:
+		return emptyCell
+	default:
+		return '1' + byte(min(8, (v.Pending*9-1)/max(1, fullest)))
+	}
+}

@@ -1,0 +1,139 @@
+package e2e_test
+
+import (
+	"flag"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+var captures = flag.String("captures", "", "the folder where TestWatchOnAFleet leaves what the terminal showed")
+
+// TestWatchOnAFleet: on a terminal of 80x24 and on one of 200x60 the page shows a change
+// of M that is under way, and then that RabbitMQ is away; q and Ctrl-C end it with 0, and
+// the terminal is as it was.
+func TestWatchOnAFleet(t *testing.T) {
+	t.Parallel()
+	w := newFileWish(t)
+	toRabbitMQ := w.cutOff()
+	w.set("invoices", fleet.DeclaredTopic("invoices", nil))
+	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"window": 500}))
+	w.start(2)
+	far := w.far(40_000)
+	w.schedule(orders("invoices", "i", 500, time.Now().Add(time.Hour), time.Hour, 100)...)
+	w.consume("orders.due")
+	w.send("orders", "o", 500)
+	wait.For(t, "the tasks that are due to arrive", func() bool { return w.recorder.Ledger.Count() == 500 })
+	small, large := w.watch(80, 24), w.watch(200, 60)
+	both := []*fleet.Screen{small, large}
+	w.shows(both, "topic orders: M 4, epoch 1, stable", "healthy")
+
+	letGo := w.holdUp(far, 64)
+	w.set("orders", fleet.Topic{"shards": 64})
+	w.shows(both, "topic orders: M 64, epoch 2, migrating from 4", "[#", "2 of 2 scanners live")
+	w.keep(small, "change", 80)
+	w.keep(large, "change", 200)
+
+	toRabbitMQ.Stop()
+	w.schedule(orders("orders", "late", 100, time.Now(), time.Millisecond, 0)...)
+	w.shows(both, "! topics invoices, orders: ", ">! orders", "connection refused")
+	w.keep(small, "outage", 80)
+	w.keep(large, "outage", 200)
+
+	for _, s := range both {
+		if err := s.Resize(40, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.shows(both, "cut: 40x10 is small")
+	for i, keys := range []string{"q", "\x03"} {
+		if err := both[i].Type(keys); err != nil {
+			t.Fatal(err)
+		}
+		if code, err := both[i].Wait(wait.Context(t)); code != 0 || err != nil {
+			t.Errorf("after %q: code %d, %v", keys, code, err)
+		}
+	}
+	if err := toRabbitMQ.Start(); err != nil {
+		t.Fatal(err)
+	}
+	letGo()
+	w.settled(64)
+}
+
+// cutOff puts a proxy between the scanners and RabbitMQ, which the test can stop.
+func (w *world) cutOff() *toxiproxy.Proxy {
+	w.t.Helper()
+	u, err := url.Parse(w.settings.RabbitMQURL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	proxy := toxiproxy.NewProxy(server, "rabbitmq", "127.0.0.1:0", u.Host)
+	if err := proxy.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(proxy.Stop)
+	u.Host = proxy.Listen
+	w.scannerEnv = []string{"DUEFLEET_RABBITMQ_URLS=" + u.String()}
+	return proxy
+}
+
+// watch is scanner status --watch, with topic orders chosen.
+func (w *world) watch(columns, rows int) *fleet.Screen {
+	w.t.Helper()
+	s, err := fleet.StartScreen(w.t.Context(), fleet.Command{
+		Path: programs.Scanner, Args: []string{"status", "--watch", "--config", w.file(operatorRole)},
+	}, columns, rows)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.shows([]*fleet.Screen{s}, "orders")
+	if err := s.Type("j"); err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// shows waits until all parts are on each of the terminals at once.
+func (w *world) shows(all []*fleet.Screen, parts ...string) {
+	w.t.Helper()
+	for _, s := range all {
+		text := ""
+		defer func() {
+			if w.t.Failed() {
+				w.t.Logf("the terminal shows\n%s", text)
+			}
+		}()
+		wait.For(w.t, "the page to show "+strings.Join(parts, ", "), rarely(func() bool {
+			text = s.Text()
+			for _, part := range parts {
+				if !strings.Contains(text, part) {
+					return false
+				}
+			}
+			return true
+		}))
+	}
+}
+
+// keep leaves what a terminal shows in the folder of -captures.
+func (w *world) keep(s *fleet.Screen, name string, columns int) {
+	w.t.Helper()
+	if *captures == "" {
+		return
+	}
+	path := filepath.Join(*captures, name+"_"+map[int]string{80: "80x24", 200: "200x60"}[columns]+".txt")
+	if err := fleet.WriteFile(path, []byte(s.Text())); err != nil {
+		w.t.Fatal(err)
+	}
+}
