@@ -62,9 +62,12 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	var due time.Time
 	switch o.verb {
 	case schedule, ifAbsent:
-		due, o.err = c.Schedule(ctx, producer.Request{
+		// The machine steps each actor by its own commands. Calls of Schedule may share one,
+		// which another goroutine sends; those of ScheduleMany never do.
+		r := c.ScheduleMany(ctx, []producer.Request{{
 			Topic: topic, ID: o.id, When: when, Payload: []byte(o.name), IfAbsent: o.verb == ifAbsent,
-		})
+		}})[0]
+		due, o.err = r.Due, r.Err
 	case reschedule:
 		due, o.err = c.Reschedule(ctx, topic, o.id, when)
 	case cancel:
