@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // terminal is one that a test looks at and types on, with a page on it.
@@ -60,18 +61,21 @@ func (s *terminal) shown() string {
 	return out.String()
 }
 
-// wants holds what is shown to a part of it.
+// wants waits, in the bubble's time, until a part is shown.
 func (s *terminal) wants(part string) {
 	s.t.Helper()
-	if got := s.shown(); !strings.Contains(got, part) {
-		s.t.Errorf("no %q in\n%s", part, got)
-	}
+	wait.For(s.t, "the page to show "+part, func() bool { return strings.Contains(s.shown(), part) })
+}
+
+// wantsNo waits until a part is not shown.
+func (s *terminal) wantsNo(part string) {
+	s.t.Helper()
+	wait.For(s.t, "the page not to show "+part, func() bool { return !strings.Contains(s.shown(), part) })
 }
 
 // types gives the page keys, as the terminal sends them.
 func (s *terminal) types(keys string) {
 	s.SendRaw([]byte(keys))
-	time.Sleep(time.Second / 2) // of the bubble's time: an escape alone is a key after a while
 	synctest.Wait()
 }
 
@@ -79,13 +83,8 @@ func (s *terminal) types(keys string) {
 func (s *terminal) quits(keys string) {
 	s.t.Helper()
 	s.types(keys)
-	select {
-	case err := <-s.ended:
-		if err != nil {
-			s.t.Errorf("it ended with %v", err)
-		}
-	default:
-		s.t.Fatalf("it goes on after %q", keys)
+	if err := wait.Receive(s.t, "the page to end", s.ended); err != nil {
+		s.t.Errorf("it ended with %v", err)
 	}
 }
 
@@ -139,20 +138,13 @@ func TestWatchOutlivesFailures(t *testing.T) {
 		})
 		s.wants("! not read: connection refused")
 		down.Store(false)
-		time.Sleep(time.Second)
 		s.wants("orders")
-		if got := s.shown(); strings.Contains(got, "not read") {
-			t.Errorf("after a reading:\n%s", got)
-		}
+		s.wantsNo("not read")
 		down.Store(true)
-		time.Sleep(7 * time.Second)
 		s.wants("! not read for 7s, and shown as it was: connection refused")
 		s.wants("orders")
 		down.Store(false)
-		time.Sleep(2 * time.Second)
-		if got := s.shown(); strings.Contains(got, "not read") {
-			t.Errorf("after the failures:\n%s", got)
-		}
+		s.wantsNo("not read")
 		s.quits("q")
 	})
 }
@@ -181,12 +173,15 @@ func TestWatchReadsOnceAnInterval(t *testing.T) {
 				}
 				return outage(), nil
 			})
-			for range 20 {
+			const readings = 6
+			began := time.Now()
+			for n := range readings {
+				wait.Count(t, "a reading", n+1, func() int { return int(count.Load()) })
 				s.types("j")
 			}
-			want := int64(10*time.Second/max(takes, time.Second)) + 1
-			if got := count.Load(); got < want-1 || got > want+1 {
-				t.Errorf("%d readings of %s each in 10 s, want %d", got, takes, want)
+			want := (readings - 1) * max(takes, time.Second)
+			if took := time.Since(began); took < want || took > want+100*time.Millisecond { // of the bubble's time
+				t.Errorf("%d readings of %s each took %s, want %s", readings, takes, took, want)
 			}
 			s.quits("q")
 			synctest.Wait()

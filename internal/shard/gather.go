@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -65,11 +66,8 @@ func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 	if l.flying < r.lanes.beside {
 		l.flying++
 		l.mu.Unlock()
-		s := r.Schedule(ctx, []Entry{e})[0]
-		if next := r.landed(l); next != nil {
-			go r.fly(l, next)
-		}
-		return s
+		defer r.next(l)
+		return r.Schedule(ctx, []Entry{e})[0]
 	}
 	if g := l.open; g != nil && !g.takes(e) {
 		l.take()
@@ -177,26 +175,43 @@ func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 	return fmt.Errorf("no answer, the task may be stored yet: %w", ctx.Err())
 }
 
-// fly sends a call, and what has gathered meanwhile.
-func (r *Router) fly(l *lane, g *gathered) {
-	for ; g != nil; g = r.landed(l) {
-		l.mu.Lock()
-		var all []*waiter
-		var entries []Entry
-		for _, w := range g.waiting {
-			if w != nil {
-				all, entries = append(all, w), append(entries, w.entry)
-			}
-		}
-		l.mu.Unlock()
-		if len(all) > 0 {
-			for i, s := range r.Schedule(g.ctx, entries) {
-				all[i].result = s
-			}
-		}
-		close(g.done)
-		g.cancel()
-		// Whom this wakes is likely to have the next task: it shares the next call.
-		runtime.Gosched()
+// next ends a call, and has what gathered meanwhile sent. It is deferred: a hook of the
+// client may panic, or end its goroutine, and others wait behind it.
+func (r *Router) next(l *lane) {
+	if g := r.landed(l); g != nil {
+		go r.fly(l, g)
 	}
+}
+
+// errUnanswered is what those get who wait for a call that a hook ended.
+var errUnanswered = errors.New("the call ended without an answer, the task may be stored yet")
+
+// fly sends a call.
+func (r *Router) fly(l *lane, g *gathered) {
+	defer r.next(l)
+	defer g.end()
+	l.mu.Lock()
+	var all []*waiter
+	var entries []Entry
+	for _, w := range g.waiting {
+		if w != nil {
+			w.result.Err = errUnanswered
+			all, entries = append(all, w), append(entries, w.entry)
+		}
+	}
+	l.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	for i, s := range r.Schedule(g.ctx, entries) {
+		all[i].result = s
+	}
+}
+
+// end tells those who wait. Whom it wakes is likely to have the next task, which then
+// shares the next call.
+func (g *gathered) end() {
+	close(g.done)
+	g.cancel()
+	runtime.Gosched()
 }

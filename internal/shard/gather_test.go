@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ type heldPut struct {
 	ctx  context.Context
 	args []any
 	sent chan struct{}
+	ends bool // the goroutine, in place of sending it
 }
 
 func (p *puts) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -55,6 +57,9 @@ func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) {
 		p.begun <- held
 		select {
 		case <-held.sent:
+			if held.ends {
+				runtime.Goexit()
+			}
 		case <-ctx.Done():
 		}
 	}
@@ -64,6 +69,12 @@ func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) {
 func (h *heldPut) names(id string) bool { return slices.Contains(h.args, any(id)) }
 
 func (h *heldPut) let() { close(h.sent) }
+
+// end ends the goroutine that sends the call.
+func (h *heldPut) end() {
+	h.ends = true
+	h.let()
+}
 
 // gathering is a topic of one shard whose calls the test lets go one by one. One that is
 // awaited has the others gather, for as long as the test says.
@@ -312,4 +323,27 @@ func TestFewCallsAreSentAtOnce(t *testing.T) {
 	for _, a := range answers {
 		g.good(a)
 	}
+}
+
+// TestACallThatAHookEndsHoldsUpNoOthers: neither those that share it, nor those behind it.
+func TestACallThatAHookEndsHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	g := newGathering(t, time.Hour)
+	g.schedule(t.Context(), Entry{ID: "alone"})
+	alone := g.next()
+	shares := g.schedule(t.Context(), Entry{ID: "shares"})
+	g.gathered(1)
+	alone.end()
+	shared := g.next()
+	behind := g.schedule(t.Context(), Entry{ID: "behind"})
+	g.gathered(1)
+	shared.end()
+	if s := patience.Receive(t, "an answer", shares); s.Err == nil || !Unknown(s.Err) {
+		t.Errorf("of a call that ended: %+v", s)
+	}
+	g.next().let()
+	g.good(behind)
+	last := g.schedule(t.Context(), Entry{ID: "last"})
+	g.next().let()
+	g.good(last)
 }
