@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,8 +65,40 @@ func TestADocumentWithABadNameIsRemovedAndNoOther(t *testing.T) {
 	o.wants(cli.Usage, "name a topic", "topic", "rm")
 }
 
-// TestABrokenDocumentIsMendedNotPaused: pause says how; set mends a line, or all.
-func TestABrokenDocumentIsMendedNotPaused(t *testing.T) {
+// TestABrokenDocumentIsPausedByTheLastGoodOne: which is in force, as Redis keeps it, and
+// takes the place of the broken one; that stays in the history.
+func TestABrokenDocumentIsPausedByTheLastGoodOne(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	const good = "shards: 2\nrate: 5 # a second\n"
+	for topic, broken := range map[string]string{"orders": "shards: 0\nrate: 5\n", "mails": "shards: ["} {
+		o.puts(map[string]string{topic: broken})
+		if err := o.store.Topic(topic).SaveDocument(t.Context(), []byte(good)); err != nil {
+			t.Fatal(err)
+		}
+		o.wants(cli.Done, topic+".paused: false -> true", "topic", "pause", topic)
+		o.wants(cli.Done, good+"paused: true\n", "topic", "get", topic)
+		o.wants(cli.Done, strings.TrimSuffix(strconv.Quote(broken), `"`), "topic", "history", topic, "-o", "json")
+
+		o.puts(map[string]string{topic: broken})
+		o.wants(cli.Done, "the last good one, which is in force, takes its place", "topic", "pause", topic)
+		o.puts(map[string]string{topic: broken})
+		if err := o.store.Topic(topic).SaveDocument(t.Context(), []byte(good+"paused: true\n")); err != nil {
+			t.Fatal(err)
+		}
+		o.wants(cli.Done, "nothing to change", "topic", "pause", topic)
+		o.wants(cli.Done, broken, "topic", "get", topic)
+		o.wants(cli.Done, topic+".paused: true -> false", "topic", "resume", topic)
+	}
+	o.puts(map[string]string{"orders": "shards: 0\n"})
+	o.configure(t, "redis: {addrs: ['127.0.0.1:1']}\n")
+	o.wants(cli.Failed, "Redis doesn't tell", "topic", "pause", "orders")
+	o.wants(cli.Done, "shards: 0\n", "topic", "get", "orders")
+}
+
+// TestABrokenDocumentThatNoScannerAppliedIsMended: pause says how; set mends a line, or
+// all.
+func TestABrokenDocumentThatNoScannerAppliedIsMended(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.puts(map[string]string{"orders": "shards: 0\nrate: 5\n", "mails": "shards: ["})

@@ -39,6 +39,16 @@ func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
 	return connect(cfg)
 }
 
+// inForce returns the document of a topic that scanners applied last, nil if none did.
+func (s *settings) inForce(ctx context.Context, topic string) ([]byte, error) {
+	rdb, store, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer rdb.Close()
+	return store.Topic(topic).Document(ctx)
+}
+
 func connect(cfg *config.Config) (redis.UniversalClient, *shard.Store, error) {
 	options, err := cfg.Redis.Options()
 	if err != nil {

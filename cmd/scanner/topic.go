@@ -205,9 +205,11 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 type edit struct {
 	topic       string
 	assignments []string
-	pausing     bool // pause or resume: there must be a document
-	replace     bool // begin from an empty document
-	dry         bool // write nothing
+	// inForce reads what scanners go on by while the document is broken, nil if there is
+	// nothing; pause and resume, for which there must be a document, begin from that.
+	inForce func(ctx context.Context, topic string) ([]byte, error)
+	replace bool // begin from an empty document
+	dry     bool // write nothing
 }
 
 func registerDryRun(cmd *cobra.Command, dry *bool) {
@@ -218,7 +220,7 @@ func registerDryRun(cmd *cobra.Command, dry *bool) {
 func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 	topic, out := e.topic, cmd.OutOrStdout()
 	doc, there, err := c.Read(cmd.Context(), topic)
-	if err == nil && !there && e.pausing {
+	if err == nil && !there && e.inForce != nil {
 		err = noDocumentError(topic)
 	}
 	if err != nil {
@@ -229,6 +231,9 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		before = nil
 	}
 	raw, changes, err := config.Edit(topic, before, e.assignments)
+	if err != nil && doc.Err != nil && e.inForce != nil {
+		raw, changes, err = e.ofForce(cmd, err)
+	}
 	if err != nil {
 		return doc, e.explain(err, doc)
 	}
@@ -254,14 +259,30 @@ func printDifference(out io.Writer, topic string, changes []config.Change) {
 	}
 }
 
+// ofForce edits the document that scanners go on by, which takes the place of the broken
+// one.
+func (e edit) ofForce(cmd *cobra.Command, broken error) (raw []byte, changes []config.Change, err error) {
+	good, err := e.inForce(cmd.Context(), e.topic)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w; which is the last good one, Redis doesn't tell: %w", broken, err)
+	}
+	if good == nil {
+		return nil, nil, broken // nobody serves the topic
+	}
+	if raw, changes, err = config.Edit(e.topic, good, e.assignments); err == nil && len(changes) > 0 {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its document has mistakes, and `scanner topic history %s -o json` keeps it: the last good one, which is in force, takes its place\n", e.topic, e.topic)
+	}
+	return raw, changes, err
+}
+
 // explain adds to what is wrong with an edit how a document that was broken before is
 // mended.
 func (e edit) explain(err error, before config.Document) error {
 	switch {
 	case before.Err == nil || e.replace:
 		return err
-	case e.pausing:
-		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and the last good one is in force; mend it in the same step, "+
+	case e.inForce != nil:
+		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and no good one is known to begin from; mend it in the same step, "+
 			"`scanner topic set %s KEY=VALUE... %s` (KEY= takes a line out), or write it anew with --replace: %w", e.topic, e.topic, e.assignments[0], err)
 	}
 	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE mends a line, KEY= takes it out, and --replace begins from an empty one", err)
@@ -284,10 +305,13 @@ It says what the living scanners make of it, for which it waits some seconds, an
 with code 1 as "scanner topic set" does; a topic that can't be delivered can be
 paused all the same. --no-wait asks nobody.
 
+Where the document has mistakes, the last good one, which scanners go on by, is paused
+or resumed, and takes its place.
+
 Topics of a configuration file are paused there: it says what to write where.`,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			err := withConsul(s, func(_ context.Context, c consulTopics) error {
-				doc, err := set(cmd, c, edit{topic: args[0], assignments: []string{assignment}, pausing: true})
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: []string{assignment}, inForce: s.inForce})
 				if err != nil {
 					return err
 				}

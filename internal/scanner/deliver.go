@@ -125,7 +125,7 @@ func (i item) released(r forward.Result) shard.Release {
 		back.Delay = retryDelay(settings.Backoff.Min, settings.Backoff.Max, attempt)
 		i.notConfirmed(r, back.Park)
 		if !back.Park {
-			i.delivery.topic.retries.released(i, back)
+			i.delivery.topic.retries.released(i, back, r.Outcome)
 		}
 	}
 	return back

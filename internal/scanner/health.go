@@ -55,7 +55,7 @@ func (s *Scanner) measure() {
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
-		v.topic.metrics.SetRetrying(v.topic.retries.count())
+		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	up, _ := s.redisUp()
 	s.metrics.SetRedisUp(up)

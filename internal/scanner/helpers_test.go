@@ -101,15 +101,7 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 // topics of its file.
 func (l *lone) start() {
 	l.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
-	l.t.Cleanup(func() {
-		cancel()
-		if err := wait.Receive(l.t, "the scanner to end", ended); err != nil {
-			l.t.Error(err)
-		}
-	})
+	l.run()
 	cfg, err := config.Load(l.path, nil)
 	l.ok(err)
 	for name := range cfg.Topics {
@@ -123,6 +115,20 @@ func (l *lone) start() {
 			return p.Epoch > 0 && ready
 		})
 	}
+}
+
+// run runs the scanner until the test ends.
+func (l *lone) run() {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := wait.Receive(l.t, "the scanner to end", ended); err != nil {
+			l.t.Error(err)
+		}
+	})
 }
 
 // write puts topics into the file, in one step.

@@ -16,6 +16,51 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
+// loneOn is one scanner on a Redis of the test's own.
+func loneOn(t *testing.T, server *servers.Redis) *lone {
+	t.Helper()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.ok(l.rdb.Close())
+	l.rdb = redis.NewUniversalClient(servertest.RedisOptions(server.Addr()))
+	var err error
+	l.Scanner, err = New(Config{
+		Settings: l.cfg.Settings, Source: config.NewFile(l.path, nil), Store: storeOf(t, l.rdb, "duefleet"), Instance: "lone",
+		Log: slog.New(slog.NewTextHandler(l.said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	l.ok(err)
+	return l
+}
+
+// TestARedisThatIsDownAtStartIsTold: the log has one warning that says where it is not,
+// and /readyz the same; once Redis is there, so is the scanner.
+func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	l := loneOn(t, server)
+	l.ok(server.Kill())
+	l.run()
+	const warning = "redis does not serve this scanner"
+	refused := server.Addr() + ": connect: connection refused"
+	wait.For(t, "the warning", func() bool { return len(l.said.of("scanner started")) > 0 && len(l.said.of(warning)) > 0 })
+	status, body := l.ask("/readyz")
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "not reached yet") || !strings.Contains(body, refused) {
+		t.Errorf("/readyz: %d, %q", status, body)
+	}
+	l.ok(server.Restart(t.Context()))
+	wait.For(t, "the scanner to be ready", func() bool { status, _ = l.ask("/readyz"); return status == http.StatusOK })
+	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], refused) {
+		t.Errorf("the log tells %q, want one warning", lines)
+	}
+	if len(l.said.of("redis serves this scanner again")) == 0 {
+		t.Error("the log does not tell that Redis is there")
+	}
+}
+
 // TestARedisThatLosesTasksIsTold: of one that evicts and keeps no append-only file the
 // log has one warning, and /readyz, status and metrics tell while the scanner is ready;
 // until it is set right, and where nobody may ask, it is as if nothing were known.
@@ -29,14 +74,7 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
-	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
-	l.ok(l.rdb.Close())
-	l.rdb = redis.NewUniversalClient(servertest.RedisOptions(server.Addr()))
-	l.Scanner, err = New(Config{
-		Settings: l.cfg.Settings, Source: config.NewFile(l.path, nil), Store: storeOf(t, l.rdb, "duefleet"), Instance: "lone",
-		Log: slog.New(slog.NewTextHandler(l.said, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
-	l.ok(err)
+	l := loneOn(t, server)
 	l.keeping.every = 10 * time.Millisecond
 	l.start()
 	told := func(reasons ...string) bool {

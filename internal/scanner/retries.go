@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -32,8 +33,9 @@ type retries struct {
 	mu      sync.Mutex
 	waiting map[time.Duration]retryGroup // by the time that has come for it, since began
 	flying  map[shard.Lease]retryFlight
-	reason  string
-	at      time.Time // of the reason
+	outcome forward.Outcome // of the newest that was given back
+	reason  string          // what the broker said of it
+	at      time.Time       // when
 }
 
 // retryGroup is tasks whose time comes together.
@@ -73,7 +75,7 @@ func (r *retries) resolved(i item) {
 }
 
 // released notes that the broker did not take a task, which is tried again after a delay.
-func (r *retries) released(i item, back shard.Release) {
+func (r *retries) released(i item, back shard.Release, outcome forward.Outcome) {
 	now := time.Now()
 	share := max(back.Delay/retryShare, time.Millisecond)
 	when := (now.Sub(r.began) + back.Delay).Round(powerOfTwo(share))
@@ -85,7 +87,7 @@ func (r *retries) released(i item, back shard.Release) {
 		g.oldest = retryFlight{i.delivery.shard, i.claimed.Due}
 	}
 	r.waiting[when] = g
-	r.reason, r.at = back.Reason, now
+	r.outcome, r.reason, r.at = outcome, back.Reason, now
 }
 
 // powerOfTwo is the largest power of two of milliseconds that is not above d: times that
@@ -115,6 +117,14 @@ func (r *retries) count() int64 {
 		}
 	}
 	return n
+}
+
+// last returns the outcome of the newest that was given back; of no use while there
+// are none.
+func (r *retries) last() forward.Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outcome
 }
 
 // note adds to what this scanner says of the topic.

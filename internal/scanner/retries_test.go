@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -47,7 +48,7 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 		t.Errorf("notes: %s", notes)
 	}
 	wait.For(t, "the metrics", func() bool {
-		return l.value("duefleet_retrying_tasks") == 1 && l.value("duefleet_oldest_due_seconds") > 0
+		return l.value("duefleet_retrying_tasks") == 1 && l.value("duefleet_retry_reason") == 1 && l.value("duefleet_oldest_due_seconds") > 0
 	})
 
 	_, err = ch.QueueDeclare("somewhere", true, false, false, false, nil)
@@ -74,7 +75,7 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 		r, now := newRetries(), time.Now()
 		release := func(at int, due time.Time, delay time.Duration, reason string) {
 			claimed := claimedBefore("a", due, 1)
-			r.released(item{delivery: &delivery{shard: at}, claimed: &claimed}, shard.Release{Delay: delay, Reason: reason})
+			r.released(item{delivery: &delivery{shard: at}, claimed: &claimed}, shard.Release{Delay: delay, Reason: reason}, forward.Refused)
 		}
 		check := func(when string, want balance.TopicNote) {
 			t.Helper()
@@ -118,7 +119,7 @@ func TestRetriesTakeLittleMemory(t *testing.T) {
 		for i := range 100_000 {
 			claimed := claimedBefore("a", now, 1)
 			delay := retryDelay(time.Second, 5*time.Minute, 1+i%12)
-			r.released(item{delivery: &delivery{}, claimed: &claimed}, shard.Release{Delay: delay})
+			r.released(item{delivery: &delivery{}, claimed: &claimed}, shard.Release{Delay: delay}, forward.Overdue)
 			time.Sleep(10 * time.Millisecond)
 		}
 		if n := len(r.waiting); n > 500 {

@@ -57,6 +57,7 @@ var additions = []string{
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
 	"duefleet_redis_unsafe GAUGE reason",
+	"duefleet_retry_reason GAUGE reason,topic",
 	"duefleet_retrying_tasks GAUGE topic",
 	"duefleet_stray_tasks GAUGE topic",
 	"duefleet_topic_blocked GAUGE reason,topic",
@@ -152,7 +153,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetStrays(9)
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
-	orders.SetRetrying(12)
+	orders.SetRetrying(12, "overdue")
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -192,6 +193,9 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`inflight_bytes{topic=orders}`:                700,
 		`inflight_tasks{topic=orders}`:                7,
 		`retrying_tasks{topic=orders}`:                12,
+		`retry_reason{reason=overdue,topic=orders}`:   1,
+		`retry_reason{reason=returned,topic=orders}`:  0,
+		`retry_reason{reason=refused,topic=mail}`:     0,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,

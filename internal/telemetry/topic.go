@@ -24,7 +24,8 @@ type TopicMetrics struct {
 
 	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying prometheus.Gauge
 
-	blocked map[string]prometheus.Gauge // by reason
+	blocked     map[string]prometheus.Gauge // by reason
+	retryReason map[string]prometheus.Gauge // by what became of the message
 }
 
 // blockReasons are the labels of topic_blocked: what RabbitMQ answered to the topic's
@@ -34,6 +35,10 @@ func blockReasons() []string {
 }
 
 const otherReason = "other"
+
+// retryReasons are the labels of retry_reason: what may become of a message that the
+// broker does not take.
+func retryReasons() []string { return []string{"returned", "refused", "overdue"} }
 
 // Topic returns the handle of a topic and makes its series appear, at zero.
 // Ask once and keep it: two handles of one topic count into the same series.
@@ -45,8 +50,13 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 	for _, reason := range blockReasons() {
 		blocked[reason] = v.blocked.WithLabelValues(name, reason)
 	}
+	retryReason := map[string]prometheus.Gauge{}
+	for _, reason := range retryReasons() {
+		retryReason[reason] = v.retryReason.WithLabelValues(name, reason)
+	}
 	return &TopicMetrics{
 		blocked:       blocked,
+		retryReason:   retryReason,
 		forwarded:     v.forwarded.WithLabelValues(name),
 		early:         v.early.WithLabelValues(name),
 		redelivered:   v.redelivered.WithLabelValues(name),
@@ -186,8 +196,14 @@ func (t *TopicMetrics) SetBlocked(reason string) {
 }
 
 // SetRetrying is how many tasks that this scanner gave back wait for another attempt, or
-// are at it, after the broker did not take them.
-func (t *TopicMetrics) SetRetrying(n int64) { t.retrying.Set(float64(n)) }
+// are at it, after the broker did not take them; and of the newest why, as one of
+// retryReasons.
+func (t *TopicMetrics) SetRetrying(n int64, reason string) {
+	t.retrying.Set(float64(n))
+	for r, g := range t.retryReason {
+		g.Set(oneIf(n > 0 && r == reason))
+	}
+}
 
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
@@ -206,7 +222,7 @@ type topicVectors struct {
 
 	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying *prometheus.GaugeVec
 
-	blocked *prometheus.GaugeVec
+	blocked, retryReason *prometheus.GaugeVec
 }
 
 type vector interface {
@@ -243,6 +259,7 @@ func newTopicVectors() *topicVectors {
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
 	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis to serve it.", "reason")
 	v.retrying = v.gauge("retrying_tasks", "Tasks this scanner gave back for another attempt after RabbitMQ returned or refused them, or did not answer in time; sum over scanners.")
+	v.retryReason = v.gauge("retry_reason", "1 for why RabbitMQ did not take the newest of retrying_tasks, while there are some: it was returned, refused, or overdue.", "reason")
 	return v
 }
 

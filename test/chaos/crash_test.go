@@ -24,8 +24,10 @@ func TestCrashPoints(t *testing.T) {
 		repeats int  // that this step explains
 		move    bool // while shards change
 	}{
-		{"before claim 20", 0, false},
-		{"after claim 20", 0, false},            // nothing was published: nothing comes twice
+		{"before claim 1", 0, false},
+		{"after claim 1", 0, false}, // nothing was published: nothing comes twice
+		{"before claim 20", inFlight, false},
+		{"after claim 20", inFlight, false},     // what was claimed before may not be settled
 		{"after claim 20 1ms", inFlight, false}, // published in part, perhaps
 		{"after claim 20 4ms", inFlight, false}, // published, and perhaps confirmed
 		{"before settle 10", inFlight, false},   // confirmed, and Redis doesn't know
@@ -36,12 +38,12 @@ func TestCrashPoints(t *testing.T) {
 		{"after export 2", inFlight, true},
 		{"before import 2", inFlight, true},
 		{"after import 2", inFlight + moveBatch, true}, // lies in two shards until the export ends
-		{"before look 2", inFlight, true},
-		{"after look 2", inFlight, true},
-		{"before mark 1", inFlight, true},
-		{"after mark 1", inFlight, true},
-		{"before place 1", inFlight, true},
-		{"after place 1", inFlight, true},
+		{"before scan_pass 2", inFlight, true},
+		{"after scan_pass 2", inFlight, true},
+		{"before mark_clean 1", inFlight, true},
+		{"after mark_clean 1", inFlight, true},
+		{"before cas_placement 1", inFlight, true},
+		{"after cas_placement 1", inFlight, true},
 	} {
 		t.Run(strings.ReplaceAll(p.step, " ", "-"), func(t *testing.T) {
 			o := options{scanners: 2}
@@ -103,12 +105,12 @@ func (r *rig) resume(scanners []*fleet.Scanner) {
 	}
 }
 
-// far schedules tasks that are due in half a minute: what is due soon isn't moved.
+// far schedules tasks that are due in 20 s: what is due soon isn't moved.
 func (r *rig) far(n int) {
 	r.t.Helper()
 	orders := make([]fleet.Order, n)
 	for i := range orders {
-		orders[i] = order("orders", fmt.Sprintf("far-%d", i), time.Now().Add(30*time.Second))
+		orders[i] = order("orders", fmt.Sprintf("far-%d", i), time.Now().Add(20*time.Second))
 	}
 	if err := r.recorder.Schedule(r.t.Context(), orders...); err != nil {
 		r.t.Fatal(err)

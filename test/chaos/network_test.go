@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/toxics"
@@ -49,6 +51,7 @@ func (n *network) addr() string { return n.proxy.Listen }
 func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	n.t.Helper()
 	toxics.Register("closing", new(closing))
+	toxics.Register("narrow", new(narrow))
 	toxic, err := json.Marshal(map[string]any{
 		"name": name, "type": kind, "stream": stream, "attributes": attributes,
 	})
@@ -100,6 +103,48 @@ func (c *closing) Pipe(stub *toxics.ToxicStub) {
 			return
 		}
 	}
+}
+
+// narrow lets through so much of all connections together, one way; toxiproxy's own
+// bandwidth is what each of them gets.
+type narrow struct {
+	Rate int `json:"rate"` // bytes a second
+
+	mu   sync.Mutex
+	free time.Time // when the way is free for the next piece of data
+}
+
+// Pipe implements toxics.Toxic; all connections share w.
+func (w *narrow) Pipe(stub *toxics.ToxicStub) {
+	for {
+		select {
+		case <-stub.Interrupt:
+			return
+		case chunk := <-stub.Input:
+			if chunk == nil {
+				stub.Close()
+				return
+			}
+			select {
+			case <-time.After(w.wait(len(chunk.Data))):
+				stub.Output <- chunk
+			case <-stub.Interrupt:
+				_ = stub.WriteOutput(chunk, patience) // what was taken arrives
+				return
+			}
+		}
+	}
+}
+
+// wait is how long it takes until n bytes are through, behind those of before.
+func (w *narrow) wait(n int) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); w.free.Before(now) {
+		w.free = now
+	}
+	w.free = w.free.Add(time.Duration(n) * time.Second / time.Duration(w.Rate))
+	return time.Until(w.free)
 }
 
 // mend removes all toxics.

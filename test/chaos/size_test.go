@@ -27,7 +27,7 @@ func TestAMillionAtOnce(t *testing.T) {
 		more:      map[string]fleet.Topic{"invoices": nil},
 	})
 	r.consume("invoices.due")
-	due := time.Now().Add(2 * time.Minute).Truncate(time.Millisecond)
+	due := time.Now().Add(time.Minute).Truncate(time.Millisecond)
 	var g errgroup.Group
 	g.SetLimit(4)
 	for from := 0; from < many; from += batch {
@@ -43,7 +43,7 @@ func TestAMillionAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if time.Now().After(due) {
-		t.Fatal("this machine takes longer than two minutes to schedule a million tasks")
+		t.Fatal("this machine takes longer than a minute to schedule a million tasks")
 	}
 	r.begin("invoices")
 	before := r.arrivals.since("invoices", 0).At(0.99)

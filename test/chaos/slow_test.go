@@ -24,8 +24,8 @@ var slowness = []struct {
 		n.spoil("slow up", "latency", "upstream", map[string]any{"latency": 200, "jitter": 50})
 	}},
 	{"100 KB/s", fleet.Topic{"batch": 100, "window": 200}, inFlight, func(n *network) {
-		n.spoil("narrow down", "bandwidth", "downstream", map[string]any{"rate": 100})
-		n.spoil("narrow up", "bandwidth", "upstream", map[string]any{"rate": 100})
+		n.spoil("narrow down", "narrow", "downstream", map[string]any{"rate": 100_000})
+		n.spoil("narrow up", "narrow", "upstream", map[string]any{"rate": 100_000})
 	}},
 	{"one in a hundred packets ends its connection", nil, everything, func(n *network) {
 		n.spoil("closing", "closing", "downstream", map[string]any{"chance": 0.01})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	consul "github.com/hashicorp/consul/api"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
@@ -121,6 +122,13 @@ func TestLeastRights(t *testing.T) {
 	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	w.changeUnder(p, operator)
 	w.parkUnder(p, operator)
+	if _, err := g.master().KV().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/orders", Value: []byte("shards: 0\n")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, operator.scanner("topic", "pause", "orders")); !strings.Contains(out.Stdout, "applied by 2 scanners") || out.Stderr != "" {
+		t.Errorf("topic pause says %s%s", out.Stdout, out.Stderr)
+	}
+	must(t, operator.scanner("topic", "resume", "orders"))
 
 	// From here on the scanners may declare.
 	g.ctl(least.rabbitmqDeclare...)
@@ -131,7 +139,7 @@ func TestLeastRights(t *testing.T) {
 	if out := must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes")); out.Stderr != "" {
 		t.Errorf("topic rm says %s", out.Stderr)
 	}
-	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "4  ", []string{"@", "rm", "removed"}) {
+	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ", []string{"@", "rm", "removed"}) {
 		t.Errorf("topic history says\n%s", out.Stdout)
 	}
 	if out := must(t, operator.scanner("topic", "undo", "orders")); !strings.Contains(out.Stdout, "applied by 2 scanners") || out.Stderr != "" {

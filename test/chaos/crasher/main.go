@@ -144,7 +144,7 @@ func empty(cmd redis.Cmder) bool {
 		return true
 	}
 	answer, err := c.Slice()
-	return err == nil && len(answer) == 4
+	return err == nil && len(answer) == 5
 }
 
 func (p *crashPoint) crash() {
