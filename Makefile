@@ -149,10 +149,11 @@ cover: test-tools deploy-tools ## Measure what the tests cover: a total here, th
 	@go tool cover -html .dev/cover.out -o .dev/cover.html
 	@go tool cover -func .dev/cover.out | tail -n 1
 
-# ONLY=name,... chooses measures, which bin/bench -list shows.
+# ONLY=name,... chooses measures, which bin/bench -list shows; RUNS=3 has those run so
+# often that run once else, which takes ten minutes more.
 .PHONY: bench
-bench: brokers bench-peers build bench-program ## Measure beside limits and peers in half an hour, and write docs/benchmarks.md (ONLY=...)
-	bin/bench -update $(if $(ONLY),-only $(ONLY))
+bench: brokers bench-peers build bench-program ## Measure beside limits and peers in half an hour, and write docs/benchmarks.md (ONLY=... RUNS=n)
+	bin/bench -update $(if $(ONLY),-only $(ONLY)) $(if $(RUNS),-runs $(RUNS))
 
 .PHONY: bench-quick
 bench-quick: brokers bench-peers build bench-program ## Run a tenth of all that in five minutes and write nothing: does it work? (ONLY=...)

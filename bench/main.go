@@ -41,6 +41,7 @@ type options struct {
 	only   string
 	quick  bool
 	runs   int
+	asked  bool // for that number of runs
 	output string
 	update bool
 	list   bool
@@ -57,11 +58,12 @@ func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "names of measures, separated by commas; all by default")
 	flag.BoolVar(&o.quick, "quick", false, "a tenth of the sizes and one run, to see that it works")
-	flag.IntVar(&o.runs, "runs", 3, "how many runs the medians are over, of measures that don't run once")
+	flag.IntVar(&o.runs, "runs", 3, "how many runs the medians are over; of peers and scale one unless it is given")
 	flag.StringVar(&o.output, "o", outputBoth, "markdown, json, or both: one after the other")
 	flag.BoolVar(&o.update, "update", false, "write docs/benchmarks.md, its charts and bench/results.json")
 	flag.BoolVar(&o.list, "list", false, "list the measures")
 	flag.Parse()
+	flag.Visit(func(f *flag.Flag) { o.asked = o.asked || f.Name == "runs" })
 	if o.quick {
 		o.runs = 1
 	}

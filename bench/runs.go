@@ -56,7 +56,7 @@ func measureAll(ctx context.Context, b *harness.Bench, o options, measures []mea
 
 // runsOf is how many runs a measure gets.
 func runsOf(m measure.Measure, o options) int {
-	if m.Once {
+	if m.Once && !o.asked {
 		return 1
 	}
 	return o.runs

@@ -105,3 +105,16 @@ func TestAllOfItFitsInTheTime(t *testing.T) {
 		t.Errorf("the measures say that they take %s together, of %s", p.left(), whole)
 	}
 }
+
+func TestWhatRunsOnceRunsAsOftenAsIsAskedFor(t *testing.T) {
+	once, others := measure.Measure{Once: true}, measure.Measure{}
+	for _, o := range []options{{runs: 3}, {runs: 3, asked: true}} {
+		want := 1
+		if o.asked {
+			want = 3
+		}
+		if runsOf(once, o) != want || runsOf(others, o) != 3 {
+			t.Errorf("%+v: %d runs of what runs once, %d of others", o, runsOf(once, o), runsOf(others, o))
+		}
+	}
+}

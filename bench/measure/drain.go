@@ -19,7 +19,7 @@ const (
 
 func drain(queueType string, goals ...report.Goal) Measure {
 	return Measure{
-		Name: "drain-" + queueType, Title: "80,000 due tasks into a durable " + queueType + " queue", Takes: 35 * time.Second,
+		Name: "drain-" + queueType, Title: "80,000 due tasks into a durable " + queueType + " queue", Takes: 26 * time.Second,
 		Goals: append(goals,
 			report.Goal{Subject: duefleet, Name: perSecond, Over: oneScanner, AtLeast: 1},
 			report.Goal{Subject: duefleet, Name: faults, None: true},

@@ -19,7 +19,7 @@ const (
 func idle() Measure {
 	of := func(shards int) string { return fmt.Sprintf("duefleet, 3 scanners, M = %d", shards) }
 	return Measure{
-		Name: "idle", Title: "nothing to do", Takes: 29 * time.Second,
+		Name: "idle", Title: "nothing to do", Takes: 27 * time.Second,
 		Goals: []report.Goal{{Subject: of(64), Name: membersCPU, AtMost: 1}, {Subject: of(4), Name: membersCPU, AtMost: 1}},
 		Notes: []string{
 			"% of one core; all three scanners together, and Redis's main thread",

@@ -15,7 +15,7 @@ const (
 
 func instant() Measure {
 	return Measure{
-		Name: "instant", Title: "1,000,000 due at one instant, into a durable quorum queue", Takes: 110 * time.Second, Once: true,
+		Name: "instant", Title: "1,000,000 due at one instant, into a durable quorum queue", Takes: 60 * time.Second,
 		Goals: []report.Goal{
 			{Subject: duefleet, Name: perSecond, Over: bareSame, AtLeast: 0.9},
 			{Subject: duefleet, Name: scannerMB, AtMost: 150},
@@ -63,7 +63,7 @@ func largest(ctx context.Context, f *harness.Fleet, s *Results, subject string) 
 func inFlight() Measure {
 	const resting = "raw: the same scanner before anything is due"
 	return Measure{
-		Name: "in-flight", Title: "2,000 due payloads of 256 KiB, one scanner", Takes: 20 * time.Second,
+		Name: "in-flight", Title: "2,000 due payloads of 256 KiB, one scanner", Takes: 10 * time.Second,
 		// Its default is to hold 64 MiB of payloads; the collector lets a heap
 		// double before it runs.
 		Goals: []report.Goal{

@@ -78,7 +78,7 @@ func lateness() Measure {
 	goals = append(goals, within(duefleet, affordable...)...)
 	goals = append(goals, within(onQuorum, affordable...)...)
 	return Measure{
-		Name: "lateness-1000", Title: "Poisson 1,000/s, delays 0.2 to 5 s", Takes: 57 * time.Second,
+		Name: "lateness-1000", Title: "Poisson 1,000/s, delays 0.2 to 5 s", Takes: 55 * time.Second,
 		Goals: goals, Run: latenessRun(load, both()...),
 		Notes: []string{
 			"Lateness is the consumer's clock minus due, of the same machine; what came early or twice is counted and stands in no percentile",
@@ -91,7 +91,7 @@ func lateness() Measure {
 func latenessShort() Measure {
 	load := harness.Load{Rate: 200, For: 8 * time.Second, From: time.Millisecond, To: 50 * time.Millisecond}
 	return Measure{
-		Name: "lateness-short", Title: "Poisson 200/s, delays 1 to 50 ms", Takes: 18 * time.Second,
+		Name: "lateness-short", Title: "Poisson 200/s, delays 1 to 50 ms", Takes: 17 * time.Second,
 		Goals: near(duefleet, rawDirect), Run: latenessRun(load, both()[:2]...),
 		Notes: []string{"A task whose delay is over before Redis has stored it is late from then on"},
 	}
@@ -106,7 +106,7 @@ func lateness5000() Measure {
 		goals = append(goals, whole(subject)...)
 	}
 	return Measure{
-		Name: "lateness-5000", Title: "Poisson 5,000/s, delays 0.2 to 5 s", Takes: 65 * time.Second,
+		Name: "lateness-5000", Title: "Poisson 5,000/s, delays 0.2 to 5 s", Takes: 63 * time.Second,
 		Goals: goals, Run: latenessRun(load, append(both(), threadsLateness)...),
 		Notes: []string{"The textbook's process stands in the column of the scanners"},
 	}

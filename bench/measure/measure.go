@@ -25,8 +25,8 @@ type Measure struct {
 	// Takes is about how long a run of it takes on two cores, to say how much time
 	// is left.
 	Takes time.Duration
-	// Once has it run once, however many runs there are of others: its rows are
-	// compared with each other, or far apart.
+	// Once has it run once unless a number of runs is asked for: its rows are compared
+	// with each other, or far apart.
 	Once bool
 	// Redis are arguments to its Redis beside the usual ones.
 	Redis []string

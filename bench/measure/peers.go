@@ -19,7 +19,7 @@ type system interface {
 
 func peersMeasure() Measure {
 	return Measure{
-		Name: "peers", Title: "duefleet and its peers: at rest, with 5,000 due tasks, under Poisson 1,000/s with delays of 0.2 to 5 s", Takes: 340 * time.Second, Once: true,
+		Name: "peers", Title: "duefleet and its peers: at rest, with 5,000 due tasks, under Poisson 1,000/s with delays of 0.2 to 5 s", Takes: 310 * time.Second, Once: true,
 		Notes: []string{
 			"How each is set up: see Peers. A peer that doesn't keep up with the load has p50 and p99 of what arrived within 8 s after the last was due",
 			"At rest: % of one core, all members together, and Redis's main thread, which not all of them use",

@@ -15,7 +15,7 @@ func rate() Measure {
 		return report.Goal{Subject: duefleet, Name: name, AtLeast: limit * 0.95, AtMost: limit * 1.05}
 	}
 	return Measure{
-		Name: "rate", Title: "rate: 500 over three scanners", Takes: 10 * time.Second,
+		Name: "rate", Title: "rate: 500 over three scanners", Takes: 9 * time.Second,
 		Goals: []report.Goal{near("first second"), near("slowest second"), near("fastest second"), near("mean/s")},
 		Notes: []string{"Arrivals in whole seconds since the first one. The limit is the rate that was set; without one see the drain"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {

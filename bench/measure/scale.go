@@ -24,7 +24,7 @@ func scale() Measure {
 		return report.Chart{File: file, Title: title, Name: name, Split: byScanners, X: "scanners"}
 	}
 	return Measure{
-		Name: "scale", Title: "M = 1 to 64, and 1 to 8 scanners", Takes: 100 * time.Second, Once: true,
+		Name: "scale", Title: "M = 1 to 64, and 1 to 8 scanners", Takes: 95 * time.Second, Once: true,
 		Notes: []string{
 			"tasks/s: 20,000 due at one instant into a classic queue; lateness: Poisson 500/s, delays 0.2 to 2 s",
 			"All on one machine: more scanners take their processor time from the broker. The points are each other's limit",

@@ -22,7 +22,7 @@ const (
 
 func scheduleMany() Measure {
 	return Measure{
-		Name: "schedule-many", Title: "ScheduleMany in batches of 500 from 4 goroutines, one client", Takes: 8 * time.Second,
+		Name: "schedule-many", Title: "ScheduleMany in batches of 500 from 4 goroutines, one client", Takes: 4 * time.Second,
 		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawLua, AtLeast: 0.8}, {Subject: duefleet, Name: redisCost, AtMost: 7.5}},
 		Notes: []string{"Raw: the same IDs, due times and payloads to the same number of sorted sets and hashes, over the same client library; nothing is checked and nothing can be repeated safely"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
@@ -41,7 +41,7 @@ func scheduleMany() Measure {
 
 func scheduleOne() Measure {
 	return Measure{
-		Name: "schedule-one", Title: "Schedule one by one from 16 goroutines", Takes: 9 * time.Second,
+		Name: "schedule-one", Title: "Schedule one by one from 16 goroutines", Takes: 4 * time.Second,
 		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawPipeline, AtLeast: 0.75}, {Subject: duefleet, Name: redisCost, AtMost: 25}},
 		Notes: []string{"Raw: a pipeline of one ZADD and one HSET for each task, from 16 goroutines too"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {

@@ -2,11 +2,11 @@ package main
 
 import (
 	"flag"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/reference/producer.md")
@@ -20,17 +20,5 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("..", "..", "docs", "reference", "producer.md")
-	if *update {
-		if err := os.WriteFile(path, page, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kept, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(kept) != string(page) {
-		t.Errorf("%s is not what the commands say: %s\n%s", path, anew, page)
-	}
+	goldenfile.Check(t, filepath.Join("..", "..", "docs", "reference", "producer.md"), string(page), *update, anew)
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -97,19 +95,7 @@ func TestPageAsSeen(t *testing.T) {
 				for _, line := range p.lines(now.Add(5 * time.Second)) {
 					got += strings.TrimRight(line, " ") + "\n"
 				}
-				path := filepath.Join("testdata", full+".txt")
-				if *update {
-					if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
-				want, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got != string(want) {
-					t.Errorf("the page is\n%swant\n%sor, if that is better: go test ./cmd/scanner -run TestPageAsSeen -update", got, want)
-				}
+				isGolden(t, full, got)
 			})
 		}
 	}

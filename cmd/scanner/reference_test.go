@@ -1,11 +1,11 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 // TestReference: docs/reference has what the help of every verb says: who changes a flag
@@ -17,17 +17,5 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("..", "..", "docs", "reference", "scanner.md")
-	if *update {
-		if err := os.WriteFile(path, page, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	kept, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(kept) != string(page) {
-		t.Errorf("%s is not what the commands say: %s\n%s", path, anew, page)
-	}
+	goldenfile.Check(t, filepath.Join("..", "..", "docs", "reference", "scanner.md"), string(page), *update, anew)
 }

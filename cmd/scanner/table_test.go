@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -145,27 +145,15 @@ func TestTables(t *testing.T) {
 			if err := draw(&got); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, got.String())
+			isGolden(t, name, got.String())
 		})
 	}
 }
 
-// golden holds what is printed to a file of testdata.
-func golden(t *testing.T, name, got string) {
+// isGolden holds what is printed to a file of testdata.
+func isGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s is\n%swant\n%sor, if that is better: go test ./cmd/scanner -run %s -update", name, got, want, t.Name())
-	}
+	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update, "go test ./cmd/scanner -run "+t.Name()+" -update")
 }
 
 // golden holds what a verb prints that succeeds to a file of testdata.
@@ -175,5 +163,5 @@ func (o *operator) golden(name string, args ...string) {
 	if code != cli.Done {
 		o.t.Errorf("scanner %s: code %d, %q", strings.Join(args, " "), code, text)
 	}
-	golden(o.t, name, text)
+	isGolden(o.t, name, text)
 }

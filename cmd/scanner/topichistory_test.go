@@ -33,7 +33,7 @@ func TestTheTableOfAHistory(t *testing.T) {
 	if err := printHistory(&out, describeHistory(documentHistory)); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "topic_history", out.String())
+	isGolden(t, "topic_history", out.String())
 }
 
 // told is a topic's history as it is listed: number, verb and what of each change.

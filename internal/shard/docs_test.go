@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
 var update = flag.Bool("update", false, "rewrite the scripts in docs/protocol")
@@ -27,18 +28,7 @@ func TestTheScriptsInDocsAreThoseThatRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if *update {
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		doc, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(doc) != text {
-			t.Errorf("%s is not what runs: go test ./internal/shard -run %s -update", path, t.Name())
-		}
+		goldenfile.Check(t, path, text, *update, "go test ./internal/shard -run "+t.Name()+" -update")
 	}
 }
 

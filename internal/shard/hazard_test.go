@@ -50,15 +50,22 @@ func (g *guarded) asked(role string) *Store {
 	return store
 }
 
-// TestHazardsOfACluster: those of any master are found.
-func TestHazardsOfACluster(t *testing.T) {
-	t.Parallel()
+// clusterOfOwn starts a Redis Cluster of three masters for one test.
+func clusterOfOwn(t *testing.T) *servers.RedisCluster {
+	t.Helper()
 	servertest.Need(t, "redis-server")
 	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cluster.Kill() })
+	return cluster
+}
+
+// TestHazardsOfACluster: those of any master are found.
+func TestHazardsOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := clusterOfOwn(t)
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { _ = rdb.Close() })
 	one := redis.NewClient(&redis.Options{Addr: cluster.Nodes[1].Addr()})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/goldenfile"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -87,19 +88,7 @@ func TestTheRightsInDeployAreThoseThatAreNeeded(t *testing.T) {
 	for _, r := range roles() {
 		sent = append(sent, r.scripts...)
 		path := filepath.Join("..", "..", "deploy", "redis", r.name+".acl")
-		want := r.line(t)
-		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != want {
-			t.Errorf("%s is not what is needed: go test ./internal/shard -run %s -update\n got %s\nwant %s", path, t.Name(), got, want)
-		}
+		goldenfile.Check(t, path, r.line(t), *update, "go test ./internal/shard -run "+t.Name()+" -update")
 	}
 	slices.Sort(sent)
 	if names := scriptNames(t); !slices.Equal(slices.Compact(sent), names) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -74,12 +73,7 @@ func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 
 func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cluster.Kill() })
+	cluster := clusterOfOwn(t)
 	l := listen(cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")
 	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Shard(0).Wake()).Result()
