@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/duefleet/duefleet/internal/cli"
 )
 
 // TestCheckKnowsWhatRunRefuses: run starts with what check calls good, and refuses
@@ -92,4 +94,8 @@ func TestCheckTellsThatThereAreNoTopics(t *testing.T) {
 			t.Errorf("topics: %s: exit code %d: %s", topics, code, out.String())
 		}
 	}
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "ok, but there are no topics in consul under", "check")
+	o.puts(map[string]string{"orders": "{}"})
+	o.wants(cli.Done, "ok: 1 topics in consul\n", "check")
 }

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
@@ -99,8 +102,8 @@ func TestRedisFull(t *testing.T) {
 	r.verdict("Redis: at maxmemory", allowance{})
 }
 
-// TestRedisDistracted: its scripts are flushed, a script blocks it (BUSY), and it
-// is a replica for a while (READONLY).
+// TestRedisDistracted: its scripts are flushed, a script blocks it (BUSY), it is a
+// replica for a while (READONLY), and it reads its file anew (LOADING).
 func TestRedisDistracted(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -131,7 +134,26 @@ func TestRedisDistracted(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.lasts(2 * time.Second)
-	r.verdict("Redis: SCRIPT FLUSH, BUSY, READONLY", allowance{repeats: 3 * inFlight})
+	r.reload()
+	r.lasts(2 * time.Second)
+	r.verdict("Redis: SCRIPT FLUSH, BUSY, READONLY, LOADING", allowance{repeats: 3 * inFlight})
+}
+
+// reload has Redis read its file anew, slowly, and answer LOADING meanwhile.
+func (r *rig) reload() {
+	r.t.Helper()
+	options := r.direct
+	options.MaxRetries, options.ReadTimeout = -1, patience
+	rdb := redis.NewUniversalClient(&options)
+	defer rdb.Close()
+	ctx := context.WithoutCancel(r.t.Context())
+	r.must(rdb.ConfigSet(ctx, "key-load-delay", "50").Err()) // microseconds a command
+	r.must(rdb.Do(ctx, "DEBUG", "LOADAOF").Err())
+	info, err := rdb.Info(ctx, "errorstats").Result()
+	r.must(err)
+	if !strings.Contains(info, "errorstat_LOADING") {
+		r.t.Errorf("nobody was told that Redis is loading: %s", info)
+	}
 }
 
 // TestRedisReplyLost: connections between scanners and Redis are reset, again and
