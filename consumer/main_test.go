@@ -4,9 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestMain(m *testing.M) {
@@ -14,6 +12,5 @@ func TestMain(m *testing.M) {
 		victim()
 		os.Exit(1)
 	}
-	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
+	os.Exit(servertest.Leaks(m))
 }

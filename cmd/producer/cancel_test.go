@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -109,7 +110,7 @@ func TestCancelManyInterrupted(t *testing.T) {
 func TestCancelManyLosesRedis(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	server := ownRedis(t, "--appendfsync", "always")
+	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	c := cornerAt(t, server.Addr(), "duefleet")
 	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i+1) }))
 	p := c.start("cancel", "--file", "-")

@@ -24,7 +24,7 @@ type conformer struct {
 
 func newConformer(t *testing.T, args ...string) *conformer {
 	t.Helper()
-	server := ownRedis(t, args...)
+	server := servertest.OwnRedis(t, args...)
 	options := servertest.RedisOptions(server.Addr())
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
 	c := &conformer{t, server.Addr(), redis.NewUniversalClient(options)}
@@ -94,7 +94,7 @@ func TestConformPasses(t *testing.T) {
 // connection has both.
 func TestConformBehindAPassword(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t, "--requirepass", "right")
+	server := servertest.OwnRedis(t, "--requirepass", "right")
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte("redis: {addrs: [\""+server.Addr()+"\"], password: right, db: 3, prefix: mine}\n"), 0o600); err != nil {
 		t.Fatal(err)

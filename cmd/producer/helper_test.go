@@ -11,10 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -40,30 +38,9 @@ func TestMain(m *testing.M) {
 	if err := errors.Join(build.Run(), os.Setenv(binaryVar, binary)); err != nil {
 		panic(err)
 	}
-	// The servers that all tests share outlive them.
-	servers := goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")
-	goleak.VerifyTestMain(settled{m, servers}, servers,
-		goleak.Cleanup(func(code int) {
-			os.RemoveAll(dir)
-			os.Exit(code)
-		}),
-	)
-}
-
-// settled gives goroutines that are about to end the time they need.
-type settled struct {
-	*testing.M
-	ignored goleak.Option
-}
-
-func (s settled) Run() int {
-	code := s.M.Run()
-	for began := time.Now(); code == 0 && time.Since(began) < wait.Hang; {
-		if goleak.Find(s.ignored) == nil {
-			break
-		}
-	}
-	return code
+	code := servertest.Leaks(m)
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // result is what one run of the command left.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -345,7 +346,7 @@ func TestLoadInterrupted(t *testing.T) {
 // of the last safe line, and Redis has every line up to it when it is back.
 func TestLoadLosesRedis(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t, "--appendfsync", "always")
+	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	c := cornerAt(t, server.Addr(), "duefleet")
 	p := c.startLoad("--batch", "20")
 	fed := make(chan struct{})

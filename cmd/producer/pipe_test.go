@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -287,7 +288,7 @@ func TestPipeAnswersAtOnce(t *testing.T) {
 // matter, and when it is back the same pipe serves on.
 func TestPipeOutlastsRedis(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t, "--appendfsync", "always")
+	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	c := cornerAt(t, server.Addr(), "duefleet")
 	p := c.talk(t)
 	const schedule = `{"verb":"schedule","id":"o-1","in":"1h"}`

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -122,7 +121,7 @@ func TestUnknownTopic(t *testing.T) {
 // without the password; the environment and a file bring the right one.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t, "--requirepass", "right")
+	server := servertest.OwnRedis(t, "--requirepass", "right")
 	args := append(everyVerb()["get"], "--redis-addr", server.Addr())
 	const where = "check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and DUEFLEET_REDIS_PASSWORD"
 	wantError(t, finish(t, command(t, nil, args...)), 1, where)
@@ -143,7 +142,7 @@ func TestPasswords(t *testing.T) {
 // so, and nothing of them is there.
 func TestFullRedis(t *testing.T) {
 	t.Parallel()
-	server := ownRedis(t, "--maxmemory-policy", "noeviction")
+	server := servertest.OwnRedis(t, "--maxmemory-policy", "noeviction")
 	c := cornerAt(t, server.Addr(), "duefleet")
 	c.must("schedule", "--topic", "orders", "--id", "o-0", "--in", "1h")
 	if err := c.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -168,16 +167,4 @@ func TestBadConfiguration(t *testing.T) {
 	wantError(t, r, 1, "config.yaml:2: redis.adrs: ")
 	wantError(t, r, 1, "config.yaml:3: redis.db: ")
 	wantError(t, finish(t, command(t, nil, append(everyVerb()["get"], "--config", file+"x")...)), 1, "no such file")
-}
-
-// ownRedis is a server that a test may bring into trouble.
-func ownRedis(t *testing.T, args ...string) *servers.Redis {
-	t.Helper()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
-	return server
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -36,18 +35,6 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// ownRedis is a server for one test: the kit plays with one server, never a cluster.
-func ownRedis(t *testing.T) string {
-	t.Helper()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
-	return server.Addr()
-}
-
 // conform plays transcripts with a producer, and returns what the kit printed.
 func conform(t *testing.T, addr, only string, program ...string) (output string, passed bool) {
 	t.Helper()
@@ -63,7 +50,7 @@ func conform(t *testing.T, addr, only string, program ...string) (output string,
 // TestTheProducerInPythonConforms: with notes for consumers, and without.
 func TestTheProducerInPythonConforms(t *testing.T) {
 	t.Parallel()
-	interpreter, addr := python(t), ownRedis(t)
+	interpreter, addr := python(t), servertest.OwnRedis(t).Addr()
 	for _, args := range [][]string{nil, {"--noting"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
@@ -123,7 +110,7 @@ var defects = []defect{
 // that says what it was.
 func TestTheKitFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	interpreter, addr := python(t), ownRedis(t)
+	interpreter, addr := python(t), servertest.OwnRedis(t).Addr()
 	for _, d := range defects {
 		t.Run(d.about, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +126,7 @@ func TestTheKitFindsWhatIsWrong(t *testing.T) {
 // came of the transcript says nothing of the program. This one is slow once.
 func TestASlowProgramIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	interpreter, addr := python(t), ownRedis(t)
+	interpreter, addr := python(t), servertest.OwnRedis(t).Addr()
 	const limit = "            limit = self._now() + CALL_LIFE\n"
 	slow := defect{from: limit, to: limit + `            once = pathlib.Path(__file__).with_name("once")
             if not once.exists():

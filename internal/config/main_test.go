@@ -4,12 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-func TestMain(m *testing.M) {
-	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
-}
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }

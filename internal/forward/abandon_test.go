@@ -38,18 +38,45 @@ const behind = 200
 type busy struct {
 	*forward.Publisher
 	*results
+	wire *wiretap
+	goOn func()
+}
+
+// wiretap knows what the library has read of what the broker sends: it does so frame by
+// frame, so that whoever has a result of its own later has one after all others.
+type wiretap struct {
 	network *proxy
-	goOn    func()
+	last    *forward.Publisher
+	results *results
+}
+
+// tap is to be called before the network mutes what is opened later.
+func tap(t *testing.T, network *proxy, c *forward.Connection) *wiretap {
+	t.Helper()
+	last, got := publisher(t, c, "last", forward.Route{Exchange: "abandoned"})
+	ready(t, last)
+	return &wiretap{network, last, got}
+}
+
+// awaitAnswers waits until the library has read n answers that were sent through the
+// network, of all that were.
+func (w *wiretap) awaitAnswers(t *testing.T, n int64) {
+	t.Helper()
+	wait.Progress(t, "the broker's answers", func() int { return int(w.network.answers.Load()) }, func() bool { return w.network.answers.Load() >= n })
+	m := of("passes", "last", 1)
+	publish(t, w.last, m...)
+	keeps(t, w.results.all(m...), forward.Confirmed)
 }
 
 func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 	t.Helper()
 	network, via := newProxy(t, broker.URL("/"))
-	b := &busy{results: newResults(t), network: network}
+	c := connect(t, forward.Config{URLs: []string{via}})
+	b := &busy{results: newResults(t), wire: tap(t, network, c)}
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var first, last sync.Once
 	b.goOn = func() { last.Do(func() { close(leave) }) }
-	b.Publisher = connect(t, forward.Config{URLs: []string{via}}).NewPublisher("topic",
+	b.Publisher = c.NewPublisher("topic",
 		forward.Route{Exchange: "abandoned", ConfirmTimeout: unhurried},
 		func(batch []forward.Result) {
 			first.Do(func() { close(entered) })
@@ -64,19 +91,13 @@ func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 	return b
 }
 
-// awaitAnswers waits until the publisher was sent so many answers.
-func (p *proxy) awaitAnswers(t *testing.T, n int64) {
-	t.Helper()
-	wait.Progress(t, "the broker's answers", func() int { return int(p.answers.Load()) }, func() bool { return p.answers.Load() >= n })
-}
-
 func abandonedWithItsConnection(t *testing.T, broker *servers.RabbitMQ) {
 	b := newBusy(t, broker)
 	waiting, passing := of("waits", "lost", 1), of("passes", "lost", behind)
-	answered := b.network.answers.Load()
+	answered := b.wire.network.answers.Load()
 	publish(t, b.Publisher, append(waiting, passing...)...)
-	b.network.awaitAnswers(t, answered+behind)
-	b.network.cut()
+	b.wire.awaitAnswers(t, answered+behind)
+	b.wire.network.cut()
 	wait.For(t, "the loss to be known", b.Lost)
 	b.goOn()
 	keeps(t, b.all(waiting...), forward.Unknown)
@@ -88,7 +109,9 @@ func abandonedWithItsConnection(t *testing.T, broker *servers.RabbitMQ) {
 // connection ends.
 func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	network, via := newProxy(t, broker.URL("/"))
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "abandoned"})
+	c := connect(t, forward.Config{URLs: []string{via}})
+	wire := tap(t, network, c)
+	p, got := publisher(t, c, "topic", forward.Route{Exchange: "abandoned"})
 	ready(t, p)
 	network.muteLater()
 	network.hold()
@@ -98,7 +121,7 @@ func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	publish(t, p, passing...)
 	wait.For(t, "the connection to be put to the test", func() bool { return network.channels.Load() > opened })
 	network.release()
-	network.awaitAnswers(t, behind)
+	wire.awaitAnswers(t, behind)
 	network.cut()
 	keeps(t, got.all(waiting), forward.Unknown)
 	if r := got.all(waiting)[0]; r.Reason != "the broker's confirm is overdue" {
@@ -128,9 +151,9 @@ func abandonedWhileDraining(t *testing.T, broker *servers.RabbitMQ) {
 		b := newBusy(t, broker)
 		name := fmt.Sprint("drained-", i)
 		waiting, passing, refused := of("waits", name, 1), of("passes", name, behind), of("full", name, 2)
-		answered := b.network.answers.Load()
+		answered := b.wire.network.answers.Load()
 		publish(t, b.Publisher, append(append(waiting, passing...), refused...)...)
-		b.network.awaitAnswers(t, answered+behind+2)
+		b.wire.awaitAnswers(t, answered+behind+2)
 		over, end := context.WithCancel(t.Context())
 		end()
 		drained := make(chan error, 1)

@@ -251,11 +251,17 @@ func (c *confirms) crowded() bool {
 	return 2*c.givenUp >= c.limit
 }
 
-// serving is false once no more messages are taken.
-func (c *confirms) serving() bool {
+// serving is false once no more messages are taken, with the reason.
+func (c *confirms) serving() (ok bool, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.phase == serving
+	switch c.phase {
+	case serving:
+		return true, ""
+	case retiring:
+		return false, reopening
+	}
+	return false, c.reason
 }
 
 // retire stops taking messages.

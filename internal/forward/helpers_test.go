@@ -17,16 +17,15 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
 func TestMain(m *testing.M) {
-	// The servers that all tests share outlive them.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
+	os.Exit(servertest.Leaks(m))
 }
 
 // unhurried is the ConfirmTimeout of what must be confirmed however long it takes.

@@ -61,6 +61,9 @@ func blockOf(err error, reason string) Block {
 	return Block{OtherRefusal, reason}
 }
 
+// reopening is why nothing can be written on a channel that takes no more.
+const reopening = "the channel is being opened again"
+
 // NewPublisher makes the publisher of a topic; Run opens its channel.
 //
 // handle gets the results, as many at once as are known. Its calls don't
@@ -194,25 +197,35 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	return errors.Join(err, p.unresolved.wait(last))
 }
 
-// open returns the channel to publish on, or nil and why there is none.
+// open returns the channel to publish on, or nil and why there is none. A channel that
+// was replaced while it was looked at is no reason: then the one in its place is.
 func (p *Publisher) open() (*channel, string) {
-	conn, reason := p.connection.open()
+	for {
+		ch, why := p.installed()
+		conn, reason := p.connection.open()
+		switch {
+		case conn == nil:
+			return nil, reason
+		case ch == nil:
+		case ch.conn != conn:
+			why = reopening
+		default:
+			var serving bool
+			if serving, why = ch.confirms.serving(); serving {
+				return ch, ""
+			}
+		}
+		if now, _ := p.installed(); now == ch {
+			return nil, why
+		}
+	}
+}
+
+// installed is what Publish uses, or nil and why there is none.
+func (p *Publisher) installed() (*channel, string) {
 	p.mu.Lock()
-	ch, why := p.current, p.reason
-	p.mu.Unlock()
-	switch {
-	case conn == nil:
-		return nil, reason
-	case ch == nil:
-		return nil, why
-	}
-	if ended, why, _ := ch.confirms.ended(); ended {
-		return nil, why
-	}
-	if ch.conn != conn || !ch.confirms.serving() {
-		return nil, "the channel is being opened again"
-	}
-	return ch, ""
+	defer p.mu.Unlock()
+	return p.current, p.reason
 }
 
 // unsent gives the rest of a batch back.

@@ -45,6 +45,20 @@ func TestReturnedIsNeverConfirmed(t *testing.T) {
 	}
 }
 
+// picky is the publisher to an exchange "picky" that routes what has the header route=yes,
+// and returns the rest.
+func picky(t *testing.T) (*forward.Publisher, *results, *proxy) {
+	t.Helper()
+	url := servertest.RabbitMQ(t)
+	ch := amqpChannel(t, url)
+	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
+	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
+	network, via := newProxy(t, url)
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "picky"})
+	ready(t, p)
+	return p, got, network
+}
+
 // Versions in flight at the same time may have been published in either form, since
 // the setting changes meanwhile: what a form leaves out must tell them apart too.
 func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
@@ -57,13 +71,7 @@ func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url := servertest.RabbitMQ(t)
-			ch := amqpChannel(t, url)
-			declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
-			declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
-			network, via := newProxy(t, url)
-			p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "picky"})
-			ready(t, p)
+			p, got, network := picky(t)
 			opened := network.channels.Load()
 			for i := range 8 {
 				// Every order of forms, and which of the two comes back.
@@ -99,16 +107,11 @@ func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
 // twice with one message-id.
 func TestReturnOfOneOfTwoVersions(t *testing.T) {
 	t.Parallel()
-	url := servertest.RabbitMQ(t)
-	ch := amqpChannel(t, url)
-	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
-	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
-	network, via := newProxy(t, url)
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}}), "topic", forward.Route{Exchange: "picky"})
-	ready(t, p)
+	p, got, network := picky(t)
 	version := func(route string, age time.Duration) *forward.Message {
 		m := messages("topic", "twice", 1)[0]
 		m.Task.Due = time.UnixMilli(1796119200000).Add(-age)
+		m.Task.Scheduled = time.UnixMilli(1796119100000)
 		m.Task.Headers = map[string]string{"route": route}
 		return m
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -38,14 +37,7 @@ func TestRetryDelaysStayWithinTheirBounds(t *testing.T) {
 // until then the window stays taken: that bounds the memory.
 func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{
-		Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}, // everysec may put a write off while the disk is busy
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Kill() //nolint:errcheck // the test is over
+	server := servertest.OwnRedis(t, "--appendfsync", "always") // everysec may put a write off while the disk is busy
 	rdb := redis.NewClient(&redis.Options{
 		Addr: server.Addr(), MaxRetries: -1, DialTimeout: wait.Hang, ReadTimeout: wait.Hang, WriteTimeout: wait.Hang,
 	})

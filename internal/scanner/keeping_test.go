@@ -35,12 +35,7 @@ func loneOn(t *testing.T, server *servers.Redis) *lone {
 // and /readyz the same; once Redis is there, so is the scanner.
 func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t)
 	l := loneOn(t, server)
 	l.ok(server.Kill())
 	l.run()
@@ -66,14 +61,7 @@ func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 // until it is set right, and where nobody may ask, it is as if nothing were known.
 func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{
-		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no",
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	l := loneOn(t, server)
 	l.keeping.every = 10 * time.Millisecond
 	l.start()

@@ -5,13 +5,11 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestMain(m *testing.M) {
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy traces every packet
-	// A server that servertest started ends with the binary.
-	os.Exit(wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap")))
+	os.Exit(servertest.Leaks(m))
 }

@@ -1,10 +1,7 @@
 package scanner
 
 import (
-	"context"
-	"errors"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,33 +53,14 @@ func TestAStallOfMovingIsNotPaidFor(t *testing.T) {
 	}
 }
 
-// deaf loses the answer to the first SET, which is carried out.
-type deaf struct{ done atomic.Bool }
-
-func (d *deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (d *deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() != "set" || d.done.Swap(true) {
-			return err
-		}
-		err = errors.New("the answer is lost")
-		cmd.SetErr(err)
-		return err
-	}
-}
-
 // TestAMoverThatFailsFreesItsShard: also where it doesn't know whether it has it.
 func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.migrate()
-	b.rdb.AddHook(new(deaf))
+	lossy := &losing{which: func(cmd redis.Cmder) bool { return cmd.Name() == "set" }}
+	lossy.left.Store(1)
+	b.rdb.AddHook(lossy)
 	m := newMover(b.topic, "me/0", 0, b.p)
 	showAll(t.Context(), b.topic, []*mover{m}, b.p)
 	if m.state != moverIdle || m.try(t.Context()) {

@@ -218,20 +218,22 @@ func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 	l.forwards(16 * n)
 }
 
-// forgetful loses the answers to the first scripts of two keys and one argument, which
-// are carried out: draws.
-type forgetful struct{ left atomic.Int64 }
+// losing loses the answers to the next left commands of a kind, which are carried out.
+type losing struct {
+	which func(redis.Cmder) bool
+	left  atomic.Int64
+}
 
-func (f *forgetful) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (f *forgetful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if err != nil || cmd.Name() != "evalsha" || len(cmd.Args()) != 6 || f.left.Add(-1) < 0 {
+		if !l.which(cmd) || l.left.Add(-1) < 0 {
 			return err
 		}
 		err = errors.New("the answer is lost")
@@ -240,12 +242,17 @@ func (f *forgetful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// draws are scripts of two keys and one argument, that Redis has.
+func draws(cmd redis.Cmder) bool {
+	return cmd.Name() == "evalsha" && len(cmd.Args()) == 6 && cmd.Err() == nil
+}
+
 // TestADrawWhoseReplyWasLostLeavesNoShardAlone: what was drawn is attended by whoever
 // draws it next.
 func TestADrawWhoseReplyWasLostLeavesNoShardAlone(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 200ms", fmt.Sprint("shards: ", many))}, nil)
-	lossy := &forgetful{}
+	lossy := &losing{which: draws}
 	lossy.left.Store(2 * balance.MostWorkers)
 	l.rdb.AddHook(lossy)
 	l.start()

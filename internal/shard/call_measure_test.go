@@ -40,7 +40,7 @@ func (m *met) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
-	server := ownServer(t, "--appendfsync", "always")
+	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	refused := make(chan struct{})
 	var once sync.Once
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -71,7 +71,7 @@ func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 }
 
 func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
-	server := ownServer(t, "--appendfsync", "no", "--key-load-delay", "50")
+	server := servertest.OwnRedis(t, "--appendfsync", "no", "--key-load-delay", "50")
 	// Nothing is asked in front of the call on a new connection: Redis answers
 	// but now and then while it loads.
 	options := servertest.RedisOptions(server.Addr())

@@ -237,7 +237,7 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 	for _, shards := range []int{1, 8} {
 		t.Run(fmt.Sprint(shards, " shards"), func(t *testing.T) {
 			t.Parallel()
-			server := ownServer(t)
+			server := servertest.OwnRedis(t)
 			l, c := lineTo(t, server.Addr(), "own")
 			c.put(In(0), "a")
 			batches := make([]Put, shards)
@@ -314,7 +314,7 @@ func (r *refusing) dial(ctx context.Context, network, addr string) (net.Conn, er
 // for the time.
 func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	t.Parallel()
-	server := ownServer(t, "--appendfsync", "always")
+	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	down := &refusing{}
 	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own", 1)
 	c.put(In(time.Hour), "before")
@@ -382,7 +382,7 @@ func (l *loading) SyscallConn() (syscall.RawConn, error) {
 func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	t.Parallel()
 	var left atomic.Int64
-	options := servertest.RedisOptions(ownServer(t).Addr())
+	options := servertest.RedisOptions(servertest.OwnRedis(t).Addr())
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return &loading{Conn: conn, left: &left}, err

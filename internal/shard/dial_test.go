@@ -2,22 +2,17 @@ package shard
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
 
@@ -84,7 +79,7 @@ func TestASilentServerWithoutTLSIsFoundOut(t *testing.T) {
 // and doesn't, has all the time that there is for its handshake.
 func TestASlowHandshakeIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	cert, roots := certificate(t)
+	cert, roots := servertest.Certificate(t)
 	asked := make(chan struct{})
 	tell := sync.OnceFunc(func() { close(asked) })
 	addr, _ := front(t, func(n int64, conn net.Conn) {
@@ -111,28 +106,4 @@ func TestASlowHandshakeIsWaitedFor(t *testing.T) {
 	if err := secureClient(t, addr, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}).Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}
-}
-
-// certificate makes one for 127.0.0.1 that is its own authority.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
 }

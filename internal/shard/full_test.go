@@ -11,30 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // ownRedis is a topic on a server that a test may fill and flush.
 func ownRedis(t *testing.T, args ...string) *corner {
 	t.Helper()
-	return cornerOn(t, servertest.RedisOptions(ownServer(t, args...).Addr()), "own", 1)
-}
-
-// ownServer is a server that a test may stop.
-func ownServer(t *testing.T, args ...string) *servers.Redis {
-	t.Helper()
-	servertest.Need(t, "redis-server")
-	r, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
+	return cornerOn(t, servertest.RedisOptions(servertest.OwnRedis(t, args...).Addr()), "own", 1)
 }
 
 func TestAFullRedisGoesOnDelivering(t *testing.T) {

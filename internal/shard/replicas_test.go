@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // twin is a topic on a Redis with one replica, which calls wait for.
@@ -22,9 +23,9 @@ type twin struct {
 
 func newTwin(t *testing.T, shards int) *twin {
 	t.Helper()
-	master := ownServer(t)
+	master := servertest.OwnRedis(t)
 	host, port, _ := strings.Cut(master.Addr(), ":")
-	w := &twin{replica: ownServer(t, "--replicaof", host+" "+port)}
+	w := &twin{replica: servertest.OwnRedis(t, "--replicaof", host+" "+port)}
 	w.copied = redis.NewClient(&redis.Options{Addr: w.replica.Addr()})
 	t.Cleanup(func() { _ = w.copied.Close() })
 	eventually(t, "the replica follows", func() bool {

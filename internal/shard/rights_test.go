@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -18,12 +17,7 @@ import (
 // that a shard is ready for a placement, nor a record that says that its task waits.
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t)
 	elsewhere := []string{"done-hget", "done-hmget", "forget-del", "note-hget", "note-hmget", "older-hmget", "older-hset", "older-pexpire", "older-pttl", "recall-hmget", "yield-del"}
 	for _, name := range scriptNames(t) {
 		for _, command := range commandsOf(t, name) {

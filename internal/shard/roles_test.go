@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/goldenfile"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -189,11 +188,7 @@ func newGuarded(t *testing.T) *guarded {
 	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--aclfile", file}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t, "--aclfile", file)
 	return &guarded{cornerOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestAPassThroughACleanShardProvesIt(t *testing.T) {
@@ -89,7 +91,7 @@ func (c *corner) moveOut(seen func(at Pass)) {
 
 func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 	t.Parallel()
-	server := ownServer(t, "--appendfsync", "always")
+	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}, "own", 2)
 	const tasks = 3 * MaxBatch
 	for batch := range 3 {

@@ -49,7 +49,7 @@ func (l *listening) hears(when string) {
 
 func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 	t.Parallel()
-	l := listen(cornerOn(t, servertest.RedisOptions(ownServer(t).Addr()), "own", 4))
+	l := listen(cornerOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
 	l.hears("at first")
 	for range 3 {
 		l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())

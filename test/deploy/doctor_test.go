@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -157,14 +156,7 @@ func redisAt(t *testing.T, addr string) *redis.Client {
 // written.
 func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{
-		"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no",
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	s := newSettings(t)
 	s.RedisAddr, s.Topics = server.Addr(), served()
 	f := examine(t, s)
@@ -192,12 +184,7 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 // what doctor names is enough.
 func TestDoctorFindsMissingRights(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t)
 	rdb := redisAt(t, server.Addr())
 	acl := func(rules ...any) {
 		t.Helper()

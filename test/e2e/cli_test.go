@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -78,12 +77,7 @@ func TestUnreachableRedis(t *testing.T) {
 // TestWrongPassword: a refused password is told as such, and is not shown.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", "right"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t, "--requirepass", "right")
 	for _, password := range []string{"s3cret-but-wrong", ""} {
 		config := file(t, fmt.Sprintf("redis: {addrs: [%s], password: %q}\n", server.Addr(), password))
 		for what, out := range map[string]fleet.Output{

@@ -12,7 +12,6 @@ import (
 	consul "github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -84,11 +83,7 @@ func TestSecondSignal(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = server.Kill() })
+			server := servertest.OwnRedis(t)
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
 			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))

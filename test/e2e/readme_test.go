@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -41,11 +40,7 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 				t.Fatalf("nothing runs the program %s", where)
 			}
 			servertest.Need(t, "redis-server", "rabbitmq-server")
-			server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir()}) // the pages have the prefix that is the default
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = server.Kill() })
+			server := servertest.OwnRedis(t) // the pages have the prefix that is the default
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
 			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))

@@ -19,7 +19,6 @@ import (
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/fleet"
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -165,12 +164,7 @@ func TestLeastRights(t *testing.T) {
 // shards that have not heard of its end, it needs all of them.
 func TestLeastRightsOfProducers(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t, "--requirepass", adminPassword)
 	w := newWorldOn(t, fleet.Settings{RedisAddr: server.Addr(), RedisPrefix: "duefleet"},
 		&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: adminPassword})
 	line := redisRights(t, "producer")
@@ -228,12 +222,7 @@ func TestLeastRightsOfProducers(t *testing.T) {
 // TestLeastRightsOfConsumers: a consumer with the rights in deploy/redis remembers, tries again and parks, and Redis refuses it nothing.
 func TestLeastRightsOfConsumers(t *testing.T) {
 	t.Parallel()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--requirepass", adminPassword}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Kill() })
+	server := servertest.OwnRedis(t, "--requirepass", adminPassword)
 	w := newWorldOn(t, fleet.Settings{
 		RedisAddr: server.Addr(), RedisPrefix: "duefleet", RabbitMQURL: servertest.RabbitMQ(t),
 		Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -37,20 +36,11 @@ type linked struct {
 // and other tests' doing would not replay.
 func client(t *testing.T, d defect) linked {
 	t.Helper()
-	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--appendonly", "no"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := servertest.OwnRedis(t, "--appendonly", "no")
 	// A reply that is slow to come must not make the client send a command again:
 	// how often each is sent is drawn.
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang})
-	t.Cleanup(func() {
-		_ = rdb.Close()
-		if err := server.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := newLink(d)
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 // cleanupLimit bounds what a test's cleanup may take.
@@ -103,6 +105,29 @@ func Need(t testing.TB, names ...string) {
 			t.Skip(err)
 		}
 	}
+}
+
+// OwnRedis starts a server for one test, which may fill, flush, pause or kill it; it
+// ends with the test. args are those of redis-server.
+func OwnRedis(t testing.TB, args ...string) *servers.Redis {
+	t.Helper()
+	Need(t, "redis-server")
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: t.TempDir(), Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// Leaks is wait.Leaks for a package whose tests use what this one starts, which outlives
+// them.
+func Leaks(m *testing.M) int {
+	return wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap"))
 }
 
 // RedisOptions are those of a client to what Redis returned.
