@@ -1,12 +1,16 @@
 package shard
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // accepted is one call that its script takes, and by their place the arguments
@@ -195,11 +199,26 @@ func (c *corner) refuses(name, how string, keys []string, args []any) {
 // everything is each key of the corner and what it holds.
 func (c *corner) everything() map[string]string {
 	c.t.Helper()
+	var one sync.Mutex
 	held := map[string]string{}
-	for _, key := range c.rdb.Keys(c.ctx(), c.prefix+":*").Val() {
-		dump, err := c.rdb.Dump(c.ctx(), key).Result()
-		c.ok(err)
-		held[key] = dump
+	of := func(ctx context.Context, node *redis.Client) error {
+		one.Lock()
+		defer one.Unlock()
+		keys, err := node.Keys(ctx, c.prefix+":*").Result()
+		for _, key := range keys {
+			if err == nil {
+				held[key], err = node.Dump(ctx, key).Result()
+			}
+		}
+		return err
+	}
+	switch rdb := c.rdb.(type) {
+	case *redis.ClusterClient:
+		c.ok(rdb.ForEachMaster(c.ctx(), of))
+	case *redis.Client:
+		c.ok(of(c.ctx(), rdb))
+	default:
+		c.t.Fatalf("a client of a kind that no corner has: %T", rdb)
 	}
 	return held
 }

@@ -144,9 +144,13 @@ func TestManyShards(t *testing.T) {
 	w.check()
 }
 
-// farAway is a server's address with a delay on the way back from there.
+// farAway is a server's address with a delay on the way back from there. The nodes of a
+// cluster tell clients where they are, so that nothing can stand between: theirs stay.
 func farAway(t *testing.T, addr string, delay time.Duration) string {
 	t.Helper()
+	if strings.Contains(addr, ",") {
+		return addr
+	}
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
 	if err := proxy.Start(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -81,7 +83,8 @@ func TestReadyWithoutConsul(t *testing.T) {
 	w.write()
 	// What is no set can't be read: for the scanner it is not there yet.
 	topics := w.settings.RedisPrefix + ":topics"
-	if err := w.redis.Rename(t.Context(), topics, topics+":aside").Err(); err != nil {
+	known, err := w.redis.SMembers(t.Context(), topics).Result()
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := w.redis.Set(t.Context(), topics, "in the way", time.Hour).Err(); err != nil {
@@ -92,7 +95,11 @@ func TestReadyWithoutConsul(t *testing.T) {
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q before any document was read, want not ready", first)
 	}
-	if err := w.redis.Rename(t.Context(), topics+":aside", topics).Err(); err != nil {
+	if _, err := w.redis.TxPipelined(t.Context(), func(tx redis.Pipeliner) error {
+		tx.Del(t.Context(), topics)
+		tx.SAdd(t.Context(), topics, known)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if first := w.awaitAnswer(s, "config: ok: 1 topics", "topics: ok"); first != "ready" {

@@ -78,6 +78,7 @@ func TestOrphan(t *testing.T) {
 	wait.For(t, "status to show an orphan to scanners that were started since", orphan(true))
 	w.send("orders", "restored", 20)
 	w.arrive("the tasks of an orphan that was restored")
+	wait.For(t, "what arrived to be settled", rarely(func() bool { return w.status().Topic("orders").Pending == 1 }))
 	checkError(t, "rm of an orphan that holds a task", w.scanner("topic", "rm", "orders"), 1, "1 tasks", "--purge")
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	wait.For(t, "status to show an orphan no more", orphan(false))

@@ -41,9 +41,6 @@ func (w *world) enroll() {
 	for _, r := range []role{scannerRole, operatorRole, producerRole} {
 		line := w.narrowed(redisRights(w.t, string(r)))
 		line[2] = w.user(r)
-		if _, ok := w.redis.(*redis.ClusterClient); ok {
-			line = append(line, "+cluster|slots", "+asking") // as docs/operations.md has it
-		}
 		w.onNodes(w.t.Context(), func(ctx context.Context, node *redis.Client) error {
 			return node.Do(ctx, words(line, rolePassword)...).Err()
 		})
@@ -65,13 +62,16 @@ func (w *world) dismiss() {
 
 // narrowed are the rights of a file in deploy/redis with this world's prefix. The
 // file gives a producer the one topic orders, as an example; a world's producers
-// write to all of its topics.
+// write to all of its topics. On a cluster the client needs some more.
 func (w *world) narrowed(line []string) []string {
 	narrow := strings.NewReplacer("duefleet:", w.settings.RedisPrefix+":", "{orders:*}", "{*:*}", "{orders}", "{*}")
 	for i, word := range line {
 		if strings.ContainsAny(word[:1], "~&%") {
 			line[i] = narrow.Replace(word)
 		}
+	}
+	if _, ok := w.redis.(*redis.ClusterClient); ok {
+		line = append(line, "+cluster|slots", "+asking", "+command") // as docs/operations.md has it
 	}
 	return line
 }

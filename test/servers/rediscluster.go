@@ -38,7 +38,8 @@ type RedisCluster struct {
 	Nodes []*Redis
 }
 
-// StartRedisCluster returns when all slots are served and all replicas follow.
+// StartRedisCluster returns when all slots are served and all replicas follow, and every
+// node tells clients of all others.
 func StartRedisCluster(ctx context.Context, cfg RedisClusterConfig) (*RedisCluster, error) {
 	if cfg.Masters < 3 {
 		return nil, fmt.Errorf("start a redis cluster: %d masters, want at least 3", cfg.Masters)
@@ -227,11 +228,26 @@ func (c *RedisCluster) join(ctx context.Context, masters int) error {
 	if err := each(ctx, nodes[masters:], replicationInfo, "master_link_status:up"); err != nil {
 		return err
 	}
-	return each(ctx, nodes, clusterInfo, "cluster_state:ok")
+	if err := each(ctx, nodes, clusterInfo, "cluster_state:ok"); err != nil {
+		return err
+	}
+	return each(ctx, nodes, slotsInfo, "nodes:"+strconv.Itoa(len(nodes)))
 }
 
 func clusterInfo(ctx context.Context, n *redis.Client) (string, error) {
 	return n.ClusterInfo(ctx).Result()
+}
+
+// slotsInfo is how many nodes a client is told of, replicas too.
+func slotsInfo(ctx context.Context, n *redis.Client) (string, error) {
+	served, err := n.ClusterSlots(ctx).Result()
+	told := map[string]bool{}
+	for _, slots := range served {
+		for _, node := range slots.Nodes {
+			told[node.Addr] = true
+		}
+	}
+	return fmt.Sprintf("nodes:%d\r\n", len(told)), err
 }
 
 func replicationInfo(ctx context.Context, n *redis.Client) (string, error) {
