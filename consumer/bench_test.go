@@ -52,15 +52,7 @@ func benchmark(b *testing.B, drain func(b *testing.B, url string, handled func()
 
 func fill(b *testing.B, url string, n int) {
 	b.Helper()
-	conn, err := amqp.Dial(url)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	channel, err := conn.Channel()
-	if err != nil {
-		b.Fatal(err)
-	}
+	channel := servertest.Channel(b, url)
 	if _, err := channel.QueueDeclare(queue, true, false, false, false, nil); err != nil {
 		b.Fatal(err)
 	}
@@ -82,16 +74,8 @@ func fill(b *testing.B, url string, n int) {
 }
 
 func bare(b *testing.B, url string, handled func()) {
-	conn, err := amqp.Dial(url)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = conn.Close() })
-	channel, err := conn.Channel()
-	if err == nil {
-		err = channel.Qos(benchPrefetch, 0, false)
-	}
-	if err != nil {
+	channel := servertest.Channel(b, url)
+	if err := channel.Qos(benchPrefetch, 0, false); err != nil {
 		b.Fatal(err)
 	}
 	deliveries, err := channel.Consume(queue, "", false, false, false, false, nil)

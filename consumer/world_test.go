@@ -68,11 +68,7 @@ func newWorld(t *testing.T) *world {
 	w.topic = store.Topic(orders)
 	w.producer, err = producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix})
 	w.ok(err)
-	conn, err := amqp.Dial(w.settings.RabbitMQURL)
-	w.ok(err)
-	t.Cleanup(func() { _ = conn.Close() })
-	w.channel, err = conn.Channel()
-	w.ok(err)
+	w.channel = servertest.Channel(t, w.settings.RabbitMQURL)
 	w.declare()
 	return w
 }
@@ -111,17 +107,7 @@ func (w *world) serve() *world {
 // scan runs a scanner with the configuration that was written last.
 func (w *world) scan() *world {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := member.Run(ctx, w.config); err != nil {
-			w.t.Error(err)
-		}
-	})
-	w.t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
+	wait.Background(w.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, w.config) })
 	wait.For(w.t, "the topic is served", func() bool {
 		_, err := w.topic.Placement(w.t.Context())
 		return err == nil
@@ -158,19 +144,7 @@ func (w *world) consume(cfg Config) *running {
 	cfg = w.configure(cfg)
 	c, err := New(cfg)
 	w.ok(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		if err := c.Run(ctx); err != nil {
-			w.t.Error(err)
-		}
-	})
-	r := &running{c, func() {
-		cancel()
-		done.Wait()
-	}}
-	w.t.Cleanup(r.stop)
-	return r
+	return &running{c, wait.Background(w.t, "the consumer", c.Run)}
 }
 
 func (w *world) configure(cfg Config) Config {

@@ -23,10 +23,7 @@ func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
 		Describe: func() balance.Member { m := *says.Load(); m.Instance = name; return m },
 		Advice:   func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); beat.Run(ctx) }()
-	o.t.Cleanup(func() { cancel(); wait.Closed(o.t, "the heartbeat to end", ended) })
+	wait.Background(o.t, "the heartbeat", func(ctx context.Context) error { beat.Run(ctx); return nil })
 	o.heard(name, func(balance.Member) bool { return true })
 	return says
 }

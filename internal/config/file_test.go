@@ -15,14 +15,9 @@ import (
 // watching runs a source's Watch for the time of the test.
 func watching(t *testing.T, s Source) <-chan Snapshot {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	snapshots, done := make(chan Snapshot, 1000), make(chan error, 1)
-	go func() { done <- s.Watch(ctx, func(s Snapshot) { snapshots <- s }) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("watch: %v", err)
-		}
+	snapshots := make(chan Snapshot, 1000)
+	wait.Background(t, "Watch", func(ctx context.Context) error {
+		return s.Watch(ctx, func(s Snapshot) { snapshots <- s })
 	})
 	return snapshots
 }

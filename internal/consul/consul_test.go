@@ -49,14 +49,9 @@ func put(t *testing.T, c *Client, key, doc string) {
 // watching runs a client's Watch for the time of the test.
 func watching(t *testing.T, c *Client) <-chan Snapshot {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	snapshots, done := make(chan Snapshot, 1000), make(chan error, 1)
-	go func() { done <- c.Watch(ctx, func(s Snapshot) { snapshots <- s }) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("watch: %v", err)
-		}
+	snapshots := make(chan Snapshot, 1000)
+	wait.Background(t, "Watch", func(ctx context.Context) error {
+		return c.Watch(ctx, func(s Snapshot) { snapshots <- s })
 	})
 	return snapshots
 }

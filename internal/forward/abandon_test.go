@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -18,7 +19,7 @@ import (
 // for nothing: what the broker answered for behind that message keeps its outcome,
 // and the one that waits is unknown.
 func abandoned(t *testing.T, broker *servers.RabbitMQ) {
-	ch := amqpChannel(t, broker.URL("/"))
+	ch := servertest.Channel(t, broker.URL("/"))
 	declareExchange(t, ch, "abandoned", amqp.ExchangeHeaders)
 	declareTenant(t, ch, "abandoned", "passes", nil)
 	declareTenant(t, ch, "abandoned", "waits", nil)
@@ -83,7 +84,7 @@ func newBusy(t *testing.T, broker *servers.RabbitMQ) *busy {
 			<-leave
 			b.take(batch)
 		})
-	background(t, b.Run)
+	wait.Background(t, "Run of a publisher", b.Run)
 	t.Cleanup(b.goOn)
 	ready(t, b.Publisher)
 	publish(t, b.Publisher, of("passes", "first", 1)...)

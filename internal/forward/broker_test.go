@@ -108,7 +108,7 @@ func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 // window of others is confirmed meanwhile, each once. Those that it holds up are given
 // up one by one, and confirmed if it comes back.
 func stuckQueue(t *testing.T, broker *servers.RabbitMQ) {
-	ch := amqpChannel(t, broker.URL("/"))
+	ch := servertest.Channel(t, broker.URL("/"))
 	declareExchange(t, ch, "by-tenant", amqp.ExchangeHeaders)
 	declareTenant(t, ch, "by-tenant", "flows", nil)
 	declareTenant(t, ch, "by-tenant", "stuck", nil)
@@ -190,7 +190,7 @@ func alarm(t *testing.T, broker *servers.RabbitMQ) {
 	before := got.count()
 	wait.Count(t, "messages to flow again", before+1001, got.count)
 	stop()
-	truthful(t, got.all(<-sent...), stored(t, amqpChannel(t, broker.URL("/")), "alarm"))
+	truthful(t, got.all(<-sent...), stored(t, servertest.Channel(t, broker.URL("/")), "alarm"))
 }
 
 // What an alarm keeps in flight is given up at its deadline, and the new
@@ -228,7 +228,7 @@ func longAlarm(t *testing.T, broker *servers.RabbitMQ) {
 		t.Errorf("%+v after the alarm, want confirmed", r)
 	}
 	t.Logf("%d unknown during the alarm", before)
-	truthful(t, got.all(batch...), stored(t, amqpChannel(t, broker.URL("/")), "long-alarm"))
+	truthful(t, got.all(batch...), stored(t, servertest.Channel(t, broker.URL("/")), "long-alarm"))
 }
 
 // A broker that is stopped takes bytes and answers nothing: the heartbeat ends
@@ -286,5 +286,5 @@ func killed(t *testing.T, broker *servers.RabbitMQ) {
 	if n := outcomes(lost); n[forward.Unknown] != len(held) {
 		t.Errorf("%v of those that the broker never answered for, want all unknown", n)
 	}
-	truthful(t, append(got.all(<-sent...), lost...), stored(t, amqpChannel(t, broker.URL("/")), "killed"))
+	truthful(t, append(got.all(<-sent...), lost...), stored(t, servertest.Channel(t, broker.URL("/")), "killed"))
 }

@@ -37,7 +37,7 @@ func load(ctx context.Context, t *testing.T, p *forward.Publisher, topic, name s
 func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "doomed", amqp.ExchangeDirect)
 	declareQueue(t, ch, "doomed", "doomed", "k", nil, nil)
 	c := connect(t, forward.Config{URLs: []string{url}})
@@ -123,7 +123,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for i := range 3 {
 		go func() { sent <- load(loading, t, p, "topic", fmt.Sprint(i)) }()
 	}
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	for i := range 24 {
 		before := got.count()
 		wait.Count(t, "messages to flow", before+101, got.count)

@@ -121,7 +121,7 @@ func TestLostConnection(t *testing.T) {
 		ready(t, p)
 	}
 	stop()
-	truthful(t, got.all(<-sent...), stored(t, amqpChannel(t, url), "q"))
+	truthful(t, got.all(<-sent...), stored(t, servertest.Channel(t, url), "q"))
 	if began, ended := log.count("level=WARN"), log.count("rabbitmq is available again"); began != cuts || ended != cuts {
 		t.Errorf("%d outages began and %d ended in the log, want %d each:\n%s", began, ended, cuts, log)
 	}

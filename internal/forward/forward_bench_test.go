@@ -15,6 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
 const (
@@ -50,7 +51,7 @@ func benchHeaders(b *testing.B, queueType string) {
 		Exchange: "bench", RoutingKey: "k", Declare: &forward.Declare{Queue: "bench", QueueType: queueType}, Window: benchWindow,
 	}
 	p := connect(b, forward.Config{URLs: []string{url}}).NewPublisher("bench", route, func([]forward.Result) {})
-	background(b, p.Run)
+	wait.Background(b, "Run of a publisher", p.Run)
 	ready(b, p)
 	broker, batch := brokerOf(b, url), benchMessages(benchBatch)
 	used, own, took := map[bool]time.Duration{}, map[bool]time.Duration{}, map[bool]time.Duration{}
@@ -107,7 +108,7 @@ func benchMessages(n int) []*forward.Message {
 }
 
 func benchBare(b *testing.B, queueType string, window int) {
-	ch := amqpChannel(b, servertest.RabbitMQ(b))
+	ch := servertest.Channel(b, servertest.RabbitMQ(b))
 	declareExchange(b, ch, "bench", amqp.ExchangeDirect)
 	declareQueue(b, ch, "bench", "bench", "k", amqp.Table{"x-queue-type": queueType}, nil)
 	if err := ch.Confirm(false); err != nil {
@@ -147,7 +148,7 @@ func benchPublisher(b *testing.B, r forward.Route) (*forward.Publisher, chan int
 	done := make(chan int, 1<<20)
 	c := connect(b, forward.Config{URLs: []string{servertest.RabbitMQ(b)}})
 	p := c.NewPublisher("bench", r, func(batch []forward.Result) { done <- len(batch) })
-	background(b, p.Run)
+	wait.Background(b, "Run of a publisher", p.Run)
 	ready(b, p)
 	return p, done
 }

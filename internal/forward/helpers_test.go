@@ -3,7 +3,6 @@ package forward_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -106,7 +105,7 @@ func connectAsIs(t testing.TB, cfg forward.Config) *forward.Connection {
 	if err != nil {
 		t.Fatal(err)
 	}
-	background(t, c.Run)
+	wait.Background(t, "Run of a connection", c.Run)
 	return c
 }
 
@@ -119,21 +118,8 @@ func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Rout
 	}
 	got := newResults(t)
 	p := c.NewPublisher(topic, r, got.take)
-	background(t, p.Run)
+	wait.Background(t, "Run of a publisher", p.Run)
 	return p, got
-}
-
-// background runs until the test is over and wants a clean end.
-func background(t testing.TB, run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := wait.Receive(t, "the end of Run", done); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func ready(t testing.TB, p *forward.Publisher) {
@@ -160,21 +146,6 @@ func messages(topic, prefix string, n int) []*forward.Message {
 		}}
 	}
 	return batch
-}
-
-// amqpChannel is a test's own way to the broker.
-func amqpChannel(t testing.TB, rawURL string) *amqp.Channel {
-	t.Helper()
-	conn, err := amqp.DialConfig(rawURL, amqp.Config{Heartbeat: wait.Hang, Locale: "en_US", Dial: amqp.DefaultDial(wait.Hang)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ch
 }
 
 // declareExchange makes a durable exchange.

@@ -17,7 +17,7 @@ import (
 func TestTextAsCCEndsTheChannel(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"CC", "BCC"} {
-		ch := amqpChannel(t, servertest.RabbitMQ(t))
+		ch := servertest.Channel(t, servertest.RabbitMQ(t))
 		closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 		if err := ch.Publish("", "q", false, false, amqp.Publishing{Headers: amqp.Table{key: "other"}}); err != nil {
 			t.Fatal(err)

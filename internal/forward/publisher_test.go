@@ -46,7 +46,7 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 			route.Declare.Type, route.Declare.Queue = "direct", "orders.due"
 			p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "orders", route)
 			ready(t, p)
-			ch := amqpChannel(t, url)
+			ch := servertest.Channel(t, url)
 			if err := ch.QueueBind("orders.due", "order.express", "orders", false, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestMissingExchange(t *testing.T) {
 	if n := outcomes(got.all(early...)); n[forward.Unsent] != 3 {
 		t.Errorf("%v, want all unsent", n)
 	}
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "late", amqp.ExchangeDirect)
 	declareQueue(t, ch, "q", "late", "k", nil, nil)
 	ready(t, p)
@@ -143,7 +143,7 @@ func TestMissingExchange(t *testing.T) {
 func TestDeclarationThatConflicts(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
-	declareExchange(t, amqpChannel(t, url), "taken", amqp.ExchangeFanout)
+	declareExchange(t, servertest.Channel(t, url), "taken", amqp.ExchangeFanout)
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{url}, Log: textLog(log)})
 	bad, _ := publisher(t, c, "bad", forward.Route{Exchange: "taken", Declare: &forward.Declare{}})

@@ -21,7 +21,7 @@ import (
 func TestReturnedIsNeverConfirmed(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
 	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "picky", RoutingKey: "k", Window: 700})
@@ -50,7 +50,7 @@ func TestReturnedIsNeverConfirmed(t *testing.T) {
 func picky(t *testing.T) (*forward.Publisher, *results, *proxy) {
 	t.Helper()
 	url := servertest.RabbitMQ(t)
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
 	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
 	network, via := newProxy(t, url)
@@ -160,7 +160,7 @@ func TestBlockedHandlerLosesNoReturn(t *testing.T) {
 		}
 		got.take(batch)
 	})
-	background(t, p.Run)
+	wait.Background(t, "Run of a publisher", p.Run)
 	batch := untilBlocked(t, p, got, blocked)
 	time.Sleep(7 * time.Second) // longer than the library's patience
 	close(block)
@@ -214,7 +214,7 @@ func answered(t *testing.T, p *forward.Publisher, got *results) (r forward.Resul
 func TestFullQueueRefuses(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "small", amqp.ExchangeDirect)
 	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(3), "x-overflow": "reject-publish"}, nil)
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "small", RoutingKey: "k"})
@@ -245,7 +245,7 @@ func TestFullQueueRefuses(t *testing.T) {
 func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "small", amqp.ExchangeDirect)
 	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}, nil)
 	network, via := newProxy(t, url)

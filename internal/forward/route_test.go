@@ -45,7 +45,7 @@ func TestSetRouteUnderLoad(t *testing.T) {
 	stop()
 	loaders.Wait()
 
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	all := make(map[string]int)
 	for i := range routes {
 		in := stored(t, ch, fmt.Sprintf("q%d", i))
@@ -94,7 +94,7 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 	if n := outcomes(got.all(after...)); n[forward.Unsent] != len(after) {
 		t.Errorf("%v of those after, want all unsent", n)
 	}
-	ch := amqpChannel(t, url)
+	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "new", amqp.ExchangeFanout)
 	declareQueue(t, ch, "q2", "new", "", nil, nil)
 	ready(t, p)

@@ -1,7 +1,6 @@
 package scanner
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -120,15 +119,7 @@ func (l *lone) start() {
 // run runs the scanner until the test ends.
 func (l *lone) run() {
 	l.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run(ctx) }()
-	l.t.Cleanup(func() {
-		cancel()
-		if err := wait.Receive(l.t, "the scanner to end", ended); err != nil {
-			l.t.Error(err)
-		}
-	})
+	wait.Background(l.t, "the scanner", l.Run)
 }
 
 // write puts topics into the file, in one step.

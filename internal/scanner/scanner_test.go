@@ -224,18 +224,11 @@ func (f *fleet) arrives(id string) {
 // consume makes the queue just as a scanner would.
 func (f *fleet) consume() {
 	f.t.Helper()
-	conn, err := amqp.DialConfig(f.broker, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() { _ = conn.Close() })
-	channel, err := conn.Channel()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	channel := servertest.Channel(f.t, f.broker)
 	if _, err := channel.QueueDeclare("orders.due", true, false, false, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
 		f.t.Fatal(err)
 	}
+	var err error
 	if f.arrived, err = channel.Consume("orders.due", "", true, false, false, false, nil); err != nil {
 		f.t.Fatal(err)
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"math"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/duefleet/duefleet/test/servers/servertest"
+	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // listening is a topic whose wakes are heard.
@@ -24,12 +24,10 @@ func listen(c *corner) *listening {
 	c.t.Helper()
 	l := &listening{corner: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
 	l.heard.Store(math.MaxInt64)
-	ctx, cancel := context.WithCancel(context.Background())
-	var hearing sync.WaitGroup
-	hearing.Go(func() {
+	patience.Background(c.t, "Wakes", func(ctx context.Context) error {
 		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) }, func(error) {})
+		return nil
 	})
-	c.t.Cleanup(func() { cancel(); hearing.Wait() })
 	return l
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/fleet"
@@ -311,15 +310,7 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 // remove deletes a queue behind the scanners' back, if it is there.
 func remove(t *testing.T, url, queue string) {
 	t.Helper()
-	conn, err := amqp.Dial(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ch := servertest.Channel(t, url)
 	if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
 		t.Fatal(err)
 	}

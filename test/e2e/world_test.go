@@ -322,16 +322,7 @@ func (w *world) drain() {
 // channel is one for the test's own doings at the broker.
 func (w *world) channel() *amqp.Channel {
 	w.t.Helper()
-	conn, err := amqp.Dial(w.settings.RabbitMQURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return ch
+	return servertest.Channel(w.t, w.settings.RabbitMQURL)
 }
 
 // exchange makes an exchange, and a queue bound to it unless queue is "".

@@ -108,7 +108,7 @@ func checkVhost(t *testing.T, node *servers.RabbitMQ, want bool) {
 // confirm.
 func publish(t *testing.T, url string) {
 	t.Helper()
-	ch := channel(t, url)
+	ch := servertest.Channel(t, url)
 	if err := ch.Confirm(false); err != nil {
 		t.Fatal(err)
 	}
@@ -127,23 +127,9 @@ func publish(t *testing.T, url string) {
 
 func consume(t *testing.T, url string) string {
 	t.Helper()
-	msg, ok, err := channel(t, url).Get("q", true)
+	msg, ok, err := servertest.Channel(t, url).Get("q", true)
 	if err != nil || !ok {
 		t.Fatalf("get: %t, %v", ok, err)
 	}
 	return string(msg.Body)
-}
-
-func channel(t *testing.T, url string) *amqp.Channel {
-	t.Helper()
-	conn, err := amqp.Dial(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	ch, err := conn.Channel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ch
 }

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -73,6 +74,22 @@ func RabbitMQ(t testing.TB) string {
 		}
 	})
 	return "amqp://guest:guest@" + addr + "/" + vhost
+}
+
+// Channel opens a channel for the test's own doings, on a connection of its own that
+// ends with the test. However busy the machine is, neither is given up.
+func Channel(t testing.TB, url string) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
 }
 
 // Consul returns the "127.0.0.1:port" of an agent's HTTP API and a key prefix

@@ -1,0 +1,27 @@
+package wait
+
+import (
+	"context"
+	"sync"
+	"testing"
+)
+
+// Background runs something beside the test until end is called, or the test is over:
+// then its context ends, and it must end too, without an error.
+func Background(t testing.TB, what string, run func(context.Context) error) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	var once sync.Once
+	end = func() {
+		once.Do(func() {
+			cancel()
+			if err := Receive(t, "the end of "+what, ended); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	t.Cleanup(end)
+	return end
+}
