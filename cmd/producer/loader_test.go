@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -36,12 +37,12 @@ type recorder struct {
 	largest int
 }
 
-func (r *recorder) write(_ context.Context, requests []producer.Request) []producer.Result {
+func (r *recorder) write(ctx context.Context, requests []producer.Request) []producer.Result {
 	r.mu.Lock()
 	r.flying++
 	r.highest, r.largest = max(r.highest, r.flying), max(r.largest, len(requests))
 	r.mu.Unlock()
-	time.Sleep(r.delay())
+	retry.Sleep(ctx, r.delay())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.flying--
@@ -129,7 +130,7 @@ func TestLoaderDoesNotWaitForAFullBatch(t *testing.T) {
 			for line := 1; line <= lines; line++ {
 				brought[line] = time.Now()
 				fmt.Fprintf(in, `{"id":"o-%d","in":"1m","payload":"%d"}`+"\n", line, line)
-				time.Sleep(rand.N(30 * time.Millisecond))
+				retry.Sleep(t.Context(), rand.N(30*time.Millisecond))
 			}
 			for range lines { // the end of the input would have them written, too
 				<-written

@@ -8,9 +8,13 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/test/wait"
 )
 
-// crowd is a pool whose workers end within a minute when they are not wanted any more.
+// rounds is how often a worker of a crowd looks whether it is wanted.
+const rounds = 30 * time.Second
+
+// crowd is a pool whose workers end after their round when they are not wanted any more.
 type crowd struct {
 	Pool
 	wanted  atomic.Int64
@@ -26,24 +30,34 @@ func newCrowd() *crowd {
 		Work: func(ctx context.Context, number int) {
 			c.running[number].Add(1)
 			defer c.running[number].Add(-1)
-			for retry.Sleep(ctx, time.Minute) && number < int(c.wanted.Load()) {
+			for retry.Sleep(ctx, rounds) && number < int(c.wanted.Load()) {
 			}
 		},
 	}
 	return c
 }
 
-// runs ends the test unless the first n workers run, once each, and no others.
-func (c *crowd) runs(t *testing.T, when string, n int) {
-	t.Helper()
+// runs reports whether the first n workers run, once each, and no others.
+func (c *crowd) runs(n int) bool {
 	for number := range c.running {
 		want := int64(0)
 		if number < n {
 			want = 1
 		}
-		if got := c.running[number].Load(); got != want {
-			t.Fatalf("%s: worker %d runs %d times, want %d", when, number, got, want)
+		if c.running[number].Load() != want {
+			return false
 		}
+	}
+	return true
+}
+
+// comes waits until n workers run, which must be so within a time of the bubble's clock.
+func (c *crowd) comes(t *testing.T, when string, n int, within time.Duration) {
+	t.Helper()
+	began := time.Now()
+	wait.For(t, when, func() bool { synctest.Wait(); return c.runs(n) })
+	if took := time.Since(began); took > within {
+		t.Errorf("%s: the first %d workers run after %v, want %v", when, n, took, within)
 	}
 }
 
@@ -54,25 +68,19 @@ func TestAPoolRunsAsManyWorkersAsAreWanted(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); c.Run(ctx) }()
-		synctest.Wait()
-		c.runs(t, "none is wanted", 0)
+		c.comes(t, "none is wanted", 0, 0)
 		c.wanted.Store(3)
 		c.changed.Fire()
-		synctest.Wait()
-		c.runs(t, "after a change", 3)
+		c.comes(t, "after a change", 3, 0)
 		c.wanted.Store(5)
-		time.Sleep(2 * scaleInterval)
-		c.runs(t, "without being told", 5)
+		c.comes(t, "without being told", 5, 2*scaleInterval)
 		c.wanted.Store(2)
 		c.changed.Fire()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		c.runs(t, "fewer are wanted", 2)
+		c.comes(t, "fewer are wanted", 2, rounds)
 		c.wanted.Store(4)
-		time.Sleep(2 * scaleInterval)
-		c.runs(t, "those that have returned are wanted again", 4)
+		c.comes(t, "those that have returned are wanted again", 4, 2*scaleInterval)
 		stop()
 		<-ended
-		c.runs(t, "after the end", 0)
+		c.comes(t, "after the end", 0, 0)
 	})
 }
