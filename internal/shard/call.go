@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,20 @@ type call struct {
 	notAfter int
 	// fence of the shard, if replicas are to have what this writes.
 	fence string
+	// renew returns the arguments with a new not-after time, and without what nobody
+	// waits for any more; nil if nothing is left. nil: notAfter alone is replaced.
+	renew func(notAfter int64) []any
+}
+
+// renewed returns the call with a new not-after time. It reports false if nobody
+// waits for the call any more.
+func (c call) renewed(notAfter int64) (call, bool) {
+	if c.renew == nil {
+		c.args[c.notAfter] = notAfter
+		return c, true
+	}
+	c.args = c.renew(notAfter)
+	return c, c.args != nil
 }
 
 // once is a command that go-redis never repeats by itself.
@@ -37,8 +52,16 @@ type once struct{ *redis.Cmd }
 // NoRetry is what go-redis asks.
 func (once) NoRetry() bool { return true }
 
-// repeats bounds how often a script with a not-after time is sent.
-const repeats = 5
+const (
+	// repeats bounds how often a script with a not-after time is sent again.
+	repeats = 5
+	// redirectFor bounds for how long a script is sent again that the nodes of a Redis
+	// Cluster send from one to the other: after a slot moved, a busy cluster takes some
+	// seconds to agree on its owner.
+	redirectFor = 10 * time.Second
+	// redirectPause is the longest pause meanwhile.
+	redirectPause = 500 * time.Millisecond
+)
 
 // run executes one script. One without a not-after time go-redis may repeat by
 // itself. One with such a time is repeated here, and only when the copy sent
@@ -106,8 +129,8 @@ func (s *Store) command(ctx context.Context, c call, text bool) *redis.Cmd {
 
 // repeat sends a script again while its last answer leaves room for that.
 func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd {
-	pause := 20 * time.Millisecond
-	for range repeats {
+	began, pause := time.Now(), 20*time.Millisecond
+	for tries := 0; tries < repeats || redirected(last.Err()) && time.Since(began) < redirectFor; tries++ {
 		switch err := last.Err(); {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			last = s.send(ctx, c)
@@ -117,7 +140,9 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 			if !retry.Sleep(ctx, pause) {
 				return last
 			}
-			pause *= 3
+			if pause *= 3; redirected(err) {
+				pause = min(pause, redirectPause)
+			}
 		case unknown(err):
 			s.Relearn(ctx)
 			if !s.awaitExpiry(ctx, c) {
@@ -130,7 +155,11 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 		if err != nil {
 			return last
 		}
-		c.args[c.notAfter] = notAfter
+		next, wanted := c.renewed(notAfter)
+		if !wanted {
+			return last
+		}
+		c = next
 		last = s.send(ctx, c)
 	}
 	return last
@@ -143,14 +172,15 @@ func unsent(err error) bool {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	// MOVED and ASK are met where the client can't follow, in a pipeline with WAIT, or
-	// followed in vain.
-	for _, prefix := range []string{"MOVED", "ASK", "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return redirected(err) || hasPrefix(err, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY")
+}
+
+// redirected says that a node of a Redis Cluster doesn't serve the slot of a script. The
+// client follows by itself, but not in a pipeline with WAIT, and a few times at most.
+func redirected(err error) bool { return hasPrefix(err, "MOVED", "ASK", "TRYAGAIN") }
+
+func hasPrefix(err error, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return redis.HasErrorPrefix(err, p) })
 }
 
 // unknown says that a script may have been executed, or may be yet, and that the

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -98,10 +99,11 @@ func timeOf(ctx context.Context, rdb redis.Cmdable) (int64, error) {
 	return now.UnixMilli(), nil
 }
 
-// NotAfter is the Redis ms after which a call that begins now must do nothing.
+// NotAfter returns the Redis ms after which a call that begins now must do nothing. It
+// returns the error of a ctx that is over: the call must not begin.
 func (s *Store) NotAfter(ctx context.Context) (int64, error) {
 	now, err := s.Now(ctx)
-	return now + callLife.Milliseconds(), err
+	return now + callLife.Milliseconds(), cmp.Or(err, ctx.Err())
 }
 
 // ForgetClock drops the estimate, after a script was refused as late: Redis's

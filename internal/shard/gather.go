@@ -44,7 +44,7 @@ type lane struct {
 type gathered struct {
 	ctx     context.Context // ends when nobody waits for the call
 	cancel  context.CancelFunc
-	waiting []*waiter // nil: one that gave up before the call was sent
+	waiting []*waiter
 	ids     map[string]bool
 	bytes   int
 	present int // how many still wait
@@ -55,6 +55,7 @@ type gathered struct {
 type waiter struct {
 	entry  Entry
 	result Scheduled
+	left   bool // it no longer waits; guarded by the lane's mutex
 }
 
 // ScheduleOne stores a task like Schedule, in one call with what other goroutines
@@ -164,9 +165,9 @@ func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.present--
+	g.waiting[at].left = true
 	if l.open == g {
 		delete(g.ids, g.waiting[at].entry.ID)
-		g.waiting[at] = nil
 		return ctx.Err()
 	}
 	if g.present == 0 {
@@ -186,7 +187,8 @@ func (r *Router) next(l *lane) {
 // errUnanswered is what those get who wait for a call that a hook ended.
 var errUnanswered = errors.New("the call ended without an answer, the task may be stored yet")
 
-// fly sends a call.
+// fly sends a call. What a caller that left asked for is in no send that begins later,
+// repeats included: the caller may have cancelled the task meanwhile.
 func (r *Router) fly(l *lane, g *gathered) {
 	defer r.next(l)
 	defer g.end()
@@ -194,7 +196,7 @@ func (r *Router) fly(l *lane, g *gathered) {
 	var all []*waiter
 	var entries []Entry
 	for _, w := range g.waiting {
-		if w != nil {
+		if !w.left {
 			w.result.Err = errUnanswered
 			all, entries = append(all, w), append(entries, w.entry)
 		}
@@ -203,7 +205,12 @@ func (r *Router) fly(l *lane, g *gathered) {
 	if len(all) == 0 {
 		return
 	}
-	for i, s := range r.Schedule(g.ctx, entries) {
+	wanted := func(i int) bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !all[i].left
+	}
+	for i, s := range r.schedule(g.ctx, entries, wanted) {
 		all[i].result = s
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -26,16 +27,21 @@ type puts struct {
 type heldPut struct {
 	ctx  context.Context
 	args []any
-	sent chan struct{}
-	ends bool // the goroutine, in place of sending it
+	sent  chan struct{}
+	ends  bool  // the goroutine, in place of sending it
+	fails error // what its sender meets in place of Redis's answer; nil: that answer
 }
 
 func (p *puts) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p *puts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		p.hold(ctx, cmd)
-		return next(ctx, cmd)
+		held := p.hold(ctx, cmd)
+		err := next(ctx, cmd)
+		if held != nil && held.fails != nil {
+			err = held.fails
+		}
+		return err
 	}
 }
 
@@ -46,7 +52,7 @@ func (p *puts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) {
+func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) *heldPut {
 	held := &heldPut{ctx: ctx, sent: make(chan struct{})}
 	for _, cmd := range cmds {
 		if args := cmd.Args(); len(args) > 1 && args[1] == p.hash {
@@ -62,13 +68,21 @@ func (p *puts) hold(ctx context.Context, cmds ...redis.Cmder) {
 			}
 		case <-ctx.Done():
 		}
+		return held
 	}
+	return nil
 }
 
 // names says that a task is among those that the call puts.
 func (h *heldPut) names(id string) bool { return slices.Contains(h.args, any(id)) }
 
 func (h *heldPut) let() { close(h.sent) }
+
+// fail lets the call go, and has its sender meet an error.
+func (h *heldPut) fail(err error) {
+	h.fails = err
+	h.let()
+}
 
 // end ends the goroutine that sends the call.
 func (h *heldPut) end() {
@@ -276,6 +290,58 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	g.good(staying)
 	if g.stored("gone") || !g.stored("leaving") || !g.stored("staying") || g.stored("at once") {
 		t.Error("stored is not what was sent")
+	}
+}
+
+// answeredError is an error that Redis itself answers.
+type answeredError string
+
+func (e answeredError) Error() string { return string(e) }
+
+// RedisError marks it as Redis's.
+func (answeredError) RedisError() {}
+
+// TestWhatACallerLeftIsInNoLaterSend: its caller may have cancelled the task since, or
+// stored a newer version. The others that share the call get their answers.
+func TestWhatACallerLeftIsInNoLaterSend(t *testing.T) {
+	t.Parallel()
+	for name, met := range map[string]error{
+		"the reply is lost": io.EOF,
+		"Redis is loading":  answeredError("LOADING Redis is loading the dataset in memory"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGathering(t, time.Hour)
+			alone := g.schedule(t.Context(), Entry{ID: "alone"})
+			first := g.next()
+			ctx, leave := context.WithCancel(t.Context())
+			leaving := g.schedule(ctx, Entry{ID: "leaving"})
+			staying := g.schedule(t.Context(), Entry{ID: "staying"})
+			g.gathered(2)
+			first.let()
+			g.good(alone)
+			second := g.next()
+			if !second.names("leaving") || !second.names("staying") {
+				t.Fatalf("the call is of %v", second.args)
+			}
+			leave()
+			if s := patience.Receive(t, "an answer", leaving); !errors.Is(s.Err, context.Canceled) {
+				t.Errorf("the caller that left: %+v", s)
+			}
+			second.fail(met)
+			third := g.next()
+			if third.names("leaving") || !third.names("staying") {
+				t.Errorf("the repeat is of %v", third.args)
+			}
+			if err := g.r.Cancel(t.Context(), "leaving"); err != nil { // the first send stored it
+				t.Errorf("cancel: %v", err)
+			}
+			third.let()
+			g.good(staying)
+			if g.stored("leaving") || !g.stored("staying") {
+				t.Error("a cancelled task is stored, or the other is not")
+			}
+		})
 	}
 }
 

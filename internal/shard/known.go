@@ -54,20 +54,21 @@ func (r *Router) refresh(ctx context.Context) (Placement, error) {
 }
 
 // show fences shards, in one round trip, but for those known to have seen the
-// placement.
-func (r *Router) show(ctx context.Context, p Placement, shards ...int) error {
+// placement. It returns an error for each shard that could not be fenced.
+func (r *Router) show(ctx context.Context, p Placement, shards ...int) map[int]error {
 	unseen := r.unseen(p, shards)
 	if len(unseen) == 0 {
 		return nil
 	}
-	var errs []error
+	failed := map[int]error{}
 	for i, fenced := range r.FenceAll(ctx, p, unseen) {
-		errs = append(errs, fenced.Err)
-		if fenced.Err == nil {
-			r.saw(unseen[i].Shard, p)
+		if at := unseen[i].Shard; fenced.Err != nil {
+			failed[at] = fenced.Err
+		} else {
+			r.saw(at, p)
 		}
 	}
-	return errors.Join(errs...)
+	return failed
 }
 
 func (r *Router) unseen(p Placement, shards []int) (unseen []Names) {

@@ -430,11 +430,11 @@ func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
 	c := newCorner(t, 2)
 	router := c.Router("orders")
 	c.begin(3)
-	c.ok(router.show(c.ctx(), c.p, 0))
+	c.ok(router.show(c.ctx(), c.p, 0)[0])
 	other := c.p
 	other.Shards = 4
 	var moved *MovedError
-	if err := router.show(c.ctx(), other, 0); !errors.As(err, &moved) || moved.Placement != c.p {
+	if err := router.show(c.ctx(), other, 0)[0]; !errors.As(err, &moved) || moved.Placement != c.p {
 		t.Fatalf("got %v", err)
 	}
 }

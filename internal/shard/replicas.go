@@ -11,7 +11,7 @@ import (
 )
 
 // replicaPatience is how long the replicas have to get what was written. It has to
-// be less than the client's read timeout, 3 s unless set, after which the reply of
+// be less than the client's read timeout, 5 s unless set, after which the reply of
 // WAIT would be taken for lost.
 const replicaPatience = time.Second
 

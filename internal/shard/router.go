@@ -73,7 +73,13 @@ type Scheduled struct {
 // there may be one at most. While they are moving: fence the old shards, and ask
 // them for those that must not be there; put into the new shards; delete from the old.
 func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
-	s := scheduling{Router: r, op: NewOp(), entries: entries, results: make([]Scheduled, len(entries))}
+	return r.schedule(ctx, entries, nil)
+}
+
+// schedule leaves entries out of every send that begins when they are no longer wanted;
+// their results mean nothing. nil: all stay wanted.
+func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i int) bool) []Scheduled {
+	s := scheduling{Router: r, op: NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
 	todo := make([]int, len(entries))
 	for i := range todo {
 		todo[i] = i

@@ -20,15 +20,15 @@ type scheduling struct {
 	op      Op
 	entries []Entry
 	results []Scheduled
+	wanted  func(i int) bool // nil: all are
 }
 
 // attempt stores entries under one placement. It returns those to be stored under a
 // newer one, and why.
 func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
 	if p.Phase == Migrating {
-		var err error
-		if todo, err = s.beforeMove(ctx, p, todo); err != nil {
-			return todo, err
+		if todo, again, refusal = s.beforeMove(ctx, p, todo); refusal != nil {
+			return append(again, todo...), refusal
 		}
 	}
 	notAfter, err := s.NotAfter(ctx)
@@ -59,46 +59,71 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	return again, refusal
 }
 
-// beforeMove fences the old shards of entries that are moving. One that must be
-// absent and lies at its old shard is answered here; the others are returned.
-func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) ([]int, error) {
-	var left, asked, shown []int
+// beforeMove fences the old shards of entries that are moving, and returns the entries
+// to put. One that must be absent and lies at its old shard gets its result here, and so
+// does one whose old shard can't be reached. With a refusal, again are those that met it.
+func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) (left, again []int, refusal error) {
+	var moving, asked []int
 	for _, i := range todo {
 		e := &s.entries[i]
 		switch {
-		case p.Moving(e.ID) && e.IfAbsent:
+		case !p.Moving(e.ID):
+			left = append(left, i)
+		case e.IfAbsent:
 			asked = append(asked, i)
-			continue
-		case p.Moving(e.ID):
-			shown = append(shown, p.Old(e.ID))
+		default:
+			moving = append(moving, i)
 		}
-		left = append(left, i)
 	}
-	if err := s.show(ctx, p, shown...); err != nil {
-		return todo, err
+	shown, again, refusal := s.showOld(ctx, p, moving)
+	free, refused, err := s.absentAtOld(ctx, p, asked)
+	if refusal == nil {
+		refusal = err
 	}
-	free, err := s.absentAtOld(ctx, p, asked)
-	if err != nil {
-		return todo, err
+	return append(append(left, shown...), free...), append(again, refused...), refusal
+}
+
+// showOld shows the old shards of entries the placement, and returns the entries whose
+// old shards have seen it.
+func (s *scheduling) showOld(ctx context.Context, p Placement, todo []int) (shown, again []int, refusal error) {
+	olds := make([]int, len(todo))
+	for i, at := range todo {
+		olds[i] = p.Old(s.entries[at].ID)
 	}
-	return append(left, free...), nil
+	errs := s.show(ctx, p, olds...)
+	for i, at := range todo {
+		switch err := errs[olds[i]]; {
+		case err == nil:
+			shown = append(shown, at)
+		case s.outdated(err):
+			again, refusal = append(again, at), err
+		default:
+			s.fail([]int{at}, err)
+		}
+	}
+	return shown, again, refusal
 }
 
 // absentAtOld gives entries whose tasks lie at their old shards their result, and
-// returns the others. A record of this very call was put before the change began; a
-// mover brings it along.
-func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free []int, err error) {
+// returns the others as free. A record of this very call was put before the change
+// began; a mover brings it along. One that can't be read is another's: this call's can.
+func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free, again []int, refusal error) {
 	if len(todo) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	shares := s.share(p, todo, Placement.Old)
 	for i, fenced := range s.FenceAll(ctx, p, s.names(shares)) {
-		if fenced.Err != nil {
-			err = errors.Join(err, fenced.Err)
+		sh := shares[i]
+		switch {
+		case s.outdated(fenced.Err):
+			again, refusal = append(again, sh.entries...), fenced.Err
+			continue
+		case fenced.Err != nil:
+			s.fail(sh.entries, fenced.Err)
 			continue
 		}
 		for j, there := range fenced.Records {
-			at := shares[i].entries[j]
+			at := sh.entries[j]
 			switch {
 			case there == nil:
 				free = append(free, at)
@@ -109,7 +134,7 @@ func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (
 			}
 		}
 	}
-	return free, err
+	return free, again, refusal
 }
 
 // afterMove removes the old copies of entries that are stored in their new shards.
@@ -173,6 +198,9 @@ func (s *scheduling) put(sh *share) Put {
 	put := Put{Shard: sh.shard, Op: s.op, Absent: sh.absent, Moving: sh.moving, Entries: make([]Entry, len(sh.entries))}
 	for i, at := range sh.entries {
 		put.Entries[i] = s.entries[at]
+	}
+	if s.wanted != nil {
+		put.Wanted = func(i int) bool { return s.wanted(sh.entries[i]) }
 	}
 	return put
 }

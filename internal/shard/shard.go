@@ -51,12 +51,15 @@ type Put struct {
 	Absent  bool // refuse where there is a task already
 	Moving  bool // all of them are to go from one shard to another
 	Entries []Entry
+	// Wanted reports whether somebody still waits for Entries[i]. Put asks just before
+	// each send, repeats included, and leaves the others out. nil: all are wanted.
+	Wanted func(i int) bool
 }
 
-// PutResult is what became of one batch.
+// PutResult is the result of one batch.
 type PutResult struct {
-	// Due in ms of each entry, in order; 0 where the task exists already. It is
-	// there with task.ErrReplicas too.
+	// Due in ms of each entry, in order; 0 where the task exists already, and for an
+	// entry that the last send left out. It is there with task.ErrReplicas too.
 	Due []int64
 	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
 	Err error
@@ -64,37 +67,77 @@ type PutResult struct {
 
 // Put stores batches of several shards in one round trip.
 func (t *Topic) Put(ctx context.Context, p Placement, notAfter int64, batches []Put) []PutResult {
-	calls := make([]call, len(batches))
-	placement := p.String()
-	for i, b := range batches {
-		mode := ""
-		if b.Absent {
-			mode = "absent"
-		}
-		args := make([]any, 5, 5+3*len(b.Entries))
-		args[0], args[1], args[2], args[3], args[4] = placement, string(b.Op), notAfter, mode, oneIf(b.Moving)
-		for _, e := range b.Entries {
-			args = append(args, e.ID, e.When.String(), e.Body)
-		}
-		calls[i] = call{script: "put", keys: t.Shard(b.Shard).taskKeys(t.Shard(b.Shard).Wake()), args: args, notAfter: 2, fence: t.Shard(b.Shard).fence()}
-	}
 	results := make([]PutResult, len(batches))
-	for i, cmd := range t.runAll(ctx, calls) {
-		results[i].Due, results[i].Err = putAnswer(cmd)
-		if results[i].Err != nil {
-			results[i].Err = fmt.Errorf("put to shard %d of topic %s: %w", batches[i].Shard, t.name, results[i].Err)
+	sent := make([]*put, 0, len(batches))
+	calls := make([]call, 0, len(batches))
+	placement := p.String()
+	for i := range batches {
+		p := &put{batch: &batches[i], placement: placement, result: &results[i]}
+		c := t.Shard(batches[i].Shard).putCall(p, notAfter)
+		if c.args == nil { // nobody waits for any of them
+			results[i].Due = make([]int64, len(batches[i].Entries))
+			continue
 		}
+		sent, calls = append(sent, p), append(calls, c)
+	}
+	for i, cmd := range t.runAll(ctx, calls) {
+		p := sent[i]
+		p.answer(cmd)
+		p.result.Err = wrapIf(p.result.Err, "put to shard %d of topic %s", p.batch.Shard, t.name)
 	}
 	return results
 }
 
-func putAnswer(cmd *redis.Cmd) ([]int64, error) {
-	_, rest, err := answer(cmd)
-	due := make([]int64, len(rest))
-	for i, v := range rest {
-		due[i], _ = v.(int64)
+// put is one batch under way.
+type put struct {
+	batch     *Put
+	placement string
+	sent      []int // entries of the last send
+	result    *PutResult
+}
+
+func (s Shard) putCall(p *put, notAfter int64) call {
+	return call{script: "put", keys: s.taskKeys(s.Wake()), args: p.args(notAfter), notAfter: 2, fence: s.fence(), renew: p.args}
+}
+
+// args returns the script's arguments for the entries that are still wanted; nil if
+// none is.
+func (p *put) args(notAfter int64) []any {
+	b, mode := p.batch, ""
+	if b.Absent {
+		mode = "absent"
 	}
-	return due, err
+	args := make([]any, 5, 5+3*len(b.Entries))
+	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), notAfter, mode, oneIf(b.Moving)
+	p.sent = p.sent[:0]
+	for i := range b.Entries {
+		if b.Wanted == nil || b.Wanted(i) {
+			e := &b.Entries[i]
+			args = append(args, e.ID, e.When.String(), e.Body)
+			p.sent = append(p.sent, i)
+		}
+	}
+	if len(p.sent) == 0 {
+		return nil
+	}
+	return args
+}
+
+// answer reads the result of the last send.
+func (p *put) answer(cmd *redis.Cmd) {
+	_, rest, err := answer(cmd)
+	if len(rest) != len(p.sent) && (err == nil || len(rest) > 0) {
+		err = fmt.Errorf("script put answered %d due times for %d tasks", len(rest), len(p.sent))
+		rest = nil
+	}
+	p.result.Err = err
+	if len(rest) == 0 {
+		return
+	}
+	p.result.Due = make([]int64, len(p.batch.Entries))
+	for i, v := range rest {
+		p.result.Due[p.sent[i]], _ = v.(int64)
+	}
 }
 
 // Names are tasks in one shard, by their IDs.
@@ -105,20 +148,26 @@ type Names struct {
 
 // Fenced is what a shard answered when it was shown a placement.
 type Fenced struct {
-	// Records of the tasks asked for, in order; nil for one that isn't there.
+	// Records of the tasks asked for, in order; nil for one that isn't there. One that
+	// can't be read has an Err, and nothing else.
 	Records []*Record
 	// Err is for the whole shard: a *MovedError, or Redis's.
 	Err error
 }
 
 // Fence shows a shard a placement and reads tasks under it; a record that isn't
-// there is nil.
+// there is nil. A record that can't be read is an error.
 func (s Shard) Fence(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
 	fenced := s.topic.FenceAll(ctx, p, []Names{{s.n, ids}})[0]
+	for _, r := range fenced.Records {
+		if r != nil && r.Err != nil {
+			return nil, r.Err
+		}
+	}
 	return fenced.Records, fenced.Err
 }
 
-// FenceAll is Touch for several shards, in one round trip.
+// FenceAll is Fence for several shards, in one round trip.
 func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced {
 	calls := make([]call, len(at))
 	placement := p.String()
@@ -153,7 +202,7 @@ func (t *Topic) fenced(cmd *redis.Cmd, n Names) Fenced {
 		}
 		r, err := DecodeRecord(t.name, id, text)
 		if err != nil {
-			return Fenced{Err: fmt.Errorf("read task %q: %w", id, err)}
+			r = Record{Err: fmt.Errorf("read task %q: %w", id, err)}
 		}
 		records[i] = &r
 	}
@@ -230,16 +279,7 @@ func (e *missingError) Unwrap() error { return task.ErrNotFound }
 // Reschedule gives a task a new due time and returns it in ms, with
 // task.ErrReplicas too, or task.ErrNotFound.
 func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
-	moving, fallback := "0", ""
-	if m.Moving {
-		moving = "1"
-	}
-	if m.Fallback != nil {
-		fallback = m.Fallback.raw
-	}
-	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), moving, fallback}
-	c := call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, fence: s.fence()}
-	status, rest, err := answer(s.topic.run(ctx, c))
+	status, rest, err := answer(s.topic.run(ctx, s.rescheduleCall(p, notAfter, m)))
 	if err != nil {
 		err = fmt.Errorf("reschedule in shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
@@ -252,6 +292,15 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Mo
 		return 0, &missingError{at}
 	}
 	return 0, err
+}
+
+func (s Shard) rescheduleCall(p Placement, notAfter int64, m Move) call {
+	fallback := ""
+	if m.Fallback != nil {
+		fallback = m.Fallback.raw
+	}
+	args := []any{p.String(), string(m.Op), notAfter, m.ID, m.When.String(), oneIf(m.Moving), fallback}
+	return call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, fence: s.fence()}
 }
 
 // Stored is a record and where it stands.

@@ -1,11 +1,13 @@
 #!lua
--- uses: args rights clock fence when wake
+-- uses: args rights clock fence when near wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
 --       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
+-- A task that is due now replaces one that was due in the same ms: it becomes due a ms
+--       later. The other one may be claimed, and consumers tell deliveries by their due.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
 expect(5, 5, 3)
@@ -54,6 +56,9 @@ for i = 1, n do
     answer[i + 1] = 0
   else
     local due = dues[i]
+    if due == now and stored[i] and due_near(stored[i]) then
+      due, scores_of[i] = now + 1, now + 1
+    end
     answer[i + 1] = due
     if absent then fresh[id] = true end
     if due < first then first = due end

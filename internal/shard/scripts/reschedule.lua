@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence record when wake
+-- uses: args rights clock fence record when near wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
+-- A task that was due in this ms and is to be due now becomes due a ms later, as in put.
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
@@ -30,7 +31,7 @@ if not record then
 end
 local r = open(record)
 if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
-r.due = due
+r.due = due == now and due_near(record) and now + 1 or due
 r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))

@@ -1,0 +1,87 @@
+package shard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestAVersionOfTheSameMillisecondHasAnotherDueTime: consumers tell deliveries of one ID
+// by their due times. A task is put, claimed, and put or moved again within one ms.
+func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
+	t.Parallel()
+	for name, newer := range map[string]func(c *corner) call{
+		"put": func(c *corner) call {
+			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}, placement: c.p.String()}, c.notAfter())
+		},
+		"put for a time that is past": func(c *corner) call {
+			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", At(time.UnixMilli(1)))}}
+			return c.Shard(0).putCall(&put{batch: b, placement: c.p.String()}, c.notAfter())
+		},
+		"reschedule": func(c *corner) call {
+			return c.Shard(0).rescheduleCall(c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			c.put(In(0), "a")
+			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a"})
+			c.claim() // Redis knows the scripts
+			eventually(t, "all of it happens within one ms", func() bool {
+				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}, placement: c.p.String()}, c.notAfter())
+				claim := call{
+					script: "claim", keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
+					args: []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
+				}
+				var replies [5][]any
+				for i, cmd := range c.pipelined(first, claim, newer(c), newer(c), newer(c)) {
+					reply, err := cmd.Slice()
+					c.ok(err)
+					replies[i] = reply
+				}
+				claimed, _ := replies[0][1].(int64)
+				moment := func(due any) bool { ms, _ := due.(int64); return ms == claimed || ms == claimed+1 }
+				if len(replies[1]) == claimHead || !moment(replies[4][1]) {
+					return false // it took longer
+				}
+				for i, r := range replies[2:] {
+					if r[1] == claimed {
+						t.Errorf("version %d is due at %v, as the claimed one", i+2, r[1])
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// TestADueTimeStaysAsItIs: of what isn't due, and of what replaces an older task.
+func TestADueTimeStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := time.Now().Add(time.Hour)
+	for range 3 {
+		equal(t, "due", c.put(At(due), "a")[0], due.UnixMilli())
+	}
+	c.put(In(-time.Minute), "b")
+	eventually(t, "a ms goes by", func() bool { return c.now() > c.read("b").Due.UnixMilli()+1 })
+	r := c.tryPut(c.p, Put{Entries: []Entry{entry("b", In(0))}})
+	c.ok(r.Err)
+	equal(t, "due", r.Due[0], c.read("b").Scheduled.UnixMilli())
+}
+
+// pipelined sends calls at once.
+func (c *corner) pipelined(calls ...call) []*redis.Cmd {
+	c.t.Helper()
+	pipe := c.rdb.Pipeline()
+	cmds := make([]*redis.Cmd, len(calls))
+	for i, call := range calls {
+		cmds[i] = c.command(c.ctx(), call, false)
+		c.ok(pipe.Process(c.ctx(), cmds[i]))
+	}
+	_, err := pipe.Exec(c.ctx())
+	c.ok(err)
+	return cmds
+}
