@@ -22,8 +22,9 @@ import (
 
 // Config of a Client.
 type Config struct {
-	// Redis is the caller's client, which Close leaves open. Either it or
-	// Options must be given.
+	// Redis is the caller's client, which Close leaves open. Calls end with their
+	// context whether or not it has ContextTimeoutEnabled; with it they cost less.
+	// Either it or Options must be given.
 	Redis redis.UniversalClient
 	// Options make a client of our own, which Close closes.
 	Options *redis.UniversalOptions
@@ -45,6 +46,8 @@ type Client struct {
 	store      *shard.Store
 	close      func() error
 	maxPayload int
+	// endsWithContext: Redis's answers are awaited no longer than a call's context lasts.
+	endsWithContext bool
 }
 
 // New returns a client; it connects when it is first used.
@@ -65,7 +68,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload}, nil
+	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, endsWithContext: endsWithContext(cfg.Redis)}, nil
 }
 
 // Close closes the client's own connections. A Config.Redis stays open.
@@ -131,7 +134,7 @@ func first(errs ...error) error {
 
 // now is Redis's clock, for checks.
 func (c *Client) now(ctx context.Context) (time.Time, error) {
-	ms, err := c.store.Now(ctx)
+	ms, err := within(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
 	return time.UnixMilli(ms), err
 }
 

@@ -25,7 +25,12 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 	if err != nil {
 		return time.Time{}, err
 	}
-	stored := result(r.Topic, r.ID, c.store.Router(r.Topic).ScheduleOne(ctx, r.entry()))
+	entry := r.entry()
+	one, err := within(ctx, c, func() (shard.Scheduled, error) { return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil })
+	if err != nil {
+		return time.Time{}, err
+	}
+	stored := result(r.Topic, r.ID, one)
 	return stored.Due, stored.Err
 }
 
@@ -85,8 +90,11 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 		for j, i := range of {
 			entries[j] = requests[i].entry()
 		}
-		for j, s := range c.store.Router(topic).Schedule(ctx, entries) {
-			results[of[j]] = result(topic, entries[j].ID, s)
+		all, err := within(ctx, c, func() ([]shard.Scheduled, error) { return c.store.Router(topic).Schedule(ctx, entries), nil })
+		for j, at := range of {
+			if results[at].Err = err; err == nil {
+				results[at] = result(topic, entries[j].ID, all[j])
+			}
 		}
 	}
 	return later

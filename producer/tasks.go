@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -32,7 +33,8 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) error {
 	if err := checkName(topic, id); err != nil {
 		return err
 	}
-	return named(topic, id, c.store.Router(topic).Cancel(ctx, id))
+	_, err := within(ctx, c, func() (none struct{}, err error) { return none, c.store.Router(topic).Cancel(ctx, id) })
+	return named(topic, id, err)
 }
 
 // Reschedule gives a stored task a new due time, keeping the rest, and returns
@@ -49,7 +51,7 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 	if err := first(checkName(topic, id), task.CheckDue(when.when.Time(now), now)); err != nil {
 		return time.Time{}, err
 	}
-	millis, err := c.store.Router(topic).Reschedule(ctx, id, when.when)
+	millis, err := within(ctx, c, func() (int64, error) { return c.store.Router(topic).Reschedule(ctx, id, when.when) })
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
 	}
@@ -73,7 +75,7 @@ func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
 	if err := checkName(topic, id); err != nil {
 		return Stored{}, err
 	}
-	s, err := c.store.Router(topic).Get(ctx, id)
+	s, err := within(ctx, c, func() (shard.Stored, error) { return c.store.Router(topic).Get(ctx, id) })
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}

@@ -95,19 +95,27 @@ local function due_of(when)
   -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
+-- due_near says that a record's due time is this ms, or the next one, which a version has
+-- that replaced another in this ms. It reads records of every format.
+local function due_near(record)
+  local due = #record >= 7 and struct.unpack('>I6', record, 2)
+  return due == now or due == now + 1
+end
 -- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
 -- of Lua's with 17 digits first.
 local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: args rights clock fence when wake
+-- uses: args rights clock fence when near wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
 --       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
+-- A task that is due now replaces one that was due in the same ms: it becomes due a ms
+--       later. The other one may be claimed, and consumers tell deliveries by their due.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
 expect(5, 5, 3)
@@ -156,6 +164,9 @@ for i = 1, n do
     answer[i + 1] = 0
   else
     local due = dues[i]
+    if due == now and stored[i] and due_near(stored[i]) then
+      due, scores_of[i] = now + 1, now + 1
+    end
     answer[i + 1] = due
     if absent then fresh[id] = true end
     if due < first then first = due end

@@ -156,17 +156,24 @@ local function due_of(when)
   -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
+-- due_near says that a record's due time is this ms, or the next one, which a version has
+-- that replaced another in this ms. It reads records of every format.
+local function due_near(record)
+  local due = #record >= 7 and struct.unpack('>I6', record, 2)
+  return due == now or due == now + 1
+end
 -- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
 -- of Lua's with 17 digits first.
 local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: args rights clock fence record when wake
+-- uses: args rights clock fence record when near wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
+-- A task that was due in this ms and is to be due now becomes due a ms later, as in put.
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
@@ -193,7 +200,7 @@ if not record then
 end
 local r = open(record)
 if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
-r.due = due
+r.due = due == now and due_near(record) and now + 1 or due
 r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))

@@ -28,7 +28,8 @@ type call struct {
 	// notAfter is where in args the Redis ms stands after which the script does
 	// nothing. 0: it has none, and may be repeated at any time.
 	notAfter int
-	// fence of the shard, if replicas are to have what this writes.
+	// fence is the hash that notes that replicas were waited for, if they are to have
+	// what this writes: the shard's fence, or the history of an ID.
 	fence string
 	// renew returns the arguments with a new not-after time, and without what nobody
 	// waits for any more; nil if nothing is left. nil: notAfter alone is replaced.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -421,4 +423,44 @@ func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	}
 	equal(t, "times it was tried", sent.count("evalsha"), 1)
 	equal(t, "times that the time was asked for", sent.count("time"), 0)
+}
+
+// TestACallOutlastsAClusterThatDisagrees: while two nodes send a slot from one to the
+// other, longer than the client follows. Nothing is stored there, so that the nodes can be
+// told so.
+func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
+	t.Parallel()
+	cluster := clusterOfOwn(t)
+	c := cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
+	slot, err := c.rdb.ClusterKeySlot(c.ctx(), c.Shard(0).due()).Result()
+	c.ok(err)
+	owner, err := cluster.Master(c.ctx(), c.Shard(0).due())
+	c.ok(err)
+	other := cluster.Nodes[0]
+	if other == owner {
+		other = cluster.Nodes[1]
+	}
+	asks := redis.NewClient(&redis.Options{Addr: owner.Addr()})
+	defer asks.Close()
+	assign := func(to *servers.Redis) {
+		node := redis.NewClient(&redis.Options{Addr: to.Addr()})
+		defer node.Close()
+		id, err := node.Do(c.ctx(), "CLUSTER", "MYID").Text()
+		c.ok(err)
+		c.ok(asks.Do(c.ctx(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
+	}
+	assign(other) // which goes on to name the owner
+	tries := &asked{}
+	c.rdb.AddHook(tries)
+	answered := make(chan error, 1)
+	go func() { answered <- c.tryPut(c.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err }()
+	eventually(t, "more tries than a call without a redirection makes", func() bool {
+		if len(answered) > 0 {
+			t.Fatalf("it gave up: %v", <-answered)
+		}
+		return tries.count("evalsha")+tries.count("eval") > 1+repeats
+	})
+	assign(owner)
+	c.ok(<-answered)
+	c.read("a")
 }

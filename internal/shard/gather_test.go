@@ -25,8 +25,8 @@ type puts struct {
 }
 
 type heldPut struct {
-	ctx  context.Context
-	args []any
+	ctx   context.Context
+	args  []any
 	sent  chan struct{}
 	ends  bool  // the goroutine, in place of sending it
 	fails error // what its sender meets in place of Redis's answer; nil: that answer

@@ -74,17 +74,25 @@ func (t *Topic) Follow(ctx context.Context, d Delivered, next int64, window time
 // noteCancelled tells consumers that the task was cancelled, at a ms by the clock
 // of its shard.
 func (t *Topic) noteCancelled(ctx context.Context, id string, at int64) error {
-	err := t.run(ctx, t.note(id, at, "")).Err()
+	err := t.run(ctx, t.written(id, at, "")).Err()
 	return wrapIf(err, "note the cancel of task %q of topic %s", id, t.name)
 }
 
 // noteMoved tells consumers that the producer asked, at a ms, to move the task to
 // another.
 func (t *Topic) noteMoved(ctx context.Context, id string, at, due int64) error {
-	err := t.run(ctx, t.note(id, at, due)).Err()
+	err := t.run(ctx, t.written(id, at, due)).Err()
 	return wrapIf(err, "note the move of task %q of topic %s", id, t.name)
 }
 
 func (t *Topic) note(id string, at, due any) call {
 	return call{script: "note", keys: t.pastKeys(id), args: []any{at, due, pastKeep.Milliseconds()}}
+}
+
+// written is a note that writes, which replicas are to have: on a Redis Cluster they are
+// not those of the task's shard.
+func (t *Topic) written(id string, at, due any) call {
+	c := t.note(id, at, due)
+	c.fence = c.keys[0]
+	return c
 }

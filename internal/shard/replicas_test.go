@@ -128,6 +128,34 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 }
 
+// TestANoteForConsumersWaitsForItsOwnReplicas: on a Redis Cluster the history of an ID
+// lies on another server than its shard. Here that one alone has too few replicas.
+func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
+	t.Parallel()
+	cluster := clusterOfOwn(t)
+	c := cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
+	c.ok(c.AwaitReplicas(1)) // its masters have none
+	for name, note := range map[string]func() error{
+		"a cancel": func() error { return c.noteCancelled(c.ctx(), "a", 1) },
+		"a move":   func() error { return c.noteMoved(c.ctx(), "a", 1, 2) },
+	} {
+		if err := note(); !errors.Is(err, task.ErrReplicas) {
+			t.Errorf("%s without a replica: %v, want %v", name, err, task.ErrReplicas)
+		}
+	}
+	ttl, err := c.rdb.PTTL(c.ctx(), c.pastKeys("a")[0]).Result()
+	c.ok(err)
+	if ttl <= 0 {
+		t.Error("the history stays for ever")
+	}
+	if _, err := c.Shard(0).Withdraw(c.ctx(), c.p, c.notAfter(), false, "b"); !errors.Is(err, task.ErrReplicas) {
+		t.Errorf("withdraw: %v", err)
+	}
+	n, err := c.rdb.Exists(c.ctx(), c.pastKeys("b")[0]).Result()
+	c.ok(err)
+	equal(t, "histories made by a look", n, 0)
+}
+
 func TestTooManyReplicasAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{-1, MaxReplicas + 1} {

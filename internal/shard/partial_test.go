@@ -1,0 +1,71 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// TestAnOldShardThatFailsFailsItsOwnTasksAlone: of one call during a change of the shard
+// count, with and without IfAbsent.
+func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
+	t.Parallel()
+	for name, absent := range map[string]bool{"replacing": false, "if absent": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 4)
+			c.begin(8)
+			c.ok(c.rdb.Del(c.ctx(), c.Shard(2).fence()).Err())
+			c.ok(c.rdb.Set(c.ctx(), c.Shard(2).fence(), "no hash", 0).Err())
+			var entries []Entry
+			for i := range 100 {
+				e := entry(fmt.Sprint("t", i), In(time.Hour))
+				e.IfAbsent = absent
+				entries = append(entries, e)
+			}
+			failed := 0
+			for i, s := range c.Router("orders").Schedule(c.ctx(), entries) {
+				id := entries[i].ID
+				bad := c.p.Old(id) == 2
+				if bad {
+					failed++
+				}
+				if (s.Err != nil) != bad {
+					t.Errorf("task %s from shard %d to %d: %v", id, c.p.Old(id), c.p.New(id), s.Err)
+				}
+			}
+			if failed == 0 || failed == len(entries) {
+				t.Fatalf("%d of %d tasks are of the shard that fails", failed, len(entries))
+			}
+		})
+	}
+}
+
+// TestARecordThatCannotBeReadIsThere: a task that must be absent is refused where a
+// record lies at its old shard that can't be read; the others of its call are stored.
+func TestARecordThatCannotBeReadIsThere(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(time.Hour), "unreadable")
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "unreadable", "\xff").Err())
+	c.begin(50)
+	if !c.p.Moving("unreadable") {
+		t.Fatal("it stays where it is")
+	}
+	entries := []Entry{entry("unreadable", In(time.Hour)), entry("a", In(time.Hour)), entry("b", In(time.Hour))}
+	for i := range entries {
+		entries[i].IfAbsent = true
+	}
+	results := c.Router("orders").Schedule(c.ctx(), entries)
+	if !errors.Is(results[0].Err, task.ErrExists) {
+		t.Errorf("one that is there: %v, want %v", results[0].Err, task.ErrExists)
+	}
+	for i, s := range results[1:] {
+		if s.Err != nil {
+			t.Errorf("task %s: %v", entries[i+1].ID, s.Err)
+		}
+	}
+}

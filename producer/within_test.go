@@ -1,0 +1,98 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// telling makes connections that tell when something was written.
+func telling(wrote chan<- struct{}) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return teller{conn, wrote}, err
+	}
+}
+
+type teller struct {
+	net.Conn
+	wrote chan<- struct{}
+}
+
+func (c teller) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	select {
+	case c.wrote <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
+// TestACallEndsWithItsContext: on a caller's client that by itself waits for Redis's
+// answer, while Redis stands still.
+func TestACallEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(ctx context.Context, c *Client) error{
+		"schedule": func(ctx context.Context, c *Client) error { _, err := c.Schedule(ctx, request("a", In(0))); return err },
+		"schedule many": func(ctx context.Context, c *Client) error {
+			return c.ScheduleMany(ctx, []Request{request("a", In(0))})[0].Err
+		},
+		"cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, orders, "a") },
+		"reschedule": func(ctx context.Context, c *Client) error {
+			_, err := c.Reschedule(ctx, orders, "a", In(0))
+			return err
+		},
+		"get": func(ctx context.Context, c *Client) error { _, err := c.Get(ctx, orders, "a"); return err },
+	} {
+		for _, knows := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				server := servertest.OwnRedis(t)
+				wrote := make(chan struct{}, 1)
+				rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: wait.Hang, Dialer: telling(wrote)})
+				t.Cleanup(func() { _ = rdb.Close() })
+				c, err := New(Config{Redis: rdb})
+				if err != nil {
+					t.Fatal(err)
+				}
+				store, err := shard.New(rdb, "duefleet")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err = store.Topic(orders).Ensure(t.Context(), 1); err != nil {
+					t.Fatal(err)
+				}
+				if knows { // else its first question is Redis's time
+					if _, err := c.Schedule(t.Context(), request("a", In(time.Hour))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := server.Pause(); err != nil {
+					t.Fatal(err)
+				}
+				for len(wrote) > 0 {
+					<-wrote
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- call(ctx, c) }()
+				wait.Receive(t, "a command", wrote)
+				cancel()
+				if err := wait.Receive(t, "the end of the call", ended); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+				if err := server.Resume(); err != nil { // the call's goroutine ends
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
