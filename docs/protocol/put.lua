@@ -95,11 +95,14 @@ local function due_of(when)
   -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
--- due_near says that a record's due time is this ms, or the next one, which a version has
--- that replaced another in this ms. It reads records of every format.
-local function due_near(record)
+-- out_now says that a message may be out of a version that is due in this ms; the one that
+-- replaces it is due in the next ms then. So is one that replaces that one. It reads
+-- records of every format.
+local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
-  return due == now or due == now + 1
+  if due ~= now then return due == now + 1 end
+  local score = redis.call('ZSCORE', KEYS[1], id)
+  return not score or tonumber(score) < 0 or string.byte(record) ~= 16
 end
 -- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
 -- of Lua's with 17 digits first.
@@ -107,15 +110,15 @@ local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: args rights clock fence when near wake
+-- uses: args rights clock fence when out wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
 --       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
--- A task that is due now replaces one that was due in the same ms: it becomes due a ms
---       later. The other one may be claimed, and consumers tell deliveries by their due.
+-- A task that is due now and replaces one that was due, and claimed, in the same ms is due
+--       a ms later: consumers tell deliveries by their due.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
 expect(5, 5, 3)
@@ -147,7 +150,7 @@ end
 if same == n then return answer end
 if now > not_after then return {'late', now} end
 local head = earliest(KEYS[1]) -- a read, so before the first write
-may(KEYS[1], 'ZADD')
+may(KEYS[1], 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 may(KEYS[5], 'SPUBLISH')
@@ -164,7 +167,7 @@ for i = 1, n do
     answer[i + 1] = 0
   else
     local due = dues[i]
-    if due == now and stored[i] and due_near(stored[i]) then
+    if due == now and stored[i] and out_now(id, stored[i]) then
       due, scores_of[i] = now + 1, now + 1
     end
     answer[i + 1] = due

@@ -156,11 +156,14 @@ local function due_of(when)
   -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
--- due_near says that a record's due time is this ms, or the next one, which a version has
--- that replaced another in this ms. It reads records of every format.
-local function due_near(record)
+-- out_now says that a message may be out of a version that is due in this ms; the one that
+-- replaces it is due in the next ms then. So is one that replaces that one. It reads
+-- records of every format.
+local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
-  return due == now or due == now + 1
+  if due ~= now then return due == now + 1 end
+  local score = redis.call('ZSCORE', KEYS[1], id)
+  return not score or tonumber(score) < 0 or string.byte(record) ~= 16
 end
 -- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
 -- of Lua's with 17 digits first.
@@ -168,12 +171,12 @@ local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
--- uses: args rights clock fence record when near wake
+-- uses: args rights clock fence record when out wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
--- A task that was due in this ms and is to be due now becomes due a ms later, as in put.
+-- A task that was claimed in this ms and is to be due now is due a ms later, as in put.
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
@@ -187,7 +190,7 @@ if record and string.sub(record, 14, 19) == op then
   return {'ok', struct.unpack('>I6', record, 2)}
 end
 if now > not_after then return {'late', now} end
-may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
+may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
@@ -200,7 +203,7 @@ if not record then
 end
 local r = open(record)
 if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
-r.due = due == now and due_near(record) and now + 1 or due
+r.due = due == now and out_now(id, record) and now + 1 or due
 r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))

@@ -147,9 +147,21 @@ func (c *corner) askAt(shard int, claim Claim) Batch {
 // claimIDs claims and ends the test unless it got exactly these tasks.
 func (c *corner) claimIDs(want ...string) Batch {
 	c.t.Helper()
+	for _, id := range want {
+		c.reach(id)
+	}
 	b := c.claim()
 	c.sameIDs(b, want...)
 	return b
+}
+
+// reach waits for a task that is due in the next ms: it replaced one that was claimed.
+func (c *corner) reach(id string) {
+	c.t.Helper()
+	due := int64(c.rdb.ZScore(c.ctx(), c.Shard(0).due(), id).Val())
+	if now := c.now(); due == now+1 {
+		eventually(c.t, "the next ms", func() bool { return c.now() >= due })
+	}
 }
 
 func (c *corner) sameIDs(b Batch, want ...string) {

@@ -1,13 +1,13 @@
 #!lua
--- uses: args rights clock fence when near wake
+-- uses: args rights clock fence when out wake
 -- Stores tasks as waiting, replacing whatever is there under their IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
 --       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
--- A task that is due now replaces one that was due in the same ms: it becomes due a ms
---       later. The other one may be claimed, and consumers tell deliveries by their due.
+-- A task that is due now and replaces one that was due, and claimed, in the same ms is due
+--       a ms later: consumers tell deliveries by their due.
 -- Executed twice: a record of the same op is left as it is and gives the same
 --       answer, so only a task delivered in between is put again.
 expect(5, 5, 3)
@@ -39,7 +39,7 @@ end
 if same == n then return answer end
 if now > not_after then return {'late', now} end
 local head = earliest(KEYS[1]) -- a read, so before the first write
-may(KEYS[1], 'ZADD')
+may(KEYS[1], 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SADD')
 may(KEYS[5], 'SPUBLISH')
@@ -56,7 +56,7 @@ for i = 1, n do
     answer[i + 1] = 0
   else
     local due = dues[i]
-    if due == now and stored[i] and due_near(stored[i]) then
+    if due == now and stored[i] and out_now(id, stored[i]) then
       due, scores_of[i] = now + 1, now + 1
     end
     answer[i + 1] = due

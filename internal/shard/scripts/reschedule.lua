@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- uses: args rights clock fence record when near wake
+-- uses: args rights clock fence record when out wake
 -- Gives a task a new due time and a fresh start: waiting, no attempts.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
--- A task that was due in this ms and is to be due now becomes due a ms later, as in put.
+-- A task that was claimed in this ms and is to be due now is due a ms later, as in put.
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
 --       the error UNREADABLE with the task as it was.
 -- Executed twice: a record of the same op gives the same answer again.
@@ -18,7 +18,7 @@ if record and string.sub(record, 14, 19) == op then
   return {'ok', struct.unpack('>I6', record, 2)}
 end
 if now > not_after then return {'late', now} end
-may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD')
+may(KEYS[1], 'ZRANGEBYSCORE', 'ZADD', 'ZSCORE')
 may(KEYS[2], 'HSET')
 may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
@@ -31,7 +31,7 @@ if not record then
 end
 local r = open(record)
 if not r then return redis.error_reply('UNREADABLE record: it is damaged, or of a newer format') end
-r.due = due == now and due_near(record) and now + 1 or due
+r.due = due == now and out_now(id, record) and now + 1 or due
 r.attempts, r.redelivered, r.prior, r.note, r.op = 0, false, nil, nil, op
 local head = earliest(KEYS[1])
 redis.call('HSET', KEYS[2], id, seal(r))
