@@ -318,7 +318,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 			if a.Err == nil {
 				imported = append(imported, lease)
 			} else if refused {
-				back = append(back, shard.Release{Lease: lease})
+				back = append(back, shard.Release{Lease: lease, Exported: true})
 			}
 		}
 		errs = append(errs, a.Err)
