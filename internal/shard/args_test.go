@@ -86,8 +86,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		},
 		"list": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks()},
-			[]any{"0", "inf", "0", "", "", "10", "10", "1000"},
-			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive}, false,
+			[]any{"0", "inf", "0", "", "", "10", "10", "1000", "0"},
+			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive, 8: either}, false,
 		},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
