@@ -59,8 +59,10 @@ type Config struct {
 	// Negative: not at all, and handlers of first attempts start without asking
 	// Redis. Defaults to 24h. BenchmarkConsume measures what it costs.
 	Remember time.Duration
-	// MaxPayload is the largest body handled, in bytes, at most 16 MiB. Defaults
-	// to 256 KiB.
+	// MaxPayload is the largest payload handled, in bytes, at most 16 MiB. A larger
+	// task is parked without its handler, with the size and the limit as the reason:
+	// raise MaxPayload and replay it. Give it the value that producers have. A message
+	// above 16 MiB is no task. Defaults to 256 KiB.
 	MaxPayload int
 
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to

@@ -18,9 +18,6 @@ import (
 func (w *worker) handle(work context.Context, d amqp.Delivery) {
 	c := w.c
 	t, err := Parse(d)
-	if err == nil {
-		err = task.CheckPayload(t.Payload, c.cfg.MaxPayload)
-	}
 	if err != nil {
 		c.reject(work, w.session, d, err)
 		return
@@ -59,7 +56,8 @@ func rejection(err error) string {
 	return "foreign"
 }
 
-// process runs the handler unless that was done, and stores what follows.
+// process runs the handler unless that was done, and stores what follows. A task whose
+// payload is too large for this consumer is parked without its handler.
 func (w *worker) process(work context.Context, t *task.Task) outcome {
 	standing := shard.Run
 	err := w.insist(work, t, "look_up", func() (err error) {
@@ -75,6 +73,10 @@ func (w *worker) process(work context.Context, t *task.Task) outcome {
 		return over
 	case w.replaced:
 		return requeued // another handler has its place
+	}
+	if n := len(t.Payload); n > w.c.cfg.MaxPayload {
+		reason := fmt.Sprintf("payload of %d bytes is above the consumer's MaxPayload of %d", n, w.c.cfg.MaxPayload)
+		return w.conclude(work, t, park, &following{park: true, attempts: t.Attempt, reason: reason, payload: t.Payload})
 	}
 	next, err := w.c.run(work, t)
 	w.c.cfg.step(stepHandled)
