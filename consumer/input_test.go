@@ -217,11 +217,11 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			settle := w.lease("a")
+			settle := w.lease("large")
 			settle()
 			delivered := w.rdb.Time(t.Context()).Val().UnixMilli()
 			wait.For(t, "the next millisecond", func() bool { return w.rdb.Time(t.Context()).Val().UnixMilli() > delivered })
-			if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
+			if err := w.producer.Cancel(t.Context(), orders, "large"); !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
 			c := w.consume(Config{MaxPayload: 1, Remember: remember, Handler: func(context.Context, task.Delivery) error { return nil }})
