@@ -112,7 +112,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]co
 			view.live = append(view.live, m)
 		}
 	}
-	p.examineMembers(r, view.live)
+	p.examineMembers(ctx, r, view.live)
 	if !known {
 		return view
 	}
@@ -126,7 +126,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]co
 	return view
 }
 
-func (p Patient) examineMembers(r *report, live []balance.Member) {
+func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.Member) {
 	switch len(live) {
 	case 0:
 		r.warn("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
@@ -136,9 +136,7 @@ func (p Patient) examineMembers(r *report, live []balance.Member) {
 	default:
 		r.ok("fleet", "%d scanners run", len(live))
 	}
-	applied := map[uint64]bool{}
 	for _, m := range live {
-		applied[m.Applied] = true
 		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
 			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
 			if topic == "" {
@@ -150,9 +148,7 @@ func (p Patient) examineMembers(r *report, live []balance.Member) {
 			r.fail("topic "+topic+" served", p.command("status --topic "+topic), "scanner %s doesn't serve it: %s", m.Instance, m.Troubles[topic])
 		}
 	}
-	if len(applied) > 1 && p.Settings.Consul.Addr != "" { // without Consul each counts its own file's versions
-		r.warn("fleet configuration", p.command("status"), "scanners work by %d versions of the documents; if that lasts, those behind don't reach consul", len(applied))
-	}
+	p.examineDocuments(ctx, r, live)
 }
 
 // examineApplied compares a topic's document with the one the fleet keeps in
