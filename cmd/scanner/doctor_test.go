@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
 )
@@ -97,5 +98,68 @@ func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 	o.worksBy("slow", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{})
 	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "warn: scanner slow hasn't applied the document of topic orders -> ") || strings.Contains(got, "\n") {
 		t.Errorf("with one behind: %s", got)
+	}
+}
+
+// TestDoctorMendsABrokenDocument: it shows the mistake with its line, takes the topic for no
+// orphan, and names commands that work and remove no topic.
+func TestDoctorMendsABrokenDocument(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "written", "topic", "set", "undone", "rate=5", "--no-wait")
+	o.puts(map[string]string{
+		"t39": "shards: 2\ndecl:\n  queue: t39.due\n", "both": "shards: 0\nrat: 5\n", "undone": "rate: many\n", "text": "shards: [",
+	})
+	for _, topic := range []string{"t39", "both"} {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := o.member("one")
+	one.Store(&balance.Member{Applied: math.MaxInt64, Errors: map[string]string{"t39": "unknown key"}})
+	o.heard("one", func(m balance.Member) bool { return len(m.Errors) > 0 })
+	findings, code := o.examined()
+	for _, f := range findings {
+		if strings.Contains(f.Mend, "topic rm") || strings.Contains(f.What, "orphan") {
+			t.Errorf("%s: %s -> %s", f.Check, f.What, f.Mend)
+		}
+	}
+	if code != cli.Failed {
+		t.Errorf("exit code %d", code)
+	}
+	for topic, want := range map[string]string{
+		"t39":    "fail: t39:2: decl: unknown key; scanner one refuses it, and keeps to the last good one if there is one -> scanner topic set t39 decl= --config ",
+		"both":   "rat: unknown key; did you mean rate? -> scanner topic set both shards=VALUE rat= --config ",
+		"undone": "rate: must be a whole number; or, back to the document from before, scanner topic undo undone --config ",
+		"text":   "scanner topic set text KEY=VALUE... --replace --config ",
+	} {
+		got := o.found("topic " + topic + " document")
+		want, undo, _ := strings.Cut(want, "; or, ")
+		if !strings.Contains(got, want) || !strings.Contains(got, undo) || strings.Count(got, "fail: ") != 1 {
+			t.Errorf("%s: %s\nwant %s and %q", topic, got, want, undo)
+		}
+	}
+	o.wants(cli.Done, "topic t39 written", "topic", "set", "t39", "decl=", "--no-wait")
+	o.wants(cli.Done, "topic both written", "topic", "set", "both", "shards=2", "rat=", "--no-wait")
+	o.wants(cli.Done, "topic undone written", "topic", "undo", "undone", "--no-wait")
+	one.Store(&balance.Member{Applied: math.MaxInt64})
+	o.heard("one", func(m balance.Member) bool { return len(m.Errors) == 0 })
+	if got := o.found("topic t39 document"); got != "" {
+		t.Errorf("mended: %s", got)
+	}
+}
+
+// TestDoctorRemovesNoTopicOfABrokenFile: what the topics are is not known then.
+func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "topics: {orders: {shards: 0}}\n")
+	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.found("topic orders document"); got != "" {
+		t.Error(got)
+	}
+	if got := o.found("config"); !strings.Contains(got, "shards: must be 1 to 4096") {
+		t.Error(got)
 	}
 }
