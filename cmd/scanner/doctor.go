@@ -51,7 +51,8 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 		return []doctor.Finding{{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend}}
 	}
 	var findings []doctor.Finding
-	if whole, err := s.load(); err != nil {
+	whole, broken := s.load()
+	if err := broken; err != nil {
 		findings = append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
 	} else {
 		cfg = whole
@@ -62,6 +63,7 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
 	}
 	defer done()
+	patient.Broken = broken != nil
 	return append(findings, doctor.Examine(cmd.Context(), patient)...)
 }
 

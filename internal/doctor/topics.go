@@ -17,23 +17,38 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// examineTopics reads what the topics' documents ask for: the good ones by name.
-// known is false where they couldn't be read at all.
-func (p Patient) examineTopics(ctx context.Context, r *report) (docs map[string]config.Topic, known bool) {
-	if p.Consul == nil {
-		if len(p.Settings.Topics) == 0 {
-			r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
-		}
-		return p.Settings.Topics, true
-	}
-	return p.examineConsul(ctx, r)
+// documents are what the topics' documents ask for, by name.
+type documents struct {
+	// known is false where they couldn't be read at all.
+	known bool
+	good  map[string]config.Topic
+	// broken are those with mistakes, as Consul has them.
+	broken map[string]config.Document
 }
 
-func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]config.Topic, bool) {
+// has reports whether a topic has a document, good or broken.
+func (d documents) has(topic string) bool {
+	_, good := d.good[topic]
+	_, broken := d.broken[topic]
+	return good || broken
+}
+
+// examineTopics reads the topics' documents. Those with mistakes are left to examineBroken.
+func (p Patient) examineTopics(ctx context.Context, r *report) documents {
+	if p.Consul != nil {
+		return p.examineConsul(ctx, r)
+	}
+	if len(p.Settings.Topics) == 0 && !p.Broken {
+		r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
+	}
+	return documents{known: !p.Broken, good: p.Settings.Topics}
+}
+
+func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 	settings := p.Settings.Consul
 	list, reached := p.reachConsul(ctx, r)
 	if !reached {
-		return nil, false
+		return documents{}
 	}
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -48,19 +63,18 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 	} else {
 		r.ok("consul.rights", "the token may read the topics and write under %s/status/", settings.Prefix)
 	}
-	docs := map[string]config.Topic{}
+	docs := documents{known: true, good: map[string]config.Topic{}, broken: map[string]config.Document{}}
 	for _, d := range list {
-		topic, err := config.ParseTopic(d.Topic, d.Raw)
-		if err != nil {
-			r.fail("topic "+d.Topic+" document", p.command("topic set "+d.Topic+" key=value"), "%v", err)
-			continue
+		if doc := config.ParseDocument(d.Topic, d.Raw, d.Index); doc.Err != nil {
+			docs.broken[d.Topic] = doc
+		} else {
+			docs.good[d.Topic] = doc.Topic
 		}
-		docs[d.Topic] = topic
 	}
 	if len(list) == 0 {
 		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
 	}
-	return docs, true
+	return docs
 }
 
 // reachConsul lists the documents, and reports whether that could be done.
@@ -98,7 +112,7 @@ type fleetView struct {
 }
 
 // examineFleet compares what is asked for with what the fleet works by.
-func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]config.Topic, known bool) fleetView {
+func (p Patient) examineFleet(ctx context.Context, r *report, docs documents) fleetView {
 	ctx, cancel := context.WithTimeout(ctx, 2*askLimit)
 	defer cancel()
 	view := fleetView{reasons: map[string]string{}}
@@ -112,13 +126,13 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]co
 			view.live = append(view.live, m)
 		}
 	}
-	p.examineMembers(r, view.live)
-	if !known {
+	p.examineMembers(ctx, r, view.live, docs)
+	if !docs.known {
 		return view
 	}
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		p.examineApplied(ctx, r, name, docs[name], len(view.live) > 0)
-		if reason := p.examineParked(ctx, r, name, docs[name]); reason != "" {
+	for _, name := range slices.Sorted(maps.Keys(docs.good)) {
+		p.examineApplied(ctx, r, name, docs.good[name], len(view.live) > 0)
+		if reason := p.examineParked(ctx, r, name, docs.good[name]); reason != "" {
 			view.reasons[name] = reason
 		}
 	}
@@ -126,7 +140,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]co
 	return view
 }
 
-func (p Patient) examineMembers(r *report, live []balance.Member) {
+func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.Member, docs documents) {
 	switch len(live) {
 	case 0:
 		r.warn("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
@@ -136,10 +150,11 @@ func (p Patient) examineMembers(r *report, live []balance.Member) {
 	default:
 		r.ok("fleet", "%d scanners run", len(live))
 	}
-	applied := map[uint64]bool{}
 	for _, m := range live {
-		applied[m.Applied] = true
 		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
+			if _, broken := docs.broken[topic]; broken {
+				continue // examineBroken tells of it
+			}
 			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
 			if topic == "" {
 				check, mend = "fleet configuration", p.command("check")
@@ -150,9 +165,7 @@ func (p Patient) examineMembers(r *report, live []balance.Member) {
 			r.fail("topic "+topic+" served", p.command("status --topic "+topic), "scanner %s doesn't serve it: %s", m.Instance, m.Troubles[topic])
 		}
 	}
-	if len(applied) > 1 && p.Settings.Consul.Addr != "" { // without Consul each counts its own file's versions
-		r.warn("fleet configuration", p.command("status"), "scanners work by %d versions of the documents; if that lasts, those behind don't reach consul", len(applied))
-	}
+	p.examineDocuments(ctx, r, live)
 }
 
 // examineApplied compares a topic's document with the one the fleet keeps in
@@ -217,15 +230,24 @@ func (p Patient) examineParked(ctx context.Context, r *report, name string, doc 
 }
 
 // examineOrphans finds topics that Redis holds and nobody asks for any more.
-func (p Patient) examineOrphans(ctx context.Context, r *report, docs map[string]config.Topic) {
+func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
 		r.fail("topics", p.command("status"), "%v", err)
 		return
 	}
 	for _, name := range names {
-		if _, there := docs[name]; !there {
-			r.warn("topic "+name+" document", p.command("topic rm "+name), "an orphan: Redis holds the topic, and it has no good document")
+		if !docs.has(name) {
+			r.warn("topic "+name+" document", p.mendOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 		}
 	}
+}
+
+// mendOrphan brings the document back; what removes the topic comes last.
+func (p Patient) mendOrphan(name string) string {
+	back := "put it back under topics in " + p.Path
+	if p.Consul != nil {
+		back = p.command("topic undo " + name)
+	}
+	return back + "; or, if nobody wants the topic any more, " + p.command("topic rm "+name)
 }

@@ -52,6 +52,7 @@ func (s *Scanner) measure() {
 	if state := s.heartbeat.State(); !state.Answered.IsZero() {
 		s.metrics.SetLiveScanners(state.Live)
 	}
+	s.metrics.SetConfigDocuments(s.reloader.documents())
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())

@@ -46,9 +46,9 @@ type reloader struct {
 	start func(config.Document) *served
 	// retire ends a topic that is not served any more, in the background.
 	retire func(*served)
-	// report is told of the index in force, and of the errors by topic, after each
-	// snapshot; mu is held.
-	report func(index uint64, errs map[string]string)
+	// report takes the index in force, the errors, and the digests of the documents in
+	// force, by topic, after each snapshot; mu is held.
+	report func(index uint64, errs, documents map[string]string)
 
 	answered chan struct{} // closed when the source has answered, or failed to, once
 
@@ -65,7 +65,7 @@ type reloader struct {
 
 func newReloader(source config.Source, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
 	return &reloader{
-		source: source, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string) {},
+		source: source, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string, map[string]string) {},
 		answered: make(chan struct{}), topics: map[string]*served{}, errors: map[string]string{}, kept: map[string]bool{},
 	}
 }
@@ -107,7 +107,7 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 		close(r.answered)
 	}
 	r.count()
-	r.report(r.index, r.errors)
+	r.report(r.index, r.errors, r.digests())
 }
 
 // count has the metrics tell what is refused; r.mu is held. A source that can't be read
@@ -303,6 +303,25 @@ func (r *reloader) notes() map[string]balance.TopicNote {
 		}
 	}
 	return notes
+}
+
+// documents returns a hash of the documents in force; 0 before any were read.
+func (r *reloader) documents() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.read && !r.restored {
+		return 0
+	}
+	return config.HashAll(r.digests())
+}
+
+// digests are those of the documents in force by topic; r.mu is held.
+func (r *reloader) digests() map[string]string {
+	all := make(map[string]string, len(r.topics))
+	for name, v := range r.topics {
+		all[name] = config.Digest(v.topic.document.Load().Raw)
+	}
+	return all
 }
 
 // sourceAnswers reports whether the source can be asked; r.mu is held.

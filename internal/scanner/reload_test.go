@@ -35,7 +35,7 @@ func newReloading(t *testing.T) *reloading {
 		return &served{topic: s.newTopic(doc)}
 	}
 	r.retire = func(v *served) { r.retired = append(r.retired, v.topic.name) }
-	r.report = func(_ uint64, errs map[string]string) { r.reported = maps.Clone(errs) }
+	r.report = func(_ uint64, errs, _ map[string]string) { r.reported = maps.Clone(errs) }
 	return r
 }
 

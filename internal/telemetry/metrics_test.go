@@ -46,6 +46,7 @@ var contract = []string{
 // additions are metrics beyond the contract.
 var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
+	"duefleet_config_documents_hash GAUGE ",
 	"duefleet_config_errors GAUGE ",
 	"duefleet_early_total COUNTER topic",
 	"duefleet_errors_total COUNTER operation",
@@ -161,6 +162,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	m.SetRedisUp(true)
 	m.SetConsulUp(true)
 	m.SetConfigApplied(42)
+	m.SetConfigDocuments(7<<11 + 1)
 	m.ConfigError()
 	m.Error("claim")
 	m.Error("claim")
@@ -202,6 +204,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`redis_up{}`:                                  1,
 		`consul_up{}`:                                 1,
 		`config_applied_index{}`:                      42,
+		`config_documents_hash{}`:                     7,
 		`config_errors_total{}`:                       1,
 		`errors_total{operation=claim}`:               2,
 		`live_scanners{}`:                             6,

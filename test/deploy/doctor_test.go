@@ -431,3 +431,34 @@ func TestCheckConnects(t *testing.T) {
 		t.Errorf("check prints the password:\n%s", said)
 	}
 }
+
+// TestDoctorComparesDocumentsAndNoIndexes: scanners that started one after the other, while
+// other keys were written, know different indexes of Consul and work by the same documents.
+func TestDoctorComparesDocumentsAndNoIndexes(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	s := newSettings(t)
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
+	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	for i := range 3 {
+		startScanner(t, s)
+		putDocument(t, s, "", fmt.Sprint("the folder's own key, which is no topic's ", i))
+	}
+	path := writeSettings(t, s)
+	wait.For(t, "three scanners that know different indexes", func() bool {
+		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
+		indexes := map[uint64]bool{}
+		for _, m := range status.Fleet {
+			indexes[m.Applied] = true
+		}
+		return err == nil && len(status.Fleet) == 3 && len(indexes) == 3 && !indexes[0]
+	})
+	f := until(t, s, "doctor to find three scanners that serve", nil, func(f findings) bool {
+		return f.code == 0 && f.says("fleet", "ok", "3 scanners run", "")
+	})
+	for _, x := range f.list {
+		if x.Check == "fleet configuration" {
+			t.Errorf("doctor finds %+v", x)
+		}
+	}
+}
