@@ -7,15 +7,26 @@ import (
 	"time"
 )
 
-// patience is for how long a worker waits for an answer of Redis before it goes on with
-// its other shards. It is far longer than an answer takes, and far shorter than a tick.
-const patience = 100 * time.Millisecond
+// A worker waits for an answer of Redis before it goes on with its other shards: twice as
+// long as the last answer took, in between leastPatience and mostPatience. So a Redis that
+// is far away is waited for.
+const (
+	leastPatience = 100 * time.Millisecond
+	mostPatience  = 2 * time.Second
+)
+
+// patience returns how long to wait for an answer where the last one took some time.
+func patience(took time.Duration) time.Duration {
+	return min(max(2*took, leastPatience), mostPatience)
+}
 
 // call is one call to Redis that runs beside its worker.
 type call struct {
-	decided atomic.Bool // the answer came in time, or else the worker left
-	left    bool        // the worker went on without the answer; only the worker reads it
-	over    bool        // the worker has noted the outcome; only the worker reads it
+	began   time.Time
+	took    time.Duration // until the answer; the worker reads it when the call is over
+	decided atomic.Bool   // the answer came in time, or else the worker left
+	left    bool          // the worker went on without the answer; only the worker reads it
+	over    bool          // the worker has noted the outcome; only the worker reads it
 }
 
 // answered reports whether the worker still waits for the call. The call's goroutine
@@ -34,9 +45,10 @@ type calls struct {
 
 // begin runs ask beside the worker. Afterwards the worker runs note, in its own goroutine.
 func (c *calls) begin(ask func(*call), note func(context.Context, *call)) *call {
-	one := &call{}
+	one := &call{began: time.Now()}
 	c.running.Go(func() {
 		ask(one)
+		one.took = time.Since(one.began)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.outcomes = append(c.outcomes, func(ctx context.Context) { one.over = true; note(ctx, one) })

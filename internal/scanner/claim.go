@@ -112,7 +112,7 @@ func (w *worker) claim(ctx context.Context, a *attended, r room) {
 	a.claimed = now
 	w.begin(a)
 	one := w.calls.begin(func(one *call) { c.ask(ctx, one) }, c.note)
-	limit := patience
+	limit := patience(c.node.took)
 	if c.node.silent {
 		limit = 0
 	}
@@ -157,6 +157,7 @@ func (c *claiming) carryOut(ctx context.Context) {
 // note has the worker learn what the claim came to.
 func (c *claiming) note(ctx context.Context, one *call) {
 	w := c.worker
+	c.node.took = one.took
 	if one.left {
 		c.node.left--
 	}

@@ -7,12 +7,9 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// A look is given up after lookPatience, which doubles with each one in a row that failed,
-// up to mostLookPatience: Redis may be slow, or far away.
-const (
-	lookPatience     = 500 * time.Millisecond
-	mostLookPatience = 4 * time.Second
-)
+// lookLimit is after how long a look is given up, in case another server has taken over.
+// Far from Redis a new connection may take a second.
+const lookLimit = 4 * time.Second
 
 // attendance returns the shards of a tick that begins: the time of all has come. One that
 // this scanner has not claimed from yet, or in vain, is claimed from and not looked at:
@@ -60,16 +57,18 @@ func (w *worker) ended(began *attended, learn func(*attended)) {
 func (w *worker) look(ctx context.Context) {
 	var awaited []*call
 	var nodes []*node
+	var limit time.Duration
 	for n, unseen := range w.all.unseen(time.Now()) {
 		one := w.beginLook(ctx, n, unseen)
 		if !n.silent {
 			awaited, nodes = append(awaited, one), append(nodes, n)
+			limit = max(limit, patience(n.took))
 		}
 	}
 	if len(awaited) == 0 {
 		return
 	}
-	w.calls.await(ctx, patience, awaited...)
+	w.calls.await(ctx, limit, awaited...)
 	for i, one := range awaited {
 		nodes[i].silent = nodes[i].silent || one.left
 	}
@@ -83,15 +82,17 @@ func (w *worker) beginLook(ctx context.Context, n *node, unseen attendance) *cal
 		shards[i] = a.shard
 		w.begin(a)
 	}
-	limit := min(lookPatience<<min(n.looks, 10), mostLookPatience)
 	var attention []shard.Attention
 	var heard time.Time
 	ask := func(*call) {
-		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 		defer cancel()
 		attention, heard = w.topic.store.Attention(brief, shards...), time.Now()
 	}
-	return w.calls.begin(ask, func(ctx context.Context, _ *call) { w.looked(ctx, n, unseen, attention, heard) })
+	return w.calls.begin(ask, func(ctx context.Context, one *call) {
+		n.took = one.took
+		w.looked(ctx, n, unseen, attention, heard)
+	})
 }
 
 // looked notes what a look at shards of a node came to.
@@ -101,7 +102,6 @@ func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attenti
 		seen := attention[i]
 		if seen.Err != nil && !shard.Definite(seen.Err) && pause == 0 {
 			pause = a.retry.Next()
-			n.looks++
 			w.outage(ctx, n.name, "claim", seen.Err)
 		}
 		w.ended(a, func(a *attended) {
@@ -116,7 +116,7 @@ func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attenti
 		})
 	}
 	if pause == 0 {
-		n.silent, n.looks = false, 0
+		n.silent = false
 		w.recovered(ctx, n.name)
 	}
 }

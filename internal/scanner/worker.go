@@ -34,6 +34,7 @@ type worker struct {
 	drawn   *drawn            // what came of the last draw, if it was not used yet
 	last    *drawn            // what was used last
 	mute    bool              // the worker left the last draw without an answer
+	drew    time.Duration     // until the answer to the last draw
 
 	moving  chan struct{} // held by the one goroutine that moves
 	turn    time.Time     // no step of moving before it; of who moves
@@ -51,9 +52,9 @@ func (t *topic) newWorker(number int) *worker {
 // node is what a worker knows of one master of a Redis Cluster, or of the one Redis.
 type node struct {
 	name   string
-	silent bool // the worker left a call without an answer, and none has come since
-	left   int  // claims under way that the worker left
-	looks  int  // that failed in a row
+	silent bool          // the worker left a call without an answer, and none has come since
+	left   int           // claims under way that the worker left
+	took   time.Duration // until its last answer
 }
 
 // mostLeft is how many claims of a node a worker leaves without an answer before it claims
@@ -114,10 +115,12 @@ type drawn struct {
 // goes on to the next shards in each tick, as all others do: none stays alone. It returns
 // false if it had none before.
 func (w *worker) draw(ctx context.Context) (drawn, bool) {
-	if w.drawing == nil {
-		w.drawing = w.beginDraw(ctx)
+	if w.drawn == nil { // no answer came during the last tick
+		if w.drawing == nil {
+			w.drawing = w.beginDraw(ctx)
+		}
+		w.awaitDraw(ctx)
 	}
-	w.awaitDraw(ctx)
 	if w.drawn != nil {
 		w.last, w.drawn = w.drawn, nil
 	} else if w.goesOn() {
@@ -145,7 +148,7 @@ func (w *worker) goesOn() bool { return w.last != nil && w.holds(*w.last) }
 // awaitDraw waits for the draw: briefly if there are shards to go on with.
 func (w *worker) awaitDraw(ctx context.Context) {
 	for ctx.Err() == nil && w.drawing != nil {
-		limit := patience
+		limit := patience(w.drew)
 		if w.mute {
 			limit = 0
 		}
@@ -171,8 +174,8 @@ func (w *worker) beginDraw(ctx context.Context) *call {
 	_, tickets := t.scale()
 	var err error
 	ask := func(*call) { d.shards, d.placement, err = balance.Draw(context.WithoutCancel(ctx), t.store, tickets) }
-	return w.calls.begin(ask, func(ctx context.Context, _ *call) {
-		w.drawing = nil
+	return w.calls.begin(ask, func(ctx context.Context, one *call) {
+		w.drawing, w.drew = nil, one.took
 		if err != nil {
 			w.outage(ctx, "", "draw", err)
 			if shard.Definite(err) || errors.Is(err, task.ErrUnknownTopic) {
