@@ -35,7 +35,7 @@ func TestAnExportIsBoundedInBytes(t *testing.T) {
 			t.Parallel()
 			c := newCorner(t, 2)
 			ids := c.putLarge(6, test.size)
-			request := Export{Claimant: "m", Request: string(NewOp()), Lease: time.Minute, Bytes: test.budget, IDs: ids}
+			request := Export{Claimant: "m", Request: "a\x00b", Lease: time.Minute, Bytes: test.budget, IDs: ids}
 			export, err := c.Shard(0).Export(c.ctx(), c.p, request)
 			c.ok(err)
 			equal(t, "exported", len(export.Tasks), test.exported)

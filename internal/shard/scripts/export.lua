@@ -99,6 +99,6 @@ if #leased > 0 then
   if #sealed > 0 then redis.call('HSET', tasks, unpack(sealed)) end
   redis.call('ZADD', due, unpack(leased))
   redis.call('HSET', KEYS[3], 'claims', number)
-  redis.call('SET', KEYS[5], string.format('%s %s %d', request, token, answer[4]), 'PX', lease)
+  redis.call('SET', KEYS[5], request .. ' ' .. token .. ' ' .. answer[4], 'PX', lease)
 end
 return answer
