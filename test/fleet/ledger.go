@@ -31,8 +31,9 @@ type LedgerConfig struct {
 //     claimed before it, and so must not arrive at all;
 //   - one that was due before may be on its way: it may arrive once, or not.
 //
-// A call that failed may have reached Redis all the same: what it would have
-// made may arrive once or not, and so may what it would have ended.
+// A call that failed may have reached Redis all the same, up to 3 s later: what it would
+// have made may arrive once or not, and so may what it would have ended. If its due time
+// was over by then, the task has another one: Redis's time at that moment.
 type Ledger struct {
 	cfg LedgerConfig
 
@@ -52,7 +53,13 @@ type account struct {
 type version struct {
 	identity
 	state versionState
+	// latestMillis is the latest due time that the version of a failed call may have. 0:
+	// the call didn't fail, or has told the due time.
+	latestMillis int64
 }
+
+// afterError is for how long a call that failed may still take effect.
+const afterError = 3 * time.Second
 
 // identity is by what a message tells which version it is.
 type identity struct {
@@ -89,7 +96,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 func (l *Ledger) Scheduled(k Key, due time.Time, payload []byte) {
 	l.change(k, func(a *account, now int64) {
 		a.end(now, replaced)
-		a.versions = append(a.versions, &version{identity{due.UnixMilli(), sum(payload)}, live})
+		a.versions = append(a.versions, &version{identity: identity{due.UnixMilli(), sum(payload)}, state: live})
 	})
 }
 
@@ -98,7 +105,7 @@ func (l *Ledger) Rescheduled(k Key, due time.Time) {
 	l.change(k, func(a *account, now int64) {
 		payload := a.payload()
 		a.end(now, replaced)
-		a.versions = append(a.versions, &version{identity{due.UnixMilli(), payload}, live})
+		a.versions = append(a.versions, &version{identity: identity{due.UnixMilli(), payload}, state: live})
 	})
 }
 
@@ -109,17 +116,17 @@ func (l *Ledger) Cancelled(k Key) {
 
 // MaybeScheduled enters a Schedule that failed and may have reached Redis.
 func (l *Ledger) MaybeScheduled(k Key, due time.Time, payload []byte) {
-	l.change(k, func(a *account, _ int64) {
+	l.change(k, func(a *account, now int64) {
 		a.loosen()
-		a.versions = append(a.versions, &version{identity{due.UnixMilli(), sum(payload)}, possible})
+		a.failed(now, identity{due.UnixMilli(), sum(payload)})
 	})
 }
 
 // MaybeRescheduled enters a Reschedule that failed and may have reached Redis.
 func (l *Ledger) MaybeRescheduled(k Key, due time.Time) {
-	l.change(k, func(a *account, _ int64) {
+	l.change(k, func(a *account, now int64) {
 		a.loosen()
-		a.versions = append(a.versions, &version{identity{due.UnixMilli(), a.payload()}, possible})
+		a.failed(now, identity{due.UnixMilli(), a.payload()})
 	})
 }
 
@@ -157,6 +164,26 @@ func (a *account) end(nowMillis int64, as versionState) {
 			v.state = possible
 		}
 	}
+}
+
+// failed adds what a call may have made, or may make yet, that failed just now.
+func (a *account) failed(nowMillis int64, id identity) {
+	a.versions = append(a.versions, &version{identity: id, state: possible, latestMillis: nowMillis + afterError.Milliseconds()})
+}
+
+// made returns which version of the task has an identity: that of the call that made it,
+// unless that call failed and was carried out when its due time was over.
+func (a *account) made(id identity) identity {
+	late := id
+	for _, v := range a.versions {
+		if v.identity == id {
+			return id
+		}
+		if v.payload == id.payload && v.dueMillis < id.dueMillis && id.dueMillis <= v.latestMillis {
+			late = v.identity
+		}
+	}
+	return late
 }
 
 // loosen is for a call that may have ended what is there.

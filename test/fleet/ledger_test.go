@@ -154,6 +154,17 @@ func TestLedgerFinds(t *testing.T) {
 			b.deliver(b.in(s), 2*ms, "p")
 			b.deliver(b.in(s), 3*ms, "p")
 		}, "1 duplicated of 1"},
+		{"failed call, carried out after it was due", func(b *book) {
+			b.now = b.in(2 * s)
+			b.MaybeScheduled(key, b.in(s), []byte("p"))
+			b.deliver(b.in(4*s), ms, "p")
+			b.deliver(b.in(4*s), 2*ms, "p")
+		}, "1 duplicated of 0"},
+		{"failed call, carried out long after", func(b *book) {
+			b.now = b.in(2 * s)
+			b.MaybeScheduled(key, b.in(s), []byte("p"))
+			b.deliver(b.in(6*s), ms, "p")
+		}, "1 unknown of 0"},
 		{"failed cancel", func(b *book) {
 			b.Scheduled(key, b.in(s), []byte("p"))
 			b.MaybeCancelled(key)

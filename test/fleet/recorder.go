@@ -16,9 +16,7 @@ type Recorder struct {
 	Ledger *Ledger
 }
 
-// Order is a request with its due time, which Request.When does not tell. Due
-// should lie ahead: one in the past becomes Redis's now, which a call that
-// failed doesn't tell either.
+// Order is a request with its due time, which Request.When does not tell.
 type Order struct {
 	producer.Request
 	Due time.Time

@@ -115,7 +115,7 @@ func (r *Report) add(k Key, a *account) {
 		}
 	}
 	for _, m := range a.arrivals {
-		s := of(m.identity)
+		s := of(a.made(m.identity))
 		if m.requeued && len(s.arrivals) > 0 {
 			r.Requeued++
 			continue
