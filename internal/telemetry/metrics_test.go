@@ -57,6 +57,7 @@ var additions = []string{
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
+	"duefleet_paused GAUGE topic",
 	"duefleet_redis_unsafe GAUGE reason",
 	"duefleet_retry_reason GAUGE reason,topic",
 	"duefleet_retrying_tasks GAUGE topic",
@@ -155,6 +156,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
 	orders.SetRetrying(12, "overdue")
+	orders.SetPaused(true)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -198,6 +200,8 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`retry_reason{reason=overdue,topic=orders}`:   1,
 		`retry_reason{reason=returned,topic=orders}`:  0,
 		`retry_reason{reason=refused,topic=mail}`:     0,
+		`paused{topic=orders}`:                        1,
+		`paused{topic=mail}`:                          0,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,
