@@ -281,7 +281,7 @@ func TestTakenNameRegistersNothing(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(gauge("workers", "Somebody else's."))
-	if _, err := NewMetrics(reg, 0); err == nil {
+	if _, err := NewMetrics(reg, 0, Build{}); err == nil {
 		t.Fatal("registered over a name that was taken")
 	}
 	if got := gather(t, reg); len(got) != 1 {
@@ -292,7 +292,7 @@ func TestTakenNameRegistersNothing(t *testing.T) {
 func newMetrics(t *testing.T) (*prometheus.Registry, *Metrics) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	m, err := NewMetrics(reg, 4)
+	m, err := NewMetrics(reg, 4, Build{})
 	if err != nil {
 		t.Fatal(err)
 	}
