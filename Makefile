@@ -35,6 +35,13 @@ help: ## List the targets
 build: ## Build bin/scanner and bin/producer
 	$(compile) -trimpath -o bin/ ./cmd/scanner ./cmd/producer
 
+# The image's build has no .git (Containerfile.dockerignore), so it is told.
+.PHONY: image
+image: ## Build the container image with its version (DOCKER=podman IMAGE=registry/duefleet-scanner:tag)
+	$(or $(DOCKER),docker) build -f deploy/container/Containerfile -t $(or $(IMAGE),duefleet-scanner) \
+		--build-arg VERSION=$(or $(VERSION),$(shell git describe --tags --always --dirty)) \
+		--build-arg COMMIT=$(shell git describe --exclude '*' --always --abbrev=40 --dirty) .
+
 .PHONY: demo
 demo: ## See 20,000 tasks arrive on time (KEEP=1 leaves it running, CONSUL=1 with Consul)
 	@$(MAKE) --no-print-directory -j2 brokers demo-programs

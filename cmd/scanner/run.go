@@ -112,8 +112,9 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	for _, path := range cfg.Exposed() {
 		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend", "chmod o-rwx "+path)
 	}
+	build := cli.ReadBuild("scanner")
 	sc := scanner.Config{
-		Settings: cfg, Store: store, Instance: scanner.Instance(), Version: cli.ReadBuild("scanner").Version, Log: log,
+		Settings: cfg, Store: store, Instance: scanner.Instance(), Version: build.Version, Commit: build.Commit, Log: log,
 	}
 	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {

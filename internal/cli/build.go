@@ -3,9 +3,14 @@ package cli
 import (
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
+
+// The linker sets version and commit where a build has no .git, as that of the image
+// has none: see deploy/container/rootfs.sh. "" leaves what the build recorded.
+var version, commit string //nolint:gochecknoglobals // -X sets nothing else
 
 // Build is what a program knows of how it was built. The JSON names are an interface.
 type Build struct {
@@ -23,7 +28,20 @@ type Build struct {
 // ReadBuild returns what this program's build recorded.
 func ReadBuild(program string) Build {
 	info, _ := debug.ReadBuildInfo()
-	return newBuild(program, info)
+	b := newBuild(program, info)
+	b.stamp(version, commit)
+	return b
+}
+
+// stamp puts what the linker was given in the place of what the build recorded. A commit
+// that ends with "-dirty", as git describe has it, had files that differed from it.
+func (b *Build) stamp(version, commit string) {
+	if version != "" {
+		b.Version = version
+	}
+	if commit != "" {
+		b.Commit, b.Modified = strings.CutSuffix(commit, "-dirty")
+	}
 }
 
 // newBuild reads what was recorded; nil is nothing.

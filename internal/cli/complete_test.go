@@ -26,6 +26,25 @@ func TestVersionTellsOfTheBuild(t *testing.T) {
 	}
 }
 
+// TestTheLinkerTellsOfTheBuild: what it was given wins, and the rest stays.
+func TestTheLinkerTellsOfTheBuild(t *testing.T) {
+	t.Parallel()
+	for want, given := range map[string][2]string{
+		"scanner v1.2.3, commit 0123abcd, built with go1.26.8":              {"", ""},
+		"scanner v2.0.0, commit 0123abcd, built with go1.26.8":              {"v2.0.0", ""},
+		"scanner v2.0.0, commit 4567cdef, built with go1.26.8":              {"v2.0.0", "4567cdef"},
+		"scanner v1.2.3, commit 4567cdef with changes, built with go1.26.8": {"", "4567cdef-dirty"},
+	} {
+		b := newBuild("scanner", &debug.BuildInfo{
+			GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123abcd"}},
+		})
+		b.stamp(given[0], given[1])
+		if got := b.String(); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}
+
 // TestShellsComplete: formats, files and topics where they may stand, and nothing else.
 func TestShellsComplete(t *testing.T) {
 	t.Parallel()

@@ -147,6 +147,7 @@ func (p Patient) examineNode(ctx context.Context, r *report, n node) {
 	}
 	examineMemory(r, n, info)
 	examinePersistence(ctx, r, n, info)
+	p.examineUsers(ctx, r, n, info)
 	examineClock(ctx, r, n)
 }
 

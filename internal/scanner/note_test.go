@@ -28,6 +28,9 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 
 	l.write(map[string]string{"orders": one("tick: 20ms", "paused: true"), "quiet": "{}"})
 	wait.For(t, "status to say paused", func() bool { s = l.status(); return s.Paused && !s.Limited })
+	if n := l.value("duefleet_paused"); n != 1 {
+		t.Errorf("duefleet_paused sums to %v over two topics, want 1", n)
+	}
 	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "paused: nothing is delivered until it is resumed") {
 		t.Errorf("notes: %s", notes)
 	}
@@ -35,6 +38,9 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	l.write(map[string]string{"orders": one("tick: 20ms"), "quiet": "{}"})
 	wait.For(t, "the tasks to leave", l.empty)
 	wait.For(t, "status to say how fast", func() bool { s = l.status(); return !s.Paused && s.PerSecond > 0 && s.Median > 0 })
+	if n := l.value("duefleet_paused"); n != 0 {
+		t.Errorf("duefleet_paused sums to %v after the pause, want 0", n)
+	}
 	if s.Worst < s.Median || s.Rate != 0 || s.Settings["rate"] != "" || len(s.Notes) != 0 {
 		t.Errorf("status: %+v", s)
 	}

@@ -40,9 +40,9 @@ type Config struct {
 	Store *shard.Store
 	// Instance names this member in the fleet; it must be unique.
 	Instance string
-	// Version of the program.
-	Version string
-	Log     *slog.Logger
+	// Version of the program, and the commit it was built of; "" is unknown.
+	Version, Commit string
+	Log             *slog.Logger
 	// Registry takes the metrics. Defaults to one of its own.
 	Registry *prometheus.Registry
 }
@@ -85,7 +85,7 @@ func New(cfg Config) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries); err != nil {
+	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries, telemetry.Build{Version: cfg.Version, Commit: cfg.Commit}); err != nil {
 		return nil, err
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{

@@ -78,6 +78,7 @@ func (t *topic) apply(doc config.Document) {
 	t.differs.Store(&differs)
 	before := t.document.Swap(&doc)
 	t.window.resize(doc.Topic.Window)
+	t.metrics.SetPaused(doc.Topic.Paused)
 	if before == nil || before.Topic.Shards != doc.Topic.Shards {
 		t.desired.Add(1)
 	}

@@ -53,12 +53,14 @@ func roles() []role {
 			commands: always, keys: orders,
 		},
 		{
-			name:     "operator",
-			scripts:  []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget"},
-			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
+			name:    "operator",
+			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note"},
+			// ping and info are for scanner doctor, with the scratch keys below.
+			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
+				"zscan", "ping", "info"}),
 			keys: []string{
-				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:placement:*",
-				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
+				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:past:*", "~duefleet:placement:*",
+				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:doctor:*", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},
 	}
@@ -105,7 +107,7 @@ func TestRedisLoadsTheRightsInDeploy(t *testing.T) {
 		if err := rdb.Time(t.Context()).Err(); err != nil {
 			t.Errorf("%s: %v", r.name, err)
 		}
-		if err := rdb.Ping(t.Context()).Err(); (err == nil) != (r.name == "scanner") {
+		if err := rdb.Ping(t.Context()).Err(); (err == nil) != (r.name == "scanner" || r.name == "operator") {
 			t.Errorf("%s: ping: %v", r.name, err)
 		}
 	}

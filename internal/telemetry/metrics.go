@@ -5,8 +5,9 @@
 package telemetry
 
 import (
+	"cmp"
 	"fmt"
-	"runtime/debug"
+	"runtime"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,7 @@ type Metrics struct {
 	configBroken    prometheus.Gauge
 	errors          *prometheus.CounterVec
 	scanners        prometheus.Gauge
+	build           prometheus.Collector
 }
 
 // NewRegistry returns a registry that holds the Go runtime's and the process's
@@ -45,12 +47,16 @@ func NewRegistry() *prometheus.Registry {
 	return reg
 }
 
+// Build is what build_info says of the program; "" is unknown.
+type Build struct{ Version, Commit string }
+
 // NewMetrics registers the metrics of one scanner with reg. It registers all
 // of them or, if one of the names is taken, none and returns the error. Of a topic
 // with more than shardSeries shards there is no series for each, but one for all of
 // them, whose shard is "all".
-func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
+func NewMetrics(reg prometheus.Registerer, shardSeries int, build Build) (*Metrics, error) {
 	m := &Metrics{
+		build:           buildInfo(build),
 		topics:          newTopicVectors(),
 		shardSeries:     shardSeries,
 		rabbitConnected: gauge("rabbitmq_connected", "1 while the connection to RabbitMQ is open."),
@@ -78,7 +84,7 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 func (m *Metrics) all() group {
 	g := group{
 		m.rabbitConnected, m.rabbitBlocked, m.redisUp, m.redisUnsafe, m.consulUp,
-		m.configApplied, m.configDocuments, m.configErrors, m.configBroken, m.errors, m.scanners, buildInfo(),
+		m.configApplied, m.configDocuments, m.configErrors, m.configBroken, m.errors, m.scanners, m.build,
 	}
 	for _, v := range m.topics.vectors {
 		g = append(g, v)
@@ -153,21 +159,11 @@ func (g group) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func buildInfo() prometheus.Collector {
-	labels := prometheus.Labels{"version": "unknown", "revision": "unknown", "go_version": "unknown"}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		labels["go_version"] = info.GoVersion
-		if info.Main.Version != "" {
-			labels["version"] = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				labels["revision"] = s.Value
-			}
-		}
-	}
+func buildInfo(b Build) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: "build_info",
-		Help: "Always 1; the labels say which build runs.", ConstLabels: labels})
+		Help: "Always 1; the labels say which build runs.", ConstLabels: prometheus.Labels{
+			"version": cmp.Or(b.Version, "unknown"), "revision": cmp.Or(b.Commit, "unknown"), "go_version": runtime.Version(),
+		}})
 	g.Set(1)
 	return g
 }

@@ -57,6 +57,7 @@ var additions = []string{
 	"duefleet_moved_tasks_total COUNTER topic",
 	"duefleet_live_scanners GAUGE ",
 	"duefleet_overdue_total COUNTER topic",
+	"duefleet_paused GAUGE topic",
 	"duefleet_redis_unsafe GAUGE reason",
 	"duefleet_retry_reason GAUGE reason,topic",
 	"duefleet_retrying_tasks GAUGE topic",
@@ -155,6 +156,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
 	orders.SetRetrying(12, "overdue")
+	orders.SetPaused(true)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -198,6 +200,8 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`retry_reason{reason=overdue,topic=orders}`:   1,
 		`retry_reason{reason=returned,topic=orders}`:  0,
 		`retry_reason{reason=refused,topic=mail}`:     0,
+		`paused{topic=orders}`:                        1,
+		`paused{topic=mail}`:                          0,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,
@@ -277,7 +281,7 @@ func TestTakenNameRegistersNothing(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(gauge("workers", "Somebody else's."))
-	if _, err := NewMetrics(reg, 0); err == nil {
+	if _, err := NewMetrics(reg, 0, Build{}); err == nil {
 		t.Fatal("registered over a name that was taken")
 	}
 	if got := gather(t, reg); len(got) != 1 {
@@ -288,7 +292,7 @@ func TestTakenNameRegistersNothing(t *testing.T) {
 func newMetrics(t *testing.T) (*prometheus.Registry, *Metrics) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	m, err := NewMetrics(reg, 4)
+	m, err := NewMetrics(reg, 4, Build{})
 	if err != nil {
 		t.Fatal(err)
 	}

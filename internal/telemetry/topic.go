@@ -22,7 +22,7 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, as SetPlacement was told
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying prometheus.Gauge
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, paused prometheus.Gauge
 
 	blocked     map[string]prometheus.Gauge // by reason
 	retryReason map[string]prometheus.Gauge // by what became of the message
@@ -82,6 +82,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		inflightBytes: v.inflightBytes.WithLabelValues(name),
 		workers:       v.workers.WithLabelValues(name),
 		retrying:      v.retrying.WithLabelValues(name),
+		paused:        v.paused.WithLabelValues(name),
 		shardErrors:   v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
 		shardLabel:    m.shardLabel,
 	}
@@ -205,6 +206,9 @@ func (t *TopicMetrics) SetRetrying(n int64, reason string) {
 	}
 }
 
+// SetPaused notes whether the settings in force pause the topic.
+func (t *TopicMetrics) SetPaused(yes bool) { t.paused.Set(oneIf(yes)) }
+
 // AddWorkers changes the number of workers this scanner runs for the topic.
 func (t *TopicMetrics) AddWorkers(delta int) { t.workers.Add(float64(delta)) }
 
@@ -220,7 +224,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, paused *prometheus.GaugeVec
 
 	blocked, retryReason *prometheus.GaugeVec
 }
@@ -257,6 +261,7 @@ func newTopicVectors() *topicVectors {
 	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled yet; twice the window is the most.")
 	v.inflightBytes = v.gauge("inflight_bytes", "Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes is the most of all topics.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
+	v.paused = v.gauge("paused", "1 while the topic is paused by its settings: tasks are taken and wait.")
 	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis to serve it.", "reason")
 	v.retrying = v.gauge("retrying_tasks", "Tasks this scanner gave back for another attempt after RabbitMQ returned or refused them, or did not answer in time; sum over scanners.")
 	v.retryReason = v.gauge("retry_reason", "1 for why RabbitMQ did not take the newest of retrying_tasks, while there are some: it was returned, refused, or overdue.", "reason")

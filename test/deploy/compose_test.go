@@ -28,8 +28,9 @@ type composed struct {
 			Replicas int `yaml:"replicas"`
 		} `yaml:"deploy"`
 		Build struct {
-			Context    string `yaml:"context"`
-			Dockerfile string `yaml:"dockerfile"`
+			Context    string            `yaml:"context"`
+			Dockerfile string            `yaml:"dockerfile"`
+			Args       map[string]string `yaml:"args"`
 		} `yaml:"build"`
 		Ports []struct {
 			HostIP string `yaml:"host_ip"`
@@ -42,7 +43,9 @@ type composed struct {
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	var c composed
-	if err := yaml.Unmarshal([]byte(must(t, command(t, nil, tool(t, "compose"), composeFile))), &c); err != nil {
+	read := command(t, nil, tool(t, "compose"), composeFile)
+	read.Env = environ("VERSION="+imageVersion, "COMMIT="+imageCommit)
+	if err := yaml.Unmarshal([]byte(must(t, read)), &c); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"redis", "rabbitmq", "consul", "topic", "scanner", "producer", "consumer"} {
@@ -67,6 +70,9 @@ func TestCompose(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
 			t.Errorf("%s can't be built: %v", name, err)
+		}
+		if s.Build.Dockerfile == "deploy/container/Containerfile" && (s.Build.Args["VERSION"] != imageVersion || s.Build.Args["COMMIT"] != imageCommit) {
+			t.Errorf("%s is built with %q, want VERSION and COMMIT of the environment", name, s.Build.Args)
 		}
 	}
 	checkTopic(t, c.Services["topic"].Command)

@@ -14,6 +14,12 @@ import (
 // root is the repository's folder, as tests see it.
 const root = "../.."
 
+// What the image is built of, as build arguments.
+const (
+	imageVersion = "v9.8.7"
+	imageCommit  = "0123456789abcdef0123456789abcdef01234567"
+)
+
 // file reads a file of the repository.
 func file(t *testing.T, path string) string {
 	t.Helper()

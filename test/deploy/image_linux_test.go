@@ -3,10 +3,13 @@ package deploy_test
 import (
 	"bytes"
 	"debug/elf"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,6 +53,7 @@ func TestImage(t *testing.T) {
 	scanner, log := img.start()
 	img.awaitHealthy()
 	must(t, img.command("scanner", "healthcheck", "--live", "--timeout", wait.Hang.String(), "--config", "/etc/duefleet/scanner.yaml"))
+	img.checkVersion()
 	must(t, img.command("producer", "schedule", "--config", "/etc/duefleet/scanner.yaml",
 		"--topic", "orders", "--id", "o-1", "--in", "0s", "--payload", "hello"))
 	if got := receive(t, settings.RabbitMQURL, "orders.due"); got != "hello" {
@@ -74,7 +78,9 @@ func buildImage(t *testing.T) *image {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	build := command(t, nil, filepath.Join(root, "deploy/container/rootfs.sh"), dir)
-	build.Env = environ("GOGC=400") // as in the Makefile: less time for more memory
+	build.Env = environ("GOGC=400", // as in the Makefile: less time for more memory
+		"GOFLAGS=-buildvcs=false", // as without .git, which the image's build has not
+		"VERSION="+imageVersion, "COMMIT="+imageCommit)
 	must(t, build)
 	admin, err := fleet.FreeAddress(t.Context())
 	if err != nil {
@@ -84,6 +90,37 @@ func buildImage(t *testing.T) *image {
 		checkStatic(t, filepath.Join(dir, program))
 	}
 	return &image{t: t, dir: dir, admin: admin}
+}
+
+// checkVersion: the programs, the fleet and the metrics say what the image is built of.
+func (m *image) checkVersion() {
+	m.t.Helper()
+	for _, program := range []string{"scanner", "producer"} {
+		if said, want := must(m.t, m.command(program, "version")), program+" "+imageVersion+", commit "+imageCommit+","; !strings.HasPrefix(said, want) {
+			m.t.Errorf("version prints %q, want %q", said, want)
+		}
+	}
+	wait.For(m.t, "status to name the version", func() bool {
+		return strings.Contains(must(m.t, m.command("scanner", "status", "--config", "/etc/duefleet/scanner.yaml")), imageVersion)
+	})
+	request, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.admin+"/metrics", nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, label := range []string{`version="` + imageVersion + `"`, `revision="` + imageCommit + `"`} {
+		if !regexp.MustCompile(`(?m)^duefleet_build_info\{[^}]*` + label).Match(body) {
+			m.t.Errorf("duefleet_build_info lacks %s", label)
+		}
+	}
 }
 
 // checkStatic: the program asks for no loader and no library.
@@ -218,10 +255,25 @@ func TestContainerfile(t *testing.T) {
 			t.Errorf("the image lacks %q", line)
 		}
 	}
-	if !strings.Contains(text, "RUN deploy/container/rootfs.sh /out\n") {
-		t.Error("the image's files are not those of rootfs.sh")
+	if !strings.Contains(text, "ARG VERSION\nARG COMMIT\nRUN deploy/container/rootfs.sh /out\n") {
+		t.Error("the image's files are not those of rootfs.sh, or it isn't given VERSION and COMMIT")
 	}
 	if n := strings.Count(final, "COPY "); n != 1 {
 		t.Errorf("the image copies %d times, want once", n)
+	}
+}
+
+// TestMakeImage: the image is built with the version and the commit of the checkout.
+func TestMakeImage(t *testing.T) {
+	t.Parallel()
+	head, err := command(t, nil, "git", "-C", root, "rev-parse", "HEAD").Output()
+	if err != nil {
+		skip(t, "this is no checkout of git, which knows the commit")
+	}
+	said := must(t, command(t, nil, "make", "-C", root, "--silent", "--no-print-directory", "image", "DOCKER=echo", "IMAGE=shop:1"))
+	commit := strings.TrimSpace(string(head))
+	want := `^build -f deploy/container/Containerfile -t shop:1 --build-arg VERSION=\S+ --build-arg COMMIT=` + commit + `(-dirty)? \.\n$`
+	if !regexp.MustCompile(want).MatchString(said) {
+		t.Errorf("make image runs %q, want %q", said, want)
 	}
 }

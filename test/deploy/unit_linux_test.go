@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -46,25 +45,53 @@ func TestUnitReadsSecretsThatAreRootsAlone(t *testing.T) {
 	settings.More = map[string]fleet.Topic{"redis": {"username": user}}
 	s := newService(t, settings, secrets)
 
-	if out, err := s.command("ExecStartPre").CombinedOutput(); err != nil {
-		t.Fatalf("the check before the start: %v\n%s", err, out)
+	run := s.start()
+	run.await("healthcheck")
+	if err := run.stop(); err != nil || strings.Contains(run.log.String(), "level=WARN") {
+		t.Errorf("%v:\n%s", err, run.log)
 	}
-	run := s.command("ExecStart")
-	var log bytes.Buffer
-	run.Stderr = &log
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
+}
+
+// TestUnitStartsWheneverTheScannerDoes: the unit starts while Consul is away, and with
+// one topic's document broken. A configuration with a mistake ends it, with the mistake.
+func TestUnitStartsWheneverTheScannerDoes(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		skip(t, "changing the user needs root")
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- run.Wait() }()
-	t.Cleanup(func() { _ = run.Process.Kill() })
-	wait.For(t, "the scanner to be ready, or to end", func() bool {
-		return len(ended) > 0 || s.as(s.path("scanner"), "healthcheck", "--config", s.path("scanner.yaml")).Run() == nil
+	servertest.Need(t, "consul")
+	settings := newSettings(t)
+	user, secrets := strings.ReplaceAll(settings.RedisPrefix, ":", "-"), map[string]string{
+		"redis-password": "unit-secret\n", "rabbitmq-urls": settings.RabbitMQURL + "\n",
+	}
+	admit(t, settings.RedisAddr, user, "unit-secret")
+	settings.More = map[string]fleet.Topic{"redis": {"username": user}}
+
+	away := settings
+	away.ConsulAddr, away.ConsulPrefix = "127.0.0.1:1", "duefleet"
+	broken := settings
+	broken.ConsulAddr, broken.ConsulPrefix = servertest.Consul(t)
+	putDocument(t, broken, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	putDocument(t, broken, "mail", "decl: broken")
+	for name, settings := range map[string]fleet.Settings{"Consul is away": away, "one document is broken": broken} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := newService(t, settings, secrets).start()
+			run.await("healthcheck", "--live")
+			if err := run.stop(); err != nil {
+				t.Errorf("%v:\n%s", err, run.log)
+			}
+		})
+	}
+	t.Run("a mistake", func(t *testing.T) {
+		t.Parallel()
+		wrong := settings
+		wrong.Topics = map[string]fleet.Topic{"orders": {"shards": 0}}
+		run := newService(t, wrong, secrets).start()
+		if err := wait.Receive(t, "the scanner to end", run.ended); err == nil || !strings.Contains(run.log.String(), "topics.orders.shards") {
+			t.Errorf("%v, and the log doesn't name the mistake:\n%s", err, run.log)
+		}
 	})
-	_ = run.Process.Signal(syscall.SIGTERM) // it may have ended
-	if err := wait.Receive(t, "the scanner to end", ended); err != nil || strings.Contains(log.String(), "level=WARN") {
-		t.Errorf("%v:\n%s", err, log.String())
-	}
 }
 
 // admit makes a user of Redis who may do everything, until the test is over.
@@ -134,20 +161,65 @@ func (s *service) load(conf string) {
 // path is where a file of the unit's lies here.
 func (s *service) path(name string) string { return filepath.Join(s.dir, filepath.Base(name)) }
 
-// command is one of the unit's.
-func (s *service) command(key string) *exec.Cmd {
+// start runs what the unit starts with, in order: each ExecStartPre has to succeed before
+// ExecStart runs.
+func (s *service) start() *running {
 	s.t.Helper()
-	m := regexp.MustCompile(`(?m)^` + key + `=(.+)$`).FindStringSubmatch(s.unit)
-	if m == nil {
-		s.t.Fatalf("the unit has no %s", key)
-	}
-	words := strings.Fields(m[1])
-	for i, word := range words {
-		if filepath.IsAbs(word) {
-			words[i] = s.path(word)
+	for _, before := range s.commands("ExecStartPre") {
+		if out, err := before.CombinedOutput(); err != nil {
+			s.t.Fatalf("systemd would not start the scanner: %s: %v\n%s", before, err, out)
 		}
 	}
-	return s.as(words[0], words[1:]...)
+	commands := s.commands("ExecStart")
+	if len(commands) != 1 {
+		s.t.Fatalf("the unit has %d ExecStart, want one", len(commands))
+	}
+	run := &running{service: s, cmd: commands[0], log: &wait.Log{}, ended: make(chan error, 1)}
+	run.cmd.Stderr = run.log
+	if err := run.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() { run.ended <- run.cmd.Wait() }()
+	s.t.Cleanup(func() { _ = run.cmd.Process.Kill() })
+	return run
+}
+
+// commands are the unit's of that key.
+func (s *service) commands(key string) (all []*exec.Cmd) {
+	for _, m := range regexp.MustCompile(`(?m)^`+key+`=(.+)$`).FindAllStringSubmatch(s.unit, -1) {
+		words := strings.Fields(m[1])
+		for i, word := range words {
+			if filepath.IsAbs(word) {
+				words[i] = s.path(word)
+			}
+		}
+		all = append(all, s.as(words[0], words[1:]...))
+	}
+	return all
+}
+
+// running is a scanner that the unit started.
+type running struct {
+	service *service
+	cmd     *exec.Cmd
+	log     *wait.Log
+	ended   chan error
+}
+
+// await waits until a verb of the scanner succeeds, or the scanner has ended.
+func (r *running) await(verb ...string) {
+	r.service.t.Helper()
+	verb = append(verb, "--config", r.service.path("scanner.yaml"))
+	wait.For(r.service.t, "the scanner to be well, or to end", func() bool {
+		return len(r.ended) > 0 || r.service.as(r.service.path("scanner"), verb...).Run() == nil
+	})
+}
+
+// stop ends the scanner as systemd does, and returns how it ended.
+func (r *running) stop() error {
+	r.service.t.Helper()
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	return wait.Receive(r.service.t, "the scanner to end", r.ended)
 }
 
 // as runs a command as the service's user.

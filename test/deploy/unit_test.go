@@ -57,3 +57,18 @@ func TestUnitStopsInTime(t *testing.T) {
 		t.Error("shutdown_timeout is not 15s any more, which the unit's TimeoutStopSec relies on")
 	}
 }
+
+// TestUnitIsNeverGivenUp: systemd starts a scanner again for ever, first soon and then
+// less often. The start limit belongs to [Unit]: systemd ignores it elsewhere.
+func TestUnitIsNeverGivenUp(t *testing.T) {
+	t.Parallel()
+	unit, service, found := strings.Cut(file(t, "deploy/systemd/"+unit), "\n[Service]\n")
+	if !found || !strings.Contains(unit, "\nStartLimitIntervalSec=0\n") {
+		t.Error("[Unit] lacks StartLimitIntervalSec=0")
+	}
+	for _, line := range []string{"Restart=always\n", "RestartSec=1s\n", "RestartSteps=5\n", "RestartMaxDelaySec=30s\n"} {
+		if !strings.Contains(service, "\n"+line) {
+			t.Errorf("[Service] lacks %q", line)
+		}
+	}
+}

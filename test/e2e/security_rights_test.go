@@ -155,6 +155,10 @@ func TestLeastRights(t *testing.T) {
 	if told := w.scanner("doctor").Stdout; !holdsLine(told, "ok", []string{"redis.rights", "may run all"}) {
 		t.Errorf("scanner doctor finds a scanner's rights wanting:\n%s", told)
 	}
+	if told := operator.scanner("doctor").Stdout; !holdsLine(told, "info", []string{"redis.rights", "may run what operators run"}) ||
+		!holdsLine(told, "ok", []string{"redis.eviction"}) || strings.Contains(told, "NOPERM") {
+		t.Errorf("scanner doctor can't be run with an operator's rights:\n%s", told)
+	}
 	checkUsed(t, w.redis, least.redisScanner)
 	checkUsed(t, w.redis, least.redisOperator)
 }
@@ -380,7 +384,15 @@ func (w *world) parkUnder(p, operator *world) {
 		}
 	}
 	must(w.t, operator.scanner("tasks", "ls", "--topic", "orders", "-o", "json"))
-	must(w.t, p.producer("cancel", "--topic", "orders", "--id-prefix", "listed ", "--yes"))
+	for _, world := range []*world{operator, p} {
+		must(w.t, world.producer("cancel", "--topic", "orders", "--id", "listed 7"))
+		must(w.t, world.producer("cancel", "--topic", "orders", "--id-prefix", "listed ", "--yes"))
+		must(w.t, p.producer("schedule", "--topic", "orders", "--id", "listed 7", "--in", "1h")) // the next one's
+	}
+	// Of a task that is not stored a message may be out: the cancel is noted for consumers.
+	if err := operator.library().Cancel(w.t.Context(), "orders", "delivered"); !errors.Is(err, task.ErrNotFound) {
+		w.t.Errorf("cancel of a task that isn't there: %v", err)
+	}
 	if err := w.channel().QueueUnbind("orders.due", "order.due", "orders", nil); err != nil {
 		w.t.Fatal(err)
 	}

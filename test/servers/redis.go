@@ -18,6 +18,8 @@ type RedisConfig struct {
 	Dir string
 	// Port on 127.0.0.1. Defaults to a free one.
 	Port int
+	// File is a configuration file, which the server may rewrite. Defaults to none.
+	File string
 	// Args are further arguments to redis-server, as in "--maxmemory", "100mb".
 	// They win over what stack sets. Defaults to none.
 	Args []string
@@ -56,6 +58,9 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	if cfg.sentinel != "" {
 		args = append([]string{cfg.sentinel, "--sentinel"}, args...)
 	} else {
+		if cfg.File != "" {
+			args = append([]string{cfg.File}, args...)
+		}
 		args = append(args, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--acllog-max-len", "100000")
 	}
 	r := &Redis{addr: address(port)}

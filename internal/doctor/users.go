@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// examineUsers reports whether the user of the settings is still there after the server
+// was restarted. Redis says where it keeps users, and not whether they are there. So the
+// file is read, if the server runs on this machine.
+func (p Patient) examineUsers(ctx context.Context, r *report, n node, info map[string]string) {
+	const check = "redis.users"
+	user := p.Settings.Redis.Username
+	if user == "" && p.Settings.Redis.Password == "" {
+		return // the server asks for no user
+	}
+	if user == "" {
+		user = "default"
+	}
+	settings, err := n.ConfigGet(ctx, "aclfile").Result()
+	file, save := settings["aclfile"], "ACL SAVE"
+	if file == "" {
+		file, save = info["config_file"], "CONFIG REWRITE"
+	}
+	listed, read := userListed(n.addr, file, user)
+	switch {
+	case err != nil: // CONFIG is no right a scanner needs
+		r.info(check, "can't tell whether user %s outlives a restart of %s: that takes the right +config|get, which shows requirepass, too; "+
+			"a user that ACL SETUSER made is kept by ACL SAVE or CONFIG REWRITE", user, n.addr)
+	case file == "":
+		r.warn(check, "start the server with an aclfile, or with a configuration file: docs/operations.md, Rights",
+			"%s has neither: a restart forgets user %s, unless the server's command line names it", n.addr, user)
+	case !read:
+		r.info(check, "%s keeps its users in %s, which can't be read here; a user that ACL SETUSER made is kept by %s", n.addr, file, save)
+	case !listed:
+		r.warn(check, n.cli(save), "%s has no user %s: a restart of %s forgets it", file, user, n.addr)
+	default:
+		r.ok(check, "user %s is in %s, and outlives a restart of %s", user, file, n.addr)
+	}
+}
+
+// userListed reports whether a server's file names a user. It is not read if the server
+// runs elsewhere, or if only files that it includes may name the user.
+func userListed(addr, file, user string) (listed, read bool) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() || !filepath.IsAbs(file) {
+		return false, false
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false, false
+	}
+	line := `(?mi)^\s*user\s+"?` + regexp.QuoteMeta(user) + `"?\s`
+	if user == "default" {
+		line += `|^\s*requirepass\s`
+	}
+	listed = regexp.MustCompile(line).Match(text)
+	return listed, listed || !regexp.MustCompile(`(?mi)^\s*include\s`).Match(text)
+}

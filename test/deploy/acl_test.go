@@ -1,0 +1,155 @@
+package deploy_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// kept is a Redis with a way to keep its users.
+type kept struct {
+	t      *testing.T
+	server *servers.Redis
+	admin  *redis.Client
+	file   string // where it keeps them; empty: nowhere
+}
+
+// newKept starts a Redis that keeps its users in a file of its own ("aclfile"), in its
+// configuration file ("redis.conf"), or nowhere ("").
+func newKept(t *testing.T, way string) *kept {
+	t.Helper()
+	servertest.Need(t, "redis-server")
+	k := &kept{t: t}
+	cfg := servers.RedisConfig{Dir: t.TempDir()}
+	if way != "" {
+		k.file = filepath.Join(t.TempDir(), way)
+		if err := os.WriteFile(k.file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch way {
+	case "aclfile":
+		cfg.Args = []string{"--aclfile", k.file}
+	case "redis.conf":
+		cfg.File = k.file
+	}
+	var err error
+	if k.server, err = servers.StartRedis(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	k.admin = redisAt(t, k.server.Addr())
+	return k
+}
+
+// documented runs the command of docs/operations.md, Rights, that begins so, with
+// the password "least" in scanner.password, and with this server as redis-cli's.
+func (k *kept) documented(begin string) {
+	k.t.Helper()
+	_, section, _ := strings.Cut(file(k.t, "docs/operations.md"), "\n## Rights\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	line := regexp.MustCompile(`(?m)^` + begin + `.*$`).FindString(section)
+	if line == "" {
+		k.t.Fatalf("docs/operations.md, Rights, has no command %q", begin)
+	}
+	cli, err := exec.LookPath("redis-cli")
+	if err != nil {
+		skip(k.t, "redis-cli is not there; on Debian: apt-get install redis-tools")
+	}
+	dir := k.t.TempDir()
+	_, port, _ := strings.Cut(k.server.Addr(), ":")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -e -p %s \"$@\"\n", cli, port)
+	err = errors.Join(os.Symlink(absolute(k.t, filepath.Join(root, "deploy")), filepath.Join(dir, "deploy")),
+		os.WriteFile(filepath.Join(dir, "scanner.password"), []byte("least\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // it is run
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	cmd := command(k.t, nil, "sh", "-c", line)
+	cmd.Dir, cmd.Env = dir, environ("PATH="+dir+":"+os.Getenv("PATH"))
+	if said := must(k.t, cmd); strings.TrimSpace(said) != "OK" {
+		k.t.Fatalf("%s: %s", line, said)
+	}
+}
+
+// settings are those of scanners who are the documented user.
+func (k *kept) settings() fleet.Settings {
+	s := newSettings(k.t)
+	s.RedisAddr, s.RedisPrefix, s.Topics = k.server.Addr(), "duefleet", served()
+	s.More = map[string]fleet.Topic{"redis": {"username": "duefleet-scanner", "password": "least"}}
+	return s
+}
+
+func (k *kept) restart() {
+	k.t.Helper()
+	if err := k.server.Restart(k.t.Context()); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// mayAsk gives the scanner's user the right to ask where users are kept.
+func (k *kept) mayAsk() {
+	k.t.Helper()
+	if err := k.admin.Do(k.t.Context(), "ACL", "SETUSER", "duefleet-scanner", "+config|get").Err(); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// TestDocumentedUsersOutliveARestart: users that are made and saved as the page says are
+// there after a restart of Redis, and the scanners work on. Doctor says before that they
+// are not saved, and after it that they are.
+func TestDocumentedUsersOutliveARestart(t *testing.T) {
+	t.Parallel()
+	for way, save := range map[string]string{"aclfile": "redis-cli ACL SAVE", "redis.conf": "redis-cli CONFIG REWRITE"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			k := newKept(t, way)
+			k.documented("sed ")
+			s := k.settings()
+			scanner := startScanner(t, s)
+			examine(t, s).want("redis.users", "info", "can't tell whether user duefleet-scanner outlives a restart", "")
+			k.mayAsk()
+			examine(t, s).want("redis.users", "warn", k.file+" has no user duefleet-scanner", strings.TrimPrefix(save, "redis-cli "))
+			k.documented(save)
+			examine(t, s).want("redis.users", "ok", "user duefleet-scanner is in "+k.file, "")
+
+			k.restart()
+			path := writeSettings(t, s)
+			must(t, command(t, nil, programs.Producer, "schedule", "--config", path, "--topic", "orders", "--id", "o-1", "--in", "0s", "--payload", "after"))
+			if got := receive(t, s.RabbitMQURL, "orders.due"); got != "after" {
+				t.Errorf("received %q, want after", got)
+			}
+			wait.For(t, "the scanner to be ready", func() bool { return scanner.Get(t.Context(), "/readyz", &strings.Builder{}) == nil })
+		})
+	}
+}
+
+// TestUsersThatAreKeptNowhereAreForgotten, and doctor warns of it before.
+func TestUsersThatAreKeptNowhereAreForgotten(t *testing.T) {
+	t.Parallel()
+	k := newKept(t, "")
+	k.documented("sed ")
+	k.mayAsk()
+	s := k.settings()
+	examine(t, s).want("redis.users", "warn", "a restart forgets user duefleet-scanner", "aclfile")
+	k.restart()
+	f := examine(t, s)
+	f.wantCode(1)
+	f.want("redis.connection", "fail", "WRONGPASS", "ACL SETUSER duefleet-scanner")
+}
