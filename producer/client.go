@@ -26,7 +26,9 @@ type Config struct {
 	// context whether or not it has ContextTimeoutEnabled; with it they cost less.
 	// Either it or Options must be given.
 	Redis redis.UniversalClient
-	// Options make a client of our own, which Close closes.
+	// Options make a client of our own, which Close closes. It connects with the user,
+	// the password and the TLSConfig that they have, unless CredentialsProviderContext
+	// and a Dialer of theirs read them again for each connection.
 	Options *redis.UniversalOptions
 	// Prefix of every key; the scanners' redis.prefix. Defaults to "duefleet".
 	Prefix string

@@ -77,7 +77,7 @@ func runConform(cmd *cobra.Command, conn *connection, c conforming, program []st
 		return err
 	}
 	server := conn.server(cmd)
-	options, err := server.Options()
+	options, err := server.Options(nil)
 	if err != nil {
 		return err
 	}

@@ -124,7 +124,7 @@ func (c *connection) server(cmd *cobra.Command) config.Redis {
 // open makes the client. It talks to Redis only when it is asked to do something.
 func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 	server := c.server(cmd)
-	options, err := server.Options()
+	options, err := server.Options(nil)
 	if err != nil {
 		return nil, err
 	}

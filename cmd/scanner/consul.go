@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 
 	"github.com/duefleet/duefleet/internal/config"
@@ -11,12 +10,12 @@ import (
 
 // openConsul makes a client of the configured Consul; nothing is sent yet.
 func openConsul(cfg config.Consul, log *slog.Logger) (*consul.Client, error) {
-	secure, err := cfg.TLS.Config()
+	token, secure, err := cfg.Fresh(log)
 	if err != nil {
-		return nil, fmt.Errorf("consul.tls: %w", err)
+		return nil, err
 	}
 	return consul.New(consul.Config{
-		Addr: cfg.Addr, Token: cfg.Token, TLS: secure, Prefix: cfg.Prefix, Log: log,
+		Addr: cfg.Addr, Token: token, TLS: secure, Prefix: cfg.Prefix, Log: log,
 		Advice: func(text string) string { return config.Advice("consul", text) },
 	})
 }

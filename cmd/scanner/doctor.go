@@ -69,7 +69,7 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 
 // newPatient makes the clients that the settings ask for; done closes them.
 func newPatient(s *settings, cfg *config.Config) (p doctor.Patient, done func(), err error) {
-	rdb, store, err := connect(cfg)
+	rdb, store, err := connect(cfg, nil)
 	if err != nil {
 		return p, nil, err
 	}

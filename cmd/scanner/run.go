@@ -36,7 +36,7 @@ func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return connect(cfg)
+	return connect(cfg, nil)
 }
 
 // inForce returns the document of a topic that scanners applied last, nil if none did.
@@ -49,13 +49,15 @@ func (s *settings) inForce(ctx context.Context, topic string) ([]byte, error) {
 	return store.Topic(topic).Document(ctx)
 }
 
-func connect(cfg *config.Config) (redis.UniversalClient, *shard.Store, error) {
-	options, err := cfg.Redis.Options()
+// connect makes a client of the configured Redis. Log, which may be nil, is told of
+// files that change.
+func connect(cfg *config.Config, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
+	options, err := cfg.Redis.Options(log)
 	if err != nil {
 		return nil, nil, err
 	}
 	options.ContextTimeoutEnabled = true
-	rdb := redis.NewUniversalClient(shard.Dialing(options))
+	rdb := redis.NewUniversalClient(options)
 	store, err := shard.New(rdb, cfg.Redis.Prefix)
 	return rdb, store, err
 }
@@ -102,7 +104,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	if err != nil {
 		return nil, nil, err
 	}
-	rdb, store, err := connect(cfg)
+	rdb, store, err := connect(cfg, log)
 	if err == nil {
 		err = store.AwaitReplicas(cfg.Redis.MinReplicas)
 	}

@@ -366,7 +366,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	if err != nil {
 		return err
 	}
-	rdb, store, err := connect(cfg)
+	rdb, store, err := connect(cfg, nil)
 	if err != nil {
 		return err
 	}

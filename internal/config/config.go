@@ -50,6 +50,8 @@ type Redis struct {
 	Prefix string `yaml:"prefix" default:"duefleet" check:"prefix"`
 	// That must have what is stored or moved before it counts; see docs/operations.md.
 	MinReplicas int `yaml:"min_replicas" default:"0" check:"0..10"`
+	// UsernameFile and PasswordFile are the files that hold them; empty: none.
+	UsernameFile, PasswordFile string
 }
 
 // RabbitMQ is where due tasks go.
@@ -58,6 +60,8 @@ type RabbitMQ struct {
 	URLs []string `yaml:"urls" default:"amqp://guest:guest@127.0.0.1:5672/" check:"amqp urls" secret:"true"`
 	// For amqps URLs.
 	TLS TLS `yaml:"tls"`
+	// URLsFile is the file that holds them; empty: none.
+	URLsFile string
 }
 
 // Consul is where topics come from, if Addr is set.
@@ -69,6 +73,8 @@ type Consul struct {
 	TLS   TLS    `yaml:"tls"`
 	// Topics live under <prefix>/topics/<name>, one YAML or JSON document each.
 	Prefix string `yaml:"prefix" default:"duefleet" check:"folder"`
+	// TokenFile is the file that holds it; empty: none.
+	TokenFile string
 }
 
 // Admin is the HTTP server for probes and metrics.

@@ -22,13 +22,26 @@ import (
 // certificate makes a self-signed one for "redis.test", and its key, as files.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
+	cert, key := newCertificate(t, time.Now().Add(time.Hour))
+	return writeFile(t, cert), writeFile(t, key)
+}
+
+// certificateUntil is one that ends then, as PEM.
+func certificateUntil(t *testing.T, end time.Time) string {
+	t.Helper()
+	cert, _ := newCertificate(t, end)
+	return cert
+}
+
+func newCertificate(t *testing.T, end time.Time) (certPEM, keyPEM string) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: []string{"redis.test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -39,8 +52,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))),
-		writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
 }
 
 func TestTLSProvesBothSides(t *testing.T) {
@@ -105,7 +118,7 @@ func TestRedisOptionsChooseTheClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		opts, err := cfg.Redis.Options()
+		opts, err := cfg.Redis.Options(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +128,7 @@ func TestRedisOptionsChooseTheClient(t *testing.T) {
 		}
 		_ = client.Close()
 	}
-	if _, err := (Redis{TLS: TLS{Enabled: true, CAFile: "/nowhere"}}).Options(); err == nil || !strings.HasPrefix(err.Error(), "redis.tls: ca_file: ") {
+	if _, err := (Redis{TLS: TLS{Enabled: true, CAFile: "/nowhere"}}).Options(nil); err == nil || !strings.HasPrefix(err.Error(), "redis.tls: ca_file: ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -134,7 +147,7 @@ func TestRedisOptionsConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts, err := cfg.Redis.Options()
+	opts, err := cfg.Redis.Options(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,6 +71,7 @@ func examine(doc []byte, environ []string, errs *errorList) *Config {
 	readSecrets(s, errs)
 	cfg := Defaults()
 	s.apply(&cfg)
+	cfg.nameFiles(s)
 	cfg.SecretFiles = secretFiles(cfg, s)
 	checkConfig(cfg, s, errs)
 	for name, t := range parsed.topics {
@@ -158,6 +159,23 @@ func readSecrets(s settings, errs *errorList) {
 	}
 }
 
+// nameFiles notes which secrets come from files, to be read again later.
+func (c *Config) nameFiles(s settings) {
+	for key, path := range c.fromFiles() {
+		if g, ok := s.values[key+"_file"]; ok {
+			*path = g.value.(string)
+		}
+	}
+}
+
+// fromFiles are the fields that name the files of secrets, by the secret's key.
+func (c *Config) fromFiles() map[string]*string {
+	return map[string]*string{
+		"redis.username": &c.Redis.UsernameFile, "redis.password": &c.Redis.PasswordFile,
+		"rabbitmq.urls": &c.RabbitMQ.URLsFile, "consul.token": &c.Consul.TokenFile,
+	}
+}
+
 // maxSecret is far more than any password, token or list of URLs.
 const maxSecret = 64 << 10
 
@@ -217,16 +235,25 @@ func checkConfig(c Config, s settings, errs *errorList) {
 	checkTLS("redis.tls", c.Redis.TLS, s, errs)
 	checkTLS("rabbitmq.tls", c.RabbitMQ.TLS, s, errs)
 	checkTLS("consul.tls", c.Consul.TLS, s, errs)
-	if c.RabbitMQ.TLS.Enabled {
-		for i, u := range c.RabbitMQ.URLs {
-			if !strings.HasPrefix(u, "amqps://") {
-				errs.about(s, "rabbitmq.urls", "number %d must begin with amqps://: rabbitmq.tls is enabled", i+1)
-			}
-		}
+	for _, err := range c.RabbitMQ.unencrypted(c.RabbitMQ.URLs) {
+		errs.about(s, "rabbitmq.urls", "%v", err)
 	}
 	if c.Consul.TLS.Enabled && strings.HasPrefix(c.Consul.Addr, "http://") {
 		errs.about(s, "consul.addr", "must begin with https://: consul.tls is enabled")
 	}
+}
+
+// unencrypted are the errors of URLs without TLS where it is enabled.
+func (r RabbitMQ) unencrypted(urls []string) (errs []error) {
+	if !r.TLS.Enabled {
+		return nil
+	}
+	for i, u := range urls {
+		if !strings.HasPrefix(u, "amqps://") {
+			errs = append(errs, fmt.Errorf("number %d must begin with amqps://: rabbitmq.tls is enabled", i+1))
+		}
+	}
+	return errs
 }
 
 // checkTLS refuses what would silently go unencrypted, and files that can't

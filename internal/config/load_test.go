@@ -370,6 +370,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	want.RabbitMQ.URLs = []string{"amqp://a:b@h1/", "amqp://a:b@h2/"}
 	want.Consul.Token = "t"
 	want.SecretFiles = []string{token, password, urls}
+	want.Redis.UsernameFile, want.Redis.PasswordFile, want.RabbitMQ.URLsFile = token, password, urls
 	if !reflect.DeepEqual(*got, want) {
 		t.Errorf("got %+v, want %+v", *got, want)
 	}

@@ -2,7 +2,8 @@ package config
 
 // NeedRestart lists what differs between the settings that a process runs with and
 // those read since, other than topics: nothing but a restart applies it. Of a secret it
-// says that it differs, and no value.
+// says that it differs, and no value. What a secret's file says is read at every
+// connection, and needs no restart while the file is the same.
 func NeedRestart(running, read *Config) []Change {
 	const unshown = "(secret)"
 	all := configFields()
@@ -17,6 +18,9 @@ func NeedRestart(running, read *Config) []Change {
 		if f.fileOf != "" {
 			continue // what the file says is the secret's own value
 		}
+		if reread(running, read, f.key) {
+			continue
+		}
 		was, _ := f.of(running)
 		is, _ := f.of(read)
 		switch c := (Change{f.key, show(was), show(is)}); {
@@ -28,4 +32,10 @@ func NeedRestart(running, read *Config) []Change {
 		}
 	}
 	return changes
+}
+
+// reread reports whether both have a secret from the same file.
+func reread(running, read *Config, key string) bool {
+	was, is := running.fromFiles()[key], read.fromFiles()[key]
+	return was != nil && *was != "" && *was == *is
 }

@@ -29,3 +29,25 @@ func TestWhatNeedsARestartIsListed(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// TestFilesOfSecretsNeedNoRestart: what they say now is read at the next connection; that
+// another file is named is not.
+func TestFilesOfSecretsNeedNoRestart(t *testing.T) {
+	t.Parallel()
+	one, other := writeFile(t, "S3CRET-1"), writeFile(t, "S3CRET-3")
+	read := func(file string) *Config {
+		cfg, err := decode("config.yaml", []byte("redis: {password_file: "+file+"}"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	running := read(one)
+	rewriteFile(t, one, "S3CRET-2")
+	if got := NeedRestart(running, read(one)); len(got) > 0 {
+		t.Errorf("the file has changed: got %v, want none", got)
+	}
+	if got := fmt.Sprint(NeedRestart(running, read(other))); got != "[{redis.password (secret) (secret)}]" {
+		t.Errorf("another file: got %v", got)
+	}
+}

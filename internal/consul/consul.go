@@ -25,11 +25,12 @@ import (
 type Config struct {
 	// Addr is host:port or an http or https URL.
 	Addr string
-	// Token is the ACL token. Defaults to what CONSUL_HTTP_TOKEN says, as for
-	// every client of Consul.
-	Token string
-	// TLS is how to encrypt the connections; nil is not at all.
-	TLS *tls.Config
+	// Token returns the ACL token of the next request; "" is what CONSUL_HTTP_TOKEN
+	// says, as for every client of Consul. Defaults to "".
+	Token func() string
+	// TLS returns how to encrypt connections from now on, the same pointer until that
+	// changes; nil is not at all, and stays so. Defaults to nil.
+	TLS func() *tls.Config
 	// Prefix begins every key.
 	Prefix string
 	// Advice is what to do about an error, by its text, to be written behind
@@ -88,22 +89,21 @@ type pace struct {
 func New(cfg Config) (*Client, error) {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		TLSClientConfig:     cfg.TLS,
 		TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 	}
 	once := transport.Clone()
 	once.DisableKeepAlives = true
 	scheme := "http"
-	if cfg.TLS != nil {
+	if cfg.TLS != nil && cfg.TLS() != nil {
 		scheme = "https"
 	}
-	kept := &http.Client{Transport: transport}
-	watcher, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, Token: cfg.Token, HttpClient: kept})
+	kept := &http.Client{Transport: newRenewed(transport, cfg)}
+	watcher, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, HttpClient: kept})
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
-	client, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, Token: cfg.Token, HttpClient: &http.Client{Transport: once}})
+	client, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, HttpClient: &http.Client{Transport: newRenewed(once, cfg)}})
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}

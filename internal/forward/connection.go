@@ -31,6 +31,10 @@ type Config struct {
 	URLs []string
 	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
 	TLS *tls.Config
+	// Latest returns URLs and TLS to connect with from now on. It is called before each
+	// attempt. URLs that can't be parsed leave those before in use. Defaults to URLs
+	// and TLS, unchanged.
+	Latest func() (urls []string, secure *tls.Config)
 	// Log takes outages: one record when one begins, one when there is advice
 	// that the last one had not, one when it is over. Defaults to none.
 	Log *slog.Logger
@@ -66,14 +70,17 @@ type pace struct {
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
+	// refusedPause is the least pause after a refused password.
+	refusedPause = time.Second
 )
 
 // Connection keeps one AMQP connection up for all topics.
 type Connection struct {
 	cfg       Config
 	log       *slog.Logger
-	endpoints []endpoint
-	turn      int // which endpoint is tried next; Run's own
+	endpoints []endpoint // those to try; Run's own
+	turn      int        // which endpoint is tried next; Run's own
+	stale     bool       // the latest URLs can't be used; Run's own
 	changed   retry.Broadcast
 
 	mu     sync.Mutex
@@ -85,9 +92,6 @@ type Connection struct {
 // New checks the configuration and starts nothing. An error names a bad URL by
 // its place in the list.
 func New(cfg Config) (*Connection, error) {
-	if len(cfg.URLs) == 0 {
-		return nil, errors.New("rabbitmq urls: must name a broker")
-	}
 	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, defaultTimeout)
 	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, defaultTimeout)
 	cfg.Heartbeat = orDefault(cfg.Heartbeat, defaultHeartbeat)
@@ -100,14 +104,26 @@ func New(cfg Config) (*Connection, error) {
 	if c.cfg.Advice == nil {
 		c.cfg.Advice = func(string) string { return "" }
 	}
+	var err error
+	if c.endpoints, err = parseEndpoints(cfg); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func parseEndpoints(cfg Config) ([]endpoint, error) {
+	if len(cfg.URLs) == 0 {
+		return nil, errors.New("rabbitmq urls: must name a broker")
+	}
+	var all []endpoint
 	for i, raw := range cfg.URLs {
 		e, err := parseEndpoint(raw, cfg)
 		if err != nil {
 			return nil, fmt.Errorf("rabbitmq url %d: %w", i+1, err)
 		}
-		c.endpoints = append(c.endpoints, e)
+		all = append(all, e)
 	}
-	return c, nil
+	return all, nil
 }
 
 func orDefault(d, value time.Duration) time.Duration {
@@ -131,7 +147,8 @@ func (c *Connection) State() (connected, blocked bool, reason string) {
 // Run keeps the connection up until ctx ends, then closes it within two
 // seconds and returns nil. What was in flight becomes Unknown. While there is
 // no broker it tries all URLs in turn, again and again, with pauses of 100ms to
-// 5s; a connection that lasted ends the growth of the pauses.
+// 5s, of at least 1s after a refused password; a connection that lasted ends the growth
+// of the pauses.
 func (c *Connection) Run(ctx context.Context) error {
 	pause := retry.Backoff{Min: backoffMin, Max: backoffMax}
 	var outage time.Time
@@ -160,7 +177,11 @@ func (c *Connection) Run(ctx context.Context) error {
 			advised = advice
 			c.log.WarnContext(ctx, "rabbitmq is unavailable", "error", err)
 		}
-		pause.Wait(ctx)
+		wait := pause.Next()
+		if errors.As(err, new(*loginError)) {
+			wait = max(wait, refusedPause)
+		}
+		retry.Sleep(ctx, wait)
 	}
 }
 
@@ -172,9 +193,41 @@ func (c *Connection) logUp(ctx context.Context, conn *conn, outage time.Time) {
 	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.addr, "outage", time.Since(outage))
 }
 
-// dialAny tries each endpoint once, beginning with the one after the last that
-// failed.
+// refresh takes the latest URLs and TLS, and logs once that they can't be used.
+func (c *Connection) refresh(ctx context.Context) {
+	endpoints, err := c.latest()
+	if err == nil {
+		c.endpoints, c.turn = endpoints, c.turn%len(endpoints)
+	} else if !c.stale {
+		c.log.WarnContext(ctx, "rabbitmq urls have changed and can't be used, those before stay in use", "error", err)
+	}
+	c.stale = err != nil
+}
+
+// latest returns what the configuration says now.
+func (c *Connection) latest() ([]endpoint, error) {
+	cfg := c.cfg
+	if cfg.Latest != nil {
+		cfg.URLs, cfg.TLS = cfg.Latest()
+	}
+	return parseEndpoints(cfg)
+}
+
+// renewed returns the endpoint with the user, the password and the TLS that it has now.
+func (c *Connection) renewed(old endpoint) endpoint {
+	endpoints, _ := c.latest() // Run logs the error
+	for _, e := range endpoints {
+		if e.addr == old.addr && e.vhost == old.vhost {
+			return e
+		}
+	}
+	return old
+}
+
+// dialAny tries each of the latest endpoints once, beginning with the one after the last
+// that failed.
 func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
+	c.refresh(ctx)
 	var errs []error
 	for range c.endpoints {
 		conn, err := dial(ctx, c.endpoints[c.turn], c.cfg.Name, c.cfg.WriteTimeout)

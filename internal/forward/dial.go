@@ -126,10 +126,20 @@ func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Durati
 	}
 	if err != nil {
 		_ = raw.Close()
-		return nil, fmt.Errorf("open %s: %s", e.addr, brokerText(err))
+		text := fmt.Sprintf("open %s: %s", e.addr, brokerText(err))
+		if refusal := new(amqp.Error); errors.As(err, &refusal) && refusal != nil && refusal.Code == amqp.AccessRefused {
+			return nil, &loginError{text}
+		}
+		return nil, errors.New(text)
 	}
 	return conn, nil
 }
+
+// loginError is a broker's refusal of a user or of its password.
+type loginError struct{ text string }
+
+// Error names the broker, with its words.
+func (e *loginError) Error() string { return e.text }
 
 func open(w *wire, e endpoint, name string) (*conn, error) {
 	properties := amqp.NewConnectionProperties()

@@ -43,7 +43,10 @@ func (s *Scanner) observe() error {
 	if err != nil {
 		return err
 	}
-	return s.cfg.Registry.Register(collector)
+	if err := s.cfg.Registry.Register(collector); err != nil {
+		return err
+	}
+	return s.observeCertificates()
 }
 
 // measure sets the metrics of what this member depends on. It is called after each

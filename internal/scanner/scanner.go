@@ -10,6 +10,7 @@ package scanner
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,12 +75,13 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Registry = telemetry.NewRegistry()
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes), moving: make(oneStep, 1)}
-	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
+	urls, secure, err := cfg.Settings.RabbitMQ.Fresh(cfg.Log)
 	if err != nil {
-		return nil, fmt.Errorf("rabbitmq.tls: %w", err)
+		return nil, err
 	}
 	s.connection, err = forward.New(forward.Config{
-		URLs: cfg.Settings.RabbitMQ.URLs, TLS: tlsConfig, Log: cfg.Log, Name: "duefleet " + cfg.Instance,
+		Latest: func() ([]string, *tls.Config) { return urls(), secure() }, URLs: cfg.Settings.RabbitMQ.URLs, TLS: secure(),
+		Log: cfg.Log, Name: "duefleet " + cfg.Instance,
 		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
 	})
 	if err != nil {

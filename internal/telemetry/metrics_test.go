@@ -46,6 +46,7 @@ var contract = []string{
 // additions are metrics beyond the contract.
 var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
+	"duefleet_certificate_expiry_timestamp_seconds GAUGE file,use",
 	"duefleet_config_documents_hash GAUGE ",
 	"duefleet_config_errors GAUGE ",
 	"duefleet_early_total COUNTER topic",
@@ -78,6 +79,9 @@ func TestEveryNameOfTheContractIsExported(t *testing.T) {
 		m.SetConsulUp(true)
 		m.SetRedisUnsafe("eviction", false)
 		m.Error("claim")
+		if err := AddCertificate(reg, "redis", "ca.pem", time.Now); err != nil {
+			t.Error(err)
+		}
 		for _, f := range gather(t, reg) {
 			got = append(got, f.signature)
 		}

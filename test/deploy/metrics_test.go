@@ -3,7 +3,9 @@ package deploy_test
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -189,7 +191,38 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		// Shards are counted, and Consul is asked, a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
 	})
+	maps.Copy(families, scrapeTLS(t))
 	return families
+}
+
+// scrapeTLS is what a scanner exports of certificates, one whose servers have no TLS.
+func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	const name = "duefleet_certificate_expiry_timestamp_seconds"
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	cert, _ := servertest.Certificate(t)
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newSettings(t)
+	s.Topics = map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}
+	s.More = map[string]fleet.Topic{"redis": {"tls": map[string]any{"enabled": true, "ca_file": ca}}}
+	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: writeSettings(t, s), Dir: t.TempDir(), Name: "tls", Unready: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = scanner.Kill() })
+	var families map[string]*dto.MetricFamily
+	wait.For(t, "the certificate to be in the metrics", func() bool {
+		var body bytes.Buffer
+		if scanner.Get(t.Context(), "/metrics", &body) != nil {
+			return false // it has just begun
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err = parser.TextToMetricFamilies(&body)
+		return err == nil && families[name] != nil
+	})
+	return map[string]*dto.MetricFamily{name: families[name]}
 }
 
 // putDocument writes a topic's document to Consul, as anybody may.

@@ -39,7 +39,7 @@ func run(path string) error {
 	if err != nil {
 		return err
 	}
-	options, err := cfg.Redis.Options()
+	options, err := cfg.Redis.Options(nil)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func Run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	options, err := cfg.Redis.Options()
+	options, err := cfg.Redis.Options(nil)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,89 @@
+package config
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+)
+
+// fresh is a value made of files, and made again when their content changes. Files that
+// can't be read or used leave the last good value in use. It may be used concurrently.
+type fresh[T any] struct {
+	// key of the setting, for the log.
+	key   string
+	files []string
+	// read makes the value of the files as they are now.
+	read func() (T, error)
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	value  T
+	state  string // content that value was made of; "" before the first look
+	broken bool   // that the files can't be used is in the log
+}
+
+// newFresh returns the value of the files, or the error of reading them the first time.
+func newFresh[T any](key string, files []string, read func() (T, error), log *slog.Logger) (*fresh[T], error) {
+	value, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return freshFrom(value, key, files, read, log), nil
+}
+
+// freshFrom is newFresh for files that were read already.
+func freshFrom[T any](value T, key string, files []string, read func() (T, error), log *slog.Logger) *fresh[T] {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &fresh[T]{key: key, files: files, read: read, log: log, value: value}
+}
+
+// get looks at the files and returns the value.
+func (f *fresh[T]) get() T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state, err := contentOf(f.files)
+	if err == nil && state != f.state {
+		err = f.take(state)
+	}
+	switch {
+	case err != nil && !f.broken:
+		f.log.Warn("file can't be used, what it said before stays in use", "key", f.key, "error", err) //nolint:sloglint // go-redis and net/http ask without a context
+	case err == nil && f.broken:
+		f.log.Info("file can be used again", "key", f.key) //nolint:sloglint // as above
+	}
+	f.broken = err != nil
+	return f.value
+}
+
+// take makes the value of files whose content is new.
+func (f *fresh[T]) take(state string) error {
+	value, err := f.read()
+	if err != nil {
+		return err
+	}
+	if f.state != "" {
+		f.log.Info("file has changed, new connections use it", "key", f.key) //nolint:sloglint // as in get
+	}
+	f.value, f.state = value, state
+	return nil
+}
+
+// contentOf identifies what files hold.
+func contentOf(files []string) (string, error) {
+	all := sha256.New()
+	for _, path := range files {
+		if err := regular(path); err != nil {
+			return "", err
+		}
+		content, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(all, "%d\n%s", len(content), content)
+	}
+	return string(all.Sum(nil)), nil
+}

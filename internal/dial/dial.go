@@ -1,0 +1,195 @@
+// Package dial makes connections to Redis for go-redis. TLS is as its files say when a
+// connection is made, a server that speaks no TLS is found out soon, and a server that
+// refused the password is asked again once a second.
+package dial
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// dialTimeout bounds a connection, the handshake included, where the options say
+	// nothing: go-redis's own default.
+	dialTimeout = 5 * time.Second
+	// tlsSilence is for how long a server may say nothing to a handshake before it is
+	// asked whether it speaks TLS at all: Redis takes one for a command whose end is
+	// still to come, and may wait for that for ever.
+	tlsSilence = 500 * time.Millisecond
+	// plainFor is for how long a server that was found to speak none is not asked
+	// again: go-redis tries each connection five times in a row.
+	plainFor = 2 * time.Second
+)
+
+// Config of a Dialer.
+type Config struct {
+	// TLS returns how to encrypt the connection that is made next; nil is not at all. It
+	// is called for every connection, so that what it reads may change. Defaults to no TLS.
+	TLS func() *tls.Config
+	// Timeout bounds a connection, the handshake included. Defaults to 5s.
+	Timeout time.Duration
+}
+
+// Dialer makes connections to Redis. It may be used concurrently.
+type Dialer struct {
+	tls     func() *tls.Config
+	timeout time.Duration // for one connection
+	gate    gate
+
+	mu    sync.Mutex
+	plain map[string]time.Time // when an address was found to speak no TLS
+}
+
+// New returns a Dialer, and connects to nothing.
+func New(cfg Config) *Dialer {
+	d := &Dialer{tls: cfg.TLS, timeout: cfg.Timeout, gate: gate{refusals: map[string]*refusal{}}, plain: map[string]time.Time{}}
+	if d.tls == nil {
+		d.tls = func() *tls.Config { return nil }
+	}
+	if d.timeout <= 0 {
+		d.timeout = dialTimeout
+	}
+	return d
+}
+
+// Dial makes a connection; redis.Options takes it as its Dialer.
+func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if err := d.gate.enter(addr); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	var conn net.Conn
+	var err error
+	if config := d.tls(); config != nil {
+		conn, err = d.secure(ctx, config, network, addr)
+	} else {
+		conn, err = dialPlain(ctx, network, addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.gate.watch(conn, addr), nil
+}
+
+// secure makes a connection with TLS.
+func (d *Dialer) secure(ctx context.Context, config *tls.Config, network, addr string) (net.Conn, error) {
+	if d.knownPlain(addr) {
+		return nil, tlsError(addr, errNoTLS)
+	}
+	raw, err := dialPlain(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := handshake(ctx, config, raw, network, addr)
+	if errors.Is(err, errNoTLS) {
+		d.mu.Lock()
+		d.plain[addr] = time.Now()
+		d.mu.Unlock()
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (d *Dialer) knownPlain(addr string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, found := d.plain[addr]
+	return found && time.Since(at) < plainFor
+}
+
+func tlsError(addr string, err error) error { return fmt.Errorf("TLS with %s: %w", addr, err) }
+
+// handshake returns when it is over, or the server was found to speak no TLS. Only one
+// that has not said a byte is asked.
+func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, addr string) (net.Conn, error) {
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	heard := &overheard{Conn: raw, heard: make(chan struct{}, 1)}
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		timer := time.NewTimer(tlsSilence)
+		defer timer.Stop()
+		select {
+		case <-heard.heard:
+			return
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if speaksPlainly(ctx, network, addr) {
+			stop(errNoTLS)
+		}
+	}()
+	conn := tls.Client(heard, config)
+	err := conn.HandshakeContext(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errNoTLS) {
+		err = errNoTLS
+	}
+	stop(nil)
+	<-asked
+	if err != nil {
+		return nil, tlsError(addr, err)
+	}
+	return conn, nil
+}
+
+// errNoTLS is in the words of crypto/tls, which says so itself where the server
+// answers a handshake with something else.
+var errNoTLS = errors.New("tls: the server answers without TLS, which does not look like a TLS handshake")
+
+// speaksPlainly reports whether a server answers a command that was sent without TLS;
+// an error, such as that a password is missing, is an answer.
+func speaksPlainly(ctx context.Context, network, addr string) bool {
+	conn, err := dialPlain(ctx, network, addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	var first [1]byte
+	n, _ := conn.Read(first[:])
+	return n == 1 && (first[0] == '+' || first[0] == '-')
+}
+
+// dialPlain keeps connections alive as go-redis does.
+func dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	return dialer.DialContext(ctx, network, addr)
+}
+
+// overheard is a connection that tells when its first bytes come.
+type overheard struct {
+	net.Conn
+	heard chan struct{}
+}
+
+// Read is the connection's.
+func (l *overheard) Read(into []byte) (int, error) {
+	n, err := l.Conn.Read(into)
+	select {
+	case l.heard <- struct{}{}:
+	default:
+	}
+	return n, err
+}

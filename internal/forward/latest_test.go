@@ -1,0 +1,54 @@
+package forward_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestLatestURLsAndTLS: a connection that is refused for its password, or does not trust
+// the broker, tries the next time with what is configured by then. URLs that can't be
+// parsed change nothing, and are logged once.
+func TestLatestURLsAndTLS(t *testing.T) {
+	t.Parallel()
+	cert, pool := servertest.Certificate(t)
+	good := secure(t, servertest.RabbitMQ(t), cert)
+	var mu sync.Mutex
+	url, roots := good, x509.NewCertPool()
+	set := func(u string, r *x509.CertPool) {
+		mu.Lock()
+		defer mu.Unlock()
+		url, roots = u, r
+	}
+	log := &logLines{}
+	c := connect(t, forward.Config{URLs: []string{good}, Log: textLog(log), Latest: func() ([]string, *tls.Config) {
+		mu.Lock()
+		defer mu.Unlock()
+		return []string{url}, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}})
+	reason := func(word string) func() bool {
+		return func() bool {
+			connected, _, reason := c.State()
+			return !connected && strings.Contains(reason, word)
+		}
+	}
+	wait.For(t, "the authority to be unknown", reason("certificate"))
+	set(strings.Replace(good, "guest:guest", "guest:wrong", 1), pool)
+	wait.For(t, "the password to be refused", reason("password"))
+	set("amqps://guest:guest@%zz/", pool)
+	wait.For(t, "the log to tell of a URL that can't be parsed", func() bool { return strings.Contains(log.String(), "those before stay in use") })
+	set(good, pool)
+	wait.For(t, "a connection", func() bool {
+		connected, _, _ := c.State()
+		return connected
+	})
+	if n := strings.Count(log.String(), "those before stay in use"); n != 1 {
+		t.Errorf("the log tells of the URL %d times, want once:\n%s", n, log.String())
+	}
+}
