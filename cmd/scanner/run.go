@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -52,14 +53,57 @@ func (s *settings) inForce(ctx context.Context, topic string) ([]byte, error) {
 // connect makes a client of the configured Redis. Log, which may be nil, is told of
 // files that change.
 func connect(cfg *config.Config, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
+	return connectWithin(cfg, 0, log)
+}
+
+// connectWithin is connect with a limit for writing a request, and for reading an answer.
+// 0: go-redis's own.
+func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
 	options, err := cfg.Redis.Options(log)
 	if err != nil {
 		return nil, nil, err
 	}
 	options.ContextTimeoutEnabled = true
+	options.ReadTimeout, options.WriteTimeout = limit, limit
 	rdb := redis.NewUniversalClient(options)
 	store, err := shard.New(rdb, cfg.Redis.Prefix)
 	return rdb, store, err
+}
+
+// movingLimit bounds a request of a shard's mover, and its answer, which hold tasks of up
+// to 17 MiB: 300 KB/s are enough. An export lasts no longer.
+const movingLimit = time.Minute
+
+// memberRedis is what a member of the fleet has of Redis.
+type memberRedis struct {
+	store, moving *shard.Store
+	clients       []redis.UniversalClient
+}
+
+// connectMember makes the clients of a member. That for moving makes no connection before
+// the shard count changes.
+func connectMember(cfg *config.Config, log *slog.Logger) (*memberRedis, error) {
+	r := &memberRedis{}
+	rdb, store, err := connect(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	r.clients, r.store = append(r.clients, rdb), store
+	if rdb, r.moving, err = connectWithin(cfg, movingLimit, log); err == nil {
+		r.clients = append(r.clients, rdb)
+		err = errors.Join(store.AwaitReplicas(cfg.Redis.MinReplicas), r.moving.AwaitReplicas(cfg.Redis.MinReplicas))
+	}
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *memberRedis) close() {
+	for _, rdb := range r.clients {
+		_ = rdb.Close()
+	}
 }
 
 func runCommand(s *settings) *cobra.Command {
@@ -104,10 +148,7 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	if err != nil {
 		return nil, nil, err
 	}
-	rdb, store, err := connect(cfg, log)
-	if err == nil {
-		err = store.AwaitReplicas(cfg.Redis.MinReplicas)
-	}
+	servers, err := connectMember(cfg, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,14 +157,15 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	}
 	build := cli.ReadBuild("scanner")
 	sc := scanner.Config{
-		Settings: cfg, Store: store, Instance: scanner.Instance(), Version: build.Version, Commit: build.Commit, Log: log,
+		Settings: cfg, Store: servers.store, Moving: servers.moving, Instance: scanner.Instance(), Version: build.Version, Commit: build.Commit, Log: log,
 	}
 	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {
-		return nil, nil, errors.Join(err, rdb.Close())
+		servers.close()
+		return nil, nil, err
 	}
 	ctx, unwatch := context.WithCancel(ctx)
-	done = func() { unwatch(); _ = rdb.Close() }
+	done = func() { unwatch(); servers.close() }
 	go hangup{settings: s, running: cfg, reread: reread, log: log}.serve(ctx, hangups)
 	if member, err = scanner.New(sc); err != nil {
 		done()

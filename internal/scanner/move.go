@@ -32,6 +32,8 @@ const (
 	// moveRest is how long a shard rests when all misplaced tasks that are left
 	// are leased, or about to be delivered, or when somebody else moves them.
 	moveRest = 100 * time.Millisecond
+	// stopMoving is how long a step may go on when the scanner stops.
+	stopMoving = 5 * time.Second
 	// moveLongest is how long a worker rests at most between two steps.
 	moveLongest = 10 * time.Second
 )
@@ -60,7 +62,7 @@ const (
 )
 
 func newMover(t *topic, claimant string, at int, p shard.Placement) *mover {
-	m := &mover{topic: t, claimant: claimant, at: at, from: t.store.Shard(at), p: p}
+	m := &mover{topic: t, claimant: claimant, at: at, from: t.far.Shard(at), p: p}
 	if p.Phase == shard.Stable && t.view.lastShown(at) == p {
 		m.state = moverOff
 	}
@@ -68,9 +70,9 @@ func newMover(t *topic, claimant string, at int, p shard.Placement) *mover {
 }
 
 // move takes steps at the shards that a worker attends, and rests in between, until
-// the tick ends or nothing is left. It begins with any one of them: where there are
+// the tick ends with ctx, or nothing is left. A step goes on until it, or sure, ends. It begins with any one of them: where there are
 // many, a tick has time for few, and none shall always come last.
-func (w *worker) move(ctx context.Context, shards []int, p shard.Placement) {
+func (w *worker) move(ctx, sure context.Context, shards []int, p shard.Placement) {
 	var all []*mover
 	from := rand.IntN(len(shards))
 	for i := range shards {
@@ -93,7 +95,7 @@ func (w *worker) move(ctx context.Context, shards []int, p shard.Placement) {
 			return
 		}
 		began := time.Now()
-		if m.try(ctx) && m.state != moverIdle {
+		if m.try(ctx, sure) && m.state != moverIdle {
 			w.turn = turnAfter(began, time.Now(), shareOf(w.topic.movers(p)))
 		}
 		w.topic.moving.end()
@@ -181,10 +183,10 @@ func showAll(ctx context.Context, t *topic, all []*mover, p shard.Placement) {
 	}
 }
 
-// try takes a step, which goes on if the tick ends meanwhile, and reports whether that
-// went well. If not, the mover is off for this tick.
-func (m *mover) try(ctx context.Context) bool {
-	return m.check(ctx, m.step(context.WithoutCancel(ctx)))
+// try takes a step, which ends with sure, and reports whether that went well. If not, the
+// mover is off for this tick.
+func (m *mover) try(ctx, sure context.Context) bool {
+	return m.check(ctx, m.step(sure))
 }
 
 // check notes how a call went, and reports whether it went well. After an error the
@@ -306,7 +308,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 	var back []shard.Release
 	var errs []error
 	shares := m.shares(export)
-	for i, a := range m.topic.store.Import(ctx, m.p, export.Deadline-moveMargin.Milliseconds(), shares...) {
+	for i, a := range m.topic.far.Import(ctx, m.p, export.Deadline-moveMargin.Milliseconds(), shares...) {
 		var moved *shard.MovedError
 		late := errors.Is(a.Err, shard.ErrLate)
 		if late {
@@ -376,7 +378,9 @@ func (m *mover) leave(ctx context.Context) {
 	if m.state != moverActive {
 		return
 	}
-	if err := m.from.StopMove(context.WithoutCancel(ctx), m.claimant); err != nil {
+	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMoving)
+	defer cancel()
+	if err := m.from.StopMove(brief, m.claimant); err != nil {
 		m.topic.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.at, "error", err)
 	}
 }

@@ -63,7 +63,7 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	b.rdb.AddHook(lossy)
 	m := newMover(b.topic, "me/0", 0, b.p)
 	showAll(t.Context(), b.topic, []*mover{m}, b.p)
-	if m.state != moverIdle || m.try(t.Context()) {
+	if m.state != moverIdle || m.try(t.Context(), t.Context()) {
 		t.Fatal("the first step did not fail")
 	}
 	free, err := b.topic.store.Shard(0).TryMove(t.Context(), "another", time.Hour)
@@ -89,7 +89,7 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.topic.view.learn(b.p)
-	b.topic.newWorker(0).move(t.Context(), []int{0, 1, 2, 3, 4}, b.p)
+	b.topic.newWorker(0).move(t.Context(), t.Context(), []int{0, 1, 2, 3, 4}, b.p)
 	if b.p, err = b.topic.store.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
 		t.Fatalf("nothing is left to do, and the placement is %s (%v)", b.p, err)
 	}

@@ -39,6 +39,9 @@ type Config struct {
 	// Store is what the fleet has in Redis, under redis.prefix of the settings; the caller
 	// closes its client.
 	Store *shard.Store
+	// Moving is the same with longer timeouts, for the shards' movers: large tasks take a
+	// narrow network more time than other answers. Defaults to Store.
+	Moving *shard.Store
 	// Instance names this member in the fleet; it must be unique.
 	Instance string
 	// Version of the program, and the commit it was built of; "" is unknown.
@@ -73,6 +76,9 @@ type Scanner struct {
 func New(cfg Config) (*Scanner, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry()
+	}
+	if cfg.Moving == nil {
+		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes), moving: make(oneStep, 1)}
 	urls, secure, err := cfg.Settings.RabbitMQ.Fresh(cfg.Log)

@@ -26,6 +26,7 @@ type topic struct {
 	name       string
 	instance   string
 	store      *shard.Topic
+	far        *shard.Topic // the same, for movers
 	publisher  *forward.Publisher
 	window     *window
 	settler    *settler
@@ -57,7 +58,7 @@ type topic struct {
 func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	t := &topic{
-		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name),
+		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), far: s.cfg.Moving.Topic(doc.Name),
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(), notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, moving: s.moving,

@@ -204,11 +204,12 @@ func (w *worker) holds(d drawn) bool {
 // misplaced: a task that comes due doesn't wait for it. Settings that end the tick
 // sooner end it at once, and so does a draw that was waited for.
 func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
+	life := ctx
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel() // for the movers too
 	waiter := w.topic.waiters.add(d.shards...)
 	defer waiter.remove()
-	w.calls.running.Go(func() { w.moveAlone(ctx, d) })
+	w.calls.running.Go(func() { w.moveAlone(life, ctx, d) })
 	w.all, w.empty = w.attendance(ctx, d.shards), true
 	for ctx.Err() == nil && w.holds(d) && w.drawn == nil {
 		changed := w.topic.changed.Next()
@@ -220,14 +221,27 @@ func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 }
 
 // moveAlone moves what is misplaced until the tick ends, once a step of the tick before
-// that hangs is over.
-func (w *worker) moveAlone(ctx context.Context, d drawn) {
+// that hangs is over. A step may outlast the tick, and life by stopMoving.
+func (w *worker) moveAlone(life, tick context.Context, d drawn) {
 	select {
-	case <-ctx.Done():
+	case <-tick.Done():
 	case w.moving <- struct{}{}:
 		defer func() { <-w.moving }()
-		w.move(ctx, d.shards, d.placement)
+		sure, cancel := endsAfter(life, stopMoving)
+		defer cancel()
+		w.move(tick, sure, d.shards, d.placement)
 	}
+}
+
+// endsAfter returns a context that ends some time after another one, or when the function
+// is called.
+func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(d, cancel)
+		context.AfterFunc(longer, func() { timer.Stop() })
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // wait returns at the next due time, though not before the end of a rest, after an
