@@ -1,8 +1,10 @@
 package deploy_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +47,7 @@ func TestChart(t *testing.T) {
 		want string
 	}{
 		"defaults":   {nil, "6 resources found parsing stdin - Valid: 6, Invalid: 0, Errors: 0, Skipped: 0"},
-		"everything": {everything(), "8 resources found parsing stdin - Valid: 8, Invalid: 0, Errors: 0, Skipped: 0"},
+		"everything": {everything(), "10 resources found parsing stdin - Valid: 10, Invalid: 0, Errors: 0, Skipped: 0"},
 	} {
 		manifests := render(t, c.args...)
 		if got := must(t, command(t, []byte(manifests), tool(t, "kubeconform"), conform(t)...)); !strings.Contains(got, c.want) {
@@ -55,8 +57,9 @@ func TestChart(t *testing.T) {
 	// The check itself: it would notice.
 	wrong := strings.Replace(render(t, everything()...), "fallback:", "fallbak:", 1)
 	wrong = strings.Replace(wrong, "{preStop:", "{preStopp:", 1)
+	wrong = strings.Replace(wrong, "record: duefleet_", "recorded: duefleet_", 1)
 	said := refused(t, command(t, []byte(wrong), tool(t, "kubeconform"), conform(t)...))
-	for _, key := range []string{"fallbak", "preStopp"} {
+	for _, key := range []string{"fallbak", "preStopp", "recorded"} {
 		if !strings.Contains(said, "'"+key+"' not allowed") {
 			t.Errorf("kubeconform doesn't notice %s, a key that isn't there: %s", key, said)
 		}
@@ -72,7 +75,25 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"replica=2":                           "replica",
 		"replicas=0":                          "replicas",
 		"shutdownTimeoutSeconds=0":            "shutdownTimeoutSeconds",
-		"config.redis.password=x":             "redis",
+		"config.redis.password=x":             "password",
+		"config.rabbitmq.urls={amqp://x/}":    "urls",
+		"config.consul.token=x":               "token",
+		"config.redis.adrs={redis:6379}":      "adrs",
+		"config.redis.tls.cafile=/ca":         "cafile",
+		"config.rabbitmq.tsl.enabled=true":    "tsl",
+		"config.consul.adr=x":                 "adr",
+		"config.log.fromat=json":              "fromat",
+		"config.log.level=loud":               "level",
+		"config.topics.orders.shrads=4":       "shrads",
+		"config.topics.orders.shards=0":       "shards",
+		"config.topics.orders.tick=1":         "tick",
+		"config.topics.orders.declare.que=x":  "que",
+		"config.topics.orders.backoff.mim=1s": "mim",
+		"config.topics.or/ders.shards=4":      "or/ders",
+		"serviceAccount.annotation.x=y":       "annotation",
+		"extraEnv[0].secret=x":                "secret",
+		"prometheusRule.expectedScanners=-1":  "expectedScanners",
+		"dashboard.enabled=often":             "enabled",
 		"config.shutdown_timeout=20s":         "shutdown_timeout",
 		"secret.keys.rabbitmqUrls=":           "rabbitmqUrls",
 		"networkPolicy.egress[0].ports[0]=-1": "ports",
@@ -83,6 +104,76 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		}
 	}
 	refused(t, command(t, nil, helm, "template", "duefleet", chart, "--kube-version", "1.29.0")) // no preStop.sleep there
+}
+
+// TestChartKnowsEveryKey: the schema has the keys of config.example.yaml, which has all
+// there are, and no others; without secrets, and what the chart sets itself. Where there
+// may be a file that holds a secret, its key is in a comment of the example.
+func TestChartKnowsEveryKey(t *testing.T) {
+	t.Parallel()
+	example := file(t, "config.example.yaml")
+	var want map[string]any
+	if err := yaml.Unmarshal([]byte(regexp.MustCompile(`(?m)^(  )# (\w+_file:.*)$`).ReplaceAllString(example, "$1$2")), &want); err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]bool{}
+	addKeys(keys, "", want)
+	for key := range keys {
+		if strings.HasPrefix(key, "admin") || key == "shutdown_timeout" || key == "redis.password" || key == "rabbitmq.urls" || key == "consul.token" {
+			delete(keys, key)
+		}
+	}
+	var schema any
+	if err := json.Unmarshal([]byte(file(t, "deploy/helm/duefleet/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	addSchemaKeys(got, "", at(schema, "properties", "config"), schema)
+	for key := range keys {
+		if !got[key] {
+			t.Errorf("the chart's schema doesn't name %s, which is a key of config.example.yaml", key)
+		}
+	}
+	for key := range got {
+		if !keys[key] {
+			t.Errorf("the chart's schema names %s, which is no key of config.example.yaml", key)
+		}
+	}
+}
+
+// addKeys collects a document's keys, with dots for sections.
+func addKeys(keys map[string]bool, prefix string, document map[string]any) {
+	for key, value := range document {
+		keys[prefix+key] = true
+		if section, ok := value.(map[string]any); ok {
+			addKeys(keys, prefix+key+".", section)
+		}
+	}
+}
+
+// addSchemaKeys collects the keys that a schema takes. Those of any topic are under
+// topics.orders, as in the example.
+func addSchemaKeys(keys map[string]bool, prefix string, schema, whole any) {
+	if ref, ok := at(schema, "$ref").(string); ok {
+		schema = at(whole, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	properties, _ := at(schema, "properties").(map[string]any)
+	if more, ok := at(schema, "additionalProperties").(map[string]any); ok {
+		properties = map[string]any{"orders": more}
+	}
+	for key, value := range properties {
+		keys[prefix+key] = true
+		addSchemaKeys(keys, prefix+key+".", value, whole)
+	}
+}
+
+// at is what lies at a path of a document; nil if nothing does.
+func at(document any, path ...string) any {
+	for _, key := range path {
+		object, _ := document.(map[string]any)
+		document = object[key]
+	}
+	return document
 }
 
 // manifest is one of those rendered, as far as it is looked at here.
@@ -205,6 +296,22 @@ func TestChartRestartsForConnectionsAlone(t *testing.T) {
 	}
 	if after := sum("config.redis.prefix=other"); after == before {
 		t.Error("a change of the connections doesn't restart the scanners")
+	}
+}
+
+// TestChartRestartsForTheSecret: the chart doesn't read the Secret, so a new version of it
+// is named to replace the pods.
+func TestChartRestartsForTheSecret(t *testing.T) {
+	t.Parallel()
+	sum := func(args ...string) string {
+		return find(t, render(t, args...), "Deployment").Spec.Template.Metadata.Annotations["duefleet/secret"]
+	}
+	before, after := sum("--set", "secret.version=4711"), sum("--set", "secret.version=4712")
+	if before == "" || after == before || strings.Contains(before, "4711") {
+		t.Errorf("the pods' annotation is %q, then %q: another version doesn't replace them", before, after)
+	}
+	if sum() != "" {
+		t.Error("there is an annotation of no version")
 	}
 }
 

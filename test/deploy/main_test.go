@@ -12,6 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
+var update = flag.Bool("update", false, "write the files that the chart has copies of")
+
 // programs are built once for all tests.
 var programs fleet.Binaries
 

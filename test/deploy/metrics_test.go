@@ -37,6 +37,7 @@ type rules struct {
 	Groups []struct {
 		Rules []struct {
 			Alert       string            `yaml:"alert"`
+			Record      string            `yaml:"record"`
 			Expr        string            `yaml:"expr"`
 			Labels      map[string]string `yaml:"labels"`
 			Annotations map[string]string `yaml:"annotations"`

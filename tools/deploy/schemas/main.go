@@ -43,6 +43,7 @@ func run(out, kubernetes, operator, keda string) error {
 	}
 	return errors.Join(
 		fromCRD(out, filepath.Join(operator, "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml")),
+		fromCRD(out, filepath.Join(operator, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml")),
 		fromCRD(out, filepath.Join(keda, "config/crd/bases/keda.sh_scaledobjects.yaml")),
 	)
 }
