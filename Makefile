@@ -129,9 +129,14 @@ SOAK := 2m
 SEED := 0
 
 .PHONY: chaos
-chaos: servers ## Break everything there is, then mix it at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
+chaos: servers compiler ## Break everything there is, then mix it at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(or $(ONLY),.)' ./test/chaos \
 		-skip '^TestCluster' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
+
+# A clock of Redis that can be set is a few lines of C in front of the C library's.
+.PHONY: compiler
+compiler:
+	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
 # several are the packages that talk to Redis, to run on a cluster too.
 several := ./internal/shard ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e

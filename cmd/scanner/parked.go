@@ -136,7 +136,7 @@ type parkedTask struct {
 }
 
 func newParkedTask(r shard.Record) parkedTask {
-	p := parkedTask{Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: len(r.Payload), Reason: r.Reason, due: r.Due, parkedAt: r.ReasonAt}
+	p := parkedTask{Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: r.PayloadBytes, Reason: r.Reason, due: r.Due, parkedAt: r.ReasonAt}
 	p.Due, p.DueMs = moment(r.Due)
 	p.ParkedAt, p.ParkedAtMs = moment(r.ReasonAt)
 	return p

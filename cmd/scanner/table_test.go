@@ -71,7 +71,7 @@ var parkedTasks = []parkedTask{
 // parkedRecord is that of a task that was parked a minute before now.
 func parkedRecord(id string, due int64, attempt int, reason string) shard.Record {
 	r := shard.Record{Reason: reason, ReasonAt: now.Add(-time.Minute)}
-	r.Topic, r.ID, r.Due, r.Attempt, r.Payload = "orders", id, time.UnixMilli(due), attempt, make([]byte, 200)
+	r.Topic, r.ID, r.Due, r.Attempt, r.PayloadBytes = "orders", id, time.UnixMilli(due), attempt, 200
 	return r
 }
 

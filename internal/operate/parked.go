@@ -43,7 +43,7 @@ func (f ParkedFilter) matching(page []shard.Record) []shard.Record {
 	return slices.DeleteFunc(page, func(r shard.Record) bool { return !f.matches(r) })
 }
 
-// parkedPage is how many parked tasks are read at once.
+// parkedPage is how many parked tasks are read at once at most.
 const parkedPage = 500
 
 // Each calls yield with every parked task until it returns false. Shards that can't be
@@ -53,13 +53,13 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 	if err != nil {
 		return err
 	}
-	return p.walk(ctx, placement, func(_ int, page []shard.Record) (int, bool, error) {
+	return p.walk(ctx, placement, func(_ int, page []shard.Record) (bool, error) {
 		for _, r := range p.Filter.matching(page) {
 			if !yield(r) {
-				return 0, false, nil
+				return false, nil
 			}
 		}
-		return 0, true, nil
+		return true, nil
 	})
 }
 
@@ -227,7 +227,7 @@ func (e *LeftError) readable(page []shard.Record) (ids []string) {
 func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change change) (int, error) {
 	total, visited, of := 0, int64(0), p.count(ctx, placement)
 	left := &LeftError{Topic: p.Topic.Name()}
-	err := p.walk(ctx, placement, func(at int, page []shard.Record) (gone int, more bool, err error) {
+	err := p.walk(ctx, placement, func(at int, page []shard.Record) (more bool, err error) {
 		visited += int64(len(page))
 		meant := p.Filter.matching(page)
 		ids := make([]string, len(meant))
@@ -237,6 +237,7 @@ func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change
 		if change.reads {
 			ids = left.readable(meant)
 		}
+		gone := 0
 		if len(ids) > 0 {
 			gone, err = change.do(p.Topic.Shard(at), ctx, ids...)
 		}
@@ -244,7 +245,7 @@ func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change
 		if p.Progress != nil {
 			p.Progress(visited, max(of, visited))
 		}
-		return gone, true, err
+		return true, err
 	})
 	if errors.As(err, &left.Shards) || err == nil && left.Tasks > 0 {
 		err = left
@@ -265,10 +266,9 @@ func (p Parked) count(ctx context.Context, placement shard.Placement) (n int64) 
 }
 
 // walk visits what is parked, page by page, once: shard by shard in the order in which
-// tasks may move. The visitor tells how many of a page are not parked any more, and
-// whether to go on. Shards that can't be read are left out, and named by an
+// tasks may move. The visitor tells whether to go on. Shards that can't be read are left out, and named by an
 // *shard.UnreadableError at the end.
-func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (gone int, more bool, err error)) error {
+func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (more bool, err error)) error {
 	failed := map[int]error{}
 	for _, at := range placement.InOrder() {
 		cursor := p.Topic.Shard(at).ParkedCursor()
@@ -277,9 +277,9 @@ func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(
 			if len(page) == 0 && err == nil {
 				break
 			}
-			gone, more := 0, true
+			more := true
 			if err == nil {
-				gone, more, err = visit(at, page)
+				more, err = visit(at, page)
 			}
 			if shard.Definite(err) && !shard.Denied(err) {
 				failed[at] = err
@@ -291,7 +291,6 @@ func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(
 			if !more {
 				return nil
 			}
-			cursor.Left(gone)
 		}
 	}
 	return p.Topic.LeftOut(placement.Scanned(), failed)

@@ -209,6 +209,12 @@ func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Stor
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
+	return benchOn(t, addr, prefix)
+}
+
+// benchOn is a bench whose Redis is reached at an address.
+func benchOn(t *testing.T, addr, prefix string) *bench {
+	t.Helper()
 	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
 	rdb := redis.NewUniversalClient(options)
@@ -241,13 +247,19 @@ func (b *bench) migrate() {
 // put stores tasks in shard 0, all due at when.
 func (b *bench) put(when shard.When, ids ...string) {
 	b.t.Helper()
+	b.putBody(when, []byte{0}, ids...)
+}
+
+// putBody stores tasks that have the same body.
+func (b *bench) putBody(when shard.When, body []byte, ids ...string) {
+	b.t.Helper()
 	now, err := b.topic.store.Now(b.t.Context())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	put := shard.Put{Op: shard.NewOp()}
 	for _, id := range ids {
-		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: []byte{0}})
+		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
 	}
 	if r := b.topic.store.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
 		b.t.Fatal(r.Err)

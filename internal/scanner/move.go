@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/retry"
@@ -19,11 +20,12 @@ const (
 	// moveScan is about how many tasks a step looks at, and so the most it moves. A
 	// script that moves them holds up what is due for a time that grows with it.
 	moveScan = 100
-	// moveLease is how long an export lasts. A mover that dies leaves its export for
-	// that long; so tasks that are due within moveSoon aren't exported.
-	moveLease  = 5 * time.Second
-	moveSoon   = 2 * moveLease
-	movePasses = 200
+	// moveLease is how long an export lasts, and moveLeaseMost how long at most where
+	// imports came too late. A mover that dies leaves its export for that long; so
+	// tasks that are due within twice that time aren't exported.
+	moveLease     = 5 * time.Second
+	moveLeaseMost = time.Minute
+	movePasses    = 200
 	// moveMargin is the time before the end of an export from which on it is not
 	// imported any more: more than two Redis servers' clocks differ by.
 	moveMargin = time.Second
@@ -44,7 +46,8 @@ type mover struct {
 	p        shard.Placement
 	state    moverState
 	pass     shard.Pass
-	rest     time.Time // the shard's: no step before it
+	rest     time.Time     // the shard's: no step before it
+	lease    time.Duration // of the last export
 }
 
 type moverState int
@@ -86,10 +89,48 @@ func (w *worker) move(ctx context.Context, shards []int, p shard.Placement) {
 		if ctx.Err() != nil {
 			return
 		}
+		if !w.topic.moving.begin(ctx) {
+			return
+		}
 		began := time.Now()
 		if m.try(ctx) && m.state != moverIdle {
 			w.turn = turnAfter(began, time.Now(), shareOf(w.topic.movers(p)))
 		}
+		w.topic.moving.end()
+	}
+}
+
+// oneStep lets one mover of a scanner take a step at a time: the tasks of one export are
+// all that moving keeps in memory.
+type oneStep chan struct{}
+
+// begin waits for the other movers, and returns false if ctx ends first.
+func (o oneStep) begin(ctx context.Context) bool {
+	select {
+	case o <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (o oneStep) end() { <-o }
+
+// exportLease is how long the exports of a topic last. Large tasks and a slow network
+// may need longer than moveLease: an export whose import came too late doubles it.
+type exportLease struct{ nanos atomic.Int64 }
+
+func (l *exportLease) now() time.Duration { return max(moveLease, time.Duration(l.nanos.Load())) }
+
+// late notes that an export was over before its import.
+func (l *exportLease) late(lease time.Duration) {
+	l.nanos.Store(int64(min(2*max(moveLease, lease), moveLeaseMost)))
+}
+
+// took notes how long an export was needed: one that used little of its lease halves it.
+func (l *exportLease) took(lease, d time.Duration) {
+	if d < lease/4 {
+		l.nanos.Store(int64(lease / 2))
 	}
 }
 
@@ -189,8 +230,8 @@ func (m *mover) step(ctx context.Context) error {
 		return err
 	}
 	misplaced := slices.DeleteFunc(ids, func(id string) bool { return m.p.New(id) == m.at })
-	dirty, err := m.carry(ctx, misplaced)
-	if err != nil {
+	dirty, more, err := m.carry(ctx, misplaced)
+	if err != nil || more { // the next step looks at the same tasks again
 		return err
 	}
 	pass, err := m.from.ScanPass(ctx, m.p, m.pass, to, dirty)
@@ -211,7 +252,7 @@ func (m *mover) step(ctx context.Context) error {
 // begin becomes the shard's mover and finds out how far the last one came.
 func (m *mover) begin(ctx context.Context) error {
 	m.state = moverActive // perhaps, if the answer is lost
-	mine, err := m.from.TryMove(ctx, m.claimant, m.topic.settings().Tick+moveLease)
+	mine, err := m.from.TryMove(ctx, m.claimant, m.topic.settings().Tick+m.topic.exports.now())
 	if err != nil {
 		return err
 	}
@@ -224,30 +265,36 @@ func (m *mover) begin(ctx context.Context) error {
 	return err
 }
 
-// carry moves those of the tasks that may be exported, and reports whether any of
-// them may still be here.
-func (m *mover) carry(ctx context.Context, ids []string) (dirty bool, err error) {
+// carry moves those of the tasks that may be exported, as many as one export takes. It
+// reports whether any of them may still be here, and whether more of them are to be
+// exported.
+func (m *mover) carry(ctx context.Context, ids []string) (dirty, more bool, err error) {
 	if len(ids) == 0 {
-		return false, nil
+		return false, false, nil
 	}
+	began := time.Now()
 	export, err := m.from.Export(ctx, m.p, m.newExport(ids))
 	if err != nil {
-		return true, err
+		return true, false, err
 	}
 	gone, err := m.handOver(ctx, export)
+	if err == nil {
+		m.topic.exports.took(m.lease, time.Since(began))
+	}
 	stays := func(id string) bool { return !gone[id] }
-	return slices.ContainsFunc(ids, stays), err
+	return slices.ContainsFunc(ids, stays), export.Left > 0, err
 }
 
 // newExport asks for an export. Tasks that are due soon are left to be delivered where
 // they lie. A task that is tried again and again is always due soon; after many passes
 // such ones are moved too.
 func (m *mover) newExport(ids []string) shard.Export {
-	soon := moveSoon
+	m.lease = m.topic.exports.now()
+	soon := 2 * m.lease
 	if m.pass.Count > movePasses {
 		soon = 0
 	}
-	return shard.Export{Claimant: m.claimant + "/move", Request: m.topic.request(), Lease: moveLease, Soon: soon, IDs: ids}
+	return shard.Export{Claimant: m.claimant + "/move", Request: m.topic.request(), Lease: m.lease, Soon: soon, IDs: ids}
 }
 
 // handOver has the new shards import an export, removes here what they have, and returns
@@ -261,13 +308,17 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 	shares := m.shares(export)
 	for i, a := range m.topic.store.Import(ctx, m.p, export.Deadline-moveMargin.Milliseconds(), shares...) {
 		var moved *shard.MovedError
-		refused := errors.As(a.Err, &moved) || errors.Is(a.Err, shard.ErrLate)
+		late := errors.Is(a.Err, shard.ErrLate)
+		if late {
+			m.topic.exports.late(m.lease)
+		}
+		refused := late || errors.As(a.Err, &moved)
 		for _, l := range shares[i].Tasks {
 			lease := shard.Lease{ID: l.ID, Token: export.Token}
 			if a.Err == nil {
 				imported = append(imported, lease)
 			} else if refused {
-				back = append(back, shard.Release{Lease: lease})
+				back = append(back, shard.Release{Lease: lease, Exported: true})
 			}
 		}
 		errs = append(errs, a.Err)

@@ -133,7 +133,7 @@ func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.topic.requests.Add(^uint64(0)) // the next export is asked for under the same number
-	dirty, err := m.carry(t.Context(), []string{asked})
+	dirty, _, err := m.carry(t.Context(), []string{asked})
 	if !dirty && b.in(0, asked) {
 		t.Errorf("clean of %s, which is there still (%v)", asked, err)
 	}
@@ -148,7 +148,7 @@ func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	m := newMover(b.topic, "me/0", 0, b.p)
 	wait.For(t, "an export that is not late", func() bool {
 		b.put(shard.In(time.Hour), id)
-		dirty, err := m.carry(t.Context(), []string{id, id})
+		dirty, _, err := m.carry(t.Context(), []string{id, id})
 		return err == nil && !dirty
 	})
 	if b.in(0, id) || !b.in(1, id) {

@@ -62,6 +62,7 @@ type Scanner struct {
 	keeping      *keeping
 
 	requests atomic.Uint64 // claims and exports asked for so far
+	moving   oneStep       // of all topics
 	started  time.Time
 	stopping atomic.Bool
 }
@@ -72,7 +73,7 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry()
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes)}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes), moving: make(oneStep, 1)}
 	tlsConfig, err := cfg.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq.tls: %w", err)

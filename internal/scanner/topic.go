@@ -40,6 +40,8 @@ type topic struct {
 	metrics    *telemetry.TopicMetrics
 	live       func() int     // scanners of the fleet that live
 	requests   *atomic.Uint64 // the process's
+	moving     oneStep        // the process's
+	exports    exportLease
 
 	document atomic.Pointer[config.Document] // in force
 	routed   atomic.Pointer[config.Document] // whose route the publisher was given last
@@ -58,7 +60,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name),
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(), notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
-		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests,
+		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, moving: s.moving,
 	}
 	t.view = &view{log: log, metrics: metrics, changed: &t.changed, clean: map[int]bool{}, shown: map[int]shard.Placement{}}
 	t.reconciler = &reconciler{topic: t, source: s.cfg.Source, shared: s.cfg.Register != nil, placed: make(chan struct{}, 1)}

@@ -57,8 +57,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		}, false},
 		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
 		"fence":  {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"}, map[int][]any{0: placements}, true},
-		"export": {memory, []any{more, "1", "60000", "0", "there"}, map[int][]any{
-			0: placements, 2: positive, 3: number,
+		"export": {memory, []any{more, "1", "60000", "0", "1000", "there"}, map[int][]any{
+			0: placements, 2: positive, 3: number, 4: positive,
 		}, true},
 		"import": {wake, []any{more, end, "imported", "1", head + "\x00", "another", "inf", head + "\x00"}, map[int][]any{
 			0: placements, 1: number, 3: {"", "x", "nan", "-1", "-inf"}, 4: {""}, 6: {"x", "nan"}, 7: {""},
@@ -86,8 +86,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		},
 		"list": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks()},
-			[]any{"0", "inf", "0", "", "", "10", "10", "1000"},
-			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive}, false,
+			[]any{"0", "inf", "0", "", "", "10", "10", "1000", "0"},
+			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive, 8: either}, false,
 		},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},

@@ -217,6 +217,9 @@ type Release struct {
 	Delay time.Duration
 	// Park it instead.
 	Park bool
+	// Exported: the lease is an export's. The task returns to where it stood before, as it
+	// was; the other fields say nothing.
+	Exported bool
 	// Attempted counts an attempt: the broker returned or refused the message.
 	Attempted bool
 	// Redelivered marks it: the message may have reached the broker.
@@ -251,6 +254,8 @@ func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 
 func (r Release) delay() string {
 	switch {
+	case r.Exported:
+		return "back"
 	case r.Park:
 		return "park"
 	case r.Delay <= 0:

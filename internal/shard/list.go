@@ -57,11 +57,14 @@ type List struct {
 	last   string // its ID
 	begun  bool
 	over   bool
+	tasks  int64 // of a page at most
+	// headers: with content types and headers.
+	headers bool
 }
 
 // List returns a walk in front of the tasks of a span whose IDs begin with prefix.
 func (s Shard) List(span Span, prefix string) *List {
-	return &List{shard: s, prefix: prefix, from: scoreText(span.From), to: scoreText(span.To)}
+	return &List{shard: s, prefix: prefix, from: scoreText(span.From), to: scoreText(span.To), tasks: listTasks}
 }
 
 func scoreText(score float64) string { return strconv.FormatFloat(score, 'g', -1, 64) }
@@ -81,7 +84,7 @@ func (l *List) Next(ctx context.Context) ([]Stored, error) {
 
 func (l *List) page(ctx context.Context) ([]Stored, error) {
 	s := l.shard
-	args := []any{l.from, l.to, oneIf(l.begun), l.last, l.prefix, listLooked, listTasks, listBytes}
+	args := []any{l.from, l.to, oneIf(l.begun), l.last, l.prefix, listLooked, min(l.tasks, listTasks), listBytes, oneIf(l.headers)}
 	reply, err := s.topic.run(ctx, call{script: "list", keys: []string{s.due(), s.tasks()}, args: args}).Slice()
 	if err == nil && len(reply) < 4 {
 		err = errors.New("short answer")
@@ -94,21 +97,26 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 	l.last, _ = reply[2].(string)
 	var tasks []Stored
 	now, _ := reply[3].(int64)
-	for r := reply[4:]; len(r) >= 3; r = r[3:] {
-		tasks = append(tasks, s.topic.listed(now, r[0], r[1], r[2]))
+	for r := reply[4:]; len(r) >= 4; r = r[4:] {
+		left, _ := r[3].(int64)
+		tasks = append(tasks, l.listed(now, r[0], r[1], r[2], int(left)))
 	}
 	return tasks, nil
 }
 
-// listed reads what the script says at a ms of one task. What is leased and not due yet
-// a mover has.
-func (t *Topic) listed(now int64, id, score, head any) Stored {
+// listed reads what the script says at a ms of one task, of whose record so many bytes
+// were left out. What is leased and not due yet a mover has.
+func (l *List) listed(now int64, id, score, part any, left int) Stored {
+	topic := l.shard.topic.name
 	name, _ := id.(string)
-	text, there := head.(string)
-	stored := Stored{Record: Record{Task: task.Task{Topic: t.name, ID: name}}}
+	text, there := part.(string)
+	stored := Stored{Record: Record{Task: task.Task{Topic: topic, ID: name}}}
 	err := errors.New("it has no record")
-	if there {
-		stored.Record, err = DecodeHead(t.name, name, text)
+	switch {
+	case there && l.headers:
+		stored.Record, err = decodeWithoutPayload(topic, name, text, left)
+	case there:
+		stored.Record, err = DecodeHead(topic, name, text)
 	}
 	if err != nil {
 		stored.Err, stored.Reason = err, err.Error()

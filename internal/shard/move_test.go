@@ -210,7 +210,7 @@ func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 	c.park("parked", "no route")
 	export := c.export(time.Minute, "waiting", "parked")
 	for _, l := range exportLeases(export) {
-		r := Release{Lease: l, Park: l.ID == "waiting", Attempted: true, Redelivered: true, Reason: "a mover's"}
+		r := Release{Lease: l, Exported: true, Park: l.ID == "waiting", Attempted: true, Redelivered: true, Reason: "a mover's"}
 		equal(t, "released", c.release(r), 1)
 		equal(t, "released the second time", c.release(r), 0)
 	}

@@ -115,6 +115,9 @@ type Record struct {
 	// ReasonAt is when that was, and of a parked task when it was parked, by Redis's
 	// clock; zero if nobody knows.
 	ReasonAt time.Time
+	// PayloadBytes is the length of the payload of a parked task, which is listed without
+	// it.
+	PayloadBytes int
 	// Err is why a listed record can't be read; nil if it can.
 	Err error
 	raw string
@@ -143,6 +146,16 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 		return r, err
 	}
 	return r, takeOptions(&r.Task)
+}
+
+// decodeWithoutPayload unpacks a record whose payload was left out: so many bytes.
+func decodeWithoutPayload(topic, id, record string, left int) (Record, error) {
+	r, err := DecodeRecord(topic, id, record)
+	if r.Payload != nil {
+		r.PayloadBytes = len(r.Payload) + left
+		r.Payload = nil
+	}
+	return r, err
 }
 
 // DecodeHead unpacks what a record has in front of its body, of which it needs nothing.

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ type Exported struct {
 	// Deadline is Redis's ms at which the lease ends.
 	Deadline int64
 	Tasks    []ExportedTask
+	// Left is how many of the IDs, the last ones, were not looked at: the budget was
+	// used up.
+	Left int
 }
 
 // ExportedTask is one task exported, as it is to be imported elsewhere.
@@ -35,25 +39,41 @@ type Export struct {
 	// Soon leaves tasks that are due within it, or were within the last
 	// second, to be delivered where they lie.
 	Soon time.Duration
-	IDs  []string
+	// Bytes of records in the answer at most. The first task is exported even if it is
+	// larger. Defaults to 1 MiB.
+	Bytes int
+	IDs   []string
 }
 
-// Export leases those of the tasks that wait or are parked to a mover.
+// exportBudget bounds the records of one export, and so of its imports, in bytes.
+const exportBudget = 1 << 20
+
+// exportHead is how many elements of an export's answer precede its tasks.
+const exportHead = 3
+
+// Export leases those of the tasks that wait or are parked to a mover, as many as its
+// budget allows.
 func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, error) {
-	args := make([]any, 4, 4+len(l.IDs))
+	args := make([]any, 5, 5+len(l.IDs))
 	args[0], args[1], args[2], args[3] = p.String(), l.Request, l.Lease.Milliseconds(), l.Soon.Milliseconds()
+	args[4] = cmp.Or(l.Bytes, exportBudget)
 	for _, id := range l.IDs {
 		args = append(args, id)
 	}
 	keys := s.taskKeys(s.memory(l.Claimant))
 	_, rest, err := answer(s.topic.run(ctx, call{script: "export", keys: keys, args: args}))
+	if err == nil && len(rest) < exportHead {
+		err = errors.New("short answer")
+	}
 	if err != nil {
 		return Exported{}, fmt.Errorf("export from shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
 	export := Exported{Shard: s.n}
 	export.Token, _ = rest[0].(string)
 	export.Deadline, _ = rest[1].(int64)
-	for i := 2; i+2 < len(rest); i += 3 {
+	left, _ := rest[2].(int64)
+	export.Left = int(left)
+	for i := exportHead; i+2 < len(rest); i += 3 {
 		var exported ExportedTask
 		exported.ID, _ = rest[i].(string)
 		exported.score, _ = rest[i+1].(string)
@@ -79,7 +99,8 @@ type Imported struct {
 	Err error
 }
 
-// Import has shards take tasks exported over, in one round trip.
+// Import has shards take tasks exported over, in one round trip. An export's budget bounds
+// what it sends.
 func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares ...Share) []Imported {
 	calls, placement := make([]call, len(shares)), p.String()
 	for i, s := range shares {

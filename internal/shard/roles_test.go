@@ -55,7 +55,7 @@ func roles() []role {
 		{
 			name:     "operator",
 			scripts:  []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget"},
-			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zmscore", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
+			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore"}),
 			keys: []string{
 				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:placement:*",
 				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",

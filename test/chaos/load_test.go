@@ -28,9 +28,10 @@ const (
 type load struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	rate   float64      // tasks a second, in the end
-	failed atomic.Int64 // calls, not tasks
-	last   atomic.Value // error
+	rate   float64          // tasks a second, in the end
+	failed atomic.Int64     // calls, not tasks
+	last   atomic.Value     // error
+	now    func() time.Time // Redis's clock
 }
 
 // begin puts the rig under load, and returns once tasks arrive.
@@ -40,7 +41,7 @@ func (r *rig) begin(topics ...string) {
 		topics = []string{"orders"}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
-	r.load = &load{cancel: cancel, done: make(chan struct{})}
+	r.load = &load{cancel: cancel, done: make(chan struct{}), now: r.clock.now}
 	go r.load.run(ctx, r.recorder, topics)
 	r.t.Cleanup(r.load.stop)
 	r.await("tasks to arrive", func() bool { return r.recorder.Ledger.Count() > 5*loadBatch })
@@ -69,7 +70,7 @@ func (l *load) run(ctx context.Context, recorder fleet.Recorder, topics []string
 func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, beat int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	now := time.Now()
+	now := l.now()
 	var batch []fleet.Order
 	for i := range loadBatch {
 		due := now.Add(300*time.Millisecond + time.Duration(i)*12*time.Millisecond)
@@ -88,7 +89,7 @@ func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, 
 		}
 		return err
 	}
-	return recorder.Reschedule(ctx, fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}, time.Now().Add(time.Second))
+	return recorder.Reschedule(ctx, fleet.Key{Topic: topic, ID: fmt.Sprintf("moved-%d", beat)}, l.now().Add(time.Second))
 }
 
 func (l *load) note(err error) {
@@ -114,7 +115,8 @@ type arrivals struct {
 	counts map[string]int
 }
 
-func (a *arrivals) note(d fleet.Delivery) {
+// note enters a message, which came at a time of this machine's clock.
+func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	ms, _ := d.Headers["x-duefleet-due"].(int64)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,9 +124,9 @@ func (a *arrivals) note(d fleet.Delivery) {
 		a.late, a.counts = map[string]fleet.Lateness{}, map[string]int{}
 	}
 	if !a.last.IsZero() {
-		a.gap = max(a.gap, d.At.Sub(a.last))
+		a.gap = max(a.gap, at.Sub(a.last))
 	}
-	a.last = d.At
+	a.last = at
 	a.counts[d.Type]++
 	a.late[d.Type] = append(a.late[d.Type], d.At.Sub(time.UnixMilli(ms)))
 }

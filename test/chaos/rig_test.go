@@ -48,6 +48,7 @@ type options struct {
 	badRedis  bool // scanners reach Redis through a proxy
 	badRabbit bool // and RabbitMQ
 	consul    bool // topics come from Consul
+	setClock  bool // Redis's clock can be set; it is one server
 	exchange  bool // the test makes the exchange of orders, no scanner does
 }
 
@@ -77,6 +78,7 @@ type rig struct {
 	replicas int
 	load     *load
 	arrivals arrivals
+	clock    redisClock
 }
 
 // newRig starts all there is, and waits until tasks arrive.
@@ -101,6 +103,10 @@ func newRig(t *testing.T, o options) *rig {
 // acknowledged it keeps.
 func (r *rig) servers(o options) {
 	r.t.Helper()
+	var env []string
+	if o.setClock {
+		env = r.clock.env(r.t, r.dir)
+	}
 	var g errgroup.Group
 	ctx := r.t.Context()
 	g.Go(func() (err error) {
@@ -112,7 +118,7 @@ func (r *rig) servers(o options) {
 		case o.sentinel:
 			r.watched, err = servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3, Args: args})
 		default:
-			r.redis, err = servers.StartRedis(ctx, servers.RedisConfig{Dir: dir, Args: args})
+			r.redis, err = servers.StartRedis(ctx, servers.RedisConfig{Dir: dir, Args: args, Env: env})
 		}
 		return err
 	})
@@ -194,7 +200,7 @@ func (r *rig) connect() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{})}
+	r.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Now: r.clock.now})}
 }
 
 // write makes the configuration, and the topics in Consul.
@@ -329,8 +335,10 @@ func (r *rig) consume(queue string) {
 }
 
 func (r *rig) arrived(d fleet.Delivery) {
+	here := d.At
+	d.At = here.Add(time.Duration(r.clock.judged.Load()))
 	r.recorder.Ledger.Delivered(d)
-	r.arrivals.note(d)
+	r.arrivals.note(d, here)
 }
 
 // await fails the test if the condition doesn't come true in time.

@@ -99,7 +99,7 @@ func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
 	return func() {
 		w.t.Helper()
 		lease := shard.Lease{ID: far[i].ID, Token: export.Token}
-		if n, err := w.topic.Shard(at).Release(w.t.Context(), []shard.Release{{Lease: lease}}); err != nil || n != 1 {
+		if n, err := w.topic.Shard(at).Release(w.t.Context(), []shard.Release{{Lease: lease, Exported: true}}); err != nil || n != 1 {
 			w.t.Fatalf("%d tasks given back, want 1: %v", n, err)
 		}
 	}

@@ -225,7 +225,7 @@ func (v *mover) handOver(ctx context.Context, export shard.Exported, wanted int)
 			case a.Err == nil:
 				gone = append(gone, lease)
 			case errors.As(a.Err, &moved), errors.Is(a.Err, shard.ErrLate):
-				back = append(back, shard.Release{Lease: lease})
+				back = append(back, shard.Release{Lease: lease, Exported: true})
 			}
 		}
 		errs = append(errs, a.Err)

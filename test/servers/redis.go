@@ -22,6 +22,9 @@ type RedisConfig struct {
 	// They win over what stack sets. Defaults to none.
 	Args []string
 
+	// Env is added to this process's environment. Defaults to none.
+	Env []string
+
 	sentinel   string // the file of one; empty: it is none
 	clusterBus bool   // it is a node of a cluster, and listens for the others too
 }
@@ -68,7 +71,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	}
 	r.server = server{
 		main: &process{
-			name: "redis-server", path: path, args: append(args, cfg.Args...), env: os.Environ(),
+			name: "redis-server", path: path, args: append(args, cfg.Args...), env: append(os.Environ(), cfg.Env...),
 			dir: dir, log: filepath.Join(dir, "redis.log"),
 		},
 		listens: listens,

@@ -2,18 +2,21 @@
 -- uses: args rights clock fence record
 -- Leases misplaced tasks to a mover: waiting ones that are not about to be
 -- delivered, ones whose lease ran out, and parked ones. A score from before that
--- isn't the due time is kept in the record.
+-- isn't the due time is kept in the record. Records are read one by one until the
+-- next one doesn't fit into the budget.
 -- KEYS  due, task, fence, handled, memory (of this mover)
 -- ARGV  placement, request, lease (ms), soon (ms: what is due within it, or was
---       within the last second, is left for delivery), id...
--- Returns {"ok", token, deadline (ms), id, score, record, ...};
---       {"moved", placement}.
+--       within the last second, is left for delivery), budget (bytes of records; the
+--       first task always fits), id...
+-- Returns {"ok", token, deadline (ms), left (IDs at the end that were not looked at:
+--       the budget was used up), id, score, record, ...}; {"moved", placement}.
 -- Executed twice: the same request answers with the same export.
 local due, tasks = KEYS[1], KEYS[2]
-expect(5, 4, 1)
+expect(5, 5, 1)
 local request, lease, soon = ARGV[2], whole('lease', ARGV[3], 1), whole('soon', ARGV[4])
+local budget = whole('budget', ARGV[5], 1)
 may(due, 'ZRANGEBYSCORE', 'ZCOUNT', 'ZMSCORE', 'ZREM', 'ZADD')
-may(tasks, 'HGET', 'HMGET', 'HSET')
+may(tasks, 'HGET', 'HSET')
 may(KEYS[5], 'GET', 'SET')
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
@@ -31,8 +34,8 @@ end
 
 local remembered = redis.call('GET', KEYS[5])
 if remembered and string.sub(remembered, 1, #request + 1) == request .. ' ' then
-  local token = string.sub(remembered, #request + 2)
-  local answer = {'ok', token, math.floor(-token)}
+  local token, left = string.match(remembered, '^(%S+) (%d+)$', #request + 2)
+  local answer = {'ok', token, math.floor(-token), tonumber(left)}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, token, token)) do
     local r = open(redis.call('HGET', tasks, id))
     if r then entry(answer, id, r.prior or r.due, without_prior(r)) end
@@ -46,24 +49,23 @@ repeat -- past the tokens of other leases that end in the same ms
   number = number + 1
   token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
 until redis.call('ZCOUNT', due, token, token) == 0
-local answer = {'ok', token, now + lease}
+local answer = {'ok', token, now + lease, 0}
 local ids, seen = {}, {}
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   local id = ARGV[i]
   if not seen[id] then ids[#ids + 1] = id end
   seen[id] = true
 end
 if #ids == 0 then return answer end
 local stored = redis.call('ZMSCORE', due, unpack(ids))
-local records = redis.call('HMGET', tasks, unpack(ids))
-local leased, sealed = {}, {}
-for i, id in ipairs(ids) do
-  local score = tonumber(stored[i] or -math.huge)
-  local r = score >= -now and records[i] and open(records[i])
-  if score >= -now and not records[i] then
+local leased, sealed, size = {}, {}, 0
+
+-- take exports one task, unless it may not be.
+local function take(id, score, record)
+  local r = record and open(record)
+  if not record then
     redis.call('ZREM', due, id) -- nothing is left of it that could be moved
   end
-  local record = records[i]
   if r and score < 0 then -- its lease ran out, and nobody claims here
     score, r.redelivered, record = r.prior or r.due, true, nil
   end
@@ -76,13 +78,27 @@ for i, id in ipairs(ids) do
       sealed[#sealed + 1] = seal(r)
       record = without_prior(r)
     end
+    size = size + #record
     entry(answer, id, score, record)
+  end
+end
+
+for i, id in ipairs(ids) do
+  local score = tonumber(stored[i] or -math.huge)
+  local later = score >= 0 and score >= now - 1000 and score <= now + soon
+  if score >= -now and not later then
+    local record = redis.call('HGET', tasks, id)
+    if size > 0 and size + #(record or '') > budget then
+      answer[4] = #ids - i + 1
+      break
+    end
+    take(id, score, record)
   end
 end
 if #leased > 0 then
   if #sealed > 0 then redis.call('HSET', tasks, unpack(sealed)) end
   redis.call('ZADD', due, unpack(leased))
   redis.call('HSET', KEYS[3], 'claims', number)
-  redis.call('SET', KEYS[5], request .. ' ' .. token, 'PX', lease)
+  redis.call('SET', KEYS[5], string.format('%s %s %d', request, token, answer[4]), 'PX', lease)
 end
 return answer

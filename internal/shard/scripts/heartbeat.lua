@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- uses: args rights clock
--- Tells the fleet that a scanner lives, forgets those long silent.
+-- Tells the fleet that a scanner lives, forgets those long silent. Heartbeats that lie
+-- ahead came before Redis's clock was set back, and count from now on.
 -- KEYS  fleet
 -- ARGV  instance, alive (ms: a scanner silent for longer is taken for dead),
 --       forget (ms)
@@ -10,6 +11,9 @@ expect(1, 3)
 sized('instance', ARGV[1], 1)
 local alive, gone = now - whole('alive', ARGV[2]), now - whole('forget', ARGV[3])
 may(KEYS[1], 'ZRANGEBYSCORE', 'ZREMRANGEBYSCORE', 'ZCOUNT')
+for _, instance in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf')) do
+  redis.call('ZADD', KEYS[1], now, instance)
+end
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', gone)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', gone)

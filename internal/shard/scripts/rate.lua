@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
 -- uses: args clock
 -- Grants a share of a topic's rate over the whole fleet: the generic cell rate
--- algorithm (ITU-T I.371). The key holds the theoretical arrival time in µs.
+-- algorithm (ITU-T I.371). The key holds the theoretical arrival time in µs. A grant
+-- leaves it at most a burst ahead: what is further ahead is from before Redis's clock
+-- was set back, or from a lower rate.
 -- KEYS  rate
 -- ARGV  rate (tasks a second), want (tasks; negative gives unused ones back),
 --       burst (µs of tasks that may leave at once)
@@ -11,6 +13,7 @@ expect(1, 3)
 local interval = 1000000 / whole('rate', ARGV[1], 1)
 local want, burst = whole('want', ARGV[2], -MOST_MS), whole('burst', ARGV[3])
 local at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now_us)
+if want > 0 then at = math.min(at, now_us + burst + interval) end
 local room = math.floor((now_us + burst - at) / interval)
 local granted = math.min(want, math.max(room, 0))
 at = at + granted * interval

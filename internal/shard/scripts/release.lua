@@ -1,19 +1,21 @@
 #!lua flags=allow-oom
 -- uses: args rights clock record wake
 -- Gives leased tasks back, each only if still leased under the token of its
--- claim: due again after a delay, or parked. A task exported returns to its
--- score from before instead. A record that can't be read keeps its bytes.
+-- claim: due again after a delay, or parked. A mover gives an export back instead:
+-- to its score from before. Only the caller knows which of both it is: a claimed task
+-- isn't due any more once Redis's clock was set back. A record that can't be read
+-- keeps its bytes.
 -- KEYS  due, task, wake
--- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"),
---       attempts to add (0 or 1), redelivered (1: an attempt may have reached
---       the broker), reason ("" leaves the last one); when it is given, or the task
---       parked, is noted beside it
+-- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"; "back": it
+--       was exported, and the rest says nothing), attempts to add (0 or 1),
+--       redelivered (1: an attempt may have reached the broker), reason ("" leaves the
+--       last one); when it is given, or the task parked, is noted beside it
 -- Returns how many were given back.
 -- Executed twice: the second time changes nothing.
 expect(3, 0, 6)
 for i = 1, #ARGV, 6 do
   leased_under(ARGV[i])
-  if ARGV[i + 2] ~= 'park' then whole('delay', ARGV[i + 2]) end
+  if ARGV[i + 2] ~= 'park' and ARGV[i + 2] ~= 'back' then whole('delay', ARGV[i + 2]) end
   either('attempts', ARGV[i + 3], '0', '1')
   either('redelivered', ARGV[i + 4], '0', '1')
   sized('reason', ARGV[i + 5], 0, MOST_REASON)
@@ -30,10 +32,11 @@ for i = 1, #ARGV, 6 do
   if score and record and tonumber(score) == tonumber(ARGV[i]) then
     local r = open(record)
     local back = r and r.due or now
-    if r and (r.prior or r.due > now) then -- exported: what was claimed is due
-      back, r.prior = r.prior or r.due, nil
+    if delay == 'back' then
+      if r then back, r.prior = r.prior or r.due, nil end
     else
       if r then
+        r.prior = nil
         r.attempts = math.min(r.attempts + tonumber(ARGV[i + 3]), 65535)
         r.redelivered = r.redelivered or ARGV[i + 4] == '1'
         if ARGV[i + 5] ~= '' then r.note, r.noted = ARGV[i + 5], now end
@@ -42,7 +45,7 @@ for i = 1, #ARGV, 6 do
       if delay == 'park' then
         back = math.huge
       elseif delay ~= '0' then
-        back = now + tonumber(delay)
+        back = math.max(now + tonumber(delay), back)
       end
     end
     if r then redis.call('HSET', KEYS[2], id, seal(r)) end

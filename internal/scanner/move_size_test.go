@@ -1,0 +1,197 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// largest knows the most bytes that one request sent, or that its answer brought.
+type largest struct{ bytes atomic.Int64 }
+
+func (l *largest) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *largest) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer l.note(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (l *largest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer l.note(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (l *largest) note(cmds ...redis.Cmder) {
+	sent, heard := 0, 0
+	for _, cmd := range cmds {
+		sent += bytesIn(cmd.Args())
+		if script, ok := cmd.(*redis.Cmd); ok {
+			heard += bytesIn(script.Val())
+		}
+	}
+	for n := int64(max(sent, heard)); ; {
+		before := l.bytes.Load()
+		if n <= before || l.bytes.CompareAndSwap(before, n) {
+			return
+		}
+	}
+}
+
+// bytesIn is how long the texts of a request or an answer are.
+func bytesIn(value any) (n int) {
+	switch v := value.(type) {
+	case string:
+		return len(v)
+	case []byte:
+		return len(v)
+	case []any:
+		for _, one := range v {
+			n += bytesIn(one)
+		}
+	}
+	return n
+}
+
+// narrowed is the address of a Redis behind a proxy that lets so many bytes a second of
+// each connection through, each way.
+func narrowed(t *testing.T, addr string, rate int) string {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", addr)
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Stop)
+	for _, stream := range []string{"downstream", "upstream"} {
+		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` + strconv.Itoa(rate/1000) + `}}`
+		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proxy.Listen
+}
+
+// TestAChangeOfMMovesLargeTasksOverANarrowNetwork: no request or answer is larger than
+// the budget of an export and one task, and the change ends.
+func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
+	t.Parallel()
+	const tasks, size, budget = 16, 1 << 20, 1 << 20
+	addr, prefix := servertest.Redis(t)
+	b := benchOn(t, addr, prefix)
+	var ids []string
+	for i := range tasks {
+		ids = append(ids, strconv.Itoa(i))
+		b.putBody(shard.In(time.Hour), make([]byte, size), ids[i])
+	}
+	b.migrate()
+	far := benchOn(t, narrowed(t, addr, 2_000_000), prefix)
+	far.p = b.p
+	far.topic.view.learn(far.p)
+	met := &largest{}
+	far.rdb.AddHook(met)
+	all := []*mover{newMover(far.topic, "me/0", 0, far.p), newMover(far.topic, "me/0", 1, far.p)}
+	showAll(t.Context(), far.topic, all, far.p)
+	wait.For(t, "the change to end", func() bool {
+		if m := nextOf(all); m != nil {
+			if err := m.step(t.Context()); err != nil {
+				t.Log(err)
+			}
+		}
+		p, err := b.topic.store.Placement(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.p = p
+		return p.Phase == shard.Stable
+	})
+	for _, id := range ids {
+		if !b.in(b.p.New(id), id) {
+			t.Errorf("task %s is not in its place", id)
+		}
+	}
+	if most := int64(budget + size + 64<<10); met.bytes.Load() > most {
+		t.Errorf("one request or answer took %d bytes, want at most %d", met.bytes.Load(), most)
+	}
+}
+
+// TestAStepThatLeftSomeDoesNotEndItsPass: what an export leaves for the next step is here
+// still, and the shard isn't clean.
+func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.migrate()
+	ids := b.misplaced(3)
+	b.putBody(shard.In(time.Hour), make([]byte, 2<<20), ids...)
+	m := newMover(b.topic, "me/0", 0, b.p)
+	showAll(t.Context(), b.topic, []*mover{m}, b.p)
+	here := func() (n int) {
+		for _, id := range ids {
+			if b.in(0, id) {
+				n++
+			}
+		}
+		return n
+	}
+	for left := len(ids); left > 0; left-- {
+		if n := here(); n > left || m.state == moverOff {
+			t.Fatalf("%d tasks are here, want at most %d; the mover's state is %d", n, left, m.state)
+		}
+		if m.pass.Count > 1 {
+			t.Fatalf("pass %d has begun with %d tasks left", m.pass.Count, left)
+		}
+		if err := m.step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := here(); n != 0 {
+		t.Errorf("%d tasks are here in the end", n)
+	}
+}
+
+// TestAnExportThatWasLateIsFollowedByALongerOne: up to a minute, and a short one again
+// when that would do.
+func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.migrate()
+	id := b.misplaced(1)[0]
+	b.put(shard.In(time.Hour), id)
+	m := newMover(b.topic, "me/0", 0, b.p)
+	for _, want := range []time.Duration{2 * moveLease, 4 * moveLease, 8 * moveLease, moveLeaseMost, moveLeaseMost} {
+		request := m.newExport([]string{id})
+		request.Lease = moveMargin // what it leaves is no time at all
+		export, err := m.from.Export(t.Context(), b.p, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.handOver(t.Context(), export); !errors.Is(err, shard.ErrLate) {
+			t.Fatalf("an import at the end of its export: %v", err)
+		}
+		if next := m.newExport(nil); next.Lease != want || next.Soon != 2*want {
+			t.Errorf("the next export lasts %s and leaves what is due in %s, want %s and twice that", next.Lease, next.Soon, want)
+		}
+	}
+	for range 5 {
+		m.topic.exports.took(m.topic.exports.now(), time.Second)
+	}
+	if lease := m.newExport(nil).Lease; lease != moveLease {
+		t.Errorf("exports last %s in the end, want %s", lease, moveLease)
+	}
+}

@@ -1,0 +1,89 @@
+package shard
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// dueLater gives the record of a task of shard 0 another due time, as if Redis's clock
+// had been set back since it was claimed.
+func (c *corner) dueLater(id string, in time.Duration) (due int64) {
+	c.t.Helper()
+	due = c.now() + in.Milliseconds()
+	record := []byte(c.read(id).raw)
+	copy(record[1:7], binary.BigEndian.AppendUint64(nil, uint64(due))[2:])
+	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), id, record).Err())
+	return due
+}
+
+// TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore: its attempt counts, and what says that
+// the broker may have it stays.
+func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
+	t.Parallel()
+	for name, delay := range map[string]time.Duration{"as soon as may be": 0, "later": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			c.put(In(0), "a")
+			l := leases(c.claimIDs("a"))[0]
+			due := c.dueLater("a", time.Hour)
+			equal(t, "released", c.release(Release{Lease: l, Delay: delay, Attempted: true, Redelivered: true, Reason: "confirm lost"}), 1)
+			s := c.in("a", task.Waiting)
+			equal(t, "attempt", s.Attempt, 2)
+			equal(t, "redelivered", s.Redelivered, true)
+			equal(t, "reason", s.Reason, "confirm lost")
+			equal(t, "not before it is due", s.Next.UnixMilli(), due)
+		})
+	}
+}
+
+func TestAClaimIsParkedThoughItIsNotDueAnyMore(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	l := leases(c.claimIDs("a"))[0]
+	c.dueLater("a", time.Hour)
+	equal(t, "parked", c.release(Release{Lease: l, Park: true, Attempted: true, Reason: "NO_ROUTE"}), 1)
+	s := c.in("a", task.Parked)
+	equal(t, "reason", s.Reason, "NO_ROUTE")
+	equal(t, "attempt", s.Attempt, 2)
+}
+
+// A lease that ran out after Redis's clock was set back: the broker may have the message.
+func TestALapsedClaimThatIsNotDueAnyMoreIsMarked(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "a")
+	c.sameIDs(c.claimFor(30*time.Millisecond), "a")
+	due := c.dueLater("a", time.Hour)
+	eventually(t, "the lease lapses", func() bool {
+		c.claimIDs()
+		return c.read("a").State == task.Waiting
+	})
+	equal(t, "next", c.read("a").Next.UnixMilli(), due)
+	equal(t, "redelivered", c.read("a").Redelivered, true)
+}
+
+// TestADeadScannerIsForgottenAfterRedisClockWasSetBack: its last heartbeat, which lies
+// ahead, doesn't keep it alive until the clock is there again.
+func TestADeadScannerIsForgottenAfterRedisClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	ahead := float64(c.now() + time.Hour.Milliseconds())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: ahead, Member: "dead"}).Err())
+	beat := func() int {
+		live, err := c.Heartbeat(c.ctx(), "me", 50*time.Millisecond, time.Hour)
+		c.ok(err)
+		return live
+	}
+	beat()
+	if score := c.rdb.ZScore(c.ctx(), c.fleetKey(), "dead").Val(); score > float64(c.now()) {
+		t.Fatalf("a heartbeat is %.0f ms ahead", score-float64(c.now()))
+	}
+	eventually(t, "one scanner lives", func() bool { return beat() == 1 })
+}

@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// heard counts the bytes of a client's answers, and knows the most of one.
+type heard struct{ most int }
+
+func (h *heard) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *heard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		n := 0
+		switch cmd := cmd.(type) {
+		case *redis.Cmd:
+			values, _ := cmd.Val().([]any)
+			for _, v := range values {
+				text, _ := v.(string)
+				n += len(text)
+			}
+		case *redis.SliceCmd:
+			for _, v := range cmd.Val() {
+				text, _ := v.(string)
+				n += len(text)
+			}
+		}
+		h.most = max(h.most, n)
+		return err
+	}
+}
+
+// TestParkedTasksAreListedWithoutTheirPayloads: a page of large tasks is a small answer,
+// and still says what `parked ls` shows.
+func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	const tasks, size = 60, 256 << 10
+	payload := []byte(strings.Repeat("x", size))
+	bodies := map[string][]byte{
+		"plain":   EncodeBody(&task.Task{Payload: payload}),
+		"headers": EncodeBody(&task.Task{Payload: payload, ContentType: "application/json", Headers: map[string]string{"a": strings.Repeat("v", 300), "b": ""}}),
+		"options": EncodeBody(&task.Task{Payload: payload, Options: task.Options{RoutingKey: "r", Priority: 7}}),
+		"empty":   EncodeBody(&task.Task{}),
+	}
+	for i := range tasks {
+		bodies[string(rune('A'+i))] = bodies["plain"]
+	}
+	for id, body := range bodies {
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: In(0), Body: body}}}).Err)
+		c.park(id, "reason of "+id)
+	}
+	whole := map[string]Stored{}
+	for id := range bodies {
+		whole[id] = c.read(id)
+	}
+	met := &heard{}
+	c.rdb.AddHook(met)
+	cursor, seen := c.Shard(0).ParkedCursor(), 0
+	for {
+		page, err := cursor.Next(c.ctx(), 500)
+		c.ok(err)
+		if len(page) == 0 {
+			break
+		}
+		for _, r := range page {
+			was := whole[r.ID]
+			equal(t, "reason", r.Reason, "reason of "+r.ID)
+			equal(t, "bytes of "+r.ID, r.PayloadBytes, len(was.Payload))
+			equal(t, "content type of "+r.ID, r.ContentType, was.ContentType)
+			equal(t, "headers of "+r.ID, len(r.Headers), len(was.Headers))
+			equal(t, "options of "+r.ID, r.Options, was.Options)
+			equal(t, "due of "+r.ID, r.Due, was.Due)
+			equal(t, "error", r.Err, nil)
+			seen++
+		}
+	}
+	equal(t, "seen", seen, len(bodies))
+	if most := 64 << 10; met.most > most {
+		t.Errorf("one answer took %d bytes, want at most %d", met.most, most)
+	}
+}
+
+// TestAListedRecordSaysWhatIsWrongWithItsBody: though only its beginning is read, as one
+// that is read whole does.
+func TestAListedRecordSaysWhatIsWrongWithItsBody(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	c.put(In(0), "good")
+	c.park("good", "why")
+	good := c.read("good").raw
+	at := strings.Index(good, "\x00payload of good")
+	if at < 0 {
+		t.Fatal("the body is elsewhere")
+	}
+	payload := strings.Repeat("x", 1000)
+	for id, body := range map[string]string{
+		"cut in its content type": "\x01\x09appl",
+		"cut in a header":         "\x01\x00\x02\x01a\x00\x01b\x01c\xff\xffd",
+		"no body":                 "",
+		"of an unknown option":    "\x01\x00\x01\x14x-duefleet-something\x00\x01v" + payload,
+		"good with headers":       "\x01\x00\x01\x01a\x00\x02vv" + payload,
+	} {
+		c.plant(id, good[:at]+body, 1)
+		_, want := DecodeRecord("orders", id, good[:at]+body)
+		c.setAside(id)
+		page, err := c.Shard(0).Parked(c.ctx(), 0, 10)
+		c.ok(err)
+		for _, r := range page {
+			if r.ID == id && (r.Err == nil) != (want == nil) || r.ID == id && want != nil && r.Err.Error() != want.Error() {
+				t.Errorf("%s: got %v, want %v", id, r.Err, want)
+			}
+		}
+		equal(t, "listed", len(page), 2)
+		c.takeAway(id)
+	}
+}

@@ -1,0 +1,56 @@
+package shard
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestARatedTopicGoesOnAfterRedisClockWasSetBack: within the burst and an interval by
+// Redis's clock, and at its rate.
+func TestARatedTopicGoesOnAfterRedisClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	const rate, burst, interval = 20, 100 * time.Millisecond, time.Second / 20
+	grant := func(want int) (int, time.Duration) {
+		t.Helper()
+		n, wait, err := c.Grant(c.ctx(), rate, want, burst)
+		c.ok(err)
+		return n, wait
+	}
+	ahead := (c.now() + time.Hour.Milliseconds()) * 1000 // where it stood before
+	c.ok(c.rdb.Set(c.ctx(), c.rateKey(), fmt.Sprint(ahead), time.Minute).Err())
+	began := c.now()
+	granted, wait := grant(1)
+	if granted != 0 || wait > burst+interval {
+		t.Fatalf("granted %d, and the next in %s; want none, and the next within %s", granted, wait, burst+interval)
+	}
+	total := 0
+	eventually(t, "ten grants", func() bool {
+		n, _ := grant(1)
+		total += n
+		passed := float64(c.now()-began) / 1000
+		if most := (passed + burst.Seconds()) * rate; float64(total) > most+1 {
+			t.Fatalf("%d granted in %.3f s at %d a second", total, passed, rate)
+		}
+		return total >= 10
+	})
+}
+
+// TestUnusedRateIsGivenBackWhole: with the burst of a giver, which is shorter than the
+// one that was granted by.
+func TestUnusedRateIsGivenBackWhole(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	const rate, burst = 1, 10 * time.Second
+	n, _, err := c.Grant(c.ctx(), rate, 100, burst)
+	c.ok(err)
+	equal(t, "granted", n, 10)
+	before, err := c.rdb.Get(c.ctx(), c.rateKey()).Float64()
+	c.ok(err)
+	_, _, err = c.Grant(c.ctx(), rate, -3, 20*time.Millisecond)
+	c.ok(err)
+	after, err := c.rdb.Get(c.ctx(), c.rateKey()).Float64()
+	c.ok(err)
+	equal(t, "given back, in µs", int64(before-after), 3_000_000)
+}
