@@ -47,7 +47,9 @@ type Config struct {
 	// Concurrency is how many handlers run at once. Defaults to 10.
 	Concurrency int
 	// Prefetch is how many deliveries this consumer holds, those that handlers
-	// have included. Defaults to twice Concurrency.
+	// have included, and those that wait because Redis refuses a call for their
+	// topic alone: Prefetch of these hold up the queue. Defaults to twice
+	// Concurrency.
 	Prefetch int
 	// StopTimeout is how long running handlers have to finish once Run's context
 	// ends. Defaults to 15s.
@@ -57,8 +59,10 @@ type Config struct {
 	// Negative: not at all, and handlers of first attempts start without asking
 	// Redis. Defaults to 24h. BenchmarkConsume measures what it costs.
 	Remember time.Duration
-	// MaxPayload is the largest body handled, in bytes, at most 16 MiB. Defaults
-	// to 256 KiB.
+	// MaxPayload is the largest payload handled, in bytes, at most 16 MiB. A larger
+	// task is parked without its handler, with the size and the limit as the reason:
+	// raise MaxPayload and replay it. Give it the value that producers have. A message
+	// above 16 MiB is no task. Defaults to 256 KiB.
 	MaxPayload int
 
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
@@ -70,7 +74,8 @@ type Config struct {
 	// Defaults to none.
 	Registerer prometheus.Registerer
 
-	step func(step) // a test's: what was just done
+	step func(step)    // a test's: what was just done
+	hold time.Duration // a test's: holdFor
 }
 
 // step of an outcome, after which a test may end the process.
@@ -91,7 +96,7 @@ type Consumer struct {
 	close   func() error
 	metrics *metrics
 	// Kinds of lines of which there may be one for each delivery.
-	parked, panicked, refused, unstored *notice.Notice
+	parked, panicked, refused, unstored, refusedOne, removed *notice.Notice
 }
 
 // New checks the configuration and starts nothing. An error names a bad URL by
@@ -111,11 +116,13 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
-		store:    &store{Store: shards, window: cfg.Remember},
-		parked:   notice.New(cfg.Log, slog.LevelError, "task parked"),
-		panicked: notice.New(cfg.Log, slog.LevelError, "handler panicked"),
-		refused:  notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it is no task"),
-		unstored: notice.New(cfg.Log, slog.LevelError, "redis can't be used, to be tried again"),
+		store:      &store{Store: shards, window: cfg.Remember, removed: map[string]time.Time{}},
+		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
+		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
+		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it is no task"),
+		unstored:   notice.New(cfg.Log, slog.LevelError, "redis can't be used, to be tried again"),
+		refusedOne: notice.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
+		removed:    notice.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
 	}, nil
 }
 
@@ -134,6 +141,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	orDefault(&cfg.hold, holdFor)
 	if cfg.step == nil {
 		cfg.step = func(step) {}
 	}

@@ -13,5 +13,13 @@
 // loses. A task that the producer cancelled, moved or replaced while a handler
 // had it is not brought back by its retry. docs/guarantees.md has the windows.
 //
+// While Redis is away, handlers that need it keep their places, and the queue waits.
+// An error that is one topic's, one shard's or one task's own (a key of the wrong type,
+// a missing right, an unknown topic) holds up that delivery alone: it waits without a
+// handler's place, and the consumer asks Redis again. After ten minutes it requeues the
+// delivery, so the handler runs again. Deliveries that wait count for Config.Prefetch.
+// Where `scanner topic rm` removed the topic, the failed delivery is logged, counted as
+// topic_removed and acked: nothing follows it.
+//
 // Those with a loop of their own use Parse alone.
 package consumer

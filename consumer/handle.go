@@ -15,21 +15,19 @@ import (
 
 // handle brings one delivery to its end. work ends when the consumer has waited
 // long enough for its handlers.
-func (c *Consumer) handle(work context.Context, s *session, d amqp.Delivery) {
+func (w *worker) handle(work context.Context, d amqp.Delivery) {
+	c := w.c
 	t, err := Parse(d)
-	if err == nil {
-		err = task.CheckPayload(t.Payload, c.cfg.MaxPayload)
-	}
 	if err != nil {
-		c.reject(work, s, d, err)
+		c.reject(work, w.session, d, err)
 		return
 	}
-	became := c.process(work, &t)
+	became := w.process(work, &t)
 	c.metrics.deliveries.WithLabelValues(t.Topic, string(became)).Inc()
 	if became == requeued {
-		err = s.acks.nack(d.DeliveryTag, true)
+		err = w.session.acks.nack(d.DeliveryTag, true)
 	} else {
-		err = s.acks.ack(d.DeliveryTag)
+		err = w.session.acks.ack(d.DeliveryTag)
 	}
 	if err != nil { // the connection is gone, and the broker delivers it again
 		c.cfg.Log.DebugContext(work, "delivery not answered", "topic", t.Topic, "id", t.ID, "error", err)
@@ -58,11 +56,12 @@ func rejection(err error) string {
 	return "foreign"
 }
 
-// process runs the handler unless that was done, and stores what follows.
-func (c *Consumer) process(work context.Context, t *task.Task) outcome {
+// process runs the handler unless that was done, and stores what follows. A task whose
+// payload is too large for this consumer is parked without its handler.
+func (w *worker) process(work context.Context, t *task.Task) outcome {
 	standing := shard.Run
-	err := c.insist(work, "look_up", func() (err error) {
-		standing, err = c.store.begin(work, t)
+	err := w.insist(work, t, "look_up", func() (err error) {
+		standing, err = w.c.store.begin(work, t)
 		return err
 	})
 	switch {
@@ -72,18 +71,20 @@ func (c *Consumer) process(work context.Context, t *task.Task) outcome {
 		return repeat
 	case standing == shard.Over:
 		return over
+	case w.replaced:
+		return requeued // another handler has its place
 	}
-	next, err := c.run(work, t)
-	c.cfg.step(stepHandled)
+	if n := len(t.Payload); n > w.c.cfg.MaxPayload {
+		reason := fmt.Sprintf("payload of %d bytes is above the consumer's MaxPayload of %d", n, w.c.cfg.MaxPayload)
+		return w.conclude(work, t, park, &following{park: true, attempts: t.Attempt, reason: reason, payload: t.Payload})
+	}
+	next, err := w.c.run(work, t)
+	w.c.cfg.step(stepHandled)
 	if err != nil && work.Err() != nil {
 		return requeued // it was cut short: no attempt
 	}
-	became, f := c.decide(t, next, err)
-	became, err = c.conclude(work, t, became, f)
-	if err != nil {
-		return requeued
-	}
-	return became
+	became, f := w.c.decide(t, next, err)
+	return w.conclude(work, t, became, f)
 }
 
 // run calls the handler under its deadline, and returns the step it asked for.
@@ -132,42 +133,48 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 // conclude stores what follows and remembers the delivery, in this order, so that
 // a crash in between repeats it. What is parked is not remembered: its replay has
 // the same due.
-func (c *Consumer) conclude(work context.Context, t *task.Task, became outcome, f *following) (outcome, error) {
+func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f *following) outcome {
 	if f != nil {
-		stored, err := c.follow(work, t, *f)
-		if err != nil {
-			return became, err
-		}
-		if !stored && became != done {
+		stored, err := w.follow(work, t, *f)
+		switch {
+		case errors.Is(err, errRemoved):
+			became = removed
+		case err != nil:
+			return requeued
+		case !stored && became != done:
 			became = over
 		}
 	}
-	c.say(work, t, became, f)
+	w.c.say(work, t, became, f)
 	if became == park {
-		return became, nil
+		return became
 	}
-	err := c.insist(work, "remember", func() error { return c.store.done(work, t) })
-	c.cfg.step(stepRemembered)
-	return became, err
+	err := w.insist(work, t, "remember", func() error { return w.c.store.done(work, t) })
+	w.c.cfg.step(stepRemembered)
+	if err != nil {
+		return requeued
+	}
+	return became
 }
 
-// follow stores f, unless the producer has changed the task since.
-func (c *Consumer) follow(work context.Context, t *task.Task, f following) (stored bool, err error) {
+// follow stores f, unless the producer has changed the task since. errRemoved: its
+// topic was removed.
+func (w *worker) follow(work context.Context, t *task.Task, f following) (stored bool, err error) {
 	var due int64
 	var allowed bool
-	err = c.insist(work, "look_up", func() (err error) {
-		due, allowed, err = c.store.allow(work, t, f)
+	err = w.insist(work, t, "look_up", func() (err error) {
+		due, allowed, err = w.c.store.allow(work, t, f)
 		return err
 	})
-	c.cfg.step(stepAllowed)
+	w.c.cfg.step(stepAllowed)
 	if err != nil || !allowed {
 		return false, err
 	}
-	err = c.insist(work, "store", func() (err error) {
-		stored, err = c.store.put(work, t, f, due)
+	err = w.insist(work, t, "store", func() (err error) {
+		stored, err = w.c.store.put(work, t, f, due)
 		return err
 	})
-	c.cfg.step(stepStored)
+	w.c.cfg.step(stepStored)
 	return stored, err
 }
 
@@ -176,23 +183,9 @@ func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *fol
 	switch became {
 	case park:
 		c.parked.Say(ctx, "topic", t.Topic, "id", t.ID, "attempts", t.Attempt, "reason", f.reason)
+	case removed:
+		c.removed.Say(ctx, "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
 	case retried:
 		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
-	}
-}
-
-// insist tries an operation on Redis until it succeeds or work ends. It holds up
-// one handler's place meanwhile, and so the queue: nothing is handled that could
-// be neither remembered nor stored.
-func (c *Consumer) insist(work context.Context, operation string, try func() error) error {
-	pause := newPause()
-	for {
-		err := try()
-		if err == nil || work.Err() != nil {
-			return err
-		}
-		c.metrics.errors.WithLabelValues(operation).Inc()
-		c.unstored.Say(work, "operation", operation, "error", err)
-		pause.Wait(work)
 	}
 }

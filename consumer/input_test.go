@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -65,9 +68,6 @@ func bad() map[string]struct {
 		"redelivered is text":  {header(task.HeaderRedelivered, "no"), "header"},
 		"no message-id":        {func(p *amqp.Publishing) { p.MessageId = "" }, "id"},
 		"message-id not UTF-8": {func(p *amqp.Publishing) { p.MessageId = "\xff" }, "id"},
-		"a body over the limit": {func(p *amqp.Publishing) {
-			p.Body = make([]byte, task.DefaultMaxPayload+1)
-		}, "payload"},
 	}
 }
 
@@ -165,13 +165,69 @@ func TestParseRefusesWhatIsNoTask(t *testing.T) {
 	t.Parallel()
 	for name, b := range bad() {
 		p := message(b.change)
-		if len(p.Body) > task.DefaultMaxPayload {
-			p.Body = make([]byte, task.MaxMaxPayload+1)
-		}
 		_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type, Body: p.Body})
 		if err == nil || rejection(err) != b.reason {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+	p := message(nil)
+	_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type, Body: make([]byte, task.MaxMaxPayload+1)})
+	if err == nil || rejection(err) != "payload" {
+		t.Errorf("a body above the largest that may be configured: got %v", err)
+	}
+}
+
+// TestATaskAboveTheConsumersLimitIsParked: it is a task all the same. Its producer's limit
+// is higher, and the consumer's can be raised.
+func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).serve()
+	large, err := producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix, MaxPayload: 1 << 20})
+	w.ok(err)
+	w.producer = large
+	var seen log
+	var out wait.Log
+	handler := func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }
+	c := w.consume(Config{Handler: handler, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	w.schedule("large", strings.Repeat("x", 512_000))
+	w.schedule("b", "pay")
+	wait.For(t, "it is parked, and the other one done", func() bool { return counted(c, park) == 1 && counted(c, done) == 1 })
+	p := w.parked()["large"]
+	if want := "payload of 512000 bytes is above the consumer's MaxPayload of 262144"; p.Reason != want || len(p.Payload) != 512_000 {
+		t.Errorf("parked %d bytes with %q, want %q", len(p.Payload), p.Reason, want)
+	}
+	if seen.of("large") != 0 || w.waiting("dead") != 0 || !strings.Contains(out.String(), "task parked") {
+		t.Errorf("handled %d times, %d dead-lettered, logged %s", seen.of("large"), w.waiting("dead"), out.String())
+	}
+	c.stop()
+	c = w.consume(Config{Handler: handler, MaxPayload: 1 << 20})
+	_, err = operate.Parked{Topic: w.topic}.Replay(t.Context(), "large")
+	w.ok(err)
+	wait.For(t, "the replay is done", func() bool { return counted(c, done) == 1 })
+	if got := seen.all()[1]; len(got.Payload) != 512_000 {
+		t.Errorf("handled %d bytes", len(got.Payload))
+	}
+}
+
+// TestACancelledTaskAboveTheConsumersLimitIsNotParked: nothing brings back what its
+// producer gave up.
+func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
+	t.Parallel()
+	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			settle := w.lease("a")
+			settle()
+			if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
+				t.Fatal(err)
+			}
+			c := w.consume(Config{MaxPayload: 1, Remember: remember, Handler: func(context.Context, task.Delivery) error { return nil }})
+			wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
+			if p := w.parked(); len(p) != 0 {
+				t.Errorf("parked %+v", p)
+			}
+		})
 	}
 }
 

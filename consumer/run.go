@@ -21,7 +21,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	feed := make(chan *session)
 	var workers sync.WaitGroup
 	for range c.cfg.Concurrency {
-		workers.Go(func() { c.work(ctx, work, feed) })
+		c.start(ctx, work, feed, &workers)
 	}
 	last := c.supervise(ctx, feed)
 	end := time.Now().Add(c.cfg.StopTimeout)
@@ -50,6 +50,11 @@ const (
 	backoffMax = 5 * time.Second
 )
 
+// holdFor is how long a delivery waits that Redis refuses something for, before it is
+// requeued and its handler runs again. RabbitMQ ends the channel of a delivery that
+// is not acked for half an hour.
+const holdFor = 10 * time.Minute
+
 func newPause() retry.Backoff { return retry.Backoff{Min: backoffMin, Max: backoffMax} }
 
 func within(d time.Duration, ended <-chan struct{}) bool {
@@ -60,24 +65,6 @@ func within(d time.Duration, ended <-chan struct{}) bool {
 		return true
 	case <-timer.C:
 		return false
-	}
-}
-
-// work handles what one session after the other delivers.
-func (c *Consumer) work(ctx, work context.Context, feed <-chan *session) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case s := <-feed:
-			for d := range s.deliveries {
-				if ctx.Err() != nil {
-					_ = s.acks.nack(d.DeliveryTag, true) // if the connection is gone, it is given back anyway
-					continue
-				}
-				c.handle(work, s, d)
-			}
-		}
 	}
 }
 

@@ -2,6 +2,8 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -17,6 +19,9 @@ const chainWindow = 24 * time.Hour
 type store struct {
 	*shard.Store
 	window time.Duration // negative: nothing is remembered
+
+	mu      sync.Mutex
+	removed map[string]time.Time // by topic: when it was first met removed
 }
 
 func (s *store) remembers() bool { return s.window > 0 }
@@ -70,13 +75,47 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 }
 
 // put stores f after the delivery of t, and reports whether it did: the task may
-// have changed since.
+// have changed since. errRemoved: its topic was removed.
 func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (bool, error) {
 	next := *t
 	next.Payload = f.payload
-	return s.Router(t.Topic).Again(ctx, shard.Again{
+	stored, err := s.Router(t.Topic).Again(ctx, shard.Again{
 		ID: t.ID, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: due, Park: f.park, Attempts: f.attempts,
 		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),
 	})
+	if s.isRemoved(ctx, t.Topic, err) {
+		return false, errRemoved
+	}
+	return stored, err
+}
+
+// errRemoved ends the tries to store a task.
+var errRemoved = errors.New("the topic was removed")
+
+// removedFor is how long a topic is met removed before that is final: a removal that
+// finds tasks brings the topic back at once.
+const removedFor = 5 * time.Second
+
+// isRemoved reports whether err is for a topic that was removed, some time ago. A topic
+// that Redis lost, or never had, is unknown too, but isn't removed: a scanner puts it
+// back.
+func (s *store) isRemoved(ctx context.Context, topic string, err error) bool {
+	met := false
+	if errors.Is(err, task.ErrUnknownTopic) {
+		p, err := s.Topic(topic).Placement(ctx)
+		if met = p.Phase == shard.Removed; !met && err != nil {
+			return false // nobody knows
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !met {
+		delete(s.removed, topic)
+		return false
+	}
+	if s.removed[topic].IsZero() {
+		s.removed[topic] = time.Now()
+	}
+	return time.Since(s.removed[topic]) >= removedFor
 }

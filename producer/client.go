@@ -30,8 +30,9 @@ type Config struct {
 	Options *redis.UniversalOptions
 	// Prefix of every key; the scanners' redis.prefix. Defaults to "duefleet".
 	Prefix string
-	// MaxPayload is the largest payload taken, in bytes, at most 16 MiB.
-	// Defaults to 256 KiB.
+	// MaxPayload is the largest payload taken, in bytes, at most 16 MiB. Consumers
+	// have a limit of their own, consumer.Config.MaxPayload: raise that first, since
+	// they park what is larger. Defaults to 256 KiB.
 	MaxPayload int
 	// MinReplicas of Redis must have what a call stored, moved or removed before it
 	// returns, at most 10; it waits for them for a second (WAIT), which must be less

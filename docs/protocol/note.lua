@@ -64,7 +64,7 @@ end
 -- its root, the due of the producer's own with which the chain began, and when that
 -- was scheduled, since the producer may store another version of the same due;
 -- newest the latest root seen; cancelled the ms of the last cancel; wished and
--- wish, when a move was asked for, and to when.
+-- wish, when a move was asked for, and to when; swept how far the hash is pruned.
 local past = KEYS[1]
 
 local function keep(ms)

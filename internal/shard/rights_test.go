@@ -18,7 +18,7 @@ import (
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
-	elsewhere := []string{"done-hget", "done-hmget", "forget-del", "note-hget", "note-hmget", "older-hmget", "older-hset", "older-pexpire", "older-pttl", "recall-hmget", "yield-del"}
+	elsewhere := []string{"done-hmget", "done-hscan", "follow-hscan", "forget-del", "note-hget", "note-hmget", "older-hmget", "older-hset", "older-pexpire", "older-pttl", "recall-hmget", "yield-del"}
 	for _, name := range scriptNames(t) {
 		for _, command := range commandsOf(t, name) {
 			user := name + "-" + command

@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
--- uses: args rights clock past
+-- uses: args rights clock past prune
 -- Asks whether a delivery may be followed by another of the same task, and notes
 -- that it belongs to the same chain. A move the producer asked for meanwhile
--- decides when it is due.
+-- decides when it is due. A long history is pruned: what was done before the window
+-- goes, and what was due before it and never done.
 -- KEYS  past
 -- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
 --       window (ms)
 -- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced it.
--- Executed twice: the same, unless the producer changed it in between.
+-- Executed twice: the same, unless the producer changed it in between; a long
+--       history is pruned further.
 expect(1, 4)
 local due, scheduled, window = ARGV[1], ARGV[2], whole('window', ARGV[4])
 whole('due', due)
@@ -15,7 +17,11 @@ whole('scheduled', scheduled)
 if ARGV[3] ~= '' then whole('next', ARGV[3]) end
 local root = root_of(due, scheduled)
 if over(root) then return {'over'} end
-if ARGV[3] == '' then return {'ok', 0} end
+may(past, 'HSET', 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
+if ARGV[3] == '' then
+  prune(window, window)
+  return {'ok', 0}
+end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
 -- A wish is for the delivery that it missed: what follows that is due after the
 -- wish was made, and goes by the policy again.
@@ -23,8 +29,8 @@ local p = redis.call('HMGET', past, 'wished', 'wish')
 if p[1] and tonumber(p[1]) > tonumber(due) then
   next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)
 end
-may(past, 'PTTL', 'PEXPIRE')
 redis.call('HSET', past, 'r' .. string.format('%.0f', next), string.format('%.0f ', root) .. scheduled)
 raise('newest', root)
 keep(math.max(next - now, 0) + window)
+prune(window, window)
 return {'ok', next}

@@ -1,0 +1,200 @@
+package shard
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// historyWindow is short, so that fields outlive it while a test runs, and longer than
+// the pause between two calls.
+const historyWindow = 50 * time.Millisecond
+
+func (c *corner) fields(id string) int64 {
+	c.t.Helper()
+	n, err := c.rdb.HLen(c.ctx(), c.pastKeys(id)[0]).Result()
+	c.ok(err)
+	return n
+}
+
+// chainStep is one delivery of a chain and what its consumer asks, with a memory or without.
+func (c *corner) chainStep(due int64, remembers bool) (next int64) {
+	c.t.Helper()
+	d := Delivered{ID: "a", Due: due, Scheduled: due}
+	if remembers {
+		_, err := c.Recall(c.ctx(), d, historyWindow)
+		c.ok(err)
+	}
+	next, ok, err := c.Follow(c.ctx(), d, due+1, historyWindow)
+	c.ok(err)
+	equal(c.t, "allowed", ok, true)
+	if remembers {
+		c.ok(c.Done(c.ctx(), "a", due, historyWindow))
+	}
+	return next
+}
+
+// TestTheHistoryOfAChainIsPruned: a chain that goes on for ever keeps what lies within
+// the window, and no more.
+func TestTheHistoryOfAChainIsPruned(t *testing.T) {
+	t.Parallel()
+	for name, remembers := range map[string]bool{"with a memory": true, "without one": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			const steps, most = 10_000, 4000
+			due := c.now() - time.Hour.Milliseconds()
+			for i := range steps {
+				if due = c.chainStep(due, remembers); i%100 == 0 && c.fields("a") > most {
+					t.Fatalf("%d fields after %d steps", c.fields("a"), i+1)
+				}
+			}
+			if n := c.fields("a"); n > most {
+				t.Errorf("%d fields after %d steps", n, steps)
+			}
+		})
+	}
+}
+
+// TestTheHistoryOfWhatIsAlwaysParkedIsPruned: what is parked is never done.
+func TestTheHistoryOfWhatIsAlwaysParkedIsPruned(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	due := c.now() - time.Hour.Milliseconds()
+	for i := range int64(2000) {
+		d := Delivered{ID: "a", Due: due + i, Scheduled: due + i}
+		_, err := c.Recall(c.ctx(), d, historyWindow)
+		c.ok(err)
+		_, _, err = c.Follow(c.ctx(), d, 0, historyWindow)
+		c.ok(err)
+	}
+	if n := c.fields("a"); n > 600 {
+		t.Errorf("%d fields", n)
+	}
+}
+
+// history writes a large hash as a consumer that never pruned left it, with what
+// decides, and returns the latter.
+func (c *corner) history(now int64, old int) (decides map[string]string) {
+	c.t.Helper()
+	hour := time.Hour.Milliseconds()
+	ms := func(at int64) string { return strconv.FormatInt(at, 10) }
+	values := map[string]string{}
+	for i := range int64(old) / 4 {
+		due := now - 50*hour - i
+		values[ms(due)], values["r"+ms(due)] = ms(due+10), ms(now-100*hour)+" 1" // done
+		values["r"+ms(due-hour*2000)] = ms(now-100*hour) + " 1"                  // never remembered
+		values[ms(due-hour*4000)] = "0"                                          // parked
+	}
+	decides = map[string]string{
+		"newest": ms(now - 100*hour), "cancelled": ms(now - 101*hour), "wished": ms(now - 102*hour), "wish": ms(now - 90*hour),
+		// done late, within the window
+		ms(now - 40*hour): ms(now - hour), "r" + ms(now-40*hour): ms(now-100*hour) + " 1",
+		// done, handled, and waiting for its delivery
+		ms(now - 2*hour): ms(now - hour), "r" + ms(now-2*hour): ms(now-100*hour) + " 1",
+		ms(now - hour): "0", "r" + ms(now-hour): ms(now-100*hour) + " 1",
+		"r" + ms(now+1000*hour): ms(now-100*hour) + " 1",
+	}
+	for field, value := range decides {
+		values[field] = value
+	}
+	c.ok(c.rdb.HSet(c.ctx(), c.pastKeys("a")[0], values).Err())
+	return decides
+}
+
+// TestALargeHistoryIsPrunedInSmallSteps: one that grew before histories were pruned goes
+// bit by bit, down to what decides.
+func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
+	t.Parallel()
+	const old, atOnce, calls = 20_000, 1000, 2000
+	for name, call := range map[string]func(c *corner, due int64) error{
+		"follow": func(c *corner, due int64) error {
+			_, _, err := c.Follow(c.ctx(), Delivered{"a", due, due}, 0, 24*time.Hour)
+			return err
+		},
+		"done": func(c *corner, due int64) error { return c.Done(c.ctx(), "a", due, 24*time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCorner(t, 1)
+			now := c.now()
+			decides := c.history(now, old)
+			left := c.fields("a")
+			for n := 0; left > 64; n++ {
+				if n == calls {
+					t.Fatalf("%d fields are left after %d calls", left, n)
+				}
+				c.ok(call(c, now))
+				before := left
+				if left = c.fields("a"); before-left > atOnce {
+					t.Fatalf("one call removed %d fields", before-left)
+				}
+			}
+			for field, want := range decides {
+				got, err := c.rdb.HGet(c.ctx(), c.pastKeys("a")[0], field).Result()
+				c.ok(err)
+				equal(t, field, got, want)
+			}
+			standing, err := c.Recall(c.ctx(), Delivered{"a", now - 40*time.Hour.Milliseconds(), 1}, 24*time.Hour)
+			c.ok(err)
+			equal(t, "a late redelivery of what was done", standing, Done)
+			c.ok(c.noteCancelled(c.ctx(), "a", now))
+			standing, err = c.Recall(c.ctx(), Delivered{"a", now + 1000*time.Hour.Milliseconds(), 1}, 24*time.Hour)
+			c.ok(err)
+			equal(t, "the next step of the cancelled chain", standing, Over)
+		})
+	}
+}
+
+// TestADeliveryIsNotPrunedByItsOwnStep: a message that waited for longer than the
+// window still belongs to its chain while its handler has it.
+func TestADeliveryIsNotPrunedByItsOwnStep(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	now := c.now()
+	due, root := now-time.Hour.Milliseconds(), now-2*time.Hour.Milliseconds()
+	for i := range 100 {
+		c.ok(c.rdb.HSet(c.ctx(), c.pastKeys("a")[0], fmt.Sprint("r", root-int64(i)), "1 1").Err())
+	}
+	c.ok(c.rdb.HSet(c.ctx(), c.pastKeys("a")[0], fmt.Sprint("r", due), fmt.Sprint(root, " ", root)).Err())
+	d := Delivered{"a", due, root}
+	_, ok, err := c.Follow(c.ctx(), d, now, time.Minute)
+	c.ok(err)
+	equal(t, "allowed", ok, true)
+	if n := c.fields("a"); n > 10 {
+		t.Errorf("%d fields: nothing was pruned", n)
+	}
+	c.ok(c.noteCancelled(c.ctx(), "a", now))
+	standing, err := c.Recall(c.ctx(), d, time.Minute)
+	c.ok(err)
+	equal(t, "standing", standing, Over)
+}
+
+// TestWithoutTheRightToScanSmallHistoriesArePruned: consumers had no HSCAN before, and
+// go on with the rights they have.
+func TestWithoutTheRightToScanSmallHistoriesArePruned(t *testing.T) {
+	t.Parallel()
+	for old, pruned := range map[int]bool{400: true, 4000: false} {
+		t.Run(fmt.Sprint(old), func(t *testing.T) {
+			t.Parallel()
+			server := servertest.OwnRedis(t)
+			c := cornerOn(t, servertest.RedisOptions(server.Addr()), "p", 1)
+			now := c.now()
+			c.history(now, old)
+			c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", "before", "on", ">secret", "~*", "&*", "+@all", "-hscan").Err())
+			options := *c.rdb.(*redis.Client).Options()
+			options.Username, options.Password = "before", "secret"
+			rdb := redis.NewClient(&options)
+			defer rdb.Close()
+			store, err := New(rdb, "p")
+			c.ok(err)
+			c.ok(store.Topic("orders").Done(c.ctx(), "a", now, 24*time.Hour))
+			equal(t, "pruned", c.fields("a") < 20, pruned)
+		})
+	}
+}
