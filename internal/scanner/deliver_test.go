@@ -130,6 +130,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
 	s.settle(1, lease)
 	s.round(t.Context())
+	s.working.Wait()
 	resting := s.pending[1]
 	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.Tries() != 1 {
 		t.Fatalf("the shard that failed: %+v", resting)
@@ -137,6 +138,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	resting.rest = time.Now().Add(time.Hour)
 	s.settle(0, lease)
 	s.round(t.Context())
+	s.working.Wait()
 	if b.in(0, "a") || s.pending[0] != nil {
 		t.Error("the other shard is not settled")
 	}
@@ -148,6 +150,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.round(t.Context())
+	s.working.Wait()
 	if err := s.drain(t.Context()); err != nil || len(s.pending) != 0 {
 		t.Errorf("after it: %v, %+v", err, s.pending)
 	}
