@@ -38,11 +38,12 @@ func (d *delivery) publish(ctx context.Context) {
 	t, lease := d.topic, d.settings.Lease
 	t.retries.claimed(d.shard, d.batch.Tasks)
 	messages := make([]forward.Message, len(d.batch.Tasks))
-	batch := make([]*forward.Message, len(messages))
+	batch, items := make([]*forward.Message, len(messages)), make([]item, len(messages))
 	deadline := d.asked.Add(lease - lease/4)
 	for i := range messages {
 		claimed := &d.batch.Tasks[i]
-		messages[i] = forward.Message{Task: claimed.Task, Ref: item{d, claimed, bytesOf(d.batch.Tasks[i : i+1])}, Deadline: deadline}
+		items[i] = item{d, claimed, bytesOf(d.batch.Tasks[i : i+1])}
+		messages[i] = forward.Message{Task: claimed.Task, Owner: &items[i], Deadline: deadline}
 		batch[i] = &messages[i]
 	}
 	defer t.window.written(len(batch))
@@ -61,34 +62,42 @@ func (d *delivery) publish(ctx context.Context) {
 
 func (i item) lease() shard.Lease { return shard.Lease{ID: i.claimed.ID, Token: i.claimed.Token} }
 
-// resolved takes the outcomes of messages: a confirmed task is settled, every other one is
-// released. The publisher calls it, and publish for what it gives back.
+// resolved takes the outcomes of messages. The publisher calls it, and publish for what it
+// gives back.
 func (t *topic) resolved(results []forward.Result) {
-	now, bytes := time.Now(), 0
+	bytes := 0
 	for _, r := range results {
-		i, ok := r.Message.Ref.(item)
-		if !ok {
-			continue
-		}
-		bytes += i.bytes
-		t.retries.resolved(i)
-		i.forget(r)
-		if r.Outcome == forward.Confirmed {
-			confirmed := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
-			late := confirmed.Sub(i.claimed.Due)
-			t.metrics.Forwarded(late)
-			t.minute.forwarded(now, late)
-			t.metrics.Confirmed(r.Elapsed)
-			if i.claimed.Redelivered {
-				t.metrics.Redelivered()
-			}
-			t.settler.settle(i.delivery.shard, i.lease())
-			continue
-		}
-		t.metrics.Released(1)
-		t.settler.release(i.delivery.shard, i.released(r))
+		bytes += r.Message.Owner.Resolved(r)
 	}
 	t.window.resolved(bytes)
+}
+
+// Resolved settles a task that was confirmed and releases any other.
+func (i *item) Resolved(r forward.Result) (freed int) {
+	t := i.delivery.topic
+	t.retries.resolved(*i)
+	i.forget(r)
+	if r.Outcome == forward.Confirmed {
+		i.confirmed(r)
+		t.settler.settle(i.delivery.shard, i.lease())
+		return i.bytes
+	}
+	t.metrics.Released(1)
+	t.settler.release(i.delivery.shard, i.released(r))
+	return i.bytes
+}
+
+// confirmed counts a task that the broker took.
+func (i *item) confirmed(r forward.Result) {
+	t, now := i.delivery.topic, time.Now()
+	at := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
+	late := at.Sub(i.claimed.Due)
+	t.metrics.Forwarded(late)
+	t.minute.forwarded(now, late)
+	t.metrics.Confirmed(r.Elapsed)
+	if i.claimed.Redelivered {
+		t.metrics.Redelivered()
+	}
 }
 
 // forget lets go of the payload, which the rest of its batch would keep in memory. Of a
