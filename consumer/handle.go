@@ -170,6 +170,7 @@ func (w *worker) follow(work context.Context, t *task.Task, f following) (stored
 	if err != nil || !allowed {
 		return false, err
 	}
+	f.op = shard.NewOp()
 	err = w.insist(work, t, "store", func() (err error) {
 		stored, err = w.c.store.put(work, t, f, due)
 		return err

@@ -55,6 +55,7 @@ type following struct {
 	attempts int // to count on from
 	reason   string
 	payload  []byte
+	op       shard.Op // of storing it, the same for each try
 }
 
 // allow asks whether f may follow the delivery of t, and when it is due, in ms. Not
@@ -80,7 +81,7 @@ func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (
 	next := *t
 	next.Payload = f.payload
 	stored, err := s.Router(t.Topic).Again(ctx, shard.Again{
-		ID: t.ID, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
+		ID: t.ID, Op: f.op, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: due, Park: f.park, Attempts: f.attempts,
 		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),
 	})

@@ -8,6 +8,9 @@ import (
 // Again is a task that its consumer, who has a delivery of it, stores again.
 type Again struct {
 	ID string
+	// Op is the number of the operation: a caller that tries again after an error gives
+	// the same one, and is not refused for what it stored itself. Defaults to a new one.
+	Op Op
 	// Due in ms and Attempt are of the delivery: what was stored since stays.
 	Due     int64
 	Attempt int
@@ -35,12 +38,15 @@ type kept struct {
 // is. What a consumer stored of an older version doesn't: that chain is over, and
 // nothing else would try this one again.
 func (r *Router) Again(ctx context.Context, a Again) (stored bool, err error) {
-	op, replace := NewOp(), ""
+	replace := ""
+	if a.Op == "" {
+		a.Op = NewOp()
+	}
 	for range maxRestarts {
 		var stays *kept
 		err = r.retry(ctx, func(p Placement) error {
 			var err error
-			stays, err = r.again(ctx, p, op, replace, a)
+			stays, err = r.again(ctx, p, replace, a)
 			return err
 		})
 		if err == nil && stays != nil && stays.op != "" {
@@ -68,9 +74,9 @@ func (r *Router) older(ctx context.Context, a Again, there kept) (bool, error) {
 // again goes the way of a put: while the task is moving, its old shard sees
 // the placement first and loses its copy last. A copy there that was stored since the
 // delivery counts unless the new shard had the task already.
-func (r *Router) again(ctx context.Context, p Placement, op Op, replace string, a Again) (stays *kept, err error) {
+func (r *Router) again(ctx context.Context, p Placement, replace string, a Again) (stays *kept, err error) {
 	if !p.Moving(a.ID) {
-		return r.sendAgain(ctx, p, op, replace, nil, a)
+		return r.sendAgain(ctx, p, replace, nil, a)
 	}
 	there, err := r.Shard(p.Old(a.ID)).Fence(ctx, p, a.ID)
 	if err != nil {
@@ -78,7 +84,7 @@ func (r *Router) again(ctx context.Context, p Placement, op Op, replace string, 
 	}
 	var since *kept
 	if old := there[0]; old != nil {
-		if old.Op == string(op) {
+		if old.Op == string(a.Op) {
 			return nil, nil // done before the change began; a mover brings it along
 		}
 		newer := old.Due.UnixMilli() > a.Due || old.Due.UnixMilli() == a.Due && old.Attempt < a.Attempt
@@ -86,14 +92,14 @@ func (r *Router) again(ctx context.Context, p Placement, op Op, replace string, 
 			since = &kept{old.Due.UnixMilli(), old.Scheduled.UnixMilli(), old.Op}
 		}
 	}
-	stays, err = r.sendAgain(ctx, p, op, replace, since, a)
+	stays, err = r.sendAgain(ctx, p, replace, since, a)
 	if err != nil || stays != nil {
 		return stays, err
 	}
 	return nil, r.closeOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
 }
 
-func (r *Router) sendAgain(ctx context.Context, p Placement, op Op, replace string, since *kept, a Again) (stays *kept, err error) {
+func (r *Router) sendAgain(ctx context.Context, p Placement, replace string, since *kept, a Again) (stays *kept, err error) {
 	notAfter, err := r.NotAfter(ctx)
 	if err != nil {
 		return nil, err
@@ -104,7 +110,7 @@ func (r *Router) sendAgain(ctx context.Context, p Placement, op Op, replace stri
 	}
 	at := p.New(a.ID)
 	args := []any{
-		p.String(), string(op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
+		p.String(), string(a.Op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
 		oneIf(p.Moving(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
 	}
 	again := call{script: "again", keys: r.Shard(at).taskKeys(r.Shard(at).Wake()), args: args, notAfter: 2, fence: r.Shard(at).fence()}

@@ -128,6 +128,31 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 }
 
+// TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry: the next try of the same operation
+// finds what the first one stored, and doesn't take it for another's.
+func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
+	t.Parallel()
+	w := newTwin(t, 1)
+	w.replicas = 0
+	a := w.delivered()
+	a.Op = NewOp()
+	w.ok(w.AwaitReplicas(1))
+	w.ok(w.replica.Pause())
+	r := w.Router("orders")
+	_, err := r.Again(w.ctx(), a)
+	w.short("a retry", err)
+	w.ok(w.replica.Resume())
+	eventually(t, "the replica has the retry", func() bool {
+		stored, err := r.Again(w.ctx(), a)
+		if errors.Is(err, task.ErrReplicas) {
+			return false
+		}
+		w.ok(err)
+		equal(t, "stored", stored, true)
+		return true
+	})
+}
+
 // TestANoteForConsumersWaitsForItsOwnReplicas: on a Redis Cluster the history of an ID
 // lies on another server than its shard. Here that one alone has too few replicas.
 func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
