@@ -67,6 +67,20 @@ type TopicStatus struct {
 	// Notes say why the topic isn't served as it should be, as its scanners see
 	// it.
 	Notes []string `json:"notes,omitempty"`
+
+	kinds map[string]Kind // by note; Stored where it is left out
+}
+
+// note adds a note, once.
+func (s *TopicStatus) note(kind Kind, text string) {
+	if slices.Contains(s.Notes, text) {
+		return
+	}
+	s.Notes = append(s.Notes, text)
+	if s.kinds == nil {
+		s.kinds = map[string]Kind{}
+	}
+	s.kinds[text] = kind
 }
 
 // Change is the progress of a change of the shard count.
@@ -107,7 +121,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		if err != nil {
 			return s, err
 		}
-		t.Notes = append(t.Notes, notes(name, s.Fleet)...)
+		t.listen(s.Fleet)
 		t.hear(s.Fleet)
 		s.Topics = append(s.Topics, t)
 	}
@@ -245,33 +259,32 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.PerSecond = all.PerSecond
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
-		s.Notes = append(s.Notes, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
+		s.note(Paused, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
 	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked && (s.Oldest.IsZero() || since.Before(s.Oldest)) {
 		s.Oldest = since
 	}
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
+		s.note(Retries, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
 	}
 }
 
-// notes gathers what the living scanners say of a topic, each remark once.
-func notes(topic string, fleet []balance.Member) []string {
-	var out []string
-	seen := map[string]bool{}
+// listen takes note of what the living scanners say of the topic, each remark once.
+func (s *TopicStatus) listen(fleet []balance.Member) {
 	for _, m := range fleet {
 		if !m.Alive {
 			continue
 		}
-		for _, n := range []string{m.Troubles[topic], m.Errors[topic], m.Errors[""]} {
-			if n != "" && !seen[n] {
-				seen[n] = true
-				out = append(out, n)
+		if why := m.Troubles[s.Topic]; why != "" {
+			s.note(Unserved, why)
+		}
+		for _, why := range []string{m.Errors[s.Topic], m.Errors[""]} {
+			if why != "" {
+				s.note(Configuration, why)
 			}
 		}
 	}
-	return out
 }
 
 // hazards gathers what the living scanners say of Redis, each remark once.
