@@ -172,7 +172,7 @@ func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
 // makes doctor fail; one cause is one finding.
 func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: {shards: 1}, late: {shards: 1}, parked: {shards: 1}}\n")
+	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: {shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
 	for _, topic := range []string{"orders", "mails"} {
 		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
 			t.Fatal(err)

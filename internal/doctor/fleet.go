@@ -173,6 +173,8 @@ func (p Patient) examineReasons(r *report, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
+		case operate.Unread:
+			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
 		case operate.Late:
 			view.late[reason.Topic] = reason.Text
 		default:

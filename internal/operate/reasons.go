@@ -24,6 +24,7 @@ const (
 	Retries       Kind = "retries" // tasks wait for another attempt
 	Late          Kind = "late"
 	ParkedTasks   Kind = "parked"
+	Unread        Kind = "unread" // tasks whose records no scanner reads
 	Stored        Kind = "stored" // what Redis holds of a topic isn't as it should be
 )
 

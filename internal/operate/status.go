@@ -48,6 +48,10 @@ type TopicStatus struct {
 	// of what they gave back since they started, as balance.TopicNote has it.
 	Retrying    int64  `json:"retrying"`
 	RetryReason string `json:"retry_reason,omitempty"`
+	// UnreadableTasks is how many due tasks living scanners leave alone, since their records
+	// are of a newer format than the scanners' version reads, or missing. They are in Pending,
+	// not in Backlog, and Oldest knows nothing of them.
+	UnreadableTasks int64 `json:"unreadable_tasks,omitempty"`
 	// Settings in force that differ from the defaults, Paused and Rate (tasks a second over
 	// the fleet, 0: no limit) among them, as a living scanner has them.
 	Settings map[string]string `json:"settings,omitempty"`
@@ -260,6 +264,9 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
 		s.note(Paused, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
+	}
+	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
+		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
 	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked && (s.Oldest.IsZero() || since.Before(s.Oldest)) {
