@@ -190,6 +190,12 @@ func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 			state = "live"
 		}
 		configuration := fmt.Sprintf("index %d", m.Applied)
+		if m.Source != "" {
+			configuration = m.Source + ", " + configuration
+		}
+		if m.Refused != "" {
+			configuration = "refused, its source isn't the fleet's"
+		}
 		if len(m.Errors) > 0 {
 			configuration += fmt.Sprintf(", %d errors", len(m.Errors))
 		}

@@ -28,7 +28,7 @@ type fleetView struct {
 // live members.
 func (f fleetView) live() (live []balance.Member) {
 	for _, m := range f.status.Fleet {
-		if m.Alive {
+		if m.Alive && m.Refused == "" { // one that is refused delivers nothing
 			live = append(live, m)
 		}
 	}
@@ -173,6 +173,8 @@ func (p Patient) examineReasons(r *report, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
+		case operate.OtherSource:
+			r.fail("fleet source", "stop that scanner, or give it the fleet's source of topics", "%s", reason.Text)
 		case operate.Unread:
 			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
 		case operate.Late:

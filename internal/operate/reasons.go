@@ -20,6 +20,7 @@ const (
 	NoScanner     Kind = "no scanner"    // nobody delivers
 	Unserved      Kind = "unserved"      // a scanner says why it doesn't serve a topic
 	Configuration Kind = "configuration" // a scanner refuses a document, or can't read its source
+	OtherSource   Kind = "other source"  // a scanner takes its topics from another source
 	Paused        Kind = "paused"
 	Retries       Kind = "retries" // tasks wait for another attempt
 	Late          Kind = "late"
@@ -50,7 +51,10 @@ func (s Status) Reasons(now time.Time) []Reason {
 	var all []Reason
 	live := 0
 	for _, m := range s.Fleet {
-		if m.Alive {
+		switch {
+		case m.Alive && m.Refused != "":
+			all = append(all, Reason{Kind: OtherSource, Text: fmt.Sprintf("scanner %s is refused: %s", m.Instance, m.Refused)})
+		case m.Alive:
 			live++
 		}
 	}

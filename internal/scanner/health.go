@@ -24,7 +24,7 @@ func (s *Scanner) observe() error {
 		{Name: "serving", Required: true, Probe: s.atWork},
 		{Name: "redis", Required: true, Probe: s.redisUp},
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
-		{Name: "config", Required: true, Probe: s.reloader.configured},
+		{Name: "config", Required: true, Probe: s.configured},
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
@@ -127,6 +127,15 @@ func (s *Scanner) consulUp() (bool, string) {
 		return true, "answers, but does not register this scanner: " + *why
 	}
 	return true, "answers"
+}
+
+// configured fails while the fleet takes its topics from another source, and until this
+// scanner has read documents.
+func (s *Scanner) configured() (bool, string) {
+	if why := s.admission.why(); why != "" {
+		return false, "refused: " + why
+	}
+	return s.reloader.configured()
 }
 
 // configured fails until this scanner has read documents: of its source, or
