@@ -168,6 +168,29 @@ func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
 	}
 }
 
+// TestConsulAwayIsOneDegradedState: named once, of no topic, and nobody refuses anything.
+func TestConsulAwayIsOneDegradedState(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	documents := map[string]string{"orders": "rate: 5\n", "mails": "{}"}
+	o.puts(documents)
+	for topic := range documents {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
+	o.worksBy("two", documents, balance.Member{})
+	code, text := o.call("status", "--exit-code")
+	const degraded = "1 of 2 scanners can't read the source of topics: their last good settings stay in force, and changes wait: consul answers 500"
+	if code != cli.Unhealthy || strings.Count(text, "consul answers 500") != 2 || !strings.Contains(text, "! degraded: "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
+		t.Errorf("code %d: %s", code, text)
+	}
+	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "fail: degraded: "+degraded) || strings.Contains(got, "\n") || strings.Contains(got, "refuses") {
+		t.Errorf("doctor: %s", got)
+	}
+}
+
 // TestDoctorKnowsWhatStatusKnows: whatever makes `status --exit-code` fail, but for a pause,
 // makes doctor fail; one cause is one finding.
 func TestDoctorKnowsWhatStatusKnows(t *testing.T) {

@@ -62,7 +62,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs documents, br
 	for _, t := range view.status.Topics {
 		p.examineTasks(ctx, r, t, view)
 	}
-	p.examineReasons(r, view)
+	p.examineReasons(r, docs, view)
 	return view
 }
 
@@ -78,8 +78,8 @@ func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.M
 	}
 	for _, m := range live {
 		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
-			if _, broken := docs.broken[topic]; broken {
-				continue // examineBroken tells of it
+			if _, broken := docs.broken[topic]; broken || topic == "" && m.Away {
+				continue // examineBroken and examineReasons tell of it
 			}
 			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
 			if topic == "" {
@@ -169,10 +169,14 @@ func (p Patient) parkedReason(ctx context.Context, t operate.TopicStatus) string
 
 // examineReasons tells of what makes a fleet unhealthy and is nothing that was looked at
 // above.
-func (p Patient) examineReasons(r *report, view fleetView) {
+func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
+		case operate.SourceAway:
+			if docs.known { // else Consul is away from here, too, which is told
+				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there", "degraded: %s", reason.Text)
+			}
 		case operate.OtherSource:
 			r.fail("fleet source", "stop that scanner, or give it the fleet's source of topics", "%s", reason.Text)
 		case operate.Unread:

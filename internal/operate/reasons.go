@@ -20,6 +20,7 @@ const (
 	NoScanner     Kind = "no scanner"    // nobody delivers
 	Unserved      Kind = "unserved"      // a scanner says why it doesn't serve a topic
 	Configuration Kind = "configuration" // a scanner refuses a document, or can't read its source
+	SourceAway    Kind = "source away"   // scanners can't read the source of topics
 	OtherSource   Kind = "other source"  // a scanner takes its topics from another source
 	Paused        Kind = "paused"
 	Retries       Kind = "retries" // tasks wait for another attempt
@@ -61,6 +62,9 @@ func (s Status) Reasons(now time.Time) []Reason {
 	if live == 0 {
 		all = append(all, Reason{Kind: NoScanner, Text: "no scanner runs"})
 	}
+	for _, text := range s.Degraded {
+		all = append(all, Reason{Kind: SourceAway, Text: text})
+	}
 	told := map[string]bool{}
 	for _, t := range s.Topics {
 		for _, n := range t.Notes {
@@ -76,7 +80,7 @@ func (s Status) Reasons(now time.Time) []Reason {
 	}
 	for _, m := range s.Fleet {
 		for _, name := range slices.Sorted(maps.Keys(m.Errors)) {
-			if text := m.Errors[name]; m.Alive && !told[text] {
+			if text := m.Errors[name]; m.Alive && !told[text] && !(name == "" && m.Away) {
 				all = append(all, Reason{Kind: Configuration, Text: "configuration: " + text})
 				told[text] = true
 			}

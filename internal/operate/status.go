@@ -23,6 +23,9 @@ type Status struct {
 	// Hazards are how Redis is set to lose tasks that it acknowledged, as the living
 	// scanners see it.
 	Hazards []string `json:"hazards,omitempty"`
+	// Degraded is what some scanners lack, while all topics are delivered: in one line that the
+	// source of topics can't be read.
+	Degraded []string `json:"degraded,omitempty"`
 }
 
 // TopicStatus is one topic.
@@ -104,7 +107,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
 		return s, err
 	}
-	s.Hazards = hazards(s.Fleet)
+	s.Hazards, s.Degraded = hazards(s.Fleet), degraded(s.Fleet)
 	known, err := store.Topics(ctx)
 	if err != nil {
 		return s, err
@@ -286,12 +289,32 @@ func (s *TopicStatus) listen(fleet []balance.Member) {
 		if why := m.Troubles[s.Topic]; why != "" {
 			s.note(Unserved, why)
 		}
-		for _, why := range []string{m.Errors[s.Topic], m.Errors[""]} {
-			if why != "" {
-				s.note(Configuration, why)
-			}
+		if why := m.Errors[s.Topic]; why != "" {
+			s.note(Configuration, why)
+		}
+		if why := m.Errors[""]; why != "" && !m.Away {
+			s.note(Configuration, why)
 		}
 	}
+}
+
+// degraded names in one line how many of the living scanners can't read the source of topics,
+// and why the first of them can't.
+func degraded(fleet []balance.Member) []string {
+	live, away, why := 0, 0, ""
+	for _, m := range fleet {
+		if !m.Alive || m.Refused != "" {
+			continue
+		}
+		if live++; m.Away {
+			away++
+			why = cmp.Or(why, m.Errors[""])
+		}
+	}
+	if away == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in force, and changes wait: %s", away, live, why)}
 }
 
 // hazards gathers what the living scanners say of Redis, each remark once.

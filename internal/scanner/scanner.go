@@ -232,7 +232,7 @@ func (s *Scanner) describe() balance.Member {
 	index, errs, _ := s.reloader.state()
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
-		Admin: s.admin.Addr(), Applied: index, Source: s.admission.works(), Refused: s.admission.why(), Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
+		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.admission.works(), Refused: s.admission.why(), Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
 		Hazards: s.keeping.hazards(),
 	}
 	for _, v := range s.reloader.all() {
