@@ -26,7 +26,7 @@ func cancelCommand(conn *connection) *cobra.Command {
 	var prefix string
 	var confirm cli.Confirmation
 	cmd := &cobra.Command{
-		Use:   "cancel --topic T (--id ID | --file F | --id-prefix P)",
+		Use:   "cancel TOPIC (--id ID | --file F | --id-prefix P)",
 		Short: "Removes tasks, so that they are not delivered",
 		Long: `Removes a task. No scanner delivers it after this command has returned, unless it
 had begun to before. Exits with 3 if there is no such task.
@@ -40,11 +40,11 @@ The summary counts the IDs that were cancelled, that were not found, and that fa
 Those that break a rule are reported with their lines, ten of them and a count, or all in
 the file that --errors names, and the others are cancelled. The exit code is 0 if all were
 cancelled or not found, else 1. Ctrl-C stops reading and cancels what was read.`,
-		Example: `  producer cancel --topic orders --id o-1
-  producer cancel --topic orders --file ids.txt
-  producer cancel --topic orders --id-prefix customer-17: --yes
-  select-paid | producer cancel --topic orders --file - -o json`,
-		Args: cli.NoArguments,
+		Example: `  producer cancel orders --id o-1
+  producer cancel orders --file ids.txt
+  producer cancel orders --id-prefix customer-17: --yes
+  select-paid | producer cancel orders --file - -o json`,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			f := cmd.Flags()
 			switch n := countGiven(f.Changed("id"), f.Changed("file"), f.Changed("id-prefix")); {

@@ -42,7 +42,7 @@ type loadFlags struct {
 func loadCommand(conn *connection) *cobra.Command {
 	var flags loadFlags
 	cmd := &cobra.Command{
-		Use:   "load --topic T [--file F | -]",
+		Use:   "load TOPIC [--file F | -]",
 		Short: "Schedules a stream of tasks, one JSON object a line",
 		Long: `Schedules a stream of tasks, one JSON object a line:
 
@@ -55,8 +55,8 @@ minute ago is delivered at once, and counted. "payload_base64" is for bytes;
 50 ms. Lines of one ID are written in their order; others may overtake each other. Bad lines are reported with their numbers, ten of them and a count, or all
 in the file that --errors names, and the exit code is 1; the good ones are written.
 Ctrl-C stops reading and writes what was read.`,
-		Example: `  producer load --topic orders --file orders.ndjson
-  generate | producer load --topic orders --strict -o json -`,
+		Example: `  producer load orders --file orders.ndjson
+  generate | producer load orders --strict -o json -`,
 		Args: flags.arguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return load(cmd, conn, &flags) }),
 	}
@@ -70,16 +70,19 @@ Ctrl-C stops reading and writes what was read.`,
 	return cmd
 }
 
-// arguments takes a single dash, which stands for standard input as everywhere.
+// arguments takes the topic, and behind it or alone a dash, which stands for standard
+// input as everywhere.
 func (l *loadFlags) arguments(cmd *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 1 && args[0] == "-" && l.file == "-":
-		return nil
-	case len(args) == 1 && args[0] == "-":
-		return cli.UsageError("only one of --file and - may be given")
-	default:
+	if last := len(args) - 1; last >= 0 && args[last] == "-" {
+		if l.file != "-" {
+			return cli.UsageError("only one of --file and - may be given")
+		}
+		args = args[:last]
+	}
+	if len(args) > 0 && args[0] == "-" { // a topic of that name needs the flag
 		return cli.NoArguments(cmd, args)
 	}
+	return cli.TopicArgument(cmd, args)
 }
 
 func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {

@@ -27,7 +27,7 @@ const (
 func pipeCommand(conn *connection) *cobra.Command {
 	var topic string
 	cmd := &cobra.Command{
-		Use:   "pipe [--topic T]",
+		Use:   "pipe [TOPIC]",
 		Short: "Serves a program in any language: a request a line in, an answer a line out",
 		Long: `Serves a program in any language: reads requests from standard input, one JSON
 object a line, and writes an answer to each on standard output, one JSON object a
@@ -47,11 +47,11 @@ and the pipe goes on.
 Don't wait for an answer before the next request: many are on their way at a time.
 Those for one ID are done one after the other. At the end of the input what was read
 is answered, and the exit code is 0. Ctrl-C stops reading and answers what was read.`,
-		Example: `  producer pipe --topic orders < requests.ndjson > answers.ndjson`,
-		Args:    cli.NoArguments,
+		Example: `  producer pipe orders < requests.ndjson > answers.ndjson`,
+		Args:    cli.TopicArgument,
 		RunE:    cli.Verb(func(cmd *cobra.Command, _ []string) error { return pipe(cmd, conn, topic) }),
 	}
-	cmd.Flags().StringVar(&topic, "topic", "", "of requests that name none")
+	cmd.Flags().StringVar(&topic, "topic", "", "of requests that name none; the same as TOPIC")
 	return cmd
 }
 

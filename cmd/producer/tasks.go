@@ -84,7 +84,7 @@ func (r *request) register(cmd *cobra.Command) {
 }
 
 func registerTopic(cmd *cobra.Command, topic *string) {
-	cmd.Flags().StringVar(topic, "topic", "", "the stream of tasks, 1 to 64 of A-Z a-z 0-9 . _ - (needed)")
+	cmd.Flags().StringVar(topic, "topic", "", "the stream of tasks, 1 to 64 of A-Z a-z 0-9 . _ -; the same as TOPIC (needed)")
 	_ = cmd.MarkFlagRequired("topic")
 }
 
@@ -99,14 +99,14 @@ func scheduleCommand(conn *connection) *cobra.Command {
 	var headers []string
 	var options optionFlags
 	cmd := &cobra.Command{
-		Use:   "schedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
+		Use:   "schedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Stores a task that is due later",
 		Long: `Stores a task that is due later. An ID that is pending already is replaced:
 its due time, payload, headers and attempts. A due time in the past means now; one
 more than a minute ago is said on standard error.`,
-		Example: `  producer schedule --topic orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
-  pg_dump shop | producer schedule --topic dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
-		Args: cli.NoArguments,
+		Example: `  producer schedule orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
+  pg_dump shop | producer schedule dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
 			if err = due.set(cmd.Flags(), &r); err != nil {
 				return err
@@ -139,12 +139,12 @@ func rescheduleCommand(conn *connection) *cobra.Command {
 	r := request{verb: "reschedule"}
 	var due dueFlags
 	cmd := &cobra.Command{
-		Use:   "reschedule --topic T --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
+		Use:   "reschedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Changes when a task is due, and keeps the rest of it",
 		Long: `Changes when a task is due, and keeps its payload. A due time in the past means now;
 one more than a minute ago is said on standard error. Exits with 3 if there is no
 such task.`,
-		Args: cli.NoArguments,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
 			if err = due.set(cmd.Flags(), &r); err != nil {
 				return err
@@ -160,12 +160,12 @@ such task.`,
 func getCommand(conn *connection) *cobra.Command {
 	r := request{verb: "get"}
 	cmd := &cobra.Command{
-		Use:   "get --topic T --id ID",
+		Use:   "get TOPIC --id ID",
 		Short: "Prints a stored task as JSON",
 		Long: `Prints a stored task as JSON, over several lines or with -o json on one. The
 payload is in "payload" where it is text, else in "payload_base64". Exits with 3
 if there is no such task.`,
-		Args: cli.NoArguments,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
 	}
 	r.register(cmd)

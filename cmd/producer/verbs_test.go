@@ -15,6 +15,32 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
+// TestTheTopicIsAnArgument: of each verb, in the place of --topic or beside it.
+func TestTheTopicIsAnArgument(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	c.must("schedule", "orders", "--id", "o-1", "--in", "1h")
+	c.must("reschedule", "--id", "o-1", "--in", "2h", "orders")
+	if got := c.must("get", "orders", "--id", "o-1", "--topic", "orders"); got["topic"] != "orders" {
+		t.Errorf("get printed %v", got)
+	}
+	c.must("cancel", "orders", "--id", "o-1")
+	const line = `{"id":"o-2","in":"1h"}` + "\n"
+	for _, args := range [][]string{{"load", "orders"}, {"load", "orders", "-"}, {"load", "--topic", "orders", "-"}} {
+		if r := c.run(line, args...); r.code != 0 || c.stored() != 1 {
+			t.Errorf("%q: %+v", args, r)
+		}
+		c.must("cancel", "orders", "--id", "o-2")
+	}
+	if r := c.run(`{"verb":"schedule","id":"o-3","in":"1h"}`+"\n", "pipe", "orders"); r.code != 0 || c.stored() != 1 {
+		t.Errorf("pipe: %+v", r)
+	}
+	c.must("cancel", "orders", "--id-prefix", "o-", "--yes")
+	if c.stored() != 0 {
+		t.Error("tasks are left")
+	}
+}
+
 // TestLifeOfATask: what schedule stored get shows, reschedule moves and cancel
 // removes.
 func TestLifeOfATask(t *testing.T) {

@@ -86,7 +86,7 @@ func (sel *selection) parked(store *shard.Store, topic string) operate.Parked {
 func parkedList(s *settings) *cobra.Command {
 	sel := selection{format: cli.NewListFlag()}
 	cmd := &cobra.Command{
-		Use:   "ls [--topic T]",
+		Use:   "ls [TOPIC]",
 		Short: "Lists parked tasks with their reasons",
 		Long: `Lists the parked tasks of a topic, or of all topics: since when each is parked, and why.
 Of one whose record is damaged nobody knows since when. IDs that aren't plain are JSON
@@ -94,8 +94,8 @@ strings in the table.
 
 With -o json it prints an array, with -o ndjson an object a line.`,
 		Example: `  scanner parked ls
-  scanner parked ls --topic orders --reason NO_ROUTE --older-than 1d`,
-		Args: cli.NoArguments,
+  scanner parked ls orders --reason NO_ROUTE --older-than 1d`,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
 			if err := sel.check(now); err != nil {
@@ -113,7 +113,7 @@ With -o json it prints an array, with -o ndjson an object a line.`,
 			return printList(cmd.OutOrStdout(), sel.format.Format, list)
 		}),
 	}
-	cmd.Flags().StringVar(&sel.topic, "topic", "", "this topic alone (default all)")
+	cmd.Flags().StringVar(&sel.topic, "topic", "", "this topic alone (default all); the same as TOPIC")
 	sel.register(cmd)
 	return cmd
 }
@@ -231,7 +231,7 @@ func narrowed(f operate.ParkedFilter) (text string) {
 func parkedChange(s *settings, name, short, done string, change changeParked) *cobra.Command {
 	sel := selection{format: cli.NewFormatFlag(cli.Text)}
 	cmd := &cobra.Command{
-		Use:   name + " --topic T (--id ID | --all | --reason TEXT | --older-than D)",
+		Use:   name + " TOPIC (--id ID | --all | --reason TEXT | --older-than D)",
 		Short: short,
 		Long: short + `.
 
@@ -239,7 +239,7 @@ With --all, --reason, --parked-before or --older-than it is one pass: what is pa
 shard when the pass comes to it is visited once, though it may be parked again at once.
 Tasks of which nobody knows when they were parked have no age. Exit code 3: no such task
 or topic.`,
-		Args: cli.NoArguments,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			if err := sel.checkChange(time.Now()); err != nil {
 				return err
@@ -261,7 +261,7 @@ or topic.`,
 			return errors.Join(printChanged(cmd.OutOrStdout(), sel.format.Format, done, n, left), err)
 		}),
 	}
-	cmd.Flags().StringVar(&sel.topic, "topic", "", "the topic (required)")
+	cmd.Flags().StringVar(&sel.topic, "topic", "", "the topic; the same as TOPIC")
 	cmd.Flags().BoolVar(&sel.all, "all", false, "all parked tasks of the topic, or all that the other flags leave")
 	sel.register(cmd)
 	return cmd
@@ -270,7 +270,7 @@ or topic.`,
 // checkChange is check for a verb that changes tasks: which ones has to be said.
 func (sel *selection) checkChange(now time.Time) error {
 	if sel.topic == "" {
-		return cli.UsageError("--topic is required")
+		return cli.UsageError("name a topic")
 	}
 	if err := sel.check(now); err != nil {
 		return err

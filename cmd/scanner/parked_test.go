@@ -115,7 +115,7 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	o.wants(cli.Done, "purged 2", "parked", "purge", "--topic", "orders", "--reason", "handler", "--older-than", "0s", "--yes")
 	counts(1)
 	for part, args := range map[string][]string{
-		"--topic is required": {"replay", "--all"},
+		"name a topic": {"replay", "--all"},
 		"give either --id or --all, or --reason, --parked-before or": {"purge", "--topic", "orders"},
 		"--id stands alone":                      {"purge", "--topic", "orders", "--id", "a", "--reason", "b"},
 		"either --parked-before or --older-than": {"ls", "--older-than", "1h", "--parked-before", "0"},

@@ -32,9 +32,9 @@ type statusFlags struct {
 func statusCommand(s *settings) *cobra.Command {
 	f := statusFlags{format: cli.NewFormatFlag(cli.Table)}
 	cmd := &cobra.Command{
-		Use:   "status --config config.yaml [--topic T] [--shards] [--exit-code | --watch]",
+		Use:   "status [TOPIC] --config config.yaml [--shards] [--exit-code | --watch]",
 		Short: "Shows topics, their shards, and the members of the fleet",
-		Args:  cli.NoArguments,
+		Args:  cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd); err != nil {
 				return err
@@ -50,7 +50,7 @@ func statusCommand(s *settings) *cobra.Command {
 			return f.print(cmd, store)
 		}),
 	}
-	cmd.Flags().StringVar(&f.topic, "topic", "", "this topic alone")
+	cmd.Flags().StringVar(&f.topic, "topic", "", "this topic alone; the same as TOPIC")
 	cmd.Flags().BoolVar(&f.shards, "shards", false, "each shard too, and not the sums alone")
 	cmd.Flags().BoolVar(&f.judged, "exit-code", false, "exit with 4 unless all is healthy, and say why on standard error")
 	cmd.Flags().BoolVar(&f.watched, "watch", false, "show it on the terminal, always new, until q or Ctrl-C")

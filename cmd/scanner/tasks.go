@@ -43,7 +43,7 @@ type tasksFlags struct {
 func tasksList(s *settings) *cobra.Command {
 	flags := tasksFlags{format: cli.NewListFlag()}
 	cmd := &cobra.Command{
-		Use:     "ls --topic T",
+		Use:     "ls TOPIC",
 		Aliases: []string{"find"},
 		Short:   "Lists tasks by state, due time and the beginning of their IDs",
 		Long: `Lists the tasks of a topic that are asked for: all of its tasks where nothing is.
@@ -60,14 +60,14 @@ meanwhile may be missing. IDs that aren't plain are JSON strings in the table.
 
 With -o json it prints an array, with -o ndjson an object a line. Exit code 3: no such
 topic.`,
-		Example: `  scanner tasks ls --topic orders --limit 20
-  scanner tasks ls --topic orders --state retrying
-  scanner tasks find --topic orders --id-prefix customer-17: --due-before 1h -o json`,
-		Args: cli.NoArguments,
+		Example: `  scanner tasks ls orders --limit 20
+  scanner tasks ls orders --state retrying
+  scanner tasks find orders --id-prefix customer-17: --due-before 1h -o json`,
+		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return listTasks(cmd, s, flags) }),
 	}
 	f := cmd.Flags()
-	f.StringVar(&flags.topic, "topic", "", "the topic (required)")
+	f.StringVar(&flags.topic, "topic", "", "the topic; the same as TOPIC")
 	f.StringVar(&flags.state, "state", "", "only tasks in this state: waiting, leased, parked or retrying")
 	f.StringVar(&flags.dueBefore, "due-before", "", "only tasks due at this time or before")
 	f.StringVar(&flags.dueAfter, "due-after", "", "only tasks due at this time or after")
@@ -79,7 +79,7 @@ topic.`,
 
 func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	if flags.topic == "" {
-		return cli.UsageError("--topic is required")
+		return cli.UsageError("name a topic")
 	}
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err

@@ -231,17 +231,21 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		before = nil
 	}
 	raw, changes, err := config.Edit(topic, before, e.assignments)
+	mended := err == nil && doc.Err != nil // which may change no setting: an unknown key is none
 	if err != nil && doc.Err != nil && e.inForce != nil {
 		raw, changes, err = e.ofForce(cmd, err)
 	}
 	if err != nil {
 		return doc, e.explain(err, doc)
 	}
-	if there && len(changes) == 0 && !e.replace {
+	if there && len(changes) == 0 && !e.replace && !mended {
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
 		return doc, err
 	}
 	printDifference(out, topic, changes)
+	if mended {
+		fmt.Fprintf(out, "topic %s: its mistakes are mended\n", topic)
+	}
 	if e.dry {
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
 		return doc, err

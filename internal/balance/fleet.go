@@ -27,15 +27,27 @@ type Member struct {
 	// Topics are those that it has something to say of.
 	Topics map[string]TopicNote `json:"topics,omitempty"`
 
-	Instance  string            `json:"instance"`
-	Heartbeat time.Time         `json:"heartbeat"`
-	Alive     bool              `json:"alive"`
-	Host      string            `json:"host"`
-	PID       int               `json:"pid"`
-	Version   string            `json:"version"`
-	Started   time.Time         `json:"started,omitzero"`
-	Admin     string            `json:"admin,omitempty"`
-	Applied   uint64            `json:"config_applied_index"`
+	Instance  string    `json:"instance"`
+	Heartbeat time.Time `json:"heartbeat"`
+	Alive     bool      `json:"alive"`
+	Host      string    `json:"host"`
+	PID       int       `json:"pid"`
+	Version   string    `json:"version"`
+	Started   time.Time `json:"started,omitzero"`
+	Admin     string    `json:"admin,omitempty"`
+	Applied   uint64    `json:"config_applied_index"`
+	// Source is where the topics' documents come from that the member works by; "" is a
+	// version that doesn't say, or a member that doesn't work yet. Refused is why it may not.
+	Source  string `json:"config_source,omitempty"`
+	Refused string `json:"refused,omitempty"`
+	// Away says that the source can't be read right now: what is in force stays so. Errors
+	// has why, under "".
+	Away bool `json:"config_source_away,omitempty"`
+	// Documents is a hash of the documents in force, all topics' together: members with the
+	// same documents say the same. 0 is a version that doesn't say, or a member that has
+	// read none. Applied can't tell: it is an index of the source's, which differs with when
+	// a member asked.
+	Documents uint64            `json:"config_documents,string,omitempty"`
 	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
 	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
 	Blocked   map[string]string `json:"blocked,omitempty"`       // by topic, of those in trouble: the kind, where it is one that waiting doesn't mend

@@ -64,6 +64,25 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return UsageError(fmt.Sprintf("unexpected argument %q; a value follows its flag", args[0]))
 }
 
+// TopicArgument takes the topic as the only argument of a command that has the flag
+// --topic, and sets that flag. Both may be given if they name the same topic.
+func TopicArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if err := NoArguments(cmd, args[1:]); err != nil {
+		return err
+	}
+	topic, flag := args[0], cmd.Flags().Lookup("topic")
+	switch {
+	case topic == "":
+		return UsageError("the topic is empty")
+	case flag.Changed && flag.Value.String() != topic:
+		return UsageError(fmt.Sprintf("unexpected argument %q; a value follows its flag, and the topic is %q by --topic", topic, flag.Value))
+	}
+	return cmd.Flags().Set(flag.Name, topic)
+}
+
 // Report writes an error as one line to w, with advice on it, and returns the
 // exit code for it.
 func Report(w io.Writer, cmd *cobra.Command, err error, advice func(error) string) int {

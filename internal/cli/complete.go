@@ -9,8 +9,8 @@ import (
 
 // Complete tells shells what may stand where, for the root command with all verbs added:
 // the formats of --output, files where a flag names one, and topics where one is named,
-// by a flag or as the first argument of a command that takes TOPIC. Nil topics: none are
-// offered.
+// by a flag or as the first argument of a command whose use begins with TOPIC or [TOPIC].
+// Nil topics: none are offered.
 func Complete(root *cobra.Command, topics cobra.CompletionFunc) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	complete(root, topics)
@@ -28,7 +28,7 @@ func complete(cmd *cobra.Command, topics cobra.CompletionFunc) {
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // the shell's own: files
 		}
 	})
-	if words := strings.Fields(cmd.Use); topics != nil && cmd.ValidArgsFunction == nil && len(words) > 1 && words[1] == "TOPIC" {
+	if words := strings.Fields(cmd.Use); topics != nil && cmd.ValidArgsFunction == nil && len(words) > 1 && strings.Trim(words[1], "[]") == "TOPIC" {
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp

@@ -34,6 +34,8 @@ func TestShellsComplete(t *testing.T) {
 		"show --topic ":        "mails orders :4",
 		"show ":                "mails orders :4",
 		"show orders ":         ":4",
+		"list ":                "mails orders :4",
+		"list orders ":         ":4",
 		"--config ":            ":0", // files
 		"show --payload-file ": ":0",
 	} {
@@ -44,7 +46,8 @@ func TestShellsComplete(t *testing.T) {
 		show.Flags().VarP(&format, "output", "o", "")
 		show.Flags().String("topic", "", "")
 		show.Flags().String("payload-file", "", "")
-		root.AddCommand(show)
+		list := &cobra.Command{Use: "list [TOPIC] [--all]", Run: func(*cobra.Command, []string) {}}
+		root.AddCommand(show, list)
 		Complete(root, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return []cobra.Completion{"mails", "orders"}, cobra.ShellCompDirectiveNoFileComp
 		})

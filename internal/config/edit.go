@@ -127,7 +127,7 @@ func (e *editor) unknown(key string) {
 	if i := strings.LastIndexByte(key, '.'); i >= 0 && e.table.isSection(key[:i]) {
 		section, name, prefix = key[:i], key[i+1:], key[:i+1]
 	}
-	e.errs.add(key, 0, "unknown key%s", meant(name, e.table.children(section), prefix))
+	e.errs.add(key, 0, unknownKey+"%s", meant(name, e.table.children(section), prefix))
 }
 
 // forgive drops the document's errors about a key that is being replaced,

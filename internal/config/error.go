@@ -37,6 +37,12 @@ func (e FieldError) Error() string {
 	return strings.Join(slices.DeleteFunc([]string{at, key, visible(e.Problem)}, func(s string) bool { return s == "" }), ": ")
 }
 
+// unknownKey begins the problem of a key that there is none of.
+const unknownKey = "unknown key"
+
+// Unknown reports whether the key is one that there is none of.
+func (e FieldError) Unknown() bool { return strings.HasPrefix(e.Problem, unknownKey) }
+
 // visible writes what does not print, such as the tab that the YAML parser
 // quotes, as an escape.
 func visible(text string) string {

@@ -204,7 +204,7 @@ func (w *walker) unknown(section, key string, p pair) {
 	if w.topics != nil {
 		names = append(names, "topics")
 	}
-	w.errs.add(key, p.line, "unknown key%s", meant(p.key, names, ""))
+	w.errs.add(key, p.line, unknownKey+"%s", meant(p.key, names, ""))
 }
 
 // pair is one line of a mapping.

@@ -37,6 +37,29 @@ func (c *Client) DeleteStatus(ctx context.Context, instance string) error {
 	return nil
 }
 
+// ReadStatuses returns the notes of scanners by instance.
+func (c *Client) ReadStatuses(ctx context.Context) (map[string][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
+	defer cancel()
+	pairs, _, err := c.client.KV().List(c.prefix+"/status/", (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, c.fail(err, "read statuses from consul")
+	}
+	notes := map[string][]byte{}
+	for _, pair := range pairs {
+		if instance, ours := c.noted(pair.Key); ours {
+			notes[instance] = pair.Value
+		}
+	}
+	return notes, nil
+}
+
+// noted returns the instance whose note a key holds, false if it holds none.
+func (c *Client) noted(key string) (instance string, ours bool) {
+	instance, ours = strings.CutSuffix(strings.TrimPrefix(key, c.prefix+"/status/"), "/config")
+	return instance, ours && !strings.Contains(instance, "/")
+}
+
 func (c *Client) statusKey(instance string) string {
 	return c.prefix + "/status/" + instance + "/config"
 }
@@ -53,8 +76,8 @@ func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, not
 		return nil, c.fail(err, "read statuses from consul")
 	}
 	for _, pair := range pairs {
-		instance, ours := strings.CutSuffix(strings.TrimPrefix(pair.Key, folder), "/config")
-		if !ours || strings.Contains(instance, "/") || !dead(instance, pair.Value) {
+		instance, ours := c.noted(pair.Key)
+		if !ours || !dead(instance, pair.Value) {
 			continue
 		}
 		switch _, ok, err := c.transact(ctx, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: pair.Key, Index: pair.ModifyIndex}); {

@@ -85,6 +85,16 @@ func (h History) Newest() (Change, bool) {
 	return h.Changes[len(h.Changes)-1], true
 }
 
+// Before is the change in front of the newest one, or false if there is none or it left no
+// document.
+func (h History) Before() (Change, bool) {
+	if len(h.Changes) < 2 {
+		return Change{}, false
+	}
+	before := h.Changes[len(h.Changes)-2]
+	return before, !before.Removed && !before.Dropped
+}
+
 // Seen returns the history with the document that was found: if it is not what the
 // newest change left, somebody changed it who keeps no history, and that is a change
 // by nobody who is known. there is false where no document was found.

@@ -46,6 +46,9 @@ type Finding struct {
 type Patient struct {
 	// Settings are the configuration; its topics are used without Consul.
 	Settings *config.Config
+	// Broken says that the configuration has mistakes, which are a finding already. Settings
+	// have no topics then, and say nothing of which there should be.
+	Broken bool
 	// Path is the configuration file's, for the commands that are named.
 	Path string
 	// Redis is a client made of the settings, Store the keys in it.
@@ -78,12 +81,18 @@ func (r *report) add(check string, s State, mend, format string, args ...any) {
 func Examine(ctx context.Context, p Patient) []Finding {
 	r := &report{}
 	stored := p.examineRedis(ctx, r)
-	docs, known := p.examineTopics(ctx, r)
+	docs := p.examineTopics(ctx, r)
+	brokers := p.reachRabbitMQ(ctx, r)
+	defer brokers.close()
 	fleet := fleetView{}
 	if stored {
-		fleet = p.examineFleet(ctx, r, docs, known)
+		fleet = p.examineFleet(ctx, r, docs, brokers)
 	}
-	p.examineRabbitMQ(ctx, r, docs, fleet)
+	p.examineBroken(ctx, r, docs, fleet.live())
+	if brokers.first != nil {
+		brokers.first.examineTopics(r, docs.good, fleet)
+	}
+	p.examineWaiting(r, fleet, brokers)
 	return r.findings
 }
 
@@ -95,9 +104,7 @@ func Connect(ctx context.Context, p Patient) []Finding {
 	if p.Consul != nil {
 		p.reachConsul(ctx, r)
 	}
-	if b := p.reachRabbitMQ(ctx, r); b != nil {
-		_ = b.conn.Close() // it has answered, which is all that was asked
-	}
+	p.reachRabbitMQ(ctx, r).close() // it has answered, which is all that was asked
 	return r.findings
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -17,23 +16,38 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// examineTopics reads what the topics' documents ask for: the good ones by name.
-// known is false where they couldn't be read at all.
-func (p Patient) examineTopics(ctx context.Context, r *report) (docs map[string]config.Topic, known bool) {
-	if p.Consul == nil {
-		if len(p.Settings.Topics) == 0 {
-			r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
-		}
-		return p.Settings.Topics, true
-	}
-	return p.examineConsul(ctx, r)
+// documents are what the topics' documents ask for, by name.
+type documents struct {
+	// known is false where they couldn't be read at all.
+	known bool
+	good  map[string]config.Topic
+	// broken are those with mistakes, as Consul has them.
+	broken map[string]config.Document
 }
 
-func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]config.Topic, bool) {
+// has reports whether a topic has a document, good or broken.
+func (d documents) has(topic string) bool {
+	_, good := d.good[topic]
+	_, broken := d.broken[topic]
+	return good || broken
+}
+
+// examineTopics reads the topics' documents. Those with mistakes are left to examineBroken.
+func (p Patient) examineTopics(ctx context.Context, r *report) documents {
+	if p.Consul != nil {
+		return p.examineConsul(ctx, r)
+	}
+	if len(p.Settings.Topics) == 0 && !p.Broken {
+		r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
+	}
+	return documents{known: !p.Broken, good: p.Settings.Topics}
+}
+
+func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 	settings := p.Settings.Consul
 	list, reached := p.reachConsul(ctx, r)
 	if !reached {
-		return nil, false
+		return documents{}
 	}
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -48,19 +62,18 @@ func (p Patient) examineConsul(ctx context.Context, r *report) (map[string]confi
 	} else {
 		r.ok("consul.rights", "the token may read the topics and write under %s/status/", settings.Prefix)
 	}
-	docs := map[string]config.Topic{}
+	docs := documents{known: true, good: map[string]config.Topic{}, broken: map[string]config.Document{}}
 	for _, d := range list {
-		topic, err := config.ParseTopic(d.Topic, d.Raw)
-		if err != nil {
-			r.fail("topic "+d.Topic+" document", p.command("topic set "+d.Topic+" key=value"), "%v", err)
-			continue
+		if doc := config.ParseDocument(d.Topic, d.Raw, d.Index); doc.Err != nil {
+			docs.broken[d.Topic] = doc
+		} else {
+			docs.good[d.Topic] = doc.Topic
 		}
-		docs[d.Topic] = topic
 	}
 	if len(list) == 0 {
 		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
 	}
-	return docs, true
+	return docs
 }
 
 // reachConsul lists the documents, and reports whether that could be done.
@@ -86,72 +99,6 @@ func mendConsul(c config.Consul, err error) string {
 		return "set consul.tls, or consul.addr to the port that speaks it"
 	default:
 		return "start the agent, or set consul.addr; this has to name a leader: curl http://" + c.Addr + "/v1/status/leader"
-	}
-}
-
-// fleetView is what Redis knows of the fleet.
-type fleetView struct {
-	// live members.
-	live []balance.Member
-	// reasons are why tasks of a topic were parked: the first one's.
-	reasons map[string]string
-}
-
-// examineFleet compares what is asked for with what the fleet works by.
-func (p Patient) examineFleet(ctx context.Context, r *report, docs map[string]config.Topic, known bool) fleetView {
-	ctx, cancel := context.WithTimeout(ctx, 2*askLimit)
-	defer cancel()
-	view := fleetView{reasons: map[string]string{}}
-	members, err := balance.Members(ctx, p.Store)
-	if err != nil {
-		r.fail("fleet", p.command("status"), "%v", err)
-		return view
-	}
-	for _, m := range members {
-		if m.Alive {
-			view.live = append(view.live, m)
-		}
-	}
-	p.examineMembers(r, view.live)
-	if !known {
-		return view
-	}
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		p.examineApplied(ctx, r, name, docs[name], len(view.live) > 0)
-		if reason := p.examineParked(ctx, r, name, docs[name]); reason != "" {
-			view.reasons[name] = reason
-		}
-	}
-	p.examineOrphans(ctx, r, docs)
-	return view
-}
-
-func (p Patient) examineMembers(r *report, live []balance.Member) {
-	switch len(live) {
-	case 0:
-		r.warn("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
-		return
-	case 1:
-		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it", live[0].Instance)
-	default:
-		r.ok("fleet", "%d scanners run", len(live))
-	}
-	applied := map[uint64]bool{}
-	for _, m := range live {
-		applied[m.Applied] = true
-		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
-			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
-			if topic == "" {
-				check, mend = "fleet configuration", p.command("check")
-			}
-			r.fail(check, mend, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
-		}
-		for _, topic := range slices.Sorted(maps.Keys(m.Troubles)) {
-			r.fail("topic "+topic+" served", p.command("status --topic "+topic), "scanner %s doesn't serve it: %s", m.Instance, m.Troubles[topic])
-		}
-	}
-	if len(applied) > 1 && p.Settings.Consul.Addr != "" { // without Consul each counts its own file's versions
-		r.warn("fleet configuration", p.command("status"), "scanners work by %d versions of the documents; if that lasts, those behind don't reach consul", len(applied))
 	}
 }
 
@@ -184,6 +131,8 @@ func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc
 			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows", placement.Shards)
 		case placement.Shards != doc.Shards:
 			r.warn(check, p.mendApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
+		case !running:
+			r.info(check, "Redis keeps the document, and M is %d; no scanner works by it", placement.Shards)
 		default:
 			r.ok(check, "the fleet works by the document; M is %d", placement.Shards)
 		}
@@ -198,34 +147,34 @@ func (p Patient) mendApplied(running bool) string {
 	return p.command("run")
 }
 
-// examineParked returns why the first of the topic's parked tasks was parked.
-func (p Patient) examineParked(ctx context.Context, r *report, name string, doc config.Topic) (reason string) {
-	topic := p.Store.Topic(name)
-	for at := range doc.Shards {
-		page, err := topic.Shard(at).Parked(ctx, 0, 1)
-		if err != nil {
-			return ""
-		}
-		if len(page) > 0 {
-			reason = page[0].Reason
-			r.warn("topic "+name+" parked", p.command("parked ls --topic "+name)+"; mend the cause, then "+p.command("parked replay --topic "+name+" --all"),
-				"tasks were set aside; one of them because: %s", reason)
-			return reason
-		}
-	}
-	return ""
-}
-
-// examineOrphans finds topics that Redis holds and nobody asks for any more.
-func (p Patient) examineOrphans(ctx context.Context, r *report, docs map[string]config.Topic) {
+// examineOrphans finds topics that Redis holds and nobody asks for any more. It is a failure
+// where scanners say so, too: another source may have them.
+func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
 		r.fail("topics", p.command("status"), "%v", err)
 		return
 	}
 	for _, name := range names {
-		if _, there := docs[name]; !there {
-			r.warn("topic "+name+" document", p.command("topic rm "+name), "an orphan: Redis holds the topic, and it has no good document")
+		if docs.has(name) {
+			continue
 		}
+		state := Warn
+		if slices.ContainsFunc(fleet.live(), func(m balance.Member) bool { return orphan(m.Troubles[name]) }) {
+			state = Fail
+		}
+		r.add("topic "+name+" document", state, p.mendOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 	}
+}
+
+// orphan reports whether a scanner says that a topic has no document.
+func orphan(trouble string) bool { return strings.HasPrefix(trouble, "orphan:") }
+
+// mendOrphan brings the document back; what removes the topic comes last.
+func (p Patient) mendOrphan(name string) string {
+	back := "put it back under topics in " + p.Path
+	if p.Consul != nil {
+		back = p.command("topic undo " + name)
+	}
+	return back + "; or, if nobody wants the topic any more, " + p.command("topic rm "+name)
 }

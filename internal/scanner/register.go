@@ -52,7 +52,14 @@ type note struct {
 	Time    time.Time         `json:"time"` // when it was written
 	Applied uint64            `json:"config_applied_index"`
 	Errors  map[string]string `json:"errors"`
+	// Documents in force: their digests by topic, as config.Digest has them. Left out where
+	// there are so many that Consul might not take the note.
+	Documents map[string]string `json:"documents,omitempty"`
 }
+
+// notedDocuments is how many documents a note names: with the longest names they take
+// two thirds of what a value in Consul may.
+const notedDocuments = 4000
 
 // registration keeps a member in Consul: in the catalog, and with a note of what it
 // thinks of its configuration.
@@ -103,7 +110,10 @@ func (r *registration) announce(ctx context.Context, adminAddr string) {
 
 // report takes what this member thinks of its configuration, in the place of what it
 // took before and has not written yet. The reloader calls it, never twice at a time.
-func (r *registration) report(index uint64, errs map[string]string) {
+func (r *registration) report(index uint64, errs, documents map[string]string) {
+	if len(documents) > notedDocuments {
+		documents = nil
+	}
 	down := errs[""] != ""
 	r.metrics.SetConsulUp(!down)
 	if r.down && !down {
@@ -114,7 +124,7 @@ func (r *registration) report(index uint64, errs map[string]string) {
 	case <-r.notes:
 	default:
 	}
-	r.notes <- note{Applied: index, Errors: maps.Clone(errs)}
+	r.notes <- note{Applied: index, Errors: maps.Clone(errs), Documents: documents}
 }
 
 // write writes notes until ctx ends, one after the other, so that the newest is what

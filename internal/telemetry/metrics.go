@@ -30,6 +30,7 @@ type Metrics struct {
 	redisUnsafe     *prometheus.GaugeVec
 	consulUp        *prometheus.GaugeVec // no labels; a vector, so that it is absent until it is set
 	configApplied   prometheus.Gauge
+	configDocuments prometheus.Gauge
 	configErrors    prometheus.Counter
 	configBroken    prometheus.Gauge
 	errors          *prometheus.CounterVec
@@ -59,7 +60,8 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 			Help: "1 while Redis is set to lose tasks that it acknowledged: reason eviction, or persistence. Absent where it is not known."}, []string{"reason"}),
 		consulUp: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "consul_up",
 			Help: "1 while Consul answers. Absent where Consul is not configured."}, nil),
-		configApplied: gauge("config_applied_index", "Index of the newest configuration of the topics that is in effect."),
+		configApplied:   gauge("config_applied_index", "Index of the newest configuration of the topics that is in effect."),
+		configDocuments: gauge("config_documents_hash", "A hash of the topics' documents in effect: the same for scanners with the same documents. 0 before any were read."),
 		configErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "config_errors_total",
 			Help: "Configurations refused; the one before stayed in effect."}),
 		configBroken: gauge("config_errors", "Configurations that are refused now: topics' documents with mistakes, or the file with them."),
@@ -76,7 +78,7 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int) (*Metrics, error) {
 func (m *Metrics) all() group {
 	g := group{
 		m.rabbitConnected, m.rabbitBlocked, m.redisUp, m.redisUnsafe, m.consulUp,
-		m.configApplied, m.configErrors, m.configBroken, m.errors, m.scanners, buildInfo(),
+		m.configApplied, m.configDocuments, m.configErrors, m.configBroken, m.errors, m.scanners, buildInfo(),
 	}
 	for _, v := range m.topics.vectors {
 		g = append(g, v)
@@ -106,6 +108,10 @@ func (m *Metrics) SetConsulUp(yes bool) { m.consulUp.WithLabelValues().Set(oneIf
 // SetConfigApplied names the configuration in effect: Consul's index, or a
 // count of the file's versions without Consul.
 func (m *Metrics) SetConfigApplied(index uint64) { m.configApplied.Set(float64(index)) }
+
+// SetConfigDocuments takes a hash of the topics' documents in effect, of which a float64
+// keeps 53 bits; 0 if none were read.
+func (m *Metrics) SetConfigDocuments(hash uint64) { m.configDocuments.Set(float64(hash >> 11)) }
 
 // ConfigError counts a configuration that was refused.
 func (m *Metrics) ConfigError() { m.configErrors.Inc() }

@@ -46,6 +46,7 @@ var contract = []string{
 // additions are metrics beyond the contract.
 var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
+	"duefleet_config_documents_hash GAUGE ",
 	"duefleet_config_errors GAUGE ",
 	"duefleet_early_total COUNTER topic",
 	"duefleet_errors_total COUNTER operation",
@@ -61,6 +62,7 @@ var additions = []string{
 	"duefleet_retrying_tasks GAUGE topic",
 	"duefleet_stray_tasks GAUGE topic",
 	"duefleet_topic_blocked GAUGE reason,topic",
+	"duefleet_unreadable_tasks GAUGE topic",
 	"duefleet_workers GAUGE topic",
 }
 
@@ -154,6 +156,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
 	orders.SetRetrying(12, "overdue")
+	orders.SetUnreadable(8)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -161,6 +164,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	m.SetRedisUp(true)
 	m.SetConsulUp(true)
 	m.SetConfigApplied(42)
+	m.SetConfigDocuments(7<<11 + 1)
 	m.ConfigError()
 	m.Error("claim")
 	m.Error("claim")
@@ -196,12 +200,14 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`retry_reason{reason=overdue,topic=orders}`:   1,
 		`retry_reason{reason=returned,topic=orders}`:  0,
 		`retry_reason{reason=refused,topic=mail}`:     0,
+		`unreadable_tasks{topic=orders}`:              8,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,
 		`redis_up{}`:                                  1,
 		`consul_up{}`:                                 1,
 		`config_applied_index{}`:                      42,
+		`config_documents_hash{}`:                     7,
 		`config_errors_total{}`:                       1,
 		`errors_total{operation=claim}`:               2,
 		`live_scanners{}`:                             6,

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -162,7 +164,7 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	f.wantCode(1)
 	f.want("redis.eviction", "fail", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
 	f.want("redis.persistence", "fail", "no append-only file", "CONFIG SET appendonly yes")
-	f.want("fleet", "warn", "no scanner runs", "scanner run --config")
+	f.want("fleet", "fail", "no scanner runs", "scanner run --config")
 
 	// The commands that doctor named mend it.
 	rdb := redisAt(t, server.Addr())
@@ -173,8 +175,8 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 			}
 		}
 	}
-	f = examine(t, s)
-	f.wantCode(0)
+	startScanner(t, s)
+	f = until(t, s, "doctor to find nothing wrong", nil, func(f findings) bool { return f.code == 0 })
 	f.want("redis.eviction", "ok", "evicts nothing", "")
 	f.want("redis.persistence", "ok", "synced everysec", "")
 }
@@ -288,7 +290,7 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	f.want("topic queue queue", "fail", "no.such.queue", "declare queue name=no.such.queue")
 	f.want("topic orders queue", "fail", "orders.due", "declare binding source=orders destination=orders.due routing_key=orders")
 	f.want("topic unbound binding", "fail", "no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
-	f.want("topic unbound parked", "warn", "NO_ROUTE", "scanner parked replay")
+	f.want("topic unbound parked", "fail", "NO_ROUTE", "scanner parked replay")
 
 	for url, want := range map[string][2]string{
 		strings.Replace(s.RabbitMQURL, "guest:guest", "guest:sesame", 1): {"", "rabbitmqctl change_password guest"},
@@ -305,6 +307,81 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 			t.Errorf("doctor prints the password:\n%s", f.text)
 		}
 	}
+}
+
+// TestDoctorFindsTasksThatNoQueueTakes: while they are tried again, and none is parked; and
+// it mentions a topic that is paused, which is no failure.
+func TestDoctorFindsTasksThatNoQueueTakes(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	s.Topics = map[string]fleet.Topic{
+		"unbound": {"exchange": "amq.direct", "routing_key": "nobody", "max_attempts": 1000, "backoff": map[string]any{"min": "1h", "max": "1h"}},
+	}
+	s.Topics["orders"] = served()["orders"]
+	s.Topics["orders"]["paused"] = true
+	startScanner(t, s)
+	f := until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool { return f.code == 0 && f.says("topic orders paused", "info", "", "") })
+	f.want("topic orders paused", "info", "paused: nothing is delivered", "")
+	f.want("topic unbound binding", "info", "AMQP can't tell", "")
+	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "unbound", "--id", "u", "--in", "0s"))
+	f = until(t, s, "doctor to find what no queue takes", nil, func(f findings) bool { return f.says("topic unbound binding", "fail", "", "") })
+	f.wantCode(1)
+	f.want("topic unbound binding", "fail", "RabbitMQ returned messages: no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
+	if f.fails() != 1 {
+		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
+	}
+}
+
+// fails counts the findings that are failures.
+func (f findings) fails() (n int) {
+	for _, x := range f.list {
+		if x.State == "fail" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestDoctorFindsAnAlarm: once, whatever scanners and topics there are; check --connect finds
+// it, too.
+func TestDoctorFindsAnAlarm(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	s.RabbitMQURL = node.URL("/")
+	s.Topics = served()
+	s.Topics["mails"] = fleet.Topic{"declare": map[string]any{"queue": "mails.due", "queue_type": "classic"}}
+	startScanner(t, s)
+	startScanner(t, s)
+	until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool { return f.code == 0 && f.says("fleet", "ok", "2 scanners", "") })
+	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB"); err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range []string{"orders", "mails"} { // a broker tells those that publish
+		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in", "0s"))
+	}
+	f := until(t, s, "doctor to find the alarm", nil, func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
+	f.wantCode(1)
+	path := writeSettings(t, s)
+	wait.For(t, "the scanners to say that they are blocked", func() bool {
+		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
+		return err == nil && strings.Contains(strings.Join(append(status.Topic("orders").Notes, status.Topic("mails").Notes...), "\n"), "blocks publishers")
+	})
+	if f = examine(t, s); f.fails() != 1 {
+		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
+	}
+	f.want("rabbitmq.connection", "fail", "low on disk", "rabbitmq-diagnostics alarms")
+	if said := refused(t, command(t, nil, programs.Scanner, "check", "--config", path, "--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
+		t.Errorf("check says %s", said)
+	}
+	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "50MB"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, "doctor to find the alarm over", nil, func(f findings) bool { return f.code == 0 })
 }
 
 // remove deletes a queue behind the scanners' back, if it is there.
@@ -429,5 +506,36 @@ func TestCheckConnects(t *testing.T) {
 	said := says(1, []string{`(?m)^fail +redis\.connection .*refused`, `(?m)^fail +rabbitmq\.connection `, `2 of 3 servers can't be used`}, "--connect")
 	if strings.Contains(said, "sesame") {
 		t.Errorf("check prints the password:\n%s", said)
+	}
+}
+
+// TestDoctorComparesDocumentsAndNoIndexes: scanners that started one after the other, while
+// other keys were written, know different indexes of Consul and work by the same documents.
+func TestDoctorComparesDocumentsAndNoIndexes(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	s := newSettings(t)
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
+	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
+	for i := range 3 {
+		startScanner(t, s)
+		putDocument(t, s, "", fmt.Sprint("the folder's own key, which is no topic's ", i))
+	}
+	path := writeSettings(t, s)
+	wait.For(t, "three scanners that know different indexes", func() bool {
+		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
+		indexes := map[uint64]bool{}
+		for _, m := range status.Fleet {
+			indexes[m.Applied] = true
+		}
+		return err == nil && len(status.Fleet) == 3 && len(indexes) == 3 && !indexes[0]
+	})
+	f := until(t, s, "doctor to find three scanners that serve", nil, func(f findings) bool {
+		return f.code == 0 && f.says("fleet", "ok", "3 scanners run", "")
+	})
+	for _, x := range f.list {
+		if x.Check == "fleet configuration" {
+			t.Errorf("doctor finds %+v", x)
+		}
 	}
 }

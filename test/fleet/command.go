@@ -124,6 +124,7 @@ type MemberStatus struct {
 	Instance string            `json:"instance"`
 	Alive    bool              `json:"alive"`
 	Admin    string            `json:"admin"`
+	Applied  uint64            `json:"config_applied_index"`
 	Errors   map[string]string `json:"config_errors"`
 }
 

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// examined are the findings of `scanner doctor`, and its exit code.
+func (o *operator) examined() (findings []doctor.Finding, code int) {
+	o.t.Helper()
+	code, text := o.call("doctor", "-o", "json")
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&findings); err != nil {
+		o.t.Fatalf("%v: %s", err, text)
+	}
+	return findings, code
+}
+
+// found are the findings of a check, a line each: state, what, and what mends it.
+func (o *operator) found(check string) string {
+	o.t.Helper()
+	findings, _ := o.examined()
+	var lines []string
+	for _, f := range findings {
+		if f.Check == check {
+			lines = append(lines, string(f.State)+": "+f.What+" -> "+f.Mend)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// notes leaves a member's note in Consul: the documents that it works by.
+func (o *operator) notes(member string, documents map[string]string) {
+	o.t.Helper()
+	cfg, err := config.LoadConnections(o.config, nil)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	text, _ := json.Marshal(map[string]any{"documents": digests(documents)})
+	if _, err := client.KV().Put(&api.KVPair{Key: cfg.Consul.Prefix + "/status/" + member + "/config", Value: text}, nil); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func digests(documents map[string]string) map[string]string {
+	all := map[string]string{}
+	for topic, text := range documents {
+		all[topic] = config.Digest([]byte(text))
+	}
+	return all
+}
+
+// worksBy has a member say by which documents it works, in its heartbeat and in Consul.
+func (o *operator) worksBy(name string, documents map[string]string, more balance.Member) {
+	o.t.Helper()
+	says := o.member(name)
+	more.Applied, more.Documents = math.MaxInt64, config.HashAll(digests(documents))
+	says.Store(&more)
+	o.notes(name, documents)
+	o.heard(name, func(m balance.Member) bool { return m.Documents == more.Documents })
+}
+
+// TestDoctorNamesTopicAndMemberBehind: and says nothing of members that work by the
+// documents, refuse one, which is a finding of its own, or don't say by which they work.
+func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	now := map[string]string{"orders": "rate: 5\n", "mails": "{}"}
+	o.puts(now)
+	o.worksBy("one", now, balance.Member{})
+	o.worksBy("two", now, balance.Member{})
+	old := o.member("old")
+	old.Store(&balance.Member{Applied: 7})
+	o.heard("old", func(m balance.Member) bool { return m.Applied == 7 })
+	if got := o.found("fleet configuration"); got != "" {
+		t.Errorf("with nobody behind: %s", got)
+	}
+	o.worksBy("refusing", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{Errors: map[string]string{"orders": "unknown key"}})
+	if got := o.found("fleet configuration"); got != "" {
+		t.Errorf("with one that refuses: %s", got)
+	}
+	if got := o.found("topic orders document"); !strings.HasPrefix(got, "fail: scanner refusing refuses it") {
+		t.Errorf("of one that refuses: %s", got)
+	}
+	o.worksBy("slow", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{})
+	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "warn: scanner slow hasn't applied the document of topic orders -> ") || strings.Contains(got, "\n") {
+		t.Errorf("with one behind: %s", got)
+	}
+}
+
+// TestDoctorMendsABrokenDocument: it shows the mistake with its line, takes the topic for no
+// orphan, and names commands that work and remove no topic.
+func TestDoctorMendsABrokenDocument(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "written", "topic", "set", "undone", "rate=5", "--no-wait")
+	o.puts(map[string]string{
+		"t39": "shards: 2\ndecl:\n  queue: t39.due\n", "both": "shards: 0\nrat: 5\n", "undone": "rate: many\n", "text": "shards: [",
+	})
+	for _, topic := range []string{"t39", "both"} {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := o.member("one")
+	one.Store(&balance.Member{Applied: math.MaxInt64, Errors: map[string]string{"t39": "unknown key"}})
+	o.heard("one", func(m balance.Member) bool { return len(m.Errors) > 0 })
+	findings, code := o.examined()
+	for _, f := range findings {
+		if strings.Contains(f.Mend, "topic rm") || strings.Contains(f.What, "orphan") {
+			t.Errorf("%s: %s -> %s", f.Check, f.What, f.Mend)
+		}
+	}
+	if code != cli.Failed {
+		t.Errorf("exit code %d", code)
+	}
+	for topic, want := range map[string]string{
+		"t39":    "fail: t39:2: decl: unknown key; scanner one refuses it, and keeps to the last good one if there is one -> scanner topic set t39 decl= --config ",
+		"both":   "rat: unknown key; did you mean rate? -> scanner topic set both shards=VALUE rat= --config ",
+		"undone": "rate: must be a whole number; or, back to the document from before, scanner topic undo undone --config ",
+		"text":   "scanner topic set text KEY=VALUE... --replace --config ",
+	} {
+		got := o.found("topic " + topic + " document")
+		want, undo, _ := strings.Cut(want, "; or, ")
+		if !strings.Contains(got, want) || !strings.Contains(got, undo) || strings.Count(got, "fail: ") != 1 {
+			t.Errorf("%s: %s\nwant %s and %q", topic, got, want, undo)
+		}
+	}
+	o.wants(cli.Done, "topic t39 written", "topic", "set", "t39", "decl=", "--no-wait")
+	o.wants(cli.Done, "topic both written", "topic", "set", "both", "shards=2", "rat=", "--no-wait")
+	o.wants(cli.Done, "topic undone written", "topic", "undo", "undone", "--no-wait")
+	one.Store(&balance.Member{Applied: math.MaxInt64})
+	o.heard("one", func(m balance.Member) bool { return len(m.Errors) == 0 })
+	if got := o.found("topic t39 document"); got != "" {
+		t.Errorf("mended: %s", got)
+	}
+}
+
+// TestDoctorRemovesNoTopicOfABrokenFile: what the topics are is not known then.
+func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "topics: {orders: {shards: 0}}\n")
+	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.found("topic orders document"); got != "" {
+		t.Error(got)
+	}
+	if got := o.found("config"); !strings.Contains(got, "shards: must be 1 to 4096") {
+		t.Error(got)
+	}
+}
+
+// TestConsulAwayIsOneDegradedState: named once, of no topic, and nobody refuses anything.
+func TestConsulAwayIsOneDegradedState(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	documents := map[string]string{"orders": "rate: 5\n", "mails": "{}"}
+	o.puts(documents)
+	for topic := range documents {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
+	o.worksBy("two", documents, balance.Member{})
+	code, text := o.call("status", "--exit-code")
+	const degraded = "1 of 2 scanners can't read the source of topics: their last good settings stay in force, and changes wait: consul answers 500"
+	if code != cli.Unhealthy || strings.Count(text, "consul answers 500") != 2 || !strings.Contains(text, "! degraded: "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
+		t.Errorf("code %d: %s", code, text)
+	}
+	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "fail: degraded: "+degraded) || strings.Contains(got, "\n") || strings.Contains(got, "refuses") {
+		t.Errorf("doctor: %s", got)
+	}
+}
+
+// TestDoctorKnowsWhatStatusKnows: whatever makes `status --exit-code` fail, but for a pause,
+// makes doctor fail; one cause is one finding.
+func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: {shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
+	for _, topic := range []string{"orders", "mails"} {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := o.found("fleet"); !strings.HasPrefix(got, "fail: no scanner runs") {
+		t.Errorf("without a scanner: %s", got)
+	}
+	o.parkAs("parked", "p-1", "handler failed")
+	if _, err := o.store.Topic("late").Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range o.store.Router("late").Schedule(t.Context(), []shard.Entry{{ID: "l-1", When: shard.At(time.Now().Add(-time.Hour)), Body: []byte{0}}}) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	trouble := map[string]string{"orders": "redis refuses", "mails": "redis refuses"}
+	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"), "three": o.member("three")}
+	for name, says := range fleet {
+		says.Store(&balance.Member{Applied: 7, Troubles: trouble, Topics: map[string]balance.TopicNote{"mails": {Paused: true}}})
+		o.heard(name, func(m balance.Member) bool { return len(m.Troubles) > 0 })
+	}
+	for check, want := range map[string]string{
+		"topics served":       "fail: scanners one, three, two don't serve topics mails, orders: redis refuses -> scanner status --config ",
+		"topic orders served": "",
+		"topic mails paused":  "info: paused: nothing is delivered, and 0 tasks are due; scanner topic resume mails --config ",
+		"topic parked parked": "fail: 1 tasks were set aside; one of them because: handler failed -> scanner parked ls ",
+		"topic late late":     "", // the reason of all that stands still is above
+	} {
+		if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Count(got, "fail: ") > 1 {
+			t.Errorf("%s: %s\nwant %s", check, got, want)
+		}
+	}
+	for name, says := range fleet {
+		says.Store(&balance.Member{Applied: 8, Troubles: map[string]string{"mails": "redis refuses"}})
+		o.heard(name, func(m balance.Member) bool { return m.Applied == 8 })
+	}
+	if got := o.found("topic late late"); !strings.HasPrefix(got, "fail: a task has been due for 1h0m") {
+		t.Errorf("late: %s", got)
+	}
+	if _, code := o.examined(); code != cli.Failed {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/task"
+)
+
+// examineBroken tells of each document with mistakes once, whoever refuses it.
+func (p Patient) examineBroken(ctx context.Context, r *report, docs documents, live []balance.Member) {
+	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
+		doc := docs.broken[name]
+		r.fail("topic "+name+" document", p.mendDocument(ctx, doc), "%v%s", doc.Err, refusing(live, name))
+	}
+}
+
+// refusing says which members refuse a topic's document.
+func refusing(live []balance.Member, topic string) string {
+	var names []string
+	for _, m := range live {
+		if m.Errors[topic] != "" {
+			names = append(names, m.Instance)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; scanner %s refuses it, and keeps to the last good one if there is one", names[0])
+	}
+	return fmt.Sprintf("; scanners %s refuse it, and keep to the last good one if there is one", strings.Join(names, ", "))
+}
+
+// mendDocument is the command that mends each mistake, and the one that brings the document
+// from before back, where there is a good one. It removes no topic.
+func (p Patient) mendDocument(ctx context.Context, doc config.Document) string {
+	if task.CheckTopic(doc.Name) != nil {
+		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s", p.command("topic rm "+strconv.Quote(doc.Name)))
+	}
+	set := assignments(doc.Err)
+	if len(set) == 0 { // it can't be read: no line can be mended
+		set = []string{"KEY=VALUE...", "--replace"}
+	}
+	mend := p.command("topic set " + doc.Name + " " + strings.Join(set, " "))
+	if p.undoes(ctx, doc) {
+		mend += "; or, back to the document from before, " + p.command("topic undo "+doc.Name)
+	}
+	return mend
+}
+
+// assignments are what mends mistakes, by key: an unknown key goes, a value is to be named.
+// nil if one of them is of no key.
+func assignments(err error) (all []string) {
+	var mistakes config.Errors
+	if !errors.As(err, &mistakes) {
+		return nil
+	}
+	for _, m := range mistakes {
+		assignment := m.Key + "=VALUE"
+		if m.Unknown() {
+			assignment = m.Key + "="
+		}
+		switch {
+		case m.Key == "" || strings.ContainsFunc(m.Key, notPlain):
+			return nil
+		case !slices.Contains(all, assignment):
+			all = append(all, assignment)
+		}
+	}
+	return all
+}
+
+// notPlain reports whether a shell might take a character for more than itself.
+func notPlain(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+}
+
+// undoes reports whether the history has a good document from before.
+func (p Patient) undoes(ctx context.Context, doc config.Document) bool {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	h, err := p.Consul.History(ctx, doc.Name)
+	if err != nil {
+		return false
+	}
+	before, there := h.Seen(doc.Raw, true).Before()
+	return there && config.ParseDocument(doc.Name, before.Document, 0).Err == nil
+}
