@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -28,19 +29,30 @@ func within[T any](ctx context.Context, c *Client, call func() (T, error)) (T, e
 		return call()
 	}
 	type answer struct {
-		value T
-		err   error
+		value    T
+		err      error
+		panicked any
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		value, err := call()
-		answers <- answer{value, err}
+		a := answer{err: errUnanswered}
+		defer func() { // a hook of the client may panic, or end its goroutine
+			a.panicked = recover()
+			answers <- a
+		}()
+		a.value, a.err = call()
 	}()
 	select {
 	case a := <-answers:
+		if a.panicked != nil {
+			panic(a.panicked)
+		}
 		return a.value, a.err
 	case <-ctx.Done():
 		var none T
 		return none, fmt.Errorf("no answer, the call may take effect within 3 s: %w", ctx.Err())
 	}
 }
+
+// errUnanswered is the error of a call whose goroutine a hook of the client ended.
+var errUnanswered = errors.New("the call ended without an answer, it may take effect within 3 s")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -95,4 +96,52 @@ func TestACallEndsWithItsContext(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestACallThatAHookEndsHasAnError: a hook of the caller's client that panics does so in
+// the caller's goroutine, and one that ends the goroutine leaves nobody waiting.
+func TestACallThatAHookEndsHasAnError(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]func(){
+		"ends its goroutine": runtime.Goexit,
+		"panics":             func() { panic("from a hook") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, 1)
+			rdb := redis.NewClient(&redis.Options{Addr: f.addr})
+			t.Cleanup(func() { _ = rdb.Close() })
+			rdb.AddHook(ending{ends})
+			c, err := New(Config{Redis: rdb, Prefix: f.prefix})
+			f.ok(err)
+			ended := make(chan any, 1)
+			go func() {
+				defer func() {
+					if r := recover(); r != nil {
+						ended <- r
+					}
+				}()
+				ended <- c.Cancel(t.Context(), orders, "a")
+			}()
+			switch got := wait.Receive(t, "the end of the call", ended).(type) {
+			case error:
+				is(t, got, errUnanswered)
+			default:
+				equal(t, "panic", got, any("from a hook"))
+			}
+		})
+	}
+}
+
+// ending is a hook that ends every command.
+type ending struct{ end func() }
+
+func (e ending) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (e ending) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { e.end(); return nil }
+}
+
+func (e ending) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { e.end(); return nil }
 }

@@ -39,7 +39,9 @@ func client(t *testing.T, d defect) linked {
 	server := servertest.OwnRedis(t, "--appendonly", "no")
 	// A reply that is slow to come must not make the client send a command again:
 	// how often each is sent is drawn.
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang})
+	// With ContextTimeoutEnabled a producer's calls stay in its own goroutine, which an actor ends.
+	options := &redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang, ContextTimeoutEnabled: true}
+	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := newLink(d)
 	if err != nil {
