@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -242,6 +243,70 @@ func TestAChainEndsWithACancel(t *testing.T) {
 	}
 	if _, there := w.stored("a"); there {
 		t.Error("the next step is stored")
+	}
+}
+
+// TestACancelReachesANextStepThatIsBeingStored: whatever lies between the cancel and
+// the step's message, its handler doesn't run.
+func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
+	t.Parallel()
+	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eitherForm(t, func(t *testing.T, w *world) {
+				w.serve()
+				var seen log
+				var cancelled atomic.Bool
+				c := w.consume(Config{
+					Remember: remember,
+					Handler: func(_ context.Context, d task.Delivery) error {
+						seen.add(d)
+						if d.ID != "a" {
+							return nil
+						}
+						return d.Next(time.Now(), []byte("second"))
+					},
+					step: func(s step) {
+						if s != stepAllowed || cancelled.Swap(true) {
+							return
+						}
+						if err := w.producer.Cancel(context.Background(), orders, "a"); err != nil && !errors.Is(err, task.ErrNotFound) {
+							t.Error(err)
+						}
+					},
+				})
+				w.request(producer.Request{ID: "a", Payload: []byte("first"), Headers: map[string]string{"k": "v"}})
+				wait.For(t, "the step's message is acked", func() bool { return counted(c, over)+counted(c, done) >= 2 })
+				if n := seen.of("a"); n != 1 || counted(c, over) != 1 {
+					t.Errorf("handled %d times, %v superseded", n, counted(c, over))
+				}
+				c.stop()
+			})
+		})
+	}
+}
+
+// TestANextStepHasNoHeaderMore: what marks it is the consumer's own.
+func TestANextStepHasNoHeaderMore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).serve()
+	var seen log
+	c := w.consume(Config{Remember: -1, Handler: func(_ context.Context, d task.Delivery) error {
+		if seen.add(d); string(d.Payload) == "first" {
+			return d.Next(time.Now(), []byte("second"))
+		}
+		return nil
+	}})
+	headers := map[string]string{}
+	for i := range task.MaxHeaders {
+		headers[fmt.Sprint("k", i)] = "v"
+	}
+	w.request(producer.Request{ID: "a", Payload: []byte("first"), Headers: headers})
+	wait.For(t, "the next step is done", func() bool { return counted(c, done) == 2 })
+	for _, d := range seen.all() {
+		if !maps.Equal(d.Headers, headers) {
+			t.Errorf("%s has %d headers: %v", d.Payload, len(d.Headers), d.Headers)
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ type Config struct {
 	// Remember is for how long a delivery is remembered as done, by topic, ID and
 	// due; that takes some 270 bytes of Redis a delivery, and two round trips.
 	// Negative: not at all, and handlers of first attempts start without asking
-	// Redis. Defaults to 24h. BenchmarkConsume measures what it costs.
+	// Redis, but for next steps. Defaults to 24h. BenchmarkConsume measures what it costs.
 	Remember time.Duration
 	// MaxPayload is the largest payload handled, in bytes, at most 16 MiB. A larger
 	// task is parked without its handler, with the size and the limit as the reason:

@@ -22,7 +22,8 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 		c.reject(work, w.session, d, err)
 		return
 	}
-	became := w.process(work, &t)
+	_, next := d.Headers[headerNext]
+	became := w.process(work, &t, next)
 	c.metrics.deliveries.WithLabelValues(t.Topic, string(became)).Inc()
 	if became == requeued {
 		err = w.session.acks.nack(d.DeliveryTag, true)
@@ -57,11 +58,12 @@ func rejection(err error) string {
 }
 
 // process runs the handler unless that was done, and stores what follows. A task whose
-// payload is too large for this consumer is parked without its handler.
-func (w *worker) process(work context.Context, t *task.Task) outcome {
+// payload is too large for this consumer is parked without its handler. next: a
+// consumer stored it, and its attempts count from 1 again.
+func (w *worker) process(work context.Context, t *task.Task, next bool) outcome {
 	standing := shard.Run
 	err := w.insist(work, t, "look_up", func() (err error) {
-		standing, err = w.c.store.begin(work, t)
+		standing, err = w.c.store.begin(work, t, next)
 		return err
 	})
 	switch {
@@ -78,12 +80,12 @@ func (w *worker) process(work context.Context, t *task.Task) outcome {
 		reason := fmt.Sprintf("payload of %d bytes is above the consumer's MaxPayload of %d", n, w.c.cfg.MaxPayload)
 		return w.conclude(work, t, park, &following{park: true, attempts: t.Attempt, reason: reason, payload: t.Payload})
 	}
-	next, err := w.c.run(work, t)
+	step, err := w.c.run(work, t)
 	w.c.cfg.step(stepHandled)
 	if err != nil && work.Err() != nil {
 		return requeued // it was cut short: no attempt
 	}
-	became, f := w.c.decide(t, next, err)
+	became, f := w.c.decide(t, step, err)
 	return w.conclude(work, t, became, f)
 }
 

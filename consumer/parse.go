@@ -122,6 +122,6 @@ func ownHeaders(table amqp.Table) map[string]string {
 }
 
 func isReserved(key string) bool {
-	return strings.HasPrefix(key, task.ReservedHeaderPrefix) ||
+	return strings.HasPrefix(key, task.ReservedHeaderPrefix) || key == headerNext ||
 		strings.HasPrefix(key, "x-first-death-") || strings.HasPrefix(key, "x-last-death-")
 }

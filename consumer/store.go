@@ -3,12 +3,19 @@ package consumer
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
+
+// headerNext marks what a consumer stored whose attempts count from 1 again: a next
+// step, and what it parked, once that is replayed. So a consumer without a memory looks
+// up whether it is still wanted. It is none of the reserved headers: scanners refuse to
+// deliver those that they don't know, and this one they pass on.
+const headerNext = "duefleet-next"
 
 // chainWindow is how long it is known which delivery follows which, where nothing
 // else is remembered.
@@ -26,10 +33,10 @@ type store struct {
 
 func (s *store) remembers() bool { return s.window > 0 }
 
-// begin asks what is to be done with a delivery. A first attempt is handled
-// unasked where nothing is remembered.
-func (s *store) begin(ctx context.Context, t *task.Task) (shard.Standing, error) {
-	if !s.remembers() && t.Attempt == 1 {
+// begin asks what is to be done with a delivery. A first attempt of what its producer
+// stored is handled unasked where nothing is remembered.
+func (s *store) begin(ctx context.Context, t *task.Task, next bool) (shard.Standing, error) {
+	if !s.remembers() && t.Attempt == 1 && !next {
 		return shard.Run, nil
 	}
 	return s.Topic(t.Topic).Recall(ctx, delivered(t), max(s.window, 0))
@@ -80,6 +87,13 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (bool, error) {
 	next := *t
 	next.Payload = f.payload
+	if f.attempts == 0 || f.park {
+		next.Headers = maps.Clone(t.Headers)
+		if next.Headers == nil {
+			next.Headers = map[string]string{}
+		}
+		next.Headers[headerNext] = "1"
+	}
 	stored, err := s.Router(t.Topic).Again(ctx, shard.Again{
 		ID: t.ID, Op: f.op, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: due, Park: f.park, Attempts: f.attempts,
