@@ -286,13 +286,13 @@ func (m *model) answered(o *operation, p *picture, now int64) error {
 			return fmt.Errorf("%v replaced a task", o)
 		}
 	}
-	return m.due(o, p, now)
+	return m.due(o, p, now, seen)
 }
 
-// due checks the due time that an operation answered.
-func (m *model) due(o *operation, p *picture, now int64) error {
+// due checks the due time that an operation answered, beside what was seen meanwhile.
+func (m *model) due(o *operation, p *picture, now int64, seen map[sight]bool) error {
 	latest := o.when.at(now)
-	if latest == now && m.meets(o, now) {
+	if latest == now && m.meets(o, now, seen) {
 		latest++
 	}
 	if o.due < o.when.early() || o.due > latest {
@@ -308,9 +308,9 @@ func (m *model) due(o *operation, p *picture, now int64) error {
 
 // meets reports whether an operation may have replaced a version that was due in this ms,
 // or in the next as one that did so itself. Then it is due in the next ms.
-func (m *model) meets(o *operation, now int64) bool {
+func (m *model) meets(o *operation, now int64, seen map[sight]bool) bool {
 	near := func(due int64) bool { return due == now || due == now+1 }
-	for s := range o.seen {
+	for s := range seen {
 		if near(s.due) {
 			return true
 		}
