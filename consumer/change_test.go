@@ -156,11 +156,11 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 
 // lease puts a task's message into the queue and leaves the task leased, as when a
 // scanner has published it and is about to settle.
-func (w *world) lease(id string) (settle func()) {
+func (w *world) lease() (settle func()) {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 1)
 	w.ok(err)
-	w.schedule(id, "first")
+	w.schedule("a", "first")
 	batch, err := w.topic.Shard(0).Claim(w.t.Context(), shardClaim())
 	w.ok(err)
 	if len(batch.Tasks) != 1 {
@@ -176,7 +176,7 @@ func (w *world) lease(id string) (settle func()) {
 func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	t.Parallel()
 	eitherForm(t, func(t *testing.T, w *world) {
-		settle := w.lease("a")
+		settle := w.lease()
 		c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
 		wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
 		settle()
@@ -196,7 +196,7 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			settle := w.lease("a")
+			settle := w.lease()
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Handler: g.handler})
 			wait.Closed(t, "the handler has it", g.began)

@@ -217,7 +217,7 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			settle := w.lease("a")
+			settle := w.lease()
 			settle()
 			if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)

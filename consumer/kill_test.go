@@ -96,7 +96,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			o := order{w.settings.RabbitMQURL, w.settings.RedisAddr, w.settings.RedisPrefix, row.fails, row.at}
-			w.lease("a")()
+			w.lease()()
 			w.die(o)
 			c := w.consume(o.config(w.rdb))
 			if row.first > 1 {

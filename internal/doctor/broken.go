@@ -80,7 +80,8 @@ func assignments(err error) (all []string) {
 
 // notPlain reports whether a shell might take a character for more than itself.
 func notPlain(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+	return !plain
 }
 
 // undoes reports whether the history has a good document from before.

@@ -141,7 +141,7 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	case b := <-blocked:
 		return b.Reason
 	case <-confirmed:
-	case <-closed:
+	case <-closed: //nolint:errcheck // a refusal says nothing of an alarm
 	case <-ctx.Done():
 	}
 	return ""

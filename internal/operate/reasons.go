@@ -80,7 +80,7 @@ func (s Status) Reasons(now time.Time) []Reason {
 	}
 	for _, m := range s.Fleet {
 		for _, name := range slices.Sorted(maps.Keys(m.Errors)) {
-			if text := m.Errors[name]; m.Alive && !told[text] && !(name == "" && m.Away) {
+			if text := m.Errors[name]; m.Alive && !told[text] && (name != "" || !m.Away) {
 				all = append(all, Reason{Kind: Configuration, Text: "configuration: " + text})
 				told[text] = true
 			}

@@ -15,9 +15,9 @@ import (
 // the pause between two calls.
 const historyWindow = 50 * time.Millisecond
 
-func (c *corner) fields(id string) int64 {
+func (c *corner) fields() int64 {
 	c.t.Helper()
-	n, err := c.rdb.HLen(c.ctx(), c.pastKeys(id)[0]).Result()
+	n, err := c.rdb.HLen(c.ctx(), c.pastKeys("a")[0]).Result()
 	c.ok(err)
 	return n
 }
@@ -50,11 +50,11 @@ func TestTheHistoryOfAChainIsPruned(t *testing.T) {
 			const steps, most = 10_000, 4000
 			due := c.now() - time.Hour.Milliseconds()
 			for i := range steps {
-				if due = c.chainStep(due, remembers); i%100 == 0 && c.fields("a") > most {
-					t.Fatalf("%d fields after %d steps", c.fields("a"), i+1)
+				if due = c.chainStep(due, remembers); i%100 == 0 && c.fields() > most {
+					t.Fatalf("%d fields after %d steps", c.fields(), i+1)
 				}
 			}
-			if n := c.fields("a"); n > most {
+			if n := c.fields(); n > most {
 				t.Errorf("%d fields after %d steps", n, steps)
 			}
 		})
@@ -73,7 +73,7 @@ func TestTheHistoryOfWhatIsAlwaysParkedIsPruned(t *testing.T) {
 		_, _, err = c.Follow(c.ctx(), d, 0, historyWindow)
 		c.ok(err)
 	}
-	if n := c.fields("a"); n > 600 {
+	if n := c.fields(); n > 600 {
 		t.Errorf("%d fields", n)
 	}
 }
@@ -124,14 +124,14 @@ func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 			c := newCorner(t, 1)
 			now := c.now()
 			decides := c.history(now, old)
-			left := c.fields("a")
+			left := c.fields()
 			for n := 0; left > 64; n++ {
 				if n == calls {
 					t.Fatalf("%d fields are left after %d calls", left, n)
 				}
 				c.ok(call(c, now))
 				before := left
-				if left = c.fields("a"); before-left > atOnce {
+				if left = c.fields(); before-left > atOnce {
 					t.Fatalf("one call removed %d fields", before-left)
 				}
 			}
@@ -166,7 +166,7 @@ func TestADeliveryIsNotPrunedByItsOwnStep(t *testing.T) {
 	_, ok, err := c.Follow(c.ctx(), d, now, time.Minute)
 	c.ok(err)
 	equal(t, "allowed", ok, true)
-	if n := c.fields("a"); n > 10 {
+	if n := c.fields(); n > 10 {
 		t.Errorf("%d fields: nothing was pruned", n)
 	}
 	c.ok(c.noteCancelled(c.ctx(), "a", now))
@@ -194,7 +194,7 @@ func TestWithoutTheRightToScanSmallHistoriesArePruned(t *testing.T) {
 			store, err := New(rdb, "p")
 			c.ok(err)
 			c.ok(store.Topic("orders").Done(c.ctx(), "a", now, 24*time.Hour))
-			equal(t, "pruned", c.fields("a") < 20, pruned)
+			equal(t, "pruned", c.fields() < 20, pruned)
 		})
 	}
 }

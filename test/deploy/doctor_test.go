@@ -92,11 +92,11 @@ func (f findings) want(check, state, what, mend string) {
 	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, mend, f.text)
 }
 
-// wantCode is 1 exactly if something is wrong.
-func (f findings) wantCode(code int) {
+// exitsOne ends the test unless doctor ended with 1.
+func (f findings) fails() {
 	f.t.Helper()
-	if f.code != code {
-		f.t.Errorf("exit code %d, want %d:\n%s", f.code, code, f.text)
+	if f.code != 1 {
+		f.t.Errorf("exit code %d, want 1:\n%s", f.code, f.text)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	s := newSettings(t)
 	s.RedisAddr, s.Topics = server.Addr(), served()
 	f := examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.eviction", "fail", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
 	f.want("redis.persistence", "fail", "no append-only file", "CONFIG SET appendonly yes")
 	f.want("fleet", "fail", "no scanner runs", "scanner run --config")
@@ -207,12 +207,12 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 		return path
 	}
 	f := examineFile(t, path("wrong"))
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.connection", "fail", "WRONGPASS", "ACL SETUSER shop on")
 
 	right := path("right")
 	f = examineFile(t, right)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.rights", "fail", "user shop may not run zrangebyscore, spublish, ssubscribe", "+zrangebyscore +spublish +ssubscribe")
 	f.want("redis.persistence", "ok", "may not ask", "")
 	acl("+zrangebyscore", "+spublish", "+ssubscribe")
@@ -284,7 +284,7 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	f := until(t, s, "doctor to find the queue gone and what the scanner lacks", func() { remove(t, s.RabbitMQURL, "orders.due") }, func(f findings) bool {
 		return f.says("topic orders queue", "fail", "no queue", "") && f.says("topic missing served", "fail", "nowhere", "")
 	})
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("topic missing exchange", "fail", "nowhere", "declare exchange name=nowhere type=direct durable=true")
 	f.want("topic missing served", "fail", "nowhere", "scanner status")
 	f.want("topic queue queue", "fail", "no.such.queue", "declare queue name=no.such.queue")
@@ -301,7 +301,7 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 		broken := s
 		broken.RabbitMQURL = url
 		f := examine(t, broken)
-		f.wantCode(1)
+		f.exitsOne()
 		f.want("rabbitmq.connection", "fail", want[0], want[1])
 		if strings.Contains(f.text, "sesame") {
 			t.Errorf("doctor prints the password:\n%s", f.text)
@@ -325,7 +325,7 @@ func TestDoctorFindsTasksThatNoQueueTakes(t *testing.T) {
 	f.want("topic unbound binding", "info", "AMQP can't tell", "")
 	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "unbound", "--id", "u", "--in", "0s"))
 	f = until(t, s, "doctor to find what no queue takes", nil, func(f findings) bool { return f.says("topic unbound binding", "fail", "", "") })
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("topic unbound binding", "fail", "RabbitMQ returned messages: no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
 	if f.fails() != 1 {
 		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
@@ -365,7 +365,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in", "0s"))
 	}
 	f := until(t, s, "doctor to find the alarm", nil, func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
-	f.wantCode(1)
+	f.exitsOne()
 	path := writeSettings(t, s)
 	wait.For(t, "the scanners to say that they are blocked", func() bool {
 		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
@@ -441,7 +441,7 @@ func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	putDocument(t, s, "mail", `{"shards": 0}`)
 	putDocument(t, s, "orders", `{"shards": 4, "batch": 7, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	f := until(t, s, "doctor to see the scanner", nil, func(f findings) bool { return f.says("fleet", "warn", "only scanner", "") })
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("topic mail document", "fail", "shards", "scanner topic set mail")
 	f.want("topic orders applied", "warn", "shards is 2 and should be 4; batch is 500 and should be 7", "scanner")
 
@@ -460,13 +460,13 @@ func TestDoctorFindsMistakes(t *testing.T) {
 	s := newSettings(t)
 	s.Topics = map[string]fleet.Topic{"orders": {"shards": 0}}
 	f := examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("config", "fail", "topics.orders.shards", "scanner check --config")
 	f.want("redis.connection", "ok", s.RedisAddr, "")
 
 	s.Topics, s.RedisAddr = served(), "no-port"
 	f = examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("config", "fail", "redis.addrs", "scanner check --config")
 	if u, err := url.Parse(s.RabbitMQURL); err != nil || strings.Contains(f.text, u.User.String()) {
 		t.Errorf("doctor prints a password, %v:\n%s", err, f.text)
