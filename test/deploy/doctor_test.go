@@ -92,8 +92,8 @@ func (f findings) want(check, state, what, mend string) {
 	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, mend, f.text)
 }
 
-// exitsOne ends the test unless doctor ended with 1.
-func (f findings) fails() {
+// exitsOne fails the test unless doctor ended with 1.
+func (f findings) exitsOne() {
 	f.t.Helper()
 	if f.code != 1 {
 		f.t.Errorf("exit code %d, want 1:\n%s", f.code, f.text)
