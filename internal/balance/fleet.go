@@ -63,8 +63,7 @@ func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 	}
 	members := make([]Member, 0, len(heartbeats))
 	for _, h := range heartbeats {
-		age := now.Sub(h.At)
-		alive := age <= Silence && age >= -Silence // Redis's clock may have been set back
+		alive := now.Sub(h.At) <= Silence
 		if h.Note == "" && !alive {
 			continue // it left: a heartbeat that lay in a socket came after its leave
 		}

@@ -211,7 +211,7 @@ func (m *machine) advance(by time.Duration) {
 	const expire = `
 redis.call('SET', KEYS[1], ARGV[1])
 for _, key in ipairs(redis.call('KEYS', 'm:claim:*')) do
-  if -string.match(redis.call('GET', key), ' (.*)$') <= tonumber(ARGV[1]) then redis.call('DEL', key) end
+  if -string.match(redis.call('GET', key), ' (%S+)') <= tonumber(ARGV[1]) then redis.call('DEL', key) end
 end`
 	m.must(ignoreNil(m.rdb.Do(m.ctx, "eval", expire, 1, clockKey, m.link.now).Err()))
 	m.observe()
