@@ -219,6 +219,8 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 			w := newWorld(t)
 			settle := w.lease()
 			settle()
+			delivered := w.rdb.Time(t.Context()).Val().UnixMilli()
+			wait.For(t, "the next millisecond", func() bool { return w.rdb.Time(t.Context()).Val().UnixMilli() > delivered })
 			if err := w.producer.Cancel(t.Context(), orders, "a"); !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
