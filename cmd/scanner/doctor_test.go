@@ -208,6 +208,9 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	if _, err := o.store.Topic("late").Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
+	if err := o.store.Topic("late").SaveDocument(t.Context(), []byte("shards: 1\nexchange: amq.direct\n")); err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range o.store.Router("late").Schedule(t.Context(), []shard.Entry{{ID: "l-1", When: shard.At(time.Now().Add(-time.Hour)), Body: []byte{0}}}) {
 		if r.Err != nil {
 			t.Fatal(r.Err)
