@@ -184,13 +184,24 @@ func (w *world) stored(id string) (producer.Stored, bool) {
 	return s, true
 }
 
+// parked reads the parked tasks whole: a list has no payloads.
 func (w *world) parked() map[string]shard.Record {
 	w.t.Helper()
-	all := map[string]shard.Record{}
+	var listed []string
 	w.ok(operate.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
-		all[r.ID] = r
+		listed = append(listed, r.ID)
 		return true
 	}))
+	p, err := w.topic.Placement(w.t.Context())
+	w.ok(err)
+	all := map[string]shard.Record{}
+	for _, id := range listed {
+		r, there, err := w.topic.Shard(p.New(id)).ParkedTask(w.t.Context(), id)
+		w.ok(err)
+		if there {
+			all[id] = r
+		}
+	}
 	return all
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
@@ -211,10 +212,14 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	if err := o.store.Topic("late").SaveDocument(t.Context(), []byte("shards: 1\nexchange: amq.direct\n")); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range o.store.Router("late").Schedule(t.Context(), []shard.Entry{{ID: "l-1", When: shard.At(time.Now().Add(-time.Hour)), Body: []byte{0}}}) {
+	for _, r := range o.store.Router("late").Schedule(t.Context(), []shard.Entry{{ID: "l-1", Body: []byte{0}}}) {
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
+	}
+	before := redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "l-1"}
+	if err := o.rdb.ZAdd(t.Context(), o.prefix+":due:{late:0}", before).Err(); err != nil {
+		t.Fatal(err)
 	}
 	trouble := map[string]string{"orders": "redis refuses", "mails": "redis refuses"}
 	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"), "three": o.member("three")}
