@@ -22,12 +22,19 @@ const (
 type Message struct {
 	// Task is what is published. It must not change before its Result.
 	Task task.Task
-	// Ref is the caller's and comes back with the Result.
-	Ref any
+	// Owner is the caller's and comes back with the Result.
+	Owner Owner
 	// Deadline is when the outcome must be known, by the monotonic clock. A
 	// message whose deadline passes unwritten is Unsent, one in flight is
 	// Overdue. Zero leaves it to Route.ConfirmTimeout.
 	Deadline time.Time
+}
+
+// Owner is what the caller keeps of a message until its Result.
+type Owner interface {
+	// Resolved takes the message's Result and returns how many bytes of memory it frees.
+	// The publisher doesn't call it: the function that takes the results does.
+	Resolved(r Result) (freed int)
 }
 
 // Outcome is what became of a message.

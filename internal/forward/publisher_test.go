@@ -50,10 +50,10 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 			if err := ch.QueueBind("orders.due", "order.express", "orders", false, nil); err != nil {
 				t.Fatal(err)
 			}
-			batch := []*forward.Message{{Task: full, Ref: 7}, {Task: asked, Ref: 8}, {Task: plain, Ref: 9}}
+			batch := []*forward.Message{{Task: full, Owner: owner(7)}, {Task: asked, Owner: owner(8)}, {Task: plain, Owner: owner(9)}}
 			publish(t, p, batch...)
 			for i, r := range got.all(batch...) {
-				if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Ref != 7+i {
+				if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Owner != owner(7+i) {
 					t.Errorf("%+v, want it confirmed after some time", r)
 				}
 			}
@@ -63,6 +63,11 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 		})
 	}
 }
+
+// owner is a message's owner that frees nothing.
+type owner int
+
+func (owner) Resolved(forward.Result) int { return 0 }
 
 func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, contentType string) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,6 +131,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
 	s.settle(1, lease)
 	s.round(t.Context())
+	s.working.Wait()
 	resting := s.pending[1]
 	if resting == nil || !resting.rest.After(time.Time{}) || resting.retry.Tries() != 1 {
 		t.Fatalf("the shard that failed: %+v", resting)
@@ -137,6 +139,7 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	resting.rest = time.Now().Add(time.Hour)
 	s.settle(0, lease)
 	s.round(t.Context())
+	s.working.Wait()
 	if b.in(0, "a") || s.pending[0] != nil {
 		t.Error("the other shard is not settled")
 	}
@@ -148,8 +151,71 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.round(t.Context())
+	s.working.Wait()
 	if err := s.drain(t.Context()); err != nil || len(s.pending) != 0 {
 		t.Errorf("after it: %v, %+v", err, s.pending)
+	}
+}
+
+// hanging holds up the commands of one shard until it is let go.
+type hanging struct {
+	key    string
+	caught chan struct{}
+	free   chan struct{}
+}
+
+// hang holds up all commands of a shard that a client sends from now on, until letGo is
+// called, or the test is over.
+func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo func()) {
+	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(chan struct{}, 100), free: make(chan struct{})}
+	letGo = sync.OnceFunc(func() { close(h.free) })
+	t.Cleanup(letGo)
+	rdb.AddHook(h)
+	return h, letGo
+}
+
+func (h *hanging) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *hanging) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()...), h.key) {
+			kick(h.caught)
+			<-h.free
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestAShardWhoseSettlementHangsHoldsNoOtherUp: and what comes to be pending there
+// meanwhile is settled after it.
+func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.put(shard.In(0), "a")
+	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour))
+	if err != nil || len(batch.Tasks) != 1 {
+		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
+	}
+	s := b.topic.settler
+	wait.Background(t, "the settler", func(ctx context.Context) error { s.run(ctx); return nil })
+	h, letGo := hang(t, b.rdb, 1)
+	t.Cleanup(letGo) // before the settler must end
+	lease := shard.Lease{ID: "a", Token: batch.Tasks[0].Token}
+	s.settle(1, lease)
+	wait.Receive(t, "the settlement that hangs", h.caught)
+	s.settle(1, lease)
+	s.settle(0, lease)
+	wait.For(t, "the other shard to be settled", func() bool { return !b.in(0, "a") })
+	if n := len(h.caught); n > 0 {
+		t.Error("two settlements of one shard are under way")
+	}
+	letGo()
+	if err := s.drain(wait.Context(t)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -72,8 +72,14 @@ func declaring(name string, more ...string) string {
 // newLone puts a scanner together and starts nothing. Its source may be wrapped.
 func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) config.Source) *lone {
 	t.Helper()
-	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	addr, prefix := servertest.Redis(t)
+	return newLoneOn(t, addr, prefix, topics, wrap)
+}
+
+// newLoneOn is newLone on the Redis of some addresses, with commas in between.
+func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string, wrap func(config.Source) config.Source) *lone {
+	t.Helper()
+	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	u, err := url.Parse(l.rabbit)
 	l.ok(err)
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -81,11 +87,13 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 	l.ok(l.bridge.Start())
 	t.Cleanup(l.bridge.Stop)
 	u.Host = l.bridge.Listen
-	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n", addr, prefix, u)
+	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n", addrs, prefix, u)
 	l.write(topics)
 	cfg, err := config.Load(l.path, nil)
 	l.ok(err)
-	l.rdb = redis.NewUniversalClient(servertest.RedisOptions(addr))
+	options := servertest.RedisOptions(addrs)
+	options.ContextTimeoutEnabled = true
+	l.rdb = redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = l.rdb.Close() })
 	var source config.Source = config.NewFile(l.path, nil)
 	if wrap != nil {

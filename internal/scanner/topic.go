@@ -132,10 +132,6 @@ func (t *topic) work(ctx context.Context, number int) {
 	t.newWorker(number).run(ctx)
 }
 
-func (t *topic) newWorker(number int) *worker {
-	return &worker{topic: t, index: number, name: fmt.Sprintf("%s/%d", t.instance, number)}
-}
-
 // request is a number that this process gives to no other claim or export: a worker that
 // is started again has the name of the one before, whose batches may be in flight.
 func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 10) }

@@ -95,13 +95,15 @@ func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
 	orders := l.served("orders").topic
 	p, _ := orders.view.known()
-	w := &worker{topic: orders, index: index, name: fmt.Sprint("attending/", index)}
+	w := orders.newWorker(index)
+	w.name = fmt.Sprint("attending/", index)
 	ctx, cancel := context.WithCancel(context.Background())
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
 		w.alarm = newAlarm()
 		defer w.alarm.close()
+		defer w.calls.running.Wait()
 		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {

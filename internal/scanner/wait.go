@@ -12,6 +12,7 @@ import (
 // attended is one shard that a worker attends for a tick.
 type attended struct {
 	shard int
+	node  *node // that holds it, as far as is known
 	// next is when to do something there, by this process's clock: to look, or else
 	// to claim; zero: not before a wake-up.
 	next time.Time
@@ -23,6 +24,15 @@ type attended struct {
 	rest       time.Time // no claim before it: more comes due meanwhile
 	other      time.Time // until when another worker claims here, by this process's clock; zero: none does
 	retry      retry.Backoff
+	// busy: a look or a claim is under way. woken: the worker was told meanwhile that a
+	// task with a score became the earliest.
+	busy, woken bool
+	score       int64
+}
+
+// ready reports whether to look at the shard or to claim from it when its time comes.
+func (a *attended) ready() bool {
+	return !a.busy && (a.unseen || a.node == nil || a.node.left < mostLeft)
 }
 
 // grace is for how long a worker leaves what is due to the one that claims from the shard.
@@ -44,7 +54,7 @@ type attendance []*attended
 // first returns the shard whose time comes first; nil if none has one.
 func (all attendance) first() (first *attended) {
 	for _, a := range all {
-		if !a.next.IsZero() && (first == nil || a.next.Before(first.next)) {
+		if a.ready() && !a.next.IsZero() && (first == nil || a.next.Before(first.next)) {
 			first = a
 		}
 	}
@@ -56,7 +66,7 @@ func (all attendance) first() (first *attended) {
 // others. It is nil if no time has come.
 func (all attendance) due(now time.Time) (first *attended) {
 	for _, a := range all {
-		if a.unseen || a.next.IsZero() || a.next.After(now) {
+		if a.unseen || !a.ready() || a.next.IsZero() || a.next.After(now) {
 			continue
 		}
 		if first == nil || cmp.Or(a.claimed.Compare(first.claimed), a.next.Compare(first.next)) < 0 {
@@ -66,11 +76,28 @@ func (all attendance) due(now time.Time) (first *attended) {
 	return first
 }
 
+// unseen returns the shards to look at now, by node.
+func (all attendance) unseen(now time.Time) map[*node]attendance {
+	var found map[*node]attendance
+	for _, a := range all {
+		if a.unseen && !a.busy && !a.next.After(now) {
+			if found == nil {
+				found = map[*node]attendance{}
+			}
+			found[a.node] = append(found[a.node], a)
+		}
+	}
+	return found
+}
+
 // wake notes that a task with a score, in Redis ms, became the earliest of a shard. One
 // that has not been looked at, or has failed, has a time already.
 func (all attendance) wake(at int, score int64) {
 	for _, a := range all {
-		if a.shard != at || a.heard.IsZero() {
+		if a.shard == at && a.busy && (!a.woken || score < a.score) {
+			a.woken, a.score = true, score
+		}
+		if a.shard != at || a.busy || a.heard.IsZero() {
 			continue
 		}
 		if next := a.turn(time.UnixMilli(score)); a.next.IsZero() || next.Before(a.next) {

@@ -3,6 +3,7 @@ package scanner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -14,32 +15,73 @@ import (
 )
 
 // worker attends some shards a tick: one, or as many as it takes where a topic has
-// more than its scanners have workers for.
+// more than its scanners have workers for. It asks Redis beside its own goroutine, so that
+// a master of a cluster that hangs holds up none of the others' shards.
 type worker struct {
-	topic  *topic
-	index  int
-	asks   int       // how many tasks to claim next; 0: nothing is known yet
-	name   string    // the claimant, unique in the fleet
-	turn   time.Time // no step of moving before it
-	retry  retry.Backoff
-	silent bool // an outage was logged and is not over
-	alarm  *alarm
+	topic *topic
+	index int
+	asks  int    // how many tasks to claim next; 0: nothing is known yet
+	name  string // the claimant, unique in the fleet
+	retry retry.Backoff
+	alarm *alarm
+
+	calls   calls
+	nodes   map[string]*node  // by name
+	busy    map[int]*attended // by shard: a look or a claim is under way
+	all     attendance        // of this tick
+	empty   bool              // nothing was claimed in this tick
+	drawing *call             // nil: no draw is under way
+	drawn   *drawn            // what came of the last draw, if it was not used yet
+	last    *drawn            // what was used last
+	mute    bool              // the worker left the last draw without an answer
+
+	moving  chan struct{} // held by the one goroutine that moves
+	turn    time.Time     // no step of moving before it; of who moves
+	outages outages
+}
+
+func (t *topic) newWorker(number int) *worker {
+	return &worker{
+		topic: t, index: number, name: fmt.Sprintf("%s/%d", t.instance, number),
+		calls: calls{news: make(chan struct{}, 1)}, nodes: map[string]*node{}, busy: map[int]*attended{}, moving: make(chan struct{}, 1),
+		outages: outages{silent: map[string]bool{}},
+	}
+}
+
+// node is what a worker knows of one master of a Redis Cluster, or of the one Redis.
+type node struct {
+	name   string
+	silent bool // the worker left a call without an answer, and none has come since
+	left   int  // claims under way that the worker left
+	looks  int  // that failed in a row
+}
+
+// mostLeft is how many claims of a node a worker leaves without an answer before it claims
+// no more from there until one of them is over.
+const mostLeft = 2
+
+// nodeOf returns the node that holds a shard now.
+func (w *worker) nodeOf(ctx context.Context, at int) *node {
+	name := w.topic.store.Shard(at).Node(ctx)
+	if w.nodes[name] == nil {
+		w.nodes[name] = &node{name: name}
+	}
+	return w.nodes[name]
 }
 
 // run draws tickets every tick and attends the shards they stand for, until ctx ends or
-// the topic needs fewer workers. Ticks keep to one rhythm, so that the order of draws in
-// the fleet stays as it is. The first is cut short at random, so that workers that start
-// together don't draw together.
+// the topic needs fewer workers; then it waits for its calls. Ticks keep to one rhythm, so
+// that the order of draws in the fleet stays as it is. The first is cut short at random,
+// so that workers that start together don't draw together.
 func (w *worker) run(ctx context.Context) {
 	w.alarm = newAlarm()
 	defer w.alarm.close()
+	defer w.outages.endAll(w.topic)
+	defer w.calls.running.Wait()
 	end := time.Now().Add(rand.N(w.topic.settings().Tick + 1))
-	defer w.endOutage()
 	for ctx.Err() == nil && w.index < w.topic.workers() {
-		d, err := w.draw(ctx)
-		if err != nil {
-			w.outage(ctx, "draw", err)
-			w.retry.Wait(ctx)
+		d, ok := w.draw(ctx)
+		if !ok {
 			continue
 		}
 		w.attend(ctx, d, end)
@@ -68,16 +110,81 @@ type drawn struct {
 	scanned int
 }
 
-// draw takes tickets and reads the placement.
-func (w *worker) draw(ctx context.Context) (drawn, error) {
+// draw takes tickets and reads the placement. While Redis doesn't answer, the worker
+// goes on to the next shards in each tick, as all others do: none stays alone. It returns
+// false if it had none before.
+func (w *worker) draw(ctx context.Context) (drawn, bool) {
+	if w.drawing == nil {
+		w.drawing = w.beginDraw(ctx)
+	}
+	w.awaitDraw(ctx)
+	if w.drawn != nil {
+		w.last, w.drawn = w.drawn, nil
+	} else if w.goesOn() {
+		w.last = w.last.next()
+	} else {
+		w.retry.Wait(ctx)
+		return drawn{}, false
+	}
+	return *w.last, true
+}
+
+// next is as if the tickets behind these had been drawn.
+func (d *drawn) next() *drawn {
+	next := *d
+	next.shards = make([]int, len(d.shards))
+	for i, at := range d.shards {
+		next.shards[i] = (at + len(d.shards)) % d.placement.Scanned()
+	}
+	return &next
+}
+
+// goesOn reports whether there are shards to go on with.
+func (w *worker) goesOn() bool { return w.last != nil && w.holds(*w.last) }
+
+// awaitDraw waits for the draw: briefly if there are shards to go on with.
+func (w *worker) awaitDraw(ctx context.Context) {
+	for ctx.Err() == nil && w.drawing != nil {
+		limit := patience
+		if w.mute {
+			limit = 0
+		}
+		w.calls.await(ctx, limit, w.drawing)
+		if w.drawing == nil {
+			return
+		}
+		w.mute = true
+		if w.goesOn() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.calls.news:
+			w.calls.note(ctx)
+		}
+	}
+}
+
+func (w *worker) beginDraw(ctx context.Context) *call {
 	t := w.topic
 	d := drawn{tick: t.settings().Tick, scanned: t.view.scanned()}
 	_, tickets := t.scale()
 	var err error
-	if d.shards, d.placement, err = balance.Draw(ctx, t.store, tickets); err == nil {
+	ask := func(*call) { d.shards, d.placement, err = balance.Draw(context.WithoutCancel(ctx), t.store, tickets) }
+	return w.calls.begin(ask, func(ctx context.Context, _ *call) {
+		w.drawing = nil
+		if err != nil {
+			w.outage(ctx, "", "draw", err)
+			if shard.Definite(err) || errors.Is(err, task.ErrUnknownTopic) {
+				w.last = nil
+			}
+			return
+		}
+		w.drawn, w.mute = &d, false
+		w.retry.Reset()
+		w.recovered(ctx, "")
 		t.view.learn(d.placement)
-	}
-	return d, err
+	})
 }
 
 // holds reports whether a draw still goes by what is in force. A worker that the settings
@@ -92,260 +199,41 @@ func (w *worker) holds(d drawn) bool {
 // it, from one shard after the other, and again while there is more; else waits for
 // the next due time of any, a wake-up or the end. Beside that it moves what is
 // misplaced: a task that comes due doesn't wait for it. Settings that end the tick
-// sooner end it at once.
+// sooner end it at once, and so does a draw that was waited for.
 func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
+	defer cancel() // for the movers too
 	waiter := w.topic.waiters.add(d.shards...)
 	defer waiter.remove()
-	var moving sync.WaitGroup
-	defer moving.Wait()
-	moving.Go(func() { w.move(ctx, d.shards, d.placement) })
-	all, empty := w.topic.attendance(d.shards), true
-	for ctx.Err() == nil && w.holds(d) {
+	w.calls.running.Go(func() { w.moveAlone(ctx, d) })
+	w.all, w.empty = w.attendance(ctx, d.shards), true
+	for ctx.Err() == nil && w.holds(d) && w.drawn == nil {
 		changed := w.topic.changed.Next()
-		w.look(ctx, all)
-		claimed, rest := w.claimDue(ctx, all.due(time.Now()))
-		empty = empty && claimed == 0
-		w.wait(ctx, all, rest, waiter, changed)
+		w.look(ctx)
+		rest := w.claimDue(ctx, w.all.due(time.Now()))
+		w.wait(ctx, rest, waiter, changed)
 	}
-	cancel() // for the movers
-	w.topic.metrics.Tick(empty)
+	w.topic.metrics.Tick(w.empty)
 }
 
-// attendance returns the shards of a tick that begins: the time of all has come. One that
-// this scanner has not claimed from yet, or in vain, is claimed from and not looked at:
-// what a claim lacks, a right for example, shows at once and not when something is due.
-func (t *topic) attendance(shards []int) attendance {
-	all, now := make(attendance, len(shards)), time.Now()
-	for i, at := range shards {
-		all[i] = &attended{shard: at, next: now, unseen: t.health.proven(at)}
-	}
-	return all
-}
-
-// look finds out when the shards that nothing is known of need attention, all in one
-// round trip. Those that can't be reached are looked at again together; one that Redis
-// refuses is claimed from, which tells why.
-func (w *worker) look(ctx context.Context, all attendance) {
-	var unseen attendance
-	var shards []int
-	now := time.Now()
-	for _, a := range all {
-		if a.unseen && !a.next.After(now) {
-			unseen, shards = append(unseen, a), append(shards, a.shard)
-		}
-	}
-	if len(unseen) == 0 {
-		return
-	}
-	attention := w.topic.store.Attention(context.WithoutCancel(ctx), shards...)
-	heard, pause := time.Now(), time.Duration(0)
-	for i, a := range unseen {
-		switch seen := attention[i]; {
-		case seen.Err == nil:
-			a.learn(heard, seen.Now, seen.Next)
-			w.recovered(ctx)
-		case shard.Definite(seen.Err):
-			a.unseen = false
-		default:
-			if own := a.retry.Next(); pause == 0 {
-				pause = own
-				w.outage(ctx, "claim", seen.Err)
-			}
-			a.fail(pause)
-		}
+// moveAlone moves what is misplaced until the tick ends, once a step of the tick before
+// that hangs is over.
+func (w *worker) moveAlone(ctx context.Context, d drawn) {
+	select {
+	case <-ctx.Done():
+	case w.moving <- struct{}{}:
+		defer func() { <-w.moving }()
+		w.move(ctx, d.shards, d.placement)
 	}
 }
 
-// claimDue claims one batch from a shard whose time has come, if there is one, as soon
-// as the topic may, and has it published. It returns how many tasks it claimed, and the
-// time before which no shard is to be claimed from: a topic's rate is that of all of
-// them.
-func (w *worker) claimDue(ctx context.Context, a *attended) (claimed int, rest time.Time) {
-	if a == nil {
-		return 0, time.Time{}
-	}
-	room := w.room(ctx)
-	if room.tasks == 0 {
-		return 0, time.Time{}
-	}
-	allowed, wait, err := w.allowed(ctx, room.tasks)
-	if err != nil {
-		w.topic.window.keep(room, 0, 0)
-		w.outage(ctx, "claim", err)
-		return 0, time.Now().Add(w.retry.Next())
-	}
-	if allowed == 0 {
-		now := time.Now()
-		w.topic.limited.Store(&now)
-		w.topic.window.keep(room, 0, 0)
-		return 0, time.Now().Add(wait)
-	}
-	a.claimed = time.Now()
-	claimed, err = w.claim(ctx, a, w.topic.window.keep(room, allowed, room.bytes))
-	if err != nil { // the others are served meanwhile
-		a.fail(a.retry.Next())
-		if shard.Definite(err) { // what is wrong with the shard alone is no outage
-			w.topic.health.fails(ctx, a.shard, "claim", err)
-		} else {
-			w.outage(ctx, "claim", err)
-		}
-	}
-	return claimed, time.Time{}
-}
-
-// room waits until the topic isn't paused and the broker takes messages, and
-// reserves places in the window for a batch. It returns none if the tick ends first,
-// or if the settings have changed.
-func (w *worker) room(ctx context.Context) room {
-	t := w.topic
-	changed := t.changed.Next()
-	s := t.settings()
-	if s.Paused {
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		}
-		return room{}
-	}
-	if err := t.publisher.WaitReady(ctx); err != nil {
-		return room{} // the tick is over: the publisher says itself what it lacks
-	}
-	r, err := t.window.reserve(ctx, w.batch(s.Batch))
-	if err != nil {
-		return room{} // the tick is over
-	}
-	return r
-}
-
-// batch is how many tasks to ask for, at most as many as the settings say. A claim that
-// found all that it asked for is followed by a larger one, any other by one for twice
-// what it found: what is reserved in vain keeps others from claiming.
-func (w *worker) batch(most int) int {
-	if w.asks == 0 {
-		return most
-	}
-	return min(most, max(w.asks, most/leastOfBatch))
-}
-
-// A worker asks for an eighth of a batch at least, and after a claim that found all that
-// was asked for it asks for four times as much.
-const (
-	leastOfBatch = 8
-	moreOfBatch  = 4
-)
-
-// found notes what a claim found of what it asked for.
-func (w *worker) found(tasks, asked int) {
-	w.asks = max(1, 2*tasks)
-	if tasks >= asked {
-		w.asks = moreOfBatch * asked
-	}
-}
-
-// claim leases as many tasks of a shard as there is room for, which is reserved already,
-// and publishes them. A claim whose reply was lost is asked for again until it is heard
-// or its lease would be over: the shard remembers the batch.
-func (w *worker) claim(ctx context.Context, a *attended, r room) (int, error) {
-	t, s := w.topic, w.topic.settings()
-	asked := time.Now()
-	batch, err := w.insist(ctx, a.shard, w.newClaim(ctx, r, s.Lease), asked)
-	if err != nil {
-		t.window.keep(r, 0, 0)
-		return 0, err
-	}
-	heard := time.Now()
-	a.learnClaimed(asked, heard, batch)
-	t.metrics.Claimed(heard.Sub(asked))
-	w.recovered(ctx)
-	t.health.works(ctx, a.shard, "claim")
-	t.window.keep(r, len(batch.Tasks)+len(batch.Bad), bytesOf(batch.Tasks))
-	w.found(len(batch.Tasks), r.tasks)
-	w.unused(ctx, r.tasks-len(batch.Tasks))
-	w.parkBad(ctx, a.shard, batch)
-	d := delivery{topic: t, shard: a.shard, asked: asked, heard: heard, batch: batch, settings: s}
-	d.publish(ctx)
-	return len(batch.Tasks), nil
-}
-
-// newClaim is a claim of a worker that stays until ctx ends.
-func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shard.Claim {
-	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: r.tasks, Bytes: r.records(), Lease: lease, Grace: grace}
-	if end, ok := ctx.Deadline(); ok {
-		c.Stay = time.Until(end)
-	}
-	return c
-}
-
-// insist sends one claim until its answer is heard. It outlives the tick, and a
-// scanner that is told to stop: what it leased must be forwarded or given back. A
-// claim that was certainly not carried out, and one that Redis refuses, ends at once:
-// it would only keep its worker from the other shards.
-func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
-	sure := context.WithoutCancel(ctx)
-	var pause retry.Backoff
-	lost := false // a claim that may have been carried out
-	for {
-		batch, err := w.topic.store.Shard(at).Claim(sure, c)
-		lost = lost || shard.Unknown(err)
-		if !lost || err == nil || shard.Definite(err) || time.Since(asked) > c.Lease || w.topic.stopped.Load() {
-			return batch, err
-		}
-		w.noteOutage(ctx, "claim", err)
-		pause.Wait(sure)
-	}
-}
-
-// rateBurst is how much of a topic's rate may leave at once, and rateRest how
-// long a worker waits at least for more of it, so that it doesn't claim tasks
-// one by one.
-const (
-	rateBurst = 20 * time.Millisecond
-	rateRest  = 5 * time.Millisecond
-)
-
-// allowed asks for a share of the topic's rate, if it has one.
-func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, error) {
-	rate := w.topic.settings().Rate
-	if rate == 0 {
-		return want, 0, nil
-	}
-	burst := max(rateBurst, 2*time.Second/time.Duration(rate))
-	n, wait, err := w.topic.store.Grant(context.WithoutCancel(ctx), rate, want, burst)
-	return n, max(wait, rateRest), err
-}
-
-// unused gives back what of the rate was not needed.
-func (w *worker) unused(ctx context.Context, n int) {
-	rate := w.topic.settings().Rate
-	if rate == 0 || n <= 0 {
-		return
-	}
-	if _, _, err := w.topic.store.Grant(context.WithoutCancel(ctx), rate, -n, rateBurst); err != nil {
-		w.topic.log.DebugContext(ctx, "rate not given back", "tasks", n, "error", err)
-	}
-}
-
-// parkBad parks records that are broken, and logs what could not be claimed.
-func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
-	if batch.Skipped > 0 {
-		w.topic.notices.skipped.Say(ctx, "shard", at, "tasks", batch.Skipped)
-	}
-	w.topic.window.written(len(batch.Bad))
-	for _, bad := range batch.Bad {
-		w.topic.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
-		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})
-	}
-}
-
-// wait returns at the next due time, though not before the end of a rest, after a change
-// of the settings, and at the end of the tick. A waiter that is notified of an earlier
-// task brings the due time forward.
-func (w *worker) wait(ctx context.Context, all attendance, rest time.Time, waiter *waiter, changed <-chan struct{}) {
+// wait returns at the next due time, though not before the end of a rest, after an
+// answer of Redis's or a change of the settings, and at the end of the tick. A waiter that
+// is notified of an earlier task brings the due time forward.
+func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, changed <-chan struct{}) {
 	for {
 		next := time.Hour
-		if first := all.first(); first != nil {
+		if first := w.all.first(); first != nil {
 			next = max(time.Until(first.next), time.Until(rest))
 		}
 		w.alarm.set(next)
@@ -356,16 +244,22 @@ func (w *worker) wait(ctx context.Context, all attendance, rest time.Time, waite
 			return
 		case <-w.alarm.rings:
 			return
+		case <-w.calls.news:
+			w.calls.note(ctx)
+			if w.drawn != nil {
+				return
+			}
 		case <-waiter.notified:
 			for at, score := range waiter.take() {
-				all.wake(at, score)
+				w.all.wake(at, score)
 			}
 		}
 	}
 }
 
-// outage notes an error of Redis's that is not one shard's.
-func (w *worker) outage(ctx context.Context, operation string, err error) {
+// outage notes an error of Redis's that is not one shard's, but its node's; of what is no
+// shard's the node is "".
+func (w *worker) outage(ctx context.Context, node, operation string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -373,35 +267,67 @@ func (w *worker) outage(ctx context.Context, operation string, err error) {
 	if errors.Is(err, task.ErrUnknownTopic) {
 		w.topic.view.learnRemoved()
 	} else {
-		w.noteOutage(ctx, operation, err)
+		w.outages.begin(ctx, w, node, operation, err)
 	}
 }
 
-// noteOutage keeps why Redis does not serve this worker, and logs it once for each
-// outage.
-func (w *worker) noteOutage(ctx context.Context, operation string, err error) {
+// recovered notes that a node serves this worker.
+func (w *worker) recovered(ctx context.Context, node string) { w.outages.end(ctx, w, node) }
+
+// outages are the nodes that don't serve a worker.
+type outages struct {
+	mu     sync.Mutex
+	silent map[string]bool
+}
+
+// begin keeps why a node does not serve the worker, and logs it once for each outage.
+func (o *outages) begin(ctx context.Context, w *worker, node, operation string, err error) {
 	why := redisText(err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	w.topic.health.outage.Store(&why)
-	if !w.silent {
-		w.silent = true
+	if !o.silent[node] {
+		o.silent[node] = true
 		w.topic.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", why)
 	}
 }
 
-// recovered notes that Redis serves this worker.
-func (w *worker) recovered(ctx context.Context) {
-	w.retry.Reset()
-	if w.silent {
-		w.endOutage()
-		w.topic.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
+// end forgets a node's outage that the worker noted; another worker that waits for Redis
+// notes it again.
+func (o *outages) end(ctx context.Context, w *worker, node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.silent[node] {
+		return
+	}
+	delete(o.silent, node)
+	if len(o.silent) == 0 {
+		w.topic.health.outage.Store(nil)
+	}
+	w.topic.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
+}
+
+// keep forgets the outages of nodes that don't hold any of the worker's shards.
+func (o *outages) keep(ctx context.Context, w *worker, nodes map[string]bool) {
+	o.mu.Lock()
+	var gone []string
+	for name := range o.silent {
+		if name != "" && !nodes[name] {
+			gone = append(gone, name)
+		}
+	}
+	o.mu.Unlock()
+	for _, name := range gone {
+		o.end(ctx, w, name)
 	}
 }
 
-// endOutage forgets the outage that this worker noted; another that waits for Redis
-// notes it again.
-func (w *worker) endOutage() {
-	if w.silent {
-		w.silent = false
-		w.topic.health.outage.Store(nil)
+// endAll forgets all outages that the worker noted.
+func (o *outages) endAll(t *topic) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.silent) > 0 {
+		clear(o.silent)
+		t.health.outage.Store(nil)
 	}
 }

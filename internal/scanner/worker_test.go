@@ -218,6 +218,33 @@ func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 	l.forwards(16 * n)
 }
 
+// TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker: the others are claimed from meanwhile,
+// its room in the window is theirs, and what it finds in the end is forwarded.
+func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h", "window: 8")}, nil)
+	l.start()
+	l.attending(0, 0, 1, 2, 3)
+	l.spread(1, 0, 1, 2, 3)
+	l.forwards(4)
+	orders := l.served("orders").topic
+	held := func() int { n, _ := orders.window.inUse(); return n }
+	wait.For(t, "all to be settled", func() bool { return held() == 0 })
+	h, letGo := hang(t, l.rdb, 2)
+	orders.waiters.notify(2, 0) // there seems to be a task
+	wait.Receive(t, "the claim that hangs", h.caught)
+	const n = 20
+	for round := range 5 {
+		l.spread(n, 0, 1, 3)
+		l.forwards(4 + 3*n*(round+1))
+	}
+	wait.For(t, "no room to be taken", func() bool { return held() == 0 })
+	letGo()
+	l.spread(n, 2)
+	l.forwards(4 + 16*n)
+	wait.For(t, "all room to be given back", func() bool { return held() == 0 })
+}
+
 // losing loses the answers to the next left commands of a kind, which are carried out.
 type losing struct {
 	which func(redis.Cmder) bool

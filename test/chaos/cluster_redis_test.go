@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/fleet"
 	"github.com/duefleet/duefleet/test/servers"
 )
@@ -90,4 +91,71 @@ func (r *rig) moveShard(shard int) {
 	if err := r.cluster.MoveSlot(ctx, int(slot), next, 30*time.Millisecond); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// TestClusterMasterHangs: SIGSTOP of a master for six leases, with no failover meanwhile:
+// cluster-node-timeout is longer. It is the master that the topic's tickets are drawn
+// from. Tasks of the other masters' shards go on: none comes twice, and none late.
+func TestClusterMasterHangs(t *testing.T) {
+	const (
+		hangs = 30 * time.Second
+		late  = 3 * time.Second // a shard may be alone for a tick or two where no tickets are to be had
+	)
+	r := newRig(t, options{cluster: true, nodeTimeout: time.Minute, topic: fleet.Topic{"shards": 8, "lease": "5s"}})
+	r.begin()
+	r.lasts(2 * time.Second)
+	victim, err := r.cluster.Master(t.Context(), "duefleet:ticket:{orders}")
+	r.must(err)
+	p, others := r.beside(victim, 8)
+	r.load.stop() // most of its tasks have yet to come
+	r.must(victim.Pause())
+	sent := 0
+	for began := time.Now(); time.Since(began) < hangs; r.lasts(loadBeat) {
+		batch := r.ordersIn(p, others, &sent)
+		r.must(r.recorder.Schedule(t.Context(), batch...))
+	}
+	arrived := func() int { n, _, _ := r.arrivals.of("beside-"); return n }
+	r.within(late+2*time.Second, "the other masters' tasks", func() bool { return arrived() == sent })
+	_, worst, repeats := r.arrivals.of("beside-")
+	r.must(victim.Resume())
+	r.verdict("Redis Cluster: a master stopped (SIGSTOP) for 30 s, no failover", allowance{repeats: 3 * inFlight})
+	t.Logf("%d shards beside the master that hung got %d tasks, the latest %s late", len(others), sent, worst)
+	if worst > late {
+		t.Errorf("a task of the other masters' shards came %s late, want at most %s", worst, late)
+	}
+	if repeats > 0 {
+		t.Errorf("%d tasks of the other masters' shards came twice", repeats)
+	}
+}
+
+// beside returns the placement of orders, and those of its shards that a master does not
+// hold.
+func (r *rig) beside(master *servers.Redis, shards int) (p shard.Placement, others map[int]bool) {
+	r.t.Helper()
+	store, err := shard.New(r.client, r.settings.RedisPrefix)
+	r.must(err)
+	p, err = store.Topic("orders").Placement(r.t.Context())
+	r.must(err)
+	others = map[int]bool{}
+	for at := range shards {
+		if r.master(at) != master {
+			others[at] = true
+		}
+	}
+	if len(others) == 0 || len(others) == shards {
+		r.t.Fatalf("%d of %d shards are on other masters", len(others), shards)
+	}
+	return p, others
+}
+
+// ordersIn makes a batch for some shards, due in half a second. It counts what was made.
+func (r *rig) ordersIn(p shard.Placement, shards map[int]bool, made *int) (batch []fleet.Order) {
+	due := time.Now().Add(500 * time.Millisecond)
+	for i := 0; len(batch) < loadBatch; i++ {
+		if id := fmt.Sprintf("beside-%d-%d", *made, i); shards[p.New(id)] {
+			batch = append(batch, order("orders", id, due))
+		}
+	}
+	*made += len(batch)
+	return batch
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,6 +114,8 @@ type arrivals struct {
 	gap    time.Duration // the longest time in which nothing came
 	late   map[string]fleet.Lateness
 	counts map[string]int
+	ids    map[string]int           // messages of each
+	first  map[string]time.Duration // how late the first of each was
 }
 
 // note enters a message, which came at a time of this machine's clock.
@@ -122,6 +125,7 @@ func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	defer a.mu.Unlock()
 	if a.late == nil {
 		a.late, a.counts = map[string]fleet.Lateness{}, map[string]int{}
+		a.ids, a.first = map[string]int{}, map[string]time.Duration{}
 	}
 	if !a.last.IsZero() {
 		a.gap = max(a.gap, at.Sub(a.last))
@@ -129,6 +133,24 @@ func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	a.last = at
 	a.counts[d.Type]++
 	a.late[d.Type] = append(a.late[d.Type], d.At.Sub(time.UnixMilli(ms)))
+	if a.ids[d.MessageId]++; a.ids[d.MessageId] == 1 {
+		a.first[d.MessageId] = d.At.Sub(time.UnixMilli(ms))
+	}
+}
+
+// of returns how many tasks with a prefix arrived, how late the latest was, and how many
+// came twice.
+func (a *arrivals) of(prefix string) (tasks int, worst time.Duration, repeats int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, n := range a.ids {
+		if strings.HasPrefix(id, prefix) {
+			tasks++
+			worst = max(worst, a.first[id])
+			repeats += min(n-1, 1)
+		}
+	}
+	return tasks, worst, repeats
 }
 
 func (a *arrivals) count(topic string) int {

@@ -42,14 +42,17 @@ type options struct {
 	more      map[string]fleet.Topic
 	redisArgs []string
 	cluster   bool // Redis is a cluster of three masters with a replica each
-	sentinel  bool // Redis has two replicas and three sentinels
-	replicas  int  // min_replicas of scanners and producer
-	brokers   bool // RabbitMQ is a cluster of three nodes, and the queue a quorum queue
-	badRedis  bool // scanners reach Redis through a proxy
-	badRabbit bool // and RabbitMQ
-	consul    bool // topics come from Consul
-	setClock  bool // Redis's clock can be set; it is one server
-	exchange  bool // the test makes the exchange of orders, no scanner does
+	// nodeTimeout is after how long a silent node of the cluster is replaced. Defaults to
+	// 2 s.
+	nodeTimeout time.Duration
+	sentinel    bool // Redis has two replicas and three sentinels
+	replicas    int  // min_replicas of scanners and producer
+	brokers     bool // RabbitMQ is a cluster of three nodes, and the queue a quorum queue
+	badRedis    bool // scanners reach Redis through a proxy
+	badRabbit   bool // and RabbitMQ
+	consul      bool // topics come from Consul
+	setClock    bool // Redis's clock can be set; it is one server
+	exchange    bool // the test makes the exchange of orders, no scanner does
 }
 
 // rig is a fleet at work on servers of its own.
@@ -114,7 +117,7 @@ func (r *rig) servers(o options) {
 		dir := filepath.Join(r.dir, "redis")
 		switch {
 		case o.cluster:
-			r.cluster, err = servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1, Args: args})
+			r.cluster, err = servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1, Timeout: o.nodeTimeout, Args: args})
 		case o.sentinel:
 			r.watched, err = servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3, Args: args})
 		default:

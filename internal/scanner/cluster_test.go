@@ -1,0 +1,184 @@
+package scanner
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// clustered is a scanner of many shards on a Redis Cluster of its own, in which no replica
+// takes over from a master that hangs.
+type clustered struct {
+	*lone
+	cluster *servers.RedisCluster
+	p       shard.Placement
+	ids     int
+
+	mu   sync.Mutex
+	seen map[string]int // messages by task
+}
+
+func newClustered(t *testing.T) *clustered {
+	t.Helper()
+	servertest.Need(t, "redis-server")
+	cluster, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{
+		Dir: filepath.Join(t.TempDir(), "redis"), Masters: 3, Timeout: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Kill() })
+	topics := map[string]string{"orders": declaring("orders", "lease: 5s", "tick: 1s", fmt.Sprint("shards: ", many))}
+	c := &clustered{lone: newLoneOn(t, strings.Join(cluster.Addrs(), ","), "duefleet", topics, nil), cluster: cluster, seen: map[string]int{}}
+	c.start()
+	c.consume()
+	c.p, err = c.topic("orders").Placement(t.Context())
+	c.ok(err)
+	return c
+}
+
+// consume counts what arrives.
+func (c *clustered) consume() {
+	ch := servertest.Channel(c.t, c.rabbit)
+	messages, err := ch.Consume("orders.due", "", true, false, false, false, nil)
+	c.ok(err)
+	go func() {
+		for m := range messages {
+			c.arrived(m)
+		}
+	}()
+}
+
+func (c *clustered) arrived(m amqp.Delivery) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[m.MessageId]++
+}
+
+// arrivals returns how many tasks of some shards arrived, and how many of them twice.
+func (c *clustered) arrivals(shards []int) (tasks, repeats int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, n := range c.seen {
+		if slices.Contains(shards, c.p.New(id)) {
+			tasks++
+			repeats += min(n-1, 1)
+		}
+	}
+	return tasks, repeats
+}
+
+// delivers waits until n tasks of some shards arrived.
+func (c *clustered) delivers(n int, shards []int) {
+	c.t.Helper()
+	wait.Count(c.t, "tasks", n, func() int { tasks, _ := c.arrivals(shards); return tasks })
+}
+
+// master returns the node that holds a key of the topic's.
+func (c *clustered) master(key string) *servers.Redis {
+	c.t.Helper()
+	cluster, ok := c.rdb.(*redis.ClusterClient)
+	if !ok {
+		c.t.Fatalf("%T is no client of a cluster", c.rdb)
+	}
+	client, err := cluster.MasterForKey(c.t.Context(), key)
+	c.ok(err)
+	for _, n := range c.cluster.Nodes {
+		if n.Addr() == client.Options().Addr {
+			return n
+		}
+	}
+	c.t.Fatalf("no node has the address %s", client.Options().Addr)
+	return nil
+}
+
+// split returns the shards that a node holds, and the others.
+func (c *clustered) split(node *servers.Redis) (its, others []int) {
+	for at := range many {
+		if c.master(fmt.Sprintf("duefleet:due:{orders:%d}", at)) == node {
+			its = append(its, at)
+		} else {
+			others = append(others, at)
+		}
+	}
+	return its, others
+}
+
+// put stores a task in each of some shards, due at once.
+func (c *clustered) put(shards ...int) {
+	c.t.Helper()
+	now, err := c.topic("orders").Now(c.t.Context())
+	c.ok(err)
+	var puts []shard.Put
+	for _, at := range shards {
+		id := ""
+		for id == "" || c.p.New(id) != at {
+			c.ids++
+			id = fmt.Sprint("o-", c.ids)
+		}
+		puts = append(puts, shard.Put{Shard: at, Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}})
+	}
+	for _, r := range c.topic("orders").Put(c.t.Context(), c.p, now+time.Hour.Milliseconds(), puts) {
+		c.ok(r.Err)
+	}
+}
+
+// TestAMasterThatHangsHoldsUpNoOtherShard: tasks of the other masters' shards are
+// delivered once each, and soon, while one master hangs for longer than two leases: one
+// that has shards alone, and the one that the topic's tickets are drawn from.
+func TestAMasterThatHangsHoldsUpNoOtherShard(t *testing.T) {
+	t.Parallel()
+	const late = 3 * time.Second // a shard may be alone for a tick or two where no tickets are to be had
+	for name, tickets := range map[string]bool{"with shards alone": false, "with the tickets": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClustered(t)
+			hung := c.master("duefleet:ticket:{orders}")
+			for _, n := range c.cluster.Nodes {
+				if !tickets && n != hung {
+					hung = n
+					break
+				}
+			}
+			its, others := c.split(hung)
+			c.put(append(its, others...)...)
+			c.delivers(len(its), its)
+			c.delivers(len(others), others)
+			rounds := 1
+			for range 3 { // some of these are in flight when it begins to hang
+				c.put(append(its, others...)...)
+				rounds++
+			}
+			c.ok(hung.Pause())
+			defer func() { c.ok(hung.Resume()) }()
+			worst := time.Duration(0)
+			for began := time.Now(); time.Since(began) < 12*time.Second; {
+				round := time.Now()
+				c.put(others...)
+				rounds++
+				c.delivers(rounds*len(others), others)
+				worst = max(worst, time.Since(round))
+			}
+			if worst > late {
+				t.Errorf("a task of another shard came after %s, want %s at most", worst, late)
+			}
+			c.ok(hung.Resume())
+			c.delivers(4*len(its), its)
+			if _, repeats := c.arrivals(others); repeats > 0 {
+				t.Errorf("%d tasks of the other masters' shards were delivered twice", repeats)
+			}
+		})
+	}
+}

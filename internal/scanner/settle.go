@@ -1,0 +1,254 @@
+package scanner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// settler removes confirmed tasks from Redis and gives the others back, in batches, which
+// gather for settleInterval or until they take a share of the window. Each shard is settled
+// for itself: one whose Redis hangs holds up no other. What Redis can't be told of now is
+// tried again until it is heard. That holds up the window, and so the claims, and so bounds
+// the memory.
+type settler struct {
+	store  *shard.Topic
+	window *window
+	tried  func(operation string, err error) // is called with the outcome of each try
+
+	mu      sync.Mutex
+	pending map[int]*settlement // by shard
+	tasks   int                 // that came to be pending since the last round began
+	kicked  chan struct{}
+	hurried chan struct{} // what is pending is not to gather any longer
+	began   time.Time     // the last round
+	under   map[int]bool  // shards whose settlement waits in a queue or is under way
+	queues  map[string]*queue
+	idle    chan struct{}
+	working sync.WaitGroup // settles
+}
+
+// queue is what is to be done in the shards of one node, so that one that hangs holds up
+// no other's.
+type queue struct {
+	waiting []job
+	working int // goroutines that work it off
+}
+
+// job is one shard's settlement.
+type job struct {
+	shard      int
+	settlement *settlement
+}
+
+// settlement is what is to be done in one shard.
+type settlement struct {
+	settle  []shard.Lease
+	release []shard.Release
+	retry   retry.Backoff
+	rest    time.Time // not before it: Redis could not be told of the shard's last ones
+}
+
+func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
+	return &settler{
+		store: t, window: w, tried: tried,
+		pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
+		kicked: make(chan struct{}, 1), hurried: make(chan struct{}, 1), idle: make(chan struct{}),
+	}
+}
+
+// settle removes a task of a shard, soon.
+func (s *settler) settle(at int, l shard.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.of(at)
+	p.settle = append(p.settle, l)
+	s.add()
+}
+
+// release gives a task of a shard back, soon.
+func (s *settler) release(at int, r shard.Release) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.of(at)
+	p.release = append(p.release, r)
+	s.add()
+}
+
+// add counts a task that came to be pending; s.mu is held.
+func (s *settler) add() {
+	s.tasks++
+	kick(s.kicked)
+	if s.tasks >= s.window.share() {
+		kick(s.hurried)
+	}
+}
+
+// of returns what is pending for a shard; s.mu is held.
+func (s *settler) of(at int) *settlement {
+	if s.pending[at] == nil {
+		s.pending[at] = &settlement{}
+	}
+	return s.pending[at]
+}
+
+// settlers is how many shards of one node are settled at the same time.
+const settlers = 4
+
+// settleInterval is the time between two rounds that have little to do. A delivered task
+// is in nobody's way meanwhile; if the scanner is killed, it is delivered again.
+const settleInterval = 20 * time.Millisecond
+
+// run works until ctx ends, and what is under way then has ended.
+func (s *settler) run(ctx context.Context) {
+	defer s.working.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kicked:
+			s.gather(ctx)
+			s.round(ctx)
+		}
+	}
+}
+
+// gather waits until it is time for the next round.
+func (s *settler) gather(ctx context.Context) {
+	s.mu.Lock()
+	pause := time.Until(s.began.Add(settleInterval))
+	s.mu.Unlock()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.hurried:
+	case <-timer.C:
+	}
+}
+
+// round has all carried out that is pending and does not rest, and does not wait for it.
+// A shard has one settlement under way at most, and what becomes pending meanwhile
+// gathers.
+func (s *settler) round(ctx context.Context) {
+	for _, j := range s.take() {
+		node := s.store.Shard(j.shard).Node(ctx)
+		s.mu.Lock()
+		if s.queues[node] == nil {
+			s.queues[node] = &queue{}
+		}
+		q := s.queues[node]
+		q.waiting = append(q.waiting, j)
+		if q.working < settlers {
+			q.working++
+			s.working.Go(func() { s.workOff(ctx, node, q) })
+		}
+		s.mu.Unlock()
+	}
+}
+
+// take returns the settlements that neither rest nor wait for one of their shard; they
+// are pending no more.
+func (s *settler) take() (all []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.tasks, s.began = 0, now
+	for at, p := range s.pending {
+		if !s.under[at] && !now.Before(p.rest) {
+			all = append(all, job{at, p})
+			s.under[at] = true
+			delete(s.pending, at)
+		}
+	}
+	return all
+}
+
+// workOff carries out what waits in a queue until nothing does.
+func (s *settler) workOff(ctx context.Context, node string, q *queue) {
+	for {
+		s.mu.Lock()
+		if len(q.waiting) == 0 {
+			if q.working--; q.working == 0 {
+				delete(s.queues, node)
+			}
+			s.mu.Unlock()
+			return
+		}
+		j := q.waiting[0]
+		q.waiting = q.waiting[1:]
+		s.mu.Unlock()
+		s.carryOut(ctx, j.shard, j.settlement)
+		s.ended(j.shard)
+	}
+}
+
+// ended notes that a shard's settlement is over, and tells drain when nothing is left.
+func (s *settler) ended(at int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.under, at)
+	if s.pending[at] != nil {
+		kick(s.kicked)
+	}
+	if len(s.pending)+len(s.under) == 0 {
+		close(s.idle)
+		s.idle = make(chan struct{})
+	}
+}
+
+func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
+	if len(p.settle) > 0 {
+		if _, err := s.store.Shard(at).Settle(ctx, p.settle); err != nil {
+			s.again(at, p, "settle", err)
+			return
+		}
+		s.tried("settle", nil)
+		s.window.settled(len(p.settle))
+		p.settle = nil
+	}
+	if len(p.release) > 0 {
+		if _, err := s.store.Shard(at).Release(ctx, p.release); err != nil {
+			s.again(at, p, "release", err)
+			return
+		}
+		s.tried("release", nil)
+		s.window.settled(len(p.release))
+	}
+}
+
+// again makes pending what Redis was not told of, to rest for a while: other shards are
+// settled meanwhile. A part that it was told of is told twice then, which changes
+// nothing.
+func (s *settler) again(at int, p *settlement, operation string, err error) {
+	s.tried(operation, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newer := s.of(at)
+	newer.settle = append(newer.settle, p.settle...)
+	newer.release = append(newer.release, p.release...)
+	pause := p.retry.Next()
+	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
+	time.AfterFunc(pause, func() { kick(s.kicked) }) // at the end of the rest, or behind it
+}
+
+// drain waits until nothing is left to do, or ctx ends.
+func (s *settler) drain(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		left, idle := len(s.pending)+len(s.under), s.idle
+		s.mu.Unlock()
+		kick(s.hurried)
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-idle:
+		}
+	}
+}

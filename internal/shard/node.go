@@ -1,0 +1,22 @@
+package shard
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Node names the master that holds the shard, as the client knows it: nothing is asked,
+// and after a failover the answer may be out of date for a moment. It is "" where Redis
+// is no cluster: then all shards have one node.
+func (s Shard) Node(ctx context.Context) string {
+	cluster, ok := s.topic.rdb.(*redis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	master, err := cluster.MasterForKey(ctx, s.due())
+	if err != nil {
+		return ""
+	}
+	return master.Options().Addr
+}
