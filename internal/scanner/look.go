@@ -2,55 +2,79 @@ package scanner
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// A look is given up after lookPatience, which doubles with each one in a row that failed,
-// up to mostLookPatience: Redis may be slow, or far away.
-const (
-	lookPatience     = 500 * time.Millisecond
-	mostLookPatience = 4 * time.Second
-)
+// lookLimit is after how long a look is given up, in case another server has taken over.
+// It holds up no shard of other nodes. Far from Redis a new connection may take a second.
+const lookLimit = 4 * time.Second
 
 // attendance returns the shards of a tick that begins: the time of all has come. One that
 // this scanner has not claimed from yet, or in vain, is claimed from and not looked at:
 // what a claim lacks, a right for example, shows at once and not when something is due.
+// One that a call of the tick before is about stays as it is.
 func (w *worker) attendance(ctx context.Context, shards []int) attendance {
 	all, now, nodes := make(attendance, len(shards)), time.Now(), map[string]bool{}
+	for _, a := range w.busy {
+		a.missed = a.missed || !slices.Contains(shards, a.shard)
+	}
 	for i, at := range shards {
-		all[i] = &attended{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.proven(at), busy: w.busy[at] != nil}
+		if all[i] = w.busy[at]; all[i] == nil {
+			all[i] = &attended{shard: at, next: now, unseen: w.topic.health.proven(at)}
+		}
+		all[i].node = w.nodeOf(ctx, at)
 		nodes[all[i].node.name] = true
 	}
 	w.outages.keep(ctx, w, nodes)
 	return all
 }
 
+// listen has the worker told of tasks in the shards of a tick that begins. What it was told
+// since the last tick of shards that a call is about is not lost.
+func (w *worker) listen(shards []int) {
+	before := w.waiter
+	w.waiter = w.topic.waiters.add(shards...)
+	if before == nil {
+		return
+	}
+	before.remove()
+	for at, score := range before.take() {
+		if a := w.busy[at]; a != nil {
+			attendance{a}.wake(at, score)
+		}
+	}
+}
+
+// leave ends listening.
+func (w *worker) leave() {
+	if w.waiter != nil {
+		w.waiter.remove()
+		w.waiter = nil
+	}
+}
+
 // begin notes that a call about a shard is under way.
 func (w *worker) begin(a *attended) {
-	a.busy, a.woken = true, false
+	a.busy, a.woken, a.missed = true, false, false
 	w.busy[a.shard] = a
 }
 
 // ended notes what a call about a shard came to, and what the worker was told of the shard
-// meanwhile. If the call began in another tick, the shard is looked at: in between the
-// worker may have been told nothing.
-func (w *worker) ended(began *attended, learn func(*attended)) {
-	delete(w.busy, began.shard)
-	began.busy = false
-	learn(began)
-	if began.woken {
-		began.woken = false
-		attendance{began}.wake(began.shard, began.score)
+// meanwhile. If it did not listen all the time, the shard is looked at again.
+func (w *worker) ended(a *attended, learn func(*attended)) {
+	delete(w.busy, a.shard)
+	a.busy = false
+	learn(a)
+	if a.heard.IsZero() { // it failed, and has a time
+		return
 	}
-	for _, a := range w.all {
-		if a.shard == began.shard && a != began {
-			a.busy, a.unseen, a.next = false, !began.heard.IsZero(), time.Now()
-			if began.heard.IsZero() { // it failed
-				a.unseen, a.next, a.retry = began.unseen, began.next, began.retry
-			}
-		}
+	if a.missed {
+		a.unseen, a.next = true, time.Now()
+	} else if a.woken {
+		attendance{a}.wake(a.shard, a.score)
 	}
 }
 
@@ -83,11 +107,10 @@ func (w *worker) beginLook(ctx context.Context, n *node, unseen attendance) *cal
 		shards[i] = a.shard
 		w.begin(a)
 	}
-	limit := min(lookPatience<<min(n.looks, 10), mostLookPatience)
 	var attention []shard.Attention
 	var heard time.Time
 	ask := func(*call) {
-		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
 		defer cancel()
 		attention, heard = w.topic.store.Attention(brief, shards...), time.Now()
 	}
@@ -101,7 +124,6 @@ func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attenti
 		seen := attention[i]
 		if seen.Err != nil && !shard.Definite(seen.Err) && pause == 0 {
 			pause = a.retry.Next()
-			n.looks++
 			w.outage(ctx, n.name, "claim", seen.Err)
 		}
 		w.ended(a, func(a *attended) {
@@ -116,7 +138,7 @@ func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attenti
 		})
 	}
 	if pause == 0 {
-		n.silent, n.looks = false, 0
+		n.silent = false
 		w.recovered(ctx, n.name)
 	}
 }

@@ -104,6 +104,7 @@ func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 		w.alarm = newAlarm()
 		defer w.alarm.close()
 		defer w.calls.running.Wait()
+		defer w.leave()
 		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {

@@ -25,9 +25,9 @@ type attended struct {
 	other      time.Time // until when another worker claims here, by this process's clock; zero: none does
 	retry      retry.Backoff
 	// busy: a look or a claim is under way. woken: the worker was told meanwhile that a
-	// task with a score became the earliest.
-	busy, woken bool
-	score       int64
+	// task with a score became the earliest. missed: for a tick it was not told.
+	busy, woken, missed bool
+	score               int64
 }
 
 // ready reports whether to look at the shard or to claim from it when its time comes.

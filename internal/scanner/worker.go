@@ -29,6 +29,7 @@ type worker struct {
 	nodes   map[string]*node  // by name
 	busy    map[int]*attended // by shard: a look or a claim is under way
 	all     attendance        // of this tick
+	waiter  *waiter           // for its shards
 	empty   bool              // nothing was claimed in this tick
 	drawing *call             // nil: no draw is under way
 	drawn   *drawn            // what came of the last draw, if it was not used yet
@@ -53,7 +54,6 @@ type node struct {
 	name   string
 	silent bool // the worker left a call without an answer, and none has come since
 	left   int  // claims under way that the worker left
-	looks  int  // that failed in a row
 }
 
 // mostLeft is how many claims of a node a worker leaves without an answer before it claims
@@ -78,6 +78,7 @@ func (w *worker) run(ctx context.Context) {
 	defer w.alarm.close()
 	defer w.outages.endAll(w.topic)
 	defer w.calls.running.Wait()
+	defer w.leave()
 	end := time.Now().Add(rand.N(w.topic.settings().Tick + 1))
 	for ctx.Err() == nil && w.index < w.topic.workers() {
 		d, ok := w.draw(ctx)
@@ -203,15 +204,14 @@ func (w *worker) holds(d drawn) bool {
 func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel() // for the movers too
-	waiter := w.topic.waiters.add(d.shards...)
-	defer waiter.remove()
+	w.listen(d.shards)
 	w.calls.running.Go(func() { w.moveAlone(ctx, d) })
 	w.all, w.empty = w.attendance(ctx, d.shards), true
 	for ctx.Err() == nil && w.holds(d) && w.drawn == nil {
 		changed := w.topic.changed.Next()
 		w.look(ctx)
 		rest := w.claimDue(ctx, w.all.due(time.Now()))
-		w.wait(ctx, rest, waiter, changed)
+		w.wait(ctx, rest, changed)
 	}
 	w.topic.metrics.Tick(w.empty)
 }
@@ -230,7 +230,7 @@ func (w *worker) moveAlone(ctx context.Context, d drawn) {
 // wait returns at the next due time, though not before the end of a rest, after an
 // answer of Redis's or a change of the settings, and at the end of the tick. A waiter that
 // is notified of an earlier task brings the due time forward.
-func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, changed <-chan struct{}) {
+func (w *worker) wait(ctx context.Context, rest time.Time, changed <-chan struct{}) {
 	for {
 		next := time.Hour
 		if first := w.all.first(); first != nil {
@@ -249,8 +249,8 @@ func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, chang
 			if w.drawn != nil {
 				return
 			}
-		case <-waiter.notified:
-			for at, score := range waiter.take() {
+		case <-w.waiter.notified:
+			for at, score := range w.waiter.take() {
 				w.all.wake(at, score)
 			}
 		}
