@@ -25,10 +25,10 @@ func topicCommand(s *settings) *cobra.Command {
 		Short: "Lists, shows and sets the topics' documents in Consul",
 		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, apply, pause, resume, rm, history or undo")
+			return cli.UsageError("name a command: ls, get, set, create, apply, pause, resume, rm, history or undo")
 		},
 	}
-	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicApply(s),
+	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s),
 		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
 		topicRemove(s), topicHistory(s), topicUndo(s))
@@ -154,7 +154,9 @@ func topicSet(s *settings) *cobra.Command {
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
 The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
-are touched; JSON is written anew, as YAML. With --dry-run all is checked, the difference
+are touched; JSON is written anew, as YAML. A new topic is made after a question on a
+terminal; elsewhere at once, and where its name is like another's that is said on
+standard error; "scanner topic create" makes new ones alone. With --dry-run all is checked, the difference
 printed, and nothing written.
 
 It says what the living scanners make of it, for which it waits some seconds, and ends
@@ -177,7 +179,7 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
 			return withConsul(s, func(_ context.Context, c consulTopics) error {
-				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry})
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry, likely: true})
 				if dry {
 					return err
 				}
@@ -210,6 +212,10 @@ type edit struct {
 	inForce func(ctx context.Context, topic string) ([]byte, error)
 	replace bool // begin from an empty document
 	dry     bool // write nothing
+	create  bool // there must be no document
+	// likely says that a new topic may be a slip of another one's name: whoever sits at a
+	// terminal is asked, and others are told.
+	likely bool
 }
 
 func registerDryRun(cmd *cobra.Command, dry *bool) {
@@ -222,6 +228,9 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 	doc, there, err := c.Read(cmd.Context(), topic)
 	if err == nil && !there && e.inForce != nil {
 		err = noDocumentError(topic)
+	}
+	if err == nil && there && e.create {
+		err = fmt.Errorf("topic %s has a document already; `scanner topic set %s key=value...` changes it", topic, topic)
 	}
 	if err != nil {
 		return doc, err
@@ -243,6 +252,7 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		return doc, err
 	}
 	printDifference(out, topic, changes)
+	printLeftBinding(out, doc, config.ParseDocument(topic, raw, 0))
 	if mended {
 		fmt.Fprintf(out, "topic %s: its mistakes are mended\n", topic)
 	}
@@ -250,10 +260,42 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
 		return doc, err
 	}
-	if doc, err = c.write(cmd, doc, topic, raw); err == nil {
-		_, err = fmt.Fprintf(out, "topic %s written\n", topic)
+	slip := ""
+	if !there && e.likely {
+		if slip, err = c.confirmNew(cmd, topic); err != nil {
+			return doc, err
+		}
 	}
+	if doc, err = c.write(cmd, doc, topic, raw); err != nil {
+		return doc, err
+	}
+	if slip != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "created topic %s; did you mean %s?\n", topic, slip)
+	}
+	_, err = fmt.Fprintf(out, "topic %s written\n", topic)
 	return doc, err
+}
+
+// confirmNew returns the topic whose name a new one's is likely a slip of, "" if there is
+// none. Whoever sits at a terminal is asked before any new topic is made.
+func (c consulTopics) confirmNew(cmd *cobra.Command, topic string) (slip string, err error) {
+	docs, err := c.List(cmd.Context())
+	if err != nil {
+		return "", err
+	}
+	names := make([]string, len(docs))
+	for i, d := range docs {
+		names[i] = d.Name
+	}
+	slip = config.Slip(topic, names)
+	if !cli.OnTerminal(cmd.InOrStdin()) || !cli.OnTerminal(cmd.ErrOrStderr()) {
+		return slip, nil
+	}
+	what := "create the new topic " + topic
+	if slip != "" {
+		what += " (there is a topic " + slip + ")"
+	}
+	return "", cli.Confirmation{Writes: true}.Ask(cmd, what)
 }
 
 // printDifference prints a line for each setting that changes.

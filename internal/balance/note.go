@@ -34,6 +34,9 @@ type TopicNote struct {
 	// member's clock; "" and zero if there are none.
 	RetryReason   string    `json:"retry_reason,omitempty"`
 	RetryReasonAt time.Time `json:"retry_reason_at,omitzero"`
+	// Unreadable is how many due tasks were left alone in the last minute, once each: their
+	// records are of a newer format than the member's version reads, or missing.
+	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
 // IsZero reports whether there is nothing to say, in which case the topic is left out of
@@ -48,6 +51,7 @@ func (n TopicNote) Plus(other TopicNote) TopicNote {
 	if n.Settings == nil {
 		n.Paused, n.Rate, n.Settings = other.Paused, other.Rate, other.Settings
 	}
+	n.Unreadable += other.Unreadable
 	n.Retrying += other.Retrying
 	n.RetryingSince = earlier(n.RetryingSince, other.RetryingSince)
 	if other.RetryReasonAt.After(n.RetryReasonAt) {

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,9 +12,28 @@ import (
 // for the alert DuefleetTasksLate.
 const lateAfter = time.Minute
 
+// Kind is what a reason is about.
+type Kind string
+
+// The kinds.
+const (
+	NoScanner     Kind = "no scanner"    // nobody delivers
+	Unserved      Kind = "unserved"      // a scanner says why it doesn't serve a topic
+	Configuration Kind = "configuration" // a scanner refuses a document, or can't read its source
+	SourceAway    Kind = "source away"   // scanners can't read the source of topics
+	OtherSource   Kind = "other source"  // a scanner takes its topics from another source
+	Paused        Kind = "paused"
+	Retries       Kind = "retries" // tasks wait for another attempt
+	Late          Kind = "late"
+	ParkedTasks   Kind = "parked"
+	Unread        Kind = "unread" // tasks whose records no scanner reads
+	Stored        Kind = "stored" // what Redis holds of a topic isn't as it should be
+)
+
 // Reason is one reason why the fleet is not healthy. Topic is whose, "" where it is not
 // one topic's.
 type Reason struct {
+	Kind        Kind
 	Topic, Text string
 }
 
@@ -32,30 +52,36 @@ func (s Status) Reasons(now time.Time) []Reason {
 	var all []Reason
 	live := 0
 	for _, m := range s.Fleet {
-		if m.Alive {
+		switch {
+		case m.Alive && m.Refused != "":
+			all = append(all, Reason{Kind: OtherSource, Text: fmt.Sprintf("scanner %s is refused: %s", m.Instance, m.Refused)})
+		case m.Alive:
 			live++
 		}
 	}
 	if live == 0 {
-		all = append(all, Reason{Text: "no scanner runs"})
+		all = append(all, Reason{Kind: NoScanner, Text: "no scanner runs"})
+	}
+	for _, text := range s.Degraded {
+		all = append(all, Reason{Kind: SourceAway, Text: text})
 	}
 	told := map[string]bool{}
 	for _, t := range s.Topics {
 		for _, n := range t.Notes {
-			all = append(all, Reason{Topic: t.Topic, Text: n})
+			all = append(all, Reason{Kind: cmp.Or(t.kinds[n], Stored), Topic: t.Topic, Text: n})
 			told[n] = true
 		}
 		if late := now.Sub(t.Oldest); !t.Oldest.IsZero() && late > lateAfter {
-			all = append(all, Reason{Topic: t.Topic, Text: fmt.Sprintf("a task has been due for %s", late.Round(time.Second))})
+			all = append(all, Reason{Kind: Late, Topic: t.Topic, Text: fmt.Sprintf("a task has been due for %s", late.Round(time.Second))})
 		}
 		if t.Parked > 0 {
-			all = append(all, Reason{Topic: t.Topic, Text: fmt.Sprintf("%d tasks are parked", t.Parked)})
+			all = append(all, Reason{Kind: ParkedTasks, Topic: t.Topic, Text: fmt.Sprintf("%d tasks are parked", t.Parked)})
 		}
 	}
 	for _, m := range s.Fleet {
 		for _, name := range slices.Sorted(maps.Keys(m.Errors)) {
-			if text := m.Errors[name]; m.Alive && !told[text] {
-				all = append(all, Reason{Text: "configuration: " + text})
+			if text := m.Errors[name]; m.Alive && !told[text] && (name != "" || !m.Away) {
+				all = append(all, Reason{Kind: Configuration, Text: "configuration: " + text})
 				told[text] = true
 			}
 		}

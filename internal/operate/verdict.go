@@ -27,7 +27,7 @@ type Verdict struct {
 func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 	v := Verdict{Topic: topic, Refused: map[string]int{}, Blocked: map[string]int{}, Open: map[string]int{}}
 	for _, m := range fleet {
-		if !m.Alive {
+		if !m.Alive || m.Refused != "" { // which reads other documents
 			continue
 		}
 		v.Live++

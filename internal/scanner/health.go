@@ -24,7 +24,7 @@ func (s *Scanner) observe() error {
 		{Name: "serving", Required: true, Probe: s.atWork},
 		{Name: "redis", Required: true, Probe: s.redisUp},
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
-		{Name: "config", Required: true, Probe: s.reloader.configured},
+		{Name: "config", Required: true, Probe: s.configured},
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
@@ -56,6 +56,7 @@ func (s *Scanner) measure() {
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
+		v.topic.metrics.SetUnreadable(v.topic.notices.skipped.tasks())
 		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	up, _ := s.redisUp()
@@ -126,6 +127,15 @@ func (s *Scanner) consulUp() (bool, string) {
 		return true, "answers, but does not register this scanner: " + *why
 	}
 	return true, "answers"
+}
+
+// configured fails while the fleet takes its topics from another source, and until this
+// scanner has read documents.
+func (s *Scanner) configured() (bool, string) {
+	if why := s.admission.why(); why != "" {
+		return false, "refused: " + why
+	}
+	return s.reloader.configured()
 }
 
 // configured fails until this scanner has read documents: of its source, or
@@ -403,14 +413,16 @@ func (r *refusals) shards(n int) (text string, denied bool) {
 
 // notices are the kinds of lines of a topic that there may be one of for each task.
 type notices struct {
-	parked, refused, skipped, broken, unsettled, moving *notice.Notice
+	parked, refused, broken, unsettled, moving *notice.Notice
+
+	skipped *unread // which counts, too
 }
 
 func newNotices(log *slog.Logger) notices {
 	return notices{
 		parked:    notice.New(log, slog.LevelError, "task parked"),
 		refused:   notice.New(log, slog.LevelWarn, "task not taken by the broker, to be tried again"),
-		skipped:   notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format"),
+		skipped:   newUnread(notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format")),
 		broken:    notice.New(log, slog.LevelError, "task with a broken record parked"),
 		unsettled: notice.New(log, slog.LevelWarn, "redis not told of outcomes, trying again"),
 		moving:    notice.New(log, slog.LevelWarn, "moving stopped for this tick"),

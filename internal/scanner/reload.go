@@ -85,8 +85,13 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var mistakes config.Errors
-	r.away = snap.Err != nil && !errors.As(snap.Err, &mistakes)
-	if r.note(ctx, "", snap.Err); snap.Err == nil {
+	if snap.Err != nil && !errors.As(snap.Err, &mistakes) {
+		r.noteAway(ctx, snap.Err)
+	} else {
+		r.noteAway(ctx, nil)
+		r.note(ctx, "", snap.Err)
+	}
+	if snap.Err == nil {
 		for name, doc := range snap.Documents {
 			r.applyDocument(ctx, name, doc)
 		}
@@ -143,10 +148,14 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 // note remembers what is wrong with a topic's document, or with the source, and
 // logs it once.
 func (r *reloader) note(ctx context.Context, name string, err error) {
+	log := r.log
+	if name != "" {
+		log = log.With("topic", name)
+	}
 	if err == nil {
 		if r.errors[name] != "" {
 			delete(r.errors, name)
-			r.log.InfoContext(ctx, "configuration is good again", "topic", name)
+			log.InfoContext(ctx, "configuration is good again")
 		}
 		return
 	}
@@ -155,7 +164,24 @@ func (r *reloader) note(ctx context.Context, name string, err error) {
 	}
 	r.errors[name] = err.Error()
 	r.metrics.ConfigError()
-	r.log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "topic", name, "error", err)
+	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
+}
+
+// noteAway remembers that the source can't be read, and logs when that begins and ends. It
+// is no mistake of anybody's: what is in force stays so, and changes wait.
+func (r *reloader) noteAway(ctx context.Context, err error) {
+	switch away := r.away; {
+	case err != nil:
+		r.away, r.errors[""] = true, err.Error()
+		if !away {
+			r.metrics.ConfigError()
+			r.log.WarnContext(ctx, "the source of topics can't be read, the last good settings stay in force", "error", err)
+		}
+	case away:
+		r.away = false
+		delete(r.errors, "")
+		r.log.InfoContext(ctx, "the source of topics can be read again")
+	}
 }
 
 // forgive forgets what was wrong with topics' documents that aren't there any more.
@@ -326,6 +352,13 @@ func (r *reloader) digests() map[string]string {
 
 // sourceAnswers reports whether the source can be asked; r.mu is held.
 func (r *reloader) sourceAnswers() bool { return r.heard && r.errors[""] == "" }
+
+// sourceAway reports whether the source can't be read.
+func (r *reloader) sourceAway() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.away
+}
 
 // state returns the index in force, the errors by topic, and whether the source was
 // heard at all.
