@@ -117,8 +117,9 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 }
 
 // alarmed returns why a broker takes no messages, "" if it does or doesn't say. A broker
-// tells a connection when that publishes: the message goes to no queue, over a connection of
-// its own, for one that is blocked doesn't even close.
+// with an alarm tells a connection once that publishes, and reads no more from it: either
+// that comes, or an answer to what was asked behind the message. The message goes to no
+// queue, over a connection of its own: one that is blocked doesn't even close.
 func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	b, err := dial(ctx, raw, secure)
 	if err != nil {
@@ -127,24 +128,27 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	defer b.raw.Close()
 	blocked := b.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	ch, err := b.conn.Channel()
-	if err != nil || ch.Confirm(false) != nil {
+	if err != nil {
 		return ""
 	}
-	closed := ch.NotifyClose(make(chan *amqp.Error, 1)) // without the right to publish there
-	confirmed := ch.NotifyPublish(make(chan amqp.Confirmation, 1))
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if ch.PublishWithContext(ctx, "", "doctor-"+rand.Text(), false, false, amqp.Publishing{}) != nil {
 		return ""
 	}
+	answered := make(chan error, 1)
+	go func() { // another channel: this one is closed if its user may not publish there
+		_, err := b.conn.Channel()
+		answered <- err
+	}()
 	select {
 	case b := <-blocked:
 		return b.Reason
-	case <-confirmed:
-	case <-closed: //nolint:errcheck // a refusal says nothing of an alarm
+	case <-answered:
+		return ""
 	case <-ctx.Done():
+		return "no answer to a message within " + askLimit.String()
 	}
-	return ""
 }
 
 // mendBroker is the command for a connection that failed.
