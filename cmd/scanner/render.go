@@ -93,6 +93,9 @@ func total(t operate.TopicStatus) shard.Stats {
 
 // paceLines say by which settings a topic is served, and how fast.
 func paceLines(t operate.TopicStatus) (lines []string) {
+	if t.Source != "" {
+		lines = append(lines, "source: "+cli.OneLine(t.Source))
+	}
 	if len(t.Settings) > 0 {
 		settings := make([]string, 0, len(t.Settings))
 		for _, key := range slices.Sorted(maps.Keys(t.Settings)) {
@@ -197,7 +200,7 @@ func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 			configuration = m.Source + ", " + configuration
 		}
 		if m.Refused != "" {
-			configuration = "refused, its source isn't the fleet's"
+			configuration += ", waits for another source"
 		}
 		if len(m.Errors) > 0 {
 			configuration += fmt.Sprintf(", %d errors", len(m.Errors))

@@ -36,8 +36,9 @@ type Member struct {
 	Started   time.Time `json:"started,omitzero"`
 	Admin     string    `json:"admin,omitempty"`
 	Applied   uint64    `json:"config_applied_index"`
-	// Source is where the topics' documents come from that the member works by; "" is a
-	// version that doesn't say, or a member that doesn't work yet. Refused is why it may not.
+	// Source is where the member takes the topics' documents from; "" is a version that
+	// doesn't say. Refused says of which topics another source's documents are in force; the
+	// member delivers these by them.
 	Source  string `json:"config_source,omitempty"`
 	Refused string `json:"refused,omitempty"`
 	// Away says that the source can't be read right now: what is in force stays so. Errors

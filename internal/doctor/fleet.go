@@ -28,7 +28,7 @@ type fleetView struct {
 // live members.
 func (f fleetView) live() (live []balance.Member) {
 	for _, m := range f.status.Fleet {
-		if m.Alive && m.Refused == "" { // one that is refused delivers nothing
+		if m.Alive {
 			live = append(live, m)
 		}
 	}
@@ -178,7 +178,7 @@ func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there", "degraded: %s", reason.Text)
 			}
 		case operate.OtherSource:
-			r.fail("fleet source", "stop that scanner, or give it the fleet's source of topics", "%s", reason.Text)
+			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of topics\" in docs/operations.md", "%s", reason.Text)
 		case operate.Unread:
 			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
 		case operate.Late:

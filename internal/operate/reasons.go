@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
 )
 
 // lateAfter is from when on a task that is due and has not left is a reason to look, as
@@ -21,7 +24,7 @@ const (
 	Unserved      Kind = "unserved"      // a scanner says why it doesn't serve a topic
 	Configuration Kind = "configuration" // a scanner refuses a document, or can't read its source
 	SourceAway    Kind = "source away"   // scanners can't read the source of topics
-	OtherSource   Kind = "other source"  // a scanner takes its topics from another source
+	OtherSource   Kind = "other source"  // a scanner's settings wait, another source's are in force
 	Paused        Kind = "paused"
 	Retries       Kind = "retries" // tasks wait for another attempt
 	Late          Kind = "late"
@@ -50,18 +53,10 @@ func (r Reason) String() string {
 // that has been due for a minute. now is the time of the reading.
 func (s Status) Reasons(now time.Time) []Reason {
 	var all []Reason
-	live := 0
-	for _, m := range s.Fleet {
-		switch {
-		case m.Alive && m.Refused != "":
-			all = append(all, Reason{Kind: OtherSource, Text: fmt.Sprintf("scanner %s is refused: %s", m.Instance, m.Refused)})
-		case m.Alive:
-			live++
-		}
-	}
-	if live == 0 {
+	if !slices.ContainsFunc(s.Fleet, func(m balance.Member) bool { return m.Alive }) {
 		all = append(all, Reason{Kind: NoScanner, Text: "no scanner runs"})
 	}
+	all = append(all, otherSources(s.Fleet)...)
 	for _, text := range s.Degraded {
 		all = append(all, Reason{Kind: SourceAway, Text: text})
 	}
@@ -85,6 +80,26 @@ func (s Status) Reasons(now time.Time) []Reason {
 				told[text] = true
 			}
 		}
+	}
+	return all
+}
+
+// otherSources are the reasons for which living scanners' own settings are not applied,
+// each with those scanners.
+func otherSources(fleet []balance.Member) (all []Reason) {
+	members := map[string][]string{}
+	for _, m := range fleet {
+		if m.Alive && m.Refused != "" {
+			members[m.Refused] = append(members[m.Refused], m.Instance)
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(members)) {
+		who := "scanner "
+		if len(members[why]) > 1 {
+			who = "scanners "
+		}
+		slices.Sort(members[why])
+		all = append(all, Reason{Kind: OtherSource, Text: who + strings.Join(members[why], ", ") + ": " + why})
 	}
 	return all
 }

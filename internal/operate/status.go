@@ -71,6 +71,9 @@ type TopicStatus struct {
 	PerShard []shard.Stats `json:"per_shard"`
 	// Unreadable shards are in none of the counts.
 	Unreadable []shard.UnreadableShard `json:"unreadable_shards,omitempty"`
+	// Source is the recorded source of the topic's document: "file", or "consul:" and the
+	// prefix there. "" is none, or one that this user may not read.
+	Source string `json:"source,omitempty"`
 	// Notes say why the topic isn't served as it should be, as its scanners see
 	// it.
 	Notes []string `json:"notes,omitempty"`
@@ -156,6 +159,9 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 		if err = out.leaveOut(err); err != nil {
 			return out, err
 		}
+	}
+	if out.Source, err = t.Source(ctx); err != nil && !shard.Definite(err) {
+		return out, err
 	}
 	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
 		out.Notes = append(out.Notes, err.Error())
@@ -303,7 +309,7 @@ func (s *TopicStatus) listen(fleet []balance.Member) {
 func degraded(fleet []balance.Member) []string {
 	live, away, why := 0, 0, ""
 	for _, m := range fleet {
-		if !m.Alive || m.Refused != "" {
+		if !m.Alive {
 			continue
 		}
 		if live++; m.Away {

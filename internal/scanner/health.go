@@ -24,10 +24,11 @@ func (s *Scanner) observe() error {
 		{Name: "serving", Required: true, Probe: s.atWork},
 		{Name: "redis", Required: true, Probe: s.redisUp},
 		{Name: "rabbitmq", Required: true, Probe: s.rabbitUp},
-		{Name: "config", Required: true, Probe: s.configured},
+		{Name: "config", Required: true, Probe: s.reloader.configured},
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
+		{Name: "source", Probe: s.ownSource},
 	}
 	if s.registration != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
@@ -129,13 +130,13 @@ func (s *Scanner) consulUp() (bool, string) {
 	return true, "answers"
 }
 
-// configured fails while the fleet takes its topics from another source, and until this
-// scanner has read documents.
-func (s *Scanner) configured() (bool, string) {
-	if why := s.admission.why(); why != "" {
-		return false, "refused: " + why
+// ownSource fails while other scanners' documents are in force in place of this
+// one's. It delivers all the same: that is no reason to send it away.
+func (s *Scanner) ownSource() (bool, string) {
+	if why := s.sources.why(); why != "" {
+		return false, why
 	}
-	return s.reloader.configured()
+	return true, cmp.Or(s.sources.own, "not compared")
 }
 
 // configured fails until this scanner has read documents: of its source, or
@@ -156,7 +157,7 @@ func (r *reloader) configured() (bool, string) {
 func (r *reloader) topicsMade() (bool, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var missing []string
+	missing := slices.Clone(r.pending)
 	for name, v := range r.topics {
 		if p, _ := v.topic.view.known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
 			missing = append(missing, name)

@@ -33,8 +33,9 @@ type Config struct {
 	Settings *config.Config
 	// Source of the topics' documents.
 	Source config.Source
-	// SourceName names the source: FileSource or a ConsulSource. A scanner works in a fleet of
-	// the same source alone; "": that isn't checked.
+	// SourceName names the source: config.FileSource or a config.ConsulSource. Redis records it for each
+	// topic, and a scanner applies its documents to topics of its own source alone. "": that
+	// is neither recorded nor compared.
 	SourceName string
 	// Register announces this member where Consul is configured; nil elsewhere.
 	Register Register
@@ -63,7 +64,7 @@ type Scanner struct {
 	reloader     *reloader
 	registration *registration // nil without Consul
 	keeping      *keeping
-	admission    *admission
+	sources      *sources
 
 	requests atomic.Uint64 // claims and exports asked for so far
 	moving   oneStep       // of all topics
@@ -97,8 +98,8 @@ func New(cfg Config) (*Scanner, error) {
 		Advice: func(text string) string { return config.Advice("redis", text) },
 	})
 	s.keeping = &keeping{store: s.store, metrics: s.metrics, log: cfg.Log, every: keepingInterval}
-	s.admission = &admission{open: make(chan struct{}), source: cfg.SourceName, store: s.store, fleet: s.members, log: cfg.Log}
-	s.reloader = newReloader(cfg.Source, s.store, s.metrics, cfg.Log)
+	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members, recorded: map[string]string{}}
+	s.reloader = newReloader(s.sources, s.store, s.metrics, cfg.Log)
 	if cfg.Register != nil {
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
@@ -132,16 +133,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 		return s.admin.Run(serving)
 	})
 	support.Go(func() error { s.heartbeat.Run(serving); return nil })
-	support.Go(func() error { s.follow(working); return nil })
+	support.Go(func() error { s.reloader.follow(working); return nil })
 	support.Go(func() error { s.keeping.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
-	watching.Go(func() error {
-		if !s.admission.await(working) {
-			return nil
-		}
-		close(s.admission.open)
-		return s.reloader.watch(working)
-	})
+	watching.Go(func() error { return s.reloader.watch(working) })
 	if s.registration != nil {
 		watching.Go(func() error { s.registration.announce(working, s.admin.Addr()); return nil })
 		watching.Go(func() error { s.registration.write(working); return nil })
@@ -157,19 +152,6 @@ func (s *Scanner) Run(ctx context.Context) error {
 	})
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
-}
-
-// follow waits until the scanner is admitted to the fleet, then follows what Redis holds.
-func (s *Scanner) follow(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-s.admission.open:
-	}
-	var watching errgroup.Group
-	watching.Go(func() error { s.admission.watch(ctx); return nil })
-	s.reloader.follow(ctx)
-	_ = watching.Wait() // it has no error
 }
 
 func (s *Scanner) members(ctx context.Context) ([]balance.Member, error) {
@@ -233,7 +215,8 @@ func (s *Scanner) describe() balance.Member {
 	index, errs, _ := s.reloader.state()
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
-		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.admission.works(), Refused: s.admission.why(), Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
+		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.sources.own, Refused: s.sources.why(),
+		Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
 		Hazards: s.keeping.hazards(),
 	}
 	for _, v := range s.reloader.all() {
