@@ -53,7 +53,7 @@ type TopicStatus struct {
 	RetryReason string `json:"retry_reason,omitempty"`
 	// UnreadableTasks is how many due tasks living scanners leave alone, since their records
 	// are of a newer format than the scanners' version reads, or missing. They are in Pending,
-	// not in Backlog, and Oldest knows nothing of them.
+	// not in Backlog; Oldest is at the latest when the first of them was met.
 	UnreadableTasks int64 `json:"unreadable_tasks,omitempty"`
 	// Settings in force that differ from the defaults, Paused and Rate (tasks a second over
 	// the fleet, 0: no limit) among them, as a living scanner has them.
@@ -275,6 +275,7 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 		s.note(Paused, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
+		s.overdue(all.UnreadableSince)
 		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
@@ -283,6 +284,24 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	}
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
 		s.note(Retries, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
+	}
+}
+
+// overdue has shards, and the topic, tell of tasks that were due by then: the scores of
+// such that no scanner can read say when they are looked at next.
+func (s *TopicStatus) overdue(since map[int]time.Time) {
+	for i := range s.PerShard {
+		v := &s.PerShard[i]
+		at, there := since[v.Shard]
+		if !there || v.Pending <= v.Parked {
+			continue
+		}
+		if v.Oldest.IsZero() || at.Before(v.Oldest) {
+			v.Oldest = at.UTC()
+		}
+		if s.Oldest.IsZero() || at.Before(s.Oldest) {
+			s.Oldest = at.UTC()
+		}
 	}
 }
 

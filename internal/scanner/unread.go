@@ -2,10 +2,12 @@ package scanner
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/notice"
 )
 
@@ -14,6 +16,8 @@ const (
 	unreadPause = time.Minute
 	// unreadGrace is how much later such a task may be met again before it is taken for gone.
 	unreadGrace = 5 * time.Second
+	// unreadShards is how many shards a heartbeat names.
+	unreadShards = 64
 )
 
 // unread counts the tasks that claims left alone since no script of this version reads their
@@ -24,8 +28,9 @@ type unread struct {
 	notice *notice.Notice
 	now    func() time.Time
 
-	mu  sync.Mutex
-	met map[int][]sighting // by shard, the oldest first
+	mu    sync.Mutex
+	met   map[int][]sighting // by shard, the oldest first
+	since map[int]time.Time  // by shard: the first of the sightings that followed each other
 }
 
 // sighting is a claim that left tasks alone.
@@ -35,39 +40,32 @@ type sighting struct {
 }
 
 func newUnread(n *notice.Notice) *unread {
-	return &unread{notice: n, now: time.Now, met: map[int][]sighting{}}
+	return &unread{notice: n, now: time.Now, met: map[int][]sighting{}, since: map[int]time.Time{}}
 }
 
-// Say logs and counts the tasks that a claim left alone. It takes the attributes of the
-// line: "shard" and "tasks" with their numbers.
-func (u *unread) Say(ctx context.Context, args ...any) {
-	u.notice.Say(ctx, args...)
-	if len(args) < 4 {
-		return
-	}
-	at, _ := args[1].(int)
-	tasks, _ := args[3].(int)
-	u.skipped(at, tasks)
-}
-
-// skipped counts tasks that a claim left alone in a shard. What was met there a pause ago or
-// before is met again now.
-func (u *unread) skipped(at, tasks int) {
+// add logs and counts the tasks that a claim left alone in a shard. What was met there a
+// pause ago or before is met again now.
+func (u *unread) add(ctx context.Context, at, tasks int) {
+	u.notice.Say(ctx, "shard", at, "tasks", tasks)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.now()
-	u.met[at] = append(since(u.met[at], now.Add(-unreadPause)), sighting{now, tasks})
+	if _, there := u.since[at]; !there {
+		u.since[at] = now
+	}
+	u.met[at] = append(after(u.met[at], now.Add(-unreadPause)), sighting{now, tasks})
 }
 
 // tasks are how many there are, as far as this member met them last.
 func (u *unread) tasks() (n int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	after := u.now().Add(-unreadPause - unreadGrace)
+	gone := u.now().Add(-unreadPause - unreadGrace)
 	for at, all := range u.met {
-		all = since(all, after)
+		all = after(all, gone)
 		if u.met[at] = all; len(all) == 0 {
 			delete(u.met, at)
+			delete(u.since, at)
 		}
 		for _, s := range all {
 			n += int64(s.tasks)
@@ -76,7 +74,22 @@ func (u *unread) tasks() (n int64) {
 	return n
 }
 
-// since leaves out what was met at a time or before.
-func since(all []sighting, at time.Time) []sighting {
+// note says how many tasks there are, and since when in which shards.
+func (u *unread) note(n *balance.TopicNote) {
+	if n.Unreadable = u.tasks(); n.Unreadable == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n.UnreadableSince = map[int]time.Time{}
+	for _, at := range slices.Sorted(maps.Keys(u.since)) {
+		if len(n.UnreadableSince) < unreadShards {
+			n.UnreadableSince[at] = u.since[at]
+		}
+	}
+}
+
+// after leaves out what was met at a time or before.
+func after(all []sighting, at time.Time) []sighting {
 	return slices.DeleteFunc(all, func(s sighting) bool { return !s.at.After(at) })
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/notice"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/test/wait"
@@ -38,6 +39,9 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "3 tasks") || !strings.Contains(notes, "upgrade the scanners again") {
 		t.Errorf("notes: %s", notes)
 	}
+	if s.Oldest.IsZero() || s.Oldest.After(time.Now()) || s.PerShard[0].Oldest.After(time.Now()) {
+		t.Errorf("the oldest is due at %s, of the shard at %s: in the future", s.Oldest, s.PerShard[0].Oldest)
+	}
 	wait.For(t, "the metric", func() bool { return l.value("duefleet_unreadable_tasks") == 3 })
 }
 
@@ -54,19 +58,28 @@ func TestAnUnreadTaskCountsOnce(t *testing.T) {
 		}
 	}
 	is(0)
-	u.Say(t.Context(), "shard", 1, "tasks", 300)
-	u.Say(t.Context(), "shard", 2, "tasks", 12)
+	u.add(t.Context(), 1, 300)
+	u.add(t.Context(), 2, 12)
 	is(312)
+	first := now
 	now = now.Add(10 * time.Second)
-	u.Say(t.Context(), "shard", 1, "tasks", 8)
+	u.add(t.Context(), 1, 8)
 	is(320)
 	now = now.Add(50*time.Second + 100*time.Millisecond)
-	u.Say(t.Context(), "shard", 1, "tasks", 300)
+	u.add(t.Context(), 1, 300)
 	is(320)
-	u.Say(t.Context(), "shard", 2, "tasks", 12)
+	u.add(t.Context(), 2, 12)
 	is(320)
 	now = now.Add(30 * time.Second) // 8 of shard 1 left
 	is(312)
+	var n balance.TopicNote
+	if u.note(&n); n.Unreadable != 312 || !n.UnreadableSince[1].Equal(first) || !n.UnreadableSince[2].Equal(first) {
+		t.Errorf("noted %+v", n)
+	}
 	now = now.Add(time.Minute)
 	is(0)
+	n = balance.TopicNote{}
+	if u.note(&n); !n.IsZero() {
+		t.Errorf("noted %+v", n)
+	}
 }
