@@ -90,7 +90,7 @@ func Examine(ctx context.Context, p Patient) []Finding {
 	}
 	p.examineBroken(ctx, r, docs, fleet.live())
 	if brokers.first != nil {
-		brokers.first.examineTopics(r, docs.good, fleet)
+		p.examinePlaces(ctx, r, brokers.first, docs.good, fleet)
 	}
 	p.examineWaiting(r, fleet, brokers)
 	return r.findings

@@ -48,11 +48,12 @@ func (b brokers) explains(trouble string) bool {
 	return b.alarm != "" && strings.Contains(trouble, "RabbitMQ blocks publishers")
 }
 
-// examineTopics looks for the topics' places.
-func (b *broker) examineTopics(r *report, docs map[string]config.Topic, fleet fleetView) {
+// examinePlaces looks for the topics' places at a broker.
+func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic, fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
 		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
 			b.examineBinding(r, name, docs[name], fleet.returned(name))
+			p.examineLeft(ctx, r, b, name, docs[name])
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 		}
 	}
 	if len(list) == 0 {
-		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
+		r.warn("topics", p.command("topic create orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
 	}
 	return docs
 }
