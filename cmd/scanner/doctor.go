@@ -21,9 +21,11 @@ func doctorCommand(s *settings) *cobra.Command {
 		Short: "Looks at all a fleet depends on; says what is wrong and what mends it",
 		Long: `Looks at all a fleet depends on: connections, TLS and rights; Redis's eviction
 policy, persistence and clock; exchange, queue and binding of each topic; whether
-the fleet works by what its documents say. Prints what is wrong, with the command
-that mends it. Exit code 1 if anything is. It changes nothing; to try rights it
-writes scratch keys under the prefix, and removes them.`,
+the fleet works by what its documents say, and delivers. Prints what is wrong, with
+the command that mends it, each cause once. Exit code 1 if anything is: all that
+"scanner status --exit-code" fails of is, but a paused topic. It changes nothing; to
+try rights it writes scratch keys under the prefix, and removes them; to see whether
+RabbitMQ takes messages it publishes an empty one that goes to no queue.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			findings := examine(cmd, s)

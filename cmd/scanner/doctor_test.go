@@ -5,14 +5,19 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 // examined are the findings of `scanner doctor`, and its exit code.
@@ -161,5 +166,86 @@ func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
 	}
 	if got := o.found("config"); !strings.Contains(got, "shards: must be 1 to 4096") {
 		t.Error(got)
+	}
+}
+
+// TestConsulAwayIsOneDegradedState: named once, of no topic, and nobody refuses anything.
+func TestConsulAwayIsOneDegradedState(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	documents := map[string]string{"orders": "rate: 5\n", "mails": "{}"}
+	o.puts(documents)
+	for topic := range documents {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
+	o.worksBy("two", documents, balance.Member{})
+	code, text := o.call("status", "--exit-code")
+	const degraded = "1 of 2 scanners can't read the source of topics: their last good settings stay in force, and changes wait: consul answers 500"
+	if code != cli.Unhealthy || strings.Count(text, "consul answers 500") != 2 || !strings.Contains(text, "! degraded: "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
+		t.Errorf("code %d: %s", code, text)
+	}
+	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "fail: degraded: "+degraded) || strings.Contains(got, "\n") || strings.Contains(got, "refuses") {
+		t.Errorf("doctor: %s", got)
+	}
+}
+
+// TestDoctorKnowsWhatStatusKnows: whatever makes `status --exit-code` fail, but for a pause,
+// makes doctor fail; one cause is one finding.
+func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: {shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
+	for _, topic := range []string{"orders", "mails"} {
+		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := o.found("fleet"); !strings.HasPrefix(got, "fail: no scanner runs") {
+		t.Errorf("without a scanner: %s", got)
+	}
+	o.parkAs("parked", "p-1", "handler failed")
+	if _, err := o.store.Topic("late").Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.store.Topic("late").SaveDocument(t.Context(), []byte("shards: 1\nexchange: amq.direct\n")); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range o.store.Router("late").Schedule(t.Context(), []shard.Entry{{ID: "l-1", Body: []byte{0}}}) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	before := redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "l-1"}
+	if err := o.rdb.ZAdd(t.Context(), o.prefix+":due:{late:0}", before).Err(); err != nil {
+		t.Fatal(err)
+	}
+	trouble := map[string]string{"orders": "redis refuses", "mails": "redis refuses"}
+	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"), "three": o.member("three")}
+	for name, says := range fleet {
+		says.Store(&balance.Member{Applied: 7, Troubles: trouble, Topics: map[string]balance.TopicNote{"mails": {Paused: true}}})
+		o.heard(name, func(m balance.Member) bool { return len(m.Troubles) > 0 })
+	}
+	for check, want := range map[string]string{
+		"topics served":       "fail: scanners one, three, two don't serve topics mails, orders: redis refuses -> scanner status --config ",
+		"topic orders served": "",
+		"topic mails paused":  "info: paused: nothing is delivered, and 0 tasks are due; scanner topic resume mails --config ",
+		"topic parked parked": "fail: 1 tasks were set aside; one of them because: handler failed -> scanner parked ls ",
+		"topic late late":     "", // the reason of all that stands still is above
+	} {
+		if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Count(got, "fail: ") > 1 {
+			t.Errorf("%s: %s\nwant %s", check, got, want)
+		}
+	}
+	for name, says := range fleet {
+		says.Store(&balance.Member{Applied: 8, Troubles: map[string]string{"mails": "redis refuses"}})
+		o.heard(name, func(m balance.Member) bool { return m.Applied == 8 })
+	}
+	if got := o.found("topic late late"); !strings.HasPrefix(got, "fail: a task has been due for 1h0m") {
+		t.Errorf("late: %s", got)
+	}
+	if _, code := o.examined(); code != cli.Failed {
+		t.Errorf("exit code %d", code)
 	}
 }

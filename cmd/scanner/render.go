@@ -25,7 +25,7 @@ const noTopics = "no topics: no scanner has served one under this Redis prefix y
 func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	var out bytes.Buffer
 	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
-	printHazards(w, s.Hazards)
+	printHazards(w, s)
 	for _, t := range s.Topics {
 		printTopic(w, t, shards, now)
 	}
@@ -37,12 +37,15 @@ func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
-// printHazards says first of all what may cost tasks.
-func printHazards(w io.Writer, hazards []string) {
-	for _, h := range hazards {
+// printHazards says first of all what may cost tasks, and what the fleet lacks.
+func printHazards(w io.Writer, s operate.Status) {
+	for _, h := range s.Hazards {
 		fmt.Fprintln(w, "! "+hazard(h))
 	}
-	if len(hazards) > 0 {
+	for _, d := range s.Degraded {
+		fmt.Fprintln(w, "! degraded: "+cli.OneLine(d))
+	}
+	if len(s.Hazards)+len(s.Degraded) > 0 {
 		fmt.Fprintln(w)
 	}
 }
@@ -90,6 +93,9 @@ func total(t operate.TopicStatus) shard.Stats {
 
 // paceLines say by which settings a topic is served, and how fast.
 func paceLines(t operate.TopicStatus) (lines []string) {
+	if t.Source != "" {
+		lines = append(lines, "source: "+cli.OneLine(t.Source))
+	}
 	if len(t.Settings) > 0 {
 		settings := make([]string, 0, len(t.Settings))
 		for _, key := range slices.Sorted(maps.Keys(t.Settings)) {
@@ -190,6 +196,12 @@ func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 			state = "live"
 		}
 		configuration := fmt.Sprintf("index %d", m.Applied)
+		if m.Source != "" {
+			configuration = m.Source + ", " + configuration
+		}
+		if m.Refused != "" {
+			configuration += ", waits for another source"
+		}
 		if len(m.Errors) > 0 {
 			configuration += fmt.Sprintf(", %d errors", len(m.Errors))
 		}

@@ -183,12 +183,13 @@ func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner
 			return nil, err
 		}
 		sc.Source, sc.Register = consulTopics{client}, client
+		sc.SourceName = config.ConsulSource(cfg.Consul.Prefix)
 		return nil, nil
 	}
 	if s.path == "" {
 		return nil, fmt.Errorf("no topics to serve: name a file with --config, or Consul with DUEFLEET_CONSUL_ADDR")
 	}
 	reload := make(chan struct{})
-	sc.Source = config.NewFile(s.path, reload)
+	sc.Source, sc.SourceName = config.NewFile(s.path, reload), config.FileSource
 	return reload, nil
 }

@@ -25,10 +25,10 @@ func topicCommand(s *settings) *cobra.Command {
 		Short: "Lists, shows and sets the topics' documents in Consul",
 		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			return cli.UsageError("name a command: ls, get, set, apply, pause, resume, rm, history or undo")
+			return cli.UsageError("name a command: ls, get, set, create, apply, pause, resume, rm, history or undo")
 		},
 	}
-	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicApply(s),
+	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s),
 		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
 		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
 		topicRemove(s), topicHistory(s), topicUndo(s))
@@ -138,17 +138,17 @@ func document(ctx context.Context, c consulTopics, topic string) (config.Documen
 type noDocumentError string
 
 func (e noDocumentError) Error() string {
-	return fmt.Sprintf("topic %s has no document in consul; `scanner topic set %s key=value...` makes one", string(e), string(e))
+	return fmt.Sprintf("topic %s has no document in consul; `scanner topic create %s key=value...` makes one", string(e), string(e))
 }
 
 func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func topicSet(s *settings) *cobra.Command {
-	var wait, replace, dry bool
+	var wait, replace, dry, old bool
 	var timeout time.Duration
 	var told verdict
 	cmd := &cobra.Command{
-		Use:   "set TOPIC key=value... [--replace] [--dry-run | --wait [--timeout D] | --no-wait]",
+		Use:   "set TOPIC key=value... [--replace] [--unbind-old] [--dry-run | --wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
 		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
 declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
@@ -156,6 +156,14 @@ The whole document is checked before it is written; it is written only if nobody
 else wrote it meanwhile; the difference is printed. Only the lines of what is set
 are touched; JSON is written anew, as YAML. With --dry-run all is checked, the difference
 printed, and nothing written.
+
+A new topic is made after a question on a terminal. Elsewhere it is made at once, unless
+its name is like another topic's: that is refused with code 1, since it is likely a slip.
+"scanner topic create" makes new topics alone, whatever their names.
+
+A change of declare.queue leaves the old queue bound, so that each task arrives in both.
+--unbind-old unbinds the queues that earlier documents declared, once all living scanners
+deliver by the new one; it needs no key=value. It deletes no queue.
 
 It says what the living scanners make of it, for which it waits some seconds, and ends
 with code 1 if one refuses the document, or can't deliver the topic by it: its exchange
@@ -167,7 +175,7 @@ scanner runs. It ends with code 1 when the document asks for another shard count
 meanwhile, when scanners run and none begins the change within 15 s, and after --timeout.
 That and Ctrl-C end the waiting alone: the change goes on.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) == 0 && !old {
 				return cli.UsageError("name at least one key=value")
 			}
 			return nil
@@ -177,25 +185,34 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
 			return withConsul(s, func(_ context.Context, c consulTopics) error {
-				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry})
+				if old && len(args) == 1 {
+					return unbindOld(cmd, s, c, args[0])
+				}
+				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry, likely: true})
 				if dry {
 					return err
 				}
 				if err == nil && wait {
 					err = awaitShards(cmd, s, c, doc, timeout)
 				}
-				if err != nil {
-					return err
+				if err == nil {
+					err = told.await(cmd, s, doc)
 				}
-				return told.await(cmd, s, doc)
+				if err == nil && old {
+					err = unbindOld(cmd, s, c, args[0])
+				}
+				return err
 			})(cmd)
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
 	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
+	cmd.Flags().BoolVar(&old, "unbind-old", false, "then unbind the queues that earlier documents declared")
 	registerDryRun(cmd, &dry)
 	told.register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("unbind-old", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("unbind-old", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
 	return cmd
@@ -210,6 +227,10 @@ type edit struct {
 	inForce func(ctx context.Context, topic string) ([]byte, error)
 	replace bool // begin from an empty document
 	dry     bool // write nothing
+	create  bool // there must be no document
+	// likely says that a new topic may be a slip of another one's name: a person at a
+	// terminal is asked, and elsewhere a name like another's is refused.
+	likely bool
 }
 
 func registerDryRun(cmd *cobra.Command, dry *bool) {
@@ -222,6 +243,12 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 	doc, there, err := c.Read(cmd.Context(), topic)
 	if err == nil && !there && e.inForce != nil {
 		err = noDocumentError(topic)
+	}
+	if err == nil && !there && e.likely {
+		err = c.refuseSlip(cmd, topic)
+	}
+	if err == nil && there && e.create {
+		err = fmt.Errorf("topic %s has a document already; `scanner topic set %s key=value...` changes it", topic, topic)
 	}
 	if err != nil {
 		return doc, err
@@ -243,6 +270,7 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		return doc, err
 	}
 	printDifference(out, topic, changes)
+	printLeftBinding(out, doc, config.ParseDocument(topic, raw, 0))
 	if mended {
 		fmt.Fprintf(out, "topic %s: its mistakes are mended\n", topic)
 	}
@@ -250,10 +278,55 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
 		return doc, err
 	}
+	if !there && e.likely && canAsk(cmd) {
+		if err := c.confirmNew(cmd, topic); err != nil {
+			return doc, err
+		}
+	}
 	if doc, err = c.write(cmd, doc, topic, raw); err == nil {
 		_, err = fmt.Fprintf(out, "topic %s written\n", topic)
 	}
 	return doc, err
+}
+
+// canAsk reports whether a person can be asked.
+func canAsk(cmd *cobra.Command) bool {
+	return cli.OnTerminal(cmd.InOrStdin()) && cli.OnTerminal(cmd.ErrOrStderr())
+}
+
+// slip returns the topic whose name a new one's is likely a slip of, "" if there is none.
+func (c consulTopics) slip(ctx context.Context, topic string) (string, error) {
+	docs, err := c.List(ctx)
+	names := make([]string, len(docs))
+	for i, d := range docs {
+		names[i] = d.Name
+	}
+	return config.Slip(topic, names), err
+}
+
+// refuseSlip fails where a new topic's name is like another's and nobody can be asked.
+func (c consulTopics) refuseSlip(cmd *cobra.Command, topic string) error {
+	if canAsk(cmd) {
+		return nil
+	}
+	slip, err := c.slip(cmd.Context(), topic)
+	if err == nil && slip != "" {
+		err = fmt.Errorf("there is no topic %s; did you mean %s? `scanner topic create %s key=value...` makes a new one; nothing was written", topic, slip, topic)
+	}
+	return err
+}
+
+// confirmNew asks whether a new topic is to be made.
+func (c consulTopics) confirmNew(cmd *cobra.Command, topic string) error {
+	slip, err := c.slip(cmd.Context(), topic)
+	if err != nil {
+		return err
+	}
+	what := "create the new topic " + topic
+	if slip != "" {
+		what += "; did you mean " + slip + ", which there is? create it"
+	}
+	return cli.Confirmation{Writes: true}.Ask(cmd, what)
 }
 
 // printDifference prints a line for each setting that changes.

@@ -109,6 +109,7 @@ func printPlan(out io.Writer, plan []planned, all int) {
 			fmt.Fprintf(out, "topic %s: changes\n", p.doc.Name)
 		}
 		printDifference(out, p.doc.Name, difference(p.found, p.doc))
+		printLeftBinding(out, p.found, p.doc)
 	}
 	if same := all - len(plan); same > 0 {
 		fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, all)

@@ -52,6 +52,7 @@ func undo(cmd *cobra.Command, c consulTopics, topic string, dry bool) (config.Do
 	out, newest := cmd.OutOrStdout(), h.Changes[len(h.Changes)-1]
 	fmt.Fprintf(out, "topic %s: undoes change %d, %s\n", topic, newest.Number, author(newest))
 	printDifference(out, topic, difference(found, before))
+	printLeftBinding(out, found, before)
 	if dry {
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
 		return found, err

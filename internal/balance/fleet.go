@@ -36,6 +36,14 @@ type Member struct {
 	Started   time.Time `json:"started,omitzero"`
 	Admin     string    `json:"admin,omitempty"`
 	Applied   uint64    `json:"config_applied_index"`
+	// Source is where the member takes the topics' documents from; "" is a version that
+	// doesn't say. Refused says of which topics another source's documents are in force; the
+	// member delivers these by them.
+	Source  string `json:"config_source,omitempty"`
+	Refused string `json:"refused,omitempty"`
+	// Away says that the source can't be read right now: what is in force stays so. Errors
+	// has why, under "".
+	Away bool `json:"config_source_away,omitempty"`
 	// Documents is a hash of the documents in force, all topics' together: members with the
 	// same documents say the same. 0 is a version that doesn't say, or a member that has
 	// read none. Applied can't tell: it is an index of the source's, which differs with when

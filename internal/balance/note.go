@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"maps"
 	"reflect"
 	"time"
 )
@@ -34,6 +35,12 @@ type TopicNote struct {
 	// member's clock; "" and zero if there are none.
 	RetryReason   string    `json:"retry_reason,omitempty"`
 	RetryReasonAt time.Time `json:"retry_reason_at,omitzero"`
+	// Unreadable is how many due tasks were left alone in the last minute, once each: their
+	// records are of a newer format than the member's version reads, or missing.
+	Unreadable int64 `json:"unreadable,omitempty"`
+	// UnreadableSince is by shard when the first of them was met, by the member's clock. It
+	// names some shards where there are many.
+	UnreadableSince map[int]time.Time `json:"unreadable_since,omitempty"`
 }
 
 // IsZero reports whether there is nothing to say, in which case the topic is left out of
@@ -48,6 +55,8 @@ func (n TopicNote) Plus(other TopicNote) TopicNote {
 	if n.Settings == nil {
 		n.Paused, n.Rate, n.Settings = other.Paused, other.Rate, other.Settings
 	}
+	n.Unreadable += other.Unreadable
+	n.UnreadableSince = earliest(n.UnreadableSince, other.UnreadableSince)
 	n.Retrying += other.Retrying
 	n.RetryingSince = earlier(n.RetryingSince, other.RetryingSince)
 	if other.RetryReasonAt.After(n.RetryReasonAt) {
@@ -62,4 +71,16 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// earliest are the earlier of two times by shard.
+func earliest(a, b map[int]time.Time) map[int]time.Time {
+	if len(a) == 0 {
+		return b
+	}
+	all := maps.Clone(a)
+	for at, t := range b {
+		all[at] = earlier(all[at], t)
+	}
+	return all
 }

@@ -137,6 +137,30 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
+// Slip returns the name that another one is likely a slip of, or "" if it is like none. Names
+// that differ in digits alone are a series.
+func Slip(name string, names []string) string {
+	best, least := "", max(1, len(name)/4)+1
+	for _, n := range names {
+		if d := distance(name, n); d < least && withoutDigits(n) != withoutDigits(name) {
+			best, least = n, d
+		}
+	}
+	if len(name) < 4 { // all short names are alike
+		return ""
+	}
+	return best
+}
+
+func withoutDigits(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, name)
+}
+
 // distance counts the letters to insert, delete or replace to make b of a
 // (Levenshtein), one row of the matrix at a time.
 func distance(a, b string) int {

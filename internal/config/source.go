@@ -39,6 +39,13 @@ type Source interface {
 	Read(ctx context.Context, topic string) (Document, bool, error)
 }
 
+// FileSource names the source of documents that is a configuration file: each scanner has
+// its own.
+const FileSource = "file"
+
+// ConsulSource names the source that is Consul's folder of a prefix, at any address.
+func ConsulSource(prefix string) string { return "consul:" + prefix }
+
 // ParseDocument makes a Document of one that a source holds. It never fails: a
 // broken one says so in its Err.
 func ParseDocument(name string, raw []byte, index uint64) Document {

@@ -82,12 +82,17 @@ func Examine(ctx context.Context, p Patient) []Finding {
 	r := &report{}
 	stored := p.examineRedis(ctx, r)
 	docs := p.examineTopics(ctx, r)
+	brokers := p.reachRabbitMQ(ctx, r)
+	defer brokers.close()
 	fleet := fleetView{}
 	if stored {
-		fleet = p.examineFleet(ctx, r, docs)
+		fleet = p.examineFleet(ctx, r, docs, brokers)
 	}
-	p.examineBroken(ctx, r, docs, fleet.live)
-	p.examineRabbitMQ(ctx, r, docs.good, fleet)
+	p.examineBroken(ctx, r, docs, fleet.live())
+	if brokers.first != nil {
+		p.examinePlaces(ctx, r, brokers.first, docs.good, fleet)
+	}
+	p.examineWaiting(r, fleet, brokers)
 	return r.findings
 }
 
@@ -99,9 +104,7 @@ func Connect(ctx context.Context, p Patient) []Finding {
 	if p.Consul != nil {
 		p.reachConsul(ctx, r)
 	}
-	if b := p.reachRabbitMQ(ctx, r); b != nil {
-		_ = b.conn.Close() // it has answered, which is all that was asked
-	}
+	p.reachRabbitMQ(ctx, r).close() // it has answered, which is all that was asked
 	return r.findings
 }
 

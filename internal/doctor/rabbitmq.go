@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -20,31 +21,49 @@ import (
 // broker is a connection and what to call its user and vhost.
 type broker struct {
 	conn *amqp.Connection
+	raw  net.Conn // what conn reads and writes
 	uri  amqp.URI
 }
 
-// examineRabbitMQ tries every URL, and looks for the topics' places at the first
-// broker that answers.
-func (p Patient) examineRabbitMQ(ctx context.Context, r *report, docs map[string]config.Topic, fleet fleetView) {
-	first := p.reachRabbitMQ(ctx, r)
-	if first == nil {
-		return
+// brokers are what was found at rabbitmq.urls.
+type brokers struct {
+	// first that answers; nil if none does.
+	first *broker
+	// alarm is why it takes no messages; "" if it does.
+	alarm string
+}
+
+func (b brokers) close() {
+	if b.first != nil {
+		_ = b.first.conn.Close() // nothing is in flight
 	}
-	defer first.conn.Close()
+}
+
+// explains reports whether a finding about the brokers says already why a scanner doesn't
+// serve a topic.
+func (b brokers) explains(trouble string) bool {
+	if b.first == nil {
+		return strings.Contains(trouble, "not connected to RabbitMQ")
+	}
+	return b.alarm != "" && strings.Contains(trouble, "RabbitMQ blocks publishers")
+}
+
+// examinePlaces looks for the topics' places at a broker.
+func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic, fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		if first.examineTopic(r, name, docs[name], len(fleet.live) > 0) {
-			first.examineBinding(r, name, docs[name], fleet.reasons[name])
+		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
+			b.examineBinding(r, name, docs[name], fleet.returned(name))
+			p.examineLeft(ctx, r, b, name, docs[name])
 		}
 	}
 }
 
-// reachRabbitMQ tries every URL, and returns the first broker that answers, whose
-// connection the caller closes; nil if none does.
-func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (first *broker) {
+// reachRabbitMQ tries every URL. The caller closes what it returns.
+func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	secure, err := p.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that are there", "rabbitmq.tls: %v", err)
-		return nil
+		return found
 	}
 	for i, raw := range p.Settings.RabbitMQ.URLs {
 		b, err := dial(ctx, raw, secure)
@@ -53,14 +72,20 @@ func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (first *broker) {
 			r.fail("rabbitmq.connection", mendBroker(b.uri, i, err), "%s: %v", addr, err)
 			continue
 		}
-		r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost, word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
-		if first != nil {
+		alarm := alarmed(ctx, raw, secure)
+		if alarm != "" {
+			r.fail("rabbitmq.connection", "free disk or memory of the broker; it names its alarms with: rabbitmq-diagnostics alarms",
+				"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, alarm)
+		} else {
+			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost, word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
+		}
+		if found.first != nil {
 			_ = b.conn.Close() // it has answered, which is all that was asked
 			continue
 		}
-		first = &b
+		found = brokers{first: &b, alarm: alarm}
 	}
-	return first
+	return found
 }
 
 func word(yes bool, then, otherwise string) string {
@@ -76,18 +101,55 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 	if err != nil {
 		return broker{}, errors.New("rabbitmq.urls: not amqp://user:password@host:5672/vhost")
 	}
+	var opened net.Conn
 	cfg := amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{Timeout: askLimit}).DialContext(ctx, network, addr)
 		if err == nil {
 			err = conn.SetDeadline(time.Now().Add(askLimit)) // the library lifts it when the connection is open
 		}
+		opened = conn
 		return conn, err
 	}}
 	if secure != nil {
 		cfg.TLSClientConfig = secure.Clone()
 	}
 	conn, err := amqp.DialConfig(raw, cfg)
-	return broker{conn, uri}, err
+	return broker{conn, opened, uri}, err
+}
+
+// alarmed returns why a broker takes no messages, "" if it does or doesn't say. A broker
+// with an alarm tells a connection once that publishes, and reads no more from it: either
+// that comes, or an answer to what was asked behind the message. The message goes to no
+// queue, over a connection of its own: one that is blocked doesn't even close.
+func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
+	b, err := dial(ctx, raw, secure)
+	if err != nil {
+		return ""
+	}
+	defer b.raw.Close()
+	blocked := b.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
+	ch, err := b.conn.Channel()
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if ch.PublishWithContext(ctx, "", "doctor-"+rand.Text(), false, false, amqp.Publishing{}) != nil {
+		return ""
+	}
+	answered := make(chan error, 1)
+	go func() { // another channel: this one is closed if its user may not publish there
+		_, err := b.conn.Channel()
+		answered <- err
+	}()
+	select {
+	case b := <-blocked:
+		return b.Reason
+	case <-answered:
+		return ""
+	case <-ctx.Done():
+		return "no answer to a message within " + askLimit.String()
+	}
 }
 
 // mendBroker is the command for a connection that failed.
@@ -176,15 +238,15 @@ func (b *broker) examineQueue(r *report, name string, t config.Topic, queue stri
 
 // examineBinding tells what can be told of it: AMQP has no question for it, and
 // a message that tried would be delivered.
-func (b *broker) examineBinding(r *report, name string, t config.Topic, parked string) {
+func (b *broker) examineBinding(r *report, name string, t config.Topic, returned bool) {
 	check := "topic " + name + " binding"
 	queue := "QUEUE"
 	if t.Declare != nil {
 		queue = t.Declare.Queue
 	}
 	switch {
-	case strings.Contains(parked, "NO_ROUTE"):
-		r.fail(check, b.bind(t, queue), "RabbitMQ returned a message: no queue is bound to exchange %s for key %s", t.Exchange, t.RoutingKey)
+	case returned:
+		r.fail(check, b.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange, t.RoutingKey)
 	case t.Declare != nil:
 		r.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
 	default:

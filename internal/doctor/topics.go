@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -72,7 +71,7 @@ func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 		}
 	}
 	if len(list) == 0 {
-		r.warn("topics", p.command("topic set orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
+		r.warn("topics", p.command("topic create orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
 	}
 	return docs
 }
@@ -101,71 +100,6 @@ func mendConsul(c config.Consul, err error) string {
 	default:
 		return "start the agent, or set consul.addr; this has to name a leader: curl http://" + c.Addr + "/v1/status/leader"
 	}
-}
-
-// fleetView is what Redis knows of the fleet.
-type fleetView struct {
-	// live members.
-	live []balance.Member
-	// reasons are why tasks of a topic were parked: the first one's.
-	reasons map[string]string
-}
-
-// examineFleet compares what is asked for with what the fleet works by.
-func (p Patient) examineFleet(ctx context.Context, r *report, docs documents) fleetView {
-	ctx, cancel := context.WithTimeout(ctx, 2*askLimit)
-	defer cancel()
-	view := fleetView{reasons: map[string]string{}}
-	members, err := balance.Members(ctx, p.Store)
-	if err != nil {
-		r.fail("fleet", p.command("status"), "%v", err)
-		return view
-	}
-	for _, m := range members {
-		if m.Alive {
-			view.live = append(view.live, m)
-		}
-	}
-	p.examineMembers(ctx, r, view.live, docs)
-	if !docs.known {
-		return view
-	}
-	for _, name := range slices.Sorted(maps.Keys(docs.good)) {
-		p.examineApplied(ctx, r, name, docs.good[name], len(view.live) > 0)
-		if reason := p.examineParked(ctx, r, name, docs.good[name]); reason != "" {
-			view.reasons[name] = reason
-		}
-	}
-	p.examineOrphans(ctx, r, docs)
-	return view
-}
-
-func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.Member, docs documents) {
-	switch len(live) {
-	case 0:
-		r.warn("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
-		return
-	case 1:
-		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it", live[0].Instance)
-	default:
-		r.ok("fleet", "%d scanners run", len(live))
-	}
-	for _, m := range live {
-		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
-			if _, broken := docs.broken[topic]; broken {
-				continue // examineBroken tells of it
-			}
-			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
-			if topic == "" {
-				check, mend = "fleet configuration", p.command("check")
-			}
-			r.fail(check, mend, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
-		}
-		for _, topic := range slices.Sorted(maps.Keys(m.Troubles)) {
-			r.fail("topic "+topic+" served", p.command("status --topic "+topic), "scanner %s doesn't serve it: %s", m.Instance, m.Troubles[topic])
-		}
-	}
-	p.examineDocuments(ctx, r, live)
 }
 
 // examineApplied compares a topic's document with the one the fleet keeps in
@@ -197,6 +131,8 @@ func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc
 			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows", placement.Shards)
 		case placement.Shards != doc.Shards:
 			r.warn(check, p.mendApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
+		case !running:
+			r.info(check, "Redis keeps the document, and M is %d; no scanner works by it", placement.Shards)
 		default:
 			r.ok(check, "the fleet works by the document; M is %d", placement.Shards)
 		}
@@ -211,37 +147,28 @@ func (p Patient) mendApplied(running bool) string {
 	return p.command("run")
 }
 
-// examineParked returns why the first of the topic's parked tasks was parked.
-func (p Patient) examineParked(ctx context.Context, r *report, name string, doc config.Topic) (reason string) {
-	topic := p.Store.Topic(name)
-	for at := range doc.Shards {
-		page, err := topic.Shard(at).Parked(ctx, 0, 1)
-		if err != nil {
-			return ""
-		}
-		if len(page) > 0 {
-			reason = page[0].Reason
-			r.warn("topic "+name+" parked", p.command("parked ls --topic "+name)+"; mend the cause, then "+p.command("parked replay --topic "+name+" --all"),
-				"tasks were set aside; one of them because: %s", reason)
-			return reason
-		}
-	}
-	return ""
-}
-
-// examineOrphans finds topics that Redis holds and nobody asks for any more.
-func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents) {
+// examineOrphans finds topics that Redis holds and nobody asks for any more. It is a failure
+// where scanners say so, too: another source may have them.
+func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
 		r.fail("topics", p.command("status"), "%v", err)
 		return
 	}
 	for _, name := range names {
-		if !docs.has(name) {
-			r.warn("topic "+name+" document", p.mendOrphan(name), "an orphan: Redis holds the topic, and it has no document")
+		if docs.has(name) {
+			continue
 		}
+		state := Warn
+		if slices.ContainsFunc(fleet.live(), func(m balance.Member) bool { return orphan(m.Troubles[name]) }) {
+			state = Fail
+		}
+		r.add("topic "+name+" document", state, p.mendOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 	}
 }
+
+// orphan reports whether a scanner says that a topic has no document.
+func orphan(trouble string) bool { return strings.HasPrefix(trouble, "orphan:") }
 
 // mendOrphan brings the document back; what removes the topic comes last.
 func (p Patient) mendOrphan(name string) string {

@@ -23,6 +23,9 @@ type Status struct {
 	// Hazards are how Redis is set to lose tasks that it acknowledged, as the living
 	// scanners see it.
 	Hazards []string `json:"hazards,omitempty"`
+	// Degraded is what some scanners lack, while all topics are delivered: in one line that the
+	// source of topics can't be read.
+	Degraded []string `json:"degraded,omitempty"`
 }
 
 // TopicStatus is one topic.
@@ -48,6 +51,10 @@ type TopicStatus struct {
 	// of what they gave back since they started, as balance.TopicNote has it.
 	Retrying    int64  `json:"retrying"`
 	RetryReason string `json:"retry_reason,omitempty"`
+	// UnreadableTasks is how many due tasks living scanners leave alone, since their records
+	// are of a newer format than the scanners' version reads, or missing. They are in Pending,
+	// not in Backlog; Oldest is at the latest when the first of them was met.
+	UnreadableTasks int64 `json:"unreadable_tasks,omitempty"`
 	// Settings in force that differ from the defaults, Paused and Rate (tasks a second over
 	// the fleet, 0: no limit) among them, as a living scanner has them.
 	Settings map[string]string `json:"settings,omitempty"`
@@ -64,9 +71,26 @@ type TopicStatus struct {
 	PerShard []shard.Stats `json:"per_shard"`
 	// Unreadable shards are in none of the counts.
 	Unreadable []shard.UnreadableShard `json:"unreadable_shards,omitempty"`
+	// Source is the recorded source of the topic's document: "file", or "consul:" and the
+	// prefix there. "" is none, or one that this user may not read.
+	Source string `json:"source,omitempty"`
 	// Notes say why the topic isn't served as it should be, as its scanners see
 	// it.
 	Notes []string `json:"notes,omitempty"`
+
+	kinds map[string]Kind // by note; Stored where it is left out
+}
+
+// note adds a note, once.
+func (s *TopicStatus) note(kind Kind, text string) {
+	if slices.Contains(s.Notes, text) {
+		return
+	}
+	s.Notes = append(s.Notes, text)
+	if s.kinds == nil {
+		s.kinds = map[string]Kind{}
+	}
+	s.kinds[text] = kind
 }
 
 // Change is the progress of a change of the shard count.
@@ -86,7 +110,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
 		return s, err
 	}
-	s.Hazards = hazards(s.Fleet)
+	s.Hazards, s.Degraded = hazards(s.Fleet), degraded(s.Fleet)
 	known, err := store.Topics(ctx)
 	if err != nil {
 		return s, err
@@ -107,7 +131,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 		if err != nil {
 			return s, err
 		}
-		t.Notes = append(t.Notes, notes(name, s.Fleet)...)
+		t.listen(s.Fleet)
 		t.hear(s.Fleet)
 		s.Topics = append(s.Topics, t)
 	}
@@ -135,6 +159,9 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 		if err = out.leaveOut(err); err != nil {
 			return out, err
 		}
+	}
+	if out.Source, err = t.Source(ctx); err != nil && !shard.Definite(err) {
+		return out, err
 	}
 	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
 		out.Notes = append(out.Notes, err.Error())
@@ -245,33 +272,74 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.PerSecond = all.PerSecond
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
-		s.Notes = append(s.Notes, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
+		s.note(Paused, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
+	}
+	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
+		s.overdue(all.UnreadableSince)
+		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
 	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked && (s.Oldest.IsZero() || since.Before(s.Oldest)) {
 		s.Oldest = since
 	}
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
+		s.note(Retries, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
 	}
 }
 
-// notes gathers what the living scanners say of a topic, each remark once.
-func notes(topic string, fleet []balance.Member) []string {
-	var out []string
-	seen := map[string]bool{}
+// overdue has shards, and the topic, tell of tasks that were due by then: the scores of
+// such that no scanner can read say when they are looked at next.
+func (s *TopicStatus) overdue(since map[int]time.Time) {
+	for i := range s.PerShard {
+		v := &s.PerShard[i]
+		at, there := since[v.Shard]
+		if !there || v.Pending <= v.Parked {
+			continue
+		}
+		if v.Oldest.IsZero() || at.Before(v.Oldest) {
+			v.Oldest = at.UTC()
+		}
+		if s.Oldest.IsZero() || at.Before(s.Oldest) {
+			s.Oldest = at.UTC()
+		}
+	}
+}
+
+// listen takes note of what the living scanners say of the topic, each remark once.
+func (s *TopicStatus) listen(fleet []balance.Member) {
 	for _, m := range fleet {
 		if !m.Alive {
 			continue
 		}
-		for _, n := range []string{m.Troubles[topic], m.Errors[topic], m.Errors[""]} {
-			if n != "" && !seen[n] {
-				seen[n] = true
-				out = append(out, n)
-			}
+		if why := m.Troubles[s.Topic]; why != "" {
+			s.note(Unserved, why)
+		}
+		if why := m.Errors[s.Topic]; why != "" {
+			s.note(Configuration, why)
+		}
+		if why := m.Errors[""]; why != "" && !m.Away {
+			s.note(Configuration, why)
 		}
 	}
-	return out
+}
+
+// degraded names in one line how many of the living scanners can't read the source of topics,
+// and why the first of them can't.
+func degraded(fleet []balance.Member) []string {
+	live, away, why := 0, 0, ""
+	for _, m := range fleet {
+		if !m.Alive {
+			continue
+		}
+		if live++; m.Away {
+			away++
+			why = cmp.Or(why, m.Errors[""])
+		}
+	}
+	if away == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in force, and changes wait: %s", away, live, why)}
 }
 
 // hazards gathers what the living scanners say of Redis, each remark once.

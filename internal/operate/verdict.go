@@ -16,6 +16,9 @@ type Verdict struct {
 	// Live is how many scanners there are, Applied how many of them deliver by the
 	// document.
 	Live, Applied int
+	// Elsewhere counts scanners that go by another source's documents; they are not among
+	// Live.
+	Elsewhere int
 	// Refused, Blocked and Open count the others by what they say: that the document is
 	// broken; that they work by it, and something keeps the topic from being delivered;
 	// what they wait for.
@@ -27,7 +30,10 @@ type Verdict struct {
 func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 	v := Verdict{Topic: topic, Refused: map[string]int{}, Blocked: map[string]int{}, Open: map[string]int{}}
 	for _, m := range fleet {
-		if !m.Alive {
+		if m.Alive && m.Refused != "" {
+			v.Elsewhere++
+		}
+		if !m.Alive || m.Refused != "" {
 			continue
 		}
 		v.Live++
@@ -52,6 +58,9 @@ func (v Verdict) Final() bool { return len(v.Open) == 0 }
 
 // Text is the verdict in a line, as in "applied by 2 scanners".
 func (v Verdict) Text() string {
+	if v.Live == 0 && v.Elsewhere > 0 {
+		return "not applied: the scanners that run go by another source of topics, which `scanner status` names"
+	}
 	if v.Live == 0 {
 		return "no scanner runs, so nobody has applied it yet"
 	}

@@ -262,7 +262,7 @@ func (w *worker) unused(ctx context.Context, n int) {
 // parkBad parks records that are broken, and logs what could not be claimed.
 func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
-		w.topic.notices.skipped.Say(ctx, "shard", at, "tasks", batch.Skipped)
+		w.topic.notices.skipped.add(ctx, at, batch.Skipped)
 	}
 	w.topic.window.written(len(batch.Bad))
 	for _, bad := range batch.Bad {

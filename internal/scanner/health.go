@@ -28,6 +28,7 @@ func (s *Scanner) observe() error {
 		{Name: "topics", Required: true, Probe: s.reloader.topicsMade},
 		{Name: "shards", Probe: s.shardsServed},
 		{Name: "routes", Probe: s.routesOpen},
+		{Name: "source", Probe: s.ownSource},
 	}
 	if s.registration != nil {
 		checks = append(checks, telemetry.Check{Name: "consul", Probe: s.consulUp})
@@ -59,6 +60,7 @@ func (s *Scanner) measure() {
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
+		v.topic.metrics.SetUnreadable(v.topic.notices.skipped.tasks())
 		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	up, _ := s.redisUp()
@@ -131,6 +133,15 @@ func (s *Scanner) consulUp() (bool, string) {
 	return true, "answers"
 }
 
+// ownSource fails while other scanners' documents are in force in place of this
+// one's. It delivers all the same: that is no reason to send it away.
+func (s *Scanner) ownSource() (bool, string) {
+	if why := s.sources.why(); why != "" {
+		return false, why
+	}
+	return true, cmp.Or(s.sources.own, "not compared")
+}
+
 // configured fails until this scanner has read documents: of its source, or
 // those that Redis keeps.
 func (r *reloader) configured() (bool, string) {
@@ -149,7 +160,7 @@ func (r *reloader) configured() (bool, string) {
 func (r *reloader) topicsMade() (bool, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var missing []string
+	missing := slices.Clone(r.pending)
 	for name, v := range r.topics {
 		if p, _ := v.topic.view.known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
 			missing = append(missing, name)
@@ -406,14 +417,16 @@ func (r *refusals) shards(n int) (text string, denied bool) {
 
 // notices are the kinds of lines of a topic that there may be one of for each task.
 type notices struct {
-	parked, refused, skipped, broken, unsettled, moving *notice.Notice
+	parked, refused, broken, unsettled, moving *notice.Notice
+
+	skipped *unread // which counts, too
 }
 
 func newNotices(log *slog.Logger) notices {
 	return notices{
 		parked:    notice.New(log, slog.LevelError, "task parked"),
 		refused:   notice.New(log, slog.LevelWarn, "task not taken by the broker, to be tried again"),
-		skipped:   notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format"),
+		skipped:   newUnread(notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format")),
 		broken:    notice.New(log, slog.LevelError, "task with a broken record parked"),
 		unsettled: notice.New(log, slog.LevelWarn, "redis not told of outcomes, trying again"),
 		moving:    notice.New(log, slog.LevelWarn, "moving stopped for this tick"),

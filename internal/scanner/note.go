@@ -15,6 +15,7 @@ const limitedFor = 2 * time.Second
 func (t *topic) note() (n balance.TopicNote) {
 	t.retries.note(&n)
 	t.minute.note(&n)
+	t.notices.skipped.note(&n)
 	s := t.settings()
 	n.Paused, n.Rate, n.Settings = s.Paused, s.Rate, *t.differs.Load()
 	if at := t.limited.Load(); at != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -36,7 +35,7 @@ const (
 // removed. All documents were parsed and checked by then; one that is broken changes
 // nothing but what is reported of it. Set start, retire and report before it runs.
 type reloader struct {
-	source   config.Source
+	sources  *sources
 	store    *shard.Store
 	metrics  *telemetry.Metrics
 	log      *slog.Logger
@@ -52,20 +51,29 @@ type reloader struct {
 
 	answered chan struct{} // closed when the source has answered, or failed to, once
 
+	// applying is held while a snapshot is applied: locked before mu.
+	applying sync.Mutex
+	latest   config.Snapshot // the newest that could be read; Documents is nil before
+	asked    time.Time       // when the sources of all topics were asked for last
+
 	mu       sync.Mutex
 	topics   map[string]*served
+	pending  []string          // topics with a document whose source isn't known
+	reported map[string]string // digests, as report took them last
+	refused  string            // what the log told last of documents that wait
 	index    uint64
 	errors   map[string]string // by topic; "" is the source as a whole
 	away     bool              // the error of the source is that it can't be read
+	advised  string            // the advice that the log told last of that
 	kept     map[string]bool   // topics whose error is of the document that Redis keeps
 	heard    bool              // answered is closed
 	read     bool              // the source's documents were read at least once
 	restored bool              // the documents that Redis keeps were read at least once
 }
 
-func newReloader(source config.Source, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
+func newReloader(sources *sources, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
 	return &reloader{
-		source: source, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string, map[string]string) {},
+		sources: sources, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string, map[string]string) {},
 		answered: make(chan struct{}), topics: map[string]*served{}, errors: map[string]string{}, kept: map[string]bool{},
 	}
 }
@@ -73,7 +81,7 @@ func newReloader(source config.Source, store *shard.Store, metrics *telemetry.Me
 // watch applies what the source says until ctx ends. It fails only if the source does
 // for good.
 func (r *reloader) watch(ctx context.Context) error {
-	err := r.source.Watch(ctx, func(snap config.Snapshot) { r.apply(ctx, snap) })
+	err := r.sources.Watch(ctx, func(snap config.Snapshot) { r.apply(ctx, snap) })
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -82,16 +90,62 @@ func (r *reloader) watch(ctx context.Context) error {
 
 // apply puts a snapshot in force.
 func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	if snap.Err == nil {
+		r.latest = snap
+		r.ask(ctx, r.sources.unknown(snap.Documents))
+	}
+	r.put(ctx, snap, true)
+}
+
+// revisit reads the sources of topics again, and applies what that changes. While all of
+// them are the scanner's own it does so now and then.
+func (r *reloader) revisit(ctx context.Context) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	docs := r.latest.Documents
+	settled := r.sources.settled(docs)
+	if docs == nil || settled && time.Since(r.asked) < sourceInterval {
+		return
+	}
+	r.asked = time.Now()
+	r.sources.retain(docs)
+	r.ask(ctx, slices.Collect(maps.Keys(docs)))
+	if !settled || !r.sources.settled(docs) {
+		r.put(ctx, r.latest, false)
+	}
+}
+
+// ask asks for the sources of topics, and logs what is refused.
+func (r *reloader) ask(ctx context.Context, names []string) {
+	err := r.sources.ask(ctx, names)
+	if r.refusals.note(refusal{everyShard, "source"}, err != nil, err) && err != nil {
+		r.log.WarnContext(ctx, "redis does not tell the source of topics: this scanner's settings apply", "error", redisText(err))
+	}
+}
+
+// put puts a snapshot in force; applying is held. One that is not fresh is reported if
+// other documents are in force then.
+func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
+	docs, pending := r.sources.inForce(ctx, snap.Documents)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var mistakes config.Errors
-	r.away = snap.Err != nil && !errors.As(snap.Err, &mistakes)
-	if r.note(ctx, "", snap.Err); snap.Err == nil {
-		for name, doc := range snap.Documents {
+	if snap.Err != nil && !errors.As(snap.Err, &mistakes) {
+		r.noteAway(ctx, snap.Err)
+	} else {
+		r.noteAway(ctx, nil)
+		r.note(ctx, "", snap.Err)
+	}
+	if snap.Err == nil {
+		r.pending = pending
+		r.noteRefused(ctx)
+		for name, doc := range docs {
 			r.applyDocument(ctx, name, doc)
 		}
 		for name, v := range r.topics { // until somebody sets or removes them
-			if _, there := snap.Documents[name]; !there && v.orphan.CompareAndSwap(false, true) {
+			if _, there := docs[name]; !there && !slices.Contains(pending, name) && v.orphan.CompareAndSwap(false, true) {
 				r.log.WarnContext(ctx, "topic has no document any more, it is served with its last settings", "topic", name)
 			}
 		}
@@ -107,7 +161,24 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 		close(r.answered)
 	}
 	r.count()
-	r.report(r.index, r.errors, r.digests())
+	if digests := r.digests(); fresh || !maps.Equal(digests, r.reported) {
+		r.reported = digests
+		r.report(r.index, r.errors, digests)
+	}
+}
+
+// noteRefused logs which of the scanner's documents wait for another source, when that
+// changes; r.mu is held.
+func (r *reloader) noteRefused(ctx context.Context) {
+	why := r.sources.why()
+	switch {
+	case why == r.refused:
+	case why != "":
+		r.log.ErrorContext(ctx, "settings not applied: the fleet takes them from another source", "error", why)
+	default:
+		r.log.InfoContext(ctx, "settings applied: this scanner's source is the topics' now")
+	}
+	r.refused = why
 }
 
 // count has the metrics tell what is refused; r.mu is held. A source that can't be read
@@ -143,10 +214,14 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 // note remembers what is wrong with a topic's document, or with the source, and
 // logs it once.
 func (r *reloader) note(ctx context.Context, name string, err error) {
+	log := r.log
+	if name != "" {
+		log = log.With("topic", name)
+	}
 	if err == nil {
 		if r.errors[name] != "" {
 			delete(r.errors, name)
-			r.log.InfoContext(ctx, "configuration is good again", "topic", name)
+			log.InfoContext(ctx, "configuration is good again")
 		}
 		return
 	}
@@ -155,7 +230,29 @@ func (r *reloader) note(ctx context.Context, name string, err error) {
 	}
 	r.errors[name] = err.Error()
 	r.metrics.ConfigError()
-	r.log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "topic", name, "error", err)
+	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
+}
+
+// noteAway remembers that the source can't be read, and logs when that begins and ends. It
+// is no mistake of anybody's: what is in force stays so, and changes wait.
+func (r *reloader) noteAway(ctx context.Context, err error) {
+	switch {
+	case err != nil:
+		advice := config.Advice("consul", err.Error())
+		first := !r.away
+		r.away, r.errors[""] = true, err.Error()
+		if first {
+			r.metrics.ConfigError()
+		}
+		if first || advice != "" && advice != r.advised {
+			r.advised = advice
+			r.log.WarnContext(ctx, "the source of topics can't be read, the last good settings stay in force", "error", err)
+		}
+	case r.away:
+		r.away, r.advised = false, ""
+		delete(r.errors, "")
+		r.log.InfoContext(ctx, "the source of topics can be read again")
+	}
 }
 
 // forgive forgets what was wrong with topics' documents that aren't there any more.
@@ -180,6 +277,7 @@ func (r *reloader) follow(ctx context.Context) {
 	}
 	var restored time.Time
 	for ctx.Err() == nil {
+		r.revisit(ctx)
 		if time.Since(restored) > restoreInterval {
 			err := r.restore(ctx)
 			if err == nil {
@@ -237,8 +335,7 @@ func (r *reloader) restoreTopic(ctx context.Context, name string) error {
 	if err != nil || raw == nil {
 		return err
 	}
-	settings, err := config.ParseTopic(name, raw)
-	r.startKept(ctx, config.Document{Name: name, Raw: raw, Topic: settings, Err: err})
+	r.startKept(ctx, keptDocument(name, raw))
 	return nil
 }
 
@@ -252,7 +349,7 @@ func (r *reloader) startKept(ctx context.Context, doc config.Document) {
 	case doc.Err != nil && broken: // which is what to mend
 	case doc.Err != nil:
 		r.kept[doc.Name] = true
-		r.note(ctx, doc.Name, fmt.Errorf("last good document in Redis: %w", doc.Err))
+		r.note(ctx, doc.Name, doc.Err)
 		r.count()
 	default:
 		v := r.start(doc)
@@ -327,6 +424,13 @@ func (r *reloader) digests() map[string]string {
 // sourceAnswers reports whether the source can be asked; r.mu is held.
 func (r *reloader) sourceAnswers() bool { return r.heard && r.errors[""] == "" }
 
+// sourceAway reports whether the source can't be read.
+func (r *reloader) sourceAway() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.away
+}
+
 // state returns the index in force, the errors by topic, and whether the source was
 // heard at all.
 func (r *reloader) state() (index uint64, errs map[string]string, heard bool) {
@@ -353,7 +457,7 @@ func (t *topic) keep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := t.store.Keep(ctx, raw); err != nil {
+		if err := t.save(ctx, raw); err != nil {
 			t.health.errors("document")
 			if t.health.refusals.noteDenied("document", err) && ctx.Err() == nil {
 				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
@@ -365,4 +469,12 @@ func (t *topic) keep(ctx context.Context) {
 		pause.Reset()
 		kept, under = raw, p
 	}
+}
+
+// save keeps a document in Redis, unless it is another source's, which keeps its own.
+func (t *topic) save(ctx context.Context, raw []byte) error {
+	if t.sources.foreign(t.name) {
+		return nil
+	}
+	return t.store.Keep(ctx, t.sources.own, raw)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -312,4 +313,27 @@ func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
 	_, err = l.topic("orders").Ensure(t.Context(), p.Shards)
 	l.ok(err)
 	wait.For(t, "the topic to be served", func() bool { return l.served("orders") != nil })
+}
+
+// TestASourceThatIsAwayIsNoMistake: the log says once, as a warning and of no topic, that it
+// can't be read, and once that it can be again.
+func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
+	l.start()
+	l.ok(os.Rename(l.path, l.path+".away"))
+	const away, back = "the source of topics can't be read, the last good settings stay in force", "the source of topics can be read again"
+	wait.For(t, "the log to say that the source is away", func() bool { return len(l.said.of(away)) > 0 })
+	wait.For(t, "the heartbeat to say so", func() bool {
+		members, err := l.members(t.Context())
+		return err == nil && len(members) == 1 && members[0].Away && members[0].Errors[""] != ""
+	})
+	if s := l.status(); len(s.Notes) > 0 {
+		t.Errorf("notes: %q", s.Notes)
+	}
+	l.ok(os.Rename(l.path+".away", l.path))
+	wait.For(t, "the log to say that the source is back", func() bool { return len(l.said.of(back)) > 0 })
+	if lines := l.said.of(away); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || len(l.said.of(`topic=""`)) > 0 {
+		t.Errorf("logged %q and %q", lines, l.said.of(`topic=""`))
+	}
 }

@@ -34,6 +34,10 @@ type Config struct {
 	Settings *config.Config
 	// Source of the topics' documents.
 	Source config.Source
+	// SourceName names the source: config.FileSource or a config.ConsulSource. Redis records it for each
+	// topic, and a scanner applies its documents to topics of its own source alone. "": that
+	// is neither recorded nor compared.
+	SourceName string
 	// Register announces this member where Consul is configured; nil elsewhere.
 	Register Register
 	// Store is what the fleet has in Redis, under redis.prefix of the settings; the caller
@@ -64,6 +68,7 @@ type Scanner struct {
 	reloader     *reloader
 	registration *registration // nil without Consul
 	keeping      *keeping
+	sources      *sources
 
 	requests atomic.Uint64 // claims and exports asked for so far
 	moving   oneStep       // of all topics
@@ -101,12 +106,13 @@ func New(cfg Config) (*Scanner, error) {
 		Advice: func(text string) string { return config.Advice("redis", text) },
 	})
 	s.keeping = &keeping{store: s.store, metrics: s.metrics, log: cfg.Log, every: keepingInterval}
-	s.reloader = newReloader(cfg.Source, s.store, s.metrics, cfg.Log)
+	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members, recorded: map[string]string{}}
+	s.reloader = newReloader(s.sources, s.store, s.metrics, cfg.Log)
 	if cfg.Register != nil {
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
 			back: make(chan struct{}, 1), notes: make(chan note, 1),
-			fleet: func(ctx context.Context) ([]balance.Member, error) { return balance.Members(ctx, s.store) },
+			fleet: s.members,
 		}
 		s.reloader.report = s.registration.report
 	}
@@ -154,6 +160,10 @@ func (s *Scanner) Run(ctx context.Context) error {
 	})
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
+}
+
+func (s *Scanner) members(ctx context.Context) ([]balance.Member, error) {
+	return balance.Members(ctx, s.store)
 }
 
 // end shuts down, and when the time for that is over gives up what hangs: a call to a
@@ -213,7 +223,8 @@ func (s *Scanner) describe() balance.Member {
 	index, errs, _ := s.reloader.state()
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
-		Admin: s.admin.Addr(), Applied: index, Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
+		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.sources.own, Refused: s.sources.why(),
+		Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
 		Hazards: s.keeping.hazards(),
 	}
 	for _, v := range s.reloader.all() {

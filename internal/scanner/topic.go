@@ -37,6 +37,7 @@ type topic struct {
 	reconciler *reconciler
 	health     *topicHealth
 	notices    notices
+	sources    *sources
 	log        *slog.Logger
 	metrics    *telemetry.TopicMetrics
 	live       func() int     // scanners of the fleet that live
@@ -64,7 +65,8 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, moving: s.moving,
 	}
 	t.view = &view{log: log, metrics: metrics, changed: &t.changed, clean: map[int]bool{}, shown: map[int]shard.Placement{}}
-	t.reconciler = &reconciler{topic: t, source: s.cfg.Source, shared: s.cfg.Register != nil, placed: make(chan struct{}, 1)}
+	t.sources = s.sources
+	t.reconciler = &reconciler{topic: t, source: s.sources, shared: s.cfg.Register != nil, placed: make(chan struct{}, 1)}
 	t.settler = newSettler(t.store, t.window, t.settlerTried)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.apply(doc)

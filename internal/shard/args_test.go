@@ -75,7 +75,8 @@ func acceptedCalls(c *corner) map[string]accepted {
 		},
 		"yield":  {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
 		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
-		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey()}, []any{gone}, nil, false},
+		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
+		"own":    {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"}, map[int][]any{0: {""}, 2: either}, false},
 		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, "1", held.ID, held.Token, "2", "nothing", "never"}, map[int][]any{
 			0: tokens, 1: counts, 3: tokens, 4: counts,
 		}, false},

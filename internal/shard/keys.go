@@ -39,6 +39,10 @@ func (t *Topic) rateKey() string { return t.topicKey("rate") }
 
 func (t *Topic) documentKey() string { return t.topicKey("document") }
 
+// sourceKey names the record of where the document comes from. Whoever may read and write
+// the document by its key's name may read and write this one.
+func (t *Topic) sourceKey() string { return t.documentKey() + ":source" }
+
 func (s *Store) topicsKey() string { return s.prefix + ":topics" }
 
 func (s *Store) fleetKey() string { return s.prefix + ":fleet" }

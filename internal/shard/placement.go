@@ -132,7 +132,7 @@ func (t *Topic) placementFrom(text string, err error) (Placement, error) {
 }
 
 func unknownTopic(name string) error {
-	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it where running scanners take their topics from: their file, or Consul by `scanner topic set`", task.ErrUnknownTopic, name)
+	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it where running scanners take their topics from: their file, or Consul by `scanner topic create`", task.ErrUnknownTopic, name)
 }
 
 // Ensure returns the topic's placement and makes one of that many shards if

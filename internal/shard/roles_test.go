@@ -34,7 +34,7 @@ func roles() []role {
 		{
 			name: "scanner",
 			scripts: []string{
-				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate", "release", "settle", "stats", "fence", "yield",
+				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate", "release", "settle", "stats", "fence", "yield", "own",
 			},
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it
 			// acknowledges.

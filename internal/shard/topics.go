@@ -75,7 +75,7 @@ func (t *Topic) Known(ctx context.Context) (bool, error) {
 }
 
 // Forget takes a topic that was removed, or never had a placement, off the list of
-// known ones, with its document; one that was made anew stays.
+// known ones, with its document and the record of its source; one that was made anew stays.
 func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	if err := t.rdb.SRem(ctx, t.topicsKey(), t.name).Err(); err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
@@ -84,7 +84,7 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	if gone.Epoch > 0 {
 		was = gone.String()
 	}
-	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey()}, args: []any{was}}
+	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()}, args: []any{was}}
 	forgotten, err := t.run(ctx, c).Int()
 	if err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
@@ -98,14 +98,6 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 // list puts the topic among the known ones.
 func (t *Topic) list(ctx context.Context) error {
 	return wrapIf(redisError(t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err()), "list topic %s", t.name)
-}
-
-// Keep saves the topic's document and lists the topic among the known ones.
-func (t *Topic) Keep(ctx context.Context, document []byte) error {
-	if err := t.SaveDocument(ctx, document); err != nil {
-		return err
-	}
-	return t.list(ctx)
 }
 
 // SaveDocument keeps the last good document of the topic, so that a fleet can

@@ -64,6 +64,7 @@ var additions = []string{
 	"duefleet_retrying_tasks GAUGE topic",
 	"duefleet_stray_tasks GAUGE topic",
 	"duefleet_topic_blocked GAUGE reason,topic",
+	"duefleet_unreadable_tasks GAUGE topic",
 	"duefleet_workers GAUGE topic",
 }
 
@@ -161,6 +162,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.SetInflight(7, 700)
 	orders.SetRetrying(12, "overdue")
 	orders.SetPaused(true)
+	orders.SetUnreadable(8)
 	orders.AddWorkers(3)
 	m.SetRabbitMQConnected(true)
 	m.SetRabbitMQBlocked(true)
@@ -206,6 +208,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 		`retry_reason{reason=refused,topic=mail}`:     0,
 		`paused{topic=orders}`:                        1,
 		`paused{topic=mail}`:                          0,
+		`unreadable_tasks{topic=orders}`:              8,
 		`workers{topic=orders}`:                       3,
 		`rabbitmq_connected{}`:                        1,
 		`rabbitmq_blocked{}`:                          0,

@@ -22,7 +22,7 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, as SetPlacement was told
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, paused prometheus.Gauge
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused prometheus.Gauge
 
 	blocked     map[string]prometheus.Gauge // by reason
 	retryReason map[string]prometheus.Gauge // by what became of the message
@@ -83,6 +83,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		workers:       v.workers.WithLabelValues(name),
 		retrying:      v.retrying.WithLabelValues(name),
 		paused:        v.paused.WithLabelValues(name),
+		unreadable:    v.unreadable.WithLabelValues(name),
 		shardErrors:   v.shardErrors.MustCurryWith(prometheus.Labels{"topic": name}),
 		shardLabel:    m.shardLabel,
 	}
@@ -196,6 +197,9 @@ func (t *TopicMetrics) SetBlocked(reason string) {
 	}
 }
 
+// SetUnreadable is how many due tasks are left alone for their records.
+func (t *TopicMetrics) SetUnreadable(n int64) { t.unreadable.Set(float64(n)) }
+
 // SetRetrying is how many tasks that this scanner gave back wait for another attempt, or
 // are at it, after the broker did not take them; and of the newest why, as one of
 // retryReasons.
@@ -224,7 +228,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, paused *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused *prometheus.GaugeVec
 
 	blocked, retryReason *prometheus.GaugeVec
 }
@@ -264,6 +268,7 @@ func newTopicVectors() *topicVectors {
 	v.paused = v.gauge("paused", "1 while the topic is paused by its settings: tasks are taken and wait.")
 	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis to serve it.", "reason")
 	v.retrying = v.gauge("retrying_tasks", "Tasks this scanner gave back for another attempt after RabbitMQ returned or refused them, or did not answer in time; sum over scanners.")
+	v.unreadable = v.gauge("unreadable_tasks", "Due tasks that this scanner left alone in the last minute: their records are of a newer format than it reads, or missing; sum over scanners.")
 	v.retryReason = v.gauge("retry_reason", "1 for why RabbitMQ did not take the newest of retrying_tasks, while there are some: it was returned, refused, or overdue.", "reason")
 	return v
 }

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -90,11 +92,11 @@ func (f findings) want(check, state, what, mend string) {
 	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, mend, f.text)
 }
 
-// wantCode is 1 exactly if something is wrong.
-func (f findings) wantCode(code int) {
+// exitsOne fails the test unless doctor ended with 1.
+func (f findings) exitsOne() {
 	f.t.Helper()
-	if f.code != code {
-		f.t.Errorf("exit code %d, want %d:\n%s", f.code, code, f.text)
+	if f.code != 1 {
+		f.t.Errorf("exit code %d, want 1:\n%s", f.code, f.text)
 	}
 }
 
@@ -159,10 +161,10 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	s := newSettings(t)
 	s.RedisAddr, s.Topics = server.Addr(), served()
 	f := examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.eviction", "fail", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
 	f.want("redis.persistence", "fail", "no append-only file", "CONFIG SET appendonly yes")
-	f.want("fleet", "warn", "no scanner runs", "scanner run --config")
+	f.want("fleet", "fail", "no scanner runs", "scanner run --config")
 
 	// The commands that doctor named mend it.
 	rdb := redisAt(t, server.Addr())
@@ -173,8 +175,8 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 			}
 		}
 	}
-	f = examine(t, s)
-	f.wantCode(0)
+	startScanner(t, s)
+	f = until(t, s, "doctor to find nothing wrong", nil, func(f findings) bool { return f.code == 0 })
 	f.want("redis.eviction", "ok", "evicts nothing", "")
 	f.want("redis.persistence", "ok", "synced everysec", "")
 }
@@ -205,12 +207,12 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 		return path
 	}
 	f := examineFile(t, path("wrong"))
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.connection", "fail", "WRONGPASS", "ACL SETUSER shop on")
 
 	right := path("right")
 	f = examineFile(t, right)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.rights", "fail", "user shop may not run zrangebyscore, spublish, ssubscribe", "+zrangebyscore +spublish +ssubscribe")
 	f.want("redis.persistence", "ok", "may not ask", "")
 	acl("+zrangebyscore", "+spublish", "+ssubscribe")
@@ -282,13 +284,13 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	f := until(t, s, "doctor to find the queue gone and what the scanner lacks", func() { remove(t, s.RabbitMQURL, "orders.due") }, func(f findings) bool {
 		return f.says("topic orders queue", "fail", "no queue", "") && f.says("topic missing served", "fail", "nowhere", "")
 	})
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("topic missing exchange", "fail", "nowhere", "declare exchange name=nowhere type=direct durable=true")
 	f.want("topic missing served", "fail", "nowhere", "scanner status")
 	f.want("topic queue queue", "fail", "no.such.queue", "declare queue name=no.such.queue")
 	f.want("topic orders queue", "fail", "orders.due", "declare binding source=orders destination=orders.due routing_key=orders")
 	f.want("topic unbound binding", "fail", "no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
-	f.want("topic unbound parked", "warn", "NO_ROUTE", "scanner parked replay")
+	f.want("topic unbound parked", "fail", "NO_ROUTE", "scanner parked replay")
 
 	for url, want := range map[string][2]string{
 		strings.Replace(s.RabbitMQURL, "guest:guest", "guest:sesame", 1): {"", "rabbitmqctl change_password guest"},
@@ -299,12 +301,87 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 		broken := s
 		broken.RabbitMQURL = url
 		f := examine(t, broken)
-		f.wantCode(1)
+		f.exitsOne()
 		f.want("rabbitmq.connection", "fail", want[0], want[1])
 		if strings.Contains(f.text, "sesame") {
 			t.Errorf("doctor prints the password:\n%s", f.text)
 		}
 	}
+}
+
+// TestDoctorFindsTasksThatNoQueueTakes: while they are tried again, and none is parked; and
+// it mentions a topic that is paused, which is no failure.
+func TestDoctorFindsTasksThatNoQueueTakes(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	s.Topics = map[string]fleet.Topic{
+		"unbound": {"exchange": "amq.direct", "routing_key": "nobody", "max_attempts": 1000, "backoff": map[string]any{"min": "1h", "max": "1h"}},
+	}
+	s.Topics["orders"] = served()["orders"]
+	s.Topics["orders"]["paused"] = true
+	startScanner(t, s)
+	f := until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool { return f.code == 0 && f.says("topic orders paused", "info", "", "") })
+	f.want("topic orders paused", "info", "paused: nothing is delivered", "")
+	f.want("topic unbound binding", "info", "AMQP can't tell", "")
+	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "unbound", "--id", "u", "--in", "0s"))
+	f = until(t, s, "doctor to find what no queue takes", nil, func(f findings) bool { return f.says("topic unbound binding", "fail", "", "") })
+	f.exitsOne()
+	f.want("topic unbound binding", "fail", "RabbitMQ returned messages: no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
+	if f.fails() != 1 {
+		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
+	}
+}
+
+// fails counts the findings that are failures.
+func (f findings) fails() (n int) {
+	for _, x := range f.list {
+		if x.State == "fail" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestDoctorFindsAnAlarm: once, whatever scanners and topics there are; check --connect finds
+// it, too.
+func TestDoctorFindsAnAlarm(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	s.RabbitMQURL = node.URL("/")
+	s.Topics = served()
+	s.Topics["mails"] = fleet.Topic{"declare": map[string]any{"queue": "mails.due", "queue_type": "classic"}}
+	startScanner(t, s)
+	startScanner(t, s)
+	until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool { return f.code == 0 && f.says("fleet", "ok", "2 scanners", "") })
+	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB"); err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range []string{"orders", "mails"} { // a broker tells those that publish
+		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in", "0s"))
+	}
+	f := until(t, s, "doctor to find the alarm", nil, func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
+	f.exitsOne()
+	path := writeSettings(t, s)
+	wait.For(t, "the scanners to say that they are blocked", func() bool {
+		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
+		return err == nil && strings.Contains(strings.Join(append(status.Topic("orders").Notes, status.Topic("mails").Notes...), "\n"), "blocks publishers")
+	})
+	if f = examine(t, s); f.fails() != 1 {
+		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
+	}
+	f.want("rabbitmq.connection", "fail", "low on disk", "rabbitmq-diagnostics alarms")
+	if said := refused(t, command(t, nil, programs.Scanner, "check", "--config", path, "--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
+		t.Errorf("check says %s", said)
+	}
+	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "50MB"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, "doctor to find the alarm over", nil, func(f findings) bool { return f.code == 0 })
 }
 
 // remove deletes a queue behind the scanners' back, if it is there.
@@ -364,7 +441,7 @@ func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	putDocument(t, s, "mail", `{"shards": 0}`)
 	putDocument(t, s, "orders", `{"shards": 4, "batch": 7, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	f := until(t, s, "doctor to see the scanner", nil, func(f findings) bool { return f.says("fleet", "warn", "only scanner", "") })
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("topic mail document", "fail", "shards", "scanner topic set mail")
 	f.want("topic orders applied", "warn", "shards is 2 and should be 4; batch is 500 and should be 7", "scanner")
 
@@ -383,13 +460,13 @@ func TestDoctorFindsMistakes(t *testing.T) {
 	s := newSettings(t)
 	s.Topics = map[string]fleet.Topic{"orders": {"shards": 0}}
 	f := examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("config", "fail", "topics.orders.shards", "scanner check --config")
 	f.want("redis.connection", "ok", s.RedisAddr, "")
 
 	s.Topics, s.RedisAddr = served(), "no-port"
 	f = examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("config", "fail", "redis.addrs", "scanner check --config")
 	if u, err := url.Parse(s.RabbitMQURL); err != nil || strings.Contains(f.text, u.User.String()) {
 		t.Errorf("doctor prints a password, %v:\n%s", err, f.text)

@@ -109,7 +109,8 @@ type TopicStatus struct {
 		Shard   int   `json:"shard"`
 		Pending int64 `json:"pending"`
 	} `json:"per_shard"`
-	Notes []string `json:"notes"`
+	Notes  []string `json:"notes"`
+	Source string   `json:"source"`
 	// Change is nil unless one is under way.
 	Change *struct {
 		Moved     int64     `json:"moved"`
@@ -126,6 +127,8 @@ type MemberStatus struct {
 	Admin    string            `json:"admin"`
 	Applied  uint64            `json:"config_applied_index"`
 	Errors   map[string]string `json:"config_errors"`
+	Source   string            `json:"config_source"`
+	Refused  string            `json:"refused"`
 }
 
 // ReadStatus asks scanner status. A topic the fleet doesn't know is an error.

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/forward"
+)
+
+// printLeftBinding says what a change of declare.queue leaves at the broker: scanners bind
+// the new queue and unbind none, so that each task arrives in both.
+func printLeftBinding(out io.Writer, before, after config.Document) {
+	if before.Err != nil || after.Err != nil {
+		return
+	}
+	for _, b := range config.LeftBindings([]config.Topic{before.Topic}, after.Topic) {
+		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both queues; once scanners have applied this, unbind it: "+
+			"scanner topic set %s --unbind-old\n", after.Name, b.Queue, b.Exchange, b.RoutingKey, after.Name)
+	}
+}
+
+// unbindOld removes the bindings that earlier documents of a topic left, once all living
+// scanners deliver by the one in force: before that one of them would bind the old queue
+// again, or nobody has bound the new one.
+func unbindOld(cmd *cobra.Command, s *settings, c consulTopics, topic string) error {
+	h, doc, err := c.history(cmd.Context(), topic)
+	switch {
+	case err != nil:
+		return fmt.Errorf("topic %s: which queues were declared before can't be told: %w", topic, err)
+	case doc.Index == 0:
+		return noDocumentError(topic)
+	case doc.Err != nil:
+		return fmt.Errorf("topic %s: its document has mistakes, nothing was unbound: %w", topic, doc.Err)
+	}
+	left := doctor.LeftBindings(h, doc.Topic)
+	if len(left) == 0 {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its history has no other queue bound to exchange %s for its key: nothing to unbind\n", topic, doc.Topic.Exchange)
+		return err
+	}
+	said, err := verdict{}.ask(cmd.Context(), s, doc)
+	if err != nil {
+		return fmt.Errorf("topic %s: nothing was unbound, whether scanners deliver by the document can't be told: %w", topic, err)
+	}
+	if said.Applied == 0 || said.Applied < said.Live+said.Elsewhere {
+		return fmt.Errorf("topic %s: nothing was unbound, for not all scanners deliver by the document: %s; then try again: scanner topic set %s --unbind-old", topic, said.Text(), topic)
+	}
+	if err := unbind(cmd.Context(), s, left); err != nil {
+		return fmt.Errorf("topic %s: %w", topic, err)
+	}
+	for _, b := range left {
+		fmt.Fprintf(cmd.OutOrStdout(), "topic %s: queue %s is unbound from exchange %s for key %s; what lies in it stays: delete it when it is empty\n", topic, b.Queue, b.Exchange, b.RoutingKey)
+	}
+	return nil
+}
+
+func unbind(ctx context.Context, s *settings, left []config.Binding) error {
+	cfg, err := s.connections()
+	if err != nil {
+		return err
+	}
+	secure, err := cfg.RabbitMQ.TLS.Config()
+	if err != nil {
+		return fmt.Errorf("rabbitmq.tls: %w", err)
+	}
+	bindings := make([]forward.Binding, len(left))
+	for i, b := range left {
+		bindings[i] = forward.Binding(b)
+	}
+	return forward.Unbind(ctx, forward.Config{
+		URLs: cfg.RabbitMQ.URLs, TLS: secure, Name: "duefleet topic set", Advice: func(text string) string { return config.Advice("rabbitmq", text) },
+	}, bindings)
+}

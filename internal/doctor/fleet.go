@@ -1,0 +1,216 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/operate"
+)
+
+// fleetLimit bounds reading how a fleet stands: some commands a topic.
+const fleetLimit = time.Minute
+
+// fleetView is what Redis knows of the fleet.
+type fleetView struct {
+	status operate.Status
+	// late are the topics with tasks that have been due for long, and for how long, as a
+	// sentence.
+	late map[string]string
+	// unrouted are topics whose tasks no queue took.
+	unrouted map[string]bool
+}
+
+// live members.
+func (f fleetView) live() (live []balance.Member) {
+	for _, m := range f.status.Fleet {
+		if m.Alive {
+			live = append(live, m)
+		}
+	}
+	return live
+}
+
+// returned reports whether RabbitMQ returned messages of a topic, since no queue took them.
+func (f fleetView) returned(topic string) bool { return f.unrouted[topic] }
+
+// examineFleet compares what is asked for with what the fleet works by, and tells of all
+// that `scanner status --exit-code` takes for unhealthy. What is late may be explained by
+// what is found after it: that is left to examineWaiting.
+func (p Patient) examineFleet(ctx context.Context, r *report, docs documents, brokers brokers) fleetView {
+	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
+	defer cancel()
+	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
+	var err error
+	if view.status, err = operate.ReadStatus(ctx, p.Store, ""); err != nil {
+		r.fail("fleet", p.command("status"), "%v", err)
+		return view
+	}
+	live := view.live()
+	p.examineMembers(ctx, r, live, docs)
+	p.examineServed(r, live, docs, brokers)
+	if docs.known {
+		for _, name := range slices.Sorted(maps.Keys(docs.good)) {
+			p.examineApplied(ctx, r, name, docs.good[name], len(live) > 0)
+		}
+		p.examineOrphans(ctx, r, docs, view)
+	}
+	for _, t := range view.status.Topics {
+		p.examineTasks(ctx, r, t, view)
+	}
+	p.examineReasons(r, docs, view)
+	return view
+}
+
+func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.Member, docs documents) {
+	switch len(live) {
+	case 0:
+		r.fail("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
+		return
+	case 1:
+		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it", live[0].Instance)
+	default:
+		r.ok("fleet", "%d scanners run", len(live))
+	}
+	for _, m := range live {
+		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
+			if _, broken := docs.broken[topic]; broken || topic == "" && m.Away {
+				continue // examineBroken and examineReasons tell of it
+			}
+			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
+			if topic == "" {
+				check, mend = "fleet configuration", p.command("check")
+			}
+			r.fail(check, mend, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
+		}
+	}
+	p.examineDocuments(ctx, r, live)
+}
+
+// examineServed tells each reason why topics aren't served once, with the topics and the
+// scanners. What the brokers or a topic's lack of a document explain is left out.
+func (p Patient) examineServed(r *report, live []balance.Member, docs documents, brokers brokers) {
+	type group struct{ topics, members []string }
+	groups := map[string]*group{}
+	for _, m := range live {
+		for topic, why := range m.Troubles {
+			if brokers.explains(why) || orphan(why) && docs.known && !docs.has(topic) {
+				continue
+			}
+			if groups[why] == nil {
+				groups[why] = &group{}
+			}
+			groups[why].topics = append(groups[why].topics, topic)
+			groups[why].members = append(groups[why].members, m.Instance)
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(groups)) {
+		topics, members := distinct(groups[why].topics), distinct(groups[why].members)
+		check, mend := "topics served", p.command("status")
+		if len(topics) == 1 {
+			check, mend = "topic "+topics[0]+" served", p.command("status --topic "+topics[0])
+		}
+		r.fail(check, mend, "%s: %s", unserved(members, topics), why)
+	}
+}
+
+// unserved says which scanners don't serve which topics.
+func unserved(members, topics []string) string {
+	if len(members) == 1 {
+		return fmt.Sprintf("scanner %s doesn't serve %s", members[0], it(topics))
+	}
+	return fmt.Sprintf("scanners %s don't serve %s", strings.Join(members, ", "), it(topics))
+}
+
+// it names topics where there are several: the check names the only one.
+func it(topics []string) string {
+	if len(topics) == 1 {
+		return "it"
+	}
+	return named(topics)
+}
+
+func distinct(all []string) []string {
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// examineTasks tells of a topic's tasks that aren't to be delivered now: paused, parked.
+func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
+	if t.Paused {
+		r.info("topic "+t.Topic+" paused", "paused: nothing is delivered, and %d tasks are due; %s ends it", t.Backlog, p.command("topic resume "+t.Topic))
+	}
+	reason := ""
+	if t.Parked > 0 {
+		reason = p.parkedReason(ctx, t)
+		r.fail("topic "+t.Topic+" parked", p.command("parked ls --topic "+t.Topic)+"; mend the cause, then "+p.command("parked replay --topic "+t.Topic+" --all"),
+			"%d tasks were set aside; one of them because: %s", t.Parked, reason)
+	}
+	view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(reason)
+}
+
+// parkedReason is why the first of a topic's parked tasks was parked.
+func (p Patient) parkedReason(ctx context.Context, t operate.TopicStatus) string {
+	for _, s := range t.PerShard {
+		if s.Parked == 0 {
+			continue
+		}
+		page, err := p.Store.Topic(t.Topic).Shard(s.Shard).Parked(ctx, 0, 1)
+		if err == nil && len(page) > 0 {
+			return page[0].Reason
+		}
+	}
+	return "not known"
+}
+
+// examineReasons tells of what makes a fleet unhealthy and is nothing that was looked at
+// above.
+func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
+	for _, reason := range view.status.Reasons(time.Now()) {
+		switch reason.Kind {
+		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
+		case operate.SourceAway:
+			if docs.known { // else Consul is away from here, too, which is told
+				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there", "degraded: %s", reason.Text)
+			}
+		case operate.OtherSource:
+			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of topics\" in docs/operations.md", "%s", reason.Text)
+		case operate.Unread:
+			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
+		case operate.Late:
+			view.late[reason.Topic] = reason.Text
+		default:
+			r.fail("topic "+reason.Topic+" tasks", p.command("status --topic "+reason.Topic), "%s", reason.Text)
+		}
+	}
+}
+
+// unrouted reports whether no queue took a task.
+func unrouted(reason string) bool { return strings.Contains(reason, "NO_ROUTE") }
+
+// examineWaiting tells of tasks that are tried again, or have been due for long, where
+// nothing that was found says why.
+func (p Patient) examineWaiting(r *report, view fleetView, brokers brokers) {
+	if len(view.live()) == 0 || brokers.first == nil || brokers.alarm != "" || r.failed("topics served") {
+		return
+	}
+	for _, t := range view.status.Topics {
+		explained := r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") || r.failed("topic "+t.Topic+" exchange")
+		if t.Retrying > 0 && !explained {
+			r.fail("topic "+t.Topic+" retries", "mend the cause; see them with "+p.command("tasks ls "+t.Topic+" --state retrying"),
+				"%d tasks wait for another attempt: %s", t.Retrying, t.RetryReason)
+		}
+		if text, late := view.late[t.Topic]; late && !t.Paused && !r.failed("topic "+t.Topic+" ") {
+			r.fail("topic "+t.Topic+" late", p.command("status --topic "+t.Topic)+"; see DuefleetTasksLate in docs/operations.md", "%s", text)
+		}
+	}
+}
+
+// failed reports whether a check whose name begins so failed.
+func (r *report) failed(check string) bool {
+	return slices.ContainsFunc(r.findings, func(f Finding) bool { return f.State == Fail && strings.HasPrefix(f.Check, check) })
+}

@@ -1,0 +1,231 @@
+package scanner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/shard"
+)
+
+// sourceInterval is how often a scanner reads the recorded sources of its topics while
+// all of them are its own.
+const sourceInterval = 5 * time.Second
+
+// sources knows the recorded source of each topic. A topic whose record is another source
+// is served by the document that Redis keeps, and the scanner's own document waits. As a
+// config.Source it leaves out those topics. docs/adr/0019 says why. It is safe for
+// concurrent use.
+type sources struct {
+	own      string // "": nothing is recorded or compared
+	instance string
+	from     config.Source
+	store    *shard.Store
+	fleet    func(ctx context.Context) ([]balance.Member, error)
+
+	mu       sync.Mutex
+	recorded map[string]string // by topic; "" is none
+}
+
+var _ config.Source = (*sources)(nil)
+
+// Watch implements config.Source.
+func (s *sources) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+	return s.from.Watch(ctx, apply)
+}
+
+// Read implements config.Source. It leaves out a topic of another source.
+func (s *sources) Read(ctx context.Context, topic string) (config.Document, bool, error) {
+	if s.foreign(topic) {
+		return config.Document{}, false, nil
+	}
+	return s.from.Read(ctx, topic)
+}
+
+// foreign reports whether a topic has another source on record, or none that this scanner
+// may take.
+func (s *sources) foreign(topic string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	recorded, known := s.recorded[topic]
+	return known && recorded != s.own
+}
+
+// settled reports whether all the documents' topics have this scanner's source.
+func (s *sources) settled(docs map[string]config.Document) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range docs {
+		if recorded, known := s.recorded[name]; s.own != "" && (!known || recorded != s.own) {
+			return false
+		}
+	}
+	return true
+}
+
+// unknown returns the topics whose record was not read yet.
+func (s *sources) unknown(docs map[string]config.Document) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range docs {
+		if _, known := s.recorded[name]; s.own != "" && !known {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// retain forgets the topics that have no document.
+func (s *sources) retain(docs map[string]config.Document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.recorded, func(name, _ string) bool { _, there := docs[name]; return !there })
+}
+
+// ask reads the records of topics, and takes those that the scanner may. Where Redis
+// refuses that to this user the topic counts as the scanner's own, and the error says why.
+// A Redis that is away is no error here: the records stay unknown.
+func (s *sources) ask(ctx context.Context, names []string) error {
+	if s.own == "" || len(names) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, balance.Silence)
+	defer cancel()
+	look := make(map[string]string, len(names))
+	for _, name := range names {
+		look[name] = s.own
+	}
+	records := s.store.TakeSources(ctx, s.own, look)
+	if take := s.takeable(ctx, records); len(take) > 0 {
+		maps.Copy(records, s.store.TakeSources(ctx, s.own, take))
+	}
+	return s.learn(records)
+}
+
+// learn keeps what records say, and returns the refusals.
+func (s *sources) learn(records map[string]shard.SourceRecord) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for name, r := range records {
+		switch {
+		case r.Err == nil:
+			s.recorded[name] = r.Source
+		case r.Refused:
+			s.recorded[name] = s.own
+			errs = append(errs, r.Err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// takeable returns the topics that this scanner's source may take, with their records;
+// none where the fleet can't be read.
+func (s *sources) takeable(ctx context.Context, records map[string]shard.SourceRecord) map[string]string {
+	take := map[string]string{}
+	for name, r := range records {
+		if r.Err == nil && r.Source != s.own && (r.Source == "" || r.Source == config.FileSource) {
+			take[name] = r.Source
+		}
+	}
+	if len(take) == 0 {
+		return nil
+	}
+	members, err := s.fleet(ctx)
+	if err != nil {
+		return nil
+	}
+	others := slices.DeleteFunc(members, func(m balance.Member) bool { return !m.Alive || m.Instance == s.instance })
+	maps.DeleteFunc(take, func(_, recorded string) bool { return !mayTake(s.own, recorded, others) })
+	return take
+}
+
+// mayTake reports whether a source may take a topic, beside the other scanners that live.
+// Consul takes what no source has, and what files had while a scanner with one lived.
+// Files take what no source has while all others have files, too: one with another source,
+// or of a version that doesn't tell, would lose its settings to a stray.
+func mayTake(source, recorded string, others []balance.Member) bool {
+	byFile := func(m balance.Member) bool { return m.Source == config.FileSource }
+	notByFile := func(m balance.Member) bool { return m.Source != config.FileSource }
+	switch {
+	case recorded == "" && source == config.FileSource:
+		return !slices.ContainsFunc(others, notByFile)
+	case recorded == "":
+		return true
+	}
+	return recorded == config.FileSource && source != config.FileSource && !slices.ContainsFunc(others, byFile)
+}
+
+// inForce returns the documents to serve topics by. Those whose source isn't known, or
+// whose document in Redis can't be read, are pending: what is in force for them stays.
+func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) (good map[string]config.Document, pending []string) {
+	good, pending = make(map[string]config.Document, len(docs)), s.unknown(docs)
+	for name, doc := range docs {
+		switch {
+		case slices.Contains(pending, name):
+		case !s.foreign(name):
+			good[name] = doc
+		default:
+			raw, err := s.store.Topic(name).Document(ctx)
+			if err != nil {
+				pending = append(pending, name)
+			} else if raw != nil {
+				good[name] = keptDocument(name, raw)
+			}
+		}
+	}
+	return good, pending
+}
+
+// keptDocument is a document that Redis keeps.
+func keptDocument(name string, raw []byte) config.Document {
+	doc := config.ParseDocument(name, raw, 0)
+	if doc.Err != nil {
+		doc.Err = fmt.Errorf("last good document in Redis: %w", doc.Err)
+	}
+	return doc
+}
+
+// why says which of this scanner's documents wait, and for what; "" if none does.
+func (s *sources) why() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others := map[string][]string{} // topics by source
+	for name, recorded := range s.recorded {
+		if recorded != s.own {
+			others[recorded] = append(others[recorded], name)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	var from []string
+	for _, source := range slices.Sorted(maps.Keys(others)) {
+		where := "from " + source
+		if source == "" {
+			where = "from other scanners, which don't tell their source"
+		}
+		from = append(from, named(others[source])+" "+where)
+	}
+	return fmt.Sprintf("this scanner takes its settings from %s, and the fleet those of %s: this scanner's own settings of them are not applied; "+
+		"see \"One source of topics\" in docs/operations.md", s.own, strings.Join(from, ", of "))
+}
+
+// topicsNamed is how many topics a text names; the others are counted.
+const topicsNamed = 5
+
+// named names topics in order.
+func named(topics []string) string {
+	slices.Sort(topics)
+	if more := len(topics) - topicsNamed; more > 0 {
+		return fmt.Sprintf("topics %s and %d more", strings.Join(topics[:topicsNamed], ", "), more)
+	}
+	return "topics " + strings.Join(topics, ", ")
+}

@@ -1,0 +1,178 @@
+package scanner
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestWhoMayTakeATopic: files take nothing from others that live, and nothing from Consul
+// at all; Consul waits for the last scanner with a file.
+func TestWhoMayTakeATopic(t *testing.T) {
+	t.Parallel()
+	const consul, other, older = "consul:duefleet", "consul:other", ""
+	for _, c := range []struct {
+		source, recorded string
+		others           []string
+		may              bool
+	}{
+		{config.FileSource, "", nil, true},
+		{config.FileSource, "", []string{config.FileSource}, true},
+		{config.FileSource, "", []string{consul}, false},
+		{config.FileSource, "", []string{config.FileSource, older}, false},
+		{config.FileSource, consul, nil, false},
+		{consul, "", []string{config.FileSource, older}, true},
+		{consul, config.FileSource, nil, true},
+		{consul, config.FileSource, []string{consul, older}, true},
+		{consul, config.FileSource, []string{consul, config.FileSource}, false},
+		{consul, other, nil, false},
+	} {
+		var others []balance.Member
+		for _, source := range c.others {
+			others = append(others, balance.Member{Source: source})
+		}
+		if got := mayTake(c.source, c.recorded, others); got != c.may {
+			t.Errorf("%s takes from %q beside %q: %v, want %v", c.source, c.recorded, c.others, got, c.may)
+		}
+	}
+}
+
+// of has the scanner take its topics from a source of that name.
+func (l *lone) of(source string) *lone {
+	l.sources.own = source
+	return l
+}
+
+// recorded makes a topic of three shards whose document is another source's.
+func (l *lone) recorded(source string, document string) {
+	l.t.Helper()
+	_, err := l.topic("orders").Ensure(l.t.Context(), 3)
+	l.ok(err)
+	l.ok(l.store.TakeSources(l.t.Context(), source, map[string]string{"orders": ""})["orders"].Err)
+	l.ok(l.topic("orders").Keep(l.t.Context(), source, []byte(document)))
+}
+
+// lives has a member say which source it has, and returns what ends it.
+func (l *lone) lives(instance, source string) (dies func()) {
+	l.t.Helper()
+	note, err := json.Marshal(balance.Member{Instance: instance, Source: source})
+	l.ok(err)
+	beat := func() {
+		_, err := l.store.Heartbeat(l.t.Context(), instance, time.Hour, time.Hour)
+		if err := errors.Join(err, l.store.Describe(l.t.Context(), instance, note)); err != nil {
+			l.t.Error(err)
+		}
+	}
+	beat()
+	ticker, ended := time.NewTicker(time.Second), make(chan struct{})
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+				beat()
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-gone
+		l.ok(l.store.Leave(l.t.Context(), instance))
+	}
+}
+
+// TestAStrayScannerChangesNothing: a scanner with a file in a fleet of Consul delivers by
+// the fleet's document, follows its changes, and changes neither shard count nor document.
+// It is ready, and /readyz, log and status say what it doesn't apply.
+func TestAStrayScannerChangesNothing(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("stray", "shards: 8")}, nil).of(config.FileSource)
+	fleets := declaring("orders", "shards: 3")
+	l.recorded("consul:duefleet", fleets)
+	l.start()
+	const told = "takes its settings from file, and the fleet those of topics orders from consul:duefleet"
+	var s operate.Status
+	wait.For(t, "status to tell of the stray", func() bool {
+		var err error
+		s, err = operate.ReadStatus(t.Context(), l.store, "")
+		return err == nil && len(s.Fleet) == 1 && strings.Contains(s.Fleet[0].Refused, told)
+	})
+	if reasons := s.Reasons(time.Now()); len(reasons) == 0 || reasons[0].Kind != operate.OtherSource || !strings.Contains(reasons[0].Text, "scanner lone: this scanner "+told) {
+		t.Errorf("reasons: %v", reasons)
+	}
+	if s.Topics[0].Source != "consul:duefleet" || s.Fleet[0].Source != config.FileSource {
+		t.Errorf("sources: the topic's %q, the scanner's %q", s.Topics[0].Source, s.Fleet[0].Source)
+	}
+	if own, why := l.ownSource(); own || !strings.Contains(why, told) {
+		t.Errorf("/readyz: %v, %s", own, why)
+	}
+	if lines := l.said.of(told); len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") {
+		t.Errorf("logged %q", lines)
+	}
+	if in := l.served("orders").topic.settings(); in.Exchange != "orders" || in.Shards != 3 {
+		t.Errorf("it serves exchange %s, M %d", in.Exchange, in.Shards)
+	}
+	paused := declaring("orders", "shards: 3", "paused: true")
+	l.ok(l.topic("orders").Keep(t.Context(), "consul:duefleet", []byte(paused)))
+	wait.For(t, "the stray to follow the fleet's document", func() bool { return l.served("orders").topic.settings().Paused })
+	p, err := l.topic("orders").Placement(t.Context())
+	l.ok(err)
+	raw, err := l.topic("orders").Document(t.Context())
+	l.ok(err)
+	if p.Shards != 3 || p.Phase != shard.Stable || string(raw) != paused {
+		t.Errorf("placement %s, document %q", p, raw)
+	}
+	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // how an operator switches over
+	wait.For(t, "the scanner to apply its own document", func() bool { return l.served("orders").topic.settings().Shards == 8 })
+	wait.For(t, "status to be content", func() bool { own, _ := l.ownSource(); return own && l.status().Source == config.FileSource })
+}
+
+func (l *lone) sourceKey() string { return l.cfg.Settings.Redis.Prefix + ":document:{orders}:source" }
+
+// TestAFleetOfFilesGoesOverToConsul: when its last scanner has left, and not before.
+// Meanwhile the newcomer is ready, and delivers by the document that files have.
+func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4")}, nil).of(config.ConsulSource("duefleet"))
+	l.recorded(config.FileSource, declaring("orders", "shards: 3"))
+	dies := l.lives("with-a-file", config.FileSource)
+	l.start()
+	if in := l.served("orders").topic.settings(); in.Shards != 3 {
+		t.Errorf("M %d while a scanner with a file lives", in.Shards)
+	}
+	if ready, why := l.reloader.topicsMade(); !ready {
+		t.Error(why)
+	}
+	dies()
+	wait.For(t, "the change to what Consul says", func() bool { s := l.status(); return s.Shards == 4 && s.Source == "consul:duefleet" })
+	wait.For(t, "the document in Redis", func() bool {
+		raw, err := l.topic("orders").Document(t.Context())
+		return err == nil && strings.Contains(string(raw), "shards: 4")
+	})
+}
+
+// TestASourceThatCannotBeReadHoldsNothingUp: a scanner whose user lacks the right serves
+// by its own document, as versions before did, and says which right is missing.
+func TestASourceThatCannotBeReadHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil).of(config.FileSource)
+	l.ok(l.rdb.HSet(t.Context(), l.sourceKey(), "of", "another type").Err())
+	l.start()
+	if lines := l.said.of("redis does not tell the source of topics"); len(lines) != 1 || !strings.Contains(lines[0], "WRONGTYPE") {
+		t.Errorf("logged %q", lines)
+	}
+	if s := l.status(); s.Shards != 2 || s.Source != "" {
+		t.Errorf("status: %+v", s)
+	}
+}

@@ -1,0 +1,95 @@
+package scanner
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/notice"
+)
+
+const (
+	// unreadPause is for how long a claim sets a record of a newer format aside.
+	unreadPause = time.Minute
+	// unreadGrace is how much later such a task may be met again before it is taken for gone.
+	unreadGrace = 5 * time.Second
+	// unreadShards is how many shards a heartbeat names.
+	unreadShards = 64
+)
+
+// unread counts the tasks that claims left alone since no script of this version reads their
+// records. Each claim sets them aside for a minute: a shard holds as many as were met there
+// in the last minute, by whichever member. One without a record, which is parked, counts for
+// that minute, too. It is safe for concurrent use.
+type unread struct {
+	notice *notice.Notice
+	now    func() time.Time
+
+	mu    sync.Mutex
+	met   map[int][]sighting // by shard, the oldest first
+	since map[int]time.Time  // by shard: the first of the sightings that followed each other
+}
+
+// sighting is a claim that left tasks alone.
+type sighting struct {
+	at    time.Time
+	tasks int
+}
+
+func newUnread(n *notice.Notice) *unread {
+	return &unread{notice: n, now: time.Now, met: map[int][]sighting{}, since: map[int]time.Time{}}
+}
+
+// add logs and counts the tasks that a claim left alone in a shard. What was met there a
+// pause ago or before is met again now.
+func (u *unread) add(ctx context.Context, at, tasks int) {
+	u.notice.Say(ctx, "shard", at, "tasks", tasks)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := u.now()
+	if _, there := u.since[at]; !there {
+		u.since[at] = now
+	}
+	u.met[at] = append(after(u.met[at], now.Add(-unreadPause)), sighting{now, tasks})
+}
+
+// tasks are how many there are, as far as this member met them last.
+func (u *unread) tasks() (n int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	gone := u.now().Add(-unreadPause - unreadGrace)
+	for at, all := range u.met {
+		all = after(all, gone)
+		if u.met[at] = all; len(all) == 0 {
+			delete(u.met, at)
+			delete(u.since, at)
+		}
+		for _, s := range all {
+			n += int64(s.tasks)
+		}
+	}
+	return n
+}
+
+// note says how many tasks there are, and since when in which shards.
+func (u *unread) note(n *balance.TopicNote) {
+	if n.Unreadable = u.tasks(); n.Unreadable == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n.UnreadableSince = map[int]time.Time{}
+	for _, at := range slices.Sorted(maps.Keys(u.since)) {
+		if len(n.UnreadableSince) < unreadShards {
+			n.UnreadableSince[at] = u.since[at]
+		}
+	}
+}
+
+// after leaves out what was met at a time or before.
+func after(all []sighting, at time.Time) []sighting {
+	return slices.DeleteFunc(all, func(s sighting) bool { return !s.at.After(at) })
+}

@@ -1,0 +1,85 @@
+package scanner
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestTasksOfANewerFormatAreCounted: a scanner that was rolled back sets them aside for a
+// minute, again and again. Status and metrics count them meanwhile, and say what to do.
+func TestTasksOfANewerFormatAreCounted(t *testing.T) {
+	t.Parallel()
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
+	l.start()
+	wait.For(t, "the topic", func() bool {
+		known, err := l.store.Topics(t.Context())
+		return err == nil && len(known) == 1 && l.status().Epoch > 0
+	})
+	at := l.topic("orders").Shard(0)
+	now, err := l.topic("orders").Now(t.Context())
+	l.ok(err)
+	key := func(kind string) string { return strings.Replace(at.Wake(), ":wake:", ":"+kind+":", 1) }
+	for i := range 3 {
+		id := fmt.Sprint("new-", i)
+		l.ok(l.rdb.HSet(t.Context(), key("task"), id, " of a format of the future").Err()) // its first byte is 32
+		l.ok(l.rdb.ZAdd(t.Context(), key("due"), redis.Z{Member: id, Score: float64(now)}).Err())
+	}
+	var s operate.TopicStatus
+	wait.For(t, "status to count them", func() bool { s = l.status(); return s.UnreadableTasks == 3 })
+	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "3 tasks") || !strings.Contains(notes, "upgrade the scanners again") {
+		t.Errorf("notes: %s", notes)
+	}
+	if s.Oldest.IsZero() || s.Oldest.After(time.Now()) || s.PerShard[0].Oldest.After(time.Now()) {
+		t.Errorf("the oldest is due at %s, of the shard at %s: in the future", s.Oldest, s.PerShard[0].Oldest)
+	}
+	wait.For(t, "the metric", func() bool { return l.value("duefleet_unreadable_tasks") == 3 })
+}
+
+// TestAnUnreadTaskCountsOnce: though it is met once a minute, and until it isn't met any more.
+func TestAnUnreadTaskCountsOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	u := newUnread(notice.New(slog.New(slog.DiscardHandler), slog.LevelError, "left alone"))
+	u.now = func() time.Time { return now }
+	is := func(want int64) {
+		t.Helper()
+		if got := u.tasks(); got != want {
+			t.Errorf("%s: %d tasks, want %d", now, got, want)
+		}
+	}
+	is(0)
+	u.add(t.Context(), 1, 300)
+	u.add(t.Context(), 2, 12)
+	is(312)
+	first := now
+	now = now.Add(10 * time.Second)
+	u.add(t.Context(), 1, 8)
+	is(320)
+	now = now.Add(50*time.Second + 100*time.Millisecond)
+	u.add(t.Context(), 1, 300)
+	is(320)
+	u.add(t.Context(), 2, 12)
+	is(320)
+	now = now.Add(30 * time.Second) // 8 of shard 1 left
+	is(312)
+	var n balance.TopicNote
+	if u.note(&n); n.Unreadable != 312 || !n.UnreadableSince[1].Equal(first) || !n.UnreadableSince[2].Equal(first) {
+		t.Errorf("noted %+v", n)
+	}
+	now = now.Add(time.Minute)
+	is(0)
+	n = balance.TopicNote{}
+	if u.note(&n); !n.IsZero() {
+		t.Errorf("noted %+v", n)
+	}
+}

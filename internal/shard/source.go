@@ -1,0 +1,70 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// SourceRecord is the recorded source of a topic's document, or why it isn't known.
+type SourceRecord struct {
+	// Source is "" where none is recorded.
+	Source string
+	Err    error
+	// Refused says that Redis answers so each time, to this user: a right is missing, or the
+	// key is of another type.
+	Refused bool
+}
+
+// TakeSources records source for topics, each if its record is still the one that replace
+// has for it; "" is none. It returns by topic what is recorded then. A topic whose record
+// is to be read alone has source itself in replace.
+func (s *Store) TakeSources(ctx context.Context, source string, replace map[string]string) map[string]SourceRecord {
+	names, calls := make([]string, 0, len(replace)), make([]call, 0, len(replace))
+	for name, recorded := range replace {
+		names = append(names, name)
+		calls = append(calls, s.Topic(name).owning(source, recorded, "0", nil))
+	}
+	records := make(map[string]SourceRecord, len(names))
+	for i, cmd := range s.runAll(ctx, calls) {
+		recorded, err := cmd.Text()
+		stranger := hasPrefix(err, "NOAUTH", "WRONGPASS") // who will be somebody else when let in
+		records[names[i]] = SourceRecord{recorded, wrapIf(redisError(err), "record the source of topic %s", names[i]), Definite(err) && !stranger}
+	}
+	return records
+}
+
+// Keep lists the topic among the known ones and saves its document, unless another source
+// is recorded. Source "" records and compares nothing.
+func (t *Topic) Keep(ctx context.Context, source string, document []byte) error {
+	if err := t.keep(ctx, source, document); err != nil {
+		return err
+	}
+	return t.list(ctx)
+}
+
+func (t *Topic) keep(ctx context.Context, source string, document []byte) error {
+	if source == "" {
+		return t.SaveDocument(ctx, document)
+	}
+	err := t.run(ctx, t.owning(source, "", "1", document)).Err()
+	return wrapIf(redisError(err), "save document of topic %s", t.name)
+}
+
+func (t *Topic) owning(source, replace, save string, document []byte) call {
+	return call{script: "own", keys: []string{t.documentKey(), t.sourceKey()}, args: []any{source, replace, save, document}}
+}
+
+// Source returns the recorded source of the topic's document, "" if there is none.
+func (t *Topic) Source(ctx context.Context) (string, error) {
+	source, err := t.rdb.Get(ctx, t.sourceKey()).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the source of topic %s: %w", t.name, err)
+	}
+	return source, nil
+}

@@ -1,0 +1,53 @@
+package shard
+
+import (
+	"maps"
+	"testing"
+)
+
+// TestADocumentHasOneSource: a source is recorded where none is, or in the place of the one
+// that its caller knows; only a document of the recorded source is saved; and a topic's
+// removal forgets both.
+func TestADocumentHasOneSource(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t, 1)
+	bills := c.Store.Topic("bills")
+	take := func(source string, replace map[string]string, want map[string]string) {
+		t.Helper()
+		got := map[string]string{}
+		for name, r := range c.TakeSources(c.ctx(), source, replace) {
+			c.ok(r.Err)
+			got[name] = r.Source
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s takes %v: %v, want %v", source, replace, got, want)
+		}
+	}
+	keep := func(topic *Topic, source, doc, want string) {
+		t.Helper()
+		c.ok(topic.Keep(c.ctx(), source, []byte(doc)))
+		raw, err := topic.Document(c.ctx())
+		c.ok(err)
+		equal(t, "the document after "+source, string(raw), want)
+	}
+	one, both := c.Name(), map[string]string{c.Name(): "", "bills": ""}
+	take("file", map[string]string{one: "file"}, map[string]string{one: ""}) // it reads alone
+	take("file", map[string]string{one: ""}, map[string]string{one: "file"})
+	take("consul:a", both, map[string]string{one: "file", "bills": "consul:a"})
+	keep(bills, "consul:a", "rate: 1", "rate: 1")
+	keep(bills, "file", "rate: 2", "rate: 1")
+	keep(c.Topic, "consul:a", "rate: 3", "")
+	take("consul:a", map[string]string{one: "file"}, map[string]string{one: "consul:a"})
+	keep(c.Topic, "consul:a", "rate: 3", "rate: 3")
+	keep(c.Topic, "", "rate: 4", "rate: 4") // a caller that doesn't tell its source
+	source, err := c.Source(c.ctx())
+	c.ok(err)
+	equal(t, "the source", source, "consul:a")
+	gone, err := c.Remove(c.ctx(), c.p)
+	c.ok(err)
+	equal(t, "removed", gone, true)
+	c.ok(c.Forget(c.ctx(), c.p.Gone()))
+	source, err = c.Source(c.ctx())
+	c.ok(err)
+	equal(t, "the source of a removed topic", source, "")
+}

@@ -1,0 +1,91 @@
+package e2e_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestAStrayChangesNothing: a scanner with a file of its own in a fleet of Consul changes
+// neither shard count nor document, and the fleet says so; and when Consul is away
+// scanners that restart go by the fleet's document.
+func TestAStrayChangesNothing(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(t.TempDir(), "consul")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Kill() })
+	w := consulWish(t, server.Addr(), "duefleet")
+	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 3}))
+	w.start(2)
+	w.consume("orders.due")
+	w.settled(3)
+	kept := w.settings.RedisPrefix + ":document:{orders}"
+	document := ""
+	wait.For(t, "the fleet's document in Redis", rarely(func() bool {
+		document = w.redis.Get(t.Context(), kept).Val()
+		return strings.Contains(document, "shards: 3") && w.status().Topic("orders").Source == "consul:duefleet"
+	}))
+	stray := w.world.withFile(map[string]fleet.Topic{"orders": fleet.DeclaredTopic("stray", fleet.Topic{"shards": 8})})
+	s := stray.startAs(fleet.ScannerConfig{Name: "stray"}) // ready, for it delivers
+	w.scanners = append(w.scanners, s)
+	refused := func() (told string) {
+		for _, m := range w.status().Fleet {
+			if m.Source == "file" {
+				told = m.Refused
+			}
+		}
+		return told
+	}
+	wait.For(t, "the stray to say what it doesn't apply", rarely(func() bool { return strings.Contains(refused(), "topics orders from consul:duefleet") }))
+	if !holdsLine(readyz(s), "source: down (optional)", []string{"consul:duefleet"}) {
+		t.Errorf("/readyz of the stray:\n%s", readyz(s))
+	}
+	if out := w.scanner("status", "--exit-code"); out.Code != 4 || !strings.Contains(out.Stderr, "takes its settings from file") {
+		t.Errorf("status --exit-code: %d, %s", out.Code, out.Stderr)
+	}
+	unchanged := func() bool {
+		p := w.placement()
+		return p.Shards == 3 && p.Phase == "stable" && w.redis.Get(t.Context(), kept).Val() == document
+	}
+	w.holds("three shards, and the fleet's document", 3*time.Second, unchanged)
+
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range w.scanners[:2] {
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.holds("the same while the stray alone lives", 5*time.Second, unchanged)
+	for _, s := range w.scanners[:2] {
+		if err := s.Start(wait.Context(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.send("orders", "without", 100)
+	wait.For(t, "tasks by the fleet's document", func() bool { return w.recorder.Ledger.Missing() == 0 })
+	if !unchanged() {
+		t.Errorf("placement %s, document %s", w.placement(), w.redis.Get(t.Context(), kept).Val())
+	}
+	w.check()
+}
+
+// withFile is the same world for a scanner whose topics are in its file.
+func (w *world) withFile(topics map[string]fleet.Topic) *world {
+	w.t.Helper()
+	other := &world{t: w.t, dir: w.t.TempDir(), settings: w.settings, own: w.own, enrolled: w.enrolled}
+	other.config = filepath.Join(other.dir, "config.yaml")
+	other.settings.ConsulAddr, other.settings.Topics = "", topics
+	other.write()
+	return other
+}
