@@ -46,7 +46,7 @@ type selection struct {
 func (sel *selection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&sel.id, "id", "", "this task alone")
-	f.StringVar(&sel.reason, "reason", "", "only tasks with this text in the reason why they were parked")
+	f.StringVar(&sel.reason, "reason", "", "only tasks with this text in the reason why they were parked, in capitals or not")
 	f.StringVar(&sel.before, "parked-before", "", "only tasks parked before this time: RFC 3339, Unix milliseconds, or from now as in -2h")
 	f.StringVar(&sel.than, "older-than", "", "only tasks parked longer ago than this: 30m, 2d")
 	f.VarP(&sel.format, "output", "o", "how to print")
@@ -108,7 +108,7 @@ With -o json it prints an array, with -o ndjson an object a line.`,
 			defer rdb.Close()
 			list := func(visit func(parkedTask) error) error { return sel.each(cmd, store, visit) }
 			if sel.format.Format == cli.Table {
-				return printParked(cmd.OutOrStdout(), list, now)
+				return printParked(cmd.OutOrStdout(), list, sel.none(), now)
 			}
 			return printList(cmd.OutOrStdout(), sel.format.Format, list)
 		}),
@@ -142,11 +142,19 @@ func newParkedTask(r shard.Record) parkedTask {
 	return p
 }
 
+// none is what the table says where no task is listed.
+func (sel *selection) none() string {
+	if sel.filtered() || sel.id != "" {
+		return "none match\n"
+	}
+	return "nothing is parked\n"
+}
+
 // printParked is the table for people, as seen from now, of the tasks that list
-// visits.
-func printParked(out io.Writer, list func(visit func(parkedTask) error) error, now time.Time) error {
+// visits; none is what it says if there are none.
+func printParked(out io.Writer, list func(visit func(parkedTask) error) error, none string, now time.Time) error {
 	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tDUE\tATTEMPTS\tBYTES\tREASON"}
-	return t.print("nothing is parked\n", func() error {
+	return t.print(none, func() error {
 		return list(func(p parkedTask) error {
 			attempts := "-"
 			if !p.due.IsZero() {

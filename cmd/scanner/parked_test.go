@@ -100,6 +100,9 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	counts(4)
 	counts(3, "--topic", "orders")
 	counts(2, "--reason", "NO_ROUTE")
+	counts(2, "--reason", "no_route")
+	o.wants(cli.Done, "none match\n", "parked", "ls", "--reason", "exchange")
+	o.wants(cli.Done, "none match\n", "parked", "ls", "--older-than", "1h")
 	counts(1, "--reason", "NO_ROUTE", "--topic", "orders")
 	counts(4, "--older-than", "0s")
 	counts(0, "--older-than", "1h")
@@ -136,7 +139,7 @@ func TestAgeIsNotGuessed(t *testing.T) {
 	}
 	o.park("damaged")
 	o.wants(cli.Done, "damaged", "parked", "ls")
-	o.wants(cli.Done, "nothing is parked", "parked", "ls", "--older-than", "0s")
+	o.wants(cli.Done, "none match\n", "parked", "ls", "--older-than", "0s")
 	o.wants(cli.Done, "purged 0", "parked", "purge", "--topic", "orders", "--older-than", "0s", "--yes")
 	o.wants(cli.Done, "purged 1", "parked", "purge", "--topic", "orders", "--reason", "record", "--yes")
 }

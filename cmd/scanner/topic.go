@@ -193,6 +193,7 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 			})(cmd)
 		}),
 	}
+	cmd.ValidArgsFunction = s.completeAssignments
 	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
 	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")

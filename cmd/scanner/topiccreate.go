@@ -29,6 +29,7 @@ already, which stays as it is.`,
 			})(cmd)
 		}),
 	}
+	cmd.ValidArgsFunction = s.completeAssignments
 	registerDryRun(cmd, &dry)
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "no-wait")

@@ -17,6 +17,23 @@ func Complete(t Topic) []byte {
 	return render(s)
 }
 
+// Assignments returns what may stand at a place where a topic's setting is set, as in
+// declare.queue=: the keys, in their order, or behind a key and its = the words that it takes.
+func Assignments(begun string) (all []string) {
+	key, _, valued := strings.Cut(begun, "=")
+	for _, f := range topicFields() {
+		switch {
+		case !valued && strings.HasPrefix(f.key, key):
+			all = append(all, f.key+"=")
+		case valued && f.key == key:
+			for _, word := range f.words {
+				all = append(all, key+"="+word)
+			}
+		}
+	}
+	return all
+}
+
 // Settings returns what a topic's document sets, and no defaults, as JSON has it:
 // sections are objects, and durations texts. What of a broken one can't be read is
 // left out.

@@ -25,7 +25,7 @@ type Parked struct {
 
 // ParkedFilter is which of the parked tasks are meant; the zero value is all.
 type ParkedFilter struct {
-	// Reason is a part of why they were parked; "": any.
+	// Reason is a part of why they were parked, in capitals or not; "": any.
 	Reason string
 	// Before is the time before which they were parked; zero: any. Those of which nobody
 	// knows when, as of a damaged record, are not among them.
@@ -35,7 +35,7 @@ type ParkedFilter struct {
 // matches reports whether a parked task is meant.
 func (f ParkedFilter) matches(r shard.Record) bool {
 	old := f.Before.IsZero() || !r.ReasonAt.IsZero() && r.ReasonAt.Before(f.Before)
-	return old && strings.Contains(r.Reason, f.Reason)
+	return old && strings.Contains(strings.ToLower(r.Reason), strings.ToLower(f.Reason))
 }
 
 // matching are those of a page that are meant.

@@ -104,10 +104,21 @@ func (t *topic) await(ctx context.Context, holds func() bool) {
 func (t *topic) run(ctx context.Context) {
 	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
 	var all sync.WaitGroup
-	for _, part := range []func(context.Context){t.reconciler.run, t.listen, t.route, t.keep, pool.Run} {
+	for _, part := range []func(context.Context){t.announce, t.reconciler.run, t.listen, t.route, t.keep, pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
 	all.Wait()
+}
+
+// announce logs that the topic is served, once Redis has told its placement.
+func (t *topic) announce(ctx context.Context) {
+	t.await(ctx, func() bool {
+		p, removed := t.view.known()
+		return p.Epoch > 0 && !removed
+	})
+	if ctx.Err() == nil {
+		t.log.InfoContext(ctx, "topic served", "shards", t.settings().Shards, "exchange", t.settings().Exchange)
+	}
 }
 
 // scale returns how many workers this scanner runs for the topic, and how many tickets
