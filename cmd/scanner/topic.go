@@ -296,7 +296,7 @@ func (c consulTopics) confirmNew(cmd *cobra.Command, topic string) (slip string,
 	if slip != "" {
 		what += " (there is a topic " + slip + ")"
 	}
-	return "", cli.Confirmation{Writes: true}.Ask(cmd, what)
+	return "", cli.Confirmation{Deed: cli.Writes()}.Ask(cmd, what)
 }
 
 // printDifference prints a line for each setting that changes.
