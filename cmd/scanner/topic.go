@@ -198,6 +198,7 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
 	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
 	registerDryRun(cmd, &dry)
+	registerAuthor(cmd)
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
@@ -371,6 +372,7 @@ Topics of a configuration file are paused there: it says what to write where.`,
 			return err
 		}),
 	}
+	registerAuthor(cmd)
 	told.register(cmd)
 	return cmd
 }
@@ -399,6 +401,7 @@ removed by that name, as "scanner topic ls" has it.`,
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove its tasks, too")
 	confirm.Register(cmd)
+	registerAuthor(cmd)
 	return cmd
 }
 

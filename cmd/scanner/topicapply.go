@@ -65,6 +65,7 @@ asks nobody.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&path, "file", "f", "", "the file of topics")
+	registerAuthor(cmd)
 	registerDryRun(cmd, &dry)
 	confirm.Register(cmd)
 	told.register(cmd)

@@ -30,6 +30,7 @@ already, which stays as it is.`,
 		}),
 	}
 	cmd.ValidArgsFunction = s.completeAssignments
+	registerAuthor(cmd)
 	registerDryRun(cmd, &dry)
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "no-wait")
