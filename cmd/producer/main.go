@@ -13,9 +13,12 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -67,7 +70,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 		conformCommand(&conn),
 		cli.VersionCommand("producer", conn.print),
 	)
-	cli.Complete(root, nil) // a producer's user may not list topics
+	cli.Complete(root, conn.completeTopics)
 	return root
 }
 
@@ -134,6 +137,31 @@ func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 		MaxPayload:  c.maxPayload,
 		MinReplicas: server.MinReplicas,
 	})
+}
+
+// completionPatience is how long a shell waits for the topics' names.
+const completionPatience = time.Second
+
+// completeTopics offers the topics that Redis knows, and none where its user may not list
+// them or it can't be asked.
+func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	if c.check(cmd, nil) != nil {
+		return nil, none
+	}
+	server := c.server(cmd)
+	server.Addrs = slices.Compact(slices.Sorted(slices.Values(server.Addrs))) // a shell's line is read twice
+	options, err := server.Options(nil)
+	if err != nil {
+		return nil, none
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	rdb := redis.NewUniversalClient(options)
+	defer rdb.Close()
+	names, _ := rdb.SMembers(ctx, server.Prefix+":topics").Result() // as internal/shard/keys.go has the key
+	slices.Sort(names)
+	return names, none
 }
 
 // print writes a verb's result: the text for people, or value as one line of JSON.

@@ -22,6 +22,7 @@ type operator struct {
 	t      *testing.T
 	config string
 	more   string // of the configuration, beside Redis
+	addr   string // of Redis
 	prefix string
 	rdb    redis.UniversalClient
 	store  *shard.Store
@@ -30,7 +31,7 @@ type operator struct {
 func newOperator(t *testing.T, more string) *operator {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	o := &operator{t: t, prefix: prefix, config: filepath.Join(t.TempDir(), "config.yaml"), rdb: redis.NewUniversalClient(servertest.RedisOptions(addr))}
+	o := &operator{t: t, addr: addr, prefix: prefix, config: filepath.Join(t.TempDir(), "config.yaml"), rdb: redis.NewUniversalClient(servertest.RedisOptions(addr))}
 	t.Cleanup(func() { _ = o.rdb.Close() })
 	var err error
 	if o.store, err = shard.New(o.rdb, prefix); err != nil {

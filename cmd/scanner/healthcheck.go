@@ -63,14 +63,14 @@ func healthcheck(ctx context.Context, listen, path string) error {
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the scanner at %s: %w", addr, err)
+		return selfAdvised{fmt.Errorf("ask the scanner at %s: %w; check that a scanner runs there, and admin.listen", addr, err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealthAnswer)) // what was read will do
-	return fmt.Errorf("scanner at %s: %s", addr, strings.TrimSpace(string(answer)))
+	return selfAdvised{fmt.Errorf("scanner at %s: %s", addr, strings.TrimSpace(string(answer)))}
 }
 
 // dialable is where a server that listens there can be called from the same

@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -100,10 +102,34 @@ func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeAssignments offers topics first, and then settings that are not set yet.
+func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return s.completeTopics(cmd, args, begun)
+	}
+	all := slices.DeleteFunc(config.Assignments(begun), func(a string) bool {
+		key, _, _ := strings.Cut(a, "=")
+		return slices.ContainsFunc(args[1:], func(given string) bool { return strings.HasPrefix(given, key+"=") })
+	})
+	if strings.Contains(begun, "=") {
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// selfAdvised is an error that says itself what to do about it.
+type selfAdvised struct{ cause error }
+
+func (e selfAdvised) Error() string { return e.cause.Error() }
+
+// Unwrap is the error.
+func (e selfAdvised) Unwrap() error { return e.cause }
+
 // advice is what to do about an error that does not say so itself.
 func advice(err error) string {
 	var ofConsul *consul.Error
-	if errors.As(err, &ofConsul) {
+	var advised selfAdvised
+	if errors.As(err, &ofConsul) || errors.As(err, &advised) || errors.Is(err, cli.ErrUnhealthy) {
 		return "" // it does
 	}
 	return config.Advice("redis", err.Error())

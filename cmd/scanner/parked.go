@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
@@ -27,9 +26,7 @@ func parkedCommand(s *settings) *cobra.Command {
 	}
 	cmd.AddCommand(
 		parkedList(s),
-		parkedChange(s, "replay", "Makes parked tasks due now, with a fresh count of attempts", "replayed",
-			func(cmd *cobra.Command, p operate.Parked, id string) (int, error) { return p.Replay(cmd.Context(), id) }),
-		parkedPurge(s),
+		parkedReplay(s), parkedPurge(s),
 	)
 	return cmd
 }
@@ -46,7 +43,7 @@ type selection struct {
 func (sel *selection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&sel.id, "id", "", "this task alone")
-	f.StringVar(&sel.reason, "reason", "", "only tasks with this text in the reason why they were parked")
+	f.StringVar(&sel.reason, "reason", "", "only tasks with this text in the reason why they were parked, in capitals or not")
 	f.StringVar(&sel.before, "parked-before", "", "only tasks parked before this time: RFC 3339, Unix milliseconds, or from now as in -2h")
 	f.StringVar(&sel.than, "older-than", "", "only tasks parked longer ago than this: 30m, 2d")
 	f.VarP(&sel.format, "output", "o", "how to print")
@@ -108,7 +105,7 @@ With -o json it prints an array, with -o ndjson an object a line.`,
 			defer rdb.Close()
 			list := func(visit func(parkedTask) error) error { return sel.each(cmd, store, visit) }
 			if sel.format.Format == cli.Table {
-				return printParked(cmd.OutOrStdout(), list, now)
+				return printParked(cmd.OutOrStdout(), list, sel.none(), now)
 			}
 			return printList(cmd.OutOrStdout(), sel.format.Format, list)
 		}),
@@ -142,11 +139,19 @@ func newParkedTask(r shard.Record) parkedTask {
 	return p
 }
 
+// none is what the table says where no task is listed.
+func (sel *selection) none() string {
+	if sel.filtered() || sel.id != "" {
+		return "none match\n"
+	}
+	return "nothing is parked\n"
+}
+
 // printParked is the table for people, as seen from now, of the tasks that list
-// visits.
-func printParked(out io.Writer, list func(visit func(parkedTask) error) error, now time.Time) error {
+// visits; none is what it says if there are none.
+func printParked(out io.Writer, list func(visit func(parkedTask) error) error, none string, now time.Time) error {
 	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tDUE\tATTEMPTS\tBYTES\tREASON"}
-	return t.print("nothing is parked\n", func() error {
+	return t.print(none, func() error {
 		return list(func(p parkedTask) error {
 			attempts := "-"
 			if !p.due.IsZero() {
@@ -196,143 +201,3 @@ func (sel *selection) eachOf(cmd *cobra.Command, store *shard.Store, topic strin
 	}
 	return err
 }
-
-// parkedPurge is parkedChange that asks first, but not about the one task that is named.
-func parkedPurge(s *settings) *cobra.Command {
-	var confirm cli.Confirmation
-	cmd := parkedChange(s, "purge", "Removes parked tasks for good; asks before it removes more than one", "purged",
-		func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
-			if id == "" && !confirm.Yes {
-				n, err := p.Count(cmd.Context())
-				if err != nil {
-					return 0, err
-				}
-				if err := confirm.Ask(cmd, fmt.Sprintf("delete all that is parked in topic %s%s: %s", p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))); err != nil {
-					return 0, err
-				}
-			}
-			return p.Purge(cmd.Context(), id)
-		})
-	confirm.Register(cmd)
-	return cmd
-}
-
-// narrowed says for a question which of the parked tasks would go, if not all.
-func narrowed(f operate.ParkedFilter) (text string) {
-	if f.Reason != "" {
-		text += fmt.Sprintf(" with %q in its reason", f.Reason)
-	}
-	if !f.Before.IsZero() {
-		text += " since before " + f.Before.UTC().Format(timeFormat)
-	}
-	return text
-}
-
-func parkedChange(s *settings, name, short, done string, change changeParked) *cobra.Command {
-	sel := selection{format: cli.NewFormatFlag(cli.Text)}
-	cmd := &cobra.Command{
-		Use:   name + " TOPIC (--id ID | --all | --reason TEXT | --older-than D)",
-		Short: short,
-		Long: short + `.
-
-With --all, --reason, --parked-before or --older-than it is one pass: what is parked in a
-shard when the pass comes to it is visited once, though it may be parked again at once.
-Tasks of which nobody knows when they were parked have no age. Exit code 3: no such task
-or topic.`,
-		Args: cli.TopicArgument,
-		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			if err := sel.checkChange(time.Now()); err != nil {
-				return err
-			}
-			rdb, store, err := s.open()
-			if err != nil {
-				return err
-			}
-			defer rdb.Close()
-			bar := parkedBar{out: cmd.ErrOrStderr(), name: name}
-			parked := sel.parked(store, sel.topic)
-			parked.Progress = bar.show
-			n, err := change(cmd, parked, sel.id)
-			bar.finish()
-			var left *operate.LeftError
-			if err != nil && !errors.As(err, &left) {
-				return err
-			}
-			return errors.Join(printChanged(cmd.OutOrStdout(), sel.format.Format, done, n, left), err)
-		}),
-	}
-	cmd.Flags().StringVar(&sel.topic, "topic", "", "the topic; the same as TOPIC")
-	cmd.Flags().BoolVar(&sel.all, "all", false, "all parked tasks of the topic, or all that the other flags leave")
-	sel.register(cmd)
-	return cmd
-}
-
-// checkChange is check for a verb that changes tasks: which ones has to be said.
-func (sel *selection) checkChange(now time.Time) error {
-	if sel.topic == "" {
-		return cli.UsageError("name a topic")
-	}
-	if err := sel.check(now); err != nil {
-		return err
-	}
-	switch some := sel.all || sel.filtered(); {
-	case sel.id != "" && some:
-		return cli.UsageError("--id stands alone: it names one task")
-	case sel.id == "" && !some:
-		return cli.UsageError("give either --id or --all, or --reason, --parked-before or --older-than")
-	}
-	return nil
-}
-
-// printChanged says how many tasks were changed, and as JSON also what was left.
-func printChanged(out io.Writer, format cli.Format, done string, n int, left *operate.LeftError) error {
-	if format != cli.JSON {
-		_, err := fmt.Fprintf(out, "%s %d\n", done, n)
-		return err
-	}
-	result := map[string]any{done: n}
-	if left != nil && left.Tasks > 0 {
-		result["unreadable"], result["unreadable_ids"] = left.Tasks, left.IDs
-	}
-	if left != nil && left.Shards != nil {
-		result["unreadable_shards"] = left.Shards.Shards
-	}
-	return cli.PrintJSON(out, result, "")
-}
-
-// parkedBar shows how far a pass over parked tasks has come: a bar on a terminal, a line
-// every five seconds elsewhere.
-type parkedBar struct {
-	out  io.Writer
-	name string
-	bar  *progressbar.ProgressBar
-	said time.Time
-}
-
-func (b *parkedBar) show(visited, of int64) {
-	if cli.OnTerminal(b.out) {
-		if b.bar == nil {
-			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
-				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
-		}
-		b.bar.ChangeMax64(max(of, 1))
-		_ = b.bar.Set64(visited) // drawing is all it does
-		return
-	}
-	if b.said.IsZero() {
-		b.said = time.Now() // what ends soon needs no line
-	}
-	if time.Since(b.said) >= 5*time.Second {
-		b.said = time.Now()
-		_, _ = fmt.Fprintf(b.out, "%s: %d of about %d tasks\n", b.name, visited, of)
-	}
-}
-
-func (b *parkedBar) finish() {
-	if b.bar != nil {
-		_ = b.bar.Finish() // drawing is all it does
-	}
-}
-
-// changeParked is one of the operations on parked tasks.
-type changeParked func(cmd *cobra.Command, p operate.Parked, id string) (int, error)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,9 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	counts(4)
 	counts(3, "--topic", "orders")
 	counts(2, "--reason", "NO_ROUTE")
+	counts(2, "--reason", "no_route")
+	o.wants(cli.Done, "none match\n", "parked", "ls", "--reason", "exchange")
+	o.wants(cli.Done, "none match\n", "parked", "ls", "--older-than", "1h")
 	counts(1, "--reason", "NO_ROUTE", "--topic", "orders")
 	counts(4, "--older-than", "0s")
 	counts(0, "--older-than", "1h")
@@ -109,8 +113,8 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	if _, text := o.call("parked", "ls", "-o", "ndjson"); strings.Count(text, "\n{") != 3 {
 		t.Errorf("lines: %s", text)
 	}
-	o.wants(cli.Done, "replayed 0", "parked", "replay", "--topic", "orders", "--older-than", "1h")
-	o.wants(cli.Done, "replayed 1", "parked", "replay", "--topic", "orders", "--reason", "NO_ROUTE")
+	o.wants(cli.Done, "replayed 0", "parked", "replay", "--topic", "orders", "--older-than", "1h", "--yes")
+	o.wants(cli.Done, "replayed 1", "parked", "replay", "--topic", "orders", "--reason", "NO_ROUTE", "--yes")
 	o.wants(cli.Usage, `delete all that is parked in topic orders with "handler" in its reason: 2 tasks`, "parked", "purge", "--topic", "orders", "--reason", "handler")
 	o.wants(cli.Done, "purged 2", "parked", "purge", "--topic", "orders", "--reason", "handler", "--older-than", "0s", "--yes")
 	counts(1)
@@ -136,7 +140,43 @@ func TestAgeIsNotGuessed(t *testing.T) {
 	}
 	o.park("damaged")
 	o.wants(cli.Done, "damaged", "parked", "ls")
-	o.wants(cli.Done, "nothing is parked", "parked", "ls", "--older-than", "0s")
+	o.wants(cli.Done, "none match\n", "parked", "ls", "--older-than", "0s")
 	o.wants(cli.Done, "purged 0", "parked", "purge", "--topic", "orders", "--older-than", "0s", "--yes")
 	o.wants(cli.Done, "purged 1", "parked", "purge", "--topic", "orders", "--reason", "record", "--yes")
+}
+
+// TestAReplayAsksFirst: without a terminal it replays nothing unless told --yes, as purge
+// does; --dry-run says how many it would be; one task that is named needs no question.
+func TestAReplayAsksFirst(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	for i := range 5 {
+		o.parkAs("orders", fmt.Sprintf("o-%d", i), "returned: 312 NO_ROUTE")
+	}
+	parked := func(want int64) {
+		t.Helper()
+		if n, err := (operate.Parked{Topic: o.store.Topic("orders")}).Count(t.Context()); err != nil || n != want {
+			t.Errorf("%d are parked, %v; want %d", n, err, want)
+		}
+	}
+	replay := func(more ...string) []string { return append([]string{"parked", "replay", "orders"}, more...) }
+	o.wants(cli.Usage, "this would replay all that is parked in topic orders: 5 tasks: without a terminal to ask on it needs --yes; nothing was replayed", replay("--all")...)
+	o.wants(cli.Usage, `this would replay at most 2 of what is parked in topic orders with "no_route" in its reason: 2 tasks, in about 2s:`,
+		replay("--reason", "no_route", "--limit", "2", "--rate", "1")...)
+	o.wants(cli.Done, "would replay all that is parked in topic orders: 5 tasks; a dry run, nothing was replayed\n", replay("--all", "--dry-run")...)
+	o.wants(cli.Done, `{"would_replay":3}`+"\n", replay("--all", "--limit", "3", "--dry-run", "-o", "json")...)
+	parked(5)
+	o.wants(cli.Done, "replayed 1\n", replay("--id", "o-0")...)
+	o.wants(cli.Done, `{"replayed":3}`+"\n", replay("--all", "--yes", "--limit", "3", "--rate", "1000", "-o", "json")...)
+	parked(1)
+	for part, args := range map[string][]string{
+		"--limit 0: must be at least 1":             {"--all", "--limit", "0"},
+		"--rate -1: must be at least 1":             {"--all", "--rate", "-1"},
+		"--id stands alone: it names one task, and": {"--id", "o-1", "--rate", "5"},
+		"--id stands alone: `scanner parked ls`":    {"--id", "o-1", "--dry-run"},
+	} {
+		o.wants(cli.Usage, part, replay(args...)...)
+	}
+	o.wants(cli.NotFound, "unknown topic", "parked", "replay", "none", "--all", "--dry-run")
+	parked(1)
 }

@@ -135,8 +135,8 @@ func TestTables(t *testing.T) {
 		"topics":        func(w io.Writer) error { return printTopics(w, documents) },
 		"tasks":         func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
 		"tasks_none":    func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },
-		"parked":        func(w io.Writer) error { return printParked(w, visited(parkedTasks), now) },
-		"parked_empty":  func(w io.Writer) error { return printParked(w, visited[parkedTask](nil), now) },
+		"parked":        func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
+		"parked_empty":  func(w io.Writer) error { return printParked(w, visited[parkedTask](nil), "nothing is parked\n", now) },
 		"doctor":        func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -74,7 +74,13 @@ topic.`,
 	f.StringVar(&flags.prefix, "id-prefix", "", "only tasks whose IDs begin so")
 	f.IntVar(&flags.limit, "limit", 0, "no more than so many, those that are tried next (default all)")
 	f.VarP(&flags.format, "output", "o", "how to print")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return cmd
+}
+
+// listedStates are those that --state takes.
+func listedStates() []string {
+	return []string{string(task.Waiting), string(task.Leased), string(task.Parked), string(operate.Retrying)}
 }
 
 func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
@@ -87,8 +93,7 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	if cmd.Flags().Changed("limit") && flags.limit < 1 {
 		return cli.UsageError(fmt.Sprintf("--limit %d: must be at least 1", flags.limit))
 	}
-	states := []task.State{"", task.Waiting, task.Leased, task.Parked, operate.Retrying}
-	if !slices.Contains(states, task.State(flags.state)) {
+	if flags.state != "" && !slices.Contains(listedStates(), flags.state) {
 		return cli.UsageError(fmt.Sprintf("--state %q: must be waiting, leased, parked or retrying", flags.state))
 	}
 	now := time.Now()

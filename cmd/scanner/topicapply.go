@@ -18,7 +18,7 @@ func topicApply(s *settings) *cobra.Command {
 	var path string
 	var dry bool
 	var told verdict
-	confirm := cli.Confirmation{Writes: true}
+	confirm := cli.Confirmation{Deed: cli.Writes()}
 	cmd := &cobra.Command{
 		Use: "apply -f topics.yaml [--dry-run | --yes] [--no-wait]", Short: "Creates and changes the topics of a file",
 		Long: `Creates and changes topics in Consul so that they are as a file has them: a configuration
@@ -65,6 +65,7 @@ asks nobody.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&path, "file", "f", "", "the file of topics")
+	registerAuthor(cmd)
 	registerDryRun(cmd, &dry)
 	confirm.Register(cmd)
 	told.register(cmd)

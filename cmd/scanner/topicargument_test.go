@@ -22,7 +22,7 @@ func TestTheTopicIsAnArgumentOrAFlag(t *testing.T) {
 		{[]string{"tasks", "ls"}, nil, "o-1"},
 		{[]string{"tasks", "find"}, []string{"--state", "parked"}, "o-1"},
 		{[]string{"parked", "ls"}, nil, "o-1"},
-		{[]string{"parked", "replay"}, []string{"--reason", "nothing"}, "replayed 0"},
+		{[]string{"parked", "replay"}, []string{"--reason", "nothing", "--yes"}, "replayed 0"},
 		{[]string{"parked", "purge"}, []string{"--reason", "nothing", "--yes"}, "purged 0"},
 	} {
 		for _, topic := range [][]string{{"orders"}, {"--topic", "orders"}, {"--topic", "orders", "orders"}} {

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/user"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +31,8 @@ func (c consulTopics) write(cmd *cobra.Command, found config.Document, topic str
 // document all the same, and that is told on standard error.
 func (c consulTopics) change(cmd *cobra.Command, topic string, found config.Document, change consul.Change) (index uint64, err error) {
 	ctx := cmd.Context()
-	change.At, change.By, change.Verb = time.Now().UTC().Truncate(time.Second), caller(), cmd.Name()
+	change.At, change.Verb = time.Now().UTC().Truncate(time.Second), cmd.Name()
+	change.By, change.Reason = c.author(cmd), flagOf(cmd, reasonFlag)
 	ok := false
 	h, err := c.client.History(ctx, topic)
 	if err == nil {
@@ -70,14 +68,4 @@ func (c consulTopics) changeAlone(ctx context.Context, topic string, index uint6
 		err = fmt.Errorf("topic %s: its document was removed by somebody else meanwhile", topic)
 	}
 	return now.Index, true, err
-}
-
-// caller is who calls the command, as user@host, as far as the machine knows.
-func caller() string {
-	name := fmt.Sprint(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	host, _ := os.Hostname() // without one there is nothing better
-	return name + "@" + cmp.Or(host, "?")
 }

@@ -29,6 +29,8 @@ already, which stays as it is.`,
 			})(cmd)
 		}),
 	}
+	cmd.ValidArgsFunction = s.completeAssignments
+	registerAuthor(cmd)
 	registerDryRun(cmd, &dry)
 	told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("dry-run", "no-wait")

@@ -21,7 +21,8 @@ func topicHistory(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "history TOPIC", Short: "Lists the last 20 documents of a topic, who set them and when",
 		Long: `Lists the last 20 documents of a topic, the newest last: when it was set, by whom
-(user@host) and by which verb, and what it changed. A document that another tool wrote
+(--as, else the description of Consul's token, else user@host) and by which verb, what it
+changed, and why (--reason). A document that another tool wrote
 or removed, as "consul kv put" does, or that is older than its history, is listed
 without who and when. The history outlives the topic. -o json has the documents as well.`,
 		Args: oneTopic(cli.NoArguments),
@@ -69,6 +70,7 @@ type historyLine struct {
 	At      time.Time     `json:"at,omitzero"`
 	By      string        `json:"by,omitempty"`
 	Verb    string        `json:"verb,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
 	What    string        `json:"what"`
 	Changes []settingLine `json:"changes"`
 	// Document is empty where it was removed, and where it was too large to be kept.
@@ -98,7 +100,7 @@ func describeHistory(h consul.History) []historyLine {
 	all := make([]historyLine, len(h.Changes))
 	var before config.Document // of the one before; without a name if there was none
 	for i, c := range h.Changes {
-		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Document: string(c.Document), Changes: []settingLine{}}
+		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Reason: c.Reason, Document: string(c.Document), Changes: []settingLine{}}
 		var after config.Document
 		switch {
 		case c.Dropped:
@@ -153,7 +155,11 @@ func printHistory(out io.Writer, lines []historyLine) error {
 		if l.By != "" {
 			when, who, how = l.At.UTC().Format(time.RFC3339), l.By, l.Verb
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", l.Number, when, cli.OneLine(who), cli.OneLine(how), cli.OneLine(l.text()))
+		text := l.text()
+		if l.Reason != "" {
+			text += " (" + l.Reason + ")"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", l.Number, when, cli.OneLine(who), cli.OneLine(how), cli.OneLine(text))
 	}
 	return w.Flush()
 }

@@ -16,27 +16,40 @@ import (
 // ErrDeclined is what a verb ends with whose question was not answered with yes.
 var ErrDeclined = errors.New("not confirmed")
 
-// Confirmation is asked for before a verb deletes what can't be brought back, or writes
+// Confirmation is asked for before a verb deletes what can't be brought back, or changes
 // much at once.
 type Confirmation struct {
 	// Yes was given on the command line.
 	Yes bool
-	// Writes is of a verb that deletes nothing.
-	Writes bool
+	// Deed is what the verb does. Defaults to Deletes.
+	Deed Deed
 }
 
-// words are what the verb does, and what it then did.
-func (c Confirmation) words() (does, done string) {
-	if c.Writes {
-		return "write", "written"
+// Deed is what a verb does, and what was then done.
+type Deed struct{ does, done string }
+
+// Deletes is of a verb that removes what can't be brought back.
+func Deletes() Deed { return Deed{"delete", "deleted"} }
+
+// Writes is of a verb that deletes nothing.
+func Writes() Deed { return Deed{"write", "written"} }
+
+// Replays is of a verb that makes tasks due.
+func Replays() Deed { return Deed{"replay", "replayed"} }
+
+func (c Confirmation) deed() Deed {
+	if c.Deed == (Deed{}) {
+		return Deletes()
 	}
-	return "delete", "deleted"
+	return c.Deed
 }
+
+// Does is what the verb does, for the question.
+func (c Confirmation) Does() string { return c.deed().does }
 
 // Register adds the flag --yes.
 func (c *Confirmation) Register(cmd *cobra.Command) {
-	does, _ := c.words()
-	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, does+" without a question; required where there is no terminal to ask on")
+	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, c.deed().does+" without a question; required where there is no terminal to ask on")
 }
 
 // Ask returns nil if the verb may go on: --yes was given, or whoever sits at the terminal
@@ -46,7 +59,7 @@ func (c Confirmation) Ask(cmd *cobra.Command, what string) error {
 	if c.Yes {
 		return nil
 	}
-	_, done := c.words()
+	done := c.deed().done
 	if !OnTerminal(cmd.InOrStdin()) || !OnTerminal(cmd.ErrOrStderr()) {
 		return UsageError("this would " + what + ": without a terminal to ask on it needs --yes; nothing was " + done)
 	}

@@ -6,15 +6,35 @@ import (
 )
 
 // Complete returns a topic as a document that has every key, also those that are at
-// their default, but none of a section that the topic lacks.
+// their default, but none of a section that the topic lacks, nor a text that is empty by
+// default: it says nothing, and scanners of an older version may not know its key.
 func Complete(t Topic) []byte {
 	s := newSettings()
+	defaults := DefaultTopic("orders")
 	for _, f := range topicFields() {
-		if value, there := f.of(t); there {
+		byDefault, _ := f.of(defaults)
+		if value, there := f.of(t); there && (value != "" || byDefault != "") {
 			s.values[f.key] = given{value: value}
 		}
 	}
 	return render(s)
+}
+
+// Assignments returns what may stand at a place where a topic's setting is set, as in
+// declare.queue=: the keys, in their order, or behind a key and its = the words that it takes.
+func Assignments(begun string) (all []string) {
+	key, _, valued := strings.Cut(begun, "=")
+	for _, f := range topicFields() {
+		switch {
+		case !valued && strings.HasPrefix(f.key, key):
+			all = append(all, f.key+"=")
+		case valued && f.key == key:
+			for _, word := range f.words {
+				all = append(all, key+"="+word)
+			}
+		}
+	}
+	return all
 }
 
 // Settings returns what a topic's document sets, and no defaults, as JSON has it:

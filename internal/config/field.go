@@ -28,6 +28,8 @@ type field struct {
 	byDefault string
 	// rule is what a value of that type must keep; nil is no rule.
 	rule rule
+	// words are all that it takes; nil: it takes more.
+	words []string
 	// fileOf is the key whose value is the content of the file named here.
 	fileOf string
 }
@@ -58,6 +60,11 @@ func fieldsOf(t reflect.Type, section string, path []int) table {
 		}
 		f := field{key: key, path: at, zero: reflect.Zero(kind).Interface(), byDefault: part.Tag.Get("default")}
 		f.rule = ruleOf(part.Tag.Get("check"), f.zero)
+		if words := strings.Split(part.Tag.Get("check"), "|"); len(words) > 1 {
+			f.words = words
+		} else if f.zero == any(false) {
+			f.words = []string{"true", "false"}
+		}
 		all = append(all, f)
 		if part.Tag.Get("secret") != "" {
 			all = append(all, field{key: key + "_file", fileOf: key, zero: "", rule: within("", "1", "4096")})

@@ -29,11 +29,13 @@ type Change struct {
 	Number uint64 `json:"number"`
 	// At is when, by the clock of who did it; zero if that is not known.
 	At time.Time `json:"at,omitzero"`
-	// By is who, as user@host; empty if that is not known, as of a client of Consul that
+	// By is who, as user@host or a name that was given; empty if that is not known, as of a client of Consul that
 	// keeps no history.
 	By string `json:"by,omitempty"`
 	// Verb is how, as in "set"; empty where By is.
 	Verb string `json:"verb,omitempty"`
+	// Reason is why, in the words of who did it; empty if that was not said.
+	Reason string `json:"reason,omitempty"`
 	// Document is what was in force from then on. It is base64 in Consul, for it may be no
 	// UTF-8.
 	Document []byte `json:"document,omitempty"`

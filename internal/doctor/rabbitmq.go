@@ -160,6 +160,8 @@ func mendBroker(uri amqp.URI, index int, err error) string {
 	switch {
 	case uri.Host == "":
 		return "write " + key + " as a URL, reserved characters percent-encoded"
+	case plainPort(err):
+		return "the broker speaks no TLS at that port: write amqp:// in " + key + ", or the port that speaks it"
 	case tlsTrouble(err):
 		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host, uri.Port)
 	case refusal != nil && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"):

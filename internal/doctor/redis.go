@@ -112,11 +112,19 @@ func (p Patient) mendRedis(addr string, err error) string {
 		return fmt.Sprintf("set redis.username and redis.password to the server's, or the server's to these: %s", n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
 	case strings.Contains(text, "NOPERM"):
 		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/operations.md")
+	case plainPort(err):
+		return "the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs to the port that speaks it"
 	case tlsTrouble(err):
 		return "set redis.tls; see the server's certificate with: openssl s_client -connect " + addr
 	default:
 		return "start the server, or set redis.addrs; this has to answer PONG: " + n.cli("ping")
 	}
+}
+
+// plainPort reports whether TLS was spoken to a server that doesn't.
+func plainPort(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.As(err, &record) || strings.Contains(err.Error(), "HTTP response to HTTPS client")
 }
 
 // tlsTrouble reports whether the two sides don't agree on TLS, or on whom to trust.

@@ -95,6 +95,8 @@ func mendConsul(c config.Consul, err error) string {
 	case consul.Forbidden(err):
 		return fmt.Sprintf(`set consul.token to one whose policy has: key_prefix "%s/topics/" {policy="read"} key_prefix "%s/status/" {policy="write"} service "%s" {policy="write"}`,
 			c.Prefix, c.Prefix, consul.ServiceName)
+	case plainPort(err):
+		return "the agent speaks no TLS at that port: write http:// in consul.addr, or the port that speaks it"
 	case tlsTrouble(err):
 		return "set consul.tls, or consul.addr to the port that speaks it"
 	default:

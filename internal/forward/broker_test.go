@@ -34,6 +34,7 @@ func TestBroker(t *testing.T) {
 	t.Run("largest message", func(t *testing.T) { largestMessage(t, broker) })
 	t.Run("alarm", func(t *testing.T) { alarm(t, broker) })
 	t.Run("alarm outlasts the deadline", func(t *testing.T) { longAlarm(t, broker) })
+	t.Run("doesn't answer", func(t *testing.T) { unanswering(t, broker) })
 	t.Run("stuck queue", func(t *testing.T) { stuckQueue(t, broker) })
 	t.Run("abandoned", func(t *testing.T) { abandoned(t, broker) })
 	t.Run("stands still", func(t *testing.T) { standstill(t, broker) })
@@ -229,6 +230,32 @@ func longAlarm(t *testing.T, broker *servers.RabbitMQ) {
 	}
 	t.Logf("%d unknown during the alarm", before)
 	truthful(t, got.all(batch...), stored(t, servertest.Channel(t, broker.URL("/")), "long-alarm"))
+}
+
+// A connection that this program closes, since the broker confirms nothing and doesn't
+// answer either, is named by that, in the log and to the tasks on it.
+func unanswering(t *testing.T, broker *servers.RabbitMQ) {
+	log := &logLines{}
+	c := connectAsIs(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
+	route := quorumRoute("unanswering")
+	route.ConfirmTimeout = time.Second
+	p, got := publisher(t, c, "topic", route)
+	ready(t, p)
+	if err := broker.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	m := messages("topic", "m", 1)[0]
+	publish(t, p, m)
+	wait.For(t, "the connection to be closed", func() bool { return log.count("rabbitmq is unavailable") > 0 })
+	if err := broker.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); strings.Contains(text, "closed network connection") || !strings.Contains(text, "no answer from ") {
+		t.Errorf("the log says %s", text)
+	}
+	if r := got.all(m)[0]; strings.Contains(r.Reason, "closed network connection") {
+		t.Errorf("of its message it says %+v", r)
+	}
 }
 
 // A broker that is stopped takes bytes and answers nothing: the heartbeat ends

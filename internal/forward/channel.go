@@ -345,7 +345,7 @@ func (ch *channel) lost(e *amqp.Error) {
 	ch.settle(true)
 	reason := "the channel was closed"
 	if e != nil {
-		reason = brokerText(e)
+		reason = ch.conn.lossText(e)
 		ch.refusal.Store(e)
 	}
 	ch.abandon(reason, false)

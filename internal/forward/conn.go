@@ -146,7 +146,7 @@ func (c *conn) suspect() (answered bool) {
 	select {
 	case answered = <-answer:
 	case <-time.After(c.endpoint.answer):
-		c.wire.abort()
+		c.wire.cut(fmt.Errorf("no answer from %s within %v, the connection was closed", c.addr, c.endpoint.answer))
 	}
 	return answered
 }
@@ -166,9 +166,18 @@ func (c *conn) close() {
 	<-done
 }
 
-// lossError is why the connection died: a failed write if there was one, since the
-// library only reports that reading a closed connection failed.
+// abandon cuts the connection and returns why.
+func (c *conn) abandon(why error) error {
+	c.wire.cut(why)
+	return why
+}
+
+// lossError is why the connection died: why this program closed it, or a failed write if
+// there was one, since the library only reports that reading a closed connection failed.
 func (c *conn) lossError(e *amqp.Error) error {
+	if why := c.wire.reason(); why != nil {
+		return why
+	}
 	if err := c.wire.failure(); err != nil {
 		return err
 	}
@@ -176,6 +185,15 @@ func (c *conn) lossError(e *amqp.Error) error {
 		return fmt.Errorf("%s closed the connection", c.addr)
 	}
 	return fmt.Errorf("connection to %s: %s", c.addr, brokerText(e))
+}
+
+// lossText is the error that a channel ended with: of the library's own, as of a read that
+// failed, why this program closed the connection under it, if it did.
+func (c *conn) lossText(e *amqp.Error) string {
+	if why := c.wire.reason(); why != nil && !e.Server {
+		return why.Error()
+	}
+	return brokerText(e)
 }
 
 // brokerError is an error that reads as brokerText has it.

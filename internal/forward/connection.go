@@ -229,6 +229,7 @@ func (c *Connection) renewed(old endpoint) endpoint {
 func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 	c.refresh(ctx)
 	var errs []error
+	var advice []string // by error
 	for range c.endpoints {
 		conn, err := dial(ctx, c.endpoints[c.turn], c.cfg.Name, c.cfg.WriteTimeout)
 		if err == nil {
@@ -237,16 +238,23 @@ func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		errs = append(errs, fmt.Errorf("%w%s", err, c.cfg.Advice(err.Error())))
+		errs, advice = append(errs, err), append(advice, c.cfg.Advice(err.Error()))
 		c.turn = (c.turn + 1) % len(c.endpoints)
 	}
-	return nil, oneLine(errs)
+	return nil, oneLine(errs, advice)
 }
 
-// oneLine is errors.Join for a log.
-func oneLine(errs []error) error {
-	all := errs[0]
-	for _, err := range errs[1:] {
+// oneLine is errors.Join for a log, with the advice on each error. Advice that the next
+// error has as well is written once, behind that.
+func oneLine(errs []error, advice []string) (all error) {
+	for i, err := range errs {
+		if i+1 == len(errs) || advice[i+1] != advice[i] {
+			err = fmt.Errorf("%w%s", err, advice[i])
+		}
+		if all == nil {
+			all = err
+			continue
+		}
 		all = fmt.Errorf("%w; %w", all, err)
 	}
 	return all
@@ -291,13 +299,11 @@ func (c *Connection) attend(ctx context.Context, conn *conn) error {
 		}
 		now := time.Now()
 		if now.Sub(last) > c.cfg.pace.stall {
-			conn.wire.abort()
-			return fmt.Errorf("this process stood still for %v", now.Sub(last))
+			return conn.abandon(fmt.Errorf("this process stood still for %v", now.Sub(last)))
 		}
 		last = now
 		if probed != nil && !conn.blocked.Load() && now.Sub(began) > c.cfg.ConnectTimeout {
-			conn.wire.abort()
-			return fmt.Errorf("no answer from %s within %v", conn.addr, c.cfg.ConnectTimeout)
+			return conn.abandon(fmt.Errorf("no answer from %s within %v", conn.addr, c.cfg.ConnectTimeout))
 		}
 	}
 }

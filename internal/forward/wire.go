@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,8 @@ type wire struct {
 	net.Conn          // with TLS, the TLS connection
 	raw      net.Conn // the TCP connection; closing it never blocks
 	timeout  time.Duration
+
+	why atomic.Pointer[error] // why this program closed it; nil: it did not
 
 	mu    sync.Mutex
 	buf   []byte
@@ -120,6 +123,21 @@ func (w *wire) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
+}
+
+// cut is abort for a reason. The first one counts: what reads and writes end with
+// afterwards is this program's own doing.
+func (w *wire) cut(why error) {
+	w.why.CompareAndSwap(nil, &why)
+	w.abort()
+}
+
+// reason is why this program closed the connection; nil if it did not.
+func (w *wire) reason() error {
+	if why := w.why.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // abort closes the TCP connection, which ends every pending read and write.

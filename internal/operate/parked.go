@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,11 +20,15 @@ type Parked struct {
 	Progress func(visited, of int64)
 	// Filter leaves out tasks that Each, and a change of all, would visit.
 	Filter ParkedFilter
+	// Limit is how many tasks a change of all changes at most; 0: no limit.
+	Limit int
+	// Rate is how many tasks a second a change of all changes at most; 0: no limit.
+	Rate int
 }
 
 // ParkedFilter is which of the parked tasks are meant; the zero value is all.
 type ParkedFilter struct {
-	// Reason is a part of why they were parked; "": any.
+	// Reason is a part of why they were parked, in capitals or not; "": any.
 	Reason string
 	// Before is the time before which they were parked; zero: any. Those of which nobody
 	// knows when, as of a damaged record, are not among them.
@@ -35,7 +38,7 @@ type ParkedFilter struct {
 // matches reports whether a parked task is meant.
 func (f ParkedFilter) matches(r shard.Record) bool {
 	old := f.Before.IsZero() || !r.ReasonAt.IsZero() && r.ReasonAt.Before(f.Before)
-	return old && strings.Contains(r.Reason, f.Reason)
+	return old && strings.Contains(strings.ToLower(r.Reason), strings.ToLower(f.Reason))
 }
 
 // matching are those of a page that are meant.
@@ -94,31 +97,6 @@ func (p Parked) change(ctx context.Context, id string, change change) (int, erro
 		return p.changeAll(ctx, placement, change)
 	}
 	return p.changeOne(ctx, placement, id, change)
-}
-
-// Count returns how many tasks are parked, without those in shards that can't be read and
-// those that the filter leaves out. A topic that was never served, or was removed, is
-// task.ErrUnknownTopic.
-func (p Parked) Count(ctx context.Context) (n int64, err error) {
-	if p.Filter != (ParkedFilter{}) {
-		err = p.Each(ctx, func(shard.Record) bool { n++; return true })
-		if shard.Unreadable(err) != nil {
-			err = nil // whoever changes them is told of these
-		}
-		return n, err
-	}
-	placement, err := p.Topic.Placement(ctx)
-	if err != nil {
-		return 0, err
-	}
-	stats, err := p.Topic.Stats(ctx, placement.Scanned())
-	for _, s := range stats {
-		n += s.Parked
-	}
-	if shard.Unreadable(err) != nil {
-		err = nil // whoever changes them is told of these
-	}
-	return n, err
 }
 
 // changeOne begins again where the placement changed meanwhile: the task may have
@@ -220,49 +198,6 @@ func (e *LeftError) readable(page []shard.Record) (ids []string) {
 		}
 	}
 	return ids
-}
-
-// changeAll does one pass over what is parked. What is parked again behind it, as a
-// task that still has no queue, is not met twice.
-func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change change) (int, error) {
-	total, visited, of := 0, int64(0), p.count(ctx, placement)
-	left := &LeftError{Topic: p.Topic.Name()}
-	err := p.walk(ctx, placement, func(at int, page []shard.Record) (more bool, err error) {
-		visited += int64(len(page))
-		meant := p.Filter.matching(page)
-		ids := make([]string, len(meant))
-		for i, r := range meant {
-			ids[i] = r.ID
-		}
-		if change.reads {
-			ids = left.readable(meant)
-		}
-		gone := 0
-		if len(ids) > 0 {
-			gone, err = change.do(p.Topic.Shard(at), ctx, ids...)
-		}
-		total += gone
-		if p.Progress != nil {
-			p.Progress(visited, max(of, visited))
-		}
-		return true, err
-	})
-	if errors.As(err, &left.Shards) || err == nil && left.Tasks > 0 {
-		err = left
-	}
-	return total, err
-}
-
-// count is about how many tasks are parked, for those who watch.
-func (p Parked) count(ctx context.Context, placement shard.Placement) (n int64) {
-	if p.Progress == nil {
-		return 0
-	}
-	stats, _ := p.Topic.Stats(ctx, placement.Scanned()) // what is wrong the walk meets, too
-	for _, s := range stats {
-		n += s.Parked
-	}
-	return n
 }
 
 // walk visits what is parked, page by page, once: shard by shard in the order in which

@@ -60,6 +60,10 @@ type TopicStatus struct {
 	Settings map[string]string `json:"settings,omitempty"`
 	Paused   bool              `json:"paused"`
 	Rate     int               `json:"rate"`
+	// PausedUntil is when the pause ends by itself, if it does, and PausedReason why the topic
+	// is paused.
+	PausedUntil  time.Time `json:"paused_until,omitzero"`
+	PausedReason string    `json:"paused_reason,omitempty"`
 	// Limited says that the rate holds tasks back: the backlog is what waits for it.
 	Limited bool `json:"rate_limited"`
 	// PerSecond is how many tasks a second the living scanners forwarded in the last minute.
@@ -105,6 +109,12 @@ type Change struct {
 
 // ReadStatus describes one topic, or all that are known if topic is "".
 func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
+	return NewReader(store, topic).Read(ctx)
+}
+
+// Read describes the topics as they are now.
+func (r *Reader) Read(ctx context.Context) (Status, error) {
+	store, topic := r.store, r.topic
 	var s Status
 	var err error
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
@@ -121,7 +131,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	}
 	s.Topics = []TopicStatus{}
 	for _, name := range names {
-		t, err := readTopic(ctx, store.Topic(name), slices.Contains(known, name))
+		t, err := r.readTopic(ctx, store.Topic(name), slices.Contains(known, name))
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
 			continue // removed between the two reads
 		}
@@ -143,7 +153,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 
 // readTopic describes a topic. One that was removed is unknown, unless it is still
 // among the known ones: taking it off them is how a removal ends.
-func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
+func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
 	p, err := t.Placement(ctx)
 	cut := known && p.Phase == shard.Removed
 	if err != nil && !cut {
@@ -151,7 +161,7 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 	}
 	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Attended: p.Scanned()}
 	if cut {
-		return out, out.count(ctx, t, max(p.Shards, p.Previous))
+		return out, out.count(r.stats(ctx, t, max(p.Shards, p.Previous)))
 	}
 	if p.Phase == shard.Migrating {
 		out.Previous = p.Previous
@@ -163,26 +173,26 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 	if out.Source, err = t.Source(ctx); err != nil && !shard.Definite(err) {
 		return out, err
 	}
-	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
-		out.Notes = append(out.Notes, err.Error())
-	} else if err = out.leaveOut(err); err != nil {
+	look := r.seldom(ctx, t, p)
+	if errors.Is(look.forked, task.ErrForked) {
+		out.Notes = append(out.Notes, look.forked.Error())
+	} else if err = out.leaveOut(look.forked); err != nil {
 		return out, err
 	}
-	strays, err := t.Strays(ctx, p)
-	if err = out.leaveOut(err); err != nil {
+	if err = out.leaveOut(look.unread); err != nil {
 		return out, err
 	}
-	if out.Strays = strays.Tasks; strays.Tasks > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", strays.Tasks))
+	if out.Strays = look.strays.Tasks; out.Strays > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", out.Strays))
 	}
-	return out, out.count(ctx, t, p.Scanned())
+	return out, out.count(r.stats(ctx, t, p.Scanned()))
 }
 
-// count adds up what the first shards hold, without those that can't be read. Those of
-// a removed topic are attended by nobody.
-func (s *TopicStatus) count(ctx context.Context, t *shard.Topic, shards int) (err error) {
-	s.PerShard, err = t.Stats(ctx, shards)
-	if err = s.leaveOut(err); err != nil {
+// count adds up what the first shards hold, without those that can't be read, as unread
+// says. Those of a removed topic are attended by nobody.
+func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
+	s.PerShard = stats
+	if err := s.leaveOut(unread); err != nil {
 		return err
 	}
 	s.noteUnreadable()
@@ -272,7 +282,8 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.PerSecond = all.PerSecond
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
-		s.note(Paused, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
+		s.PausedUntil, s.PausedReason = all.PausedUntil, all.PausedReason
+		s.note(Paused, s.pause())
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
 		s.overdue(all.UnreadableSince)
@@ -303,6 +314,18 @@ func (s *TopicStatus) overdue(since map[int]time.Time) {
 			s.Oldest = at.UTC()
 		}
 	}
+}
+
+// pause says until when the topic is paused, and why.
+func (s *TopicStatus) pause() string {
+	text, until := "paused", "it is resumed"
+	if s.PausedReason != "" {
+		text += " (" + s.PausedReason + ")"
+	}
+	if !s.PausedUntil.IsZero() {
+		until = s.PausedUntil.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s: nothing is delivered until %s; %d tasks are due", text, until, s.Backlog)
 }
 
 // listen takes note of what the living scanners say of the topic, each remark once.

@@ -199,7 +199,6 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 	v := r.topics[name]
 	if v == nil {
 		r.topics[name] = r.start(doc)
-		r.log.InfoContext(ctx, "topic served", "topic", name, "shards", doc.Topic.Shards, "exchange", doc.Topic.Exchange)
 		return
 	}
 	v.orphan.Store(false)

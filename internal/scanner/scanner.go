@@ -225,7 +225,7 @@ func (s *Scanner) describe() balance.Member {
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
 		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.sources.own, Refused: s.sources.why(),
 		Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
-		Hazards: s.keeping.hazards(),
+		Hazards: s.keeping.hazards(), Format: config.Format,
 	}
 	for _, v := range s.reloader.all() {
 		if trouble := v.trouble(); trouble != "" {

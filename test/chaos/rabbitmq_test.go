@@ -116,7 +116,7 @@ func TestUnbound(t *testing.T) {
 	r.bind()
 	r.load.stop()
 	replayed := func() bool {
-		if out := r.run(programs.Scanner, "parked", "replay", "--topic", "orders", "--all"); out.Code != 0 {
+		if out := r.run(programs.Scanner, "parked", "replay", "--topic", "orders", "--all", "--yes"); out.Code != 0 {
 			t.Fatal(out.Stderr)
 		}
 		return r.status().Topic("orders").Parked == 0

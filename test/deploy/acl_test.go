@@ -150,6 +150,6 @@ func TestUsersThatAreKeptNowhereAreForgotten(t *testing.T) {
 	examine(t, s).want("redis.users", "warn", "a restart forgets user duefleet-scanner", "aclfile")
 	k.restart()
 	f := examine(t, s)
-	f.wantCode(1)
+	f.exitsOne()
 	f.want("redis.connection", "fail", "WRONGPASS", "ACL SETUSER duefleet-scanner")
 }

@@ -279,7 +279,10 @@ func TestTopicsAreCompleted(t *testing.T) {
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	w.awaitTopic("orders")
-	for line, want := range map[string]string{"status --topic": "orders\n:4\n", "topic get": "orders\n:4\n", "status": "orders\n:4\n", "parked purge": "orders\n:4\n", "status -o": "table\njson\n:4\n"} {
+	for line, want := range map[string]string{
+		"status --topic": "orders\n:4\n", "topic get": "orders\n:4\n", "status": "orders\n:4\n", "parked purge": "orders\n:4\n", "status -o": "table\njson\n:4\n",
+		"topic set": "orders\n:4\n", "tasks ls --state": "waiting\nleased\nparked\nretrying\n:4\n",
+	} {
 		args := append([]string{"__completeNoDesc", "--config", w.file(operatorRole)}, strings.Fields(line)...)
 		if out := scan(t, append(args, "")...); out.Code != 0 || out.Stdout != want {
 			t.Errorf("%s is completed by %q, code %d, want %q", line, out.Stdout, out.Code, want)

@@ -41,7 +41,7 @@ func TestUnroutable(t *testing.T) {
 	if err := w.recorder.Cancel(t.Context(), fleet.Key{Topic: "orders", ID: "o-000002"}); err != nil {
 		t.Errorf("cancel a parked task: %v", err)
 	}
-	must(t, w.scanner("parked", "replay", "--topic", "orders", "--all"))
+	must(t, w.scanner("parked", "replay", "--topic", "orders", "--all", "--yes"))
 	w.awaitCount(8)
 	if left := w.list("parked", "ls", "--topic", "orders"); len(left) != 0 {
 		t.Errorf("parked ls: %+v, want nothing", left)

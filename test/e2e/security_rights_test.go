@@ -397,7 +397,7 @@ func (w *world) parkUnder(p, operator *world) {
 		w.t.Fatal(err)
 	}
 	must(w.t, p.producer("schedule", "--topic", "orders", "--id", "stray", "--in", "0s"))
-	for _, change := range [][]string{{"replay"}, {"purge", "--yes"}} {
+	for _, change := range [][]string{{"replay", "--yes"}, {"purge", "--yes"}} {
 		wait.For(w.t, "a task to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 		must(w.t, operator.scanner("parked", "ls", "--topic", "orders"))
 		must(w.t, operator.scanner(slices.Concat([]string{"parked"}, change, []string{"--topic", "orders", "--all"})...))

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/internal/cli"
+)
+
+// typed is call for a line that ends where the shell's cursor is: nothing comes behind it.
+func (o *operator) typed(args []string) (code int, text string) {
+	o.t.Helper()
+	var out bytes.Buffer
+	code = run(o.t.Context(), args, &out, io.Discard)
+	return code, out.String()
+}
+
+// TestShellsCompleteStatesAndSettings: --state, and the keys that `topic set` and `topic
+// create` take, with the words that may stand behind one.
+func TestShellsCompleteStatesAndSettings(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t, "")
+	if _, err := o.store.Topic("orders").Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"tasks ls --state ":              "waiting leased parked retrying :4",
+		"topic set ":                     "orders :4",
+		"topic set orders de":            "declare.type= declare.queue= declare.queue_type= :6",
+		"topic set orders rate=5 bat":    "batch= :6",
+		"topic set orders rate=5 ra":     ":6", // it is given already
+		"topic set orders paused=":       "paused=true paused=false :4",
+		"topic set orders declare.type=": "declare.type=direct declare.type=topic declare.type=fanout :4",
+		"topic create orders shar":       "shards= :6",
+		"topic get orders ":              ":4",
+	} {
+		_, text := o.typed(append([]string{"__completeNoDesc", "--config", o.config}, strings.Split(line, " ")...))
+		if got := strings.Join(strings.Fields(text), " "); got != want {
+			t.Errorf("%q is completed by %q, want %q", line, got, want)
+		}
+	}
+	if code, text := o.typed([]string{"__completeNoDesc", "--config", o.config, "topic", "set", "orders", ""}); code != cli.Done || !strings.HasPrefix(text, "shards=\nexchange=\n") {
+		t.Errorf("code %d: %s", code, text)
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/operate"
+)
+
+// parkedVerb is a verb that changes parked tasks.
+type parkedVerb struct {
+	name, done, short string
+	long              string // what is peculiar to it
+	confirm           cli.Confirmation
+	change            func(cmd *cobra.Command, p operate.Parked, id string) (int, error)
+
+	sel         selection
+	limit, rate int
+	dry         bool
+}
+
+func parkedReplay(s *settings) *cobra.Command {
+	v := &parkedVerb{
+		name: "replay", done: "replayed", short: "Makes parked tasks due now, with a fresh count of attempts; asks before it replays more than one",
+		long: `
+With --limit it ends after as many tasks, and with --rate it replays no more than so many a
+second, for consumers that would be flooded. Ctrl-C ends it: what was replayed stays so.
+With --dry-run it says how many it would replay, and replays none.
+`,
+		confirm: cli.Confirmation{Deed: cli.Replays()},
+		change: func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
+			return p.Replay(cmd.Context(), id)
+		},
+	}
+	cmd := v.command(s)
+	f := cmd.Flags()
+	f.IntVar(&v.limit, "limit", 0, "no more than so many tasks (default all)")
+	f.IntVar(&v.rate, "rate", 0, "no more than so many tasks a second (default no limit)")
+	f.BoolVar(&v.dry, "dry-run", false, "say how many it would be; replay none")
+	return cmd
+}
+
+func parkedPurge(s *settings) *cobra.Command {
+	v := &parkedVerb{
+		name: "purge", done: "purged", short: "Removes parked tasks for good; asks before it removes more than one",
+		change: func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
+			return p.Purge(cmd.Context(), id)
+		},
+	}
+	return v.command(s)
+}
+
+func (v *parkedVerb) command(s *settings) *cobra.Command {
+	v.sel.format = cli.NewFormatFlag(cli.Text)
+	cmd := &cobra.Command{
+		Use:   v.name + " TOPIC (--id ID | --all | --reason TEXT | --older-than D)",
+		Short: v.short,
+		Long: strings.TrimSpace(v.short + `.
+
+With --all, --reason, --parked-before or --older-than it is one pass: what is parked in a
+shard when the pass comes to it is visited once, though it may be parked again at once.
+Tasks of which nobody knows when they were parked have no age. A question is asked on a
+terminal; elsewhere it needs --yes. Exit code 3: no such task or topic.
+` + v.long),
+		Args: cli.TopicArgument,
+		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return v.run(cmd, s) }),
+	}
+	cmd.Flags().StringVar(&v.sel.topic, "topic", "", "the topic; the same as TOPIC")
+	cmd.Flags().BoolVar(&v.sel.all, "all", false, "all parked tasks of the topic, or all that the other flags leave")
+	v.sel.register(cmd)
+	v.confirm.Register(cmd)
+	return cmd
+}
+
+func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
+	if err := v.check(cmd, time.Now()); err != nil {
+		return err
+	}
+	rdb, store, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	bar := parkedBar{out: cmd.ErrOrStderr(), name: v.name}
+	parked := v.sel.parked(store, v.sel.topic)
+	parked.Progress, parked.Limit, parked.Rate = bar.show, v.limit, v.rate
+	if v.dry {
+		return v.tell(cmd, parked)
+	}
+	if err := v.ask(cmd, parked); err != nil {
+		return err
+	}
+	n, err := v.change(cmd, parked, v.sel.id)
+	bar.finish()
+	if cmd.Context().Err() != nil {
+		err = errors.New("interrupted; what was " + v.done + " stays so")
+	}
+	var left *operate.LeftError
+	if partly := errors.As(err, &left); err != nil && !partly && n == 0 {
+		return err
+	}
+	return errors.Join(printChanged(cmd.OutOrStdout(), v.sel.format.Format, v.done, n, left), err)
+}
+
+// check refuses a command line that asks for nothing that could be done.
+func (v *parkedVerb) check(cmd *cobra.Command, now time.Time) error {
+	if err := v.sel.checkChange(now); err != nil {
+		return err
+	}
+	for name, value := range map[string]int{"limit": v.limit, "rate": v.rate} {
+		switch given := cmd.Flags().Lookup(name); {
+		case given == nil || !given.Changed:
+		case value < 1:
+			return cli.UsageError(fmt.Sprintf("--%s %d: must be at least 1", name, value))
+		case v.sel.id != "":
+			return cli.UsageError("--id stands alone: it names one task, and --" + name + " is for many")
+		}
+	}
+	if v.dry && v.sel.id != "" {
+		return cli.UsageError("--id stands alone: `scanner parked ls` shows that task, and --dry-run is for many")
+	}
+	return nil
+}
+
+// ask asks before more than the one task that is named is changed.
+func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
+	if v.sel.id != "" || v.confirm.Yes {
+		return nil
+	}
+	n, err := p.Count(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return v.confirm.Ask(cmd, fmt.Sprintf("%s %s", v.confirm.Does(), v.meant(p, n)))
+}
+
+// meant names n tasks that are meant.
+func (v *parkedVerb) meant(p operate.Parked, n int64) string {
+	text := fmt.Sprintf("all that is parked in topic %s%s: %s", p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))
+	if p.Limit > 0 {
+		text = fmt.Sprintf("at most %d of what is parked in topic %s%s: %s", p.Limit, p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))
+	}
+	if p.Rate > 0 && n > 0 {
+		text += fmt.Sprintf(", in about %s", (time.Duration(float64(n) / float64(p.Rate) * float64(time.Second))).Round(time.Second))
+	}
+	return text
+}
+
+// tell says what would be done.
+func (v *parkedVerb) tell(cmd *cobra.Command, p operate.Parked) error {
+	n, err := p.Count(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if v.sel.format.Format == cli.JSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"would_" + v.name: n}, "")
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "would %s %s; a dry run, nothing was %s\n", v.name, v.meant(p, n), v.done)
+	return err
+}
+
+// narrowed says for a question which of the parked tasks would go, if not all.
+func narrowed(f operate.ParkedFilter) (text string) {
+	if f.Reason != "" {
+		text += fmt.Sprintf(" with %q in its reason", f.Reason)
+	}
+	if !f.Before.IsZero() {
+		text += " since before " + f.Before.UTC().Format(timeFormat)
+	}
+	return text
+}
+
+// checkChange is check for a verb that changes tasks: which ones has to be said.
+func (sel *selection) checkChange(now time.Time) error {
+	if sel.topic == "" {
+		return cli.UsageError("name a topic")
+	}
+	if err := sel.check(now); err != nil {
+		return err
+	}
+	switch some := sel.all || sel.filtered(); {
+	case sel.id != "" && some:
+		return cli.UsageError("--id stands alone: it names one task")
+	case sel.id == "" && !some:
+		return cli.UsageError("give either --id or --all, or --reason, --parked-before or --older-than")
+	}
+	return nil
+}
+
+// printChanged says how many tasks were changed, and as JSON also what was left.
+func printChanged(out io.Writer, format cli.Format, done string, n int, left *operate.LeftError) error {
+	if format != cli.JSON {
+		_, err := fmt.Fprintf(out, "%s %d\n", done, n)
+		return err
+	}
+	result := map[string]any{done: n}
+	if left != nil && left.Tasks > 0 {
+		result["unreadable"], result["unreadable_ids"] = left.Tasks, left.IDs
+	}
+	if left != nil && left.Shards != nil {
+		result["unreadable_shards"] = left.Shards.Shards
+	}
+	return cli.PrintJSON(out, result, "")
+}
+
+// parkedBar shows how far a pass over parked tasks has come: a bar on a terminal, a line
+// every five seconds elsewhere.
+type parkedBar struct {
+	out  io.Writer
+	name string
+	bar  *progressbar.ProgressBar
+	said time.Time
+}
+
+func (b *parkedBar) show(visited, of int64) {
+	if cli.OnTerminal(b.out) {
+		if b.bar == nil {
+			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
+				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
+		}
+		b.bar.ChangeMax64(max(of, 1))
+		_ = b.bar.Set64(visited) // drawing is all it does
+		return
+	}
+	if b.said.IsZero() {
+		b.said = time.Now() // what ends soon needs no line
+	}
+	if time.Since(b.said) >= 5*time.Second {
+		b.said = time.Now()
+		_, _ = fmt.Fprintf(b.out, "%s: %d of about %d tasks\n", b.name, visited, of)
+	}
+}
+
+func (b *parkedBar) finish() {
+	if b.bar != nil {
+		_ = b.bar.Finish() // drawing is all it does
+	}
+}
