@@ -29,14 +29,10 @@ func topicCommand(s *settings) *cobra.Command {
 		},
 	}
 	cmd.AddCommand(topicList(s), topicGet(s), topicSet(s), topicCreate(s), topicApply(s),
-		topicPause(s, "pause", "Stops delivering a topic; its tasks wait", pausing),
-		topicPause(s, "resume", "Delivers a paused topic again", "paused=false"),
+		topicPause(s), topicResume(s),
 		topicRemove(s), topicHistory(s), topicUndo(s))
 	return cmd
 }
-
-// pausing is what pauses a topic.
-const pausing = "paused=true"
 
 // withConsul runs a verb's work on the documents in Consul.
 func withConsul(s *settings, work func(ctx context.Context, c consulTopics) error) func(*cobra.Command) error {
@@ -96,6 +92,8 @@ type topicLine struct {
 	Shards   int    `json:"shards"`
 	Exchange string `json:"exchange"`
 	Paused   bool   `json:"paused"`
+	Until    string `json:"paused_until,omitempty"`
+	Reason   string `json:"paused_reason,omitempty"`
 	Index    uint64 `json:"index"`
 	Error    string `json:"error,omitempty"`
 }
@@ -104,6 +102,9 @@ func describeTopics(docs []config.Document) []topicLine {
 	lines := make([]topicLine, len(docs))
 	for i, d := range docs {
 		lines[i] = topicLine{Topic: d.Name, Shards: d.Topic.Shards, Exchange: d.Topic.Exchange, Paused: d.Topic.Paused, Index: d.Index}
+		if d.Topic.Paused {
+			lines[i].Until, lines[i].Reason = d.Topic.PausedUntil, d.Topic.PausedReason
+		}
 		if d.Err != nil {
 			lines[i].Error = d.Err.Error()
 		}
@@ -119,9 +120,17 @@ func printTopics(out io.Writer, docs []config.Document) error {
 			fmt.Fprintf(w, "%s\t! %s\n", d.Name, cli.OneLine(d.Err.Error()))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%v\t%d\n", d.Name, d.Topic.Shards, d.Topic.Exchange, d.Topic.RoutingKey, d.Topic.Paused, d.Index)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\n", d.Name, d.Topic.Shards, d.Topic.Exchange, d.Topic.RoutingKey, pauseText(d.Topic), d.Index)
 	}
 	return w.Flush()
+}
+
+// pauseText says whether a document pauses its topic, and until when.
+func pauseText(t config.Topic) string {
+	if t.Paused && t.PausedUntil != "" {
+		return "until " + t.PausedUntil
+	}
+	return fmt.Sprint(t.Paused)
 }
 
 // document reads one that must be there.
@@ -341,40 +350,6 @@ func orNone(s string) string {
 		return "(none)"
 	}
 	return s
-}
-
-func topicPause(s *settings, name, short, assignment string) *cobra.Command {
-	told := verdict{pausing: assignment == pausing}
-	cmd := &cobra.Command{
-		Use: name + " TOPIC [--no-wait]", Short: short, Args: oneTopic(cli.NoArguments),
-		Long: short + `.
-
-It says what the living scanners make of it, for which it waits some seconds, and ends
-with code 1 as "scanner topic set" does; a topic that can't be delivered can be
-paused all the same. --no-wait asks nobody.
-
-Where the document has mistakes, the last good one, which scanners go on by, is paused
-or resumed, and takes its place.
-
-Topics of a configuration file are paused there: it says what to write where.`,
-		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			err := withConsul(s, func(_ context.Context, c consulTopics) error {
-				doc, err := set(cmd, c, edit{topic: args[0], assignments: []string{assignment}, inForce: s.inForce})
-				if err != nil {
-					return err
-				}
-				return told.await(cmd, s, doc)
-			})(cmd)
-			var inFile fileTopicsError
-			if errors.As(err, &inFile) {
-				return pauseInFile(cmd, s, args[0], told.pausing)
-			}
-			return err
-		}),
-	}
-	registerAuthor(cmd)
-	told.register(cmd)
-	return cmd
 }
 
 func topicRemove(s *settings) *cobra.Command {

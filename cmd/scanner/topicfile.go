@@ -25,7 +25,7 @@ const rereading = ", the file of each scanner: one that runs reads it within a s
 
 // pauseInFile says how a topic of the configuration file is paused or resumed, and
 // fails: this command writes no file. It is done where the file says so already.
-func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused bool) error {
+func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused, ends bool) error {
 	if s.path == "" {
 		return fileTopicsError("")
 	}
@@ -37,10 +37,14 @@ func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused bool) err
 	switch {
 	case !there:
 		return fmt.Errorf("no topic %s in %s, where topics are set, as consul.addr is empty: %w", topic, s.path, task.ErrNotFound)
-	case t.Paused == paused:
+	case t.Paused == paused && !ends:
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, paused is %t in %s\n", topic, paused, s.path)
 		return err
 	}
-	return fmt.Errorf("topic %s is set in the configuration file, as consul.addr is empty, and `scanner topic %s` writes to consul only: write paused: %t under topics.%s in %s%s",
-		topic, cmd.Name(), paused, topic, s.path, rereading)
+	write := fmt.Sprintf("paused: %t", paused)
+	if ends {
+		write += ", and the time as in paused_until: 2026-12-01T10:00:00Z,"
+	}
+	return fmt.Errorf("topic %s is set in the configuration file, as consul.addr is empty, and `scanner topic %s` writes to consul only: write %s under topics.%s in %s%s",
+		topic, cmd.Name(), write, topic, s.path, rereading)
 }

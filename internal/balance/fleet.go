@@ -43,6 +43,9 @@ type Member struct {
 	// Away says that the source can't be read right now: what is in force stays so. Errors
 	// has why, under "".
 	Away bool `json:"config_source_away,omitempty"`
+	// Format is config.Format of the member's version, which says what keys of topics'
+	// documents it knows. 0 is a version that doesn't say.
+	Format int `json:"config_format,omitempty"`
 	// Documents is a hash of the documents in force, all topics' together: members with the
 	// same documents say the same. 0 is a version that doesn't say, or a member that has
 	// read none. Applied can't tell: it is an index of the source's, which differs with when

@@ -18,6 +18,10 @@ type TopicNote struct {
 	Paused  bool `json:"paused,omitempty"`
 	Rate    int  `json:"rate,omitempty"`
 	Limited bool `json:"rate_limited,omitempty"`
+	// PausedUntil is when the pause ends by itself, zero if it doesn't, and PausedReason why
+	// the topic is paused, as its document says.
+	PausedUntil  time.Time `json:"paused_until,omitzero"`
+	PausedReason string    `json:"paused_reason,omitempty"`
 	// Settings in force are those that differ from the defaults, without the shard count.
 	Settings map[string]string `json:"settings,omitempty"`
 	// Retrying is how many tasks wait for another attempt, or are at it, after the broker
@@ -50,6 +54,7 @@ func (n TopicNote) Plus(other TopicNote) TopicNote {
 	n.Limited = n.Limited || other.Limited
 	if n.Settings == nil {
 		n.Paused, n.Rate, n.Settings = other.Paused, other.Rate, other.Settings
+		n.PausedUntil, n.PausedReason = other.PausedUntil, other.PausedReason
 	}
 	n.Unreadable += other.Unreadable
 	n.Retrying += other.Retrying

@@ -6,11 +6,14 @@ import (
 )
 
 // Complete returns a topic as a document that has every key, also those that are at
-// their default, but none of a section that the topic lacks.
+// their default, but none of a section that the topic lacks, nor a text that is empty by
+// default: it says nothing, and scanners of an older version may not know its key.
 func Complete(t Topic) []byte {
 	s := newSettings()
+	defaults := DefaultTopic("orders")
 	for _, f := range topicFields() {
-		if value, there := f.of(t); there {
+		byDefault, _ := f.of(defaults)
+		if value, there := f.of(t); there && (value != "" || byDefault != "") {
 			s.values[f.key] = given{value: value}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -31,7 +32,7 @@ func ruleOf(tag string, zero any) rule {
 		return within(zero, least, most)
 	}
 	named := map[string]rule{
-		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "prefix": letters("._-:/", 64),
+		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "moment": moment, "prefix": letters("._-:/", 64),
 		"queue": queueName, "url or address": consulAddr,
 	}
 	r, ok := named[tag]
@@ -78,6 +79,15 @@ func oneOf(words ...string) rule {
 		}
 		return fmt.Sprintf("must be one of %s; got %s", strings.Join(words, ", "), clip(word))
 	}
+}
+
+// moment is empty, or a time.
+func moment(value any) string {
+	text := value.(string)
+	if _, err := time.Parse(time.RFC3339, text); text == "" || err == nil {
+		return ""
+	}
+	return "must be a time as in 2026-12-01T10:00:00Z; got " + clip(text)
 }
 
 // queueName is an AMQP short string that the broker doesn't keep for itself.

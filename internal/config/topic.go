@@ -41,6 +41,25 @@ type Topic struct {
 	Rate int `yaml:"rate" default:"0" check:"0..1000000"`
 	// True: nothing is forwarded, everything is stored.
 	Paused bool `yaml:"paused" default:"false"`
+	// Where it is paused: the pause ends by itself at this time, RFC 3339, by Redis's clock; empty: when somebody ends it.
+	PausedUntil string `yaml:"paused_until" check:"moment"`
+	// Why it is paused, for people; up to 512 bytes.
+	PausedReason string `yaml:"paused_reason" check:"0..512"`
+}
+
+// Format counts the keys that were added to topics' documents. Members of a fleet say which
+// they read: one that reads less refuses documents with newer keys. 1 is the first, with
+// paused_until and paused_reason.
+const Format = 1
+
+// PauseEnds returns when a pause ends by itself; zero if the topic isn't paused, or somebody
+// has to end it.
+func (t Topic) PauseEnds() time.Time {
+	end, err := time.Parse(time.RFC3339, t.PausedUntil)
+	if !t.Paused || err != nil {
+		return time.Time{}
+	}
+	return end
 }
 
 // Declare names what a scanner makes at the broker, all of it durable.

@@ -60,6 +60,10 @@ type TopicStatus struct {
 	Settings map[string]string `json:"settings,omitempty"`
 	Paused   bool              `json:"paused"`
 	Rate     int               `json:"rate"`
+	// PausedUntil is when the pause ends by itself, if it does, and PausedReason why the topic
+	// is paused.
+	PausedUntil  time.Time `json:"paused_until,omitzero"`
+	PausedReason string    `json:"paused_reason,omitempty"`
 	// Limited says that the rate holds tasks back: the backlog is what waits for it.
 	Limited bool `json:"rate_limited"`
 	// PerSecond is how many tasks a second the living scanners forwarded in the last minute.
@@ -266,7 +270,8 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	s.PerSecond = all.PerSecond
 	s.Median, s.Worst = all.Lateness.Quantile(.5).Seconds(), all.Lateness.Quantile(.99).Seconds()
 	if s.Paused {
-		s.note(Paused, fmt.Sprintf("paused: nothing is delivered until it is resumed; %d tasks are due", s.Backlog))
+		s.PausedUntil, s.PausedReason = all.PausedUntil, all.PausedReason
+		s.note(Paused, s.pause())
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
 		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
@@ -278,6 +283,18 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
 		s.note(Retries, fmt.Sprintf("%d tasks wait for another attempt: %s", s.Retrying, s.RetryReason))
 	}
+}
+
+// pause says until when the topic is paused, and why.
+func (s *TopicStatus) pause() string {
+	text, until := "paused", "it is resumed"
+	if s.PausedReason != "" {
+		text += " (" + s.PausedReason + ")"
+	}
+	if !s.PausedUntil.IsZero() {
+		until = s.PausedUntil.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s: nothing is delivered until %s; %d tasks are due", text, until, s.Backlog)
 }
 
 // listen takes note of what the living scanners say of the topic, each remark once.

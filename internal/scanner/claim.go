@@ -44,8 +44,7 @@ func (w *worker) claimDue(ctx context.Context, a *attended) (rest time.Time) {
 func (w *worker) room(ctx context.Context) room {
 	t := w.topic
 	changed := t.changed.Next()
-	s := t.settings()
-	if s.Paused {
+	if t.paused() {
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -55,7 +54,7 @@ func (w *worker) room(ctx context.Context) room {
 	if err := t.publisher.WaitReady(ctx); err != nil {
 		return room{} // the tick is over: the publisher says itself what it lacks
 	}
-	r, err := t.window.reserve(ctx, w.batch(s.Batch))
+	r, err := t.window.reserve(ctx, w.batch(t.settings().Batch))
 	if err != nil {
 		return room{} // the tick is over
 	}

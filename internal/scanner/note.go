@@ -17,7 +17,10 @@ func (t *topic) note() (n balance.TopicNote) {
 	t.minute.note(&n)
 	n.Unreadable = t.notices.skipped.tasks()
 	s := t.settings()
-	n.Paused, n.Rate, n.Settings = s.Paused, s.Rate, *t.differs.Load()
+	n.Rate, n.Settings = s.Rate, *t.differs.Load()
+	if n.Paused = t.paused(); n.Paused {
+		n.PausedUntil, n.PausedReason = s.PauseEnds(), s.PausedReason
+	}
 	if at := t.limited.Load(); at != nil {
 		n.Limited = s.Rate > 0 && time.Since(*at) < limitedFor
 	}

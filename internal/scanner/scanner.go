@@ -234,7 +234,7 @@ func (s *Scanner) describe() balance.Member {
 	m := balance.Member{
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
 		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.admission.works(), Refused: s.admission.why(), Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
-		Hazards: s.keeping.hazards(),
+		Hazards: s.keeping.hazards(), Format: config.Format,
 	}
 	for _, v := range s.reloader.all() {
 		if trouble := v.trouble(); trouble != "" {

@@ -47,6 +47,7 @@ type topic struct {
 	routed   atomic.Pointer[config.Document] // whose route the publisher was given last
 	desired  atomic.Uint64                   // counts the documents that brought another shard count
 	changed  retry.Broadcast                 // of document and placement
+	resumed  atomic.Pointer[config.Document] // whose pause has ended by itself
 	stopped  atomic.Bool                     // no more claims
 
 	differs atomic.Pointer[map[string]string] // settings in force that aren't the defaults
@@ -104,7 +105,7 @@ func (t *topic) await(ctx context.Context, holds func() bool) {
 func (t *topic) run(ctx context.Context) {
 	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
 	var all sync.WaitGroup
-	for _, part := range []func(context.Context){t.announce, t.reconciler.run, t.listen, t.route, t.keep, pool.Run} {
+	for _, part := range []func(context.Context){t.announce, t.endPauses, t.reconciler.run, t.listen, t.route, t.keep, pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
 	all.Wait()

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// pauseLong is what pause and resume have in common.
+const pauseLong = `
+
+It says what the living scanners make of it, for which it waits some seconds, and ends
+with code 1 as "scanner topic set" does; a topic that can't be delivered can be
+paused all the same. --no-wait asks nobody.
+
+Where the document has mistakes, the last good one, which scanners go on by, is paused
+or resumed, and takes its place.
+
+Topics of a configuration file are paused there: it says what to write where.`
+
+// pauseVerb is pause or resume.
+type pauseVerb struct {
+	pausing bool
+	until   string
+	told    verdict
+}
+
+func topicPause(s *settings) *cobra.Command {
+	v := &pauseVerb{pausing: true, told: verdict{pausing: true}}
+	cmd := &cobra.Command{
+		Use: "pause TOPIC [--until T] [--reason TEXT] [--no-wait]", Short: "Stops delivering a topic; its tasks wait",
+		Long: `Stops delivering a topic; its tasks wait. With --until the pause ends by itself at that time,
+by Redis's clock, also while Consul is away and nobody looks. "scanner status" shows the
+time, and the --reason. Both replace those of a pause that lasts already.
+
+Scanners before --until would refuse such a document and go on delivering. So with one of
+them in the fleet nothing is written; --reason alone is then kept in the history only.` + pauseLong,
+		Example: `  scanner topic pause orders --until 2h --reason "the shop's database moves"`,
+		Args:    oneTopic(cli.NoArguments),
+		RunE:    cli.Verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args[0]) }),
+	}
+	cmd.Flags().StringVar(&v.until, "until", "", "when the pause ends by itself: RFC 3339, Unix milliseconds, or from now as in 30m, 2d (default when it is resumed)")
+	registerAuthor(cmd)
+	v.told.register(cmd)
+	return cmd
+}
+
+func topicResume(s *settings) *cobra.Command {
+	v := &pauseVerb{}
+	cmd := &cobra.Command{
+		Use: "resume TOPIC [--no-wait]", Short: "Delivers a paused topic again",
+		Long: "Delivers a paused topic again, and takes the time and the reason of its pause away." + pauseLong,
+		Args: oneTopic(cli.NoArguments),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args[0]) }),
+	}
+	registerAuthor(cmd)
+	v.told.register(cmd)
+	return cmd
+}
+
+func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
+	if _, err := parseMoment("--until", v.until, time.Now()); err != nil {
+		return err
+	}
+	err := withConsul(s, func(_ context.Context, c consulTopics) error {
+		assignments, err := v.assignments(cmd, s, topic)
+		if err != nil {
+			return err
+		}
+		doc, err := set(cmd, c, edit{topic: topic, assignments: assignments, inForce: s.inForce})
+		if err != nil {
+			return err
+		}
+		return v.told.await(cmd, s, doc)
+	})(cmd)
+	var inFile fileTopicsError
+	if errors.As(err, &inFile) {
+		return pauseInFile(cmd, s, topic, v.pausing, v.until != "")
+	}
+	return err
+}
+
+// assignments are what pauses or resumes a topic.
+func (v *pauseVerb) assignments(cmd *cobra.Command, s *settings, topic string) ([]string, error) {
+	until, reason := "", ""
+	if v.pausing {
+		var err error
+		if until, reason, err = v.ask(cmd, s, topic); err != nil {
+			return nil, err
+		}
+	}
+	return []string{fmt.Sprintf("paused=%t", v.pausing), "paused_until=" + until, "paused_reason=" + reason}, nil
+}
+
+// ask reads until when and why to pause, and asks the living scanners whether they know of
+// such: one that doesn't would refuse the document, and go on delivering.
+func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, reason string, err error) {
+	reason = cli.OneLine(flagOf(cmd, reasonFlag))
+	if v.until == "" && reason == "" {
+		return "", "", nil
+	}
+	now, old, err := s.older(cmd.Context(), config.Format)
+	switch {
+	case v.until != "" && err != nil:
+		return "", "", fmt.Errorf("whether all scanners know of --until can't be told, nothing was written; without --until the topic can be paused: %w", err)
+	case v.until != "" && len(old) > 0:
+		return "", "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and go on delivering: %s; "+
+			"nothing was written: upgrade them first, or pause without --until", topic, strings.Join(old, ", "))
+	case err != nil || len(old) > 0:
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: not all scanners are known to read a document with a reason: it is in the history alone\n", topic)
+		return "", "", err
+	case v.until == "":
+		return "", reason, nil
+	}
+	end, err := parseMoment("--until", v.until, now)
+	if err == nil && !end.After(now) {
+		err = cli.UsageError(fmt.Sprintf("--until %s: is %s, which is not in the future", v.until, relative(end, now)))
+	}
+	return end.UTC().Format(timeFormat), reason, err
+}
+
+// older returns Redis's time, and the living scanners that read an older format of documents.
+func (s *settings) older(ctx context.Context, format int) (now time.Time, names []string, err error) {
+	rdb, store, err := s.open()
+	if err != nil {
+		return now, nil, err
+	}
+	defer rdb.Close()
+	ms, err := store.Now(ctx)
+	if err != nil {
+		return now, nil, err
+	}
+	members, err := balance.Members(ctx, store)
+	for _, m := range members {
+		if m.Alive && m.Format < format {
+			names = append(names, m.Instance)
+		}
+	}
+	return time.UnixMilli(ms), names, err
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// TestAPauseWithAnEndAndAReason: both stand in the document, and go with the pause.
+func TestAPauseWithAnEndAndAReason(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
+	pause := func(more ...string) []string {
+		return append([]string{"topic", "pause", "orders", "--no-wait"}, more...)
+	}
+	gets := func(want string) {
+		t.Helper()
+		if _, text := o.call("topic", "get", "orders"); !regexp.MustCompile("^" + want + "$").MatchString(text) {
+			t.Errorf("the document is %q, want %q", text, want)
+		}
+	}
+	o.wants(cli.Done, "orders.paused_until: (none) -> 2126-12-01T10:00:00.000Z", pause("--until", "2126-12-01T11:00:00+01:00", "--reason", "it's: on")...)
+	gets("rate: 5\npaused: true\npaused_until: \"2126-12-01T10:00:00.000Z\"\npaused_reason: \"it's: on\"\n")
+	if l := o.newest(); l.Reason != "it's: on" || l.Verb != "pause" {
+		t.Errorf("the history says %+v", l)
+	}
+	o.wants(cli.Done, "until 2126-12-01T10:00:00.000Z", "topic", "ls")
+	o.wants(cli.Done, "written", pause("--until", "90m")...)
+	gets("rate: 5\npaused: true\npaused_until: \"20[0-9T:.-]+Z\"\n")
+	doc, err := config.ParseTopic("orders", []byte(o.document()))
+	if end := time.Until(doc.PauseEnds()); err != nil || end < 80*time.Minute || end > 90*time.Minute {
+		t.Errorf("it ends in %s, %v", end, err)
+	}
+	o.wants(cli.Done, "written", pause()...)
+	gets("rate: 5\npaused: true\n")
+	o.wants(cli.Done, "nothing to change", pause()...)
+	o.wants(cli.Done, "written", pause("--reason", "why not")...)
+	gets("rate: 5\npaused: true\npaused_reason: \"why not\"\n")
+	o.wants(cli.Done, "written", "topic", "resume", "orders", "--no-wait", "--reason", "done")
+	gets("rate: 5\npaused: false\n")
+	o.wants(cli.Usage, "which is not in the future", pause("--until=-1m")...)
+	o.wants(cli.Usage, `--until "soon": want RFC 3339`, pause("--until", "soon")...)
+	gets("rate: 5\npaused: false\n")
+}
+
+// TestAnOldScannerIsNotToRefuseAPause: it would go on delivering, so nothing is written; a
+// reason alone isn't worth that, and is in the history.
+func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
+	t.Parallel()
+	o := newConsulOperator(t)
+	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
+	says := o.member("old")
+	o.wants(cli.Failed, "which would refuse a pause with --until and go on delivering: old; nothing was written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
+	if doc := o.document(); doc != "rate: 5\n" {
+		t.Errorf("written: %q", doc)
+	}
+	o.wants(cli.Done, "it is in the history alone", "topic", "pause", "orders", "--reason", "moving", "--no-wait")
+	if doc := o.document(); doc != "rate: 5\npaused: true\n" || o.newest().Reason != "moving" {
+		t.Errorf("written: %q, %+v", doc, o.newest())
+	}
+	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.Format})
+	o.heard("old", func(m balance.Member) bool { return m.Format == config.Format })
+	o.wants(cli.Done, "written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
+	if doc := o.document(); !strings.Contains(doc, "paused_until: ") {
+		t.Errorf("written: %q", doc)
+	}
+}
+
+// document is what Consul has of topic orders.
+func (o *operator) document() string {
+	o.t.Helper()
+	_, text := o.call("topic", "get", "orders")
+	return text
+}

@@ -1,0 +1,49 @@
+package scanner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestAPauseEndsByItself: at its time by Redis's clock nothing but the scanner has to do
+// anything; until then nothing is delivered, and status says when and why.
+func TestAPauseEndsByItself(t *testing.T) {
+	t.Parallel()
+	paused := func(until string) map[string]string {
+		return map[string]string{"orders": declaring("orders", "shards: 1", "paused: true", "paused_until: '"+until+"'", "paused_reason: the shop moves")}
+	}
+	l := newLone(t, paused("2126-01-01T00:00:00Z"), nil)
+	l.start()
+	r := l.store.Router("orders").Schedule(t.Context(), []shard.Entry{{ID: "o-1", When: shard.In(0), Body: []byte{0}}})[0]
+	l.ok(r.Err)
+	status := func() operate.TopicStatus {
+		t.Helper()
+		s, err := operate.ReadStatus(t.Context(), l.store, "orders")
+		l.ok(err)
+		return s.Topics[0]
+	}
+	wait.For(t, "status to say until when", func() bool {
+		s := status()
+		return s.Paused && s.PausedUntil.Equal(time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC)) && s.PausedReason == "the shop moves" &&
+			fmt.Sprint(s.Notes) == "[paused (the shop moves): nothing is delivered until 2126-01-01T00:00:00Z; 1 tasks are due]"
+	})
+	now, err := l.store.Now(t.Context())
+	l.ok(err)
+	end := time.UnixMilli(now).Add(3 * time.Second)
+	l.write(paused(end.UTC().Format(time.RFC3339Nano)))
+	wait.For(t, "the task to be delivered", func() bool { return status().Pending == 0 })
+	if now, err = l.store.Now(t.Context()); err != nil || time.UnixMilli(now).Before(end) {
+		t.Errorf("delivered before %s, at %s, %v", end, time.UnixMilli(now), err)
+	}
+	wait.For(t, "status to say that it isn't paused", func() bool { s := status(); return !s.Paused && len(s.Notes) == 0 })
+	if lines := l.said.of("the topic's pause has ended"); len(lines) != 1 {
+		t.Errorf("it logs %q", lines)
+	}
+	l.write(paused("2126-01-01T00:00:00Z"))
+	wait.For(t, "status to say that it is paused again", func() bool { return status().Paused })
+}
