@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,10 +23,12 @@ const (
 )
 
 // section is a part of the page: so many lines if there is room for them, else those that
-// draw makes of n, which is at least 1.
+// draw makes of n, which is at least 1. Where room is scarce it gets weight lines for each
+// line of a section without one.
 type section struct {
-	want int
-	draw func(n int) []string
+	want   int
+	weight int
+	draw   func(n int) []string
 }
 
 // lines are the page at a moment, one for each line of the terminal, none longer than it
@@ -83,16 +84,16 @@ func (p *page) room(now time.Time) int {
 	return max(1, shares[len(shares)-1]-1) // without the line of its columns
 }
 
-// divide gives each part its share of a number of lines: a line each in turn, until all
-// have what they want or nothing is left.
+// divide gives each part its share of a number of lines: a line each in turn, or by its
+// weight, until all have what they want or nothing is left.
 func divide(parts []section, lines int) []int {
 	shares := make([]int, len(parts))
 	for given := true; given; {
 		given = false
 		for i, part := range parts {
-			if lines > 0 && shares[i] < part.want {
-				shares[i]++
-				lines--
+			if n := min(max(part.weight, 1), lines, part.want-shares[i]); n > 0 {
+				shares[i] += n
+				lines -= n
 				given = true
 			}
 		}
@@ -196,62 +197,6 @@ func whose(topics []string) string {
 	}
 }
 
-// topics is the table of all topics, or of those around the chosen one.
-func (p *page) topics() section {
-	all, at := p.status.Topics, p.chosen()
-	longest := len("TOPIC")
-	for _, t := range all {
-		longest = max(longest, len(t.Topic))
-	}
-	const rest = 68 // what the other columns take
-	name := max(8, min(longest, p.width-rest))
-	return section{want: 1 + len(all), draw: func(n int) []string {
-		n = max(1, n-1)
-		first := max(0, min(at-n/2, len(all)-n))
-		last := min(len(all), first+n)
-		title := "TOPIC"
-		if last-first < len(all) {
-			title = fmt.Sprintf("%d-%d/%d", first+1, last, len(all))
-		}
-		lines := []string{fmt.Sprintf("   %-*s %4s %-9s %6s %6s %6s %7s %6s %6s %6s",
-			name, title, "M", "STATE", "FWD/S", "P50", "P99", "BACKLOG", "RETRY", "PARKED", "LATE")}
-		for i := first; i < last; i++ {
-			lines = append(lines, p.topicRow(all[i], i == at, name))
-		}
-		return lines
-	}}
-}
-
-// topicRow is a topic in the table: marked with > if it is chosen, and with ! if it isn't
-// served as it should be.
-func (p *page) topicRow(t operate.TopicStatus, chosen bool, name int) string {
-	marks := []byte("  ")
-	if chosen {
-		marks[0] = '>'
-	}
-	if len(t.Notes) > 0 {
-		marks[1] = '!'
-	}
-	state := cmp.Or(string(t.Phase), "not known")
-	switch {
-	case t.Phase == shard.Migrating:
-	case t.Paused:
-		state = "paused"
-	case t.Limited:
-		state = "limited"
-	}
-	forwarded, median, worst := "-", "-", "-"
-	if t.PerSecond > 0 {
-		forwarded, median, worst = perSecond(t.PerSecond), lateness(t.Median), lateness(t.Worst)
-	}
-	late := "-"
-	if d := p.read.Sub(t.Oldest); !t.Oldest.IsZero() && d >= 0 {
-		late = age(d)
-	}
-	return fmt.Sprintf("%s %-*s %4d %-9s %6s %6s %6s %7s %6s %6s %6s",
-		marks, name, cut(t.Topic, name), t.Shards, state, forwarded, median, worst, short(t.Backlog), short(t.Retrying), short(t.Parked), late)
-}
-
 // about is the chosen topic: its placement, the change of M that is under way, its
 // settings and its pace. Its notes are among the troubles, but where its shards are shown.
 func (p *page) about(t operate.TopicStatus) section {
@@ -299,15 +244,6 @@ func (p *page) shardTable(t operate.TopicStatus) section {
 		_ = w.Flush() // into memory: no error
 		return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	}}
-}
-
-// fleet is the members, as scanner status prints them.
-func (p *page) fleet() section {
-	var out bytes.Buffer
-	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
-	printFleet(w, p.status.Fleet, p.read)
-	_ = w.Flush() // into memory: no error
-	return fixed(strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"))
 }
 
 // cut makes a line fit, and says so by its last character.

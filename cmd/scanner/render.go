@@ -184,26 +184,35 @@ func started(m balance.Member) string {
 	return m.Started.Format(time.RFC3339)
 }
 
+// alive says whether a member lives.
+func alive(m balance.Member) string {
+	if m.Alive {
+		return "live"
+	}
+	return "dead"
+}
+
+// configuration is which documents a member works by, and how many it can't.
+func configuration(m balance.Member) string {
+	text := fmt.Sprintf("index %d", m.Applied)
+	if m.Source != "" {
+		text = m.Source + ", " + text
+	}
+	if m.Refused != "" {
+		text = "refused, its source isn't the fleet's"
+	}
+	if len(m.Errors) > 0 {
+		text += fmt.Sprintf(", %d errors", len(m.Errors))
+	}
+	return text
+}
+
 func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 	fmt.Fprintln(w, "fleet:")
 	fmt.Fprintln(w, "  INSTANCE\tSTATE\tHEARTBEAT\tSTARTED\tVERSION\tADMIN\tCONFIG")
-	for _, m := range fleet {
-		state := "dead"
-		if m.Alive {
-			state = "live"
-		}
-		configuration := fmt.Sprintf("index %d", m.Applied)
-		if m.Source != "" {
-			configuration = m.Source + ", " + configuration
-		}
-		if m.Refused != "" {
-			configuration = "refused, its source isn't the fleet's"
-		}
-		if len(m.Errors) > 0 {
-			configuration += fmt.Sprintf(", %d errors", len(m.Errors))
-		}
-		fmt.Fprintf(w, "  %s\t%s\t%s ago\t%s\t%s\t%s\t%s\n", m.Instance, state,
-			max(now.Sub(m.Heartbeat), 0).Round(time.Second), started(m), m.Version, m.Admin, configuration)
+	for _, m := range inOrder(fleet) {
+		fmt.Fprintf(w, "  %s\t%s\t%s ago\t%s\t%s\t%s\t%s\n", m.Instance, alive(m),
+			max(now.Sub(m.Heartbeat), 0).Round(time.Second), started(m), m.Version, m.Admin, configuration(m))
 	}
 	if len(fleet) == 0 {
 		fmt.Fprintln(w, "  "+strings.Repeat("-", 3)+" no scanner runs")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -107,10 +106,8 @@ func (f *statusFlags) watch(cmd *cobra.Command, s *settings) error {
 	defer rdb.Close()
 	w := watch{
 		screen: screen,
-		read: func(ctx context.Context) (operate.Status, error) {
-			return operate.ReadStatus(ctx, store, f.topic)
-		},
-		page: page{every: f.every, shards: f.shards},
+		read:   operate.NewReader(store, f.topic).Read,
+		page:   page{every: f.every, shards: f.shards},
 	}
 	return w.run(cmd.Context())
 }

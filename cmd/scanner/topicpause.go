@@ -140,7 +140,7 @@ func (s *settings) older(ctx context.Context, format int) (now time.Time, names 
 	}
 	members, err := balance.Members(ctx, store)
 	for _, m := range members {
-		if m.Alive && m.Format < format {
+		if m.Alive && m.Refused == "" && m.Format < format {
 			names = append(names, m.Instance)
 		}
 	}

@@ -106,6 +106,12 @@ type Change struct {
 
 // ReadStatus describes one topic, or all that are known if topic is "".
 func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
+	return NewReader(store, topic).Read(ctx)
+}
+
+// Read describes the topics as they are now.
+func (r *Reader) Read(ctx context.Context) (Status, error) {
+	store, topic := r.store, r.topic
 	var s Status
 	var err error
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
@@ -122,7 +128,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 	}
 	s.Topics = []TopicStatus{}
 	for _, name := range names {
-		t, err := readTopic(ctx, store.Topic(name), slices.Contains(known, name))
+		t, err := r.readTopic(ctx, store.Topic(name), slices.Contains(known, name))
 		if errors.Is(err, task.ErrUnknownTopic) && topic == "" {
 			continue // removed between the two reads
 		}
@@ -144,7 +150,7 @@ func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, 
 
 // readTopic describes a topic. One that was removed is unknown, unless it is still
 // among the known ones: taking it off them is how a removal ends.
-func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
+func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
 	p, err := t.Placement(ctx)
 	cut := known && p.Phase == shard.Removed
 	if err != nil && !cut {
@@ -152,7 +158,7 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 	}
 	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Attended: p.Scanned()}
 	if cut {
-		return out, out.count(ctx, t, max(p.Shards, p.Previous))
+		return out, out.count(r.stats(ctx, t, max(p.Shards, p.Previous)))
 	}
 	if p.Phase == shard.Migrating {
 		out.Previous = p.Previous
@@ -161,26 +167,26 @@ func readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, er
 			return out, err
 		}
 	}
-	if err = t.Forked(ctx, p); errors.Is(err, task.ErrForked) {
-		out.Notes = append(out.Notes, err.Error())
-	} else if err = out.leaveOut(err); err != nil {
+	look := r.seldom(ctx, t, p)
+	if errors.Is(look.forked, task.ErrForked) {
+		out.Notes = append(out.Notes, look.forked.Error())
+	} else if err = out.leaveOut(look.forked); err != nil {
 		return out, err
 	}
-	strays, err := t.Strays(ctx, p)
-	if err = out.leaveOut(err); err != nil {
+	if err = out.leaveOut(look.unread); err != nil {
 		return out, err
 	}
-	if out.Strays = strays.Tasks; strays.Tasks > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", strays.Tasks))
+	if out.Strays = look.strays.Tasks; out.Strays > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", out.Strays))
 	}
-	return out, out.count(ctx, t, p.Scanned())
+	return out, out.count(r.stats(ctx, t, p.Scanned()))
 }
 
-// count adds up what the first shards hold, without those that can't be read. Those of
-// a removed topic are attended by nobody.
-func (s *TopicStatus) count(ctx context.Context, t *shard.Topic, shards int) (err error) {
-	s.PerShard, err = t.Stats(ctx, shards)
-	if err = s.leaveOut(err); err != nil {
+// count adds up what the first shards hold, without those that can't be read, as unread
+// says. Those of a removed topic are attended by nobody.
+func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
+	s.PerShard = stats
+	if err := s.leaveOut(unread); err != nil {
 		return err
 	}
 	s.noteUnreadable()

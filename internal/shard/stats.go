@@ -22,23 +22,32 @@ type Stats struct {
 // Stats counts the first n shards in one round trip. Those that can't be read are left
 // out, and named by an *UnreadableError.
 func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
-	calls := make([]call, n)
-	for i := range calls {
-		calls[i] = call{script: "stats", keys: []string{t.Shard(i).due()}}
+	shards := make([]int, n)
+	for i := range shards {
+		shards[i] = i
 	}
-	stats := make([]Stats, 0, n)
+	return t.StatsOf(ctx, shards)
+}
+
+// StatsOf is Stats of some shards, in their order.
+func (t *Topic) StatsOf(ctx context.Context, shards []int) ([]Stats, error) {
+	calls := make([]call, len(shards))
+	for i, at := range shards {
+		calls[i] = call{script: "stats", keys: []string{t.Shard(at).due()}}
+	}
+	stats := make([]Stats, 0, len(shards))
 	failed := map[int]error{}
 	for i, cmd := range t.runAll(ctx, calls) {
 		v, err := cmd.Int64Slice()
 		if err != nil {
-			failed[i] = fmt.Errorf("count shard %d of topic %s: %w", i, t.name, err)
+			failed[shards[i]] = fmt.Errorf("count shard %d of topic %s: %w", shards[i], t.name, err)
 			continue
 		}
-		s := Stats{Shard: i, Pending: v[1], Backlog: v[2], Leased: v[3], Parked: v[4], Now: time.UnixMilli(v[0])}
+		s := Stats{Shard: shards[i], Pending: v[1], Backlog: v[2], Leased: v[3], Parked: v[4], Now: time.UnixMilli(v[0])}
 		if v[5] >= 0 {
 			s.Oldest = time.UnixMilli(v[5]).UTC()
 		}
 		stats = append(stats, s)
 	}
-	return stats, t.LeftOut(n, failed)
+	return stats, t.LeftOut(len(shards), failed)
 }

@@ -1,0 +1,114 @@
+package operate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// TestReadingAgainAsksFewShards: the second look asks the shards that are attended, and not
+// each that there could be; the first one finds tasks outside of those.
+func TestReadingAgainAsksFewShards(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnRedis(t)
+	topic, rdb := ordersAt(t, server.Addr(), "duefleet")
+	store, err := shard.New(rdb, "duefleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := topic.Ensure(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ZAdd(t.Context(), "duefleet:due:{orders:4000}", redis.Z{Score: 1, Member: "stray"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	reader := NewReader(store, "")
+	read := func() (zcards int) {
+		t.Helper()
+		before := calls(t, rdb)
+		s, err := reader.Read(t.Context())
+		if err != nil || len(s.Topics) != 1 || s.Topics[0].Strays != 1 || len(s.Topics[0].Notes) != 1 {
+			t.Fatalf("got %+v, %v", s, err)
+		}
+		return calls(t, rdb) - before
+	}
+	if n := read(); n < 4092 {
+		t.Errorf("the first look asks %d times how many tasks a shard holds, want each", n)
+	}
+	if n := read(); n != 4 {
+		t.Errorf("the second look asks %d times, want once for each of 4 shards", n)
+	}
+	if _, err := topic.Begin(t.Context(), placementOf(t, topic), 2); err != nil {
+		t.Fatal(err)
+	}
+	if n := read(); n < 4092 {
+		t.Errorf("after a change of the placement it asks %d times, want each", n)
+	}
+}
+
+// TestManyShardsAreCountedInTurn: after the first look some at a time, and each comes to it.
+func TestManyShardsAreCountedInTurn(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnRedis(t)
+	topic, rdb := ordersAt(t, server.Addr(), "duefleet")
+	store, err := shard.New(rdb, "duefleet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const m = 1200
+	if _, err := topic.Ensure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	reader := NewReader(store, "orders")
+	read := func() int64 {
+		t.Helper()
+		s, err := reader.Read(t.Context())
+		if err != nil || len(s.Topics[0].PerShard) != m {
+			t.Fatalf("got %+v, %v", s, err)
+		}
+		return s.Topics[0].Pending
+	}
+	if n := read(); n != 0 {
+		t.Fatalf("%d tasks are stored, want none", n)
+	}
+	for at := range m {
+		if err := rdb.ZAdd(t.Context(), fmt.Sprintf("duefleet:due:{orders:%d}", at), redis.Z{Score: 1e15, Member: "o"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := calls(t, rdb)
+	for _, want := range []int64{512, 1024, 1200} {
+		if n := read(); n != want {
+			t.Errorf("%d tasks are seen, want %d", n, want)
+		}
+	}
+	if n := calls(t, rdb) - before; n != 3*512 {
+		t.Errorf("three looks asked %d shards, want 512 each", n)
+	}
+}
+
+func placementOf(t *testing.T, topic *shard.Topic) shard.Placement {
+	t.Helper()
+	p, err := topic.Placement(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// calls is how many ZCARDs Redis has carried out.
+func calls(t *testing.T, rdb redis.UniversalClient) (n int) {
+	t.Helper()
+	text, err := rdb.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = strings.Cut(text, "cmdstat_zcard:")
+	_, _ = fmt.Sscanf(text, "calls=%d,", &n)
+	return n
+}
