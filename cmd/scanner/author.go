@@ -24,7 +24,7 @@ const (
 
 // registerAuthor adds the flags that say who changes a document, and why.
 func registerAuthor(cmd *cobra.Command) {
-	cmd.Flags().String(asFlag, "", "who makes the change, for the topic's history (default the name of Consul's token, else who came by sudo or SSH, else user@host)")
+	cmd.Flags().String(asFlag, "", "who makes the change, for the topic's history (default the name of Consul's token, else the user behind sudo or SSH, else user@host)")
 	cmd.Flags().String(reasonFlag, "", "why, for the topic's history")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for name, most := range map[string]int{asFlag: maxAs, reasonFlag: maxReason} {
@@ -43,7 +43,7 @@ func flagOf(cmd *cobra.Command, name string) string {
 	return text
 }
 
-// author is who makes a change: by --as, by the description of Consul's token, or the
+// author names the author of a change: --as, else the name of Consul's token, else the
 // caller.
 func (c consulTopics) author(cmd *cobra.Command) string {
 	if as := flagOf(cmd, asFlag); as != "" {
@@ -56,8 +56,8 @@ func (c consulTopics) author(cmd *cobra.Command) string {
 	return caller(os.Getenv)
 }
 
-// caller is who calls the command, as user@host, as far as the machine knows: who came by
-// sudo or SSH, before the user that they became.
+// caller returns the user who calls the command, as user@host: the one behind sudo or SSH if
+// the environment names one, else the process's.
 func caller(getenv func(string) string) string {
 	name := fmt.Sprint(os.Getuid())
 	if u, err := user.Current(); err == nil {

@@ -30,9 +30,9 @@ func parkedReplay(s *settings) *cobra.Command {
 	v := &parkedVerb{
 		name: "replay", done: "replayed", short: "Makes parked tasks due now, with a fresh count of attempts; asks before it replays more than one",
 		long: `
-With --limit it ends after as many tasks, and with --rate it replays no more than so many a
-second, for consumers that would be flooded. Ctrl-C ends it: what was replayed stays so.
-With --dry-run it says how many it would replay, and replays none.
+With --limit it ends after N tasks. With --rate it replays at most N tasks a second, for
+consumers that would be flooded. Ctrl-C ends it: what was replayed stays so. With --dry-run
+it says how many it would replay, and replays none.
 `,
 		confirm: cli.Confirmation{Deed: cli.Replays()},
 		change: func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
@@ -41,9 +41,9 @@ With --dry-run it says how many it would replay, and replays none.
 	}
 	cmd := v.command(s)
 	f := cmd.Flags()
-	f.IntVar(&v.limit, "limit", 0, "no more than so many tasks (default all)")
-	f.IntVar(&v.rate, "rate", 0, "no more than so many tasks a second (default no limit)")
-	f.BoolVar(&v.dry, "dry-run", false, "say how many it would be; replay none")
+	f.IntVar(&v.limit, "limit", 0, "at most this many tasks (default all)")
+	f.IntVar(&v.rate, "rate", 0, "at most this many tasks a second (default no limit)")
+	f.BoolVar(&v.dry, "dry-run", false, "say how many tasks it would replay; replay none")
 	return cmd
 }
 

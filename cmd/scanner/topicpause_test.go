@@ -34,7 +34,7 @@ func TestAPauseWithAnEndAndAReason(t *testing.T) {
 	o.wants(cli.Done, "until 2126-12-01T10:00:00.000Z", "topic", "ls")
 	o.wants(cli.Done, "written", pause("--until", "90m")...)
 	gets("rate: 5\npaused: true\npaused_until: \"20[0-9T:.-]+Z\"\n")
-	doc, err := config.ParseTopic("orders", []byte(o.document("orders")))
+	doc, err := config.ParseTopic("orders", []byte(o.document()))
 	if end := time.Until(doc.PauseEnds()); err != nil || end < 80*time.Minute || end > 90*time.Minute {
 		t.Errorf("it ends in %s, %v", end, err)
 	}
@@ -58,24 +58,24 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
 	says := o.member("old")
 	o.wants(cli.Failed, "which would refuse a pause with --until and go on delivering: old; nothing was written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
-	if doc := o.document("orders"); doc != "rate: 5\n" {
+	if doc := o.document(); doc != "rate: 5\n" {
 		t.Errorf("written: %q", doc)
 	}
 	o.wants(cli.Done, "it is in the history alone", "topic", "pause", "orders", "--reason", "moving", "--no-wait")
-	if doc := o.document("orders"); doc != "rate: 5\npaused: true\n" || o.newest().Reason != "moving" {
+	if doc := o.document(); doc != "rate: 5\npaused: true\n" || o.newest().Reason != "moving" {
 		t.Errorf("written: %q, %+v", doc, o.newest())
 	}
 	says.Store(&balance.Member{Applied: math.MaxInt64, Format: config.Format})
 	o.heard("old", func(m balance.Member) bool { return m.Format == config.Format })
 	o.wants(cli.Done, "written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
-	if doc := o.document("orders"); !strings.Contains(doc, "paused_until: ") {
+	if doc := o.document(); !strings.Contains(doc, "paused_until: ") {
 		t.Errorf("written: %q", doc)
 	}
 }
 
-// document is what Consul has of a topic.
-func (o *operator) document(topic string) string {
+// document is what Consul has of topic orders.
+func (o *operator) document() string {
 	o.t.Helper()
-	_, text := o.call("topic", "get", topic)
+	_, text := o.call("topic", "get", "orders")
 	return text
 }
