@@ -153,9 +153,7 @@ func (e noDocumentError) Error() string {
 func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func topicSet(s *settings) *cobra.Command {
-	var wait, replace, dry, old bool
-	var timeout time.Duration
-	var told verdict
+	var f setFlags
 	cmd := &cobra.Command{
 		Use:   "set TOPIC key=value... [--replace] [--unbind-old] [--dry-run | --wait [--timeout D] | --no-wait]",
 		Short: "Changes settings of a topic, or makes a new one",
@@ -184,49 +182,63 @@ scanner runs. It ends with code 1 when the document asks for another shard count
 meanwhile, when scanners run and none begins the change within 15 s, and after --timeout.
 That and Ctrl-C end the waiting alone: the change goes on.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 && !old {
+			if len(args) == 0 && !f.old {
 				return cli.UsageError("name at least one key=value")
 			}
 			return nil
 		}),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("timeout") && (!wait || timeout < 0) {
+			if cmd.Flags().Changed("timeout") && (!f.wait || f.timeout < 0) {
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
-			return withConsul(s, func(_ context.Context, c consulTopics) error {
-				if old && len(args) == 1 {
-					return unbindOld(cmd, s, c, args[0])
-				}
-				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: replace, dry: dry, likely: true})
-				if dry {
-					return err
-				}
-				if err == nil && wait {
-					err = awaitShards(cmd, s, c, doc, timeout)
-				}
-				if err == nil {
-					err = told.await(cmd, s, doc)
-				}
-				if err == nil && old {
-					err = unbindOld(cmd, s, c, args[0])
-				}
-				return err
-			})(cmd)
+			return withConsul(s, func(_ context.Context, c consulTopics) error { return f.run(cmd, s, c, args) })(cmd)
 		}),
 	}
 	cmd.ValidArgsFunction = s.completeAssignments
-	cmd.Flags().BoolVar(&wait, "wait", false, "follow a change of the shard count to its end")
-	cmd.Flags().DurationVar(&timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
-	cmd.Flags().BoolVar(&replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
-	cmd.Flags().BoolVar(&old, "unbind-old", false, "then unbind the queues that earlier documents declared")
-	registerDryRun(cmd, &dry)
+	f.register(cmd)
+	return cmd
+}
+
+// setFlags are the flags of topic set.
+type setFlags struct {
+	wait, replace, dry, old bool
+	timeout                 time.Duration
+	told                    verdict
+}
+
+func (f *setFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow a change of the shard count to its end")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
+	cmd.Flags().BoolVar(&f.old, "unbind-old", false, "then unbind the queues that earlier documents declared")
+	registerDryRun(cmd, &f.dry)
 	registerAuthor(cmd)
-	told.register(cmd)
+	f.told.register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("unbind-old", "no-wait")
 	cmd.MarkFlagsMutuallyExclusive("unbind-old", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
 	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
-	return cmd
+}
+
+// run writes the topic's document, and waits for what the flags ask for.
+func (f *setFlags) run(cmd *cobra.Command, s *settings, c consulTopics, args []string) error {
+	if f.old && len(args) == 1 {
+		return unbindOld(cmd, s, c, args[0])
+	}
+	doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: f.replace, dry: f.dry, likely: true})
+	if f.dry {
+		return err
+	}
+	if err == nil && f.wait {
+		err = awaitShards(cmd, s, c, doc, f.timeout)
+	}
+	if err == nil {
+		err = f.told.await(cmd, s, doc)
+	}
+	if err == nil && f.old {
+		err = unbindOld(cmd, s, c, args[0])
+	}
+	return err
 }
 
 // edit is a change of a topic's document.

@@ -82,7 +82,7 @@ func (t *topic) apply(doc config.Document) {
 	t.differs.Store(&differs)
 	before := t.document.Swap(&doc)
 	t.window.resize(doc.Topic.Window)
-	t.metrics.SetPaused(doc.Topic.Paused)
+	t.metrics.SetPaused(t.paused())
 	if before == nil || before.Topic.Shards != doc.Topic.Shards {
 		t.desired.Add(1)
 	}

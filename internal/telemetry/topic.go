@@ -210,7 +210,7 @@ func (t *TopicMetrics) SetRetrying(n int64, reason string) {
 	}
 }
 
-// SetPaused notes whether the settings in force pause the topic.
+// SetPaused notes whether the topic is paused.
 func (t *TopicMetrics) SetPaused(yes bool) { t.paused.Set(oneIf(yes)) }
 
 // AddWorkers changes the number of workers this scanner runs for the topic.

@@ -296,7 +296,7 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 		strings.Replace(s.RabbitMQURL, "guest:guest", "guest:sesame", 1): {"", "rabbitmqctl change_password guest"},
 		s.RabbitMQURL + "-not-there":                                     {"", "rabbitmqctl add_vhost"},
 		"amqp://guest:sesame@127.0.0.1:1/":                               {"refused", "start the broker"},
-		strings.Replace(s.RabbitMQURL, "amqp://", "amqps://", 1):         {"tls", "openssl s_client"},
+		strings.Replace(s.RabbitMQURL, "amqp://", "amqps://", 1):         {"tls", "write amqp:// in rabbitmq.urls[0]"},
 	} {
 		broken := s
 		broken.RabbitMQURL = url
@@ -448,7 +448,7 @@ func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	s.ConsulPrefix += "-empty"
 	f = examine(t, s)
 	f.want("topic orders document", "warn", "orphan", "scanner topic rm orders")
-	f.want("topics", "warn", "consul holds no topics", "scanner topic set")
+	f.want("topics", "warn", "consul holds no topics", "scanner topic create")
 	s.ConsulAddr = "127.0.0.1:1"
 	examine(t, s).want("consul.connection", "fail", "refused", "start the agent")
 }
