@@ -138,7 +138,7 @@ func TestLeastRights(t *testing.T) {
 	if out := must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes")); out.Stderr != "" {
 		t.Errorf("topic rm says %s", out.Stderr)
 	}
-	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ", []string{"@", "rm", "removed"}) {
+	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ", []string{"token ", "rm", "removed"}) {
 		t.Errorf("topic history says\n%s", out.Stdout)
 	}
 	if out := must(t, operator.scanner("topic", "undo", "orders")); !strings.Contains(out.Stdout, "applied by 2 scanners") || out.Stderr != "" {
