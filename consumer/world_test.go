@@ -170,6 +170,9 @@ func (w *world) schedule(id, payload string) {
 func (w *world) request(r producer.Request) {
 	w.t.Helper()
 	r.Topic = orders
+	if r.When.IsZero() {
+		r.When = producer.Now()
+	}
 	_, err := w.producer.Schedule(w.t.Context(), r)
 	w.ok(err)
 }

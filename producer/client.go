@@ -75,16 +75,21 @@ func New(cfg Config) (*Client, error) {
 // Close closes the client's own connections. A Config.Redis stays open.
 func (c *Client) Close() error { return c.close() }
 
-// When is a due time: In a while from now, or At an instant.
-type When struct{ when shard.When }
+// When is a due time: Now, In a while from now, or At an instant. The zero value is none,
+// and breaks a rule.
+type When = task.When
+
+// Now is due at once.
+func Now() When { return task.Now() }
 
 // In is d after now by the clock of the Redis that stores the task, cut to the
-// millisecond; a negative d means now.
-func In(d time.Duration) When { return When{shard.In(d)} }
+// millisecond. 0 and a negative d are due now.
+func In(d time.Duration) When { return task.In(d) }
 
-// At is the instant t as it is, cut to the millisecond; the past means now. At
+// At is the instant t as it is, cut to the millisecond. The past is due now, but for the
+// zero time.Time and for Unix seconds given to time.UnixMilli, which break a rule. At
 // most 100 years ahead.
-func At(t time.Time) When { return When{shard.At(t)} }
+func At(t time.Time) When { return task.At(t) }
 
 // Request is one task to schedule.
 type Request struct {
@@ -92,7 +97,7 @@ type Request struct {
 	Topic string
 	// ID names it within the topic: 1 to 255 bytes of valid UTF-8.
 	ID string
-	// When it is due. The zero value means now.
+	// When it is due: Now, In or At. Required.
 	When When
 	// Payload is delivered byte for byte, at most Config.MaxPayload.
 	Payload []byte
@@ -120,7 +125,7 @@ func (r *Request) Check(maxPayload int, now time.Time) error {
 		task.CheckContentType(r.ContentType),
 		task.CheckHeaders(r.Headers),
 		task.CheckOptions(r.Options),
-		task.CheckDue(r.When.when.Time(now), now),
+		task.CheckWhen(r.When, now),
 	)
 }
 

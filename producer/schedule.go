@@ -102,7 +102,7 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 
 func (r *Request) entry() shard.Entry {
 	body := shard.EncodeBody(&task.Task{ContentType: r.ContentType, Headers: r.Headers, Options: r.Options, Payload: r.Payload})
-	return shard.Entry{ID: r.ID, When: r.When.when, IfAbsent: r.IfAbsent, Body: body}
+	return shard.Entry{ID: r.ID, When: shard.WhenOf(r.When), IfAbsent: r.IfAbsent, Body: body}
 }
 
 func result(topic, id string, s shard.Scheduled) (r Result) {

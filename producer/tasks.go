@@ -48,10 +48,10 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := first(checkName(topic, id), task.CheckDue(when.when.Time(now), now)); err != nil {
+	if err := first(checkName(topic, id), task.CheckWhen(when, now)); err != nil {
 		return time.Time{}, err
 	}
-	millis, err := within(ctx, c, func() (int64, error) { return c.store.Router(topic).Reschedule(ctx, id, when.when) })
+	millis, err := within(ctx, c, func() (int64, error) { return c.store.Router(topic).Reschedule(ctx, id, shard.WhenOf(when)) })
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
 	}
