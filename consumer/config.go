@@ -44,6 +44,10 @@ type Config struct {
 	Policy Policy
 	// Timeout is the deadline of one handler. Defaults to 30s.
 	Timeout time.Duration
+	// MinStep is the least time from when a next step is stored until it is due, so that
+	// a chain that asks for no delay doesn't run as fast as it can. Negative: none.
+	// Defaults to 100ms.
+	MinStep time.Duration
 	// Concurrency is how many handlers run at once. Defaults to 10.
 	Concurrency int
 	// Prefetch is how many deliveries this consumer holds, those that handlers
@@ -74,8 +78,9 @@ type Config struct {
 	// Defaults to none.
 	Registerer prometheus.Registerer
 
-	step func(step)    // a test's: what was just done
-	hold time.Duration // a test's: holdFor
+	step func(step)       // a test's: what was just done
+	hold time.Duration    // a test's: holdFor
+	now  func() time.Time // a test's: time.Now
 }
 
 // step of an outcome, after which a test may end the process.
@@ -116,7 +121,7 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
-		store:      &store{Store: shards, window: cfg.Remember, removed: map[string]time.Time{}},
+		store:      &store{Store: shards, window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{}},
 		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
 		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
 		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it is no task"),
@@ -132,6 +137,7 @@ func (cfg Config) withDefaults() Config {
 	orDefault(&cfg.Concurrency, 10)
 	orDefault(&cfg.Prefetch, 2*cfg.Concurrency)
 	orDefault(&cfg.StopTimeout, 15*time.Second)
+	orDefault(&cfg.MinStep, 100*time.Millisecond)
 	orDefault(&cfg.Remember, 24*time.Hour)
 	orDefault(&cfg.MaxPayload, task.DefaultMaxPayload)
 	orDefault(&cfg.Name, "duefleet")
@@ -142,6 +148,9 @@ func (cfg Config) withDefaults() Config {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	orDefault(&cfg.hold, holdFor)
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
 	if cfg.step == nil {
 		cfg.step = func(step) {}
 	}

@@ -104,13 +104,14 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	err = c.cfg.Handler(ctx, task.NewDelivery(*t, func(due time.Time, payload []byte) error {
-		if err := errors.Join(task.CheckDue(due, time.Now()), task.CheckPayload(payload, c.cfg.MaxPayload)); err != nil {
-			return err
-		}
-		next = &following{due: due, payload: payload}
+	d := task.NewDelivery(*t, func(due time.Time, payload []byte) error {
+		next = &following{when: task.At(due), local: due, least: c.cfg.MinStep, payload: payload}
 		return nil
-	}))
+	}).WithNextWhen(func(when task.When, payload []byte) error {
+		next = &following{when: when, least: c.cfg.MinStep, payload: payload}
+		return nil
+	})
+	err = c.cfg.Handler(ctx, d.WithMaxPayload(c.cfg.MaxPayload))
 	return next, err
 }
 
@@ -128,7 +129,7 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 		f.park = true
 		return park, f
 	}
-	f.after = max(delay, 0)
+	f.when = task.In(max(delay, 0))
 	return retried, f
 }
 

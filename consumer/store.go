@@ -25,7 +25,8 @@ const chainWindow = 24 * time.Hour
 // and the task itself, in its shard.
 type store struct {
 	*shard.Store
-	window time.Duration // negative: nothing is remembered
+	window time.Duration    // negative: nothing is remembered
+	clock  func() time.Time // the consumer's
 
 	mu      sync.Mutex
 	removed map[string]time.Time // by topic: when it was first met removed
@@ -56,13 +57,23 @@ func (s *store) done(ctx context.Context, t *task.Task) error {
 
 // following is what is to follow a delivery.
 type following struct {
-	after    time.Duration // from now on; unless due is given
-	due      time.Time
+	when     task.When     // unless it is parked
+	local    time.Time     // when by the consumer's clock; zero: by Redis's alone
+	least    time.Duration // from now on, at least; negative: none
 	park     bool
 	attempts int // to count on from
 	reason   string
 	payload  []byte
 	op       shard.Op // of storing it, the same for each try
+}
+
+// due is when f is due, in ms, seen from now by Redis's clock and by the consumer's.
+func (f following) due(now int64, here time.Time) int64 {
+	due := f.when.Time(time.UnixMilli(now)).UnixMilli()
+	if !f.local.IsZero() {
+		due = max(due, now+f.local.Sub(here).Milliseconds())
+	}
+	return max(due, now+max(f.least, 0).Milliseconds())
 }
 
 // allow asks whether f may follow the delivery of t, and when it is due, in ms. Not
@@ -74,10 +85,7 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 		if err != nil {
 			return 0, false, err
 		}
-		next = now + f.after.Milliseconds()
-		if !f.due.IsZero() {
-			next = max(f.due.UnixMilli(), now)
-		}
+		next = f.due(now, s.clock())
 	}
 	return s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
 }
