@@ -4,13 +4,15 @@
 //
 // Once Schedule returned without an error the task is delivered at least once,
 // never before its due time by Redis's clock, as long as Redis keeps what it
-// acknowledged. An error may mean that Redis was reached and the answer was not:
+// acknowledged. An error that is task.ErrUnavailable says that surely nothing was
+// done. One that is task.ErrUncertain says that Redis may have done it, or may within 3 s:
 // call again with the same ID, which replaces what may be there.
+//
+// How long a call may take is bounded by its ctx, and by Config.Timeout.
 package producer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -40,6 +42,12 @@ type Config struct {
 	// although the master may have stored it: call again. Redis must be one server,
 	// sentinels or a cluster. Defaults to 0.
 	MinReplicas int
+	// Timeout bounds each call whose ctx ends later or never, IDs excepted. Defaults to 0:
+	// none. Then a call whose ctx has no end takes as long as the options of the Redis
+	// client allow for its connections and its repeats: with go-redis's own some 5 s
+	// while connections are refused, and minutes while packets are lost. Calls that wait
+	// for somebody, as an HTTP request, want a second or two.
+	Timeout time.Duration
 }
 
 // Client schedules tasks. It is safe for concurrent use.
@@ -47,15 +55,13 @@ type Client struct {
 	store      *shard.Store
 	close      func() error
 	maxPayload int
+	timeout    time.Duration // 0: none
 	// endsWithContext: Redis's answers are awaited no longer than a call's context lasts.
 	endsWithContext bool
 }
 
 // New returns a client; it connects when it is first used.
 func New(cfg Config) (*Client, error) {
-	if (cfg.Redis == nil) == (cfg.Options == nil) {
-		return nil, errors.New("producer: give either Config.Redis or Config.Options")
-	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = "duefleet"
 	}
@@ -65,11 +71,14 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload {
 		return nil, fmt.Errorf("producer: Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
 	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("producer: Config.Timeout must not be negative; got %s", cfg.Timeout)
+	}
 	store, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, endsWithContext: endsWithContext(cfg.Redis)}, nil
+	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, timeout: cfg.Timeout, endsWithContext: endsWithContext(cfg.Redis)}, nil
 }
 
 // Close closes the client's own connections. A Config.Redis stays open.
@@ -140,8 +149,8 @@ func first(errs ...error) error {
 
 // now is Redis's clock, for checks.
 func (c *Client) now(ctx context.Context) (time.Time, error) {
-	ms, err := within(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
-	return time.UnixMilli(ms), err
+	ms, err := reads(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
+	return time.UnixMilli(ms), shard.Unasked(err)
 }
 
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
