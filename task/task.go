@@ -19,7 +19,9 @@ type Task struct {
 	// millisecond.
 	Due time.Time
 	// Scheduled is when Redis stored this version of the task, by Redis's
-	// clock. Zero on the way in.
+	// clock. Zero on the way in. Every delivery of the version has the same, retries
+	// included, whose Due differs: topic, ID and Scheduled together are an idempotency key.
+	// The steps of a chain share it; there the payload says which step it is.
 	Scheduled time.Time
 	// Attempt counts deliveries tried, from 1. Attempts that the broker
 	// returned or refused count; attempts that ended with a lost connection do
