@@ -32,7 +32,7 @@ func TestAChainThatAsksForNoDelayDoesNotRunAsFastAsItCan(t *testing.T) {
 	}})
 	w.schedule("a", "")
 	wait.For(t, "some steps", func() bool { return seen.of("a") > 5 })
-	if least := leastApart(seen.all()); least < 100*time.Millisecond {
+	if least := leastApart(seen.all()); least < 90*time.Millisecond { // the estimate of Redis's clock is some ms behind
 		t.Errorf("a step is due %v after the one before", least)
 	}
 }
@@ -58,7 +58,7 @@ func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 			wait.For(t, "the step is stored", func() bool { return counted(c, done) == 1 })
 			s, there := w.stored("a")
 			// The two readings of the handler's clock are some ms apart.
-			if early := began.Add(wanted).Sub(s.Due); !there || early > 0 && name == "a time from now" || early > wanted/2 || s.Due.After(w.redisNow().Add(wanted)) {
+			if early := began.Add(wanted).Sub(s.Due); !there || early > 10*time.Millisecond && name == "a time from now" || early > wanted/2 || s.Due.After(w.redisNow().Add(wanted)) {
 				t.Errorf("stored %v, due %v early", there, early)
 			}
 		})

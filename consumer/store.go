@@ -30,6 +30,36 @@ type store struct {
 
 	mu      sync.Mutex
 	removed map[string]time.Time // by topic: when it was first met removed
+	met     map[string]bool      // topics that were served when their first delivery came
+	silent  time.Time            // when Redis last didn't say whether a topic is served
+}
+
+// silentFor is how long Redis isn't asked again whether a topic is served, after it gave
+// no answer: what can't be asked is handled.
+const silentFor = 5 * time.Second
+
+// served returns task.ErrUnknownTopic if no scanner has served the topic under this
+// prefix in this Redis: then its message comes from scanners that have another. It asks
+// once a topic. A topic that was removed is nil: it was served here.
+func (s *store) served(ctx context.Context, topic string) error {
+	s.mu.Lock()
+	skip := s.met[topic] || time.Since(s.silent) < silentFor
+	s.mu.Unlock()
+	if skip {
+		return nil
+	}
+	p, err := s.Topic(topic).Placement(ctx)
+	if errors.Is(err, task.ErrUnknownTopic) && p.Phase != shard.Removed {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || p.Phase == shard.Removed {
+		s.met[topic] = true
+	} else {
+		s.silent = time.Now()
+	}
+	return nil
 }
 
 func (s *store) remembers() bool { return s.window > 0 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -155,7 +156,10 @@ func (w *world) configure(cfg Config) Config {
 	if cfg.Redis == nil && cfg.Options == nil {
 		cfg.Redis = w.rdb
 	}
-	cfg.Prefix = w.settings.RedisPrefix
+	orDefault(&cfg.Prefix, w.settings.RedisPrefix)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	orDefault(&cfg.Timeout, never)
 	orDefault(&cfg.StopTimeout, 5*time.Minute)
 	return cfg
