@@ -1,6 +1,6 @@
 module github.com/duefleet/duefleet/bench
 
-go 1.26.7
+go 1.26.0
 
 replace github.com/duefleet/duefleet => ../
 

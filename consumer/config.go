@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,8 @@ type Config struct {
 	URLs []string
 	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
 	TLS *tls.Config
-	// Queue to consume from; it must exist. What is no message of duefleet goes to
+	// Queue to consume from; it must exist, or be made by a scanner (declare) within
+	// QueueTimeout. What is no message of duefleet goes to
 	// its dead-letter exchange, or is lost where it has none. Required.
 	Queue string
 	// Redis is the caller's client, which Run leaves open. Either it or Options
@@ -44,6 +46,10 @@ type Config struct {
 	Policy Policy
 	// Timeout is the deadline of one handler. Defaults to 30s.
 	Timeout time.Duration
+	// MinStep is the least time from when a next step is stored until it is due, so that
+	// a chain that asks for no delay doesn't run as fast as it can. Negative: none.
+	// Defaults to 100ms.
+	MinStep time.Duration
 	// Concurrency is how many handlers run at once. Defaults to 10.
 	Concurrency int
 	// Prefetch is how many deliveries this consumer holds, those that handlers
@@ -51,6 +57,9 @@ type Config struct {
 	// topic alone: Prefetch of these hold up the queue. Defaults to twice
 	// Concurrency.
 	Prefetch int
+	// QueueTimeout is for how long a Run that has not consumed before waits for the queue
+	// to be made, before it returns an error. Negative: for ever. Defaults to 1m.
+	QueueTimeout time.Duration
 	// StopTimeout is how long running handlers have to finish once Run's context
 	// ends. Defaults to 15s.
 	StopTimeout time.Duration
@@ -68,14 +77,16 @@ type Config struct {
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
 	// "duefleet".
 	Name string
-	// Log takes outages and what fails. Payloads are never logged. Defaults to none.
+	// Log takes outages and what fails. Payloads are never logged. Defaults to
+	// slog.Default().
 	Log *slog.Logger
 	// Registerer takes the metrics, duefleet_consumer_*. Consumers may share one.
 	// Defaults to none.
 	Registerer prometheus.Registerer
 
-	step func(step)    // a test's: what was just done
-	hold time.Duration // a test's: holdFor
+	step func(step)       // a test's: what was just done
+	hold time.Duration    // a test's: holdFor
+	now  func() time.Time // a test's: time.Now
 }
 
 // step of an outcome, after which a test may end the process.
@@ -96,7 +107,9 @@ type Consumer struct {
 	close   func() error
 	metrics *metrics
 	// Kinds of lines of which there may be one for each delivery.
-	parked, panicked, refused, unstored, refusedOne, removed *notice.Notice
+	parked, panicked, refused, unstored, refusedOne, unknown, removed *notice.Notice
+	busy                                                              busy
+	ran                                                               atomic.Bool
 }
 
 // New checks the configuration and starts nothing. An error names a bad URL by
@@ -116,13 +129,15 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
-		store:      &store{Store: shards, window: cfg.Remember, removed: map[string]time.Time{}},
+		store:      &store{Store: shards, window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{}, met: map[string]bool{}},
 		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
 		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
 		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it is no task"),
 		unstored:   notice.New(cfg.Log, slog.LevelError, "redis can't be used, to be tried again"),
 		refusedOne: notice.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
-		removed:    notice.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
+		unknown: notice.New(cfg.Log, slog.LevelError,
+			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the scanners' redis and prefix"),
+		removed: notice.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
 	}, nil
 }
 
@@ -132,6 +147,8 @@ func (cfg Config) withDefaults() Config {
 	orDefault(&cfg.Concurrency, 10)
 	orDefault(&cfg.Prefetch, 2*cfg.Concurrency)
 	orDefault(&cfg.StopTimeout, 15*time.Second)
+	orDefault(&cfg.QueueTimeout, time.Minute)
+	orDefault(&cfg.MinStep, 100*time.Millisecond)
 	orDefault(&cfg.Remember, 24*time.Hour)
 	orDefault(&cfg.MaxPayload, task.DefaultMaxPayload)
 	orDefault(&cfg.Name, "duefleet")
@@ -139,9 +156,12 @@ func (cfg Config) withDefaults() Config {
 		cfg.Policy = Exponential(time.Second, 5*time.Minute, 10)
 	}
 	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Log = slog.Default()
 	}
 	orDefault(&cfg.hold, holdFor)
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
 	if cfg.step == nil {
 		cfg.step = func(step) {}
 	}
@@ -163,8 +183,6 @@ func (cfg Config) check() error {
 		return errors.New("Config.Queue must name a queue")
 	case cfg.Handler == nil:
 		return errors.New("Config.Handler must be given")
-	case (cfg.Redis == nil) == (cfg.Options == nil):
-		return errors.New("give either Config.Redis or Config.Options")
 	case cfg.Concurrency < 0 || cfg.Prefetch < cfg.Concurrency:
 		return fmt.Errorf("Config.Prefetch must be at least Config.Concurrency, and that at least 1; got %d and %d", cfg.Prefetch, cfg.Concurrency)
 	case cfg.Timeout < 0 || cfg.StopTimeout < 0:

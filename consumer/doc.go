@@ -21,5 +21,8 @@
 // Where `scanner topic rm` removed the topic, the failed delivery is logged, counted as
 // topic_removed and acked: nothing follows it.
 //
+// A delivery whose topic has no placement in this Redis under this prefix comes from
+// scanners that have another one: it waits in the same way, and its handler doesn't run.
+//
 // Those with a loop of their own use Parse alone.
 package consumer

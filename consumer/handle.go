@@ -22,6 +22,7 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 		c.reject(work, w.session, d, err)
 		return
 	}
+	w.handled = false
 	_, next := d.Headers[headerNext]
 	became := w.process(work, &t, next)
 	c.metrics.deliveries.WithLabelValues(t.Topic, string(became)).Inc()
@@ -63,7 +64,9 @@ func rejection(err error) string {
 func (w *worker) process(work context.Context, t *task.Task, next bool) outcome {
 	standing := shard.Run
 	err := w.insist(work, t, "look_up", func() (err error) {
-		standing, err = w.c.store.begin(work, t, next)
+		if err = w.c.store.served(work, t.Topic); err == nil {
+			standing, err = w.c.store.begin(work, t, next)
+		}
 		return err
 	})
 	switch {
@@ -80,6 +83,7 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 		reason := fmt.Sprintf("payload of %d bytes is above the consumer's MaxPayload of %d", n, w.c.cfg.MaxPayload)
 		return w.conclude(work, t, park, &following{park: true, attempts: t.Attempt, reason: reason, payload: t.Payload})
 	}
+	w.handled = true
 	step, err := w.c.run(work, t)
 	w.c.cfg.step(stepHandled)
 	if err != nil && work.Err() != nil {
@@ -94,6 +98,7 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 	ctx, cancel := context.WithTimeout(withTrace(work, t.Headers), c.cfg.Timeout)
 	defer cancel()
 	c.metrics.running.Inc()
+	defer c.busy.add(t)()
 	began := time.Now()
 	defer func() {
 		c.metrics.running.Dec()
@@ -104,13 +109,14 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	err = c.cfg.Handler(ctx, task.NewDelivery(*t, func(due time.Time, payload []byte) error {
-		if err := errors.Join(task.CheckDue(due, time.Now()), task.CheckPayload(payload, c.cfg.MaxPayload)); err != nil {
-			return err
-		}
-		next = &following{due: due, payload: payload}
+	d := task.NewDelivery(*t, func(due time.Time, payload []byte) error {
+		next = &following{when: task.At(due), local: due, least: c.cfg.MinStep, payload: payload}
 		return nil
-	}))
+	}).WithNextWhen(func(when task.When, payload []byte) error {
+		next = &following{when: when, least: c.cfg.MinStep, payload: payload}
+		return nil
+	})
+	err = c.cfg.Handler(ctx, d.WithMaxPayload(c.cfg.MaxPayload))
 	return next, err
 }
 
@@ -128,7 +134,7 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 		f.park = true
 		return park, f
 	}
-	f.after = max(delay, 0)
+	f.when = task.In(max(delay, 0))
 	return retried, f
 }
 

@@ -74,6 +74,7 @@ func bad() map[string]struct {
 func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.makeOrders()
 	var seen log
 	var out wait.Log
 	began := time.Now()

@@ -20,6 +20,14 @@ func Park(err error) error { return &decision{err, park} }
 // Drop is the error that gives a task up for good: it is acked and counted.
 func Drop(err error) error { return &decision{err, drop} }
 
+// IsParked reports whether a handler's error parks its task: it is, or wraps, one of Park.
+// It is for tests of handlers.
+func IsParked(err error) bool { return decided(err) == park }
+
+// IsDropped reports whether a handler's error gives its task up: it is, or wraps, one of
+// Drop. It is for tests of handlers.
+func IsDropped(err error) bool { return decided(err) == drop }
+
 // decision is an error that says what is to be done.
 type decision struct {
 	err error

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -15,7 +16,17 @@ const stopGrace = time.Second
 // running handlers for StopTimeout, ends the contexts of those left, gives back
 // what was not handled, and returns nil. While RabbitMQ is away it tries all URLs
 // in turn, again and again. Call it once.
+//
+// It returns an error for what waiting doesn't mend, unless it has consumed before: that
+// RabbitMQ refuses the user, the password or the vhost, or that there is no such queue
+// for QueueTimeout.
 func (c *Consumer) Run(ctx context.Context) error {
+	if c.ran.Swap(true) {
+		return errors.New("consumer: Run was called before; a Consumer runs once, make another by New")
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	go c.reachRedis(ctx)
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	feed := make(chan *session)
@@ -23,8 +34,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	for range c.cfg.Concurrency {
 		c.start(ctx, work, feed, &workers)
 	}
-	last := c.supervise(ctx, feed)
-	end := time.Now().Add(c.cfg.StopTimeout)
+	last, failure := c.supervise(ctx, feed)
+	end()
+	deadline := time.Now().Add(c.cfg.StopTimeout)
 	if last != nil { // what handlers have is acked through it: it lasts as long as they may
 		last.stop(max(c.cfg.StopTimeout, closeTimeout))
 	}
@@ -33,15 +45,23 @@ func (c *Consumer) Run(ctx context.Context) error {
 		workers.Wait()
 		close(idle)
 	}()
-	if !within(time.Until(end), idle) {
-		c.cfg.Log.WarnContext(ctx, "handlers are cut short and their tasks requeued", "after", c.cfg.StopTimeout)
+	if !within(time.Until(deadline), idle) {
+		n, tasks := c.busy.names()
+		c.cfg.Log.WarnContext(ctx, "deliveries are cut short and requeued", "after", c.cfg.StopTimeout, "running_handlers", n, "tasks", tasks)
 		abandon()
 		within(stopGrace, idle)
 	}
 	if last != nil {
-		last.close(max(time.Until(end), closeTimeout))
+		last.close(max(time.Until(deadline), closeTimeout))
 	}
-	return c.close()
+	return errors.Join(failure, c.close())
+}
+
+// reachRedis logs where this consumer looks for its topics, if nobody answers there.
+func (c *Consumer) reachRedis(ctx context.Context) {
+	if _, err := c.store.Now(ctx); err != nil && ctx.Err() == nil {
+		c.unstored.Say(ctx, append(c.place(), "operation", "start", "error", err)...)
+	}
 }
 
 // The limits of the pauses between tries.
@@ -69,20 +89,22 @@ func within(d time.Duration, ended <-chan struct{}) bool {
 }
 
 // supervise keeps a session open until ctx ends, and returns the one that is open
-// then.
-func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session {
+// then, or the error of a start that is in vain.
+func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*session, error) {
 	pause := newPause()
 	var outage time.Time
+	start := starting{c: c, began: time.Now()}
 	for turn := 0; ; turn++ {
 		s, err := c.open(ctx, c.cfg.URLs[turn%len(c.cfg.URLs)])
 		if err == nil {
+			start.over = true
 			if !outage.IsZero() {
 				c.cfg.Log.InfoContext(ctx, "rabbitmq is available again", "queue", c.cfg.Queue, "outage", time.Since(outage))
 				outage = time.Time{}
 			}
 			began := time.Now()
 			if err = c.attend(ctx, s, feed); err == nil {
-				return s
+				return s, nil
 			}
 			s.close(closeTimeout)
 			if time.Since(began) > backoffMax {
@@ -90,7 +112,10 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) *session
 			}
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil, nil
+		}
+		if err := start.failed(err); err != nil {
+			return nil, err
 		}
 		if outage.IsZero() {
 			outage = time.Now()

@@ -17,6 +17,7 @@ import (
 func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.makeOrders()
 	var seen log
 	began, finish := make(chan struct{}, 5), make(chan struct{})
 	c := w.consume(Config{Concurrency: 1, Prefetch: 10, Handler: func(ctx context.Context, d task.Delivery) error {
@@ -50,6 +51,7 @@ func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.makeOrders()
 	began := make(chan struct{}, 10)
 	c := w.consume(Config{StopTimeout: 100 * time.Millisecond, Handler: func(ctx context.Context, _ task.Delivery) error {
 		began <- struct{}{}
@@ -70,6 +72,7 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "rabbitmq-server")
 	w := newWorld(t)
+	w.makeOrders()
 	node, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir()})
 	w.ok(err)
 	t.Cleanup(func() { _ = node.Stop(context.Background()) })

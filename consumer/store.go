@@ -25,10 +25,41 @@ const chainWindow = 24 * time.Hour
 // and the task itself, in its shard.
 type store struct {
 	*shard.Store
-	window time.Duration // negative: nothing is remembered
+	window time.Duration    // negative: nothing is remembered
+	clock  func() time.Time // the consumer's
 
 	mu      sync.Mutex
 	removed map[string]time.Time // by topic: when it was first met removed
+	met     map[string]bool      // topics that were served when their first delivery came
+	silent  time.Time            // when Redis last didn't say whether a topic is served
+}
+
+// silentFor is how long Redis isn't asked again whether a topic is served, after it gave
+// no answer: what can't be asked is handled.
+const silentFor = 5 * time.Second
+
+// served returns task.ErrUnknownTopic if no scanner has served the topic under this
+// prefix in this Redis: then its message comes from scanners that have another. It asks
+// once a topic. A topic that was removed is nil: it was served here.
+func (s *store) served(ctx context.Context, topic string) error {
+	s.mu.Lock()
+	skip := s.met[topic] || time.Since(s.silent) < silentFor
+	s.mu.Unlock()
+	if skip {
+		return nil
+	}
+	p, err := s.Topic(topic).Placement(ctx)
+	if errors.Is(err, task.ErrUnknownTopic) && p.Phase != shard.Removed {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil || p.Phase == shard.Removed {
+		s.met[topic] = true
+	} else {
+		s.silent = time.Now()
+	}
+	return nil
 }
 
 func (s *store) remembers() bool { return s.window > 0 }
@@ -56,13 +87,23 @@ func (s *store) done(ctx context.Context, t *task.Task) error {
 
 // following is what is to follow a delivery.
 type following struct {
-	after    time.Duration // from now on; unless due is given
-	due      time.Time
+	when     task.When     // unless it is parked
+	local    time.Time     // when by the consumer's clock; zero: by Redis's alone
+	least    time.Duration // from now on, at least; negative: none
 	park     bool
 	attempts int // to count on from
 	reason   string
 	payload  []byte
 	op       shard.Op // of storing it, the same for each try
+}
+
+// due is when f is due, in ms, seen from now by Redis's clock and by the consumer's.
+func (f following) due(now int64, here time.Time) int64 {
+	due := f.when.Time(time.UnixMilli(now)).UnixMilli()
+	if !f.local.IsZero() {
+		due = max(due, now+f.local.Sub(here).Milliseconds())
+	}
+	return max(due, now+max(f.least, 0).Milliseconds())
 }
 
 // allow asks whether f may follow the delivery of t, and when it is due, in ms. Not
@@ -74,10 +115,7 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 		if err != nil {
 			return 0, false, err
 		}
-		next = now + f.after.Milliseconds()
-		if !f.due.IsZero() {
-			next = max(f.due.UnixMilli(), now)
-		}
+		next = f.due(now, s.clock())
 	}
 	return s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
 }

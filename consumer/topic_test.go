@@ -26,12 +26,20 @@ func countedOf(c *running, topic string, became outcome) float64 {
 // makeBills makes the topic bills, of one shard. No scanner serves it.
 func (w *world) makeBills() *shard.Topic {
 	w.t.Helper()
+	w.makeOrders()
 	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
 	w.ok(err)
 	topic := store.Topic(bills)
 	_, err = topic.Ensure(w.t.Context(), 1)
 	w.ok(err)
 	return topic
+}
+
+// makeOrders makes the topic orders, of four shards, as serve does.
+func (w *world) makeOrders() {
+	w.t.Helper()
+	_, err := w.topic.Ensure(w.t.Context(), 4)
+	w.ok(err)
 }
 
 // deliver publishes n messages of a topic, as a scanner does.

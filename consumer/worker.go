@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -17,14 +18,16 @@ import (
 // were replaced: a replaced worker ends with the delivery it has.
 type worker struct {
 	c        *Consumer
-	session  *session // that its delivery came from
-	replace  func()   // starts another worker
+	stop     context.Context //nolint:containedctx // ends when the consumer is to stop, like Run's
+	handled  bool            // the handler of its delivery has run
+	session  *session        // that its delivery came from
+	replace  func()          // starts another worker
 	replaced bool
 }
 
 // start starts a worker.
 func (c *Consumer) start(ctx, work context.Context, feed <-chan *session, workers *sync.WaitGroup) {
-	w := &worker{c: c, replace: func() { c.start(ctx, work, feed, workers) }}
+	w := &worker{c: c, stop: ctx, replace: func() { c.start(ctx, work, feed, workers) }}
 	workers.Go(func() { w.work(ctx, work, feed) })
 }
 
@@ -57,6 +60,9 @@ func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryT
 //
 // An error of this topic or this task alone holds up no others: another worker takes
 // the place. After Config.hold the error is returned, and the delivery is requeued.
+//
+// Once the consumer is to stop, only the result of a handler is worth waiting for, and
+// only while Redis is away: else the error is returned at once.
 func (w *worker) insist(work context.Context, t *task.Task, operation string, try func() error) error {
 	pause := newPause()
 	var held time.Time // since when, by an error of its own
@@ -66,11 +72,13 @@ func (w *worker) insist(work context.Context, t *task.Task, operation string, tr
 			return err
 		}
 		w.c.metrics.errors.WithLabelValues(operation).Inc()
+		w.c.complain(work, t, operation, err)
+		if w.stop.Err() != nil && (own(err) || !w.handled) {
+			return err
+		}
 		if !own(err) {
-			w.c.unstored.Say(work, "operation", operation, "error", err)
 			held = time.Time{}
 		} else {
-			w.c.refusedOne.Say(work, "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)
 			if held.IsZero() {
 				held = time.Now()
 			}
@@ -82,8 +90,34 @@ func (w *worker) insist(work context.Context, t *task.Task, operation string, tr
 		if w.replaced && w.session.channel.IsClosed() {
 			return err // the broker delivers it again
 		}
-		pause.Wait(work)
+		w.pause(work, &pause)
 	}
+}
+
+// pause waits for the next try, or until the consumer is to stop.
+func (w *worker) pause(work context.Context, pause *retry.Backoff) {
+	if w.stop.Err() == nil {
+		work = w.stop
+	}
+	pause.Wait(work)
+}
+
+// complain logs why Redis can't be used, or what it refuses.
+func (c *Consumer) complain(ctx context.Context, t *task.Task, operation string, err error) {
+	switch {
+	case errors.Is(err, task.ErrUnknownTopic):
+		c.unknown.Say(ctx, append(c.place(), "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)...)
+	case own(err):
+		c.refusedOne.Say(ctx, "topic", t.Topic, "id", t.ID, "operation", operation, "error", err)
+	default:
+		c.unstored.Say(ctx, append(c.place(), "operation", operation, "error", err)...)
+	}
+}
+
+// place is where this consumer looks for topics and their tasks.
+func (c *Consumer) place() []any {
+	addr, db := c.store.Place()
+	return []any{"redis", addr, "db", db, "prefix", c.cfg.Prefix, "queue", c.cfg.Queue}
 }
 
 // giveWay has another worker take this one's place.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -155,7 +156,10 @@ func (w *world) configure(cfg Config) Config {
 	if cfg.Redis == nil && cfg.Options == nil {
 		cfg.Redis = w.rdb
 	}
-	cfg.Prefix = w.settings.RedisPrefix
+	orDefault(&cfg.Prefix, w.settings.RedisPrefix)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	orDefault(&cfg.Timeout, never)
 	orDefault(&cfg.StopTimeout, 5*time.Minute)
 	return cfg
@@ -170,6 +174,9 @@ func (w *world) schedule(id, payload string) {
 func (w *world) request(r producer.Request) {
 	w.t.Helper()
 	r.Topic = orders
+	if r.When.IsZero() {
+		r.When = producer.Now()
+	}
 	_, err := w.producer.Schedule(w.t.Context(), r)
 	w.ok(err)
 }

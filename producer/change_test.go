@@ -12,8 +12,9 @@ func TestACancelledTaskIsNotDelivered(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
 	c := f.client()
+	due := map[string]When{"waiting": In(time.Hour), "due": Now(), "leased": Now()}
 	for _, id := range []string{"waiting", "due", "leased"} {
-		_, err := c.Schedule(f.ctx(), request(id, map[string]When{"waiting": In(time.Hour)}[id]))
+		_, err := c.Schedule(f.ctx(), request(id, due[id]))
 		f.ok(err)
 		if id == "leased" {
 			equal(t, "claimed", len(f.claimAll()), 2)

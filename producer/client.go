@@ -4,13 +4,15 @@
 //
 // Once Schedule returned without an error the task is delivered at least once,
 // never before its due time by Redis's clock, as long as Redis keeps what it
-// acknowledged. An error may mean that Redis was reached and the answer was not:
+// acknowledged. An error that is task.ErrUnavailable says that surely nothing was
+// done. One that is task.ErrUncertain says that Redis may have done it, or may within 3 s:
 // call again with the same ID, which replaces what may be there.
+//
+// How long a call may take is bounded by its ctx, and by Config.Timeout.
 package producer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -42,6 +44,12 @@ type Config struct {
 	// although the master may have stored it: call again. Redis must be one server,
 	// sentinels or a cluster. Defaults to 0.
 	MinReplicas int
+	// Timeout bounds each call whose ctx ends later or never, IDs excepted. Defaults to 0:
+	// none. Then a call whose ctx has no end takes as long as the options of the Redis
+	// client allow for its connections and its repeats: with go-redis's own some 5 s
+	// while connections are refused, and minutes while packets are lost. Calls that wait
+	// for somebody, as an HTTP request, want a second or two.
+	Timeout time.Duration
 }
 
 // Client schedules tasks. It is safe for concurrent use.
@@ -49,15 +57,13 @@ type Client struct {
 	store      *shard.Store
 	close      func() error
 	maxPayload int
+	timeout    time.Duration // 0: none
 	// endsWithContext: Redis's answers are awaited no longer than a call's context lasts.
 	endsWithContext bool
 }
 
 // New returns a client; it connects when it is first used.
 func New(cfg Config) (*Client, error) {
-	if (cfg.Redis == nil) == (cfg.Options == nil) {
-		return nil, errors.New("producer: give either Config.Redis or Config.Options")
-	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = "duefleet"
 	}
@@ -67,26 +73,34 @@ func New(cfg Config) (*Client, error) {
 	if cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload {
 		return nil, fmt.Errorf("producer: Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
 	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("producer: Config.Timeout must not be negative; got %s", cfg.Timeout)
+	}
 	store, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, endsWithContext: endsWithContext(cfg.Redis)}, nil
+	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, timeout: cfg.Timeout, endsWithContext: endsWithContext(cfg.Redis)}, nil
 }
 
 // Close closes the client's own connections. A Config.Redis stays open.
 func (c *Client) Close() error { return c.close() }
 
-// When is a due time: In a while from now, or At an instant.
-type When struct{ when shard.When }
+// When is a due time: Now, In a while from now, or At an instant. The zero value is none,
+// and breaks a rule.
+type When = task.When
+
+// Now is due at once.
+func Now() When { return task.Now() }
 
 // In is d after now by the clock of the Redis that stores the task, cut to the
-// millisecond; a negative d means now.
-func In(d time.Duration) When { return When{shard.In(d)} }
+// millisecond. 0 and a negative d are due now.
+func In(d time.Duration) When { return task.In(d) }
 
-// At is the instant t as it is, cut to the millisecond; the past means now. At
+// At is the instant t as it is, cut to the millisecond. The past is due now, but for the
+// zero time.Time and for Unix seconds given to time.UnixMilli, which break a rule. At
 // most 100 years ahead.
-func At(t time.Time) When { return When{shard.At(t)} }
+func At(t time.Time) When { return task.At(t) }
 
 // Request is one task to schedule.
 type Request struct {
@@ -94,7 +108,7 @@ type Request struct {
 	Topic string
 	// ID names it within the topic: 1 to 255 bytes of valid UTF-8.
 	ID string
-	// When it is due. The zero value means now.
+	// When it is due: Now, In or At. Required.
 	When When
 	// Payload is delivered byte for byte, at most Config.MaxPayload.
 	Payload []byte
@@ -122,7 +136,7 @@ func (r *Request) Check(maxPayload int, now time.Time) error {
 		task.CheckContentType(r.ContentType),
 		task.CheckHeaders(r.Headers),
 		task.CheckOptions(r.Options),
-		task.CheckDue(r.When.when.Time(now), now),
+		task.CheckWhen(r.When, now),
 	)
 }
 
@@ -137,8 +151,8 @@ func first(errs ...error) error {
 
 // now is Redis's clock, for checks.
 func (c *Client) now(ctx context.Context) (time.Time, error) {
-	ms, err := within(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
-	return time.UnixMilli(ms), err
+	ms, err := reads(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
+	return time.UnixMilli(ms), shard.Unasked(err)
 }
 
 func fromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

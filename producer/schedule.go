@@ -16,8 +16,11 @@ import (
 // Errors: *task.RuleError for input that breaks a rule, task.ErrUnknownTopic,
 // task.ErrExists with IfAbsent, task.ErrRedisFull, with Config.MinReplicas
 // task.ErrReplicas, beside which the due time is that of what the master has
-// stored, and Redis's own.
+// stored, task.ErrUnavailable where it surely is not stored since Redis was not reached,
+// task.ErrUncertain where it may be, and Redis's own.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	now, err := c.now(ctx)
 	if err == nil {
 		err = r.Check(c.maxPayload, now)
@@ -26,7 +29,7 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 		return time.Time{}, err
 	}
 	entry := r.entry()
-	one, err := within(ctx, c, func() (shard.Scheduled, error) { return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil })
+	one, err := writes(ctx, c, func() (shard.Scheduled, error) { return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil })
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -47,6 +50,8 @@ type Result struct {
 // requests; each task succeeds or fails alone. Of two requests for the same
 // topic and ID the later wins.
 func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	results := make([]Result, len(requests))
 	now, err := c.now(ctx)
 	if err != nil {
@@ -90,7 +95,7 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 		for j, i := range of {
 			entries[j] = requests[i].entry()
 		}
-		all, err := within(ctx, c, func() ([]shard.Scheduled, error) { return c.store.Router(topic).Schedule(ctx, entries), nil })
+		all, err := writes(ctx, c, func() ([]shard.Scheduled, error) { return c.store.Router(topic).Schedule(ctx, entries), nil })
 		for j, at := range of {
 			if results[at].Err = err; err == nil {
 				results[at] = result(topic, entries[j].ID, all[j])
@@ -102,7 +107,7 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 
 func (r *Request) entry() shard.Entry {
 	body := shard.EncodeBody(&task.Task{ContentType: r.ContentType, Headers: r.Headers, Options: r.Options, Payload: r.Payload})
-	return shard.Entry{ID: r.ID, When: r.When.when, IfAbsent: r.IfAbsent, Body: body}
+	return shard.Entry{ID: r.ID, When: shard.WhenOf(r.When), IfAbsent: r.IfAbsent, Body: body}
 }
 
 func result(topic, id string, s shard.Scheduled) (r Result) {

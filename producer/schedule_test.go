@@ -231,7 +231,7 @@ func TestATopicThatNoScannerServesIsUnknown(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c := f.client()
-	_, err := c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a"})
+	_, err := c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a", When: Now()})
 	is(t, err, task.ErrUnknownTopic, "unknown")
 	is(t, c.Cancel(f.ctx(), "unknown", "a"), task.ErrUnknownTopic)
 	_, err = c.Get(f.ctx(), "unknown", "a")
@@ -240,7 +240,7 @@ func TestATopicThatNoScannerServesIsUnknown(t *testing.T) {
 	is(t, err, task.ErrUnknownTopic)
 	_, err = f.store.Topic("unknown").Ensure(f.ctx(), 2)
 	f.ok(err)
-	_, err = c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a"})
+	_, err = c.Schedule(f.ctx(), Request{Topic: "unknown", ID: "a", When: Now()})
 	f.ok(err)
 }
 
@@ -249,7 +249,7 @@ func TestEveryCallChecksTopicAndID(t *testing.T) {
 	f := newFleet(t, 2)
 	c := f.client()
 	for _, v := range [][2]string{{"", "a"}, {"my orders", "a"}, {orders, ""}, {orders, strings.Repeat("x", 256)}, {orders, "\xff"}} {
-		_, err := c.Schedule(f.ctx(), Request{Topic: v[0], ID: v[1]})
+		_, err := c.Schedule(f.ctx(), Request{Topic: v[0], ID: v[1], When: Now()})
 		is(t, err, task.ErrInvalid)
 		_, err = c.Reschedule(f.ctx(), v[0], v[1], In(0))
 		is(t, err, task.ErrInvalid)

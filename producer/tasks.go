@@ -29,29 +29,35 @@ func named(topic, id string, err error) error {
 //
 // Errors: task.ErrNotFound if it is not stored: delivered, cancelled before or
 // never scheduled. After a lost connection, also if this very call removed it.
+// task.ErrUnavailable and task.ErrUncertain as from Schedule.
 func (c *Client) Cancel(ctx context.Context, topic, id string) error {
 	if err := checkName(topic, id); err != nil {
 		return err
 	}
-	_, err := within(ctx, c, func() (none struct{}, err error) { return none, c.store.Router(topic).Cancel(ctx, id) })
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	_, err := writes(ctx, c, func() (none struct{}, err error) { return none, c.store.Router(topic).Cancel(ctx, id) })
 	return named(topic, id, err)
 }
 
 // Reschedule gives a stored task a new due time, keeping the rest, and returns
 // it by Redis's clock. Attempts are counted anew; a parked task waits again.
 //
-// Errors: task.ErrNotFound if it is not stored; with Config.MinReplicas
+// Errors: task.ErrNotFound if it is not stored: delivered, cancelled or never scheduled;
+// task.ErrUnavailable and task.ErrUncertain as from Schedule; with Config.MinReplicas
 // task.ErrReplicas, beside the due time if the master has that. If a consumer of package consumer
 // has it then, and its handler fails, it is tried again at the time asked for.
 func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (due time.Time, err error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
 	now, err := c.now(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := first(checkName(topic, id), task.CheckDue(when.when.Time(now), now)); err != nil {
+	if err := first(checkName(topic, id), task.CheckWhen(when, now)); err != nil {
 		return time.Time{}, err
 	}
-	millis, err := within(ctx, c, func() (int64, error) { return c.store.Router(topic).Reschedule(ctx, id, when.when) })
+	millis, err := writes(ctx, c, func() (int64, error) { return c.store.Router(topic).Reschedule(ctx, id, shard.WhenOf(when)) })
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
 	}
@@ -69,13 +75,15 @@ type Stored struct {
 	Reason string
 }
 
-// Get reads a task. Attempt counts the next one. Errors: task.ErrNotFound if it
-// is not stored.
+// Get reads a task. Attempt counts the next one. Errors: task.ErrNotFound if it is not
+// stored: delivered, cancelled or never scheduled; task.ErrUnavailable.
 func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
 	if err := checkName(topic, id); err != nil {
 		return Stored{}, err
 	}
-	s, err := within(ctx, c, func() (shard.Stored, error) { return c.store.Router(topic).Get(ctx, id) })
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	s, err := reads(ctx, c, func() (shard.Stored, error) { return c.store.Router(topic).Get(ctx, id) })
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}

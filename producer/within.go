@@ -6,7 +6,18 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
 )
+
+// bounded returns the context of one call, which ends with ctx, and after
+// Config.Timeout.
+func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
 
 // endsWithContext reports whether a client's calls end with their context: go-redis
 // waits for the answer first, unless ContextTimeoutEnabled is set.
@@ -22,9 +33,19 @@ func endsWithContext(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// within returns what call returns, or ctx's error as soon as ctx is over. Then call goes
-// on by itself, and the shard does nothing that reaches it more than 3 s later.
-func within[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
+// writes is within for a call that may have been carried out when ctx ends.
+func writes[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
+	return within(ctx, c, task.ErrUncertain, call)
+}
+
+// reads is within for a call that changes nothing.
+func reads[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
+	return within(ctx, c, task.ErrUnavailable, call)
+}
+
+// within returns what call returns, or an error of a kind as soon as ctx is over. Then
+// call goes on by itself, and the shard does nothing that reaches it more than 3 s later.
+func within[T any](ctx context.Context, c *Client, kind error, call func() (T, error)) (T, error) {
 	if c.endsWithContext || ctx.Done() == nil {
 		return call()
 	}
@@ -35,7 +56,7 @@ func within[T any](ctx context.Context, c *Client, call func() (T, error)) (T, e
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		a := answer{err: errUnanswered}
+		a := answer{err: fmt.Errorf("%w: %w", kind, errUnanswered)}
 		defer func() { // a hook of the client may panic, or end its goroutine
 			a.panicked = recover()
 			answers <- a
@@ -50,9 +71,9 @@ func within[T any](ctx context.Context, c *Client, call func() (T, error)) (T, e
 		return a.value, a.err
 	case <-ctx.Done():
 		var none T
-		return none, fmt.Errorf("no answer, the call may take effect within 3 s: %w", ctx.Err())
+		return none, fmt.Errorf("%w: %w", kind, ctx.Err())
 	}
 }
 
 // errUnanswered is the error of a call whose goroutine a hook of the client ended.
-var errUnanswered = errors.New("the call ended without an answer, it may take effect within 3 s")
+var errUnanswered = errors.New("a hook of the Redis client ended the call")

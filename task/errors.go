@@ -6,7 +6,8 @@ import (
 )
 
 var (
-	// ErrNotFound: no task of that topic and ID is stored.
+	// ErrNotFound: no task of that topic and ID is stored. It was delivered, cancelled or
+	// removed before, or never scheduled: Redis keeps no trace that tells these apart.
 	ErrNotFound = errors.New("no such task")
 	// ErrExists: a task of that topic and ID is stored already, and if-absent
 	// was asked for.
@@ -19,6 +20,12 @@ var (
 	// ErrRedisFull: Redis is at maxmemory and refuses to store more. What is
 	// stored goes on being delivered.
 	ErrRedisFull = errors.New("Redis is out of memory")
+	// ErrUnavailable: Redis could not be asked, or the caller's ctx or
+	// producer.Config.Timeout ended before it was. The call surely did nothing.
+	ErrUnavailable = errors.New("Redis is not available, nothing was done")
+	// ErrUncertain: Redis was asked and no answer came. The call may have been carried out,
+	// or may be within 3 s: call again, with the same ID.
+	ErrUncertain = errors.New("no answer from Redis, the call may take effect within 3 s")
 	// ErrReplicas: the master of Redis has what the call wrote, and fewer replicas
 	// than were asked for have it.
 	ErrReplicas = errors.New("not on enough replicas of Redis")

@@ -163,6 +163,40 @@ func TestDueIsAtMost100YearsAhead(t *testing.T) {
 	})
 }
 
+func TestWhenIsADueTimeAndAForgottenOneIsNone(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		when When
+		text string
+		due  time.Time
+	}{
+		{Now(), "in 0s", now},
+		{In(90 * time.Second), "in 1m30s", now.Add(90 * time.Second)},
+		{In(-time.Second), "in -1s", now.Add(-time.Second)},
+		{At(now.Add(time.Hour)), "at 2026-12-01T11:00:00.000Z", now.Add(time.Hour)},
+		{At(time.UnixMilli(0)), "at 1970-01-01T00:00:00.000Z", time.UnixMilli(0)},
+		{When{}, "no time", time.Time{}},
+	} {
+		if got := row.when.Time(now); row.when.String() != row.text || !got.Equal(row.due) || row.when.IsZero() != (row.text == "no time") {
+			t.Errorf("%v: due %v, want %s, due %v", row.when, got, row.text, row.due)
+		}
+		wait, relative := row.when.Wait()
+		if relative != strings.HasPrefix(row.text, "in ") || relative && !now.Add(wait).Equal(row.due) {
+			t.Errorf("%v: waits %v, %v", row.when, wait, relative)
+		}
+	}
+	judge(t, []verdict{
+		{"now", CheckWhen(Now(), now), nil},
+		{"the past", CheckWhen(At(now.AddDate(-1, 0, 0)), now), nil},
+		{"a negative wait", CheckWhen(In(-time.Hour), now), nil},
+		{"no time", CheckWhen(When{}, now), []string{"due", "must be given", "Now() is due now"}},
+		{"a zero time", CheckWhen(At(time.Time{}), now), []string{"due", "must be given", "zero time.Time"}},
+		{"seconds", CheckWhen(At(time.UnixMilli(now.Unix())), now), []string{"due", "looks like Unix seconds", "time.Unix(1796119200, 0)"}},
+		{"100 years and a minute", CheckWhen(In(100*366*24*time.Hour), now), []string{"due", "at most 100 years ahead"}},
+	})
+}
+
 func TestRuleErrorCanBeTakenApart(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("schedule: %w", CheckID(""))

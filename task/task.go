@@ -19,7 +19,9 @@ type Task struct {
 	// millisecond.
 	Due time.Time
 	// Scheduled is when Redis stored this version of the task, by Redis's
-	// clock. Zero on the way in.
+	// clock. Zero on the way in. Every delivery of the version has the same, retries
+	// included, whose Due differs: topic, ID and Scheduled together are an idempotency key.
+	// The steps of a chain share it; there the payload says which step it is.
 	Scheduled time.Time
 	// Attempt counts deliveries tried, from 1. Attempts that the broker
 	// returned or refused count; attempts that ended with a lost connection do
@@ -48,29 +50,3 @@ const (
 	// Parked tasks could not be delivered and wait for an operator's replay.
 	Parked State = "parked"
 )
-
-// Delivery is a task in the hands of its handler.
-type Delivery struct {
-	Task
-	next func(due time.Time, payload []byte) error
-}
-
-// NewDelivery puts a delivery together: package consumer does, and tests of
-// handlers, which learn through next what the handler asks for. It may be nil.
-func NewDelivery(t Task, next func(due time.Time, payload []byte) error) Delivery {
-	return Delivery{t, next}
-}
-
-// Next asks for the next step of the same task: under the same topic and ID, with
-// the same headers, its attempts counted from 1. It is stored once the handler has
-// returned nil, and before the delivery is acked; not if the handler fails, and not
-// if the producer has cancelled or replaced the task since. A due time in the past
-// means now. The last call counts.
-//
-// Errors: *RuleError for a due time or a payload that breaks a rule, and ErrNoNext.
-func (d Delivery) Next(due time.Time, payload []byte) error {
-	if d.next == nil {
-		return ErrNoNext
-	}
-	return d.next(due, payload)
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/task"
 )
 
 // lineDecoder turns lines of NDJSON into requests for one topic. It checks the rules
@@ -339,15 +340,11 @@ func parseIn(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// Numbers from minSeconds to maxSeconds are Unix seconds of 2001 to 2099. As
-// milliseconds they lie in the first weeks of 1970, where nobody's task is due.
-const minSeconds, maxSeconds = 1_000_000_000, 4_100_000_000
-
 // parseAt reads RFC 3339 or Unix milliseconds. Unix seconds are refused: they would be
 // long past, and their tasks delivered at once.
 func parseAt(s string) (time.Time, error) {
 	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if minSeconds <= ms && ms <= maxSeconds {
+		if task.LooksLikeSeconds(ms) {
 			return time.Time{}, fmt.Errorf("looks like Unix seconds; want milliseconds: %d, or RFC 3339", ms*1000)
 		}
 		return time.UnixMilli(ms).UTC(), nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
 
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/examples/internal/app"
@@ -31,7 +30,7 @@ func run(ctx context.Context, a *app.App) error {
 		if step+1 == len(onCall) {
 			return nil
 		}
-		return d.Next(time.Now().Add(a.Minutes(5)), []byte(strconv.Itoa(step+1)))
+		return d.NextWhen(task.In(a.Minutes(5)), []byte(strconv.Itoa(step+1)))
 	})
 }
 

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/examples/internal/app"
@@ -41,6 +40,6 @@ func run(ctx context.Context, a *app.App, ask bank) error {
 		if status != "pending" {
 			return nil
 		}
-		return d.Next(time.Now().Add(a.Minutes(1)), d.Payload)
+		return d.NextWhen(task.In(a.Minutes(1)), d.Payload)
 	})
 }

@@ -132,6 +132,7 @@ func (s *Store) command(ctx context.Context, c call, text bool) *redis.Cmd {
 func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd {
 	began, pause := time.Now(), 20*time.Millisecond
 	for tries := 0; tries < repeats || redirected(last.Err()) && time.Since(began) < redirectFor; tries++ {
+		note(ctx, last.Err())
 		switch err := last.Err(); {
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			last = s.send(ctx, c)
@@ -163,6 +164,7 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 		c = next
 		last = s.send(ctx, c)
 	}
+	note(ctx, last.Err())
 	return last
 }
 
@@ -241,6 +243,9 @@ func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 	others.Wait()
 	vain := false
 	for i, c := range calls {
+		if c.notAfter > 0 {
+			note(ctx, cmds[i].Err())
+		}
 		switch {
 		case c.notAfter > 0 && !vain:
 			cmds[i] = s.repeat(ctx, c, cmds[i])

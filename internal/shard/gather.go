@@ -2,13 +2,14 @@ package shard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -168,12 +169,12 @@ func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 	g.waiting[at].left = true
 	if l.open == g {
 		delete(g.ids, g.waiting[at].entry.ID)
-		return ctx.Err()
+		return Unasked(ctx.Err())
 	}
 	if g.present == 0 {
 		g.cancel()
 	}
-	return fmt.Errorf("no answer, the task may be stored yet: %w", ctx.Err())
+	return fmt.Errorf("%w: %w", task.ErrUncertain, ctx.Err())
 }
 
 // next ends a call, and has what gathered meanwhile sent. It is deferred: a hook of the
@@ -185,7 +186,7 @@ func (r *Router) next(l *lane) {
 }
 
 // errUnanswered is what those get who wait for a call that a hook ended.
-var errUnanswered = errors.New("the call ended without an answer, the task may be stored yet")
+var errUnanswered = fmt.Errorf("%w: a hook of the client ended the call", task.ErrUncertain)
 
 // fly sends a call. What a caller that left asked for is in no send that begins later,
 // repeats included: the caller may have cancelled the task meanwhile.

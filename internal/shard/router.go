@@ -79,6 +79,7 @@ func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
 // schedule leaves entries out of every send that begins when they are no longer wanted;
 // their results mean nothing. nil: all stay wanted.
 func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i int) bool) []Scheduled {
+	ctx, doubt := withDoubt(ctx)
 	s := scheduling{Router: r, op: NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
 	todo := make([]int, len(entries))
 	for i := range todo {
@@ -90,6 +91,9 @@ func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i in
 		return err
 	})
 	s.fail(todo, err)
+	for i := range s.results {
+		s.results[i].Err = doubt.judge(s.results[i].Err)
+	}
 	return s.results
 }
 
@@ -98,6 +102,11 @@ func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i in
 // task, or have had it: then it is told by a note, and what it stored before it could
 // see that is removed, too.
 func (r *Router) Cancel(ctx context.Context, id string) error {
+	ctx, doubt := withDoubt(ctx)
+	return doubt.judge(r.cancel(ctx, id))
+}
+
+func (r *Router) cancel(ctx context.Context, id string) error {
 	gone, err := r.remove(ctx, id)
 	if err == nil && (gone.Past || gone.Tried || !gone.There) {
 		err = r.noteCancelled(ctx, id, gone.At)
@@ -127,6 +136,7 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 			if err != nil {
 				return err
 			}
+			carriedOut(ctx)
 		}
 		return nil
 	})
@@ -140,10 +150,17 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 // when the new shard missed it, by the clock that its due time went by, and what it
 // stored before it could see that is moved.
 func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int64, err error) {
+	ctx, doubt := withDoubt(ctx)
+	due, err = r.move(ctx, id, when)
+	return due, doubt.judge(err)
+}
+
+func (r *Router) move(ctx context.Context, id string, when When) (due int64, err error) {
 	m := Move{Op: NewOp(), ID: id, When: when}
 	due, err = r.reschedule(ctx, m)
 	var missing *missingError
 	if errors.As(err, &missing) {
+		carriedOut(ctx) // as far as the note goes, whose answer may be lost
 		if err := r.noteMoved(ctx, id, missing.at, when.millisFrom(missing.at)); err != nil {
 			return 0, err
 		}
@@ -183,6 +200,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 	if err != nil && !gone || gone && m.Fallback == nil {
 		return due, err
 	}
+	carriedOut(ctx)
 	closing := r.closeOld(ctx, p, Names{old, []string{m.ID}})[0]
 	switch {
 	case errors.Is(closing, task.ErrReplicas):
@@ -205,5 +223,5 @@ func (r *Router) Get(ctx context.Context, id string) (s Stored, err error) {
 		}
 		return err
 	})
-	return s, err
+	return s, Unasked(err)
 }

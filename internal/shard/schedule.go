@@ -144,8 +144,8 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 	}
 	shares := s.share(p, moving, Placement.Old)
 	for i, err := range s.closeOld(ctx, p, s.names(shares)...) {
-		if err != nil {
-			s.fail(shares[i].entries, err)
+		if err != nil { // they are stored, and their old copies may be too
+			s.fail(shares[i].entries, uncertain(err))
 		}
 	}
 }

@@ -39,9 +39,23 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	return s, nil
 }
 
+// checkGiven returns an error unless either a client or options are given.
+func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) error {
+	switch {
+	case rdb == nil && options == nil:
+		return errors.New("neither Config.Redis nor Config.Options is given; give one of them")
+	case rdb != nil && options != nil:
+		return errors.New("both Config.Redis and Config.Options are given; give one of them")
+	}
+	return nil
+}
+
 // Open is New, and AwaitReplicas, on the caller's client or, where that is nil, on
 // one of its own by the options, which closing closes.
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store, closing func() error, err error) {
+	if err := checkGiven(rdb, options); err != nil {
+		return nil, nil, err
+	}
 	closing = func() error { return nil }
 	if rdb == nil {
 		if err := checkAddrs(options.Addrs); err != nil {
@@ -64,12 +78,29 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 // checkAddrs refuses URLs, which the client would take for a host and quote in its
 // errors, with the password that may be in them.
 func checkAddrs(addrs []string) error {
+	if len(addrs) == 0 {
+		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
+	}
 	for i, addr := range addrs {
+		if addr == "" {
+			return fmt.Errorf("address %d of Redis: must be host:port; it is empty", i+1)
+		}
 		if strings.Contains(addr, "://") || strings.Contains(addr, "@") {
 			return fmt.Errorf("address %d of Redis: must be host:port; it is a URL: user, password and TLS are options of their own", i+1)
 		}
 	}
 	return nil
+}
+
+// Place is the address and the database of the Redis of this store, for messages.
+func (s *Store) Place() (addr string, db int) {
+	switch rdb := s.rdb.(type) {
+	case *redis.Client:
+		return rdb.Options().Addr, rdb.Options().DB
+	case *redis.ClusterClient:
+		return strings.Join(rdb.Options().Addrs, ","), 0
+	}
+	return fmt.Sprintf("%T", s.rdb), 0
 }
 
 // Topic is one topic's keys and scripts.

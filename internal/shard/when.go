@@ -3,6 +3,8 @@ package shard
 import (
 	"strconv"
 	"time"
+
+	"github.com/duefleet/duefleet/task"
 )
 
 // When is a due time on its way to Redis: absolute, or relative to the clock of
@@ -17,6 +19,14 @@ func At(t time.Time) When { return When{t.UnixMilli(), false} }
 
 // In is d after Redis's now, cut to the millisecond.
 func In(d time.Duration) When { return When{d.Milliseconds(), true} }
+
+// WhenOf is the due time that w, which must have passed task.CheckWhen, asks for.
+func WhenOf(w task.When) When {
+	if d, relative := w.Wait(); relative {
+		return In(d)
+	}
+	return At(w.Time(time.Time{}))
+}
 
 // Time is the due time as seen from now.
 func (w When) Time(now time.Time) time.Time {

@@ -1,0 +1,172 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// calls are those of a Client, each with the error it ends with.
+func calls() map[string]func(ctx context.Context, c *Client) error {
+	return map[string]func(ctx context.Context, c *Client) error{
+		"Schedule": func(ctx context.Context, c *Client) error {
+			_, err := c.Schedule(ctx, request("a", In(time.Hour)))
+			return err
+		},
+		"ScheduleMany": func(ctx context.Context, c *Client) error {
+			results := c.ScheduleMany(ctx, []Request{request("a", In(time.Hour)), request("b", In(time.Hour))})
+			return errors.Join(results[0].Err, results[1].Err)
+		},
+		"Reschedule": func(ctx context.Context, c *Client) error {
+			_, err := c.Reschedule(ctx, orders, "there", In(time.Minute))
+			return err
+		},
+		"Cancel": func(ctx context.Context, c *Client) error { return c.Cancel(ctx, orders, "there") },
+	}
+}
+
+// wire is connections to a Redis whose next answer may be lost, and which then is away.
+type wire struct{ lose, away atomic.Bool }
+
+func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if w.away.Load() {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return &wired{conn, w}, err
+}
+
+type wired struct {
+	net.Conn
+	wire *wire
+}
+
+func (c *wired) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.wire.lose.Load() {
+		c.wire.away.Store(true)
+	}
+	if c.wire.away.Load() {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut: one that was sent to nobody says that
+// it surely wasn't, one whose answer was lost that it may have been, also where Redis is
+// away when it is repeated.
+func TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut(t *testing.T) {
+	t.Parallel()
+	for name, call := range calls() {
+		for _, lost := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t, 1)
+				w := &wire{}
+				options := servertest.RedisOptions(f.addr)
+				options.Dialer, options.MaxRetries, options.PoolSize = w.dial, -1, 1
+				if !lost {
+					options.ConnMaxIdleTime = 1 // no call is written to a connection whose server is gone
+				}
+				c, err := New(Config{Prefix: f.prefix, Options: options})
+				f.ok(err)
+				t.Cleanup(func() { _ = c.Close() })
+				_, err = c.Schedule(f.ctx(), request("there", In(time.Hour)))
+				f.ok(err)
+				f.ok(call(f.ctx(), c)) // Redis knows its scripts
+				_, err = c.Schedule(f.ctx(), request("there", In(time.Hour)))
+				f.ok(err)
+				want, not := task.ErrUnavailable, task.ErrUncertain
+				if lost {
+					want, not = not, want
+				}
+				w.lose.Store(lost)
+				w.away.Store(!lost)
+				err = call(f.ctx(), c)
+				if !errors.Is(err, want) || errors.Is(err, not) {
+					t.Errorf("answer lost %v: got %v, want %v", lost, err, want)
+				}
+			})
+		}
+	}
+}
+
+// TestACallEndsWithItsTimeout: while Redis stands still, on a client of our own and on a
+// caller's.
+func TestACallEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	const timeout = 200 * time.Millisecond
+	for name, call := range calls() {
+		for _, knows := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				server := servertest.OwnRedis(t)
+				options := redis.UniversalOptions{Addrs: []string{server.Addr()}, ReadTimeout: wait.Hang}
+				rdb := redis.NewUniversalClient(&options)
+				t.Cleanup(func() { _ = rdb.Close() })
+				for _, cfg := range []Config{{Redis: rdb}, {Options: &options}} {
+					cfg.Timeout = timeout
+					c, err := New(cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = c.Close() })
+					if _, err = c.store.Topic(orders).Ensure(t.Context(), 1); err != nil {
+						t.Fatal(err)
+					}
+					if knows { // else its first question is Redis's time, or the placement
+						if _, err := c.Schedule(t.Context(), request("there", In(time.Hour))); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := server.Pause(); err != nil {
+						t.Fatal(err)
+					}
+					began := time.Now()
+					err = call(t.Context(), c)
+					took := time.Since(began)
+					if err := server.Resume(); err != nil {
+						t.Fatal(err)
+					}
+					want := task.ErrUnavailable
+					if knows || name == "Cancel" && cfg.Redis != nil { // which begins with the placement
+						want = task.ErrUncertain
+					}
+					if !errors.Is(err, want) || took < timeout || took > wait.Hang/2 {
+						t.Errorf("knows %v: after %v got %v, want %v", knows, took, err, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestReadingFromARedisThatIsAwayIsUnavailable: as is every call whose first question
+// finds nobody.
+func TestReadingFromARedisThatIsAwayIsUnavailable(t *testing.T) {
+	t.Parallel()
+	c, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	all := calls()
+	all["Get"] = func(ctx context.Context, c *Client) error { _, err := c.Get(ctx, orders, "a"); return err }
+	for name, call := range all {
+		if err := call(t.Context(), c); !errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrUncertain) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,21 @@
+package task
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestTheGoDirectiveNamesNoPatchRelease: an application that uses the libraries would be
+// forced to that very release.
+func TestTheGoDirectiveNamesNoPatchRelease(t *testing.T) {
+	t.Parallel()
+	module, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	directive := regexp.MustCompile(`(?m)^go (1\.\d+(\.\d+)?)$`).FindSubmatch(module)
+	if directive == nil || len(directive[2]) > 0 && string(directive[2]) != ".0" {
+		t.Errorf("got %q, want the first release of a Go version, as in go 1.26.0", directive)
+	}
+}
