@@ -82,7 +82,7 @@ func (r Recorder) Cancel(ctx context.Context, k Key) error {
 
 // refused is true for errors that say that nothing was changed.
 func refused(err error) bool {
-	for _, e := range []error{task.ErrInvalid, task.ErrNotFound, task.ErrExists, task.ErrUnknownTopic, task.ErrRedisFull} {
+	for _, e := range []error{task.ErrInvalid, task.ErrNotFound, task.ErrExists, task.ErrUnknownTopic, task.ErrRedisFull, task.ErrUnavailable} {
 		if errors.Is(err, e) {
 			return true
 		}
