@@ -49,8 +49,8 @@ func (s *starting) failed(err error) error {
 	return nil
 }
 
-// passing are what RabbitMQ refuses for a while only, in its words.
-var passing = []string{"in exclusive use", "limit", "is down"}
+// passing returns what RabbitMQ refuses for a while only, in its words.
+func passing() []string { return []string{"in exclusive use", "limit", "is down"} }
 
 // refused reports whether RabbitMQ refuses what it knows: the user, the password, the
 // vhost, or a right. amqp091 puts ErrCredentials and ErrVhost in the place of a
@@ -60,7 +60,7 @@ func refused(err error) bool {
 	if !errors.As(err, &answer) || errors.Is(err, amqp.ErrCredentials) || errors.Is(err, amqp.ErrVhost) {
 		return false
 	}
-	passes := slices.ContainsFunc(passing, func(words string) bool { return strings.Contains(answer.Reason, words) })
+	passes := slices.ContainsFunc(passing(), func(words string) bool { return strings.Contains(answer.Reason, words) })
 	return !passes && (answer.Code == amqp.AccessRefused || answer.Code == amqp.NotAllowed)
 }
 
