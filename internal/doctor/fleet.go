@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // fleetLimit bounds reading how a fleet stands: some commands a topic.
@@ -47,7 +48,9 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs documents, br
 	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
 	var err error
 	if view.status, err = operate.ReadStatus(ctx, p.Store, ""); err != nil {
-		r.fail("fleet", p.command("status"), "%v", err)
+		if !shard.Denied(err) || !r.failed("redis.rights") { // else the missing right is told
+			r.fail("fleet", p.command("status"), "%v", err)
+		}
 		return view
 	}
 	live := view.live()
@@ -142,7 +145,7 @@ func distinct(all []string) []string {
 // examineTasks tells of a topic's tasks that aren't to be delivered now: paused, parked.
 func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
 	if t.Paused {
-		r.info("topic "+t.Topic+" paused", "paused: nothing is delivered, and %d tasks are due; %s ends it", t.Backlog, p.command("topic resume "+t.Topic))
+		p.examinePause(r, t)
 	}
 	reason := ""
 	if t.Parked > 0 {
@@ -151,6 +154,17 @@ func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicSta
 			"%d tasks were set aside; one of them because: %s", t.Parked, reason)
 	}
 	view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(reason)
+}
+
+// examinePause tells of a paused topic. It is no failure, for somebody wanted it. A pause
+// without an end may be forgotten: doctor warns of one that holds tasks that are due.
+func (p Patient) examinePause(r *report, t operate.TopicStatus) {
+	check, resume := "topic "+t.Topic+" paused", p.command("topic resume "+t.Topic)
+	if t.Backlog > 0 && t.PausedUntil.IsZero() {
+		r.warn(check, resume, "paused: nothing is delivered, and %d tasks are due", t.Backlog)
+		return
+	}
+	r.info(check, "paused: nothing is delivered, and %d tasks are due; %s ends it", t.Backlog, resume)
 }
 
 // parkedReason is why the first of a topic's parked tasks was parked.

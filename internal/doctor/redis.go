@@ -109,7 +109,12 @@ func (p Patient) mendRedis(addr string, err error) string {
 	}
 	switch {
 	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"):
-		return fmt.Sprintf("set redis.username and redis.password to the server's, or the server's to these: %s", n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
+		password := "redis.password"
+		if file := p.Settings.Redis.PasswordFile; file != "" {
+			password = "the password in " + file
+		}
+		return fmt.Sprintf("set redis.username and %s to the server's, or the server's to these: %s; if a restart of the server forgot the user, make it and its rights again: docs/operations.md, Rights",
+			password, n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
 	case strings.Contains(text, "NOPERM"):
 		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/operations.md")
 	case plainPort(err):

@@ -68,14 +68,10 @@ func (k *kept) documented(begin string) {
 	if line == "" {
 		k.t.Fatalf("docs/operations.md, Rights, has no command %q", begin)
 	}
-	cli, err := exec.LookPath("redis-cli")
-	if err != nil {
-		skip(k.t, "redis-cli is not there; on Debian: apt-get install redis-tools")
-	}
 	dir := k.t.TempDir()
 	_, port, _ := strings.Cut(k.server.Addr(), ":")
-	script := fmt.Sprintf("#!/bin/sh\nexec %s -e -p %s \"$@\"\n", cli, port)
-	err = errors.Join(os.Symlink(absolute(k.t, filepath.Join(root, "deploy")), filepath.Join(dir, "deploy")),
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -e -p %s \"$@\"\n", redisCLI(k.t), port)
+	err := errors.Join(os.Symlink(absolute(k.t, filepath.Join(root, "deploy")), filepath.Join(dir, "deploy")),
 		os.WriteFile(filepath.Join(dir, "scanner.password"), []byte("least\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(script), 0o700)) //nolint:gosec // it is run
 	if err != nil {
@@ -86,6 +82,16 @@ func (k *kept) documented(begin string) {
 	if said := must(k.t, cmd); strings.TrimSpace(said) != "OK" {
 		k.t.Fatalf("%s: %s", line, said)
 	}
+}
+
+// redisCLI is the path of redis-cli.
+func redisCLI(t *testing.T) string {
+	t.Helper()
+	cli, err := exec.LookPath("redis-cli")
+	if err != nil {
+		skip(t, "redis-cli is not there; on Debian: apt-get install redis-tools")
+	}
+	return cli
 }
 
 // settings are those of scanners who are the documented user.
@@ -106,7 +112,13 @@ func (k *kept) restart() {
 // mayAsk gives the scanner's user the right to ask where users are kept.
 func (k *kept) mayAsk() {
 	k.t.Helper()
-	if err := k.admin.Do(k.t.Context(), "ACL", "SETUSER", "duefleet-scanner", "+config|get").Err(); err != nil {
+	k.ask("ACL", "SETUSER", "duefleet-scanner", "+config|get")
+}
+
+// ask runs a command as Redis's default user.
+func (k *kept) ask(words ...any) {
+	k.t.Helper()
+	if err := k.admin.Do(k.t.Context(), words...).Err(); err != nil {
 		k.t.Fatal(err)
 	}
 }

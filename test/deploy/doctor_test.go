@@ -347,11 +347,7 @@ func (f findings) fails() (n int) {
 func TestDoctorFindsAnAlarm(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
-	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	node := ownRabbitMQ(t)
 	s.RabbitMQURL = node.URL("/")
 	s.Topics = served()
 	s.Topics["mails"] = fleet.Topic{"declare": map[string]any{"queue": "mails.due", "queue_type": "classic"}}
@@ -384,6 +380,17 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 	until(t, s, "doctor to find the alarm over", nil, func(f findings) bool { return f.code == 0 })
 }
 
+// ownRabbitMQ is a node that a test may make fail; it ends with the test.
+func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
+	t.Helper()
+	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Stop(context.Background()) })
+	return node
+}
+
 // remove deletes a queue behind the scanners' back, if it is there.
 func remove(t *testing.T, url, queue string) {
 	t.Helper()
@@ -406,6 +413,11 @@ func awaitParked(t *testing.T, s fleet.Settings, topic string) {
 // scanners tell of themselves is known from one heartbeat to the next alone.
 func until(t *testing.T, s fleet.Settings, what string, before func(), found func(findings) bool) (f findings) {
 	t.Helper()
+	return untilFile(t, writeSettings(t, s), what, before, found)
+}
+
+func untilFile(t *testing.T, path, what string, before func(), found func(findings) bool) (f findings) {
+	t.Helper()
 	defer func() {
 		if t.Failed() {
 			t.Logf("doctor's last findings:\n%s", f.text)
@@ -415,7 +427,7 @@ func until(t *testing.T, s fleet.Settings, what string, before func(), found fun
 		if before != nil {
 			before()
 		}
-		f = examine(t, s)
+		f = examineFile(t, path)
 		return found(f)
 	})
 	return f

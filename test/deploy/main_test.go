@@ -44,7 +44,13 @@ func writeSettings(t *testing.T, s fleet.Settings) string {
 // startScanner returns a scanner that is ready, and stops it after the test.
 func startScanner(t *testing.T, s fleet.Settings) *fleet.Scanner {
 	t.Helper()
-	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: writeSettings(t, s), Dir: t.TempDir()})
+	return startScannerOf(t, writeSettings(t, s))
+}
+
+// startScannerOf is startScanner with a configuration file.
+func startScannerOf(t *testing.T, path string) *fleet.Scanner {
+	t.Helper()
+	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: path, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

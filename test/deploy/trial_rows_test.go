@@ -1,0 +1,237 @@
+package deploy_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// mistyped is a fleet whose document was written past the scanner's commands, with a slip.
+func mistyped(t *testing.T) (tr *trial, advice string) {
+	t.Helper()
+	tr = newTrial(t, newSettings(t))
+	putDocument(t, tr.settings, "orders", "shards: 2\ndecl: {queue: orders.due, queue_type: classic}\n")
+	tr.schedule("0s")
+	return tr, tr.finds("topic orders document", "fail", "orders:2: decl: unknown key")["topic orders document"]
+}
+
+func mistypedDocument(t *testing.T) {
+	tr, advice := mistyped(t)
+	tr.run(tr.advised(advice, "scanner topic set orders decl="))
+	tr.heals()
+}
+
+func mistypedDocumentUndone(t *testing.T) {
+	tr, advice := mistyped(t)
+	tr.run(tr.advised(advice, "scanner topic undo orders"))
+	tr.heals()
+}
+
+// forgottenPause is mentioned and fails nothing: an operator wanted it.
+func forgottenPause(t *testing.T) {
+	tr := newTrial(t, newSettings(t))
+	tr.run("scanner topic pause orders --config " + tr.config)
+	tr.schedule("0s")
+	advice := tr.finds("topic orders paused", "warn", "paused: nothing is delivered, and 3 tasks are due")
+	tr.run(tr.advised(advice["topic orders paused"], "scanner topic resume orders"))
+	tr.heals()
+}
+
+// lostBinding is found twice: what to bind, and what was parked meanwhile.
+func lostBinding(t *testing.T) {
+	tr := newTrial(t, newSettings(t))
+	tr.run("scanner topic set orders max_attempts=1 --config " + tr.config)
+	ch := servertest.Channel(t, tr.settings.RabbitMQURL)
+	if err := ch.QueueUnbind("orders.due", "orders", "orders", nil); err != nil {
+		t.Fatal(err)
+	}
+	tr.schedule("0s")
+	advice := tr.finds("topic orders binding", "fail", "no queue is bound to exchange orders for key orders", "topic orders parked")
+	line := tr.advised(advice["topic orders binding"], "rabbitmqadmin ")
+	words := regexp.MustCompile(`declare binding source=(\S+) destination=(\S+) routing_key=(\S+)$`).FindStringSubmatch(line)
+	if words == nil {
+		t.Fatalf("%q binds nothing", line)
+	}
+	if err := ch.QueueBind(words[2], words[3], words[1], false, nil); err != nil {
+		t.Fatal(err)
+	}
+	tr.run(tr.advised(advice["topic orders parked"], "scanner parked replay") + " --yes") // it asks on a terminal
+	tr.heals()
+}
+
+func noScanner(t *testing.T) {
+	tr := newTrial(t, newSettings(t))
+	for _, s := range tr.scanners {
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr.schedule("0s")
+	advice := tr.finds("fleet", "fail", "no scanner runs")["fleet"]
+	if want := "scanner run --config " + tr.config; advice != want {
+		t.Errorf("the advice is %q, want %q", advice, want)
+	}
+	tr.start()
+	tr.heals()
+}
+
+func brokerWithoutMemory(t *testing.T) {
+	s, node := newSettings(t), ownRabbitMQ(t)
+	s.RabbitMQURL = node.URL("/")
+	tr := newTrial(t, s)
+	watermark := func(share string) {
+		t.Helper()
+		if _, err := node.Ctl(t.Context(), "set_vm_memory_high_watermark", share); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watermark("0")
+	tr.schedule("0s")
+	tr.says(tr.finds("rabbitmq.connection", "fail", "low on memory")["rabbitmq.connection"], "free disk or memory of the broker")
+	watermark("0.6")
+	tr.heals()
+}
+
+func evictingRedis(t *testing.T) {
+	k := newKept(t, "redis.conf")
+	s := newSettings(t)
+	s.RedisAddr = k.server.Addr()
+	tr := newTrial(t, s)
+	if err := k.admin.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	tr.schedule("0s")
+	advice := tr.finds("redis.eviction", "fail", "allkeys-lru")["redis.eviction"]
+	tr.run(tr.advised(advice, "redis-cli "))
+	tr.says(advice, "; then CONFIG REWRITE")
+	k.ask("CONFIG", "REWRITE")
+	tr.heals()
+	k.restart() // the setting is kept
+	tr.awaitHealthy()
+}
+
+// newerRecords have a higher format in their first byte. For the scanners that read them
+// stand these ones, once the byte is as before.
+func newerRecords(t *testing.T) {
+	const format = 16 // docs/protocol.md: what the byte grows by from one format to the next
+	tr := newTrial(t, newSettings(t))
+	tr.schedule("1h")
+	tr.rewrite(tr.tasks[3:], func(record []byte) { record[0] += format })
+	tr.schedule("0s")
+	advice := tr.finds("topic orders records", "fail", "3 tasks are due and lie still")["topic orders records"]
+	tr.says(advice, "run scanners of the version that wrote them again")
+	tr.stop()
+	tr.rewrite(tr.tasks[3:6], func(record []byte) { record[0] -= format })
+	tr.start()
+	tr.heals()
+}
+
+// rewrite changes the records of tasks, and makes the tasks due.
+func (tr *trial) rewrite(ids []string, change func(record []byte)) {
+	tr.t.Helper()
+	ctx, rdb := tr.t.Context(), redisAt(tr.t, tr.settings.RedisAddr)
+	for _, id := range ids {
+		shard := tr.settings.RedisPrefix + ":%s:{orders:0}"
+		if !rdb.HExists(ctx, fmt.Sprintf(shard, "task"), id).Val() {
+			shard = tr.settings.RedisPrefix + ":%s:{orders:1}"
+		}
+		record, err := rdb.HGet(ctx, fmt.Sprintf(shard, "task"), id).Bytes()
+		if err != nil {
+			tr.t.Fatal(err)
+		}
+		change(record)
+		written := rdb.HSet(ctx, fmt.Sprintf(shard, "task"), id, record).Err()
+		if err := errors.Join(written, rdb.ZAdd(ctx, fmt.Sprintf(shard, "due"), redis.Z{Member: id}).Err()); err != nil {
+			tr.t.Fatal(err)
+		}
+	}
+}
+
+func strayScanner(t *testing.T) {
+	tr := newTrial(t, newSettings(t))
+	s := tr.settings
+	s.ConsulAddr, s.Topics = "", served()
+	s.Topics["orders"]["shards"] = 8
+	stray := startScanner(t, s)
+	tr.schedule("0s")
+	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"], "give it the source of the others, or stop it")
+	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
+		t.Fatalf("the stray ended with code %d, %v", code, err)
+	}
+	tr.heals()
+}
+
+func forgottenUsers(t *testing.T) {
+	k := newKept(t, "redis.conf")
+	k.documented("sed ")
+	tr := newTrial(t, k.settings())
+	k.restart()
+	tr.schedule("0s")
+	tr.says(tr.finds("redis.connection", "fail", "WRONGPASS")["redis.connection"], "docs/operations.md, Rights")
+	k.documented("sed ")
+	k.documented("redis-cli CONFIG REWRITE")
+	tr.heals()
+	k.restart() // the users are kept
+	tr.awaitHealthy()
+}
+
+// oldBinding fails nothing, since AMQP can't tell whether the queue is still bound.
+func oldBinding(t *testing.T) {
+	tr := newTrial(t, newSettings(t))
+	tr.run("scanner topic set orders declare.queue=orders.new --config " + tr.config)
+	tr.schedule("0s")
+	advice := tr.finds("topic orders old queue", "warn", "queue orders.due, which an earlier document declared, is still there")["topic orders old queue"]
+	tr.run(tr.advised(advice, "scanner topic set orders --unbind-old"))
+	tr.says(advice, "then delete orders.due when it is empty")
+	ch := servertest.Channel(t, tr.settings.RabbitMQURL)
+	wait.For(t, "the old queue to be empty", func() bool {
+		_, more, err := ch.Get("orders.due", true)
+		return err != nil || !more
+	})
+	if _, err := ch.QueueDelete("orders.due", true, true, false); err != nil {
+		t.Fatal(err)
+	}
+	tr.queue = "orders.new"
+	tr.heals()
+}
+
+func missingRight(t *testing.T) {
+	k := newKept(t, "redis.conf")
+	k.documented("sed ")
+	tr := newTrial(t, k.settings())
+	k.ask("ACL", "SETUSER", "duefleet-scanner", "-zrangebyscore")
+	tr.schedule("0s")
+	advice := tr.finds("redis.rights", "fail", "user duefleet-scanner may not run zrangebyscore")["redis.rights"]
+	tr.run(tr.advised(advice, "redis-cli "))
+	tr.heals()
+}
+
+func wrongPassword(t *testing.T) {
+	k := newKept(t, "redis.conf")
+	k.documented("sed ")
+	file := filepath.Join(t.TempDir(), "redis.password")
+	put := func(password string) {
+		t.Helper()
+		if err := fleet.WriteFile(file, []byte(password)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("least")
+	s := k.settings()
+	s.More = map[string]fleet.Topic{"redis": {"username": "duefleet-scanner", "password_file": file}}
+	tr := newTrial(t, s)
+	put("lest")
+	k.ask("CLIENT", "KILL", "USER", "duefleet-scanner")
+	tr.schedule("0s")
+	tr.says(tr.finds("redis.connection", "fail", "WRONGPASS")["redis.connection"], "the password in "+file)
+	put("least")
+	tr.heals()
+}

@@ -1,0 +1,191 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// TestTrial breaks a healthy fleet in one way after the other. Each time doctor names the
+// one cause, its advice fixes it, and every task that was stored is delivered.
+func TestTrial(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	redisCLI(t)
+	for name, row := range map[string]func(*testing.T){
+		"a mistyped document":                   mistypedDocument,
+		"a mistyped document, undone":           mistypedDocumentUndone,
+		"a forgotten pause":                     forgottenPause,
+		"a lost binding":                        lostBinding,
+		"no scanner":                            noScanner,
+		"a broker without memory":               brokerWithoutMemory,
+		"a Redis that evicts":                   evictingRedis,
+		"records of a newer format":             newerRecords,
+		"a stray scanner with a file":           strayScanner,
+		"users that a restart of Redis forgets": forgottenUsers,
+		"an old queue that is still bound":      oldBinding,
+		"a right that the scanners lack":        missingRight,
+		"a wrong password in password_file":     wrongPassword,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row(t)
+		})
+	}
+}
+
+// trial is a fleet of two scanners. Its topic orders has a document in Consul.
+type trial struct {
+	t        *testing.T
+	settings fleet.Settings
+	config   string // the file of scanners and operators
+	scanners []*fleet.Scanner
+	tasks    []string // the IDs of all tasks, which are their payloads, too
+	queue    string   // where they arrive
+	found    []string // the checks that told of the fault
+}
+
+// newTrial returns a healthy fleet with tasks that are due in an hour.
+func newTrial(t *testing.T, s fleet.Settings) *trial {
+	t.Helper()
+	s.Topics = nil
+	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
+	tr := &trial{t: t, settings: s, config: writeSettings(t, s), queue: "orders.due"}
+	tr.run("scanner topic create orders shards=2 declare.queue=orders.due declare.queue_type=classic --no-wait --config " + tr.config)
+	for range 2 {
+		tr.scanners = append(tr.scanners, startScannerOf(t, tr.config))
+	}
+	tr.awaitHealthy()
+	tr.schedule("1h")
+	return tr
+}
+
+// schedule stores three tasks that are due after a while. It goes by Redis's default user:
+// a fault of the scanners' user is none of the producers'.
+func (tr *trial) schedule(in string) {
+	tr.t.Helper()
+	for range 3 {
+		id := fmt.Sprint("o-", len(tr.tasks))
+		tr.producer("schedule", id, "--payload", id, "--in", in)
+		tr.tasks = append(tr.tasks, id)
+	}
+}
+
+func (tr *trial) producer(verb, id string, args ...string) {
+	tr.t.Helper()
+	args = append([]string{verb, "orders", "--id", id, "--redis-addr", tr.settings.RedisAddr, "--redis-prefix", tr.settings.RedisPrefix}, args...)
+	must(tr.t, command(tr.t, nil, programs.Producer, args...))
+}
+
+// run runs a line as an operator would, with this build's scanner.
+func (tr *trial) run(line string) {
+	tr.t.Helper()
+	cmd := command(tr.t, nil, "sh", "-c", line)
+	cmd.Env = environ("PATH=" + filepath.Dir(programs.Scanner) + ":" + os.Getenv("PATH"))
+	must(tr.t, cmd)
+}
+
+// finds waits until doctor finds a fault: the check with that state and text. No other check
+// fails, except those in also, which have the same cause. It returns the advice, by check.
+func (tr *trial) finds(check, state, what string, also ...string) map[string]string {
+	tr.t.Helper()
+	tr.found = append(also, check)
+	var failing []string
+	code := 0
+	if state == "fail" {
+		failing, code = slices.Sorted(slices.Values(tr.found)), 1
+	}
+	f := untilFile(tr.t, tr.config, "doctor to find "+check, nil, func(f findings) bool {
+		return f.code == code && f.says(check, state, what, "") && slices.Equal(f.failing(), failing)
+	})
+	advice := map[string]string{}
+	for _, x := range f.list {
+		if slices.Contains(tr.found, x.Check) {
+			advice[x.Check] = x.Mend
+		}
+	}
+	return advice
+}
+
+// failing are the checks that fail, sorted.
+func (f findings) failing() (checks []string) {
+	for _, x := range f.list {
+		if x.State == "fail" {
+			checks = append(checks, x.Check)
+		}
+	}
+	slices.Sort(checks)
+	return checks
+}
+
+// advised is the command in an advice that begins so, up to a semicolon.
+func (tr *trial) advised(advice, begin string) string {
+	tr.t.Helper()
+	line := regexp.MustCompile(regexp.QuoteMeta(begin) + `[^;]*`).FindString(advice)
+	if line == "" {
+		tr.t.Fatalf("the advice %q has no command %q", advice, begin)
+	}
+	return line
+}
+
+// says fails the test unless an advice, of which a person makes the command, has this text.
+func (tr *trial) says(advice, text string) {
+	tr.t.Helper()
+	if !strings.Contains(advice, text) {
+		tr.t.Errorf("the advice %q doesn't say %q", advice, text)
+	}
+}
+
+// awaitHealthy waits until doctor finds nothing wrong, and the fault gone.
+func (tr *trial) awaitHealthy() {
+	tr.t.Helper()
+	untilFile(tr.t, tr.config, "doctor to find a healthy fleet", nil, func(f findings) bool {
+		gone := !slices.ContainsFunc(f.list, func(x finding) bool { return slices.Contains(tr.found, x.Check) && x.Mend != "" })
+		return f.code == 0 && gone && f.says("fleet", "ok", "2 scanners run", "")
+	})
+}
+
+// heals fails the test unless the fleet is healthy again and delivers every task that was
+// stored, before the fault and meanwhile. The later ones are made due for it.
+func (tr *trial) heals() {
+	tr.t.Helper()
+	tr.awaitHealthy()
+	for _, id := range tr.tasks[:3] {
+		tr.producer("reschedule", id, "--in", "0s")
+	}
+	ch := servertest.Channel(tr.t, tr.settings.RabbitMQURL)
+	messages, err := ch.Consume(tr.queue, "", true, false, false, false, nil)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	for missing := slices.Clone(tr.tasks); len(missing) > 0; {
+		got := string(wait.Receive(tr.t, fmt.Sprintf("tasks %q in %s", missing, tr.queue), messages).Body)
+		missing = slices.DeleteFunc(missing, func(id string) bool { return id == got })
+	}
+	tr.awaitHealthy()
+}
+
+// stop ends the scanners as an operator would, and start starts them again.
+func (tr *trial) stop() {
+	tr.t.Helper()
+	if err := fleet.StopAll(wait.Context(tr.t), tr.scanners); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+func (tr *trial) start() {
+	tr.t.Helper()
+	for _, s := range tr.scanners {
+		if err := s.Start(wait.Context(tr.t)); err != nil {
+			tr.t.Fatal(err)
+		}
+	}
+}
