@@ -115,9 +115,21 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64
 		if err != nil {
 			return 0, false, err
 		}
-		next = f.due(now, s.clock())
+		next = f.due(notBefore(now, t.Due.UnixMilli()), s.clock())
 	}
 	return s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
+}
+
+// estimateError is by how many ms an estimate of Redis's clock may be behind it.
+const estimateError = 1000
+
+// notBefore corrects an estimate of Redis's clock: a delivery shows that the clock had
+// reached its due time. More than estimateError means that the clock was set back since.
+func notBefore(now, due int64) int64 {
+	if due > now && due-now <= estimateError {
+		return due
+	}
+	return now
 }
 
 // put stores f after the delivery of t, and reports whether it did: the task may
