@@ -68,7 +68,7 @@ func TestLargeParkedTasksMove(t *testing.T) {
 	}
 	r.checkMemory()
 	r.bind()
-	if out := r.run(programs.Scanner, "parked", "replay", "--topic", "orders", "--all"); out.Code != 0 {
+	if out := r.run(programs.Scanner, "parked", "replay", "--topic", "orders", "--all", "--yes"); out.Code != 0 {
 		t.Fatal(out.Stderr)
 	}
 	r.begin()
