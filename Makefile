@@ -19,6 +19,7 @@ logs   := $(CURDIR)/.dev/tests
 consul := $(tools)/consul-$(call pinned,tools/consul,github.com/hashicorp/consul)/consul
 gotestsum := $(tools)/gotestsum-$(call pinned,tools,gotest.tools/gotestsum)/gotestsum
 linter := $(tools)/golangci-lint-$(call pinned,tools,github.com/golangci/golangci-lint/v2)/golangci-lint
+vale := $(tools)/vale-$(call pinned,tools/prose,github.com/vale-cli/vale/v3)/vale
 # checkers read what lies in deploy/ as those will who run it. Their folder is
 # named by what they are built of.
 checkers := $(tools)/deploy-$(shell cat tools/deploy/go.* tools/deploy/kinds tools/deploy/*/*.go | cksum | cut -d ' ' -f 1)
@@ -189,6 +190,13 @@ lint: $(linter) ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
 	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...; fi
 
+# Vale reads pages and comments with one configuration and what the programs say with
+# the other. docs/reference is made of what the programs say.
+.PHONY: prose
+prose: $(vale) ## Check how the project writes English (ONLY='files' chooses, ARGS is for vale)
+	@$(vale) --config tools/prose/comments.ini $(ARGS) $(or $(ONLY),$$(git ls-files '*.md' '*.go' ':!docs/reference'))
+	@$(vale) --config tools/prose/messages.ini $(ARGS) $(or $(filter-out %_test.go %.md,$(ONLY)),$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'))
+
 .PHONY: fmt
 fmt: ## Format the code
 	gofmt -w .
@@ -275,6 +283,11 @@ $(gotestsum):
 $(linter):
 	@echo "golangci-lint: building $(notdir $(@D)) once; this takes some minutes"
 	$(compile) -C tools -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# Vale reads Go with a parser in C.
+$(vale): | compiler
+	@echo "vale: building $(notdir $(@D)) once; this takes a minute"
+	$(compile) -C tools/prose -ldflags '-s -w' -o $@ github.com/vale-cli/vale/v3/cmd/vale
 
 .PHONY: deploy-tools
 deploy-tools: $(checkers)/schemas promtool systemd ## Build helm and what else checks deploy/ once, in some minutes
