@@ -372,6 +372,26 @@ func TestTopicSet(t *testing.T) {
 	checkError(t, "rm after rm", w.scanner("topic", "rm", "orders", "--yes"), 3, "unknown topic", "orders")
 }
 
+// TestANewTopicIsAskedAboutOnATerminal: a name that resembles another topic's is written
+// only after a yes.
+func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	w := newConsulWish(t)
+	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
+	question := "create the new topic order; did you mean orders, which there is? create it? [y/N]"
+	set := []string{"topic", "set", "order", "rate=5", "exchange=orders"}
+	out := w.answer("n\n", set...)
+	if text := out.Stdout + out.Stderr; out.Code != 1 || !strings.Contains(text, question) {
+		t.Errorf("code %d, %q: want 1 and the question", out.Code, text)
+	}
+	checkError(t, "a topic that a no kept away", w.scanner("topic", "get", "order"), 3, "order")
+	if out = w.answer("y\n", set...); out.Code != 0 {
+		t.Errorf("code %d after a yes: %s", out.Code, out.Stderr)
+	}
+	must(t, w.scanner("topic", "get", "order"))
+}
+
 // TestTopicSetTellsWhatComesOfIt: a document that stops a topic is reported by the verb
 // that writes it, by the metrics and by /readyz, until it is mended.
 func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
