@@ -8,17 +8,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The linker sets version and commit where a build has no .git, as that of the image
-// has none: see deploy/container/rootfs.sh. "" leaves what the build recorded.
+// The linker sets version and commit if the build has no .git, as in the image: see
+// deploy/container/rootfs.sh. "" keeps what the build recorded.
 var version, commit string //nolint:gochecknoglobals // -X sets nothing else
 
-// Build is what a program knows of how it was built. The JSON names are an interface.
+// Build says how a program was built. The JSON names are an interface.
 type Build struct {
 	Program string `json:"program"`
-	// Version is the module's; "devel" where the build recorded none.
+	// Version is the module's version; "devel" if the build recorded none.
 	Version string `json:"version"`
-	// Commit it was built of, and whether files differed from it; "" where the build
-	// recorded none, as one of a release's archive.
+	// Commit is the commit it was built from, and Modified whether files differed from
+	// it. Commit is "" if the build recorded none, as a build from a release archive.
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified"`
 	// Go is the toolchain's version.
@@ -33,8 +33,8 @@ func ReadBuild(program string) Build {
 	return b
 }
 
-// stamp puts what the linker was given in the place of what the build recorded. A commit
-// that ends with "-dirty", as git describe has it, had files that differed from it.
+// stamp replaces what the build recorded by the linker's values, unless they are "". A
+// commit that ends with "-dirty", as in git describe, had modified files.
 func (b *Build) stamp(version, commit string) {
 	if version != "" {
 		b.Version = version
@@ -44,7 +44,7 @@ func (b *Build) stamp(version, commit string) {
 	}
 }
 
-// newBuild reads what was recorded; nil is nothing.
+// newBuild returns the recorded Build; info is nil if nothing was recorded.
 func newBuild(program string, info *debug.BuildInfo) Build {
 	b := Build{Program: program, Version: "devel"}
 	if info == nil {
@@ -65,7 +65,7 @@ func newBuild(program string, info *debug.BuildInfo) Build {
 	return b
 }
 
-// String is one line for people.
+// String returns one line for people.
 func (b Build) String() string {
 	commit := "unknown commit"
 	if b.Commit != "" {
@@ -77,8 +77,8 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s %s, %s, built with %s", b.Program, b.Version, commit, b.Go)
 }
 
-// VersionCommand is the verb that prints how the program was built. It needs no
-// configuration. Write takes the text, or the value where JSON is asked for.
+// VersionCommand returns the verb that prints how the program was built. It needs no
+// configuration. It passes write the text, and the value for JSON output.
 func VersionCommand(program string, write func(cmd *cobra.Command, text string, value any) error) *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestVersionTellsOfTheBuild: what was recorded, and what to think where nothing was.
+// TestVersionTellsOfTheBuild: with what was recorded, and without.
 func TestVersionTellsOfTheBuild(t *testing.T) {
 	t.Parallel()
 	built := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
@@ -26,7 +26,7 @@ func TestVersionTellsOfTheBuild(t *testing.T) {
 	}
 }
 
-// TestTheLinkerTellsOfTheBuild: what it was given wins, and the rest stays.
+// TestTheLinkerTellsOfTheBuild: the linker's values win, and the others stay.
 func TestTheLinkerTellsOfTheBuild(t *testing.T) {
 	t.Parallel()
 	for want, given := range map[string][2]string{
@@ -45,7 +45,7 @@ func TestTheLinkerTellsOfTheBuild(t *testing.T) {
 	}
 }
 
-// TestShellsComplete: formats, files and topics where they may stand, and nothing else.
+// TestShellsComplete: formats, files and topics, each only in their places.
 func TestShellsComplete(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
