@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestGuaranteesNameTheirTests: each promise of docs/guarantees.md names at
-// least one test, and all it names exist.
+// TestGuaranteesNameTheirTests: each promise in docs/guarantees.md names at least one
+// test, and all named tests exist.
 func TestGuaranteesNameTheirTests(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -33,7 +33,7 @@ func TestGuaranteesNameTheirTests(t *testing.T) {
 		}
 		for _, name := range named {
 			if !tests[name[1]] {
-				t.Errorf("there is no %s, which is to hold %q", name[1], cells[1])
+				t.Errorf("there is no %s, which should hold %q", name[1], cells[1])
 			}
 		}
 	}
@@ -42,8 +42,8 @@ func TestGuaranteesNameTheirTests(t *testing.T) {
 	}
 }
 
-// TestReadmeMapsEveryFolder: each folder with code or text in it is in README's
-// map, itself or one above it, and all that the map names is there.
+// TestReadmeMapsEveryFolder: README's map has each folder with code or text, or one of
+// its parents. Every folder in the map exists.
 func TestReadmeMapsEveryFolder(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -63,7 +63,7 @@ func TestReadmeMapsEveryFolder(t *testing.T) {
 	}
 	for name := range mapped {
 		if info, err := os.Stat(filepath.Join(root, name)); err != nil || !info.IsDir() {
-			t.Errorf("the map has %s, which is no folder", name)
+			t.Errorf("the map has %s, which isn't a folder", name)
 		}
 	}
 	for _, folder := range folders(t, root) {
@@ -77,7 +77,7 @@ func TestReadmeMapsEveryFolder(t *testing.T) {
 	}
 }
 
-// folders below root that hold code or text; hidden ones aside.
+// folders returns the folders below root that have code or text, without hidden ones.
 func folders(t *testing.T, root string) []string {
 	t.Helper()
 	var all []string
@@ -100,12 +100,12 @@ func folders(t *testing.T, root string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if len(all) < 20 {
-		t.Fatalf("found %d folders: that is not the whole of it", len(all))
+		t.Fatalf("found %d folders: some are missing", len(all))
 	}
 	return all
 }
 
-// testNames are those of all tests below root.
+// testNames returns the names of all tests below root.
 func testNames(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
