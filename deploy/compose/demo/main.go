@@ -1,7 +1,7 @@
-// Command demo is a small application that uses duefleet, for compose.yaml. produce
-// schedules orders that are cancelled unless they are paid in time, and pays some of
-// them. consume receives orders that fell due. Its environment is the same as the
-// scanners'.
+// Command demo is a small application with duefleet, for the file compose.yaml in this
+// folder's parent. The command produce schedules orders that are cancelled unless they
+// are paid in time, and pays some of them. The command consume receives orders that fell
+// due.
 package main
 
 import (
