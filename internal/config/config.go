@@ -48,7 +48,7 @@ type Redis struct {
 	TLS TLS `yaml:"tls"`
 	// Of every key.
 	Prefix string `yaml:"prefix" default:"duefleet" check:"prefix"`
-	// That must have what is stored or moved before it counts; see docs/operations.md.
+	// That must have what is stored or moved before it counts; see docs/deploy.md.
 	MinReplicas int `yaml:"min_replicas" default:"0" check:"0..10"`
 	// UsernameFile and PasswordFile are the files that hold them; empty: none.
 	UsernameFile, PasswordFile string

@@ -215,7 +215,7 @@ func (s *sources) why() string {
 		from = append(from, named(others[source])+" "+where)
 	}
 	return fmt.Sprintf("this scanner takes its settings from %s, and the fleet those of %s: this scanner's own settings of them are not applied; "+
-		"see \"One source of topics\" in docs/operations.md", s.own, strings.Join(from, ", of "))
+		"see \"One source of topics\" in docs/deploy.md", s.own, strings.Join(from, ", of "))
 }
 
 // topicsNamed is how many topics a text names; the others are counted.

@@ -58,15 +58,15 @@ func newKept(t *testing.T, way string) *kept {
 	return k
 }
 
-// documented runs the command of docs/operations.md, Rights, that begins so, with
+// documented runs the command of docs/deploy.md, Rights, that begins so, with
 // the password "least" in scanner.password, and with this server as redis-cli's.
 func (k *kept) documented(begin string) {
 	k.t.Helper()
-	_, section, _ := strings.Cut(file(k.t, "docs/operations.md"), "\n## Rights\n")
+	_, section, _ := strings.Cut(file(k.t, "docs/deploy.md"), "\n## Rights\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	line := regexp.MustCompile(`(?m)^` + begin + `.*$`).FindString(section)
 	if line == "" {
-		k.t.Fatalf("docs/operations.md, Rights, has no command %q", begin)
+		k.t.Fatalf("docs/deploy.md, Rights, has no command %q", begin)
 	}
 	dir := k.t.TempDir()
 	_, port, _ := strings.Cut(k.server.Addr(), ":")

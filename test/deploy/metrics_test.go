@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -29,7 +30,7 @@ const (
 	ruleTestsFile = "deploy/prometheus/duefleet.test.yaml"
 	expectedFile  = "deploy/prometheus/duefleet.expected.yaml"
 	dashboardFile = "deploy/grafana/duefleet.json"
-	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/operations.md#"
+	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#"
 )
 
 // rules are the alerts, as far as they are looked at here.
@@ -39,6 +40,7 @@ type rules struct {
 			Alert       string            `yaml:"alert"`
 			Record      string            `yaml:"record"`
 			Expr        string            `yaml:"expr"`
+			For         string            `yaml:"for"`
 			Labels      map[string]string `yaml:"labels"`
 			Annotations map[string]string `yaml:"annotations"`
 		} `yaml:"rules"`
@@ -241,21 +243,18 @@ func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	}
 }
 
-// TestAlertsAreExplained: each alert says how urgent it is and links to a
-// section of docs/operations.md of its name, and is fired and kept quiet in the
-// rules' own tests.
+// TestAlertsAreExplained: each alert has a section of its name in docs/alerts.md and a
+// row with its severity and its time in the table there, links to the section, and is
+// fired and kept quiet in the rules' own tests. The page explains no other alert.
 func TestAlertsAreExplained(t *testing.T) {
 	t.Parallel()
-	headings := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(file(t, "docs/operations.md"), -1) {
-		headings[m[1]] = true
-	}
+	page := readAlertsPage(file(t, "docs/alerts.md"))
 	tests := file(t, ruleTestsFile)
 	for _, r := range readRules(t).Groups[0].Rules {
-		if !headings[r.Alert] {
-			t.Errorf("docs/operations.md has no section %s", r.Alert)
+		for _, mistake := range page.mistakes(r.Alert, r.Labels["severity"], r.For) {
+			t.Errorf("docs/alerts.md: %s", mistake)
 		}
-		delete(headings, r.Alert)
+		delete(page.sections, r.Alert)
 		if want := runbooks + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s: runbook_url is %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
@@ -266,9 +265,68 @@ func TestAlertsAreExplained(t *testing.T) {
 			t.Errorf("%s has %d tests, want one where it fires and one where it doesn't", r.Alert, n)
 		}
 	}
-	for name := range headings {
+	for name := range page.sections {
 		if strings.HasPrefix(name, "Duefleet") {
-			t.Errorf("docs/operations.md explains %s, and there is no such alert", name)
+			t.Errorf("docs/alerts.md explains %s, and there is no such alert", name)
+		}
+	}
+}
+
+// alertsPage is docs/alerts.md: its sections by heading, and the severity and the time
+// of each alert in its table, as in "page | 2m".
+type alertsPage struct{ sections, rows map[string]string }
+
+func readAlertsPage(text string) alertsPage {
+	p := alertsPage{sections: map[string]string{}, rows: map[string]string{}}
+	for _, section := range strings.Split(text, "\n## ")[1:] {
+		heading, body, _ := strings.Cut(section, "\n")
+		p.sections[heading] = body
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(#\w+\) \| (\w+ \| [\w ]+) \|`).FindAllStringSubmatch(text, -1) {
+		p.rows[m[1]] = m[2]
+	}
+	return p
+}
+
+// mistakes lists what is wrong with the explanation of an alert that fires after a time,
+// "" for at once.
+func (p alertsPage) mistakes(alert, severity, after string) (all []string) {
+	body, there := p.sections[alert]
+	if !there {
+		all = append(all, "no section "+alert)
+	}
+	steps := "**Do.**"
+	for _, part := range []string{"**Meaning.**", "**Look at.**", steps} {
+		if there && !strings.Contains(body, "\n"+part) {
+			all = append(all, alert+" has no "+part)
+		}
+	}
+	if _, do, found := strings.Cut(body, "\n"+steps); found && !strings.Contains(do, "\n1. ") {
+		all = append(all, alert+" has no numbered steps")
+	}
+	if want := severity + " | " + cmp.Or(after, "at once"); p.rows[alert] != want {
+		all = append(all, fmt.Sprintf("the row of %s says %q, want %q", alert, p.rows[alert], want))
+	}
+	return all
+}
+
+// TestAlertsPageMistakes: each mistake of docs/alerts.md is found.
+func TestAlertsPageMistakes(t *testing.T) {
+	t.Parallel()
+	const row = "| [DuefleetA](#duefleeta) | page | 2m | in short |\n"
+	const good = row + "\n## DuefleetA\n\n**Meaning.** m\n\n**Look at.** l\n\n**Do.**\n\n1. d\n"
+	for name, c := range map[string]struct{ page, want string }{
+		"good":            {good, ""},
+		"no section":      {row, "no section DuefleetA"},
+		"another heading": {strings.Replace(good, "## DuefleetA", "## DuefleetB", 1), "no section DuefleetA"},
+		"no meaning":      {strings.Replace(good, "**Meaning.** m", "m", 1), "DuefleetA has no **Meaning.**"},
+		"no steps":        {strings.Replace(good, "1. d", "d", 1), "DuefleetA has no numbered steps"},
+		"severity":        {strings.Replace(good, "| page |", "| ticket |", 1), `the row of DuefleetA says "ticket | 2m", want "page | 2m"`},
+		"time":            {strings.Replace(good, "| 2m |", "| at once |", 1), `the row of DuefleetA says "page | at once", want "page | 2m"`},
+		"no row":          {strings.Replace(good, row, "", 1), `the row of DuefleetA says "", want "page | 2m"`},
+	} {
+		if got := strings.Join(readAlertsPage(c.page).mistakes("DuefleetA", "page", "2m"), "; "); got != c.want {
+			t.Errorf("%s: found %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // TestFork: a fleet that meets two placements of one epoch names both, in its log
 // and in status, and goes on delivering; once the operator has mended it as
-// docs/operations.md says, the change ends, and nothing is lost.
+// docs/operate.md says, the change ends, and nothing is lost.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	w := newFileWish(t)
@@ -54,7 +54,7 @@ func TestFork(t *testing.T) {
 	w.check()
 }
 
-// setPlacement does to topic orders what docs/operations.md asks of an operator.
+// setPlacement does to topic orders what docs/operate.md asks of an operator.
 func (w *world) setPlacement(p shard.Placement) {
 	w.t.Helper()
 	key := w.settings.RedisPrefix + ":placement:{orders}"

@@ -98,7 +98,7 @@ node_prefix "" { policy = "read" }
 agent_prefix "" { policy = "read" }`
 
 // TestRotation: Redis's and RabbitMQ's passwords, Consul's token, the authority, the
-// server's certificate and the client's are replaced, as docs/operations.md has it, while
+// server's certificate and the client's are replaced, as docs/deploy.md has it, while
 // 1,000 tasks a second fall due. No task is lost or early, no scanner has to be
 // restarted, and a password that is refused is not tried all the time.
 func TestRotation(t *testing.T) {
