@@ -243,9 +243,9 @@ func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	}
 }
 
-// TestAlertsAreExplained: each alert has a section of its name in docs/alerts.md and a
-// row with its severity and its time in the table there, links to the section, and is
-// fired and kept quiet in the rules' own tests. The page explains no other alert.
+// TestAlertsAreExplained: docs/alerts.md has a section for each alert, and a row with its
+// severity and its time. The alert links to the section. The rules' own tests have a case
+// where it fires and one where it doesn't. The page explains no other alert.
 func TestAlertsAreExplained(t *testing.T) {
 	t.Parallel()
 	page := readAlertsPage(file(t, "docs/alerts.md"))
@@ -288,8 +288,8 @@ func readAlertsPage(text string) alertsPage {
 	return p
 }
 
-// mistakes lists what is wrong with the explanation of an alert that fires after a time,
-// "" for at once.
+// mistakes returns the faults in the explanation of an alert. After is the rule's "for",
+// "" if the alert fires at once.
 func (p alertsPage) mistakes(alert, severity, after string) (all []string) {
 	body, there := p.sections[alert]
 	if !there {
