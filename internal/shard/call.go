@@ -222,7 +222,7 @@ func (s *Store) awaitExpiry(ctx context.Context, c call) bool {
 }
 
 // runAll executes scripts of several shards in one pipeline. A call that the pipeline
-// could not carry out is executed alone: inside a pipeline, a script that Redis doesn't
+// could not carry out is executed alone. Inside a pipeline, a script that Redis doesn't
 // know can't be sent by its text instead. Once such a repeat has failed, the other calls
 // keep their errors. To repeat each of them would take too long.
 func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {

@@ -57,9 +57,9 @@ func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool
 }
 
 // Restore puts back a placement that a shard's fence has seen and the placement key has
-// lost. A failover to a replica that lagged behind may cause that. If the key has another
-// placement of the same epoch, it returns task.ErrForked. Each of the two then has tasks
-// where the other would not look for them.
+// lost. A failover to a replica that lagged behind may cause that. It returns
+// task.ErrForked if the key has another placement of the same epoch. Then each placement
+// has tasks where the other would not look for them.
 func (t *Topic) Restore(ctx context.Context, seen Placement) error {
 	p, err := t.Placement(ctx)
 	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
