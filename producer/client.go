@@ -116,6 +116,11 @@ type Request struct {
 	ContentType string
 	// Headers of the message: at most 32, keys of up to 128 bytes that don't
 	// begin with x-duefleet-, 64 KiB together.
+	//
+	// Schedule and ScheduleMany add traceparent and tracestate (W3C Trace Context) where
+	// their ctx carries a trace and the headers have neither of the two: an empty
+	// traceparent of your own keeps a task out of the trace. What doesn't fit into the
+	// limits is left out.
 	Headers map[string]string
 	// Options of the message: a routing key of its own, priority, expiration,
 	// correlation ID, reply-to.

@@ -13,6 +13,9 @@ import (
 // state, and returns its due time by Redis's clock. Calls from several goroutines share
 // round trips; each keeps to its own ctx.
 //
+// Where ctx carries a trace, the task gets its headers, traceparent and tracestate, and
+// the handler's context continues it: see Request.Headers.
+//
 // Errors: *task.RuleError for input that breaks a rule, task.ErrUnknownTopic,
 // task.ErrExists with IfAbsent, task.ErrRedisFull, with Config.MinReplicas
 // task.ErrReplicas, beside which the due time is that of what the master has
@@ -28,7 +31,7 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 	if err != nil {
 		return time.Time{}, err
 	}
-	entry := r.entry()
+	entry := r.entry(traceHeaders(ctx))
 	one, err := writes(ctx, c, func() (shard.Scheduled, error) { return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil })
 	if err != nil {
 		return time.Time{}, err
@@ -66,8 +69,9 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 			good = append(good, i)
 		}
 	}
+	named := traceHeaders(ctx)
 	for len(good) > 0 {
-		good = c.scheduleRound(ctx, requests, results, good)
+		good = c.scheduleRound(ctx, requests, results, good, named)
 	}
 	return results
 }
@@ -75,8 +79,10 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 type name struct{ topic, id string }
 
 // scheduleRound stores the first request for each task and returns the others:
-// within a round the op alone tells whose record a shard holds.
-func (c *Client) scheduleRound(ctx context.Context, requests []Request, results []Result, todo []int) (later []int) {
+// within a round the op alone tells whose record a shard holds. named: the trace's headers.
+func (c *Client) scheduleRound(
+	ctx context.Context, requests []Request, results []Result, todo []int, named map[string]string,
+) (later []int) {
 	round := map[string][]int{}
 	seen := make(map[name]bool, len(todo))
 	for _, i := range todo {
@@ -93,7 +99,7 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 	for topic, of := range round {
 		entries := make([]shard.Entry, len(of))
 		for j, i := range of {
-			entries[j] = requests[i].entry()
+			entries[j] = requests[i].entry(named)
 		}
 		all, err := writes(ctx, c, func() ([]shard.Scheduled, error) { return c.store.Router(topic).Schedule(ctx, entries), nil })
 		for j, at := range of {
@@ -105,8 +111,11 @@ func (c *Client) scheduleRound(ctx context.Context, requests []Request, results 
 	return later
 }
 
-func (r *Request) entry() shard.Entry {
-	body := shard.EncodeBody(&task.Task{ContentType: r.ContentType, Headers: r.Headers, Options: r.Options, Payload: r.Payload})
+// entry is the request as it is stored, with the headers of a trace.
+func (r *Request) entry(named map[string]string) shard.Entry {
+	body := shard.EncodeBody(&task.Task{
+		ContentType: r.ContentType, Headers: withTrace(r.Headers, named), Options: r.Options, Payload: r.Payload,
+	})
 	return shard.Entry{ID: r.ID, When: shard.WhenOf(r.When), IfAbsent: r.IfAbsent, Body: body}
 }
 
