@@ -22,6 +22,7 @@ import (
 // stored, task.ErrUnavailable where it surely is not stored since Redis was not reached,
 // task.ErrUncertain where it may be, and Redis's own.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
+	defer c.metrics.begin(verbSchedule).end(&err)
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	now, err := c.now(ctx)
@@ -53,9 +54,10 @@ type Result struct {
 // requests; each task succeeds or fails alone. Of two requests for the same
 // topic and ID the later wins.
 func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result {
+	results := make([]Result, len(requests))
+	defer c.metrics.begin(verbScheduleMany).endBatch(results)
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	results := make([]Result, len(requests))
 	now, err := c.now(ctx)
 	if err != nil {
 		for i := range results {
