@@ -125,7 +125,7 @@ func result(topic, id string, s shard.Scheduled) (r Result) {
 	if s.Due > 0 { // with task.ErrReplicas too
 		r.Due = fromMillis(s.Due)
 	}
-	if r.Err = s.Err; errors.Is(s.Err, task.ErrExists) {
+	if r.Err = explained(s.Err); errors.Is(s.Err, task.ErrExists) {
 		r.Err = named(topic, id, s.Err)
 	}
 	return r
