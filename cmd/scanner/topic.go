@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/slip"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -324,7 +325,7 @@ func (c consulTopics) slip(ctx context.Context, topic string) (string, error) {
 	for i, d := range docs {
 		names[i] = d.Name
 	}
-	return config.Slip(topic, names), err
+	return slip.Of(topic, names), err
 }
 
 // refuseSlip fails where a new topic's name is like another's and nobody can be asked.
@@ -332,22 +333,22 @@ func (c consulTopics) refuseSlip(cmd *cobra.Command, topic string) error {
 	if canAsk(cmd) {
 		return nil
 	}
-	slip, err := c.slip(cmd.Context(), topic)
-	if err == nil && slip != "" {
-		err = fmt.Errorf("there is no topic %s; did you mean %s? `scanner topic create %s key=value...` makes a new one; nothing was written", topic, slip, topic)
+	like, err := c.slip(cmd.Context(), topic)
+	if err == nil && like != "" {
+		err = fmt.Errorf("there is no topic %s; did you mean %s? `scanner topic create %s key=value...` makes a new one; nothing was written", topic, like, topic)
 	}
 	return err
 }
 
 // confirmNew asks whether a new topic is to be made.
 func (c consulTopics) confirmNew(cmd *cobra.Command, topic string) error {
-	slip, err := c.slip(cmd.Context(), topic)
+	like, err := c.slip(cmd.Context(), topic)
 	if err != nil {
 		return err
 	}
 	what := "create the new topic " + topic
-	if slip != "" {
-		what += "; did you mean " + slip + ", which there is? create it"
+	if like != "" {
+		what += "; did you mean " + like + ", which there is? create it"
 	}
 	return cli.Confirmation{Deed: cli.Writes()}.Ask(cmd, what)
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/duefleet/duefleet/internal/slip"
 )
 
 // FieldError is one thing that is wrong with the settings. It never holds a
@@ -130,55 +132,9 @@ func meant(word string, candidates []string, prefix string) string {
 func nearest(word string, candidates []string) string {
 	best, least := "", max(2, len(word)/3)+1
 	for _, c := range candidates {
-		if d := distance(word, c); d < least {
+		if d := slip.Distance(word, c); d < least {
 			best, least = c, d
 		}
 	}
 	return best
-}
-
-// Slip returns the name that another one is likely a slip of, or "" if it is like none. Names
-// that differ in digits alone are a series.
-func Slip(name string, names []string) string {
-	best, least := "", max(1, len(name)/4)+1
-	for _, n := range names {
-		if d := distance(name, n); d < least && withoutDigits(n) != withoutDigits(name) {
-			best, least = n, d
-		}
-	}
-	if len(name) < 4 { // all short names are alike
-		return ""
-	}
-	return best
-}
-
-func withoutDigits(name string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, name)
-}
-
-// distance counts the letters to insert, delete or replace to make b of a
-// (Levenshtein), one row of the matrix at a time.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
