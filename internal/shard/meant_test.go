@@ -21,7 +21,8 @@ func TestAnUnknownTopicMayBeASlip(t *testing.T) {
 				g.ok(g.rdb.Do(g.ctx(), "ACL", "SETUSER", "duefleet-producer", "%R~duefleet:placement:*").Err())
 			}
 			_, read := store.Router(name).Get(g.ctx(), "a")
-			for _, err := range []error{read, store.Topic(name).EachID(g.ctx(), "", nil)} {
+			_, listed := store.Topic(name).Listing(Wanted{}).Next(g.ctx())
+			for _, err := range []error{read, listed, store.Topic(name).EachID(g.ctx(), "", nil)} {
 				want := want
 				if !may {
 					want = ""
