@@ -15,7 +15,7 @@ type Change struct{ Key, Old, New string }
 
 // Diff lists what differs between two topics' settings, defaults included.
 func Diff(before, after Topic) []Change {
-	was, is := shown(before), shown(after)
+	was, is := Effective(before), Effective(after)
 	var changes []Change
 	for _, f := range topicFields() {
 		if was[f.key] != is[f.key] {
@@ -25,8 +25,9 @@ func Diff(before, after Topic) []Change {
 	return changes
 }
 
-// shown writes every setting of a topic, but not those of a section it lacks.
-func shown(t Topic) map[string]string {
+// Effective returns every setting of a topic by its key, defaults included, as Edit takes
+// them; but not those of a section it lacks.
+func Effective(t Topic) map[string]string {
 	all := map[string]string{}
 	for _, f := range topicFields() {
 		if value, there := f.of(t); there {
