@@ -45,7 +45,8 @@ type Config struct {
 	// although the master may have stored it: call again. Redis must be one server,
 	// sentinels or a cluster. Defaults to 0.
 	MinReplicas int
-	// Timeout bounds each call whose ctx ends later or never, IDs excepted. Defaults to 0:
+	// Timeout bounds each call whose ctx ends later or never, IDs excepted, and each page of
+	// List. Defaults to 0:
 	// none. Then a call whose ctx has no end takes as long as the options of the Redis
 	// client allow for its connections and its repeats: with go-redis's own some 5 s
 	// while connections are refused, and minutes while packets are lost. Calls that wait

@@ -90,7 +90,7 @@ func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err 
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}
-	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: s.Reason}, nil
+	return newStored(s), nil
 }
 
 // IDs yields the ID of every stored task of a topic that begins with prefix, in no order:

@@ -330,7 +330,7 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := stream{
-		parse: l.decoder.decode, do: l.do, maxPayload: l.decoder.maxPayload, strict: l.strict,
+		parse: l.decoder.decode, do: l.do, together: "schedule", maxPayload: l.decoder.maxPayload, strict: l.strict,
 		// Each lane but one may have a batch on its way, and the next one waiting.
 		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
 		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
