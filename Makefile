@@ -92,7 +92,7 @@ endef
 withservers := $(links)/withservers
 
 .PHONY: test
-test: test-unit test-store test-broker test-fleet test-bench ## Run all tests, in stages, on real servers
+test: test-unit test-store test-broker test-fleet test-orders test-bench ## Run all tests, in stages, on real servers
 
 .PHONY: test-unit
 test-unit: $(gotestsum) ## Run the tests that need no server
@@ -104,12 +104,17 @@ test-store: test-tools ## Run the tests of the data in Redis
 	$(call run-stage,store,$(stage-store),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-broker
-test-broker: test-tools ## Run the tests of forwarding, and of the servers themselves
+test-broker: test-tools postgres ## Run the tests of forwarding, and of the servers themselves
 	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
 test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
 	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
+
+# Its database driver is nobody's dependency who takes the libraries.
+.PHONY: test-orders
+test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
+	cd examples/orders && exec $(withservers) -- go test -race -timeout 20m ./...
 
 .PHONY: test-bench
 test-bench: bench-go bench-program ## Run each benchmark once, so that all of them keep working
@@ -197,6 +202,7 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 lint: $(linter) ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
 	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...; fi
+	@cd examples/orders && $(linter) run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 # Vale checks pages and comments with one configuration, and the programs' texts with the
 # other. docs/reference is generated from the programs' texts.
@@ -226,6 +232,14 @@ endef
 .PHONY: brokers
 brokers: installable ## Install redis-server and rabbitmq-server if they are missing
 	@$(missing); if [ $${#missing[@]} -gt 0 ]; then $(call apt-install,"$${missing[@]}"); fi
+
+.PHONY: postgres
+postgres: # for the tests of examples/orders and of test/servers
+	@type -P postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || \
+			{ echo "not installed: postgresql; on Debian and Ubuntu: sudo apt-get install postgresql" >&2; exit 1; }; \
+		$(call apt-install,postgresql); \
+	}
 
 # Missing peers are installed if possible. Otherwise the tables name them, and the rest
 # is still measured.

@@ -36,5 +36,6 @@
 //	group.Go(func() error { return bills.Run(ctx) })
 //	err := group.Wait()
 //
-// Those with a loop of their own use Parse alone.
+// Those with a loop of their own use Parse alone. docs/guide.md is for developers of
+// applications.
 package consumer

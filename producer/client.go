@@ -8,7 +8,8 @@
 // done. One that is task.ErrUncertain says that Redis may have done it, or may within 3 s:
 // call again with the same ID, which replaces what may be there.
 //
-// How long a call may take is bounded by its ctx, and by Config.Timeout.
+// How long a call may take is bounded by its ctx, and by Config.Timeout. docs/guide.md is
+// for developers of applications.
 package producer
 
 import (
@@ -49,8 +50,9 @@ type Config struct {
 	// List. Defaults to 0:
 	// none. Then a call whose ctx has no end takes as long as the options of the Redis
 	// client allow for its connections and its repeats: with go-redis's own some 5 s
-	// while connections are refused, and minutes while packets are lost. Calls that wait
-	// for somebody, as an HTTP request, want a second or two.
+	// while connections are refused, half a minute while Redis stands still, and minutes
+	// while packets are lost. Calls that wait for somebody, as an HTTP request, want a
+	// second or two.
 	Timeout time.Duration
 	// Registerer takes the metrics, duefleet_producer_*. Clients may share one.
 	// Defaults to none: then nothing is measured.
