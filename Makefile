@@ -19,6 +19,7 @@ logs   := $(CURDIR)/.dev/tests
 consul := $(tools)/consul-$(call pinned,tools/consul,github.com/hashicorp/consul)/consul
 gotestsum := $(tools)/gotestsum-$(call pinned,tools,gotest.tools/gotestsum)/gotestsum
 linter := $(tools)/golangci-lint-$(call pinned,tools,github.com/golangci/golangci-lint/v2)/golangci-lint
+sbom := $(tools)/cyclonedx-gomod-$(call pinned,tools/release,github.com/CycloneDX/cyclonedx-gomod)/cyclonedx-gomod
 vale := $(tools)/vale-$(call pinned,tools/prose,github.com/vale-cli/vale/v3)/vale
 # checkers read what lies in deploy/ as those will who run it. Their folder is
 # named by what they are built of.
@@ -42,6 +43,12 @@ image: ## Build the container image with its version (DOCKER=podman IMAGE=regist
 	$(or $(DOCKER),docker) build -f deploy/container/Containerfile -t $(or $(IMAGE),duefleet-scanner) \
 		--build-arg VERSION=$(or $(VERSION),$(shell git describe --tags --always --dirty)) \
 		--build-arg COMMIT=$(shell git describe --exclude '*' --always --abbrev=40 --dirty) .
+
+release := $(shell sed -n 's/^const Release = "\(.*\)"/\1/p' internal/cli/build.go)
+
+.PHONY: release
+release: $(sbom) ## Build static programs with checksums and SBOMs into dist/ (ARCHES='amd64 arm64' DIST=folder)
+	@tools/release/build.sh $(sbom) $(release) $(or $(DIST),dist) $(or $(ARCHES),amd64 arm64)
 
 .PHONY: demo
 demo: ## See 20,000 tasks arrive on time (KEEP=1 leaves it running, CONSUL=1 with Consul)
@@ -100,7 +107,7 @@ test-broker: test-tools ## Run the tests of forwarding, and of the servers thems
 	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
-test-fleet: test-tools deploy-tools ## Run the tests of whole fleets
+test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
 	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
 .PHONY: test-bench
@@ -203,7 +210,7 @@ fmt: ## Format the code
 
 .PHONY: clean
 clean: ## Remove what was built and measured, the pinned tools excepted
-	rm -rf bin .dev
+	rm -rf bin dist .dev
 
 .PHONY: servers
 servers: brokers consul ## Install redis-server, rabbitmq-server and consul where they are missing
@@ -283,6 +290,10 @@ $(gotestsum):
 $(linter):
 	@echo "golangci-lint: building $(notdir $(@D)) once; this takes some minutes"
 	$(compile) -C tools -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(sbom):
+	@echo "cyclonedx-gomod: building $(notdir $(@D)) once"
+	$(compile) -C tools/release -ldflags '-s -w' -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 # Vale reads Go with a parser in C.
 $(vale): | compiler

@@ -1,16 +1,16 @@
-// Command bench measures duefleet against raw limits and against its peers, on
-// servers that it starts itself.
+// Command bench measures duefleet against raw limits and against its peers, on servers
+// that it starts itself.
 //
 //	make bench
 //	make bench-quick
 //	bin/bench [-only NAME,...] [-quick] [-runs 3] [-o markdown|json|both] [-update] [-list]
 //
-// The last is run in the root of the repository, with bin/scanner built. With
-// -update it writes docs/benchmarks.md, its charts and bench/results.json; sheets
-// of measures that were not run stay as they are.
+// Run the last command in the root of the repository, after building bin/scanner. With
+// -update it writes docs/benchmarks.md, its charts and bench/results.json. Sheets of
+// measures that were not run stay as they are.
 //
-// Exit codes: 0 everything was measured, 1 something failed, 2 wrong usage. A
-// goal that was missed is no failure: the table says so.
+// Exit codes: 0: everything was measured; 1: something failed; 2: wrong usage. A missed
+// goal is not a failure: the table shows it.
 package main
 
 import (
@@ -41,14 +41,14 @@ type options struct {
 	only   string
 	quick  bool
 	runs   int
-	asked  bool // for that number of runs
+	asked  bool // -runs was given
 	output string
 	update bool
 	list   bool
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "peer" { // how a peer starts its members
+	if len(os.Args) == 3 && os.Args[1] == "peer" { // a peer starts its members in this way
 		if err := peers.Member(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(exitFailed)
@@ -57,8 +57,8 @@ func main() {
 	}
 	var o options
 	flag.StringVar(&o.only, "only", "", "names of measures, separated by commas; all by default")
-	flag.BoolVar(&o.quick, "quick", false, "a tenth of the sizes and one run, to see that it works")
-	flag.IntVar(&o.runs, "runs", 3, "how many runs the medians are over; of peers and scale one unless it is given")
+	flag.BoolVar(&o.quick, "quick", false, "use a tenth of the sizes and one run, as a check that it works")
+	flag.IntVar(&o.runs, "runs", 3, "number of runs for the medians (peers and scale: 1 by default)")
 	flag.StringVar(&o.output, "o", outputBoth, "markdown, json, or both: one after the other")
 	flag.BoolVar(&o.update, "update", false, "write docs/benchmarks.md, its charts and bench/results.json")
 	flag.BoolVar(&o.list, "list", false, "list the measures")
@@ -89,7 +89,7 @@ func main() {
 	}
 }
 
-// choose is the measures of those names, in their usual order.
+// choose returns the measures with the given names, in their usual order.
 func choose(only string) ([]measure.Measure, error) {
 	all := measure.All()
 	if only == "" {
@@ -108,7 +108,7 @@ func choose(only string) ([]measure.Measure, error) {
 	return chosen, nil
 }
 
-// run measures, and prints and writes whatever could be measured.
+// run runs the measures, and prints and writes everything that could be measured.
 func run(ctx context.Context, o options, measures []measure.Measure) (err error) {
 	dir, err := workDir()
 	if err != nil {
@@ -160,7 +160,7 @@ func names(sheets []report.Sheet) []string {
 	return all
 }
 
-// What -o takes.
+// These are the values of -o.
 const (
 	outputMarkdown = "markdown"
 	outputJSON     = "json"
@@ -180,7 +180,7 @@ func write(r report.Report, output string) error {
 	return err
 }
 
-// update puts what was measured into the document, beside what stays.
+// update writes the new results to the document, and keeps the other ones.
 func update(root string, r report.Report) error {
 	results := filepath.Join(root, "bench", "results.json")
 	all, err := report.Read(results)
@@ -207,8 +207,7 @@ func update(root string, r report.Report) error {
 	return report.Replace(filepath.Join(root, "docs", "benchmarks.md"), text.String())
 }
 
-// draw writes the charts of all sheets and returns their paths as the document
-// names them.
+// draw writes the charts of all sheets, and returns their paths relative to the document.
 func draw(docs string, sheets []report.Sheet) (map[string][]string, error) {
 	const folder = "benchmarks"
 	if err := os.MkdirAll(filepath.Join(docs, folder), 0o755); err != nil { //nolint:gosec // a folder for everybody

@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// disturbed is the part of the machine that others may take during a run.
+	// disturbed is the share of the machine that other processes may use during a run.
 	disturbed = 0.05
-	// tries is how often a run is made until nothing disturbs it.
+	// tries is how often a disturbed run is tried in all.
 	tries = 3
-	// whole is how long all of it may take: no run is repeated that would have it
-	// take longer.
+	// whole is how long everything may take. A run isn't repeated if that would take
+	// longer.
 	whole = 27 * time.Minute
 )
 
-// campaign is all that is measured by one call of this program.
+// campaign is everything that one call of this program measures.
 type campaign struct {
-	// once is one run of a measure, with the part of the machine that others took.
+	// once executes one run of a measure, and returns the share of the machine that other
+	// processes used.
 	once  func(context.Context, measure.Measure) (measure.Results, float64, error)
 	plan  *plan
 	quick bool
 }
 
-// measureAll runs every measure. One that fails takes no other with it: its
-// sheet says so, with what the runs before gave.
+// measureAll runs every measure. If one fails, the others still run; its sheet has the
+// error and the results of its earlier runs.
 func measureAll(ctx context.Context, b *harness.Bench, o options, measures []measure.Measure) ([]report.Sheet, error) {
 	c := &campaign{plan: newPlan(measures, o), quick: o.quick}
 	c.once = func(ctx context.Context, m measure.Measure) (measure.Results, float64, error) {
@@ -54,7 +55,7 @@ func measureAll(ctx context.Context, b *harness.Bench, o options, measures []mea
 	return sheets, errors.Join(errs...)
 }
 
-// runsOf is how many runs a measure gets.
+// runsOf returns the number of runs of a measure.
 func runsOf(m measure.Measure, o options) int {
 	if m.Once && !o.asked {
 		return 1
@@ -62,7 +63,7 @@ func runsOf(m measure.Measure, o options) int {
 	return o.runs
 }
 
-// measure makes the sheet of one measure.
+// measure returns the sheet of one measure.
 func (c *campaign) measure(ctx context.Context, m measure.Measure, n int) (report.Sheet, error) {
 	sheet := report.Sheet{Measure: m.Name, Title: m.Title, Notes: m.Notes, Quick: c.quick}
 	var runs [][]report.Value
@@ -87,17 +88,17 @@ func (c *campaign) measure(ctx context.Context, m measure.Measure, n int) (repor
 	return sheet, failed
 }
 
-// undisturbed is one run, made again while others take too much of the machine.
-// What they took of the run that counts is share.
+// undisturbed executes one run, and repeats it while other processes use too much of the
+// machine. share is their part during the run that counts.
 func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results measure.Results, share float64, err error) {
 	for try := 1; ; try++ {
-		c.plan.begun = time.Now() // the time left goes by the run that counts
+		c.plan.begun = time.Now() // the estimate uses only the run that counts
 		results, share, err = c.once(ctx, m)
 		if err != nil || c.quick || share <= disturbed {
 			return results, share, err
 		}
 		if try < tries && c.plan.room() {
-			fmt.Fprintf(os.Stderr, "bench: %s: other processes took %.0f%% of the machine: once more\n", m.Name, 100*share)
+			fmt.Fprintf(os.Stderr, "bench: %s: other processes took %.0f%% of the machine: the run is repeated\n", m.Name, 100*share)
 			continue
 		}
 		results.Note(fmt.Sprintf("Other processes took more than %.0f%% of the machine's processor time in some run: its figures say less", 100*disturbed))
@@ -105,8 +106,8 @@ func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results 
 	}
 }
 
-// watched is one run on an empty Redis, with what others took of the machine
-// meanwhile.
+// watched executes one run with an empty Redis, and measures the share of other
+// processes.
 func watched(ctx context.Context, b *harness.Bench, m measure.Measure) (results measure.Results, share float64, err error) {
 	others, err := harness.WatchOthers()
 	if err != nil {
@@ -134,13 +135,13 @@ func appendNew(notes []string, more ...string) []string {
 	return notes
 }
 
-// plan knows how far the whole is and says so on stderr.
+// plan tracks the progress of all runs and prints it on stderr.
 type plan struct {
 	say func(what string, left time.Duration)
-	// ahead is what the measures say the runs that aren't over take.
+	// ahead is the sum of Takes of the runs that haven't ended.
 	ahead time.Duration
-	// slower is how long runs took for what their measures say: as long at first,
-	// and then as those that are over did.
+	// slower is the ratio of the time that runs took to their Takes. It starts at 1 and
+	// then follows the ended runs.
 	slower         float64
 	spent, said    time.Duration
 	started, begun time.Time
@@ -149,7 +150,7 @@ type plan struct {
 func newPlan(measures []measure.Measure, o options) *plan {
 	p := &plan{slower: 1, started: time.Now()}
 	if o.quick {
-		const shorter = 0.25 // what waits for servers and due times isn't a tenth
+		const shorter = 0.25 // waiting for servers and due times doesn't shrink to a tenth
 		p.slower = shorter
 	}
 	total := 0
@@ -167,11 +168,11 @@ func (p *plan) begin(what string) {
 	p.say(what, p.left())
 }
 
-// left is how long all that isn't over takes, the present run too.
+// left returns the estimated time for all runs that haven't ended, the current one
+// included.
 func (p *plan) left() time.Duration { return time.Duration(float64(p.ahead) * p.slower) }
 
-// room reports whether the present run can be made again and all of it ends in
-// time.
+// room reports whether the current run can be repeated within the time for everything.
 func (p *plan) room() bool { return time.Since(p.started)+p.left() <= whole }
 
 // end accounts for the run that began last.
@@ -184,11 +185,11 @@ func (p *plan) end(m measure.Measure) {
 	}
 }
 
-// skip takes runs out of the plan.
+// skip removes runs from the plan.
 func (p *plan) skip(m measure.Measure, runs int) { p.ahead -= m.Takes * time.Duration(runs) }
 
-// progress shows what is running and how much time is left: a bar on a terminal,
-// else a line each.
+// progress shows the current run and the remaining time: as a bar on a terminal,
+// otherwise one line for each run.
 func progress(total int) func(what string, left time.Duration) {
 	minutes := func(left time.Duration) string { return fmt.Sprintf("about %.0f min left", max(1, left.Minutes())) }
 	if !term.IsTerminal(int(os.Stderr.Fd())) {

@@ -11,14 +11,14 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
-// pass has a time go by for a plan, by moving its beginnings back. The bubble's clock
-// stands still meanwhile.
+// pass lets time pass for a plan by moving its start times back, since the bubble's clock
+// stands still.
 func (p *plan) pass(d time.Duration) {
 	p.started, p.begun = p.started.Add(-d), p.begun.Add(-d)
 }
 
-// shares is a measure during whose runs others take these parts of the machine.
-// A run takes a minute of the plan's time, and its value is its number.
+// shares returns a measure with the given shares of other processes. A run takes a minute
+// of the plan's time, and its value is its number.
 func shares(p *plan, runs *int, parts ...float64) func(context.Context, measure.Measure) (measure.Results, float64, error) {
 	return func(context.Context, measure.Measure) (results measure.Results, share float64, err error) {
 		p.pass(time.Minute)

@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -95,6 +96,7 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 	addr, prefix := servertest.Redis(b)
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	b.Cleanup(func() { _ = rdb.Close() })
+	placeOrders(b, rdb, prefix)
 	c, err := New(Config{
 		URLs: []string{url}, Queue: queue, Redis: rdb, Prefix: prefix, Remember: remember,
 		Prefetch: benchPrefetch, Concurrency: 20,
@@ -113,6 +115,18 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 		n := float64(b.N)
 		b.Logf("%d tasks: %.0f bytes and %.1f µs of Redis a task", b.N, (info(b, rdb, "memory", "used_memory")-before)/n, (redisTime(b, rdb)-busy)*1e6/n)
 	})
+}
+
+// placeOrders makes the placement of topic orders: without one no task is handled.
+func placeOrders(b *testing.B, rdb redis.UniversalClient, prefix string) {
+	b.Helper()
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := store.Topic("orders").Ensure(b.Context(), 1); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // redisTime is the processor time that Redis has used, in seconds.

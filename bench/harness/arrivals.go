@@ -11,21 +11,21 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// Arrivals are what came out of a queue. Lateness is the consumer's clock minus
-// due, both of this machine. A message that came early or twice is counted as a
-// fault and stands in no percentile.
+// Arrivals counts the messages that came out of a queue. Lateness is the consumer's time
+// minus due, both by this machine's clock. A message that came early or twice counts as a
+// fault and is in no percentile.
 type Arrivals struct {
 	mu      sync.Mutex
 	hist    *hdrhistogram.Histogram // µs
-	from    int                     // tasks of lower numbers are another load's
-	begin   time.Time               // zero: all stand in the percentiles
-	end     time.Time               // zero: it has not come
+	from    int                     // tasks with lower numbers belong to another load
+	begin   time.Time               // zero: no limit
+	end     time.Time               // zero: no limit
 	seen    map[int]struct{}
 	seconds map[int64]int // arrivals by whole seconds since first
 	summary Summary
 }
 
-// Summary is what became of a load.
+// Summary is the result of a load.
 type Summary struct {
 	// Arrived counts each task once.
 	Arrived, Early, Repeated, Strange int
@@ -33,14 +33,13 @@ type Summary struct {
 	First, Last time.Time
 }
 
-// NewArrivals returns an empty count.
+// NewArrivals returns an empty Arrivals.
 func NewArrivals() *Arrivals {
 	const longest, digits = int64(time.Hour / time.Microsecond), 3
 	return &Arrivals{hist: hdrhistogram.New(1, longest, digits), seen: map[int]struct{}{}, seconds: map[int64]int{}}
 }
 
-// Begin has the percentiles begin: what was due before now, while the load rose,
-// is in none.
+// Begin starts the percentiles. Tasks due before now, while the load rises, are in none.
 func (a *Arrivals) Begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,15 +47,15 @@ func (a *Arrivals) Begin() {
 	a.hist.Reset()
 }
 
-// End has them end: what is due after now, while the load falls, is in none.
+// End ends the percentiles. Tasks due after now, while the load falls, are in none.
 func (a *Arrivals) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.end = time.Now()
 }
 
-// headerDue is what duefleet says the task was due at: the requested time, or
-// when Redis stored it if that was later.
+// headerDue is duefleet's due time of the task: the requested one, or the time when Redis
+// stored the task if that was later.
 const headerDue = "x-duefleet-due"
 
 func (a *Arrivals) handle(m fleet.Delivery) {
@@ -101,47 +100,47 @@ func (a *Arrivals) count(at, due time.Time) {
 	_ = a.hist.RecordValue(min(int64(late/time.Microsecond), a.hist.HighestTrackableValue()))
 }
 
-// Summary is the state so far.
+// Summary returns the result so far.
 func (a *Arrivals) Summary() Summary {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.summary
 }
 
-// Percentile is the lateness, in ms, that p percent do not exceed; 100 is the
-// largest. It is 0 where nothing arrived.
+// Percentile returns the lateness in ms that p percent don't exceed; 100 gives the
+// largest. Without arrivals it returns 0.
 func (a *Arrivals) Percentile(p float64) float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return float64(a.hist.ValueAtPercentile(p)) / 1000
 }
 
-// Counted is how many stand in the percentiles.
+// Counted returns the number of arrivals in the percentiles.
 func (a *Arrivals) Counted() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return int(a.hist.TotalCount())
 }
 
-// Second is how many arrived in the n-th whole second since the first arrival.
+// Second returns the number of arrivals in the n-th whole second after the first arrival.
 func (a *Arrivals) Second(n int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.seconds[int64(n)]
 }
 
-// Await returns once n tasks arrived, or with ctx's error.
+// Await waits until n tasks have arrived. If ctx ends first, it returns ctx's error.
 func (a *Arrivals) Await(ctx context.Context, n int) error {
 	return Poll(ctx, 5*time.Millisecond, func() (bool, error) { return a.Summary().Arrived >= n, nil })
 }
 
-// Consume counts what comes out of a queue that exists until stop is called.
+// Consume counts the arrivals from an existing queue until the caller calls stop.
 func (r *Run) Consume(ctx context.Context, queue string) (a *Arrivals, stop func(), err error) {
 	return r.ConsumeFrom(ctx, queue, 0)
 }
 
-// ConsumeFrom is Consume of tasks of some number and above; others are acked and
-// forgotten.
+// ConsumeFrom is Consume for tasks with the number from or above. It acknowledges other
+// tasks without counting them.
 func (r *Run) ConsumeFrom(ctx context.Context, queue string, from int) (a *Arrivals, stop func(), err error) {
 	a = NewArrivals()
 	a.from = from
@@ -153,7 +152,7 @@ func (r *Run) ConsumeFrom(ctx context.Context, queue string, from int) (a *Arriv
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.Run(running) // without an error once it is told to end
+		_ = c.Run(running) // returns nil after cancel
 	}()
 	stop = func() { cancel(); <-done }
 	select {

@@ -1,7 +1,6 @@
-// Package harness is what all measures share: servers, fleets, load, arrivals
-// and the figures that the kernel and Redis keep about them. It starts every
-// server it measures and ends it, and knows duefleet by its programs and its
-// public library alone.
+// Package harness holds the parts that all measures share: servers, fleets, load,
+// arrivals, and figures from the kernel and Redis. It starts and stops every server that
+// it measures. It uses duefleet only through its programs and its public library.
 package harness
 
 import (
@@ -18,18 +17,18 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// Config of a Bench.
+// Config configures a Bench.
 type Config struct {
-	// Dir takes the servers' files and logs. Required.
+	// Dir is the folder for the servers' files and logs. Required.
 	Dir string
-	// Root is the repository, with bin/scanner in it. Required.
+	// Root is the path of the repository, with bin/scanner in it. Required.
 	Root string
-	// Quick makes everything a tenth as large: to see that it works.
+	// Quick makes everything a tenth as large, as a check that it works.
 	Quick bool
 }
 
-// Bench is what lives as long as the program: one RabbitMQ node, whose start
-// takes seconds. Every run gets a Redis of its own.
+// Bench lives as long as the program and holds one RabbitMQ node, which takes seconds to
+// start. Every run gets its own Redis.
 type Bench struct {
 	cfg      Config
 	rabbitmq *servers.RabbitMQ
@@ -51,7 +50,7 @@ func (b *Bench) Stop() error { return b.rabbitmq.Kill() }
 // Run is one run of one measure, with an empty Redis. Close it.
 type Run struct {
 	*Bench
-	// Dir takes the files of this run.
+	// Dir is the folder for the files of this run.
 	Dir string
 	// Redis is this run's own server.
 	Redis *Redis
@@ -59,8 +58,8 @@ type Run struct {
 	closers []func() error
 }
 
-// NewRun starts a Redis with these arguments beside those of package servers, for which an
-// append-only file is synced each second.
+// NewRun starts a Redis. redisArgs are added to the ones of package servers, which sync
+// an append-only file each second.
 func (b *Bench) NewRun(ctx context.Context, redisArgs ...string) (*Run, error) {
 	dir := filepath.Join(b.cfg.Dir, fmt.Sprintf("run-%03d", b.runs.Add(1)))
 	server, err := servers.StartRedis(ctx, servers.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: redisArgs})
@@ -70,13 +69,13 @@ func (b *Bench) NewRun(ctx context.Context, redisArgs ...string) (*Run, error) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	r := &Run{Bench: b, Dir: dir, Redis: &Redis{Redis: server, Client: client}}
 	r.Defer(func() error {
-		// What Redis wrote can be gigabytes, and nobody looks at it again.
+		// Redis's files can be gigabytes, and aren't needed again.
 		return errors.Join(client.Close(), server.Kill(), os.RemoveAll(filepath.Join(dir, "redis")))
 	})
 	return r, nil
 }
 
-// Defer has Close call f, the last one first.
+// Defer adds a function for Close, which calls the last one first.
 func (r *Run) Defer(f func() error) { r.closers = append(r.closers, f) }
 
 // Close ends what the run started.
@@ -89,7 +88,7 @@ func (r *Run) Close() error {
 	return errors.Join(errs...)
 }
 
-// Size is n, or a tenth of it with Quick.
+// Size returns n, or a tenth of it with Quick.
 func (b *Bench) Size(n int) int {
 	if b.cfg.Quick {
 		return n / 10
@@ -97,7 +96,7 @@ func (b *Bench) Size(n int) int {
 	return n
 }
 
-// Span is d, or a tenth of it with Quick but at least 1 s.
+// Span returns d, or with Quick a tenth of it but at least 1 s.
 func (b *Bench) Span(d time.Duration) time.Duration {
 	if b.cfg.Quick {
 		return max(d/10, time.Second)
@@ -105,7 +104,8 @@ func (b *Bench) Span(d time.Duration) time.Duration {
 	return d
 }
 
-// Load is l, or with Quick a load of a tenth of the time and delays below 1 s.
+// Load returns l, or with Quick a load for a tenth of the time and with delays of at most
+// 1 s.
 func (b *Bench) Load(l Load) Load {
 	l.For = b.Span(l.For)
 	if b.cfg.Quick {
@@ -114,17 +114,17 @@ func (b *Bench) Load(l Load) Load {
 	return l
 }
 
-// URL of the broker.
+// URL returns the broker's AMQP URL.
 func (b *Bench) URL() string { return b.rabbitmq.URL("/") }
 
-// RabbitMQPID is the broker's process ID.
+// RabbitMQPID returns the broker's process ID.
 func (b *Bench) RabbitMQPID() int { return b.rabbitmq.PID() }
 
-// Root is the repository.
+// Root returns the path of the repository.
 func (b *Bench) Root() string { return b.cfg.Root }
 
-// Poll asks until the condition holds, every interval. It is ctx's error if
-// that ends first.
+// Poll checks the condition at intervals until it holds. If ctx ends first, it returns
+// ctx's error.
 func Poll(ctx context.Context, every time.Duration, condition func() (bool, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -141,7 +141,7 @@ func Poll(ctx context.Context, every time.Duration, condition func() (bool, erro
 	}
 }
 
-// Sleep waits for d: the length of a measurement, or until a due time.
+// Sleep waits for d. If ctx ends first, it returns ctx's error.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

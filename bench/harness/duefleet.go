@@ -20,21 +20,21 @@ import (
 const (
 	topicName = "orders"
 	prefix    = "duefleet"
-	// startLimit bounds the start of a fleet.
+	// startLimit limits the start of a fleet.
 	startLimit = time.Minute
-	// stopLimit bounds the graceful end of one scanner.
+	// stopLimit limits the graceful stop of the scanners.
 	stopLimit = 30 * time.Second
 )
 
-// FleetConfig says which fleet to start.
+// FleetConfig configures a Fleet.
 type FleetConfig struct {
 	// Scanners defaults to 3, Shards (M) to 4, QueueType to classic.
 	Scanners, Shards int
 	QueueType        string
-	// Topics is how many there are, all alike; tasks go to one after the other.
+	// Topics is the number of topics, which are all alike. Tasks go to them in turn.
 	// Defaults to 1.
 	Topics int
-	// Topic is what else their documents hold.
+	// Topic holds more keys for their documents.
 	Topic fleet.Topic
 }
 
@@ -54,19 +54,20 @@ func (c FleetConfig) withDefaults() FleetConfig {
 	return c
 }
 
-// Fleet is duefleet: scanners as processes, and a client.
+// Fleet is a duefleet: scanners as processes, and a client.
 type Fleet struct {
 	cfg      FleetConfig
 	run      *Run
 	config   string
 	scanners []*fleet.Scanner
-	// Client is the public library's.
+	// Client is a client of the public library.
 	Client *producer.Client
-	// Queue takes what is due.
+	// Queue is the queue for due tasks.
 	Queue string
 }
 
-// StartFleet returns when all scanners are ready. The run's Close stops it.
+// StartFleet starts a fleet and waits until all scanners are ready. The run's Close stops
+// it.
 func (r *Run) StartFleet(ctx context.Context, cfg FleetConfig) (*Fleet, error) {
 	cfg = cfg.withDefaults()
 	queue, err := r.Queue("due-"+cfg.QueueType, cfg.QueueType)
@@ -108,7 +109,7 @@ func (f *Fleet) start(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Stop ends the scanners as an operator would; twice does nothing more.
+// Stop stops the scanners with SIGTERM. A second call does nothing.
 func (f *Fleet) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -117,7 +118,7 @@ func (f *Fleet) Stop() error {
 	return fleet.StopAll(ctx, scanners)
 }
 
-// PIDs are those of the scanners.
+// PIDs returns the scanners' process IDs.
 func (f *Fleet) PIDs() []int {
 	pids := make([]int, len(f.scanners))
 	for i, s := range f.scanners {
@@ -126,7 +127,7 @@ func (f *Fleet) PIDs() []int {
 	return pids
 }
 
-// topic is that of a task's number.
+// topic returns the topic of the task with a number.
 func (f *Fleet) topic(number int) string {
 	if n := number % f.cfg.Topics; n > 0 {
 		return fmt.Sprintf("%s-%d", topicName, n)
@@ -134,7 +135,7 @@ func (f *Fleet) topic(number int) string {
 	return topicName
 }
 
-// Metric is the sum of one counter of the first topic over all scanners.
+// Metric returns the sum of a counter of the first topic over all scanners.
 func (f *Fleet) Metric(ctx context.Context, name string) (float64, error) {
 	series := fmt.Sprintf("%s{topic=%q} ", name, topicName)
 	var total float64
@@ -157,7 +158,7 @@ func (f *Fleet) Metric(ctx context.Context, name string) (float64, error) {
 	return total, nil
 }
 
-// requests are the tasks as the library takes them.
+// requests converts tasks to requests of the library.
 func (f *Fleet) requests(tasks []Task) []producer.Request {
 	requests := make([]producer.Request, len(tasks))
 	for i, t := range tasks {
@@ -166,7 +167,7 @@ func (f *Fleet) requests(tasks []Task) []producer.Request {
 	return requests
 }
 
-// Schedule is the library's Schedule for one task, and ScheduleMany for more.
+// Schedule calls the library's Schedule for one task, and ScheduleMany for more.
 func (f *Fleet) Schedule(ctx context.Context, tasks []Task) error {
 	requests := f.requests(tasks)
 	if len(requests) == 1 {
@@ -176,7 +177,7 @@ func (f *Fleet) Schedule(ctx context.Context, tasks []Task) error {
 	return firstError(f.Client.ScheduleMany(ctx, requests))
 }
 
-// firstError is that of the first result that has one.
+// firstError returns the first error of the results, or nil.
 func firstError(results []producer.Result) error {
 	for _, r := range results {
 		if r.Err != nil {
@@ -186,13 +187,13 @@ func firstError(results []producer.Result) error {
 	return nil
 }
 
-// Fill schedules the tasks of some numbers in batches of 500, over four calls
-// at a time.
+// Fill schedules the tasks with the numbers from up to, but not including, to. It makes
+// four concurrent calls, with batches of 500.
 func Fill(ctx context.Context, s Scheduler, from, to int, due time.Time) error {
 	return fill(ctx, s, from, to, due, PayloadSize)
 }
 
-// fill is Fill with payloads of so many bytes, and at most 4 MiB of them a call.
+// fill is Fill with a payload size in bytes. A call has at most 4 MiB of payloads.
 func fill(ctx context.Context, s Scheduler, from, to int, due time.Time, bytes int) error {
 	const calls, most = 4, 4 << 20
 	batch := min(500, most/bytes)
@@ -204,7 +205,7 @@ func fill(ctx context.Context, s Scheduler, from, to int, due time.Time, bytes i
 	return g.Wait()
 }
 
-// pending is how many tasks of the first topic are stored, in all shards.
+// pending returns how many tasks of the first topic are stored, in all shards.
 func (f *Fleet) pending(ctx context.Context) (int64, error) {
 	pipe := f.run.Redis.Client.Pipeline()
 	cards := make([]*redis.IntCmd, f.cfg.Shards)
@@ -221,7 +222,7 @@ func (f *Fleet) pending(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// awaitPending returns once no more than n tasks of the first topic are stored.
+// awaitPending waits until at most n tasks of the first topic are stored.
 func (f *Fleet) awaitPending(ctx context.Context, n int64) error {
 	return Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		left, err := f.pending(ctx)
@@ -229,25 +230,25 @@ func (f *Fleet) awaitPending(ctx context.Context, n int64) error {
 	})
 }
 
-// ErrSlow says that the machine took longer to prepare a measurement than there
-// was time before it.
+// ErrSlow means that the machine could not prepare a measurement in time.
 var ErrSlow = errors.New("the tasks were not stored before they were due: the machine is too slow or too busy")
 
-// Backlog is tasks that become due at one instant, with the fleet ready.
+// Backlog is a set of tasks that become due at one instant, when the fleet is ready.
 type Backlog struct {
-	// From is the number of the first, and Tasks how many.
+	// From is the number of the first task, Tasks the number of tasks.
 	From, Tasks int
-	// Bytes of each payload. Defaults to PayloadSize.
+	// Bytes is the size of each payload. Defaults to PayloadSize.
 	Bytes int
-	// Others are stored and due much later.
+	// Others is the number of other stored tasks, which are due much later.
 	Others int64
-	// Begin is called before the first is stored, AtDue at the due time; both
-	// again where the machine needs more time to store them. Default to nothing.
+	// Begin is called before the first task is stored, AtDue at the due time. Both are
+	// called again if the machine needs more time to store the tasks. They default to
+	// none.
 	Begin, AtDue func() error
 }
 
-// Drain stores a backlog, waits until all of it is delivered and settled, and
-// returns how many tasks a second that was from the due time on.
+// Drain stores a backlog and waits until all of it is delivered and settled. It returns
+// the rate in tasks per second, counted from the due time.
 func (f *Fleet) Drain(ctx context.Context, b Backlog) (rate float64, err error) {
 	const perTask, perByte, tries = 25 * time.Microsecond, 10 * time.Nanosecond, 4
 	if b.Bytes == 0 {

@@ -91,7 +91,7 @@ func TestTasksOfAnotherLoadAreNotCounted(t *testing.T) {
 	}
 }
 
-// collector takes what is offered.
+// collector records the offered tasks.
 type collector struct {
 	mu    sync.Mutex
 	seen  map[int]time.Duration
@@ -113,7 +113,7 @@ func (c *collector) Schedule(_ context.Context, tasks []Task) error {
 
 func TestALoadComesAtItsRate(t *testing.T) { synctest.Test(t, testLoad) }
 
-// testLoad runs by a clock of its own, on which nothing takes time but waiting.
+// testLoad uses a clock of its own, on which only waiting takes time.
 func testLoad(t *testing.T) {
 	c := &collector{seen: map[int]time.Duration{}}
 	l := Load{Rate: 2000, For: 500 * time.Millisecond, From: time.Minute, To: 2 * time.Minute, First: 5000}

@@ -13,19 +13,18 @@ import (
 	"time"
 )
 
-// clockTick is the unit of /proc/stat and /proc/PID/stat, USER_HZ, which is 100
-// a second on every Linux that Go runs on.
+// clockTick is the unit of /proc/stat and /proc/PID/stat, USER_HZ. It is 100 per second
+// on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// Others watches what the machine does beside this program and the processes it
-// started, since a figure is one of the machine's only while it has nothing else
-// to do.
+// Others measures the CPU time of processes other than this program and its children.
+// Figures are valid only if the machine has nothing else to do.
 type Others struct {
 	at         time.Time
 	busy, ours time.Duration
 }
 
-// WatchOthers begins to watch.
+// WatchOthers starts to measure.
 func WatchOthers() (Others, error) {
 	busy, err := busyCPU()
 	if err != nil {
@@ -35,22 +34,22 @@ func WatchOthers() (Others, error) {
 	return Others{at: time.Now(), busy: busy, ours: ours}, err
 }
 
-// Share is which part of the whole machine's processor time others took since
-// WatchOthers, from 0 to 1.
+// Share returns the others' part of the whole machine's CPU time since WatchOthers, from
+// 0 to 1.
 func (o Others) Share() (float64, error) {
 	now, err := WatchOthers()
 	if err != nil {
 		return 0, err
 	}
 	all := now.at.Sub(o.at) * time.Duration(runtime.NumCPU())
-	// Both are in ticks, and the kernel counts them apart: the difference of two
-	// that are equal may be a little below zero.
+	// Both are in ticks, and the kernel counts them separately. So the difference of two
+	// equal values may be slightly negative.
 	return max(0, float64((now.busy-o.busy)-(now.ours-o.ours))/float64(all)), nil
 }
 
-// busyCPU is what all processes of the machine have used, and what its host took
-// away for other guests. Interrupts count: most kernels charge their time to the
-// process they came upon too.
+// busyCPU returns the CPU time that all processes of the machine have used, and the time
+// stolen by its host. It includes interrupts, because most kernels also charge their time
+// to the interrupted process.
 func busyCPU() (time.Duration, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -61,8 +60,8 @@ func busyCPU() (time.Duration, error) {
 	return ticks(strings.Fields(line), user, nice, system, irq, softirq, steal)
 }
 
-// treeCPU is what a process and all below it have used. Children that ended are
-// in it from when their parent waited for them.
+// treeCPU returns the CPU time of a process and its descendants. A child that ended
+// counts once its parent has waited for it.
 func treeCPU(root int) (time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -72,7 +71,7 @@ func treeCPU(root int) (time.Duration, error) {
 	for _, file := range files {
 		pid, parent, cpu, err := readStat(file)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it ended meanwhile
+			continue // it has ended
 		}
 		if err != nil {
 			return 0, err
@@ -91,17 +90,17 @@ func treeCPU(root int) (time.Duration, error) {
 	return total, nil
 }
 
-// readStat reads a /proc/PID/stat: what the process and those of its children
-// that it waited for have used.
+// readStat reads a /proc/PID/stat: the CPU time of the process and of the children that
+// it has waited for.
 func readStat(file string) (pid, parent int, cpu time.Duration, err error) {
 	b, err := os.ReadFile(file) //nolint:gosec // a file of /proc
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	// The name, in brackets, may hold anything: count from its end.
+	// The name, in brackets, may contain anything, so count from its end.
 	name := strings.LastIndexByte(string(b), ')')
 	fields := strings.Fields(string(b[name+1:]))
-	const parentAt, user, system, childUser, childSystem = 1, 11, 12, 13, 14 // of proc(5), from the state on
+	const parentAt, user, system, childUser, childSystem = 1, 11, 12, 13, 14 // of proc(5), counted from the state
 	if name < 0 || len(fields) <= childSystem {
 		return 0, 0, 0, fmt.Errorf("read %s: %q", file, b)
 	}
@@ -116,7 +115,7 @@ func readStat(file string) (pid, parent int, cpu time.Duration, err error) {
 	return pid, parent, cpu, err
 }
 
-// ticks is the sum of some fields that count ticks.
+// ticks returns the sum of some fields that count ticks.
 func ticks(fields []string, at ...int) (time.Duration, error) {
 	var sum int64
 	for _, i := range at {

@@ -26,8 +26,8 @@ func TestAProcessIsReadWhateverItIsCalled(t *testing.T) {
 	}
 }
 
-// TestChildrenThatEndedAreOurs: a run starts scanners and ends them, and what
-// they used is no other load.
+// TestChildrenThatEndedAreOurs: a run starts and stops scanners. Their CPU time isn't
+// other load.
 func TestChildrenThatEndedAreOurs(t *testing.T) {
 	const enough = 200 * time.Millisecond
 	var children time.Duration
@@ -50,7 +50,7 @@ func TestChildrenThatEndedAreOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each of four fields is cut to whole ticks.
+	// The kernel rounds each of four fields down to whole ticks.
 	if least := children - 4*clockTick; tree < least || tree > children+self {
 		t.Errorf("the tree used %s, this process %s and its children %s", tree, self, children)
 	}
@@ -64,8 +64,8 @@ func TestOthersShareIsWhatIsNotOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of the last ten seconds of all cores, this process is said to have used
-	// nothing, and the machine all that it has ever used.
+	// Pretend that this process used no CPU time in the last ten seconds, and that the
+	// machine used all it ever has.
 	o.at, o.busy = o.at.Add(-10*time.Second), 0
 	share, err := o.Share()
 	if share <= 0 || err != nil {

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessCPU is the processor time a process has used, all threads together, by
-// its own clock, which knows it to the ns where /proc has whole ticks of 10 ms.
+// ProcessCPU returns the CPU time of all threads of a process, from the process's clock.
+// That clock counts nanoseconds; /proc counts ticks of 10 ms.
 func ProcessCPU(pid int) (time.Duration, error) {
-	// How Linux names the clock of another process: clock_getcpuclockid(3).
+	// The ID that Linux gives the clock of another process: clock_getcpuclockid(3).
 	const scheduled = 2
 	clock := int32(^pid<<3 | scheduled) //nolint:gosec // a PID has 22 bits at most
 	var t unix.Timespec
@@ -24,7 +24,7 @@ func ProcessCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ProcessesCPU is ProcessCPU of several.
+// ProcessesCPU returns the sum of ProcessCPU for several processes.
 func ProcessesCPU(pids ...int) (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range pids {
@@ -37,10 +37,10 @@ func ProcessesCPU(pids ...int) (time.Duration, error) {
 	return total, nil
 }
 
-// PeakRSS is the most memory a process has had resident, in bytes.
+// PeakRSS returns a process's peak resident memory in bytes.
 func PeakRSS(pid int) (int64, error) { return statusBytes(pid, "VmHWM:") }
 
-// RSS is what it has resident now, in bytes.
+// RSS returns a process's current resident memory in bytes.
 func RSS(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
 
 func statusBytes(pid int, field string) (int64, error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Publisher publishes persistent messages and waits for their confirms: what
-// the peers' adapters share. It is safe for concurrent use.
+// Publisher publishes persistent messages and waits for their confirms. The peers'
+// adapters share it. It is safe for concurrent use.
 type Publisher struct {
 	conn     *amqp.Connection
 	exchange string
@@ -22,7 +22,7 @@ type Publisher struct {
 	channel  *amqp.Channel
 }
 
-// NewPublisher connects to the exchange of a Queue.
+// NewPublisher connects to the exchange of a queue that Queue made.
 func NewPublisher(url, exchange string) (*Publisher, error) {
 	conn, err := amqp.Dial(url)
 	if err != nil {
@@ -38,15 +38,15 @@ func NewPublisher(url, exchange string) (*Publisher, error) {
 	return &Publisher{conn: conn, exchange: exchange, channel: ch}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (p *Publisher) Close() error { return p.conn.Close() }
 
-// Message is what every peer publishes.
+// Message returns the message that every peer publishes.
 func Message(id string, payload []byte) amqp.Publishing {
 	return amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: id, Body: payload}
 }
 
-// Publish returns when the broker has confirmed all of them.
+// Publish returns when the broker has confirmed all messages.
 func (p *Publisher) Publish(ctx context.Context, messages ...amqp.Publishing) error {
 	confirms, err := p.write(ctx, messages)
 	if err != nil {
@@ -78,22 +78,22 @@ func (p *Publisher) write(ctx context.Context, messages []amqp.Publishing) ([]*a
 	return confirms, nil
 }
 
-// bareWindow is the window of a topic by default.
+// bareWindow equals the default window of a topic.
 const bareWindow = 2000
 
-// Shape is what a bare publisher sends.
+// Shape is the form of a bare publisher's messages.
 type Shape int
 
 const (
-	// Same messages are as duefleet writes them, and mandatory.
+	// Same messages have the same properties as duefleet's, and are mandatory.
 	Same Shape = iota
-	// Naked messages are the payload and a delivery mode, and nothing else.
+	// Naked messages have only a payload and a delivery mode.
 	Naked
 )
 
-// Bare publishes n messages over one connection, with the library alone and a
-// window of 2,000, and returns how many a second were confirmed. It is the limit
-// for whoever publishes to that queue.
+// Bare publishes n messages over one connection, with only the AMQP library and a window
+// of 2,000. It returns the confirmed messages per second, which is the limit for every
+// publisher to that queue.
 func (r *Run) Bare(ctx context.Context, queueType string, n int, shape Shape) (rate float64, err error) {
 	queue, err := r.Queue("bare-"+queueType, queueType)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Run) Bare(ctx context.Context, queueType string, n int, shape Shape) (r
 	return rate, r.DeleteQueue(queue)
 }
 
-// bare publishes n messages that differ in nothing but the message-id.
+// bare publishes n messages that differ only in their message-id.
 func bare(ctx context.Context, ch *amqp.Channel, queue string, n int, shape Shape) error {
 	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, bareWindow))
 	room, refused := make(chan struct{}, bareWindow), make(chan int, 1)

@@ -9,19 +9,19 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Classic and Quorum are the types of queue.
+// Classic and Quorum are queue types.
 const (
 	Classic = "classic"
 	Quorum  = "quorum"
 )
 
-// Queue is a durable queue, bound to an exchange of its own name by its own name.
-// It goes when its run is closed.
+// Queue declares a durable queue, and an exchange and a routing key with the same name.
+// It is deleted when the run is closed.
 func (r *Run) Queue(name, queueType string) (string, error) {
 	return r.declare(name, amqp.Table{amqp.QueueTypeArg: queueType})
 }
 
-// DelayQueue is a queue whose messages go on to another one after a while.
+// DelayQueue declares a queue whose messages move to another queue after a delay.
 func (r *Run) DelayQueue(to string, delay time.Duration) (string, error) {
 	return r.declare(to+"-delay", amqp.Table{
 		amqp.QueueTypeArg: Classic, amqp.QueueMessageTTLArg: delay.Milliseconds(),
@@ -47,7 +47,7 @@ func (r *Run) declare(name string, args amqp.Table) (string, error) {
 	return name, nil
 }
 
-// DeleteQueue removes a queue and its exchange, if they are there.
+// DeleteQueue deletes a queue and its exchange, if they exist.
 func (r *Run) DeleteQueue(name string) error {
 	return r.channel(func(ch *amqp.Channel) error {
 		_, err := ch.QueueDelete(name, false, false, false)
@@ -55,7 +55,7 @@ func (r *Run) DeleteQueue(name string) error {
 	})
 }
 
-// Purge removes the messages that lie ready in a queue.
+// Purge deletes a queue's ready messages.
 func (r *Run) Purge(name string) error {
 	return r.channel(func(ch *amqp.Channel) error {
 		_, err := ch.QueuePurge(name, false)
@@ -63,7 +63,7 @@ func (r *Run) Purge(name string) error {
 	})
 }
 
-// Queued is how many messages lie ready in a queue.
+// Queued returns the number of ready messages in a queue.
 func (r *Run) Queued(name string) (n int, err error) {
 	err = r.channel(func(ch *amqp.Channel) error {
 		q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
@@ -73,8 +73,8 @@ func (r *Run) Queued(name string) (n int, err error) {
 	return n, err
 }
 
-// AwaitQueued returns how many messages lie in a queue once there are want, or
-// after some seconds, since the broker counts late.
+// AwaitQueued returns the number of messages in a queue. The broker counts late, so it
+// waits up to ten seconds for the number to reach want.
 func (r *Run) AwaitQueued(ctx context.Context, name string, want int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -16,14 +16,14 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// Redis is one run's server with what it tells of itself.
+// Redis is one run's server, with its own statistics.
 type Redis struct {
 	*servers.Redis
-	// Client is the harness's own.
+	// Client is the harness's client.
 	Client *redis.Client
 }
 
-// Info is one section of INFO.
+// Info returns one section of INFO.
 func (r *Redis) Info(ctx context.Context, section string) (map[string]string, error) {
 	text, err := r.Client.Info(ctx, section).Result()
 	if err != nil {
@@ -38,8 +38,8 @@ func (r *Redis) Info(ctx context.Context, section string) (map[string]string, er
 	return fields, nil
 }
 
-// CPU is what the main thread has used, which executes the commands: what else
-// Redis does in the background isn't in it.
+// CPU returns the CPU time of the main thread, which executes the commands. Redis's
+// background threads are not included.
 func (r *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	info, err := r.Info(ctx, "cpu")
 	if err != nil {
@@ -56,8 +56,8 @@ func (r *Redis) CPU(ctx context.Context) (time.Duration, error) {
 	return time.Duration(total * float64(time.Second)), nil
 }
 
-// Data is what the keys take of it, in bytes: used_memory less the buffers of
-// clients and of the file, and all else that comes and goes.
+// Data returns the memory used by the keys, in bytes: used_memory without the buffers of
+// clients, of the append-only file, and other temporary memory.
 func (r *Redis) Data(ctx context.Context) (int64, error) {
 	info, err := r.Info(ctx, "memory")
 	if err != nil {
@@ -66,8 +66,7 @@ func (r *Redis) Data(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(info["used_memory_dataset"], 10, 64)
 }
 
-// Commands counts the calls so far by command. Those that scripts make are
-// counted too.
+// Commands returns the number of calls so far by command, with the calls inside scripts.
 func (r *Redis) Commands(ctx context.Context) (map[string]int64, error) {
 	info, err := r.Info(ctx, "commandstats")
 	if err != nil {
@@ -86,7 +85,7 @@ func (r *Redis) Commands(ctx context.Context) (map[string]int64, error) {
 	return calls, nil
 }
 
-// Total is the sum over all commands but INFO, which only the harness sends.
+// Total returns the sum over all commands except INFO, which only the harness sends.
 func Total(calls map[string]int64) int64 {
 	var n int64
 	for name, c := range calls {
@@ -97,7 +96,7 @@ func Total(calls map[string]int64) int64 {
 	return n
 }
 
-// Quiet returns when Redis neither rewrites its file nor is about to.
+// Quiet waits until Redis neither rewrites its file nor is about to.
 func (r *Redis) Quiet(ctx context.Context) error {
 	return Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		info, err := r.Info(ctx, "persistence")
@@ -108,8 +107,8 @@ func (r *Redis) Quiet(ctx context.Context) error {
 	})
 }
 
-// Sent is how many commands a second clients send during a while, by MONITOR:
-// what scripts execute is marked there.
+// Sent returns how many commands per second clients send during span. It uses MONITOR,
+// which marks commands inside scripts.
 func (r *Redis) Sent(ctx context.Context, span time.Duration) (float64, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", r.Addr())
@@ -123,7 +122,7 @@ func (r *Redis) Sent(ctx context.Context, span time.Duration) (float64, error) {
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		return 0, err
 	}
-	n := -1 // the answer to MONITOR itself
+	n := -1 // don't count the reply to MONITOR
 	lines := bufio.NewReader(conn)
 	for {
 		line, err := lines.ReadString('\n')

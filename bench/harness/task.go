@@ -10,26 +10,25 @@ import (
 )
 
 const (
-	// PayloadSize and an ID of 18 bytes are those of every measure that names no
-	// other.
+	// Measures use payloads of PayloadSize and IDs of 18 bytes, unless they name others.
 	PayloadSize = 200
 	dueDigits   = 19
 	idPrefix    = "task-"
 )
 
-// Task is one task of any system: an ID of 18 bytes, and a payload that begins
-// with the due time in ns, so that whoever consumes it can tell how late it is.
+// Task is one task of any system: an ID of 18 bytes, and a payload that begins with the
+// due time in ns. The consumer calculates its lateness from that.
 type Task struct {
 	Number  int
 	Due     time.Time
 	Payload []byte
 }
 
-// NewTask makes the task of that number, with a payload of 200 bytes. Numbers are
-// unique within a run.
+// NewTask makes the task with a number, with a payload of 200 bytes. Numbers are unique
+// within a run.
 func NewTask(number int, due time.Time) Task { return SizedTask(number, due, PayloadSize) }
 
-// SizedTask is NewTask with a payload of so many bytes, 19 at least.
+// SizedTask is NewTask with a payload of size bytes, at least 19.
 func SizedTask(number int, due time.Time, size int) Task {
 	payload := make([]byte, size)
 	n := copy(payload, fmt.Sprintf("%0*d", dueDigits, due.UnixNano()))
@@ -39,10 +38,10 @@ func SizedTask(number int, due time.Time, size int) Task {
 	return Task{Number: number, Due: due, Payload: payload}
 }
 
-// ID is 18 bytes.
+// ID returns the task's ID of 18 bytes.
 func (t Task) ID() string { return fmt.Sprintf(idPrefix+"%013d", t.Number) }
 
-// Number reads it from an ID.
+// numberOf reads the number from an ID.
 func numberOf(id string) (int, error) {
 	if len(id) < len(idPrefix) {
 		return 0, fmt.Errorf("message-id %q is none of ours", id)
@@ -59,10 +58,11 @@ func dueOf(payload []byte) (time.Time, error) {
 	return time.Unix(0, ns), err
 }
 
-// Tasks makes the tasks from up to (not including) to, all due at one time.
+// Tasks makes the tasks with the numbers from up to, but not including, to. All are due
+// at the same time.
 func Tasks(from, to int, due time.Time) []Task { return SizedTasks(from, to, due, PayloadSize) }
 
-// SizedTasks is Tasks with payloads of so many bytes, 19 at least.
+// SizedTasks is Tasks with payloads of size bytes, at least 19.
 func SizedTasks(from, to int, due time.Time, size int) []Task {
 	tasks := make([]Task, 0, to-from)
 	for n := from; n < to; n++ {
@@ -71,40 +71,39 @@ func SizedTasks(from, to int, due time.Time, size int) []Task {
 	return tasks
 }
 
-// Scheduler is a system's side that takes tasks. It is safe for concurrent use.
+// Scheduler accepts tasks of a system. It is safe for concurrent use.
 type Scheduler interface {
-	// Schedule returns when all of them are stored.
+	// Schedule returns when all tasks are stored.
 	Schedule(ctx context.Context, tasks []Task) error
 }
 
-// System is anything that keeps tasks until they are due and then publishes
-// them, confirmed, to a queue of RabbitMQ's.
+// System keeps tasks until they are due, and then publishes them, with confirms, to a
+// RabbitMQ queue.
 type System interface {
 	Scheduler
-	// Stop ends it and returns when it is gone.
+	// Stop stops the system and returns when it is gone.
 	Stop() error
 }
 
-// Load is tasks that come by chance: Poisson arrivals at a rate, each due after
-// a delay of its own.
+// Load is a random load: Poisson arrivals at a rate, each due after its own delay.
 type Load struct {
-	// Rate is the mean, tasks a second.
+	// Rate is the mean in tasks per second.
 	Rate float64
-	// For is how long they come.
+	// For is how long tasks are scheduled.
 	For time.Duration
-	// From and To bound the delays, which are spread evenly.
+	// From and To are the limits of the delays, which are distributed evenly.
 	From, To time.Duration
-	// First is the number of its first task.
+	// First is the number of the first task.
 	First int
 }
 
-// inFlight is how many calls of Schedule an Offer makes at a time.
+// inFlight is the number of concurrent calls of Schedule in Offer.
 const inFlight = 64
 
-// Offer schedules a load, open loop: tasks come at their instants, however long
-// the system takes for others; those that came within a millisecond or so make
-// one call. The due time is taken right before the call. It returns the number
-// of the task after the last, once all are stored.
+// Offer schedules a load as an open loop: tasks are scheduled at their instants, even if
+// the system is slow. Tasks that come within about a millisecond share one call. The due
+// time is set right before the call. Offer returns the number after the last task's, once
+// all tasks are stored.
 func Offer(ctx context.Context, s Scheduler, l Load) (int, error) {
 	slots, errs := make(chan struct{}, inFlight), make(chan error, inFlight)
 	next := time.Now()
@@ -127,7 +126,7 @@ func Offer(ctx context.Context, s Scheduler, l Load) (int, error) {
 			if err := s.Schedule(ctx, l.tasks(first, to)); err != nil {
 				select {
 				case errs <- err:
-				default: // the first ones are enough
+				default: // the first errors are enough
 				}
 			}
 		}(number)

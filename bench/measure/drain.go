@@ -48,7 +48,7 @@ func drain(queueType string, goals ...report.Goal) Measure {
 				if err := f.Stop(); err != nil {
 					return err
 				}
-				if err := r.DeleteQueue(f.Queue); err != nil { // a full one costs the broker
+				if err := r.DeleteQueue(f.Queue); err != nil { // a full queue costs the broker CPU time
 					return err
 				}
 			}
@@ -80,7 +80,8 @@ func bare(ctx context.Context, r *harness.Run, s *Results, queueType string, n i
 	return nil
 }
 
-// drained lets the fleet deliver a backlog at one instant and adds what it took.
+// drained lets the fleet deliver a backlog that is due at one instant, and adds its rate
+// and costs.
 func drained(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string, b harness.Backlog) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()

@@ -49,11 +49,11 @@ func idle() Measure {
 	}
 }
 
-// settling is after how long whoever has just started is at rest.
+// settling is how long a system that has just started takes to become idle.
 const settling = 2 * time.Second
 
-// resting adds what a system does while it has nothing to do, by itself and in
-// Redis. Without pids its own processor time is left out.
+// resting adds the costs of an idle system, in its own processes and in Redis. Without
+// pids it leaves out the CPU time of its processes.
 func resting(ctx context.Context, r *harness.Run, s *Results, subject string, pids []int, span time.Duration) error {
 	span = r.Span(span)
 	before, err := snapshot(ctx, r.Redis, pids)
@@ -68,7 +68,8 @@ func resting(ctx context.Context, r *harness.Run, s *Results, subject string, pi
 		return err
 	}
 	seconds := after.at.Sub(before.at).Seconds()
-	// Watching costs Redis more than the rest: not while its CPU is measured.
+	// MONITOR costs Redis more than the idle system, so it runs after Redis's CPU is
+	// measured.
 	sent, err := r.Redis.Sent(ctx, span/4)
 	if err != nil {
 		return fmt.Errorf("watch commands: %w", err)

@@ -42,7 +42,7 @@ func instant() Measure {
 	}
 }
 
-// largest adds the memory of the largest scanner and what they redelivered.
+// largest adds the memory of the largest scanner, and the number of redelivered tasks.
 func largest(ctx context.Context, f *harness.Fleet, s *Results, subject string) error {
 	var most int64
 	for _, pid := range f.PIDs() {
@@ -58,14 +58,14 @@ func largest(ctx context.Context, f *harness.Fleet, s *Results, subject string) 
 	return err
 }
 
-// inFlight is what a scanner takes in memory while all of its window is as large
-// as a payload may be.
+// inFlight measures a scanner's memory while it has a full window of the largest
+// payloads.
 func inFlight() Measure {
 	const resting = "raw: the same scanner before anything is due"
 	return Measure{
 		Name: "in-flight", Title: "2,000 due payloads of 256 KiB, one scanner", Takes: 10 * time.Second,
-		// Its default is to hold 64 MiB of payloads; the collector lets a heap
-		// double before it runs.
+		// By default a scanner holds 64 MiB of payloads. The garbage collector lets the
+		// heap double before it runs.
 		Goals: []report.Goal{
 			{Subject: duefleet, Name: scannerMB, Over: resting, AtMostMore: 150},
 			{Subject: duefleet, Name: redelivered, None: true},

@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
-// The columns of lateness.
+// These are the columns of lateness.
 const (
 	p50        = "p50 ms"
 	p99        = "p99 ms"
@@ -24,10 +24,10 @@ const (
 	directQuorum = "raw: publish to consume, quorum queue"
 )
 
-// latenessOf puts a load on one subject and adds what became of it.
+// latenessOf puts a load on one subject and adds the results.
 type latenessOf func(context.Context, *harness.Run, harness.Load, *Results) error
 
-// both are duefleet and its limit on both types of queue.
+// both returns duefleet and its raw limit, on both queue types.
 func both() []latenessOf {
 	return []latenessOf{
 		fleetLateness(harness.Classic, duefleet), directLateness(harness.Classic, rawDirect),
@@ -46,7 +46,7 @@ func latenessRun(load harness.Load, subjects ...latenessOf) func(context.Context
 	}
 }
 
-// near are the goals that hold lateness to what the broker and the consumer take
+// near returns goals that compare lateness with the broker's and the consumer's own time
 // in the same run.
 func near(subject, raw string) []report.Goal {
 	return append([]report.Goal{
@@ -55,12 +55,12 @@ func near(subject, raw string) []report.Goal {
 	}, whole(subject)...)
 }
 
-// whole are the goals that all arrives and nothing early.
+// whole returns the goals that everything arrives and nothing is early.
 func whole(subject string) []report.Goal {
 	return []report.Goal{{Subject: subject, Name: early, None: true}, {Subject: subject, Name: notArrived, None: true}}
 }
 
-// within are goals of the largest value of some figures.
+// within returns goals that limit some figures.
 func within(subject string, bounds ...report.Value) []report.Goal {
 	var goals []report.Goal
 	for _, b := range bounds {
@@ -122,7 +122,7 @@ func fleetLateness(queueType, subject string) latenessOf {
 	}
 }
 
-// patience is how long tasks are waited for, unless a measure says otherwise.
+// patience is how long a measure waits for tasks, unless it says otherwise.
 const patience = 30 * time.Second
 
 func fleetTrial(r *harness.Run, f *harness.Fleet, subject string) trial {
@@ -132,7 +132,7 @@ func fleetTrial(r *harness.Run, f *harness.Fleet, subject string) trial {
 	}
 }
 
-// threadsLateness is the textbook design that keeps up with the load.
+// threadsLateness measures the textbook design that can handle the load.
 func threadsLateness(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	return onePeer(ctx, r, peers.FourThreads(), func(sys system, subject, queue string) error {
 		t := trial{

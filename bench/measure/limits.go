@@ -10,10 +10,10 @@ import (
 	"github.com/duefleet/duefleet/bench/harness"
 )
 
-// direct publishes at once what it is given, due now.
+// direct publishes tasks at once, with a due time of now.
 type direct struct {
 	publisher *harness.Publisher
-	// delay is what the broker adds; zero: none.
+	// delay is a delay that the broker adds; zero: none.
 	delay time.Duration
 }
 
@@ -27,7 +27,7 @@ func (d direct) Schedule(ctx context.Context, tasks []harness.Task) error {
 	return d.publisher.Publish(ctx, messages...)
 }
 
-// directLateness is what publishing and consuming take, without any delay.
+// directLateness measures publishing and consuming without any delay.
 func directLateness(queueType, subject string) latenessOf {
 	return func(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 		queue, err := r.Queue("direct-"+queueType, queueType)
@@ -38,15 +38,15 @@ func directLateness(queueType, subject string) latenessOf {
 		if err != nil {
 			return err
 		}
-		load.From, load.To, load.For = 0, 0, min(load.For, 5*time.Second) // it has no delays to wait for
+		load.From, load.To, load.For = 0, 0, min(load.For, 5*time.Second) // without delays it needs no more time
 		t := trial{subject: subject, system: direct{publisher: p}, queue: queue, meters: meters{broker(r), ourselves()}, patience: patience}
 		return errors.Join(t.run(ctx, r, load, s), p.Close())
 	}
 }
 
-// fixedDelay is RabbitMQ's own: a queue with a TTL whose messages go on to
-// another queue when it is over. All delays of one queue are the same: a message
-// whose TTL is over waits behind one whose isn't.
+// fixedDelay measures RabbitMQ's own delay: messages move from a queue with a TTL to
+// another queue. All delays of one queue are the same, because an expired message waits
+// behind one that isn't.
 func fixedDelay(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	const delay = time.Second
 	queue, err := r.Queue("expired", harness.Classic)

@@ -1,6 +1,5 @@
-// Package measure holds what is measured, one measure a file. Every measure
-// takes a raw limit or a peer into the same run, so that a figure never stands
-// alone.
+// Package measure has one measure per file. Every measure includes a raw limit or a peer
+// in the same run, so that every figure has a comparison.
 package measure
 
 import (
@@ -11,46 +10,46 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
-// duefleet is the subject that goals are about.
+// duefleet is the subject of the goals.
 const duefleet = "duefleet"
 
 // Measure is one measure.
 type Measure struct {
-	// Name is what -only takes, and Title what it is in a line.
+	// Name is the name for -only, Title a description in one line.
 	Name, Title string
-	// Goals of it; none where it only compares.
+	// Goals is empty for a measure that only compares.
 	Goals []report.Goal
-	// Notes are for its reader.
+	// Notes are for readers of the results.
 	Notes []string
-	// Takes is about how long a run of it takes on two cores, to say how much time
-	// is left.
+	// Takes is roughly how long a run takes on two cores, for the estimate of the
+	// remaining time.
 	Takes time.Duration
-	// Once has it run once unless a number of runs is asked for: its rows are compared
-	// with each other, or far apart.
+	// Once means one run unless -runs is given. The rows of such a measure are compared
+	// with each other, or differ widely.
 	Once bool
-	// Redis are arguments to its Redis beside the usual ones.
+	// Redis holds arguments that are added to its Redis's usual ones.
 	Redis []string
-	// Run is one run of it.
+	// Run executes one run.
 	Run func(ctx context.Context, r *harness.Run, s *Results) error
-	// Charts are drawn of its sheet; nil: none.
+	// Charts are drawn from its sheet; nil: none.
 	Charts []report.Chart
 }
 
-// Results takes the values of one run.
+// Results collects the values of one run.
 type Results struct {
 	Values []report.Value
 	Notes  []string
 }
 
-// Add takes one value.
+// Add adds one value.
 func (s *Results) Add(subject, name string, value float64) {
 	s.Values = append(s.Values, report.Value{Subject: subject, Name: name, Value: value})
 }
 
-// Note says something about this run; the same words twice are one note.
+// Note adds a remark on this run. Equal remarks count once.
 func (s *Results) Note(text string) { s.Notes = append(s.Notes, text) }
 
-// All is every measure in the order of the document.
+// All returns every measure in the order of the document.
 func All() []Measure {
 	return []Measure{
 		lateness(), latenessShort(), lateness5000(),

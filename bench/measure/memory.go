@@ -47,11 +47,11 @@ func memory() Measure {
 	}
 }
 
-// grown adds how much some memory grew by n pending tasks.
+// grown adds how much memory, as measured by of, grows per pending task.
 func grown(ctx context.Context, s *Results, subject string, way store, of func(context.Context) (int64, error), n, size int) error {
 	const batch = 500
 	due := time.Now().Add(time.Hour)
-	if err := way(ctx, harness.Tasks(n, n+1, due)); err != nil { // scripts and keys
+	if err := way(ctx, harness.Tasks(n, n+1, due)); err != nil { // make scripts and keys first
 		return err
 	}
 	before, err := of(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/duefleet/duefleet/bench/harness"
 )
 
-// The columns of processor time.
+// These are the columns of CPU time.
 const (
 	scannersCost = "scanners µs/task"
 	redisCost    = "Redis µs/task"
@@ -18,28 +18,28 @@ const (
 	outsideRedis = "outside Redis µs/task"
 )
 
-// meter is the processor time that one part of a system uses over a while.
+// meter measures the CPU time of one part of a system.
 type meter struct {
 	name string
 	read func(context.Context) (time.Duration, error)
 	used time.Duration
 }
 
-// meters are those of all parts that are measured together.
+// meters measure several parts at the same time.
 type meters []*meter
 
-// processes meters some processes as a whole.
+// processes returns a meter for the sum of some processes.
 func processes(name string, pids ...int) *meter {
 	return &meter{name: name, read: func(context.Context) (time.Duration, error) { return harness.ProcessesCPU(pids...) }}
 }
 
-// redisMain meters the main thread of Redis, which executes the commands.
+// redisMain returns a meter for the main thread of Redis, which executes the commands.
 func redisMain(r *harness.Run) *meter { return &meter{name: redisCost, read: r.Redis.CPU} }
 
-// broker meters RabbitMQ.
+// broker returns a meter for RabbitMQ.
 func broker(r *harness.Run) *meter { return processes(brokerCost, r.RabbitMQPID()) }
 
-// ourselves meters this process, which schedules and consumes.
+// ourselves returns a meter for this process, which schedules and consumes.
 func ourselves() *meter { return processes(harnessCost, os.Getpid()) }
 
 func (m meters) start(ctx context.Context) error {
@@ -64,14 +64,14 @@ func (m meters) stop(ctx context.Context) error {
 	return nil
 }
 
-// add adds a column for each part: what a task took.
+// add adds a column for each part: the CPU time per task.
 func (m meters) add(s *Results, subject string, tasks int) {
 	for _, part := range m {
 		s.Add(subject, part.name, micros(part.used, tasks))
 	}
 }
 
-// addSums adds what a task took of all parts together, and of those that aren't
+// addSums adds the CPU time per task of all parts together, and of all parts except
 // Redis.
 func (m meters) addSums(s *Results, subject string, tasks int) {
 	var all, outside time.Duration
@@ -85,7 +85,7 @@ func (m meters) addSums(s *Results, subject string, tasks int) {
 	s.Add(subject, outsideRedis, micros(outside, tasks))
 }
 
-// micros is the µs of each task.
+// micros returns the µs per task.
 func micros(d time.Duration, tasks int) float64 {
 	return float64(d) / float64(time.Microsecond) / float64(tasks)
 }

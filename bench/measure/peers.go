@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/bench/peers"
 )
 
-// system is duefleet or a peer at work.
+// system is a running duefleet or peer.
 type system interface {
 	harness.Scheduler
 	PIDs() []int
@@ -42,11 +42,11 @@ func peersLoad() harness.Load {
 	return harness.Load{Rate: 1000, For: 5 * time.Second, From: 200 * time.Millisecond, To: 5 * time.Second}
 }
 
-// slow is how long a peer is waited for: longer than those look away that look
-// for due tasks every 5 s, and whoever is later is far behind.
+// slow is how long a peer may take. It is longer than the interval of peers that look for
+// due tasks every 5 s; a peer that takes longer is far behind.
 const slow = 8 * time.Second
 
-// beside measures all of one system.
+// beside runs all measurements for one system.
 func beside(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string) error {
 	if err := harness.Sleep(ctx, r.Span(settling)); err != nil {
 		return err
@@ -60,8 +60,8 @@ func beside(ctx context.Context, r *harness.Run, sys system, queue string, s *Re
 	if err := drainedArrivals(ctx, r, sys, queue, s, subject, r.Size(5000)); err != nil {
 		return err
 	}
-	// What is left of these, where a peer is slow, comes before the load and is
-	// told from it by its numbers.
+	// A slow peer may still have tasks from before. Their lower numbers distinguish them
+	// from the load's.
 	load := r.Load(peersLoad())
 	load.First = 1_000_000
 	t := trial{subject: subject, system: sys, queue: queue, patience: r.Span(slow)}
@@ -75,9 +75,9 @@ func beside(ctx context.Context, r *harness.Run, sys system, queue string, s *Re
 	return grown(ctx, s, subject, sys.Schedule, of, r.Size(20_000), harness.PayloadSize)
 }
 
-// eachSystem measures duefleet and then every peer, each with an empty Redis and
-// a queue of its own. A peer that can't be measured here, or fails, is a note and
-// keeps nobody from measuring the others.
+// eachSystem measures duefleet and then every peer, each with an empty Redis and its own
+// queue. If a peer fails or can't be measured here, that becomes a note, and the others
+// are still measured.
 func eachSystem(ctx context.Context, r *harness.Run, s *Results, measure func(sys system, subject, queue string) error) error {
 	f, err := r.StartFleet(ctx, harness.FleetConfig{})
 	if err != nil {
@@ -98,7 +98,7 @@ func eachSystem(ctx context.Context, r *harness.Run, s *Results, measure func(sy
 	return ctx.Err()
 }
 
-// onePeer measures one peer on an empty Redis.
+// onePeer measures one peer with an empty Redis.
 func onePeer(ctx context.Context, r *harness.Run, p peers.Peer, measure func(system, string, string) error) error {
 	if err := r.Redis.Client.FlushAll(ctx).Err(); err != nil {
 		return err
@@ -114,8 +114,8 @@ func onePeer(ctx context.Context, r *harness.Run, p peers.Peer, measure func(sys
 	return errors.Join(measure(run, p.Name, queue), run.Stop(), r.DeleteQueue(queue))
 }
 
-// drainedArrivals counts at the consumer, since not every peer tells how much it
-// still holds.
+// drainedArrivals counts at the consumer, since not every peer reports how many tasks it
+// still has.
 func drainedArrivals(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string, n int) error {
 	const perTask = 500 * time.Microsecond
 	arrivals, stop, err := r.Consume(ctx, queue)

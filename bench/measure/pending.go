@@ -21,7 +21,7 @@ func pending() Measure {
 	return Measure{
 		Name: "pending", Title: "cost a task with 10,000, 1 and 5 million others pending", Takes: 48 * time.Second,
 		Goals: []report.Goal{{Subject: spread, Name: redisBoth, AtMost: 1.3}},
-		// 5 million tasks rewrite the file several times while they are stored.
+		// Storing 5 million tasks would otherwise rewrite the file several times.
 		Redis: []string{"--auto-aof-rewrite-percentage", "0"},
 		Notes: []string{
 			"30,000 tasks stored and delivered in batches of 500 while the others are due in a day. The sizes are each other's limit",
@@ -50,7 +50,7 @@ func pendingSizes(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Resu
 			return err
 		}
 		stored = size
-		// Past what Redis still has to do for the last of them.
+		// Wait until Redis has finished its work for the last of them.
 		if err := harness.Sleep(ctx, 3*time.Second); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func pendingSizes(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Resu
 	return nil
 }
 
-// fleetCPU adds what n tasks cost Redis, with left others stored.
+// fleetCPU adds Redis's cost for n tasks, while left other tasks are stored.
 func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string, from, n int, left int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -91,7 +91,7 @@ func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results,
 	return nil
 }
 
-// rawCPU adds what n tasks cost Redis in plain commands.
+// rawCPU adds Redis's cost for n tasks with plain commands.
 func rawCPU(ctx context.Context, r *harness.Run, s *Results, n int) error {
 	const batch = 500
 	w := raw{r.Redis.Client}
@@ -122,7 +122,8 @@ func rawCPU(ctx context.Context, r *harness.Run, s *Results, n int) error {
 	return nil
 }
 
-// extremes are those of a figure over all subjects but the raw one.
+// extremes returns the smallest and the largest value of a figure, without the raw
+// subject.
 func extremes(values []report.Value, name string) (least, most float64) {
 	for _, v := range values {
 		if v.Name != name || v.Subject == rawBatches {

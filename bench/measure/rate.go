@@ -29,7 +29,7 @@ func rate() Measure {
 			}
 			defer stop()
 			seconds := int(r.Span(6*time.Second) / time.Second)
-			// One second more than is looked at, so that the last is whole.
+			// One second more than is counted, so that the last one is complete.
 			n := (seconds + 1) * limit
 			if err := harness.Fill(ctx, f, 0, n, time.Now().Add(2*time.Second)); err != nil {
 				return err

@@ -9,8 +9,8 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
-// What stands in the subjects of this measure between what a line of a chart has
-// in common and what it goes over.
+// In this measure's subjects, these texts separate the name of a chart's line from the
+// number on its axis.
 const (
 	byShards   = ", M = "
 	byScanners = ", scanners: "
@@ -55,8 +55,8 @@ type point struct {
 	scanners, shards int
 }
 
-// points are a cross: the shards of three scanners, and the scanners of four
-// shards.
+// points returns two lines: three scanners with different shard counts, and four shards
+// with different numbers of scanners.
 func points() []point {
 	const scanners, shards = 3, 4
 	var all []point
@@ -92,5 +92,5 @@ func scaled(ctx context.Context, r *harness.Run, s *Results, p point) error {
 	if err := f.Stop(); err != nil {
 		return err
 	}
-	return r.DeleteQueue(f.Queue) // a full one costs the broker
+	return r.DeleteQueue(f.Queue) // a full queue costs the broker CPU time
 }

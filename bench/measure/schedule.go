@@ -55,7 +55,7 @@ func scheduleOne() Measure {
 	}
 }
 
-// scheduleOnly is a fleet whose topic is known and whose scanners are gone.
+// scheduleOnly returns a fleet whose topic is known and whose scanners have stopped.
 func scheduleOnly(ctx context.Context, r *harness.Run) (*harness.Fleet, error) {
 	f, err := r.StartFleet(ctx, harness.FleetConfig{Scanners: 1})
 	if err != nil {
@@ -64,22 +64,22 @@ func scheduleOnly(ctx context.Context, r *harness.Run) (*harness.Fleet, error) {
 	return f, f.Stop()
 }
 
-// store stores a batch.
+// store stores a batch of tasks.
 type store func(context.Context, []harness.Task) error
 
-// way is one way to store tasks.
+// way is one way of storing tasks.
 type way struct {
 	subject string
 	store   store
 }
 
-// storing measures every way to store n tasks that are due in an hour, each on
-// an empty Redis.
+// storing measures every way of storing n tasks that are due in an hour, each with an
+// empty Redis.
 func storing(ctx context.Context, r *harness.Run, s *Results, n, batch, goroutines int, ways []way) error {
 	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	tasks := harness.Tasks(0, n, due)
 	for _, w := range ways {
-		if err := each(ctx, harness.Tasks(n, n+batch*goroutines, due), batch, goroutines, w.store); err != nil { // connections and scripts
+		if err := each(ctx, harness.Tasks(n, n+batch*goroutines, due), batch, goroutines, w.store); err != nil { // make connections and load scripts first
 			return fmt.Errorf("%s: %w", w.subject, err)
 		}
 		used := meters{redisMain(r), ourselves()}
@@ -104,7 +104,7 @@ func storing(ctx context.Context, r *harness.Run, s *Results, n, batch, goroutin
 	return nil
 }
 
-// empty removes the tasks and nothing else.
+// empty deletes the tasks and nothing else.
 func empty(ctx context.Context, r *harness.Run) error {
 	for i := range rawShards {
 		for _, key := range []string{rawKey("due", i), rawKey("task", i), fleetKey("due", i), fleetKey("task", i)} {
@@ -116,7 +116,7 @@ func empty(ctx context.Context, r *harness.Run) error {
 	return r.Redis.Quiet(ctx)
 }
 
-// each hands out batches to goroutines.
+// each passes batches to goroutines.
 func each(ctx context.Context, tasks []harness.Task, batch, goroutines int, way store) error {
 	g, ctx := errgroup.WithContext(ctx)
 	share := (len(tasks) + goroutines - 1) / goroutines
@@ -134,8 +134,8 @@ func each(ctx context.Context, tasks []harness.Task, batch, goroutines int, way 
 	return g.Wait()
 }
 
-// raw stores tasks without anything around it: as many sorted sets and hashes as
-// duefleet has shards.
+// raw stores tasks in the simplest way: in as many sorted sets and hashes as duefleet has
+// shards.
 type raw struct{ rdb *redis.Client }
 
 const rawShards = 4
@@ -177,15 +177,15 @@ func (w raw) variadic(ctx context.Context, tasks []harness.Task) error {
 	return err
 }
 
-// storeScript takes, for each task, its due time, ID and payload.
+// storeScript's arguments are the due time, the ID and the payload of each task.
 const storeScript = `
 for i = 1, #ARGV, 3 do
   redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1])
   redis.call('HSET', KEYS[2], ARGV[i + 1], ARGV[i + 2])
 end`
 
-// lua makes one call of a script for each shard, which is the least that a store
-// with a script can do.
+// lua calls a script once for each shard. This is the least work for a store that uses a
+// script.
 func (w raw) lua(ctx context.Context, tasks []harness.Task) error {
 	var args [rawShards][]any
 	for _, t := range tasks {
@@ -216,8 +216,8 @@ func (w raw) lua(ctx context.Context, tasks []harness.Task) error {
 	return err
 }
 
-// take removes what is due, in batches, in plain commands: no leases, no
-// scripts, nothing safe against a crash.
+// take deletes due tasks in batches with plain commands: without leases, without scripts,
+// and not safe against a crash.
 func (w raw) take(ctx context.Context, batch int64) error {
 	for n := range rawShards {
 		for {

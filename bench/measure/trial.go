@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// warmUp is how many tasks make the connections and load the scripts before
-	// anything counts.
+	// warmUp is the number of tasks that make the connections and load the scripts before
+	// the measurement.
 	warmUp = 64
-	// rise is the least time for which a load comes before anything counts.
+	// rise is the shortest time that a load runs before the measurement.
 	rise = 2 * time.Second
 )
 
@@ -21,15 +21,15 @@ const (
 type trial struct {
 	subject string
 	system  harness.Scheduler
-	// queue is where its messages come out.
+	// queue is the queue for its messages.
 	queue string
-	// meters of what takes part in it; nil leaves processor time out.
+	// meters measure the parts of the system; nil leaves out CPU time.
 	meters meters
-	// patience is how long tasks are waited for after the last was due.
+	// patience is how long to wait for tasks after the last due time.
 	patience time.Duration
 }
 
-// run warms the system up and puts the load on it.
+// run warms up the system and then puts the load on it.
 func (t trial) run(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	if err := warm(ctx, r, t.system, t.queue); err != nil {
 		return fmt.Errorf("%s: warm up: %w", t.subject, err)
@@ -37,11 +37,10 @@ func (t trial) run(ctx context.Context, r *harness.Run, load harness.Load, s *Re
 	return t.offer(ctx, r, load, s)
 }
 
-// offer puts the load on the system and adds what became of it. The load comes for
-// as long as the longest delay before anything counts: only then as many tasks
-// are due each second as are scheduled. What is due between then and the end of
-// the load stands in the percentiles, and the processor time is that of this
-// while; all tasks, those before and after too, must arrive, and none early.
+// offer puts the load on the system and adds the results. Before the measurement, the
+// load runs for as long as its longest delay: only then are as many tasks due per second
+// as are scheduled. Percentiles and CPU time cover the time from then to the end of the
+// load. All tasks must arrive, those before and after too, and none early.
 func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	first := load.First
 	arrivals, stop, err := r.ConsumeFrom(ctx, t.queue, first)
@@ -81,7 +80,7 @@ func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *
 	return ctx.Err()
 }
 
-// warm has a few tasks delivered.
+// warm lets the system deliver a few tasks.
 func warm(ctx context.Context, r *harness.Run, system harness.Scheduler, queue string) error {
 	arrivals, stop, err := r.Consume(ctx, queue)
 	if err != nil {

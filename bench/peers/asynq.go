@@ -13,13 +13,14 @@ import (
 
 const (
 	asynqType = "orders"
-	// handlers run at a time in a member, since each waits for its confirm.
+	// handlers is the number of concurrent handlers in a member, since each waits for its
+	// confirm.
 	handlers = 100
-	// callsAtATime is how many calls a client that takes one task a call makes.
+	// callsAtATime is the number of concurrent calls, for clients with one task per call.
 	callsAtATime = 16
 )
 
-// asynqPeer looks for what is due every interval; 0: as it comes, every 5 s for
+// asynqPeer polls for due tasks at the interval. 0 is asynq's default: every 5 s for
 // scheduled tasks and every second for ready ones.
 func asynqPeer(name string, interval time.Duration) Peer {
 	return Peer{
@@ -37,7 +38,7 @@ func newAsynqClient(p place) asynqClient {
 	return asynqClient{asynq.NewClient(asynq.RedisClientOpt{Addr: p.store})}
 }
 
-// Schedule enqueues one by one, 16 at a time.
+// Schedule enqueues tasks one by one, with 16 concurrent calls.
 func (c asynqClient) Schedule(ctx context.Context, tasks []harness.Task) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(callsAtATime)

@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// reservers is how many connections of a member take jobs, since each waits
+// reservers is the number of connections per member that reserve jobs, since each waits
 // for its confirm.
 const reservers = 32
 
@@ -39,7 +39,7 @@ func startBeanstalkd(ctx context.Context, r *harness.Run) (store, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return store{}, err
 	}
-	cmd := exec.CommandContext(ctx, "beanstalkd", "-l", host, "-p", port, "-b", dir, "-f", "1000") //nolint:gosec // the arguments are ours
+	cmd := exec.CommandContext(ctx, "beanstalkd", "-l", host, "-p", port, "-b", dir, "-f", "1000") //nolint:gosec // our own arguments
 	if err := cmd.Start(); err != nil {
 		return store{}, err
 	}
@@ -62,7 +62,7 @@ func startBeanstalkd(ctx context.Context, r *harness.Run) (store, error) {
 	return s, nil
 }
 
-// beanstalkClient has some connections, each of which takes one call at a time.
+// beanstalkClient has several connections, each for one call at a time.
 type beanstalkClient struct{ free chan *beanstalk.Conn }
 
 func newBeanstalkClient(_ context.Context, p place) (client, error) {
@@ -77,7 +77,8 @@ func newBeanstalkClient(_ context.Context, p place) (client, error) {
 	return c, nil
 }
 
-// Schedule puts one by one, 16 at a time. The ID goes in front of the payload.
+// Schedule puts tasks one by one, with 16 concurrent calls. The ID comes before the
+// payload.
 func (c beanstalkClient) Schedule(ctx context.Context, tasks []harness.Task) error {
 	g, _ := errgroup.WithContext(ctx)
 	g.SetLimit(callsAtATime)
@@ -102,7 +103,7 @@ func (c beanstalkClient) Close() error {
 	return errors.Join(errs...)
 }
 
-// reserving takes jobs over many connections.
+// reserving reserves jobs over many connections.
 func reserving(ctx context.Context, p place, ready func()) error {
 	publisher, err := harness.NewPublisher(p.broker, p.exchange)
 	if err != nil {
@@ -121,7 +122,7 @@ func reserving(ctx context.Context, p place, ready func()) error {
 	return g.Wait()
 }
 
-// reserve publishes jobs and deletes them after the confirm.
+// reserve publishes jobs, and deletes each after its confirm.
 func reserve(ctx context.Context, conn *beanstalk.Conn, publisher *harness.Publisher) error {
 	defer conn.Close()
 	idLength := len(harness.Task{}.ID())

@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/bench/harness"
 )
 
-// bullMQ runs peers/bullmq/peer.mjs.
+// bullMQ returns a peer that runs peers/bullmq/peer.mjs.
 func bullMQ() Peer {
 	return Peer{
 		Name: "BullMQ", members: 3,
@@ -27,7 +27,7 @@ func bullMQ() Peer {
 	}
 }
 
-// bullMQMissing looks where make bench puts it.
+// bullMQMissing looks for BullMQ where make bench installs it.
 func bullMQMissing() error {
 	if err := installed("node"); err != nil {
 		return err
@@ -45,8 +45,8 @@ func node(ctx context.Context, p place, role string) *exec.Cmd {
 	return cmd
 }
 
-// bullMQClient writes batches to a process that adds them. It answers with their
-// numbers.
+// bullMQClient writes batches to a process that adds them. The process answers with the
+// batches' numbers.
 type bullMQClient struct {
 	*member
 	mu      sync.Mutex
@@ -89,7 +89,7 @@ func (c *bullMQClient) listen(output *bufio.Reader) {
 	}
 }
 
-// Schedule is one addBulk.
+// Schedule adds tasks with one addBulk.
 func (c *bullMQClient) Schedule(ctx context.Context, tasks []harness.Task) error {
 	rows := make([][3]any, len(tasks))
 	for i, t := range tasks {
@@ -123,7 +123,7 @@ func (c *bullMQClient) send(rows [][3]any) (<-chan struct{}, error) {
 	return done, err
 }
 
-// Close ends the process.
+// Close stops the process.
 func (c *bullMQClient) Close() error {
 	c.stop()
 	return nil

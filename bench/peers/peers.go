@@ -1,9 +1,8 @@
-// Package peers are other ways to deliver tasks when they are due, as peers of
-// the benchmarks. What a peer only hands to a handler in its own process is
-// published by that handler, with a confirm, as duefleet's tasks are.
+// Package peers has other systems that deliver tasks when they are due, as peers in the
+// benchmarks. If a peer calls a handler in its own process, that handler publishes the
+// task with a confirm, as duefleet does.
 //
-// A peer's members are processes of their own: this program, called with the
-// word peer, or node.
+// A peer's members are separate processes: node, or this program with the argument peer.
 package peers
 
 import (
@@ -21,50 +20,50 @@ import (
 	"github.com/duefleet/duefleet/bench/harness"
 )
 
-// Peer is one way to do it.
+// Peer is one such system.
 type Peer struct {
-	// Name as tables show it.
+	// Name is the name in tables.
 	Name string
-	// members is how many processes deliver.
+	// members is the number of delivering processes.
 	members int
-	// missing says what isn't installed; nil: nothing is needed.
+	// missing returns an error if the peer isn't installed; nil: nothing is needed.
 	missing func() error
-	// store starts what keeps the tasks. Defaults to the run's Redis.
+	// store starts the server for the tasks. Defaults to the run's Redis.
 	store func(context.Context, *harness.Run) (store, error)
-	// connect makes the side that schedules.
+	// connect makes the client that schedules.
 	connect func(context.Context, place) (client, error)
-	// work is a member: it returns when ctx ends. It is nil where command is given.
+	// work runs a member until ctx ends. It is nil if command is set.
 	work func(ctx context.Context, p place, ready func()) error
-	// command makes a member of another program.
+	// command returns the command of a member in another program.
 	command func(ctx context.Context, p place) *exec.Cmd
 }
 
-// store is what keeps the tasks.
+// store is the server that keeps the tasks.
 type store struct {
 	// addr is host:port.
 	addr string
-	// memory is how much it takes, in bytes.
+	// memory returns the memory of the tasks, in bytes.
 	memory func(context.Context) (int64, error)
 	stop   func() error
 }
 
-// place is where a member finds everything.
+// place holds the addresses that a member needs.
 type place struct {
 	store, broker, exchange, root string
 }
 
-// client schedules.
+// client schedules tasks.
 type client interface {
 	harness.Scheduler
 	io.Closer
 }
 
-// All is every peer.
+// All returns every peer.
 func All() []Peer {
 	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond), riverPeer(), bullMQ(), beanstalkd())
 }
 
-// Missing says why a peer can't be measured here, or is nil.
+// Missing returns the reason why a peer can't be measured here, or nil.
 func (p Peer) Missing() error {
 	if p.missing == nil {
 		return nil
@@ -72,14 +71,14 @@ func (p Peer) Missing() error {
 	return p.missing()
 }
 
-// The environment of a member.
+// These are the environment variables of a member.
 const (
 	envStore    = "BENCH_STORE"
 	envBroker   = "BENCH_BROKER"
 	envExchange = "BENCH_EXCHANGE"
 )
 
-// Member is a member's main: it works until its stdin ends.
+// Member is the main function of a member: it works until its stdin ends.
 func Member(name string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -100,16 +99,17 @@ func Member(name string) error {
 	return fmt.Errorf("no peer %q with members in this program", name)
 }
 
-// Running is a peer at work.
+// Running is a running peer.
 type Running struct {
 	client
-	// Memory is what its tasks take, in bytes.
+	// Memory returns the memory of its tasks, in bytes.
 	Memory  func(context.Context) (int64, error)
 	members []*member
 	stop    func() error
 }
 
-// Start returns when all members are ready. The tasks go to the queue.
+// Start starts the peer and returns when all members are ready. The peer publishes to
+// queue.
 func (p Peer) Start(ctx context.Context, r *harness.Run, queue string) (_ *Running, err error) {
 	s := store{addr: r.Redis.Addr(), memory: r.Redis.Data}
 	if p.store != nil {
@@ -135,7 +135,7 @@ func (p Peer) Start(ctx context.Context, r *harness.Run, queue string) (_ *Runni
 	return run, err
 }
 
-// PIDs are those of its members.
+// PIDs returns the members' process IDs.
 func (r *Running) PIDs() []int {
 	pids := make([]int, len(r.members))
 	for i, m := range r.members {
@@ -144,7 +144,7 @@ func (r *Running) PIDs() []int {
 	return pids
 }
 
-// Stop ends the members, the client and the store.
+// Stop stops the members, the client and the store.
 func (r *Running) Stop() error {
 	var errs []error
 	if r.client != nil {
@@ -159,7 +159,7 @@ func (r *Running) Stop() error {
 	return errors.Join(errs...)
 }
 
-// member is one process.
+// member is one process of a peer.
 type member struct {
 	cmd    *exec.Cmd
 	input  io.Closer
@@ -182,7 +182,7 @@ func (p Peer) member(ctx context.Context, at place, log string) (*member, error)
 	return m, err
 }
 
-// startMember starts a process that says "ready", and ends when its stdin does.
+// startMember starts a process, which prints "ready" and later ends with its stdin.
 func startMember(cmd *exec.Cmd, log string) (*member, io.Writer, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // a log of ours
 	if err != nil {
@@ -210,7 +210,7 @@ func startMember(cmd *exec.Cmd, log string) (*member, io.Writer, error) {
 	return m, input, nil
 }
 
-// stop ends a member, by force where it doesn't end by itself.
+// stop ends a member, and kills it if it doesn't end by itself.
 func (m *member) stop() {
 	const patience = 10 * time.Second
 	_ = m.input.Close()
@@ -219,7 +219,7 @@ func (m *member) stop() {
 	_ = m.cmd.Wait()
 }
 
-// installed is an error unless a program is on PATH.
+// installed returns an error unless all programs are on PATH.
 func installed(programs ...string) error {
 	for _, name := range programs {
 		if _, err := exec.LookPath(name); err != nil {

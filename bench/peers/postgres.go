@@ -19,8 +19,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// postgresProgram is the path of one of PostgreSQL's programs: from PATH, or
-// where Debian has those that aren't on it, the newest version first.
+// postgresProgram returns the path of a PostgreSQL program: from PATH, or the newest
+// version in Debian's folder for programs that aren't on PATH.
 func postgresProgram(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -41,14 +41,14 @@ func postgresMissing() error {
 	return nil
 }
 
-// postgres is a cluster in a folder of its own.
+// postgres is a PostgreSQL cluster in a folder of its own.
 type postgres struct {
 	dir  string
 	attr *syscall.SysProcAttr
 }
 
-// startPostgres makes a cluster and starts it. It commits as the other stores
-// do: to memory, and to the disk within a second.
+// startPostgres makes a cluster and starts it. It commits like the other stores: to
+// memory, and to disk within a second.
 func startPostgres(ctx context.Context, _ *harness.Run) (s store, err error) {
 	p, err := newCluster(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func startPostgres(ctx context.Context, _ *harness.Run) (s store, err error) {
 	}
 	s.addr = "postgres://bench@" + addr + "/postgres?sslmode=disable"
 	s.stop = func() error {
-		err := cmd.Process.Signal(syscall.SIGQUIT) // which ends its children too
+		err := cmd.Process.Signal(syscall.SIGQUIT) // which also ends its children
 		_ = cmd.Wait()                             // told to end
 		return errors.Join(err, remove())
 	}
@@ -86,9 +86,9 @@ func startPostgres(ctx context.Context, _ *harness.Run) (s store, err error) {
 	return s, nil
 }
 
-// newCluster makes one. PostgreSQL refuses to run as root: there it runs as the
-// user of Debian's package, or as nobody. The folder is not among those of the
-// run, into which only their owner can look.
+// newCluster makes a cluster. PostgreSQL refuses to run as root, so for root it runs as
+// the user of Debian's package, or as nobody. The folder isn't in the run's folder, which
+// only its owner can read.
 func newCluster(ctx context.Context) (p postgres, err error) {
 	if p.dir, err = os.MkdirTemp("", "bench-postgres-"); err != nil {
 		return p, err

@@ -29,17 +29,17 @@ type riverTask struct {
 	Payload string `json:"payload"`
 }
 
-// Kind is the name under which River finds the worker.
+// Kind returns the name that River uses to find the worker.
 func (riverTask) Kind() string { return "orders" }
 
-// startRiverStore is PostgreSQL with River's tables.
+// startRiverStore starts PostgreSQL with River's tables.
 func startRiverStore(ctx context.Context, r *harness.Run) (store, error) {
 	s, err := startPostgres(ctx, r)
 	if err != nil {
 		return s, err
 	}
 	if err := migrate(ctx, s.addr); err != nil {
-		_ = s.stop() // what went wrong before is what counts
+		_ = s.stop() // the first error counts
 		return store{}, fmt.Errorf("make the tables of River: %w", err)
 	}
 	s.memory = func(ctx context.Context) (n int64, err error) {
@@ -68,7 +68,7 @@ func migrate(ctx context.Context, url string) error {
 	return err
 }
 
-// quiet keeps River off stdout, where a member says that it is ready.
+// quiet returns a logger that keeps River off stdout, where a member prints "ready".
 func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
@@ -87,7 +87,7 @@ func newRiverClient(ctx context.Context, p place) (client, error) {
 	return riverClient{c, pool}, err
 }
 
-// Schedule is one InsertManyFast.
+// Schedule inserts tasks with one InsertManyFast.
 func (c riverClient) Schedule(ctx context.Context, tasks []harness.Task) error {
 	params := make([]river.InsertManyParams, len(tasks))
 	for i, t := range tasks {
@@ -105,7 +105,7 @@ func (c riverClient) Close() error {
 	return nil
 }
 
-// riverWorker publishes what it is given.
+// riverWorker publishes tasks.
 type riverWorker struct {
 	river.WorkerDefaults[riverTask]
 	publisher *harness.Publisher

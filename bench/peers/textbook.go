@@ -21,7 +21,7 @@ const (
 	threads        = 4
 )
 
-// textbook is the three designs that tutorials show.
+// textbook returns the three designs that tutorials show.
 func textbook() []Peer {
 	return []Peer{
 		{
@@ -39,7 +39,7 @@ func textbook() []Peer {
 	}
 }
 
-// FourThreads is the textbook that takes what is due one by one.
+// FourThreads returns the textbook design that takes due tasks one by one.
 func FourThreads() Peer {
 	return Peer{
 		Name: "textbook: four threads, one task a Lua call, 100 ms asleep when idle", members: 1,
@@ -62,7 +62,7 @@ func sortedSets(shards int) func(context.Context, place) (client, error) {
 	}
 }
 
-// Schedule is a pipeline of ZADD and HSET.
+// Schedule stores tasks with a pipeline of ZADD and HSET.
 func (s sets) Schedule(ctx context.Context, tasks []harness.Task) error {
 	pipe := s.Pipeline()
 	for _, t := range tasks {
@@ -74,8 +74,8 @@ func (s sets) Schedule(ctx context.Context, tasks []harness.Task) error {
 	return err
 }
 
-// periodic takes a batch every 5 s from the set that choose names, publishes it
-// and then removes it.
+// periodic takes a batch every 5 s from the set that choose returns, publishes it, and
+// then removes it.
 func periodic(choose func(context.Context, *redis.Client) (int, error)) func(context.Context, place, func()) error {
 	return func(ctx context.Context, p place, ready func()) error {
 		rdb := redis.NewClient(&redis.Options{Addr: p.store})
@@ -116,7 +116,7 @@ func takeBatch(ctx context.Context, rdb *redis.Client, publisher *harness.Publis
 	members := make([]any, len(ids))
 	for i, id := range ids {
 		members[i] = id
-		if body, ok := payloads[i].(string); ok { // else another member was faster
+		if body, ok := payloads[i].(string); ok { // otherwise another member was faster
 			messages = append(messages, harness.Message(id, []byte(body)))
 		}
 	}
@@ -138,7 +138,7 @@ redis.call('ZREM', KEYS[1], id)
 redis.call('HDEL', KEYS[2], id)
 return {id, payload}`
 
-// popping is four threads that take one task at a time.
+// popping runs four threads that take one task at a time.
 func popping(ctx context.Context, p place, ready func()) error {
 	rdb := redis.NewClient(&redis.Options{Addr: p.store})
 	defer rdb.Close()
@@ -162,7 +162,7 @@ func popping(ctx context.Context, p place, ready func()) error {
 	return g.Wait()
 }
 
-// pop publishes one task, or sleeps where none is due.
+// pop publishes one task, or sleeps if none is due.
 func pop(ctx context.Context, rdb *redis.Client, script *redis.Script, publisher *harness.Publisher) error {
 	reply, err := script.Run(ctx, rdb, []string{dueKey(0), payloadKey(0)}, time.Now().UnixMilli()).StringSlice()
 	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is

@@ -16,21 +16,21 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart draws figures of one name over a number that is part of the subject:
-// "scanners: 3, M = 16" is a point at 16 of the line "scanners: 3".
+// Chart draws the figures with one name against a number in their subjects. For example,
+// "scanners: 3, M = 16" is a point at 16 on the line "scanners: 3".
 type Chart struct {
 	// File is the name of the SVG file, and Title its heading.
 	File, Title string
-	// Name is that of the figures.
+	// Name is the figures' name.
 	Name string
-	// Split is what stands in the subject between line and number.
+	// Split is the text in the subject between the line's name and the number.
 	Split string
-	// X labels the axis of that number, which is logarithmic to base 2.
+	// X is the label of the axis for that number, which is logarithmic to base 2.
 	X string
 }
 
-// Draw writes the chart into a folder. A sheet without a fitting figure gives
-// no chart and an empty path.
+// Draw writes the chart to a folder. If the sheet has no such figures, it writes nothing
+// and returns an empty path.
 func (c Chart) Draw(s Sheet, dir string) (path string, err error) {
 	lines := c.lines(s)
 	if len(lines) == 0 {
@@ -63,7 +63,7 @@ func (c Chart) plot(lines []chartLine) (*plot.Plot, error) {
 			largest = max(largest, xy.Y)
 		}
 	}
-	// Room above for the legend.
+	// Leave room for the legend.
 	p.Y.Max = largest * 1.4
 	return p, nil
 }
@@ -106,10 +106,10 @@ func (c Chart) lines(s Sheet) []chartLine {
 	return lines
 }
 
-// powersOfTwo are the marks of the axis.
+// powersOfTwo sets the marks of the axis.
 type powersOfTwo struct{}
 
-// Ticks between two values.
+// Ticks returns the powers of two between two values.
 func (powersOfTwo) Ticks(least, most float64) []plot.Tick {
 	var ticks []plot.Tick
 	for v := 1.0; v <= most; v *= 2 {

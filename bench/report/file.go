@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// JSON writes the report with every run.
+// JSON writes the report with the values of every run.
 func (r Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	return e.Encode(r)
 }
 
-// Read reads what JSON wrote to a file; one that doesn't exist is empty.
+// Read reads a report from a JSON file. A missing file gives an empty report.
 func Read(path string) (Report, error) {
 	var r Report
 	b, err := os.ReadFile(path) //nolint:gosec // the file that -update writes
@@ -33,8 +33,8 @@ func Read(path string) (Report, error) {
 	return r, nil
 }
 
-// Merge puts sheets in the place of those of the same measures, and orders all
-// of them as in order; what isn't named there is dropped.
+// Merge replaces the sheets of the same measures, and sorts all sheets as in order. It
+// drops sheets that order doesn't name.
 func (r *Report) Merge(sheets []Sheet, order []string) {
 	for _, s := range sheets {
 		r.Sheets = slices.DeleteFunc(r.Sheets, func(old Sheet) bool { return old.Measure == s.Measure })
@@ -44,13 +44,13 @@ func (r *Report) Merge(sheets []Sheet, order []string) {
 	slices.SortFunc(r.Sheets, func(a, b Sheet) int { return slices.Index(order, a.Measure) - slices.Index(order, b.Measure) })
 }
 
-// The markers between which a document is generated.
+// The generated part of a document is between these markers.
 const (
 	beginMarker = "<!-- make bench: begin -->"
 	endMarker   = "<!-- make bench: end -->"
 )
 
-// Replace puts text between the markers of a document.
+// Replace replaces the text between the markers of a document.
 func Replace(path, text string) error {
 	b, err := os.ReadFile(path) //nolint:gosec // the document that -update writes
 	if err != nil {
@@ -65,7 +65,7 @@ func Replace(path, text string) error {
 	return os.WriteFile(path, []byte(document), 0o644) //nolint:gosec // a document for everybody
 }
 
-// WriteJSON writes the report to a file.
+// WriteJSON writes the report to a JSON file.
 func (r Report) WriteJSON(path string) (err error) {
 	f, err := os.Create(path) //nolint:gosec // the file that -update writes
 	if err != nil {

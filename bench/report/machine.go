@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Machine is where it was measured.
+// Machine describes the machine of the measurements.
 type Machine struct {
 	Processor string  `json:"processor"`
 	Cores     int     `json:"cores"`
@@ -19,7 +19,7 @@ type Machine struct {
 	System    string  `json:"system"`
 }
 
-// ThisMachine reads what the kernel tells.
+// ThisMachine reads its description from the kernel.
 func ThisMachine() Machine {
 	m := Machine{Processor: runtime.GOARCH, Cores: runtime.NumCPU(), System: runtime.GOOS}
 	if model := field("/proc/cpuinfo", "model name"); model != "" {
@@ -34,7 +34,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// field is the first value of a key in a file of "key: value" lines.
+// field returns the first value of a key in a file with "key: value" lines.
 func field(path, key string) string {
 	b, err := os.ReadFile(path) //nolint:gosec // files of /proc
 	if err != nil {
@@ -49,8 +49,8 @@ func field(path, key string) string {
 	return ""
 }
 
-// Versions are those of everything that takes part; what isn't installed is
-// left out. bench is the folder of this module.
+// Versions returns the versions of all parts that take part, without those that aren't
+// installed. bench is the folder of this module.
 func Versions(ctx context.Context, bench string) []string {
 	all := []string{runtime.Version()}
 	for _, c := range []struct {

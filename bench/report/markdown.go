@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Markdown writes the whole report; charts are the paths of SVG files by the
-// measure they belong to, and may be nil.
+// Markdown writes the whole report. charts has the paths of SVG files by measure, and may
+// be nil.
 func (r Report) Markdown(w io.Writer, charts map[string][]string) error {
 	var b strings.Builder
 	r.heading(&b)
@@ -31,7 +31,7 @@ func (r Report) heading(b *strings.Builder) {
 	}
 }
 
-// goals is one row a goal, over all sheets.
+// goals writes one row for each goal of all sheets.
 func (r Report) goals(b *strings.Builder) {
 	b.WriteString("### Goals\n\n| measure | goal | measured | |\n|---|---|---:|---|\n")
 	for _, s := range r.Sheets {
@@ -51,7 +51,7 @@ func (r Report) goals(b *strings.Builder) {
 
 func (s Sheet) heading() string { return s.Measure + ": " + s.Title }
 
-// anchor is how GitHub names a heading.
+// anchor returns GitHub's anchor for a heading.
 func anchor(heading string) string {
 	var b strings.Builder
 	for _, c := range strings.ToLower(heading) {
@@ -72,7 +72,7 @@ func (s Sheet) mark() string {
 	return ""
 }
 
-// markdown is one table: a row a subject, a column a name.
+// markdown writes one table: a row for each subject, a column for each name.
 func (s Sheet) markdown(b *strings.Builder, charts []string) {
 	var subjects, names []string
 	for _, f := range s.Figures {
@@ -108,7 +108,7 @@ func (s Sheet) markdown(b *strings.Builder, charts []string) {
 	b.WriteString("\n\n")
 }
 
-// others is what else the machine did, or empty.
+// others returns a text about other load on the machine, or "".
 func (s Sheet) others() string {
 	if len(s.OtherLoad) == 0 {
 		return ""

@@ -1,5 +1,5 @@
-// Package report holds what was measured, judges it against its goals, and
-// writes it as Markdown, as JSON and as charts.
+// Package report collects results, compares them with goals, and writes them as Markdown,
+// JSON and charts.
 package report
 
 import (
@@ -11,15 +11,15 @@ import (
 
 // Value is one figure of one run.
 type Value struct {
-	// Subject is what was measured: duefleet, a raw limit, a peer.
+	// Subject is the measured system: duefleet, a raw limit, or a peer.
 	Subject string
-	// Name is what of it, with its unit, as in "p99 ms".
+	// Name is the measured quantity with its unit, as in "p99 ms".
 	Name string
-	// Value of it.
+	// Value is the number.
 	Value float64
 }
 
-// Figure is one value over all runs.
+// Figure is one quantity over all runs.
 type Figure struct {
 	Subject string    `json:"subject"`
 	Name    string    `json:"name"`
@@ -27,9 +27,9 @@ type Figure struct {
 	Runs    []float64 `json:"runs"`
 }
 
-// Goal is a bound of a figure. With Over it bounds how many times the same
-// figure of another subject it is, run by run, or with AtMostMore by how much it
-// is more than that, in the figure's unit.
+// Goal is a limit for a figure. With Over it compares the figure with the same figure of
+// another subject, run by run. It then limits their ratio, or with AtMostMore their
+// difference, in the figure's unit.
 type Goal struct {
 	Subject    string  `json:"subject"`
 	Name       string  `json:"name"`
@@ -37,46 +37,46 @@ type Goal struct {
 	AtMost     float64 `json:"at_most,omitempty"`
 	AtLeast    float64 `json:"at_least,omitempty"`
 	AtMostMore float64 `json:"at_most_more,omitempty"`
-	// None asks for zero in every run.
+	// None requires zero in every run.
 	None bool `json:"none,omitempty"`
 }
 
-// Verdict is a goal held against what was measured.
+// Verdict is the result of a goal.
 type Verdict struct {
 	Goal
-	// Measured is false where a figure is missing; then nothing else is set.
+	// Measured is false if a figure is missing; then no other field is set.
 	Measured bool    `json:"measured"`
 	Got      float64 `json:"got"`
 	Kept     bool    `json:"kept"`
 }
 
-// Sheet is all of one measure.
+// Sheet holds the results of one measure.
 type Sheet struct {
 	Measure  string    `json:"measure"`
 	Title    string    `json:"title"`
 	Figures  []Figure  `json:"figures"`
 	Verdicts []Verdict `json:"verdicts"`
-	// Notes say what was not measured, and what a reader must know.
+	// Notes name things that were not measured, and facts that a reader needs.
 	Notes []string `json:"notes,omitempty"`
-	// Runs is over how many the medians are.
+	// Runs is the number of runs for the medians.
 	Runs int `json:"runs"`
-	// Quick sheets show that the measure works, and nothing else.
+	// Quick sheets only show that the measure works.
 	Quick bool `json:"quick"`
-	// OtherLoad is the part of the machine's processor time that others took in
-	// each run, in %.
+	// OtherLoad is the other processes' share of the machine's CPU time in each run, in
+	// %.
 	OtherLoad []float64 `json:"other_load_percent,omitempty"`
 	// Measured is when the last run ended.
 	Measured time.Time `json:"measured"`
 }
 
-// Report is the sheets with where they were measured.
+// Report holds all sheets, and where they were measured.
 type Report struct {
 	Machine  Machine  `json:"machine"`
 	Versions []string `json:"versions"`
 	Sheets   []Sheet  `json:"sheets"`
 }
 
-// Collect makes the figures of a sheet from its runs' values and judges them.
+// Collect makes the figures from the runs' values, and checks the goals.
 func (s *Sheet) Collect(runs [][]Value, goals []Goal) {
 	for _, values := range runs {
 		for _, v := range values {
@@ -96,7 +96,7 @@ func (s *Sheet) Collect(runs [][]Value, goals []Goal) {
 	}
 }
 
-// find is the figure of that name, or nil.
+// find returns the figure with a name, or nil.
 func (s *Sheet) find(subject, name string) *Figure {
 	for i, f := range s.Figures {
 		if f.Subject == subject && f.Name == name {
@@ -134,7 +134,7 @@ func (s *Sheet) judge(g Goal) Verdict {
 	return v
 }
 
-// against holds each run of a figure against the same run of another one.
+// against compares each run of a figure with the same run of another one.
 func (g Goal) against(of, over []float64) []float64 {
 	r := make([]float64, len(of))
 	for i := range of {
@@ -147,7 +147,7 @@ func (g Goal) against(of, over []float64) []float64 {
 	return r
 }
 
-// median of at least one value.
+// median returns the median of at least one value.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	mid := len(sorted) / 2
@@ -157,7 +157,7 @@ func median(values []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// String is the goal in words.
+// String returns the goal in words.
 func (g Goal) String() string {
 	of := g.Subject + ": " + g.Name
 	if g.Over != "" {
@@ -176,7 +176,8 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s >= %g", of, g.AtLeast)
 }
 
-// number has three significant digits or all before the point.
+// number formats a number with three significant digits, or with all digits before the
+// point.
 func number(f float64) string {
 	switch {
 	case f == 0:
@@ -189,7 +190,7 @@ func number(f float64) string {
 	return strconv.FormatFloat(f, 'f', 2, 64)
 }
 
-// grouped has a comma between thousands.
+// grouped puts a comma between thousands.
 func grouped(digits string) string {
 	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
 		digits = digits[:at] + "," + digits[at:]

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// sheet has two subjects over three runs, whose medians aren't of one run.
+// sheet returns a sheet with two subjects and three runs, whose medians come from
+// different runs.
 func sheet(goals ...Goal) Sheet {
 	s := Sheet{Measure: "drain", Title: "due tasks", Runs: 3}
 	s.Collect([][]Value{
@@ -30,13 +31,13 @@ func TestGoalsAreJudged(t *testing.T) {
 		{Goal{Subject: "duefleet", Name: "tasks/s", AtLeast: 91}, true, 90, false},
 		{Goal{Subject: "duefleet", Name: "tasks/s", AtMost: 90, AtLeast: 80}, true, 90, true},
 		{Goal{Subject: "duefleet", Name: "tasks/s", AtMost: 89}, true, 90, false},
-		// The ratios of the runs are 0.9, 1.5 and 0.2; that of the medians is 0.45.
+		// The ratios of the runs are 0.9, 1.5 and 0.2; the ratio of the medians is 0.45.
 		{Goal{Subject: "duefleet", Name: "tasks/s", Over: "raw", AtLeast: 0.9}, true, 0.9, true},
-		// The runs are 10 less, 100 more and 320 less than the other.
+		// The runs are 10 less, 100 more and 320 less than the other subject's.
 		{Goal{Subject: "duefleet", Name: "tasks/s", Over: "raw", AtMostMore: 5}, true, -10, true},
 		{Goal{Subject: "raw", Name: "tasks/s", Over: "duefleet", AtMostMore: 9}, true, 10, false},
 		{Goal{Subject: "raw", Name: "tasks/s", Over: "duefleet", AtMostMore: 10}, true, 10, true},
-		// The median of the early ones is 0, and one is one too many.
+		// The median of the early ones is 0, but even one is too many.
 		{Goal{Subject: "duefleet", Name: "early", None: true}, true, 1, false},
 		{Goal{Subject: "asynq", Name: "tasks/s", AtLeast: 1}, false, 0, false},
 		{Goal{Subject: "duefleet", Name: "early", Over: "raw", AtMost: 1}, false, 0, false},

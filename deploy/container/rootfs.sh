@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds the whole root file system of the image into a folder: two static
-# programs and the certificates to trust. The container file takes it as it is,
-# and a test starts a scanner in it, so that both know the same image.
+# Builds the image's whole root file system into a folder: two static programs and the
+# trusted certificates. The Containerfile copies it unchanged, and a test starts a
+# scanner in it. So the test and the image have the same files.
 #   deploy/container/rootfs.sh /out
-# VERSION and COMMIT, of the environment, are what `scanner version` prints; without them
-# it is what Go finds in .git, which a build of the image has not.
+# `scanner version` prints VERSION and COMMIT from the environment. Without them it prints
+# the ones that Go finds in .git, which an image build doesn't have.
 set -eu
 out=$1
 cli=github.com/duefleet/duefleet/internal/cli

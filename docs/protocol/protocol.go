@@ -1,6 +1,5 @@
-// Package protocol holds what docs/protocol.md refers to, for the programs that
-// need it: the scripts that a producer in another language sends, and the
-// transcripts of the conformance kit.
+// Package protocol embeds the files of docs/protocol for programs: the scripts that a
+// producer in another language sends, and the transcripts of the conformance kit.
 package protocol
 
 import "embed"

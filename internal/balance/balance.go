@@ -1,10 +1,10 @@
-// Package balance is who is alive and who looks where: the members of the fleet and
-// their heartbeats, how many workers each of them runs for a topic, and which shards a
-// worker attends for a tick.
+// Package balance spreads the work over the fleet. It knows the members and their
+// heartbeats, how many workers each member runs for a topic, and which shards a worker
+// polls in a tick.
 //
-// There is no table of who owns what: a worker draws tickets every tick, and
-// consecutive tickets are consecutive shards. So the fleet spreads itself, and
-// the shards of a scanner that died are picked up by whoever draws next.
+// No table says who owns which shard. A worker draws tickets every tick, and consecutive
+// tickets stand for consecutive shards. So the fleet spreads itself, and the next workers
+// that draw pick up the shards of a dead scanner.
 package balance
 
 import (
@@ -13,14 +13,15 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// MostWorkers is how many workers a scanner runs for one topic at most, unless its
-// settings ask for more: each is a goroutine with timers and calls of its own, idle or
-// not, and attends several shards where there are more of them. A claim takes a round trip
-// to Redis, so sixteen at a time claim from some thousands of shards a second.
+// MostWorkers bounds the workers that a scanner runs for one topic, unless the topic's
+// settings ask for more. Each worker is a goroutine with timers and calls of its own,
+// even when idle. If there are more shards than workers, a worker polls several. A claim
+// takes a round trip to Redis, so sixteen workers claim from some thousands of shards a
+// second. See docs/adr/0012.
 const MostWorkers = 16
 
-// Draw takes tickets of a topic for one tick of a worker, and reads the placement, in
-// one round trip. It returns the shards that the tickets stand for, each once, and the
+// Draw takes tickets of a topic for one tick of a worker and reads the placement, in one
+// round trip. It returns the shards that the tickets stand for, each once. It returns the
 // errors of shard.Topic.Draw.
 func Draw(ctx context.Context, t *shard.Topic, tickets int) (shards []int, p shard.Placement, err error) {
 	first, p, err := t.Draw(ctx, tickets)
@@ -30,8 +31,8 @@ func Draw(ctx context.Context, t *shard.Topic, tickets int) (shards []int, p sha
 	return shardsOf(first, tickets, p.Scanned()), p, nil
 }
 
-// shardsOf are those that n tickets from first on stand for among scanned shards: one
-// after the other, and none of them twice.
+// shardsOf returns the shards of n consecutive tickets, beginning with first. They are
+// consecutive among the scanned shards, and none occurs twice.
 func shardsOf(first int64, n, scanned int) []int {
 	at := int(first % int64(scanned))
 	if at < 0 { // the counter went past 2^63
@@ -44,12 +45,12 @@ func shardsOf(first int64, n, scanned int) []int {
 	return shards
 }
 
-// Scale returns how many workers each of live scanners runs for a topic of scanned
-// shards, and how many tickets each worker draws a tick. A number that is set by the
-// topic's document wins, and its workers draw one ticket each. With set 0 it takes as
-// many as attend all shards all the time, and the tickets of one worker more, so that
-// tickets come round before a tick is over and attendance overlaps. With no more
-// tickets than shards, some would be alone for up to a tick whenever two draws change
+// Scale returns how many workers each of live scanners runs for a topic with scanned
+// shards, and how many tickets each worker draws per tick. A set above 0 is the number of
+// workers in the topic's document; each of these workers draws one ticket. With set 0 the
+// workers cover all shards all the time, and each scanner runs one worker more. So
+// tickets come round before a tick is over, and polling overlaps. With exactly as many
+// tickets as shards, a shard could be alone for up to a tick whenever two draws change
 // places.
 func Scale(set, scanned, live int) (workers, tickets int) {
 	if set > 0 {

@@ -29,7 +29,7 @@ func TestTicketsCoverEveryShardWithOneWorkerToSpare(t *testing.T) {
 func TestScale(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ set, scanned, live, workers, tickets int }{
-		{0, 4, 0, 5, 1}, // a scanner that has not heard of itself yet counts as one
+		{0, 4, 0, 5, 1}, // before its first heartbeat a scanner counts itself
 		{0, 1, 1, 2, 1},
 		{0, 4, 3, 3, 1},
 		{0, MostWorkers - 1, 1, MostWorkers, 1},

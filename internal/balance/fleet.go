@@ -11,20 +11,22 @@ import (
 )
 
 const (
-	// Silence is how long a scanner may be silent before the others take it for dead,
-	// and how long heartbeats may go unanswered before it takes Redis for down.
+	// Silence is how long a scanner may be silent before the others consider it dead. It
+	// is also how long heartbeats may go unanswered before a scanner considers Redis
+	// down.
 	Silence = 3 * time.Second
 	// interval is the time between two heartbeats.
 	interval = time.Second
-	// forget is how long a dead scanner is still listed.
+	// forget is how long a dead scanner stays listed.
 	forget = 10 * time.Minute
-	// leaveTimeout bounds the call that takes a member off the fleet.
+	// leaveTimeout bounds the call that removes a member from the fleet.
 	leaveTimeout = 2 * time.Second
 )
 
 // Member is one scanner of the fleet as it described itself.
 type Member struct {
-	// Topics are those that it has something to say of.
+	// Topics holds what the member reports about topics. A topic with nothing to report
+	// is left out.
 	Topics map[string]TopicNote `json:"topics,omitempty"`
 
 	Instance  string    `json:"instance"`
@@ -36,30 +38,37 @@ type Member struct {
 	Started   time.Time `json:"started,omitzero"`
 	Admin     string    `json:"admin,omitempty"`
 	Applied   uint64    `json:"config_applied_index"`
-	// Source is where the member takes the topics' documents from; "" is a version that
-	// doesn't say. Refused says of which topics another source's documents are in force; the
-	// member delivers these by them.
+	// Source is where the member reads the topics' documents; "" means that its version
+	// doesn't report it. Refused says for which topics the documents of another source
+	// are in force; the member delivers by those. It is "" if there are none.
 	Source  string `json:"config_source,omitempty"`
 	Refused string `json:"refused,omitempty"`
-	// Away says that the source can't be read right now: what is in force stays so. Errors
-	// has why, under "".
+	// Away reports that the source can't be read now. The settings in force stay. Errors
+	// has the reason under "".
 	Away bool `json:"config_source_away,omitempty"`
-	// Format is config.Format of the member's version, which says what keys of topics'
-	// documents it knows. 0 is a version that doesn't say.
+	// Format is config.Format of the member's version, which tells the keys that it knows
+	// in topic documents. 0 means that the version doesn't report it.
 	Format int `json:"config_format,omitempty"`
-	// Documents is a hash of the documents in force, all topics' together: members with the
-	// same documents say the same. 0 is a version that doesn't say, or a member that has
-	// read none. Applied can't tell: it is an index of the source's, which differs with when
-	// a member asked.
-	Documents uint64            `json:"config_documents,string,omitempty"`
-	Errors    map[string]string `json:"config_errors,omitempty"` // by topic; "" for the source as a whole
-	Troubles  map[string]string `json:"troubles,omitempty"`      // by topic: why it isn't served right now
-	Blocked   map[string]string `json:"blocked,omitempty"`       // by topic, of those in trouble: the kind, where it is one that waiting doesn't mend
-	Applying  []string          `json:"applying,omitempty"`      // topics whose newest settings RabbitMQ has not judged yet
-	Hazards   []string          `json:"hazards,omitempty"`       // how Redis is set to lose acknowledged tasks
+	// Documents is a hash of all topics' documents in force: members with the same
+	// documents have the same hash. 0 means that the version doesn't report it, or that
+	// the member has read no documents. Applied can't be compared instead: it is an index
+	// of the source, and depends on when a member asked.
+	Documents uint64 `json:"config_documents,string,omitempty"`
+	// Errors has the configuration errors by topic; "" stands for the source as a whole.
+	Errors map[string]string `json:"config_errors,omitempty"`
+	// Troubles says by topic why it isn't served now. Blocked has the kind of trouble for
+	// each of these topics where waiting doesn't fix it.
+	Troubles map[string]string `json:"troubles,omitempty"`
+	Blocked  map[string]string `json:"blocked,omitempty"`
+	// Applying names the topics whose newest settings RabbitMQ has neither accepted nor
+	// refused so far.
+	Applying []string `json:"applying,omitempty"`
+
+	Hazards []string `json:"hazards,omitempty"` // how Redis is set to lose acknowledged tasks
 }
 
-// Members lists the scanners heard of lately, those that are silent the longest first.
+// Members lists the scanners heard from recently, those that are silent the longest
+// first.
 func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 	heartbeats, now, err := store.Fleet(ctx)
 	if err != nil {
@@ -69,10 +78,10 @@ func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 	for _, h := range heartbeats {
 		alive := now.Sub(h.At) <= Silence
 		if h.Note == "" && !alive {
-			continue // it left: a heartbeat that lay in a socket came after its leave
+			continue // it left, and a delayed heartbeat came after that
 		}
 		m := Member{Instance: h.Instance}
-		_ = json.Unmarshal([]byte(h.Note), &m) // a note of another version is shown by its name alone
+		_ = json.Unmarshal([]byte(h.Note), &m) // a note of another version may be unreadable
 		m.Heartbeat, m.Alive = h.At, alive
 		members = append(members, m)
 	}
@@ -84,46 +93,47 @@ type HeartbeatConfig struct {
 	Store *shard.Store
 	// Instance names the member; it must be unique in the fleet.
 	Instance string
-	// Describe returns what the member says of itself; it is called at each heartbeat.
+	// Describe returns what the member reports about itself. It is called at each
+	// heartbeat.
 	Describe func() Member
 	// After is called after each heartbeat, answered or not.
 	After func()
-	// Advice returns what to add to an error of Redis's for an operator; "" for nothing.
+	// Advice returns what to append to an error from Redis for operators; "" for nothing.
 	Advice func(err string) string
 	Log    *slog.Logger
 }
 
-// Heartbeat keeps one member in the fleet, and knows how many live. State may be called
-// at any time, Run once.
+// Heartbeat keeps one member in the fleet and knows how many members live. State may be
+// called at any time, Run once.
 type Heartbeat struct {
 	cfg     HeartbeatConfig
 	state   atomic.Pointer[State]
-	advised string // the advice of the last line in the log; Run's own
+	advised string // the advice in the last log line; only Run uses it
 }
 
-// State is what a member knows by its heartbeats.
+// State holds what a member knows from its heartbeats.
 type State struct {
-	// Live is how many scanners live, as of the last heartbeat that was answered; 1
-	// before the first.
+	// Live is how many scanners lived at the last heartbeat that was answered; 1 before
+	// the first.
 	Live int
-	// Answered is when that was; zero for never.
+	// Answered is when the last heartbeat was answered; zero if none was.
 	Answered time.Time
 	// Failure is why the newest heartbeat was not answered, with advice; "" if it was.
 	Failure string
 }
 
-// NewHeartbeat puts a heartbeat together; Run begins it.
+// NewHeartbeat returns a Heartbeat. It starts nothing; Run does.
 func NewHeartbeat(cfg HeartbeatConfig) *Heartbeat {
 	h := &Heartbeat{cfg: cfg}
 	h.state.Store(&State{Live: 1})
 	return h
 }
 
-// State returns what is known now.
+// State returns the newest state.
 func (h *Heartbeat) State() State { return *h.state.Load() }
 
-// Run tells the fleet every second that the member lives, until ctx ends; then it takes
-// the member off the fleet. That is done here, since no heartbeat may follow it.
+// Run sends a heartbeat every second until ctx ends, and then removes the member from the
+// fleet. It does both, so that no heartbeat follows the removal.
 func (h *Heartbeat) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -138,7 +148,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	if err := h.cfg.Store.Leave(ctx, h.cfg.Instance); err != nil {
-		h.cfg.Log.WarnContext(ctx, "fleet not left", "error", err)
+		h.cfg.Log.WarnContext(ctx, "member not removed from the fleet", "error", err)
 	}
 }
 
@@ -148,7 +158,7 @@ func (h *Heartbeat) beat(parent context.Context) {
 	h.cfg.Store.Relearn(ctx)
 	live, err := h.cfg.Store.Heartbeat(ctx, h.cfg.Instance, Silence, forget)
 	if err == nil {
-		note, _ := json.Marshal(h.cfg.Describe()) // strings, numbers and times: no error
+		note, _ := json.Marshal(h.cfg.Describe()) // strings, numbers and times can't fail
 		err = h.cfg.Store.Describe(ctx, h.cfg.Instance, note)
 	}
 	switch {
@@ -162,8 +172,8 @@ func (h *Heartbeat) beat(parent context.Context) {
 	}
 }
 
-// fail keeps why a heartbeat was not answered, and logs it once for each outage; again
-// when there is advice that the last line had not.
+// fail records why a heartbeat wasn't answered. It logs that once per outage, and again
+// when there is other advice.
 func (h *Heartbeat) fail(ctx context.Context, err error) {
 	state, advice := h.State(), h.cfg.Advice(err.Error())
 	first := state.Failure == ""

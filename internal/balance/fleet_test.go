@@ -19,7 +19,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// fleet is one of a test's own.
+// fleet is the fleet of one test.
 type fleet struct {
 	t      *testing.T
 	store  *shard.Store
@@ -45,7 +45,7 @@ func (f *fleet) ok(err error) {
 	}
 }
 
-// silent has an instance be silent for so long by now.
+// silent sets an instance's last heartbeat to some time ago.
 func (f *fleet) silent(instance string, ago time.Duration) {
 	f.t.Helper()
 	now, err := f.rdb.Time(f.t.Context()).Result()
@@ -54,7 +54,7 @@ func (f *fleet) silent(instance string, ago time.Duration) {
 	f.ok(f.rdb.ZAdd(f.t.Context(), f.prefix+":fleet", redis.Z{Score: score, Member: instance}).Err())
 }
 
-// members are the names of the members, with what each said of its troubles.
+// members returns the members as text: name, alive, host and troubles.
 func (f *fleet) members() string {
 	f.t.Helper()
 	members, err := Members(f.t.Context(), f.store)
@@ -66,7 +66,7 @@ func (f *fleet) members() string {
 	return strings.Join(out, ", ")
 }
 
-// beating keeps a member in the fleet until stop is called, or the test is over.
+// beating runs a member's heartbeats until stop is called or the test ends.
 func (f *fleet) beating(instance string, cfg HeartbeatConfig) (h *Heartbeat, stop func()) {
 	f.t.Helper()
 	cfg.Store, cfg.Instance = f.store, instance
@@ -94,8 +94,8 @@ func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 	f.ok(f.store.Describe(t.Context(), "newer", []byte("what this version can't read")))
 	f.silent("killed", time.Minute)
 	f.silent("newer", 30*time.Second)
-	f.silent("left", time.Minute) // its note is gone: this heartbeat came too late
-	f.silent("new", -time.Hour)   // it has not described itself yet
+	f.silent("left", time.Minute) // its note is gone: this heartbeat came after the leave
+	f.silent("new", -time.Hour)   // it hasn't described itself so far
 	if got, want := f.members(), "killed false h: no exchange, newer false , new true "; got != want {
 		t.Errorf("members: %s, want %s", got, want)
 	}
@@ -138,7 +138,7 @@ func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// lines is a log of two messages.
+// lines counts two messages in a log.
 type lines struct{ down, up atomic.Int64 }
 
 func (l *lines) Write(line []byte) (int, error) {
@@ -151,8 +151,8 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice: what the operator can do may be known
-// only when the outage has lasted for a while.
+// TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice: the advice for an operator may be known
+// only after the outage has lasted for a while.
 func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Lateness counts tasks by how late they were, in buckets of a scale that never changes,
-// so that the counts of members of different versions can be added up, as percentiles
-// can't. A bucket's bound is 2^(1/4) times that of the one before: a quantile is at most
-// a fifth too large, and never too small.
+// Lateness counts tasks by how late they were. The scale of its buckets never changes, so
+// that counts from members of different versions can be added up; percentiles can't. Each
+// bucket's bound is 2^(1/4) times the bound before it. So a quantile is at most a fifth
+// too large, and never too small.
 type Lateness map[int]int64
 
-// LatenessBuckets is how many buckets there are: from 250 µs to two and a half days. What
-// is later counts in the last.
+// LatenessBuckets is the number of buckets, from 250 µs to two and a half days. Later
+// tasks count in the last bucket.
 const LatenessBuckets = 120
 
 const (
@@ -20,7 +20,7 @@ const (
 	bucketsPerDouble = 4
 )
 
-// LatenessBucket returns the bucket of a task that was so late; early ones are in the
+// LatenessBucket returns the bucket of a task that was this late. Early tasks are in the
 // first.
 func LatenessBucket(late time.Duration) int {
 	if late <= firstBound {
@@ -30,12 +30,12 @@ func LatenessBucket(late time.Duration) int {
 	return min(int(i), LatenessBuckets-1)
 }
 
-// latenessBound is the latest that is in a bucket.
+// latenessBound returns the upper bound of a bucket.
 func latenessBound(bucket int) time.Duration {
 	return time.Duration(float64(firstBound) * math.Exp2(float64(bucket)/bucketsPerDouble))
 }
 
-// Plus is the sum of both.
+// Plus returns the sum of both.
 func (l Lateness) Plus(other Lateness) Lateness {
 	sum := Lateness{}
 	for _, counts := range []Lateness{l, other} {
@@ -46,8 +46,8 @@ func (l Lateness) Plus(other Lateness) Lateness {
 	return sum
 }
 
-// Quantile returns how late at most the share q of the tasks was, 0 < q <= 1; 0 if there
-// are none.
+// Quantile returns an upper bound for how late the share q of the tasks was, 0 < q <= 1.
+// It returns 0 if there are no tasks.
 func (l Lateness) Quantile(q float64) time.Duration {
 	var total, seen int64
 	for _, n := range l {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestQuantilesOfAFleet: of tasks that several members counted, and wrote down, a quantile
-// is at most a fifth above the true one, and never below it.
+// TestQuantilesOfAFleet: several members count tasks and report the counts. A quantile is
+// at most a fifth above the true one, and never below it.
 func TestQuantilesOfAFleet(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

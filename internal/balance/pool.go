@@ -8,21 +8,21 @@ import (
 
 // Pool runs the workers of one topic in one scanner. All fields are required.
 type Pool struct {
-	// Wanted returns how many workers are to run now.
+	// Wanted returns how many workers should run now.
 	Wanted func() int
 	// Changed returns a channel that is closed when Wanted may have changed.
 	Changed func() <-chan struct{}
-	// Work is one worker, numbered from 0. It returns when ctx ends, and when its
-	// number is not below Wanted any more.
+	// Work runs one worker; numbers begin at 0. It returns when ctx ends, or when number
+	// is no longer below Wanted.
 	Work func(ctx context.Context, number int)
 }
 
-// scaleInterval is how often a pool asks for the number of workers that are wanted,
-// besides after a change: it depends on how many scanners live, too, and a worker that
-// was about to end when more were wanted has to be started again.
+// scaleInterval is how often a pool asks for the wanted number of workers, besides after
+// a change. The number also depends on how many scanners live. And a worker that was
+// about to end when more were wanted must be started again.
 const scaleInterval = 250 * time.Millisecond
 
-// Run keeps as many workers running as are wanted, until ctx ends and all of them have
+// Run keeps the wanted number of workers running until ctx ends and all of them have
 // returned.
 func (p Pool) Run(ctx context.Context) {
 	var workers sync.WaitGroup
@@ -39,8 +39,8 @@ func (p Pool) Run(ctx context.Context) {
 	}
 }
 
-// scale starts the workers that are wanted and don't run. Those that are not wanted any
-// more return by themselves.
+// scale starts the wanted workers that don't run. Workers that are no longer wanted
+// return by themselves.
 func (p Pool) scale(ctx context.Context, ended map[int]chan struct{}, workers *sync.WaitGroup) {
 	for number := range p.Wanted() {
 		if before := ended[number]; before != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// rounds is how often a worker of a crowd looks whether it is wanted.
+// rounds is how often a crowd's worker checks whether it is wanted.
 const rounds = 30 * time.Second
 
-// crowd is a pool whose workers end after their round when they are not wanted any more.
+// crowd is a pool whose workers end after a round if they are no longer wanted.
 type crowd struct {
 	Pool
 	wanted  atomic.Int64
@@ -37,7 +37,7 @@ func newCrowd() *crowd {
 	return c
 }
 
-// runs reports whether the first n workers run, once each, and no others.
+// runs reports whether exactly the first n workers run, each once.
 func (c *crowd) runs(n int) bool {
 	for number := range c.running {
 		want := int64(0)
@@ -51,7 +51,8 @@ func (c *crowd) runs(n int) bool {
 	return true
 }
 
-// comes waits until n workers run, which must be so within a time of the bubble's clock.
+// comes waits until n workers run. It fails the test if that takes longer than within, by
+// the bubble's clock.
 func (c *crowd) comes(t *testing.T, when string, n int, within time.Duration) {
 	t.Helper()
 	began := time.Now()

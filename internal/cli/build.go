@@ -8,17 +8,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The linker sets version and commit where a build has no .git, as that of the image
-// has none: see deploy/container/rootfs.sh. "" leaves what the build recorded.
+// Release is the version of this source, as in a tag without its v.
+const Release = "0.1.0"
+
+// The linker sets version and commit where a build has no .git, as the build of the image:
+// see deploy/container/rootfs.sh. "" leaves Release, and the commit that the build recorded.
 var version, commit string //nolint:gochecknoglobals // -X sets nothing else
 
-// Build is what a program knows of how it was built. The JSON names are an interface.
+// Build says how a program was built. The JSON names are an interface.
 type Build struct {
 	Program string `json:"program"`
-	// Version is the module's; "devel" where the build recorded none.
+	// Version is what the linker was given. Without that it is Release, and behind a + the
+	// beginning of the commit, if the build recorded one.
 	Version string `json:"version"`
-	// Commit it was built of, and whether files differed from it; "" where the build
-	// recorded none, as one of a release's archive.
+	// Commit it was built from; "" if the build recorded none, as a build of an archive.
+	// Modified reports whether files differed from the commit.
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified"`
 	// Go is the toolchain's version.
@@ -33,8 +37,8 @@ func ReadBuild(program string) Build {
 	return b
 }
 
-// stamp puts what the linker was given in the place of what the build recorded. A commit
-// that ends with "-dirty", as git describe has it, had files that differed from it.
+// stamp replaces version and commit by what the linker was given. A commit that ends with
+// "-dirty", as git describe writes it, had files that differed from it.
 func (b *Build) stamp(version, commit string) {
 	if version != "" {
 		b.Version = version
@@ -44,16 +48,13 @@ func (b *Build) stamp(version, commit string) {
 	}
 }
 
-// newBuild reads what was recorded; nil is nothing.
+// newBuild reads what a build recorded. info may be nil.
 func newBuild(program string, info *debug.BuildInfo) Build {
-	b := Build{Program: program, Version: "devel"}
+	b := Build{Program: program, Version: Release}
 	if info == nil {
 		return b
 	}
 	b.Go = info.GoVersion
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -61,6 +62,9 @@ func newBuild(program string, info *debug.BuildInfo) Build {
 		case "vcs.modified":
 			b.Modified = s.Value == "true"
 		}
+	}
+	if b.Commit != "" {
+		b.Version += "+" + b.Commit[:min(7, len(b.Commit))]
 	}
 	return b
 }
@@ -77,8 +81,8 @@ func (b Build) String() string {
 	return fmt.Sprintf("%s %s, %s, built with %s", b.Program, b.Version, commit, b.Go)
 }
 
-// VersionCommand is the verb that prints how the program was built. It needs no
-// configuration. Write takes the text, or the value where JSON is asked for.
+// VersionCommand returns the verb that prints how the program was built. It needs no
+// configuration. write prints the text, or the value as JSON.
 func VersionCommand(program string, write func(cmd *cobra.Command, text string, value any) error) *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",

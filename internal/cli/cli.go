@@ -1,5 +1,5 @@
-// Package cli is what the commands scanner and producer have in common for
-// those who call them: exit codes, errors on one line, the output format.
+// Package cli holds the common parts of the commands scanner and producer: exit codes,
+// errors on one line, and output formats.
 package cli
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// The exit codes, which scripts hold on to.
+// The exit codes, an interface for scripts.
 const (
 	Done      = 0
 	Failed    = 1
@@ -29,21 +29,21 @@ const (
 	Unhealthy = 4
 )
 
-// ErrUnhealthy is what a fleet is that doesn't deliver as it should.
+// ErrUnhealthy: the fleet isn't delivering normally.
 var ErrUnhealthy = errors.New("not healthy")
 
-// UsageError is a command line that asks for nothing that could be done.
+// UsageError is a mistake in the command line.
 type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// ranError is what a verb ended with after its command line was understood.
-// Every other error comes from cobra, and is about the command line.
+// ranError is an error of a verb that ran. Every other error comes from cobra and is
+// about the command line.
 type ranError struct{ error }
 
 func (e ranError) Unwrap() error { return e.error }
 
-// Verb marks the errors of a command's own work, to tell them from cobra's.
+// Verb marks the errors of a command's own work, so that they differ from cobra's.
 func Verb(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := work(cmd, args); err != nil {
@@ -53,7 +53,7 @@ func Verb(work func(cmd *cobra.Command, args []string) error) func(*cobra.Comman
 	}
 }
 
-// NoArguments refuses what is neither a flag nor a command.
+// NoArguments refuses arguments that are neither a flag nor a command.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -64,8 +64,8 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return UsageError(fmt.Sprintf("unexpected argument %q; a value follows its flag", args[0]))
 }
 
-// TopicArgument takes the topic as the only argument of a command that has the flag
-// --topic, and sets that flag. Both may be given if they name the same topic.
+// TopicArgument accepts the topic as the only argument, in place of the flag --topic, and
+// sets that flag. If both are given, they must name the same topic.
 func TopicArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -83,8 +83,7 @@ func TopicArgument(cmd *cobra.Command, args []string) error {
 	return cmd.Flags().Set(flag.Name, topic)
 }
 
-// Report writes an error as one line to w, with advice on it, and returns the
-// exit code for it.
+// Report writes an error with advice to w, on one line, and returns its exit code.
 func Report(w io.Writer, cmd *cobra.Command, err error, advice func(error) string) int {
 	if err == nil {
 		return Done
@@ -99,7 +98,7 @@ func Report(w io.Writer, cmd *cobra.Command, err error, advice func(error) strin
 	return Code(err)
 }
 
-// Code is the exit code for what a verb's work ended with.
+// Code returns the exit code for the error of a verb's work.
 func Code(err error) int {
 	var usage UsageError
 	switch {
@@ -118,8 +117,8 @@ func Code(err error) int {
 	}
 }
 
-// OneLine keeps a text on one line, and a terminal safe from what came out of
-// somebody's data.
+// OneLine returns a text on one line. It replaces unprintable characters, which could
+// control a terminal.
 func OneLine(s string) string {
 	s = strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "; ")
 	return strings.Map(func(r rune) rune {
@@ -130,9 +129,9 @@ func OneLine(s string) string {
 	}, s)
 }
 
-// ID is a task's ID for a table: as it is if it is plain, else as a JSON string with all
-// that isn't printable escaped, which `producer cancel --file` takes. Bytes that are no
-// UTF-8, which no task's ID has, become \ufffd.
+// ID returns a task's ID for a table. A plain ID stays as it is. Any other becomes a JSON
+// string with escapes for everything unprintable; `producer cancel --file` reads that
+// form. Bytes that aren't UTF-8, which no task's ID has, become \ufffd.
 func ID(id string) string {
 	plain := func(r rune) bool {
 		return unicode.IsPrint(r) && r != ' ' && r != '"' && r != '\\' && r != utf8.RuneError
@@ -158,7 +157,7 @@ func ID(id string) string {
 	return quoted.String()
 }
 
-// Format is how a verb prints its result. It is a flag's value.
+// Format is the format of a verb's result. It is the value of a flag.
 type Format string
 
 // The formats.
@@ -166,30 +165,29 @@ const (
 	Text  Format = "text"
 	Table Format = "table"
 	JSON  Format = "json"
-	// NDJSON is a list as JSON, one element a line, where JSON is one array.
+	// NDJSON prints a list as one JSON element a line; JSON prints one array.
 	NDJSON Format = "ndjson"
 )
 
-// FormatFlag is a Format that takes JSON and one other, its default; that of a list
-// NDJSON as well.
+// FormatFlag is a Format that accepts JSON and one other format, its default. A list's
+// flag accepts NDJSON too.
 type FormatFlag struct {
 	Format
 	plain Format
 	list  bool
 }
 
-// NewFormatFlag returns the flag's value for a verb that prints plain unless
-// asked for JSON.
+// NewFormatFlag returns the flag value for a verb that prints plain by default.
 func NewFormatFlag(plain Format) FormatFlag { return FormatFlag{Format: plain, plain: plain} }
 
-// NewListFlag returns the flag's value for a verb that prints a list, as a table unless
-// asked for JSON or NDJSON.
+// NewListFlag returns the flag value for a verb that prints a list, by default as a
+// table.
 func NewListFlag() FormatFlag { return FormatFlag{Format: Table, plain: Table, list: true} }
 
-// String is the format chosen.
+// String returns the chosen format.
 func (f *FormatFlag) String() string { return string(f.Format) }
 
-// Set takes one of the flag's formats.
+// Set accepts one of the flag's formats.
 func (f *FormatFlag) Set(s string) error {
 	switch format := Format(s); {
 	case format == f.plain, format == JSON, format == NDJSON && f.list:
@@ -202,7 +200,7 @@ func (f *FormatFlag) Set(s string) error {
 	}
 }
 
-// Type names the formats in the help text.
+// Type returns the formats for the help text.
 func (f *FormatFlag) Type() string {
 	if f.list {
 		return string(f.plain) + "|json|ndjson"
@@ -218,20 +216,20 @@ func PrintJSON(w io.Writer, value any, indent string) error {
 	return enc.Encode(value)
 }
 
-// JSONList writes a list as it comes: an array with an element a line, or with NDJSON the
-// elements alone, a line each.
+// JSONList writes a list element by element, each on its own line: as one array, or as
+// NDJSON.
 type JSONList struct {
 	w     *bufio.Writer
 	lines bool
 	begun bool
 }
 
-// NewJSONList returns a list that is written to w in the format JSON or NDJSON.
+// NewJSONList returns a list that writes to w in the format JSON or NDJSON.
 func NewJSONList(w io.Writer, format Format) *JSONList {
 	return &JSONList{w: bufio.NewWriter(w), lines: format == NDJSON}
 }
 
-// Add writes an element. What can't be written Close returns as well.
+// Add writes an element. Close also returns the error of a failed write.
 func (l *JSONList) Add(value any) error {
 	var text bytes.Buffer
 	if err := PrintJSON(&text, value, ""); err != nil {
@@ -253,7 +251,8 @@ func (l *JSONList) separator() string {
 	return "["
 }
 
-// Close ends the list, also one that is cut short: that is for the exit code to tell.
+// Close ends the list, even an incomplete one. The exit code must say that it is
+// incomplete.
 func (l *JSONList) Close() error {
 	switch {
 	case l.lines:

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestIDsAreShownAsTheyAre: a plain ID is itself; every other is a JSON string of it in
-// which nothing can move a terminal's cursor, or turn its text round.
+// TestIDsAreShownAsTheyAre: a plain ID stays as it is. Every other ID is a JSON string,
+// in which nothing can move a terminal's cursor or reverse its text.
 func TestIDsAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{
@@ -36,7 +36,7 @@ func TestIDsAreShownAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestAListIsAnArrayOrLines: an array whose elements are a line each, or lines.
+// TestAListIsAnArrayOrLines: each element is on its own line in both formats.
 func TestAListIsAnArrayOrLines(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Complete tells shells what may stand where, for the root command with all verbs added:
-// the formats of --output, files where a flag names one, and topics where one is named,
-// by a flag or as the first argument of a command whose use begins with TOPIC or [TOPIC].
-// Nil topics: none are offered.
+// Complete sets up shell completion for root, after all verbs were added. It completes
+// the formats of --output and the flags that name a file. It completes topics for
+// --topic, and for the first argument if a command's use begins with TOPIC or [TOPIC]. If
+// topics is nil, it completes none.
 func Complete(root *cobra.Command, topics cobra.CompletionFunc) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	complete(root, topics)
@@ -18,14 +18,14 @@ func Complete(root *cobra.Command, topics cobra.CompletionFunc) {
 
 func complete(cmd *cobra.Command, topics cobra.CompletionFunc) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		// The flag is there, and has no completion yet: no error.
+		// An error would mean: no such flag, or it has a completion. Neither is possible.
 		switch {
 		case f.Name == "output":
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"), cobra.ShellCompDirectiveNoFileComp))
 		case f.Name == "topic" && topics != nil:
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, topics)
 		case f.Name == "config" || f.Name == "errors" || strings.HasSuffix(f.Name, "file"):
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // the shell's own: files
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // the shell completes files
 		}
 	})
 	if words := strings.Fields(cmd.Use); topics != nil && cmd.ValidArgsFunction == nil && len(words) > 1 && strings.Trim(words[1], "[]") == "TOPIC" {

@@ -9,16 +9,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestVersionTellsOfTheBuild: what was recorded, and what to think where nothing was.
+// TestVersionTellsOfTheBuild: it has what the build recorded, and the release if it recorded nothing.
 func TestVersionTellsOfTheBuild(t *testing.T) {
 	t.Parallel()
-	built := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+	built := &debug.BuildInfo{GoVersion: "go1.26.8", Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123abcd"}, {Key: "vcs.modified", Value: "true"},
 	}}
 	for want, info := range map[string]*debug.BuildInfo{
-		"scanner v1.2.3, commit 0123abcd with changes, built with go1.26.8": built,
-		"scanner devel, unknown commit, built with go1.26.8":                {GoVersion: "go1.26.8"},
-		"scanner devel, unknown commit, built with ":                        nil,
+		"scanner 0.1.0+0123abc, commit 0123abcd with changes, built with go1.26.8": built,
+		"scanner 0.1.0, unknown commit, built with go1.26.8":                       {GoVersion: "go1.26.8"},
+		"scanner 0.1.0, unknown commit, built with ":                               nil,
 	} {
 		if got := newBuild("scanner", info).String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -30,13 +30,13 @@ func TestVersionTellsOfTheBuild(t *testing.T) {
 func TestTheLinkerTellsOfTheBuild(t *testing.T) {
 	t.Parallel()
 	for want, given := range map[string][2]string{
-		"scanner v1.2.3, commit 0123abcd, built with go1.26.8":              {"", ""},
-		"scanner v2.0.0, commit 0123abcd, built with go1.26.8":              {"v2.0.0", ""},
-		"scanner v2.0.0, commit 4567cdef, built with go1.26.8":              {"v2.0.0", "4567cdef"},
-		"scanner v1.2.3, commit 4567cdef with changes, built with go1.26.8": {"", "4567cdef-dirty"},
+		"scanner 0.1.0+0123abc, commit 0123abcd, built with go1.26.8":              {"", ""},
+		"scanner v2.0.0, commit 0123abcd, built with go1.26.8":                     {"v2.0.0", ""},
+		"scanner v2.0.0, commit 4567cdef, built with go1.26.8":                     {"v2.0.0", "4567cdef"},
+		"scanner 0.1.0+0123abc, commit 4567cdef with changes, built with go1.26.8": {"", "4567cdef-dirty"},
 	} {
 		b := newBuild("scanner", &debug.BuildInfo{
-			GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123abcd"}},
+			GoVersion: "go1.26.8", Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123abcd"}},
 		})
 		b.stamp(given[0], given[1])
 		if got := b.String(); got != want {

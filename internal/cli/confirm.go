@@ -13,28 +13,28 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrDeclined is what a verb ends with whose question was not answered with yes.
+// ErrDeclined says that the question was not answered with yes.
 var ErrDeclined = errors.New("not confirmed")
 
-// Confirmation is asked for before a verb deletes what can't be brought back, or changes
-// much at once.
+// Confirmation is the question before a verb deletes something for ever or changes much
+// at once.
 type Confirmation struct {
-	// Yes was given on the command line.
+	// Yes is true if --yes was given.
 	Yes bool
-	// Deed is what the verb does. Defaults to Deletes.
+	// Deed names the verb's action. Defaults to Deletes.
 	Deed Deed
 }
 
-// Deed is what a verb does, and what was then done.
+// Deed is an action, as in "delete", and its past, as in "deleted".
 type Deed struct{ does, done string }
 
-// Deletes is of a verb that removes what can't be brought back.
+// Deletes is the Deed of a verb that deletes something for ever.
 func Deletes() Deed { return Deed{"delete", "deleted"} }
 
-// Writes is of a verb that deletes nothing.
+// Writes is the Deed of a verb that deletes nothing.
 func Writes() Deed { return Deed{"write", "written"} }
 
-// Replays is of a verb that makes tasks due.
+// Replays is the Deed of a verb that makes tasks due.
 func Replays() Deed { return Deed{"replay", "replayed"} }
 
 func (c Confirmation) deed() Deed {
@@ -44,7 +44,7 @@ func (c Confirmation) deed() Deed {
 	return c.Deed
 }
 
-// Does is what the verb does, for the question.
+// Does returns the action, for the question.
 func (c Confirmation) Does() string { return c.deed().does }
 
 // Register adds the flag --yes.
@@ -52,9 +52,9 @@ func (c *Confirmation) Register(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, c.deed().does+" without a question; required where there is no terminal to ask on")
 }
 
-// Ask returns nil if the verb may go on: --yes was given, or whoever sits at the terminal
-// agrees. Without either it is a UsageError. What is the question's text, as in "delete
-// topic orders with 200,000 tasks".
+// Ask returns nil if --yes was given or the user at the terminal agrees. Without --yes
+// and without a terminal it returns a UsageError. what is the question's text, as in
+// "delete topic orders with 200,000 tasks".
 func (c Confirmation) Ask(cmd *cobra.Command, what string) error {
 	if c.Yes {
 		return nil
@@ -69,20 +69,20 @@ func (c Confirmation) Ask(cmd *cobra.Command, what string) error {
 	return nil
 }
 
-// question asks on out and reads one line of in; ctx ends the waiting for it. The error
-// is ErrDeclined unless the line is y or yes.
+// question asks on out and reads one line from in, until ctx ends. The error is
+// ErrDeclined unless the line is y or yes.
 func question(ctx context.Context, in io.Reader, out io.Writer, what string) error {
 	if _, err := fmt.Fprintf(out, "%s? [y/N] ", what); err != nil {
 		return err
 	}
 	answer := make(chan string, 1)
 	go func() { // a read of a terminal can't be interrupted
-		line, _ := bufio.NewReader(in).ReadString('\n') // its end, and what fails, is no yes
+		line, _ := bufio.NewReader(in).ReadString('\n') // an end or an error means no
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
 	case <-ctx.Done():
-		_, _ = fmt.Fprintln(out) // behind the question
+		_, _ = fmt.Fprintln(out) // end the line of the question
 		return ErrDeclined
 	case line := <-answer:
 		if line != "y" && line != "yes" {
@@ -98,7 +98,7 @@ func OnTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor is small
 }
 
-// Counted writes a number of tasks for people: "1 task", "200,000 tasks".
+// Counted returns a number of tasks for people: "1 task", "200,000 tasks".
 func Counted(n int64) string {
 	if n == 1 {
 		return "1 task"

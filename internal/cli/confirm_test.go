@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestOnlyAYesDeletes: any other answer, none, and Ctrl-C leave all as it is.
+// TestOnlyAYesDeletes: any other answer, no answer, and Ctrl-C change nothing.
 func TestOnlyAYesDeletes(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]error{

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Reference is a page in Markdown of what the help of a program and of each of its verbs
-// says; update is the command that writes it anew. The error is that of a help that
-// can't be printed.
+// Reference returns a page in Markdown with the help of a program and of each of its
+// verbs. update is the command that writes the page. An error means that a help text
+// couldn't be printed.
 func Reference(root *cobra.Command, update string) ([]byte, error) {
 	var page bytes.Buffer
 	fmt.Fprintf(&page, "# %s\n\nWhat `%s --help` and the help of each of its verbs say; `%s` writes this page.\n", root.Name(), root.Name(), update)

@@ -2,10 +2,10 @@ package config
 
 import "strings"
 
-// Advice is what to do about an error of one of the servers, as in
-// "; check redis.tls.ca_file", to be written behind it; "" if the error is
-// none that the settings or the user's rights bring about. Section is the
-// server's in the configuration: redis, rabbitmq or consul.
+// Advice returns what to do about an error of a server, as in "; check
+// redis.tls.ca_file", to be appended to it. It returns "" if neither the settings nor the
+// user's rights cause the error. section is the server's section in the configuration:
+// redis, rabbitmq or consul.
 func Advice(section, text string) string {
 	for _, a := range advices() {
 		if strings.Contains(text, a.about) {
@@ -13,13 +13,13 @@ func Advice(section, text string) string {
 		}
 	}
 	if strings.Contains(text, "connection reset by peer") {
-		// A server may refuse a client's certificate after the client believes
-		// the handshake done; a reset may then overtake the reason.
-		return "; the server broke the connection off: see its log; if it asks for certificates, check " + section +
+		// A server may refuse a client's certificate after the client believes that the
+		// handshake is done. A reset may then arrive before the reason.
+		return "; the server closed the connection: see its log; if it asks for certificates, check " + section +
 			".tls.cert_file and key_file"
 	}
 	if strings.HasSuffix(strings.TrimRight(text, `"`), "EOF") {
-		return "; the server broke the connection off: see its log; if it speaks TLS at that port, " + wayToTLS(section)
+		return "; the server closed the connection: see its log; if it speaks TLS at that port, " + wayToTLS(section)
 	}
 	for _, s := range []string{"connection refused", "no such host", "i/o timeout"} {
 		if strings.Contains(text, s) {
@@ -29,7 +29,7 @@ func Advice(section, text string) string {
 	return ""
 }
 
-// wayToTLS is the setting that turns it on.
+// wayToTLS returns how to turn on TLS.
 func wayToTLS(section string) string {
 	if section == "rabbitmq" {
 		return "write amqps:// in rabbitmq.urls"
@@ -41,8 +41,8 @@ func addressKey(section string) string {
 	return map[string]string{"redis": "addrs", "rabbitmq": "urls", "consul": "addr"}[section]
 }
 
-// advices are by what the errors say, in the words of crypto/tls, Redis,
-// RabbitMQ and Consul; the first that fits counts.
+// advices are matched against errors of crypto/tls, Redis, RabbitMQ and Consul. The first
+// match counts.
 func advices() []struct{ about, advice string } {
 	const (
 		untrusted = "the server does not take this client's certificate: check SECTION.tls.cert_file"
@@ -60,7 +60,7 @@ func advices() []struct{ about, advice string } {
 		{"does not look like a TLS handshake", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
 		{"HTTP response to HTTPS client", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
 		{"HTTP request to an HTTPS server", "WAY-TO-TLS"},
-		// So reads what a broker answers to a handshake without TLS.
+		// A broker that expects TLS answers so to a handshake without it.
 		{"frame size exceeds negotiated frame_max", "the server does not speak AMQP there: check the port; if it speaks TLS, WAY-TO-TLS"},
 		{"WRONGPASS", "check redis.username and redis.password"},
 		{"NOAUTH", "check redis.username and redis.password"},

@@ -2,15 +2,15 @@ package config
 
 import "slices"
 
-// Binding is of a queue to an exchange, for a key.
+// Binding is a binding of a queue to an exchange with a routing key.
 type Binding struct {
 	Exchange, Queue, RoutingKey string
 }
 
-// LeftBindings returns the bindings that scanners made by earlier settings of a topic and
-// that still take its messages to another queue than it declares now: scanners bind the
-// new queue and unbind none. The same key is looked at alone, and of a fanout exchange
-// every key; a pattern of a topic exchange isn't.
+// LeftBindings returns bindings from earlier settings of a topic that still send its
+// messages to another queue than the one declared now. They exist because scanners bind a
+// new queue but unbind none. It compares only equal keys, or for a fanout exchange all
+// keys. It doesn't match patterns of a topic exchange.
 func LeftBindings(earlier []Topic, now Topic) (left []Binding) {
 	for _, t := range earlier {
 		if t.Declare == nil || now.Declare == nil || t.Exchange == "" || t.Exchange != now.Exchange || t.Declare.Queue == now.Declare.Queue {

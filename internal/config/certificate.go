@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Certificate is a file of certificates that connections are made with: this client's
-// own, or the authorities'.
+// Certificate is a file of certificates for connections: this client's own certificate,
+// or the authorities'.
 type Certificate struct {
 	// Use is the section whose connections need it: redis, rabbitmq or consul.
 	Use  string
 	File string
-	// Expires looks at the file and returns when the first of its certificates ends.
+	// Expires reads the file and returns when the first of its certificates ends.
 	Expires func() time.Time
 }
 
-// Certificates are the files of certificates that are in use, each once a section. The
-// error is that of a file.
+// Certificates returns the certificate files in use, each once per section. An error is
+// about a file.
 func (c *Config) Certificates() ([]Certificate, error) {
 	var all []Certificate
 	for _, section := range []struct {
@@ -36,7 +36,7 @@ func (c *Config) Certificates() ([]Certificate, error) {
 				continue
 			}
 			read := func() (time.Time, error) { return firstEnd(path) }
-			f, err := newFresh(section.name+".tls", []string{path}, read, nil) // who connects logs it
+			f, err := newFresh(section.name+".tls", []string{path}, read, nil) // the connection's own reader logs errors
 			if err != nil {
 				return nil, fmt.Errorf("%s.tls: %w", section.name, err)
 			}
@@ -46,7 +46,7 @@ func (c *Config) Certificates() ([]Certificate, error) {
 	return all, nil
 }
 
-// firstEnd is when the first of a file's certificates ends.
+// firstEnd returns when the first certificate of a file ends.
 func firstEnd(path string) (time.Time, error) {
 	if err := regular(path); err != nil {
 		return time.Time{}, err
@@ -63,7 +63,7 @@ func firstEnd(path string) (time.Time, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if block.Type != "CERTIFICATE" || err != nil {
-			continue // crypto/tls and x509.CertPool skip it, too
+			continue // crypto/tls and x509.CertPool skip it too
 		}
 		if first.IsZero() || cert.NotAfter.Before(first) {
 			first = cert.NotAfter

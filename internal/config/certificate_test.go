@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestCertificatesEnd: when the first of a file's certificates ends, as the file is now.
+// TestCertificatesEnd: Expires returns when the first certificate in the current file ends.
 func TestCertificatesEnd(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Complete returns a topic as a document that has every key, also those that are at
-// their default, but none of a section that the topic lacks, nor a text that is empty by
-// default: it says nothing, and scanners of an older version may not know its key.
+// Complete returns a topic as a document with all keys, those with default values
+// included. It omits the keys of a section that the topic lacks. It also omits an empty
+// text that is empty by default: scanners of an older version may not know its key.
 func Complete(t Topic) []byte {
 	s := newSettings()
 	defaults := DefaultTopic("orders")
@@ -20,8 +20,8 @@ func Complete(t Topic) []byte {
 	return render(s)
 }
 
-// Assignments returns what may stand at a place where a topic's setting is set, as in
-// declare.queue=: the keys, in their order, or behind a key and its = the words that it takes.
+// Assignments returns the completions of an assignment such as declare.queue=. They are
+// the keys in order, or after a key and its = the words that the key accepts.
 func Assignments(begun string) (all []string) {
 	key, _, valued := strings.Cut(begun, "=")
 	for _, f := range topicFields() {
@@ -37,9 +37,9 @@ func Assignments(begun string) (all []string) {
 	return all
 }
 
-// Settings returns what a topic's document sets, and no defaults, as JSON has it:
-// sections are objects, and durations texts. What of a broken one can't be read is
-// left out.
+// Settings returns what a topic's document sets, without defaults, as in JSON: sections
+// are objects, and durations are texts. It omits the unreadable parts of a broken
+// document.
 func Settings(name string, doc []byte) map[string]any {
 	all := map[string]any{}
 	for key, value := range readTopic(name, doc, &errorList{}).plain() {

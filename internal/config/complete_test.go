@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestACompleteDocumentIsTheSameTopic: every key stands in it but a pause's end and reason
-// that it doesn't have, and it reads as what it
-// was made of, also a text that YAML could take for something else.
+// TestACompleteDocumentIsTheSameTopic: it has every key, except the end and the reason of a
+// pause if they are empty. It reads as the same topic, even with a text that YAML could
+// read as something else.
 func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{
@@ -33,8 +33,8 @@ func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
 	}
 }
 
-// TestSettingsAreWhatADocumentSets: as JSON has it, and also what of a broken one can be
-// read.
+// TestSettingsAreWhatADocumentSets: they are as in JSON, and include the readable parts of a
+// broken document.
 func TestSettingsAreWhatADocumentSets(t *testing.T) {
 	t.Parallel()
 	got := Settings("orders", []byte("shards: 7\nlease: 90s\nrate: many\ndeclare: {queue: q}\nbackoff: {min: 5m}\nnone: 1\n"))

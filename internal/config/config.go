@@ -1,17 +1,17 @@
-// Package config holds the settings: their types, defaults and checks, and
-// the ways to read them. Connections come from a file and the environment and
-// stay fixed while a process runs. Topics come from Consul, one document each,
-// or from the file, and may change at any time; see Source.
+// Package config holds the settings: their types, defaults and rules, and the ways to
+// read them. Connections come from a file and the environment and stay fixed while a
+// process runs. Topics come from Consul, one document each, or from the file. They may
+// change at any time; see Source.
 //
-// A setting stands in one place, its field: the name in documents, the default and
-// the rule for its value are tags, which file, environment, Consul and the
-// operator's edits share (see field), and the comment is what
-// config.example.yaml says of it.
+// Each setting is defined in one place, its field. Tags give the name in documents, the
+// default and the rule for its value. File, environment, Consul and the operator's edits
+// share them; see field. The field's comment becomes the key's comment in
+// config.example.yaml.
 package config
 
 import "time"
 
-// Config is everything one process needs to know.
+// Config holds all settings of one process.
 type Config struct {
 	Redis    Redis    `yaml:"redis"`
 	RabbitMQ RabbitMQ `yaml:"rabbitmq"`
@@ -22,14 +22,13 @@ type Config struct {
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" default:"15s" check:"100ms..10m"`
 	// Memory of a scanner for the tasks it has in flight, over all topics, in bytes, 1048576 to 1073741824.
 	InFlightBytes int `yaml:"in_flight_bytes" default:"67108864" check:"1048576..1073741824"`
-	// Largest payload that producer takes, in bytes, 1 to 16777216; consumers park what is above their own MaxPayload: raise that first.
+	// Largest payload that producer accepts, in bytes, 1 to 16777216; consumers park what exceeds their own MaxPayload: raise that first.
 	MaxPayload int `yaml:"max_payload" default:"262144" check:"1..16777216"`
 
-	// Topics are those of the file, by name. With Consul.Addr set they are
-	// not served: Consul's are.
+	// Topics are the file's topics, by name. If Consul.Addr is set, Consul's topics are
+	// served instead.
 	Topics map[string]Topic
-	// SecretFiles are the files that secrets were read from, and those of private
-	// keys; see Exposed.
+	// SecretFiles are the files with secrets, private keys included; see Exposed.
 	SecretFiles []string
 }
 
@@ -46,11 +45,11 @@ type Redis struct {
 	// Number of the database; 0 in a cluster.
 	DB  int `yaml:"db" default:"0" check:"0..65535"`
 	TLS TLS `yaml:"tls"`
-	// Of every key.
+	// Prefix of every key.
 	Prefix string `yaml:"prefix" default:"duefleet" check:"prefix"`
-	// That must have what is stored or moved before it counts; see docs/deploy.md.
+	// Replicas that must have a write before it counts; see docs/deploy.md.
 	MinReplicas int `yaml:"min_replicas" default:"0" check:"0..10"`
-	// UsernameFile and PasswordFile are the files that hold them; empty: none.
+	// UsernameFile and PasswordFile are the files with these secrets; empty: none.
 	UsernameFile, PasswordFile string
 }
 
@@ -60,7 +59,7 @@ type RabbitMQ struct {
 	URLs []string `yaml:"urls" default:"amqp://guest:guest@127.0.0.1:5672/" check:"amqp urls" secret:"true"`
 	// For amqps URLs.
 	TLS TLS `yaml:"tls"`
-	// URLsFile is the file that holds them; empty: none.
+	// URLsFile is the file with the URLs; empty: none.
 	URLsFile string
 }
 
@@ -73,7 +72,7 @@ type Consul struct {
 	TLS   TLS    `yaml:"tls"`
 	// Topics live under <prefix>/topics/<name>, one YAML or JSON document each.
 	Prefix string `yaml:"prefix" default:"duefleet" check:"folder"`
-	// TokenFile is the file that holds it; empty: none.
+	// TokenFile is the file with the token; empty: none.
 	TokenFile string
 }
 

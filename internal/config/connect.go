@@ -15,10 +15,9 @@ import (
 	"github.com/duefleet/duefleet/internal/dial"
 )
 
-// Options returns what redis.NewUniversalClient takes: it makes a client of
-// one server, of a cluster or of sentinels. Each of its connections is made with the
-// files of secrets and of TLS as they are then; see Fresh. The error is that of the
-// TLS files.
+// Options returns options for redis.NewUniversalClient, which makes a client of one
+// server, a cluster or sentinels. Each new connection reads the files of secrets and TLS;
+// see Fresh. An error is about the TLS files.
 func (r Redis) Options(log *slog.Logger) (*redis.UniversalOptions, error) {
 	secure, err := r.TLS.Fresh("redis.tls", log)
 	if err != nil {
@@ -36,7 +35,7 @@ func (r Redis) Options(log *slog.Logger) (*redis.UniversalOptions, error) {
 	}, nil
 }
 
-// credentials is nil where neither the user nor the password comes from a file.
+// credentials returns nil if neither the user nor the password comes from a file.
 func (r Redis) credentials(log *slog.Logger) func(context.Context) (user, password string, err error) {
 	if r.UsernameFile == "" && r.PasswordFile == "" {
 		return nil
@@ -46,23 +45,23 @@ func (r Redis) credentials(log *slog.Logger) func(context.Context) (user, passwo
 	return func(context.Context) (string, string, error) { return user(), password(), nil }
 }
 
-// Fresh returns a function that returns the URLs as urls_file is at that moment, and one
-// for TLS. A file that can't be used leaves what it said before in use, and is logged
-// once. The error is that of the TLS files. Log may be nil.
+// Fresh returns one function for the current URLs in urls_file, and one for the current
+// TLS. If a file can't be used, the last good value stays in use, and that is logged
+// once. An error is about the TLS files. log may be nil.
 func (r RabbitMQ) Fresh(log *slog.Logger) (urls func() []string, secure func() *tls.Config, err error) {
 	secure, err = r.TLS.Fresh("rabbitmq.tls", log)
 	check := func(urls []string) error { return errors.Join(r.unencrypted(urls)...) }
 	return freshSecret("rabbitmq.urls", r.URLsFile, r.URLs, check, log), secure, err
 }
 
-// Fresh is RabbitMQ.Fresh for Consul's token, which is "" where none is configured.
+// Fresh is like RabbitMQ.Fresh, for Consul's token; "" if none is configured.
 func (c Consul) Fresh(log *slog.Logger) (token func() string, secure func() *tls.Config, err error) {
 	secure, err = c.TLS.Fresh("consul.tls", log)
 	return freshSecret("consul.token", c.TokenFile, c.Token, nil, log), secure, err
 }
 
-// freshSecret returns a function for the value of a secret's key, whose file was read
-// already, if there is one. Check, which may be nil, is of the value beside other keys.
+// freshSecret returns a function for the current value of a secret. value is the one read
+// so far. check, if not nil, compares the value with other keys.
 func freshSecret[T any](key, file string, value T, check func(T) error, log *slog.Logger) func() T {
 	if file == "" {
 		return func() T { return value }
@@ -81,10 +80,10 @@ func freshSecret[T any](key, file string, value T, check func(T) error, log *slo
 	return freshFrom(value, key+"_file", []string{file}, read, log).get
 }
 
-// Fresh returns a function for the tls.Config of the files at that moment, which callers
-// must not change; nil when TLS is not enabled. It is the same pointer while the files
-// are the same. Files that can't be used leave what they said before in use, and are
-// logged once. The error is that of reading them now. Log may be nil.
+// Fresh returns a function for the tls.Config of the current files; nil if TLS is not
+// enabled. Callers must not change it. The pointer stays the same while the files do. If
+// files can't be used, the last good value stays in use, and that is logged once. An
+// error means that they can't be read now. log may be nil.
 func (t TLS) Fresh(section string, log *slog.Logger) (func() *tls.Config, error) {
 	if !t.Enabled {
 		return func() *tls.Config { return nil }, nil
@@ -96,14 +95,13 @@ func (t TLS) Fresh(section string, log *slog.Logger) (func() *tls.Config, error)
 	return f.get, nil
 }
 
-// files are those that a connection is made with.
+// files returns the files that a connection needs.
 func (t TLS) files() []string {
 	return slices.DeleteFunc([]string{t.CAFile, t.CertFile, t.KeyFile}, func(path string) bool { return path == "" })
 }
 
-// Config reads the files and returns a fresh tls.Config, or nil when TLS is
-// not enabled. An empty ServerName is left to the dialling library, which
-// takes the host.
+// Config reads the files and returns a new tls.Config, or nil if TLS is not enabled. It
+// leaves an empty ServerName to the dialling library, which uses the host.
 func (t TLS) Config() (*tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil
@@ -124,7 +122,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	}, nil
 }
 
-// roots is nil for the system's.
+// roots returns nil for the system's authorities.
 func (t TLS) roots() (*x509.CertPool, error) {
 	if t.CAFile == "" {
 		return nil, nil

@@ -19,14 +19,14 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// certificate makes a self-signed one for "redis.test", and its key, as files.
+// certificate writes a self-signed certificate for "redis.test" and its key to files.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
 	cert, key := newCertificate(t, time.Now().Add(time.Hour))
 	return writeFile(t, cert), writeFile(t, key)
 }
 
-// certificateUntil is one that ends then, as PEM.
+// certificateUntil returns a certificate that ends at end, as PEM.
 func certificateUntil(t *testing.T, end time.Time) string {
 	t.Helper()
 	cert, _ := newCertificate(t, end)
@@ -86,7 +86,7 @@ func TestTLSErrors(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	for doc, want := range map[string]string{
-		"redis:\n  tls:\n    ca_file: " + cert:                                      `c:2: redis.tls.enabled: must be given where the rest of the section is: true, or false to leave it unused`,
+		"redis:\n  tls:\n    ca_file: " + cert:                                      `c:2: redis.tls.enabled: must be given if the section has other keys: true, or false to leave it unused`,
 		"redis:\n  tls:\n    enabled: true\n    ca_file: " + key:                    `c:4: redis.tls.ca_file: no PEM certificate in ` + key,
 		"redis:\n  tls:\n    enabled: true\n    ca_file: /nowhere":                  `c:4: redis.tls.ca_file: open /nowhere: no such file or directory`,
 		"redis: {tls: {enabled: true, cert_file: " + cert + "}}":                    `c:1: redis.tls.cert_file: and key_file must be given together`,

@@ -8,12 +8,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Digest identifies a document by its text, as 16 hex digits. It is no protection
-// against texts that are made to have the same one.
+// Digest identifies a document by its text, as 16 hex digits. Texts with equal digests
+// can be made on purpose.
 func Digest(raw []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(raw)) }
 
-// HashAll identifies a set of documents by topic and Digest: two sets have the same hash
-// if each topic's document is the same in both.
+// HashAll identifies a set of documents by topic and Digest. Two sets have the same hash
+// if every topic's document is the same in both.
 func HashAll(digests map[string]string) uint64 {
 	all := xxhash.New()
 	for _, topic := range slices.Sorted(maps.Keys(digests)) {

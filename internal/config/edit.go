@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Change is one setting that differs. Old is empty where there was none, New
-// where there is none any more.
+// Change is one setting that differs. Old is empty if it was not set before, New if it is
+// not set any more.
 type Change struct{ Key, Old, New string }
 
-// Diff lists what differs between two topics' settings, defaults included.
+// Diff returns the differences between two topics' settings, defaults included.
 func Diff(before, after Topic) []Change {
 	was, is := shown(before), shown(after)
 	var changes []Change
@@ -25,7 +25,7 @@ func Diff(before, after Topic) []Change {
 	return changes
 }
 
-// shown writes every setting of a topic, but not those of a section it lacks.
+// shown returns every setting of a topic, without the sections that it lacks.
 func shown(t Topic) map[string]string {
 	all := map[string]string{}
 	for _, f := range topicFields() {
@@ -36,12 +36,13 @@ func shown(t Topic) map[string]string {
 	return all
 }
 
-// Edit applies assignments such as shards=8 and declare.queue=q to a topic's
-// document. An empty value removes a key, or a whole section, so that the
-// default applies. An empty doc makes a new one, whose diff is all that was
-// set. The result is checked like any document, so an edit may also mend a
-// broken one. newDoc keeps comments, order and all else that isn't edited, if doc
-// is YAML of one key a line; any other is written anew. The error is Errors.
+// Edit applies assignments such as shards=8 and declare.queue=q to a topic's document. An
+// empty value removes a key or a whole section, so that the default applies. An empty doc
+// makes a new one, whose diff lists everything set. Edit checks the result like any
+// document, so an edit may also fix a broken one. The error is Errors.
+//
+// If doc is YAML with one key a line, newDoc keeps its comments, its order and everything
+// that isn't edited. Otherwise newDoc is rendered from the settings.
 func Edit(name string, doc []byte, assignments []string) (newDoc []byte, diff []Change, err error) {
 	errs := &errorList{file: name}
 	s := readTopic(name, doc, errs)
@@ -89,7 +90,7 @@ func (e *editor) assign(assignment string) {
 	e.done = append(e.done, key)
 }
 
-// remove also takes keys that nobody knows, if they stand in the document.
+// remove also removes unknown keys if the document has them.
 func (e *editor) remove(key string) {
 	stood := e.forgive(key)
 	if _, known := e.table.find(key); !known && !e.table.isSection(key) && !stood {
@@ -130,8 +131,8 @@ func (e *editor) unknown(key string) {
 	e.errs.add(key, 0, unknownKey+"%s", meant(name, e.table.children(section), prefix))
 }
 
-// forgive drops the document's errors about a key that is being replaced,
-// and reports whether there were any.
+// forgive drops the document's errors about a key that is being replaced. It reports
+// whether there were any.
 func (e *editor) forgive(key string) bool {
 	before := len(e.errs.list)
 	e.errs.list = slices.DeleteFunc(e.errs.list, func(m FieldError) bool {
@@ -141,7 +142,7 @@ func (e *editor) forgive(key string) bool {
 	return len(e.errs.list) < before
 }
 
-// set lists what a new document holds.
+// set lists the settings of a new document.
 func (e *editor) set() []Change {
 	var changes []Change
 	for _, f := range e.table {
@@ -178,8 +179,8 @@ func render(s settings) []byte {
 	return out.Bytes()
 }
 
-// scalar writes a value so that it is read as its own kind again. Texts that
-// could be taken for something else become JSON strings, which YAML reads.
+// scalar writes a value so that YAML reads it as the same kind. A text that YAML could
+// read as something else becomes a JSON string, which YAML reads.
 func scalar(value any) string {
 	text, ok := value.(string)
 	if !ok || isPlain(text) {
@@ -192,7 +193,7 @@ func scalar(value any) string {
 	return string(quoted)
 }
 
-// isPlain knows the texts that need no quotes in any version of YAML.
+// isPlain reports whether a text needs no quotes in any version of YAML.
 func isPlain(text string) bool {
 	words := []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"}
 	if text == "" || slices.Contains(words, strings.ToLower(text)) || letters("._-", 255)(text) != "" {

@@ -53,7 +53,7 @@ func TestEditChangesADocument(t *testing.T) {
 	}
 }
 
-// TestEditTouchesItsLinesAlone: what somebody wrote around a setting stays as it is.
+// TestEditTouchesItsLinesAlone: the text around a setting stays as it is.
 func TestEditTouchesItsLinesAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func TestEditTouchesItsLinesAlone(t *testing.T) {
 	}
 }
 
-// TestEditWritesAnewWhatItCannotEdit: JSON becomes YAML, in the order of the reference.
+// TestEditWritesAnewWhatItCannotEdit: JSON becomes YAML in the order of the example file.
 func TestEditWritesAnewWhatItCannotEdit(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{

@@ -4,11 +4,11 @@ import "strings"
 
 const (
 	envPrefix = "DUEFLEET_"
-	// envTestPrefix begins the variables that only the tests read.
+	// envTestPrefix is the prefix of variables that only tests read.
 	envTestPrefix = "DUEFLEET_TEST_"
 )
 
-// envName is the variable of a key outside topics: redis.tls.ca_file is
+// envName returns the variable for a key outside topics: redis.tls.ca_file is
 // DUEFLEET_REDIS_TLS_CA_FILE.
 func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
@@ -46,16 +46,16 @@ func environment(environ []string, errs *errorList) settings {
 	return s
 }
 
-// environmentFile stands in a FieldError for the file.
+// environmentFile is used in a FieldError in place of the file.
 const environmentFile = "environment"
 
 func (l *errorList) variable(name, problem string) {
 	l.list = append(l.list, FieldError{File: environmentFile, Key: name, Problem: problem})
 }
 
-// ofKubernetes knows the variables that a pod gets for each Service of its
-// namespace: one named duefleet or duefleet-redis would otherwise keep every
-// scanner from starting.
+// ofKubernetes reports whether Kubernetes sets the variable: a pod gets some for each
+// Service of its namespace. Otherwise a Service named duefleet or duefleet-redis would
+// keep every scanner from starting.
 func ofKubernetes(name, text string) bool {
 	if strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") {
 		return true

@@ -10,22 +10,21 @@ import (
 	"unicode"
 )
 
-// FieldError is one thing that is wrong with the settings. It never holds a
-// secret's value.
+// FieldError is one mistake in the settings. It never contains a secret's value.
 type FieldError struct {
-	// File is the file's path, the topic's name for a document of its own, or
+	// File is the file's path, the topic's name if the topic has its own document, or
 	// "environment".
 	File string
-	// Key is the dotted path of the setting, or the variable's name. Empty for
-	// a document that can't be read at all.
+	// Key is the dotted path of the setting, or the variable's name. Empty if the whole
+	// document can't be read.
 	Key string
 	// Line counts from 1; 0 is unknown.
 	Line int
-	// Problem is the rule that was broken, and by what.
+	// Problem is the broken rule and what broke it.
 	Problem string
 }
 
-// Error is one line, as in `config.yaml:12: topics.orders.tick: must be ...`.
+// Error returns one line, as in `config.yaml:12: topics.orders.tick: must be ...`.
 func (e FieldError) Error() string {
 	at, key := e.File, e.Key
 	if visible(key) != key {
@@ -37,14 +36,13 @@ func (e FieldError) Error() string {
 	return strings.Join(slices.DeleteFunc([]string{at, key, visible(e.Problem)}, func(s string) bool { return s == "" }), ": ")
 }
 
-// unknownKey begins the problem of a key that there is none of.
+// unknownKey begins the problem of an unknown key.
 const unknownKey = "unknown key"
 
-// Unknown reports whether the key is one that there is none of.
+// Unknown reports whether the key is unknown.
 func (e FieldError) Unknown() bool { return strings.HasPrefix(e.Problem, unknownKey) }
 
-// visible writes what does not print, such as the tab that the YAML parser
-// quotes, as an escape.
+// visible escapes unprintable characters, such as the tab that the YAML parser quotes.
 func visible(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -57,10 +55,10 @@ func visible(text string) string {
 	return b.String()
 }
 
-// Errors are all that was found wrong, the file's first and by line.
+// Errors are all mistakes found. The file's come first, by line.
 type Errors []FieldError
 
-// Error has a line for each.
+// Error returns a line for each mistake.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i := range e {
@@ -76,7 +74,7 @@ type errorList struct {
 	list   Errors
 }
 
-// within is a list for the part of the document whose keys begin with prefix.
+// within returns a list for the part of the document whose keys begin with prefix.
 func (l *errorList) within(prefix string) *errorList {
 	return &errorList{file: l.file, prefix: prefix}
 }
@@ -89,7 +87,7 @@ func (l *errorList) add(key string, line int, format string, args ...any) {
 	l.list = append(l.list, FieldError{File: l.file, Key: path, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
-// about adds an error where key was given, else at the section it belongs to.
+// about adds an error where key was given, else at its section.
 func (l *errorList) about(s settings, key, format string, args ...any) {
 	problem := fmt.Sprintf(format, args...)
 	if g, ok := s.values[key]; ok && g.file != "" {
@@ -99,7 +97,7 @@ func (l *errorList) about(s settings, key, format string, args ...any) {
 	l.add(key, s.line(key), "%s", problem)
 }
 
-// err is nil, or the Errors in order.
+// err returns the Errors in order, or nil.
 func (l *errorList) err() error {
 	if len(l.list) == 0 {
 		return nil
@@ -116,8 +114,8 @@ func (l *errorList) order(e FieldError) int {
 	return e.Line
 }
 
-// meant is a question, to be written behind what is unknown, or "" when nothing is
-// like it. Prefix begins each candidate's full name.
+// meant returns a question to append after an unknown word, or "" if no candidate is like
+// it. prefix begins each candidate's full name.
 func meant(word string, candidates []string, prefix string) string {
 	like := nearest(word, candidates)
 	if like == "" {
@@ -126,7 +124,7 @@ func meant(word string, candidates []string, prefix string) string {
 	return "; did you mean " + prefix + like + "?"
 }
 
-// nearest is the candidate most like word, or "" when none is like it.
+// nearest returns the candidate most like word, or "" if none is like it.
 func nearest(word string, candidates []string) string {
 	best, least := "", max(2, len(word)/3)+1
 	for _, c := range candidates {
@@ -137,8 +135,8 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
-// Slip returns the name that another one is likely a slip of, or "" if it is like none. Names
-// that differ in digits alone are a series.
+// Slip returns the name that was likely meant, or "" if none is like it. Names that
+// differ only in digits are a series, not slips.
 func Slip(name string, names []string) string {
 	best, least := "", max(1, len(name)/4)+1
 	for _, n := range names {
@@ -146,7 +144,7 @@ func Slip(name string, names []string) string {
 			best, least = n, d
 		}
 	}
-	if len(name) < 4 { // all short names are alike
+	if len(name) < 4 { // short names are all alike
 		return ""
 	}
 	return best
@@ -161,8 +159,8 @@ func withoutDigits(name string) string {
 	}, name)
 }
 
-// distance counts the letters to insert, delete or replace to make b of a
-// (Levenshtein), one row of the matrix at a time.
+// distance returns how many letters to insert, delete or replace to turn a into b
+// (Levenshtein). It computes one row of the matrix at a time.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -19,7 +19,7 @@ const exampleFile = "../../config.example.yaml"
 
 var update = flag.Bool("update", false, "rewrite "+exampleFile)
 
-// exampleTopic is the topic that the example shows.
+// exampleTopic returns the example's topic.
 func exampleTopic() Topic {
 	orders := DefaultTopic("orders")
 	orders.RoutingKey = "order.due"
@@ -41,8 +41,8 @@ func TestExampleHoldsTheDefaults(t *testing.T) {
 	}
 }
 
-// TestExampleIsMadeOfTheFields: every key stands in the example with its default, and
-// with what its field's comment says.
+// TestExampleIsMadeOfTheFields: the example has every key with its default and its field's
+// comment.
 func TestExampleIsMadeOfTheFields(t *testing.T) {
 	t.Parallel()
 	e := example{comments: fieldComments(t)}
@@ -69,30 +69,30 @@ func TestExampleIsMadeOfTheFields(t *testing.T) {
 	}
 }
 
-const exampleHead = `# Every key there is. Each value is its default, but for those of the topic
-# orders that say otherwise. Durations have a unit: ms, s, m or h.
+const exampleHead = `# All keys. Each value is its default, except some of the topic orders.
+# Durations have a unit: ms, s, m or h.
 #
 # Every key outside topics has an environment variable that wins over this
 # file: redis.tls.ca_file is DUEFLEET_REDIS_TLS_CA_FILE; a list is separated by
-# commas. Instead of a secret, the path of a file that holds it may be given.
+# commas. A secret may be in a file: give the file's path in its place.
 `
 
 const exampleTopics = `
-# With Consul these are not used: topics live there, written by
+# With Consul these topics are not used. Consul's are, which are written by
 # ` + "`scanner topic set orders shards=8`" + ` or by any client of Consul.
 topics:
   orders:
 `
 
-// example is the file as it is being written.
+// example writes the file.
 type example struct {
 	text     strings.Builder
 	comments map[string]string
-	place    string // the top section that is being written
+	place    string // the current top section
 	plain    bool   // the last line at the top was a key and no section
 }
 
-// section writes the fields of a struct. At the top a blank line parts the sections.
+// section writes the fields of a struct. At the top a blank line separates the sections.
 func (e *example) section(v reflect.Value, indent string) {
 	for i := range v.NumField() {
 		part := v.Type().Field(i)
@@ -120,7 +120,7 @@ func (e *example) section(v reflect.Value, indent string) {
 	}
 }
 
-// line puts comments below each other.
+// line aligns the comments.
 func (e *example) line(text, comment string) {
 	if comment == "" {
 		e.text.WriteString(text + "\n")
@@ -145,8 +145,8 @@ func exampleValue(value any) string {
 	}
 }
 
-// fieldComments returns the first paragraph of each field's comment, by type and
-// field, as the example has it: without a period, and small at its beginning.
+// fieldComments returns the first paragraph of each field's comment, by type and field. As in
+// the example, it has no period and begins in lower case.
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -172,7 +172,7 @@ func fieldComments(t *testing.T) map[string]string {
 	return all
 }
 
-// small keeps the capital letters of M and PEM.
+// small makes the first letter lower case, except in M and PEM.
 func small(text string) string {
 	first, n := utf8.DecodeRuneInString(text)
 	if second, _ := utf8.DecodeRuneInString(text[n:]); unicode.IsLower(second) || unicode.IsSpace(second) {

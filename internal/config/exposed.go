@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// readableByAll is the bit of a file's mode by which every user may read it.
+// readableByAll is the bit of a file's mode that lets every user read it.
 const readableByAll = 0o004
 
-// Exposed returns those of SecretFiles whose mode lets every user of the machine read
-// them, each once. A file that isn't there any more is none of them.
+// Exposed returns the SecretFiles that every user of the machine may read, each once. It
+// leaves out files that don't exist any more.
 func (c *Config) Exposed() []string {
-	if runtime.GOOS == "windows" { // its modes say nothing about other users
+	if runtime.GOOS == "windows" { // its modes don't concern other users
 		return nil
 	}
 	var all []string
@@ -24,7 +24,7 @@ func (c *Config) Exposed() []string {
 	return all
 }
 
-// secretFiles are the files that secrets are read from, private keys included.
+// secretFiles returns the files with secrets, private keys included.
 func secretFiles(c Config, s settings) []string {
 	var all []string
 	for _, f := range configFields() {

@@ -26,15 +26,15 @@ type field struct {
 	zero any
 	// byDefault is the default as text.
 	byDefault string
-	// rule is what a value of that type must keep; nil is no rule.
+	// rule is the rule for its value; nil is no rule.
 	rule rule
-	// words are all that it takes; nil: it takes more.
+	// words are the only words it accepts; nil: it accepts other values.
 	words []string
-	// fileOf is the key whose value is the content of the file named here.
+	// fileOf is the key whose value this key's file holds.
 	fileOf string
 }
 
-// table is every field of a struct, in the order they are written down.
+// table holds every field of a struct in order.
 type table []field
 
 func configFields() table { return fieldsOf(reflect.TypeFor[Config](), "", nil) }
@@ -73,8 +73,7 @@ func fieldsOf(t reflect.Type, section string, path []int) table {
 	return all
 }
 
-// setDefaults fills a struct with the defaults of its fields. A section that isn't
-// there stays away.
+// setDefaults sets the defaults of a struct's fields. A missing section stays missing.
 func setDefaults(target any) {
 	root := reflect.ValueOf(target).Elem()
 	for _, f := range fieldsOf(root.Type(), "", nil) {
@@ -90,7 +89,7 @@ func setDefaults(target any) {
 	}
 }
 
-// of is the field's value inside a struct; false if its section isn't there.
+// of returns the field's value in a struct; false if its section is missing.
 func (f field) of(target any) (any, bool) {
 	at, err := reflect.Indirect(reflect.ValueOf(target)).FieldByIndexErr(f.path)
 	if err != nil {
@@ -106,8 +105,8 @@ func (f field) check(value any) string {
 	return f.rule(value)
 }
 
-// fromText reads a value as the environment and the operator's edits write
-// it, and returns what is wrong with it, or "".
+// fromText parses a value from the environment or an operator's edit. It returns what is
+// wrong with it, or "".
 func (f field) fromText(text string) (any, string) {
 	if !utf8.ValidString(text) {
 		return nil, "must be UTF-8"
@@ -127,7 +126,7 @@ func (t table) find(key string) (field, bool) {
 	return t[i], true
 }
 
-// isSection reports whether keys lie under this one.
+// isSection reports whether other keys belong to this one.
 func (t table) isSection(key string) bool {
 	return slices.ContainsFunc(t, func(f field) bool { return strings.HasPrefix(f.key, key+".") })
 }
@@ -145,19 +144,19 @@ func (t table) children(section string) []string {
 	return slices.Compact(names)
 }
 
-// given is a value that was written down somewhere.
+// given is a value with its place.
 type given struct {
 	value any
 	line  int
-	// file and name are set where it isn't the document's own line: the
+	// file and name are set if the value isn't from a line of the document: the
 	// environment and the variable's name.
 	file, name string
 }
 
-// settings is what one document says.
+// settings are the settings in one document.
 type settings struct {
 	values   map[string]given
-	sections map[string]int // lines of the sections that are there
+	sections map[string]int // lines of the sections in the document
 	refused  map[string]int // lines of the keys whose value can't be used
 }
 
@@ -165,7 +164,7 @@ func newSettings() settings {
 	return settings{values: map[string]given{}, sections: map[string]int{}, refused: map[string]int{}}
 }
 
-// apply stores the settings in a struct whose sections are there.
+// apply stores the settings in a struct. The struct must have their sections.
 func (s settings) apply(target any) {
 	root := reflect.ValueOf(target).Elem()
 	for _, f := range fieldsOf(root.Type(), "", nil) {
@@ -175,7 +174,7 @@ func (s settings) apply(target any) {
 	}
 }
 
-// holds reports whether a section is there, if only by a value.
+// holds reports whether a section was given, if only by a value.
 func (s settings) holds(section string) bool {
 	_, there := s.sections[section]
 	return there || s.under(section)
@@ -191,7 +190,7 @@ func (s settings) under(section string) bool {
 	return false
 }
 
-// line is where key was given, else its nearest section, else 0.
+// line returns the line of key, else of its nearest section, else 0.
 func (s settings) line(key string) int {
 	if g, ok := s.values[key]; ok {
 		return g.line
@@ -204,8 +203,8 @@ func (s settings) line(key string) int {
 	return 0
 }
 
-// parseText reads text as the type asks. Only numbers, booleans and durations
-// are quoted in the problem: none of them is a secret.
+// parseText parses text as zero's type. The problem quotes only numbers, booleans and
+// durations, because those are never secrets.
 func parseText(zero any, text string) (value any, problem string) {
 	switch zero.(type) {
 	case []string:
@@ -224,7 +223,7 @@ func parseText(zero any, text string) (value any, problem string) {
 	}
 }
 
-// parseInt refuses what YAML's versions disagree about, such as 010.
+// parseInt refuses numbers that YAML's versions read differently, such as 010.
 func parseInt(text string) (any, string) {
 	n, err := strconv.Atoi(text)
 	if err != nil || strconv.Itoa(n) != text {
@@ -244,7 +243,7 @@ func parseDuration(text string) (any, string) {
 	return nil, "must be a duration with the unit ms, s, m or h, as in 30s; got " + clip(text)
 }
 
-// splitList separates at commas and ends of lines.
+// splitList splits at commas and line ends.
 func splitList(text string) []string {
 	parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' })
 	list := []string{}
@@ -256,7 +255,7 @@ func splitList(text string) []string {
 	return list
 }
 
-// show writes a value as parseText reads it.
+// show writes a value in the form that parseText reads.
 func show(value any) string {
 	switch v := value.(type) {
 	case []string:
@@ -268,7 +267,7 @@ func show(value any) string {
 	}
 }
 
-// showDuration leaves out what is zero: 5m, not 5m0s.
+// showDuration omits zero parts: 5m, not 5m0s.
 func showDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

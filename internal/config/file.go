@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// filePoll is how often a file is looked at.
+// filePoll is how often the file is read.
 const filePoll = 250 * time.Millisecond
 
-// File is the Source that reads the topics of a config file. A change counts
-// when two looks in a row saw the same content, so that a file which is being
-// written is not taken for half of itself; a signal counts at once.
+// File is the Source that reads the topics of a config file. A change counts once two
+// readings in a row saw the same content, so that a file is not used while somebody is
+// writing it. After a signal it counts at once.
 type File struct {
 	path   string
 	reload <-chan struct{}
 
 	mu    sync.Mutex
 	state string   // hash of the content, or the error of reading it
-	last  Snapshot // what state stands for
+	last  Snapshot // the snapshot for state
 	docs  map[string]Document
 }
 
-// NewFile returns the source of the topics in the file at path. A receive
-// from reload, which may be nil, reads the file again at once.
+// NewFile returns the source of the topics in the file at path. A receive from reload,
+// which may be nil, makes it read the file at once.
 func NewFile(path string, reload <-chan struct{}) *File {
 	return &File{path: path, reload: reload}
 }
 
-// Watch implements Source. A file that can't be read, or has an error
-// anywhere, is one Snapshot with Err for each time it changes.
+// Watch implements Source. A file that can't be read, or has an error anywhere, gives one
+// Snapshot with Err each time it changes.
 func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 	ticker := time.NewTicker(filePoll)
 	defer ticker.Stop()
@@ -79,7 +79,7 @@ func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 	return d, ok, nil
 }
 
-// reading is what one look at the file saw.
+// reading is the result of reading the file once.
 type reading struct {
 	state   string
 	content []byte
@@ -100,8 +100,8 @@ func (f *File) known(g reading) bool {
 	return f.last.Index > 0 && f.state == g.state
 }
 
-// take makes the snapshot of what was seen. The same state gives the same
-// snapshot, and a document that didn't change keeps its index.
+// take returns the snapshot for a reading. The same state gives the same snapshot. A
+// document that didn't change keeps its index.
 func (f *File) take(g reading) Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()

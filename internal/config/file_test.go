@@ -28,7 +28,7 @@ func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 	return wait.Receive(t, "a snapshot", snapshots)
 }
 
-// shardsOf is the shards of topic a.
+// shardsOf returns topic a's number of shards.
 func shardsOf(s Snapshot) int { return s.Documents["a"].Topic.Shards }
 
 // quiet fails if a snapshot comes within a minute.
@@ -48,7 +48,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// In each of these the clock is the bubble's: a second costs nothing.
+// inFile runs a test on the bubble's clock, where a second costs nothing.
 func inFile(t *testing.T, content string, test func(t *testing.T, path string, f *File, reload chan<- struct{})) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.yaml")
@@ -135,12 +135,12 @@ func TestSignalReadsTheFileAtOnce(t *testing.T) {
 	})
 }
 
-// A writer that needs longer than one look must not be taken at its half.
+// The file must not be used while a writer takes longer than one reading.
 func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
 	inFile(t, "topics: {a: {}, b: {}}", func(t *testing.T, path string, f *File, _ chan<- struct{}) {
 		w := watching(t, f)
 		next(t, w)
-		time.Sleep(filePoll / 2) // of the bubble's clock: each part lies between two looks
+		time.Sleep(filePoll / 2) // on the bubble's clock: each part is written between two readings
 		for _, part := range []string{"", "topics:\n", "topics:\n  a: {shards: 2}\n", "topics:\n  a: {shards: 2}\n  b: {}\n"} {
 			write(t, path, part)
 			if d, ok, err := f.Read(timeout(t, filePoll/4), "b"); err == nil {
@@ -155,7 +155,7 @@ func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
 	})
 }
 
-// timeout is a context that ends after d.
+// timeout returns a context that ends after d.
 func timeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)

@@ -8,23 +8,24 @@ import (
 	"sync"
 )
 
-// fresh is a value made of files, and made again when their content changes. Files that
-// can't be read or used leave the last good value in use. It may be used concurrently.
+// fresh is a value made from files, and made again when their content changes. If the
+// files can't be used, the last good value stays in use. It may be used concurrently.
 type fresh[T any] struct {
-	// key of the setting, for the log.
+	// key is the setting's key, for the log.
 	key   string
 	files []string
-	// read makes the value of the files as they are now.
+	// read makes the value from the current files.
 	read func() (T, error)
 	log  *slog.Logger
 
 	mu     sync.Mutex
 	value  T
-	state  string // content that value was made of; "" before the first look
-	broken bool   // that the files can't be used is in the log
+	state  string // content that value was made from; "" before the first get
+	broken bool   // it is logged that the files can't be used
 }
 
-// newFresh returns the value of the files, or the error of reading them the first time.
+// newFresh reads the files and returns their fresh value, or the error of the first
+// reading.
 func newFresh[T any](key string, files []string, read func() (T, error), log *slog.Logger) (*fresh[T], error) {
 	value, err := read()
 	if err != nil {
@@ -33,7 +34,7 @@ func newFresh[T any](key string, files []string, read func() (T, error), log *sl
 	return freshFrom(value, key, files, read, log), nil
 }
 
-// freshFrom is newFresh for files that were read already.
+// freshFrom is newFresh for files that are already read.
 func freshFrom[T any](value T, key string, files []string, read func() (T, error), log *slog.Logger) *fresh[T] {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -41,7 +42,7 @@ func freshFrom[T any](value T, key string, files []string, read func() (T, error
 	return &fresh[T]{key: key, files: files, read: read, log: log, value: value}
 }
 
-// get looks at the files and returns the value.
+// get checks the files and returns the value.
 func (f *fresh[T]) get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +52,7 @@ func (f *fresh[T]) get() T {
 	}
 	switch {
 	case err != nil && !f.broken:
-		f.log.Warn("file can't be used, what it said before stays in use", "key", f.key, "error", err) //nolint:sloglint // go-redis and net/http ask without a context
+		f.log.Warn("file can't be used, its last good content stays in use", "key", f.key, "error", err) //nolint:sloglint // go-redis and net/http ask without a context
 	case err == nil && f.broken:
 		f.log.Info("file can be used again", "key", f.key) //nolint:sloglint // as above
 	}
@@ -59,7 +60,7 @@ func (f *fresh[T]) get() T {
 	return f.value
 }
 
-// take makes the value of files whose content is new.
+// take makes the value from files with new content.
 func (f *fresh[T]) take(state string) error {
 	value, err := f.read()
 	if err != nil {
@@ -72,7 +73,7 @@ func (f *fresh[T]) take(state string) error {
 	return nil
 }
 
-// contentOf identifies what files hold.
+// contentOf identifies the content of files.
 func contentOf(files []string) (string, error) {
 	all := sha256.New()
 	for _, path := range files {

@@ -31,8 +31,8 @@ func readFileOf(t *testing.T, path string) string {
 	return string(content)
 }
 
-// TestSecretsAreReadAgain: at each call; a file that is missing or empty for a moment
-// leaves the last good value, and is logged once.
+// TestSecretsAreReadAgain: each call reads the file. If it is missing or empty for a moment,
+// the last good value stays, and that is logged once.
 func TestSecretsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	password, urls, token := writeFile(t, "p1\n"), writeFile(t, "amqps://u:p1@h/"), writeFile(t, "t1")
@@ -91,8 +91,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestClustersAndSentinelsReadAgain: go-redis hands the functions on to each kind of
-// client.
+// TestClustersAndSentinelsReadAgain: go-redis passes the functions to each kind of client.
 func TestClustersAndSentinelsReadAgain(t *testing.T) {
 	t.Parallel()
 	password := writeFile(t, "p")
@@ -121,8 +120,8 @@ func TestClustersAndSentinelsReadAgain(t *testing.T) {
 	}
 }
 
-// TestCertificatesAreReadAgain: a server whose authority is new is trusted when ca_file
-// has that, and the server's name counts as ever.
+// TestCertificatesAreReadAgain: a server with a new authority is trusted once ca_file has
+// that authority. The server's name must match as before.
 func TestCertificatesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	first, firstKey := certificate(t)
@@ -182,7 +181,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	}
 }
 
-// serveTLS accepts connections until the test is over.
+// serveTLS accepts connections until the end of the test.
 func serveTLS(t *testing.T, config *tls.Config) (addr string) {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)

@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// unplaced are the problems of a document as a whole, which neither a key nor a
-// line could be named for.
+// unplaced reports whether a problem is about the whole document, so that its error names
+// neither a key nor a line.
 func unplaced(problem string) bool {
 	for _, whole := range []string{"must be at most 524288 bytes", "not valid YAML: the parser gave up", "not valid YAML: more than "} {
 		if strings.HasPrefix(problem, whole) {
@@ -21,8 +21,8 @@ func unplaced(problem string) bool {
 	return false
 }
 
-// wantPlaced: an error is a list of errors, each of them one line that names a
-// key or a line of the document.
+// wantPlaced requires a list of errors, each on one line and with a key or a line of the
+// document.
 func wantPlaced(t *testing.T, doc []byte, err error) {
 	t.Helper()
 	var all Errors
@@ -40,7 +40,7 @@ func wantPlaced(t *testing.T, doc []byte, err error) {
 	}
 }
 
-// seedTopics are what a topic's document can be made of, good and bad.
+// seedTopics returns documents of topics, good and bad.
 func seedTopics() []string {
 	return []string{
 		"", "shards: 8\n", `{"shards":8,"declare":{"queue":"q"}}`, "declare: {queue: a:b}\n", "a: &b [*b]\n", "<<: {a: 1}",
@@ -53,8 +53,8 @@ func seedTopics() []string {
 	}
 }
 
-// FuzzParseTopic: no document makes parsing panic, an error names its place, and
-// what parses says the same once Edit wrote it.
+// FuzzParseTopic: no document makes parsing panic, and an error names its place. A document
+// that parses means the same after Edit wrote it.
 func FuzzParseTopic(f *testing.F) {
 	for _, doc := range seedTopics() {
 		f.Add([]byte(doc))
@@ -78,9 +78,9 @@ func FuzzParseTopic(f *testing.F) {
 	})
 }
 
-// FuzzLoad: neither file nor variable makes loading panic, an error names its
-// place, errors in topics don't hide the connections, and each topic of a good
-// file is the topic that its document of its own describes.
+// FuzzLoad: no file or variable makes loading panic, and an error names its place. Errors in
+// topics don't hide the connections. Each topic of a good file equals the topic of its own
+// document.
 func FuzzLoad(f *testing.F) {
 	for _, doc := range []string{
 		"redis: {addrs: [a:1], tls: {enabled: false}}\n", "rabbitmq: {urls: [amqp://a:b@c/]}\n", "topics: {a: {}, b: {shards: 1}}\n",
@@ -95,7 +95,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add([]byte("topics:\n  orders:\n    "+strings.ReplaceAll(doc, "\n", "\n    ")), "DUEFLEET_RABBITMQ_URLS=amqp://a,b")
 	}
 	f.Fuzz(func(t *testing.T, doc []byte, variable string) {
-		// Both open what they are told to; an escape could hide the key's name.
+		// Both open the files that they name; an escape could hide the key's name.
 		if strings.Contains(string(doc), "_file") || strings.Contains(string(doc), "\\") || strings.Contains(variable, "_FILE") {
 			t.Skip("would open files")
 		}
@@ -119,8 +119,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzEdit: no assignment makes editing panic, an error names its place, and what
-// Edit writes is a good document in which the assigned text stands.
+// FuzzEdit: no assignment makes editing panic, and an error names its place. Edit writes a
+// good document with the assigned text.
 func FuzzEdit(f *testing.F) {
 	for _, assignment := range []string{
 		"shards=8", "shards=", "shard=", "=8", "shards", "declare=", "declare.queue=q", "declare=q", "declare.queue=\"", "exchange=a=b",

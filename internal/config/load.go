@@ -13,9 +13,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Load reads the file at path, if one is given, and the environment, which
-// wins (see environment), and checks all of it. The error is Errors, every
-// one there is, or that of reading the file.
+// Load reads and checks the file at path, if path is given, and the environment, which
+// wins (see environment). The error is Errors with all mistakes, or the file's read
+// error.
 func Load(path string, environ []string) (*Config, error) {
 	doc, err := read(path)
 	if err != nil {
@@ -24,9 +24,8 @@ func Load(path string, environ []string) (*Config, error) {
 	return decode(path, doc, environ)
 }
 
-// LoadConnections is Load for those who want to reach the servers and nothing
-// else: errors in topics don't keep an operator from looking at the fleet.
-// Topics is empty.
+// LoadConnections is Load for callers that only need the servers. Errors in topics don't
+// count, so that they can't keep an operator from the fleet. Topics is empty.
 func LoadConnections(path string, environ []string) (*Config, error) {
 	doc, err := read(path)
 	if err != nil {
@@ -61,7 +60,7 @@ func decode(path string, doc []byte, environ []string) (*Config, error) {
 	return cfg, nil
 }
 
-// examine finds every error, and returns what can be made of the rest.
+// examine finds every error and returns the Config without the broken parts.
 func examine(doc []byte, environ []string, errs *errorList) *Config {
 	parsed := readFile(doc, errs)
 	env := environment(environ, errs)
@@ -80,13 +79,13 @@ func examine(doc []byte, environ []string, errs *errorList) *Config {
 	return &cfg
 }
 
-// contents is what a file says, before the environment.
+// contents are the settings in a file, before the environment applies.
 type contents struct {
 	connections settings
 	topics      map[string]fileTopic
 }
 
-// fileTopic is one topic of a file, and the document it would be by itself.
+// fileTopic is one topic of a file, and its settings as a document of its own.
 type fileTopic struct {
 	topic Topic
 	doc   []byte
@@ -116,7 +115,7 @@ func readTopics(n ast.Node, topics map[string]fileTopic, errs *errorList) {
 	}
 }
 
-// bothGiven finds secrets that one source gives twice, as value and as file.
+// bothGiven finds secrets that one source gives both as a value and as a file.
 func bothGiven(s settings, errs *errorList) {
 	for _, f := range configFields() {
 		if _, file := s.values[f.key]; !file || f.fileOf == "" {
@@ -128,8 +127,8 @@ func bothGiven(s settings, errs *errorList) {
 	}
 }
 
-// overlaid returns the settings with those of over in place of their own. A
-// secret's value replaces its file, and the other way round.
+// overlaid returns the settings, replaced where over has a value. A secret's value
+// replaces its file, and a file replaces the value.
 func (s settings) overlaid(over settings) settings {
 	all := settings{values: maps.Clone(s.values), sections: s.sections, refused: s.refused}
 	for key, g := range over.values {
@@ -140,7 +139,7 @@ func (s settings) overlaid(over settings) settings {
 	return all
 }
 
-// readSecrets puts each secret's file's content in its place.
+// readSecrets sets each secret with a file to the file's content.
 func readSecrets(s settings, errs *errorList) {
 	table := configFields()
 	for _, twin := range table {
@@ -159,7 +158,7 @@ func readSecrets(s settings, errs *errorList) {
 	}
 }
 
-// nameFiles notes which secrets come from files, to be read again later.
+// nameFiles records which secrets come from files, so that they can be read again later.
 func (c *Config) nameFiles(s settings) {
 	for key, path := range c.fromFiles() {
 		if g, ok := s.values[key+"_file"]; ok {
@@ -168,7 +167,7 @@ func (c *Config) nameFiles(s settings) {
 	}
 }
 
-// fromFiles are the fields that name the files of secrets, by the secret's key.
+// fromFiles returns the fields with the names of secrets' files, by the secret's key.
 func (c *Config) fromFiles() map[string]*string {
 	return map[string]*string{
 		"redis.username": &c.Redis.UsernameFile, "redis.password": &c.Redis.PasswordFile,
@@ -176,7 +175,7 @@ func (c *Config) fromFiles() map[string]*string {
 	}
 }
 
-// maxSecret is far more than any password, token or list of URLs.
+// maxSecret is far longer than any password, token or list of URLs.
 const maxSecret = 64 << 10
 
 func secretIn(f field, path string) (any, string) {
@@ -198,8 +197,8 @@ func secretIn(f field, path string) (any, string) {
 	return value, problem
 }
 
-// regular refuses what is there and no file of bytes: to open a pipe whose other
-// end nobody opens takes for ever, and no signal ends it.
+// regular refuses anything but a regular file. Opening a pipe blocks until the other end
+// is opened, and no signal ends that.
 func regular(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -217,7 +216,7 @@ func regular(path string) error {
 	}
 }
 
-// readLimited reads a file and stops one byte over limit.
+// readLimited reads a file, at most one byte more than limit.
 func readLimited(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -227,7 +226,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 	return content, errors.Join(err, f.Close())
 }
 
-// checkConfig checks what several keys must keep together.
+// checkConfig checks rules across keys.
 func checkConfig(c Config, s settings, errs *errorList) {
 	if len(c.Redis.Addrs) > 1 && c.Redis.MasterName == "" && c.Redis.DB != 0 {
 		errs.about(s, "redis.db", "must be 0 with several redis.addrs: a cluster has no other database")
@@ -243,7 +242,7 @@ func checkConfig(c Config, s settings, errs *errorList) {
 	}
 }
 
-// unencrypted are the errors of URLs without TLS where it is enabled.
+// unencrypted returns an error for each URL without TLS if TLS is enabled.
 func (r RabbitMQ) unencrypted(urls []string) (errs []error) {
 	if !r.TLS.Enabled {
 		return nil
@@ -256,8 +255,8 @@ func (r RabbitMQ) unencrypted(urls []string) (errs []error) {
 	return errs
 }
 
-// checkTLS refuses what would silently go unencrypted, and files that can't
-// be used.
+// checkTLS refuses settings that would silently leave a connection unencrypted, and
+// unusable files.
 func checkTLS(section string, t TLS, s settings, errs *errorList) {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		errs.about(s, section+".cert_file", "and key_file must be given together")
@@ -266,7 +265,7 @@ func checkTLS(section string, t TLS, s settings, errs *errorList) {
 	if !t.Enabled {
 		_, said := s.values[section+".enabled"]
 		if t != (TLS{}) && !said {
-			errs.about(s, section+".enabled", "must be given where the rest of the section is: true, or false to leave it unused")
+			errs.about(s, section+".enabled", "must be given if the section has other keys: true, or false to leave it unused")
 		}
 		return
 	}

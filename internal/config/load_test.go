@@ -188,8 +188,8 @@ func TestDocumentsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoMappingIsNoDocument: nothing but keys with values is taken for settings,
-// of a file or of a topic, whatever the parser makes of it.
+// TestWhatIsNoMappingIsNoDocument: a file or a topic's document must be keys with values,
+// whatever the parser returns for it.
 func TestWhatIsNoMappingIsNoDocument(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]string{
@@ -223,8 +223,8 @@ func TestWhatIsNoMappingIsNoDocument(t *testing.T) {
 	}
 }
 
-// TestAnEmptyTopicIsRefused: a write to Consul that lost its value doesn't set every
-// key to its default.
+// TestAnEmptyTopicIsRefused: a write to Consul that lost its value must not set every key to
+// its default.
 func TestAnEmptyTopicIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{"", "\n", "# shards: 8\n", "---\n", "\ufeff", "%YAML 1.2\n---\n", "---\n...\n", "--- # nothing\n"} {
@@ -392,8 +392,8 @@ func TestSecretFileErrors(t *testing.T) {
 	wantLines(t, err, `c:2: consul.token_file: open /nowhere: no such file or directory`)
 }
 
-// TestSecretsAreReadFromRegularFiles: to open a pipe that nobody writes to would hold
-// up the process for ever, deaf to signals.
+// TestSecretsAreReadFromRegularFiles: opening a pipe without a writer would block the
+// process for ever, and no signal would end it.
 func TestSecretsAreReadFromRegularFiles(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestAPauseMayHaveAnEnd: a time with its zone, in quotes or not; nothing else is one.
+// TestAPauseMayHaveAnEnd: only a time with a zone is valid, in quotes or not.
 func TestAPauseMayHaveAnEnd(t *testing.T) {
 	t.Parallel()
 	end := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)

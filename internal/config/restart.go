@@ -1,9 +1,9 @@
 package config
 
-// NeedRestart lists what differs between the settings that a process runs with and
-// those read since, other than topics: nothing but a restart applies it. Of a secret it
-// says that it differs, and no value. What a secret's file says is read at every
-// connection, and needs no restart while the file is the same.
+// NeedRestart lists the differences between a process's settings and those read since,
+// without topics. Only a restart applies them. For a secret it shows no values. A
+// secret's file is read at every connection, so new content in the same file needs no
+// restart.
 func NeedRestart(running, read *Config) []Change {
 	const unshown = "(secret)"
 	all := configFields()
@@ -16,7 +16,7 @@ func NeedRestart(running, read *Config) []Change {
 	var changes []Change
 	for _, f := range all {
 		if f.fileOf != "" {
-			continue // what the file says is the secret's own value
+			continue // the secret's own value covers it
 		}
 		if reread(running, read, f.key) {
 			continue
@@ -34,7 +34,7 @@ func NeedRestart(running, read *Config) []Change {
 	return changes
 }
 
-// reread reports whether both have a secret from the same file.
+// reread reports whether both take a secret from the same file.
 func reread(running, read *Config, key string) bool {
 	was, is := running.fromFiles()[key], read.fromFiles()[key]
 	return was != nil && *was != "" && *was == *is

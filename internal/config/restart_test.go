@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhatNeedsARestartIsListed: every setting outside of topics that differs, with
-// both values, of secrets none.
+// TestWhatNeedsARestartIsListed: every difference outside topics, with both values, but
+// without values of secrets.
 func TestWhatNeedsARestartIsListed(t *testing.T) {
 	t.Parallel()
 	read := func(doc string) *Config {
@@ -30,8 +30,8 @@ func TestWhatNeedsARestartIsListed(t *testing.T) {
 	}
 }
 
-// TestFilesOfSecretsNeedNoRestart: what they say now is read at the next connection; that
-// another file is named is not.
+// TestFilesOfSecretsNeedNoRestart: the next connection reads their new content. Another
+// file's name does need a restart.
 func TestFilesOfSecretsNeedNoRestart(t *testing.T) {
 	t.Parallel()
 	one, other := writeFile(t, "S3CRET-1"), writeFile(t, "S3CRET-3")

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// rewrite returns the document with each of the keys as s has it, or without it.
-// Only their lines are touched: comments and order stay. A text that this makes
-// something else of, such as JSON, is written anew.
+// rewrite returns the document with each of the keys as in s, or without it. It changes
+// only their lines, so comments and order stay. If the result doesn't read as s, as for
+// JSON, it renders s instead.
 func rewrite(name string, doc []byte, s settings, keys []string) []byte {
 	if len(s.values)+len(s.sections) == 0 {
 		return render(s)
@@ -37,7 +37,7 @@ func rewrite(name string, doc []byte, s settings, keys []string) []byte {
 	return written
 }
 
-// plain is the values by key.
+// plain returns the values by key.
 func (s settings) plain() map[string]any {
 	all := map[string]any{}
 	for key, g := range s.values {
@@ -65,8 +65,8 @@ func (t *text) find(from, to int, indent, key string) int {
 	return -1
 }
 
-// end is the line behind a key's value. Comments that are not indented deeper than
-// the key belong to what follows.
+// end returns the line after a key's value. A comment that is not indented deeper than
+// the key belongs to the next key.
 func (t *text) end(at int) int {
 	depth, end := indentOf(t.lines[at]), at+1
 	for i := at + 1; i < len(t.lines); i++ {
@@ -83,8 +83,8 @@ func (t *text) end(at int) int {
 
 func indentOf(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " "))] }
 
-// set writes a value in place of the old one, whose other lines go and whose
-// comments stay, or in a new line behind the last one.
+// set replaces a key's value. It removes the old value's other lines and keeps its
+// comments. If the key is missing, it adds a line at the end.
 func (t *text) set(from, to int, indent, key, value string) {
 	at := t.find(from, to, indent, key)
 	if at < 0 {
@@ -107,7 +107,7 @@ func (t *text) remove(from, to int, indent, key string) {
 	}
 }
 
-// nested sets a key of a section, or removes it where value is empty.
+// nested sets a key of a section, or removes it if value is "".
 func (t *text) nested(section, key, value string, s settings) {
 	at := t.find(0, len(t.lines), "", section)
 	if at < 0 {

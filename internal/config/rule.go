@@ -68,7 +68,7 @@ func bounds(zero any, text string) int64 {
 	return measure(value)
 }
 
-// measure is a number, or a duration in nanoseconds.
+// measure returns a number, or a duration in nanoseconds.
 func measure(value any) int64 { return reflect.ValueOf(value).Int() }
 
 func oneOf(words ...string) rule {
@@ -81,7 +81,7 @@ func oneOf(words ...string) rule {
 	}
 }
 
-// moment is empty, or a time.
+// moment accepts "" or a time.
 func moment(value any) string {
 	text := value.(string)
 	if _, err := time.Parse(time.RFC3339, text); text == "" || err == nil {
@@ -90,7 +90,7 @@ func moment(value any) string {
 	return "must be a time as in 2026-12-01T10:00:00Z; got " + clip(text)
 }
 
-// queueName is an AMQP short string that the broker doesn't keep for itself.
+// queueName accepts an AMQP short string that the broker doesn't reserve.
 func queueName(value any) string {
 	if strings.HasPrefix(value.(string), "amq.") {
 		return "must not begin with amq., which is the broker's own"
@@ -112,7 +112,7 @@ func letters(extra string, most int) rule {
 	}
 }
 
-// folder is the path of a folder in Consul's store.
+// folder accepts the path of a folder in Consul's store.
 func folder(value any) string {
 	if problem := letters("._-/", 128)(value); problem != "" {
 		return problem
@@ -123,7 +123,7 @@ func folder(value any) string {
 	return ""
 }
 
-// hostPort is an address to listen at: the host may be left out.
+// hostPort accepts an address to listen at; the host is optional.
 func hostPort(value any) string {
 	_, port, err := net.SplitHostPort(value.(string))
 	if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 0 || n > 65535 {
@@ -132,7 +132,7 @@ func hostPort(value any) string {
 	return ""
 }
 
-// dialAddr is an address to connect to.
+// dialAddr reports whether addr is an address to connect to.
 func dialAddr(addr string) bool {
 	host, port, err := net.SplitHostPort(addr)
 	n, perr := strconv.Atoi(port)
@@ -147,7 +147,7 @@ func dialAddrs(value any) string {
 	if len(addrs) == 0 || len(addrs) > maxServers {
 		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
 	}
-	// A URL may hold a password; one with a comma in it is two addresses by now.
+	// A URL may hold a password. One with a comma in it has become two addresses.
 	if i := slices.IndexFunc(addrs, func(addr string) bool { return strings.ContainsAny(addr, "/@") }); i >= 0 {
 		return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys of their own", i+1)
 	}
@@ -159,12 +159,12 @@ func dialAddrs(value any) string {
 	return ""
 }
 
-// CheckRedisAddrs returns what is wrong with addresses of Redis, or "". It quotes
-// none that may hold a password.
+// CheckRedisAddrs returns what is wrong with addresses of Redis, or "". It never quotes
+// an address that may hold a password.
 func CheckRedisAddrs(addrs []string) string { return dialAddrs(addrs) }
 
-// consulAddr is empty, host:port or an http or https URL. It quotes none: a URL
-// may hold a password.
+// consulAddr accepts "", host:port or an http or https URL. It never quotes the value: a
+// URL may hold a password.
 func consulAddr(value any) string {
 	addr, isURL := strings.CutPrefix(value.(string), "http://")
 	if !isURL {
@@ -178,7 +178,7 @@ func consulAddr(value any) string {
 	return "must be host:port or an http or https URL with a port, as in 127.0.0.1:8500"
 }
 
-// amqpURLs never quotes a URL: each holds a password.
+// amqpURLs never quotes a URL, because each holds a password.
 func amqpURLs(value any) string {
 	urls := value.([]string)
 	if len(urls) == 0 || len(urls) > maxServers {
@@ -214,8 +214,8 @@ func amqpURL(text string) string {
 	return amqpParameters(parsed)
 }
 
-// amqpParameters are those behind the question mark; a scanner does without the
-// ones that are not looked at.
+// amqpParameters checks the parameters after the question mark. A scanner doesn't need
+// the others.
 func amqpParameters(parsed amqp.URI) string {
 	if parsed.CACertFile != "" || parsed.CertFile != "" || parsed.KeyFile != "" {
 		return "must not name TLS files: they belong to rabbitmq.tls"

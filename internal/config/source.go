@@ -4,16 +4,16 @@ import "context"
 
 // Document is one topic as its source holds it.
 type Document struct {
-	// Name is the topic's, as the source has it: not checked if Err is set.
+	// Name is the topic's name in the source; not checked if Err is set.
 	Name string
-	// Raw is the document by itself, as ParseTopic reads it.
+	// Raw is the topic's own document, for ParseTopic.
 	Raw []byte
-	// Topic is what Raw says; empty if Err is set.
+	// Topic is the parsed Raw; empty if Err is set.
 	Topic Topic
 	// Err says why the document can't be applied: usually Errors.
 	Err error
-	// Index grows whenever this document changes. It starts anew only with a
-	// new Consul, or a new process that reads a file.
+	// Index grows whenever this document changes. Only a new Consul starts it again, or a
+	// new process that reads a file.
 	Index uint64
 }
 
@@ -23,31 +23,30 @@ type Snapshot struct {
 	Documents map[string]Document
 	// Index grows with every change, as a document's does.
 	Index uint64
-	// Err says why the source can't be read right now. What was applied
-	// before stays as it is.
+	// Err says why the source can't be read right now. The applied settings stay as they
+	// are.
 	Err error
 }
 
-// Source is where the topics' settings come from: File, or the documents in
-// Consul, which a command joins to ParseDocument.
+// Source provides the topics' settings. It is a File, or Consul's documents, which a
+// command combines with ParseDocument.
 type Source interface {
-	// Watch calls apply at the start and after every change, and blocks until
-	// ctx ends, which is no error.
+	// Watch calls apply at the start and after every change, until ctx ends; then it
+	// returns nil.
 	Watch(ctx context.Context, apply func(Snapshot)) error
-	// Read returns one topic as it is at this moment, or false if there is no
-	// such document.
+	// Read returns a topic's current document, or false if there is none.
 	Read(ctx context.Context, topic string) (Document, bool, error)
 }
 
-// FileSource names the source of documents that is a configuration file: each scanner has
-// its own.
+// FileSource is the name of the source if it is a configuration file. Each scanner has
+// its own file.
 const FileSource = "file"
 
-// ConsulSource names the source that is Consul's folder of a prefix, at any address.
+// ConsulSource returns the name of Consul's folder of a prefix, at any address.
 func ConsulSource(prefix string) string { return "consul:" + prefix }
 
-// ParseDocument makes a Document of one that a source holds. It never fails: a
-// broken one says so in its Err.
+// ParseDocument makes a Document from a source's value. It never fails: a broken document
+// says so in its Err.
 func ParseDocument(name string, raw []byte, index uint64) Document {
 	t, err := ParseTopic(name, raw)
 	return Document{Name: name, Raw: raw, Topic: t, Err: err, Index: index}

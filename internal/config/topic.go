@@ -6,11 +6,10 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// LeanHeaders is the value of Topic.Headers that leaves out what a message can do
-// without.
+// LeanHeaders is the value of Topic.Headers that omits what a consumer can do without.
 const LeanHeaders = "lean"
 
-// Topic is how one topic's tasks are stored, looked for and forwarded.
+// Topic holds one topic's settings.
 type Topic struct {
 	// M, 1 to 4096.
 	Shards int `yaml:"shards" default:"4" check:"1..4096"`
@@ -22,11 +21,11 @@ type Topic struct {
 	RoutingKey string `yaml:"routing_key" check:"0..255"`
 	// Optional, not there by default: durable exchange, queue and binding are made.
 	Declare *Declare `yaml:"declare"`
-	// Of a message: full, or lean, which costs RabbitMQ less and leaves out what goes without saying.
+	// Headers of a message: full, or lean, which costs RabbitMQ less and omits what a consumer can do without.
 	Headers string `yaml:"headers" default:"full" check:"full|lean"`
 	// How long a worker stays with the shards its tickets drew, 10ms to 1m.
 	Tick time.Duration `yaml:"tick" default:"1s" check:"10ms..1m"`
-	// Per scanner, up to 1024, each with one shard; 0: as many as it takes for the fleet to cover all shards, at most 16.
+	// Workers per scanner, up to 1024, each with one shard; 0: enough for the fleet to cover all shards, at most 16.
 	Workers int `yaml:"workers" default:"0" check:"0..1024"`
 	// Most tasks in one claim, 1 to 1000.
 	Batch int `yaml:"batch" default:"500" check:"1..1000"`
@@ -34,26 +33,26 @@ type Topic struct {
 	Window int `yaml:"window" default:"2000" check:"1..100000"`
 	// How long a claim holds, 1s to 1h.
 	Lease time.Duration `yaml:"lease" default:"30s" check:"1s..1h"`
-	// Returned or refused by the broker this often: parked; 1 to 1000.
+	// Returns or refusals by the broker after which a task is parked, 1 to 1000.
 	MaxAttempts int     `yaml:"max_attempts" default:"10" check:"1..1000"`
 	Backoff     Backoff `yaml:"backoff"`
 	// Tasks a second over the whole fleet, up to 1000000; 0: no limit.
 	Rate int `yaml:"rate" default:"0" check:"0..1000000"`
 	// True: nothing is forwarded, everything is stored.
 	Paused bool `yaml:"paused" default:"false"`
-	// Where it is paused: the pause ends by itself at this time, RFC 3339, by Redis's clock; empty: when somebody ends it.
+	// Time at which a pause ends by itself, RFC 3339, by Redis's clock; empty: somebody must end it.
 	PausedUntil string `yaml:"paused_until" check:"moment"`
 	// Why it is paused, for people; up to 512 bytes.
 	PausedReason string `yaml:"paused_reason" check:"0..512"`
 }
 
-// Format counts the keys that were added to topics' documents. Members of a fleet say which
-// they read: one that reads less refuses documents with newer keys. 1 is the first, with
-// paused_until and paused_reason.
+// Format counts the additions of keys to topics' documents. Members of a fleet report the
+// Format that they read. A member with a lower one refuses documents with newer keys. 1
+// is the first, with paused_until and paused_reason.
 const Format = 1
 
-// PauseEnds returns when a pause ends by itself; zero if the topic isn't paused, or somebody
-// has to end it.
+// PauseEnds returns when a pause ends by itself. It is zero if the topic isn't paused or
+// somebody must end the pause.
 func (t Topic) PauseEnds() time.Time {
 	end, err := time.Parse(time.RFC3339, t.PausedUntil)
 	if !t.Paused || err != nil {
@@ -81,17 +80,17 @@ type Backoff struct {
 	Max time.Duration `yaml:"max" default:"5m" check:"1ms..24h"`
 }
 
-// DefaultTopic returns the Topic of a document of that name without any key: {}.
+// DefaultTopic returns the Topic of an empty document {} of that name.
 func DefaultTopic(name string) Topic {
 	t := Topic{Exchange: name, RoutingKey: name}
 	setDefaults(&t)
 	return t
 }
 
-// ParseTopic reads one topic's document, YAML or JSON, as strictly as Load
-// reads a file, and refuses an empty one besides: a write that lost its value would
-// set every key to its default, the number of shards too. The error is Errors,
-// with name in the place of a file.
+// ParseTopic reads one topic's document, YAML or JSON, as strictly as Load reads a file.
+// It also refuses an empty document: a write that lost its value would set every key to
+// its default, even the number of shards. The error is Errors, with name in place of the
+// file.
 func ParseTopic(name string, doc []byte) (Topic, error) {
 	errs := &errorList{file: name}
 	given := readTopic(name, doc, errs)
@@ -105,7 +104,7 @@ func ParseTopic(name string, doc []byte) (Topic, error) {
 	return t, nil
 }
 
-// readTopic collects what the document says, each key checked by itself.
+// readTopic collects the document's settings and checks each key by itself.
 func readTopic(name string, doc []byte, errs *errorList) settings {
 	if err := task.CheckTopic(name); err != nil {
 		errs.add("", 0, "%v", err)
@@ -117,8 +116,7 @@ func readTopic(name string, doc []byte, errs *errorList) settings {
 	return w.out
 }
 
-// buildTopic lays the settings over the defaults and checks what several keys
-// must keep together.
+// buildTopic applies the settings to the defaults and checks rules across keys.
 func buildTopic(name string, s settings, errs *errorList) Topic {
 	t := DefaultTopic(name)
 	if s.holds("declare") {

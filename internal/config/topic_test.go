@@ -51,7 +51,7 @@ func TestParseTopicErrors(t *testing.T) {
 	wantLines(t, err, `a/b: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 3 bytes with '/' at byte 1`)
 }
 
-// AMQP's default exchange is named by writing nothing down on purpose.
+// An explicitly empty exchange is AMQP's default exchange.
 func TestDefaultExchangeIsNotTheDefault(t *testing.T) {
 	t.Parallel()
 	got, err := ParseTopic("orders", []byte(`exchange: ""`))

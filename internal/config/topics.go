@@ -8,10 +8,10 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// ReadTopics returns the topics of a file, by name: those under topics in a configuration
-// file, whose other settings are checked and not used, or a map of topics alone. Raw is
-// a document that says the same, without comments. The error is Errors, every one there
-// is, or that of reading the file.
+// ReadTopics returns the topics of a file, by name. The file is a configuration file,
+// whose other settings are checked but not used, or a map of topics alone. Raw is an
+// equivalent document without comments. The error is Errors with all mistakes, or the
+// file's read error.
 func ReadTopics(path string) ([]Document, error) {
 	text, err := readLimited(path, maxDocument)
 	if err != nil {
@@ -29,8 +29,8 @@ func ReadTopics(path string) ([]Document, error) {
 	return docs, nil
 }
 
-// topicsIn takes a file for a configuration if it has the key topics, else for a map of
-// topics by their names.
+// topicsIn reads a file as a configuration if it has the key topics, else as a map of
+// topics by name.
 func topicsIn(text []byte, errs *errorList) map[string]fileTopic {
 	quiet := &errorList{file: errs.file}
 	root := parse(text, maxFileMarks, quiet)
@@ -43,7 +43,7 @@ func topicsIn(text []byte, errs *errorList) map[string]fileTopic {
 func readMap(root ast.Node, errs *errorList) map[string]fileTopic {
 	topics := map[string]fileTopic{}
 	readTopics(root, topics, errs)
-	for i := range errs.list { // it is the whole file
+	for i := range errs.list { // the map is the whole file
 		errs.list[i].Key = strings.TrimPrefix(strings.TrimPrefix(errs.list[i].Key, "topics"), ".")
 	}
 	return topics

@@ -14,21 +14,20 @@ import (
 )
 
 const (
-	// maxDocument is the most bytes of a document: what one value in Consul
-	// holds.
+	// maxDocument is the largest document in bytes, the limit of a value in Consul.
 	maxDocument = 512 << 10
-	// maxTopicMarks bounds the lines, brackets and other marks of a topic's
-	// document, which has twenty keys. The parser's time grows with their
-	// square, and one topic must not hold up the others.
+	// maxTopicMarks bounds the lines, brackets and other marks of a topic's document,
+	// which has twenty keys. The parser's time grows with their square, and one topic
+	// must not delay the others.
 	maxTopicMarks = 4096
-	// maxFileMarks is the same for a file with thousands of topics.
+	// maxFileMarks is the same bound for a file with thousands of topics.
 	maxFileMarks = 200_000
-	// bom is the byte order mark that some editors begin a file with.
+	// bom is the byte order mark that some editors write at the beginning of a file.
 	bom = "\ufeff"
 )
 
-// parse returns the root of the only document in doc, or nil if it is empty
-// (see unparsed) or not to be read, which errs then knows.
+// parse returns the root of the only document in doc. It returns nil if the document is
+// empty (see unparsed), or if it can't be read; then errs says why.
 func parse(doc []byte, maxMarks int, errs *errorList) ast.Node {
 	if len(doc) > maxDocument {
 		errs.add("", 0, "must be at most %d bytes; got %d", maxDocument, len(doc))
@@ -63,7 +62,7 @@ func parse(doc []byte, maxMarks int, errs *errorList) ast.Node {
 	return nil
 }
 
-// beginning is the line of a document's content, or else of the mark in front of it.
+// beginning returns the line of a document's content, or else of the mark before it.
 func beginning(d *ast.DocumentNode) int {
 	for _, tok := range []*token.Token{bodyToken(d), d.Start} {
 		if tok != nil && tok.Position != nil {
@@ -80,9 +79,9 @@ func bodyToken(d *ast.DocumentNode) *token.Token {
 	return d.Body.GetToken()
 }
 
-// unparsed is what a document holds that the parser makes nothing of, and its line: it
-// drops a tag without a value, and all that follows a document which is empty. The
-// line is 0 if there are comments at most, and what stands at a document's ends.
+// unparsed returns content that the parser drops silently, and its line: a tag without a
+// value, or everything after an empty document. The line is 0 if there is none. Comments
+// and the marks at a document's ends don't count.
 func unparsed(doc []byte) (line int, what string) {
 	for text := range strings.Lines(strings.TrimPrefix(string(doc), bom)) {
 		line++
@@ -98,7 +97,7 @@ func unparsed(doc []byte) (line int, what string) {
 	return 0, ""
 }
 
-// brokenLine is the first line that is not UTF-8, or 0.
+// brokenLine returns the first line that is not UTF-8, or 0.
 func brokenLine(doc []byte) int {
 	line := 1
 	for len(doc) > 0 {
@@ -114,8 +113,8 @@ func brokenLine(doc []byte) int {
 	return 0
 }
 
-// syntaxProblem leaves out the library's own text: it quotes the lines around
-// the error, secrets too.
+// syntaxProblem leaves out the library's own text, because it quotes the lines around the
+// error, secrets included.
 func syntaxProblem(err error) (line int, problem string) {
 	var syntax yaml.Error
 	if !errors.As(err, &syntax) {
@@ -127,8 +126,8 @@ func syntaxProblem(err error) (line int, problem string) {
 	return line, syntax.GetMessage()
 }
 
-// parseBounded refuses what would take the parser minutes, and turns its panics
-// into errors: a document from outside must not end or hold up the process.
+// parseBounded refuses documents that would take the parser minutes, and turns its panics
+// into errors. A document from outside must not end or delay the process.
 func parseBounded(doc []byte, maxMarks int) (file *ast.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -151,13 +150,13 @@ func parseBounded(doc []byte, maxMarks int) (file *ast.File, err error) {
 	return parser.ParseBytes([]byte(text), 0, parser.AllowDuplicateMapKey())
 }
 
-// walker goes down one document and collects what the table knows. The rest
-// is an error.
+// walker goes through one document and collects the keys in the table. Any other key is
+// an error.
 type walker struct {
 	table table
 	errs  *errorList
 	out   settings
-	// topics reads the value of that key, which is no field; nil in a topic.
+	// topics reads the value of the key topics, which is no field; nil in a topic.
 	topics func(value ast.Node)
 }
 
@@ -183,7 +182,7 @@ func (w *walker) entry(section, key string, p pair) {
 		return
 	}
 	f, ok := w.table.find(key)
-	if !ok || strings.Contains(p.key, ".") { // a section is written as one
+	if !ok || strings.Contains(p.key, ".") { // a section is not written with a dot
 		w.unknown(section, key, p)
 		return
 	}
@@ -214,8 +213,8 @@ type pair struct {
 	value ast.Node
 }
 
-// pairs lists a mapping's entries. No value at all is an empty mapping: a
-// section whose keys are all commented out.
+// pairs lists a mapping's entries. No value counts as an empty mapping, because all keys
+// of the section may be commented out.
 func (l *errorList) pairs(section string, n ast.Node) []pair {
 	if _, empty := n.(*ast.NullNode); empty {
 		return nil
@@ -257,7 +256,7 @@ func keyProblem(key ast.Node) string {
 	}
 }
 
-// fromNode reads a YAML value as the type asks. It never quotes a text.
+// fromNode reads a YAML value as zero's type. It never quotes a text.
 func fromNode(zero any, n ast.Node) (any, string) {
 	switch zero.(type) {
 	case string:
@@ -316,8 +315,8 @@ func nodeList(n ast.Node) (any, string) {
 	return list, ""
 }
 
-// unsplit mends what the parser makes of {addrs: [redis:6379]}: inside braces
-// it takes every colon for the end of a key, where YAML wants a space after it.
+// unsplit repairs the parser's result for {addrs: [redis:6379]}. Inside braces the parser
+// takes every colon for the end of a key, but YAML requires a space after that colon.
 func unsplit(n ast.Node) (string, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || m.IsFlowStyle || len(m.Values) != 1 {
@@ -336,7 +335,7 @@ func unsplit(n ast.Node) (string, bool) {
 	return key.Value + ":" + value.Value, true
 }
 
-// nodeName says what a value is, without the value.
+// nodeName returns the kind of a value, without the value.
 func nodeName(n ast.Node) string {
 	switch n.(type) {
 	case *ast.NullNode:

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// mostAhead is how far ahead a not_after may lie, in ms: about 3,000, and what two
-// clocks may differ by.
+// mostAhead is the furthest that a not_after may be in the future, in ms: about 3,000,
+// and some for differing clocks.
 const mostAhead = 10_000
 
-// okReply is the proxy's own to what it has seen to itself.
+// okReply is the proxy's reply to commands that it handles itself.
 const okReply = "+OK\r\n"
 
-// admit lets a command pass or answers it itself, and returns the name that faults
-// know it by.
+// admit lets a command pass, or answers it itself. It returns the command's name in
+// faults, or "".
 func (p *proxy) admit(e *exchange, args []string) (name string) {
 	verb := strings.ToUpper(args[0])
 	switch verb {
-	case "AUTH", "SELECT": // the connection to Redis has done it
+	case "AUTH", "SELECT": // the proxy's connection to Redis has already done it
 		e.canned = []byte(okReply)
 		return ""
 	case "HELLO":
@@ -44,7 +44,7 @@ func (p *proxy) admit(e *exchange, args []string) (name string) {
 	return ""
 }
 
-// admitRead lets the program read its placement, and nothing outside its corner.
+// admitRead lets the program read its placement, and other keys only under its prefix.
 func (p *proxy) admitRead(e *exchange, args []string) string {
 	if len(args) < 2 || !strings.HasPrefix(args[1], p.corner.prefix+":") {
 		p.refuse(e, "the program sent %.200q, which is not under the prefix in DUEFLEET_REDIS_PREFIX, %s", args, p.corner.prefix)
@@ -71,7 +71,7 @@ func (p *proxy) admitLoad(e *exchange, args []string) {
 	}
 }
 
-// admitScript notes a script, if it is a published one, in the hands of whom it belongs.
+// admitScript records a published script in e.sent, and refuses others.
 func (p *proxy) admitScript(e *exchange, verb string, args []string) string {
 	if len(args) < 3 {
 		p.refuse(e, "the program sent %.100q, with too few arguments", args)
@@ -103,8 +103,8 @@ func (p *proxy) admitScript(e *exchange, verb string, args []string) string {
 	return s.name
 }
 
-// unloaded says that the transcript has Redis not know a script, until it came by its
-// text.
+// unloaded reports whether Redis must not know a script in this transcript. That ends
+// once the program has sent the script's text.
 func (p *proxy) unloaded(name string, byText bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *proxy) unloaded(name string, byText bool) bool {
 	return !byText
 }
 
-// admitKeys checks that a script's keys are those of one shard, or of one ID, of the
+// admitKeys checks that a script's keys belong to one shard, or to one ID, of the
 // transcript's topic, in the script's order.
 func (p *proxy) admitKeys(e *exchange, s *sent) bool {
 	where := place(s.keys[0])
@@ -132,7 +132,7 @@ func (p *proxy) admitKeys(e *exchange, s *sent) bool {
 	if s.script.keys[0] != "past" {
 		n, err := strconv.Atoi(rest)
 		if err != nil || strconv.Itoa(n) != rest || n < 0 {
-			p.refuse(e, "the program sent %s to the shard %.40q, which is no number", s.name, rest)
+			p.refuse(e, "the program sent %s to the shard %.40q, which is not a number", s.name, rest)
 			return false
 		}
 		s.shard = n

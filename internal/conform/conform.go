@@ -1,10 +1,10 @@
-// Package conform tries whether a producer keeps to docs/protocol.md. It starts the
+// Package conform tests whether a producer follows docs/protocol.md. It starts the
 // producer as a program that speaks docs/pipe.md, with a proxy in front of Redis, and
-// plays transcripts with it: requests, and what happens meanwhile, such as a change of
-// the shard count, a script that is held up, or a reply that is lost. Then it compares
-// the answers, the scripts that were sent, and what is stored.
+// plays transcripts with it. A transcript has requests, and events during them: a change
+// of the shard count, a delayed script, or a lost reply. The package then compares the
+// answers, the scripts that were sent, and the stored tasks.
 //
-// It is for producers in other languages; the command is `producer conform`.
+// It is for producers in other languages. The command is `producer conform`.
 package conform
 
 import (
@@ -20,25 +20,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config of a Kit.
+// Config configures a Kit.
 type Config struct {
-	// Options say where Redis is: one server. The program needs none of them.
+	// Options are the options for Redis, which must be a single server. The program
+	// doesn't get them.
 	Options *redis.UniversalOptions
-	// Prefix under which the kit makes a corner of its own, which it removes in the
-	// end; nothing else is touched.
+	// Prefix is the prefix under which the kit makes a sandbox. The kit removes the
+	// sandbox in the end, and touches no other keys.
 	Prefix string
-	// Command is the program under trial and its arguments.
+	// Command is the program under test and its arguments.
 	Command []string
-	// Environ is the program's environment. What begins with DUEFLEET_REDIS_ is
-	// replaced: DUEFLEET_REDIS_ADDRS and DUEFLEET_REDIS_PREFIX say where it finds Redis.
+	// Environ is the program's environment. Variables with DUEFLEET_REDIS_ are replaced:
+	// DUEFLEET_REDIS_ADDRS and DUEFLEET_REDIS_PREFIX tell the program where Redis is.
 	Environ []string
-	// Patience is how long the program may take over one answer. Defaults to 1 minute.
+	// Patience is how long the program may take for one answer. Defaults to 1 minute.
 	Patience time.Duration
-	// Parallel is how many transcripts are played at a time. Defaults to 4.
+	// Parallel is how many transcripts are played at the same time. Defaults to 4.
 	Parallel int
 }
 
-// patience is how long anything may take.
+// patience is the default of Config.Patience, and the timeout of the kit's own
+// connections.
 const patience = time.Minute
 
 // Kit plays transcripts.
@@ -49,15 +51,15 @@ type Kit struct {
 	scripts map[string]script
 }
 
-// Result is what came of one transcript.
+// Result is the result of one transcript.
 type Result struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
-	// Failures say what was expected and what came; none: it passed.
+	// Failures name what differs from the transcript. If there are none, it passed.
 	Failures []string `json:"failures"`
 }
 
-// New returns a kit, which must be closed. It doesn't talk to Redis.
+// New returns a kit, which must be closed. It doesn't connect to Redis.
 func New(cfg Config) (*Kit, error) {
 	if len(cfg.Options.Addrs) != 1 || cfg.Options.MasterName != "" {
 		return nil, errors.New("conform plays with one Redis server, and not with a cluster or sentinels: name one with --redis-addr")
@@ -86,9 +88,9 @@ func New(cfg Config) (*Kit, error) {
 // Close closes the connections to Redis.
 func (k *Kit) Close() error { return k.rdb.Close() }
 
-// Play plays transcripts, some at a time, and tells each result in the order of the
-// transcripts. The error is why they could not be played; a transcript that failed is
-// none.
+// Play plays transcripts, several at the same time, and passes each result to tell in the
+// order of the transcripts. It returns an error if they could not be played. A failed
+// transcript is not an error.
 func (k *Kit) Play(ctx context.Context, all []Transcript, tell func(Result)) error {
 	if err := k.load(ctx); err != nil {
 		return err
@@ -135,8 +137,8 @@ func (k *Kit) Play(ctx context.Context, all []Transcript, tell func(Result)) err
 	return context.Cause(ctx)
 }
 
-// load has Redis know the scripts: a program that sends them by their hashes alone is
-// tried in a transcript of its own.
+// load loads the scripts into Redis. Whether a program can load them itself is the
+// subject of one transcript.
 func (k *Kit) load(ctx context.Context) error {
 	for _, s := range k.scripts {
 		if err := k.rdb.ScriptLoad(ctx, s.text).Err(); err != nil {
@@ -146,8 +148,8 @@ func (k *Kit) load(ctx context.Context) error {
 	return nil
 }
 
-// plays is how often a transcript is played whose scripts needed more time than the
-// protocol gives them: what came of it says nothing of the program.
+// plays is how often a transcript is played if scripts took longer than the protocol
+// allows. Such a result says nothing about the program.
 const plays = 5
 
 // play plays one transcript.
@@ -186,7 +188,7 @@ func (k *Kit) playOnce(ctx context.Context, t Transcript) (r Result, slow bool, 
 		return r, false, err
 	}
 	defer proxy.close()
-	defer stop() // before the proxy waits for what it holds up
+	defer stop() // before the proxy waits for the commands that it delays
 	it, err := start(running, k.cfg.Command, k.environ(proxy.addr()), k.cfg.Patience)
 	if err != nil {
 		return r, false, err
@@ -202,8 +204,8 @@ func (k *Kit) playOnce(ctx context.Context, t Transcript) (r Result, slow bool, 
 	return r, proxy.wasSlow(), err
 }
 
-// environ tells the program where Redis is: at the proxy, which needs no password and
-// no TLS and is in the right database.
+// environ returns the program's environment. It names the proxy, which needs no password
+// and no TLS, and has selected the database.
 func (k *Kit) environ(addr string) []string {
 	var environ []string
 	for _, line := range k.cfg.Environ {

@@ -14,7 +14,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestTranscripts: each is about something, asks something, and can be a topic.
+// TestTranscripts: each transcript has a description and a request, and its name is a
+// valid topic.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	all, err := Transcripts()
@@ -74,8 +75,8 @@ func TestATranscriptWithAnUnknownFieldIsRefused(t *testing.T) {
 	}
 }
 
-// TestTheFormatsPageNamesEveryField: the page beside the transcripts describes all that
-// they may hold.
+// TestTheFormatsPageNamesEveryField: the page next to the transcripts describes every
+// field.
 func TestTheFormatsPageNamesEveryField(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/protocol/conform/README.md")
@@ -98,7 +99,7 @@ func TestTheFormatsPageNamesEveryField(t *testing.T) {
 	}
 }
 
-// TestReplies: each is read whole, and not a byte of the next.
+// TestReplies: each reply is read completely, and no byte of the next one.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	for wire, status := range map[string]string{
@@ -149,7 +150,7 @@ func TestWhatIsNoCommandIsRefused(t *testing.T) {
 	}
 }
 
-// TestOptionalScripts: those with the same word are all there, or none.
+// TestOptionalScripts: scripts with the same word are all there, or none of them.
 func TestOptionalScripts(t *testing.T) {
 	t.Parallel()
 	want := []Sent{

@@ -19,14 +19,14 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// corner is one transcript's topic in Redis: there the kit is scanner, mover,
-// operator and the other producers.
+// corner is one transcript's sandbox: a topic in Redis. In it the kit acts as scanner,
+// mover, operator and other producers.
 type corner struct {
 	prefix, topic string
 	keys          *keySet
 }
 
-// keySet are keys that are to be gone in the end.
+// keySet is the set of keys to delete in the end.
 type keySet struct {
 	mu  sync.Mutex
 	all map[string]bool
@@ -38,7 +38,7 @@ func (c corner) key(kind string, n int) string {
 	return c.prefix + ":" + kind + ":{" + c.topic + ":" + strconv.Itoa(n) + "}"
 }
 
-// touch notes keys that may have been written.
+// touch records keys that may have been written.
 func (c corner) touch(keys ...string) {
 	c.keys.mu.Lock()
 	defer c.keys.mu.Unlock()
@@ -47,27 +47,28 @@ func (c corner) touch(keys ...string) {
 	}
 }
 
-// misstep is a step that was not possible, after what the program did or left undone.
+// misstep is an error for a step that is impossible because of what the program did or
+// didn't do.
 type misstep string
 
 func (e misstep) Error() string { return string(e) }
 
 func missed(format string, args ...any) error { return misstep(fmt.Sprintf(format, args...)) }
 
-// world is a corner with the hands to change it.
+// world is a sandbox with the means to change it.
 type world struct {
 	corner
 	rdb    redis.UniversalClient
 	orders *shard.Topic
 	client *producer.Client
 
-	shards  int // the most that the topic ever had
+	shards  int // the largest shard count of the topic so far
 	leased  map[string]shard.Lease
-	where   map[string]int // the shards of what is leased
+	where   map[string]int // the shards of the leased tasks
 	exports map[string]shard.Exported
 }
 
-// claimant is who the kit is when it claims or exports.
+// claimant is the kit's claimant name for claims and exports.
 const claimant = "conform"
 
 func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
@@ -85,7 +86,7 @@ func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
 	}, nil
 }
 
-// do carries out one step that is not a request.
+// do executes one step that isn't a request.
 func (w *world) do(ctx context.Context, s Step) error {
 	switch {
 	case s.Shards > 0:
@@ -118,7 +119,7 @@ func (w *world) do(ctx context.Context, s Step) error {
 	return w.move(ctx, s)
 }
 
-// move carries out the steps of movers.
+// move executes the steps of movers.
 func (w *world) move(ctx context.Context, s Step) error {
 	switch {
 	case s.Export != "":
@@ -136,7 +137,7 @@ func (w *world) move(ctx context.Context, s Step) error {
 	return errors.New("a step that does nothing")
 }
 
-// grow notes how many shards there are, so that all of them are looked at in the end.
+// grow records the number of shards, so that all of them are compared in the end.
 func (w *world) grow(shards int) {
 	w.shards = max(w.shards, shards)
 	for n := range w.shards {
@@ -147,8 +148,8 @@ func (w *world) grow(shards int) {
 	}
 }
 
-// raw executes a command, in which "due 3" stands for that key of shard 3, and
-// "placement" for that of the topic.
+// raw executes a command. In it "due 3" stands for that key of shard 3, and "placement"
+// for the topic's placement.
 func (w *world) raw(ctx context.Context, words []string) error {
 	args := make([]any, len(words))
 	for i, word := range words {
@@ -162,7 +163,7 @@ func (w *world) raw(ctx context.Context, words []string) error {
 	case kind == "placement":
 		args[1] = w.placement()
 	default:
-		return fmt.Errorf("raw: %q is no key", words[1])
+		return fmt.Errorf("raw: %q is not a key", words[1])
 	}
 	return w.rdb.Do(ctx, args...).Err()
 }
@@ -187,7 +188,7 @@ func (w *world) begin(ctx context.Context, shards int, seen bool) error {
 	return err
 }
 
-// lease claims all that is due.
+// lease claims all due tasks.
 func (w *world) lease(ctx context.Context, id string) error {
 	for s := range w.shards {
 		batch, err := w.orders.Shard(s).Claim(ctx, shard.Claim{
@@ -269,8 +270,8 @@ func (w *world) finish(ctx context.Context) error {
 	return err
 }
 
-// state reads what the shards hold. What a task is beside its record, or without one,
-// is a problem.
+// state reads the contents of the shards. A score without a record, or a record without a
+// score, is a problem.
 func (w *world) state(ctx context.Context) (s State, problems []string, err error) {
 	s.Handled = map[string][]string{}
 	for n := range w.shards {
@@ -305,7 +306,7 @@ func (w *world) state(ctx context.Context) (s State, problems []string, err erro
 	return s, problems, nil
 }
 
-// task is a record as transcripts write it.
+// task returns a record in the form of transcripts.
 func (w *world) task(n int, id string, score float64, text string) Task {
 	r, err := shard.DecodeRecord(w.topic, id, text)
 	t := Task{Shard: n, ID: id, State: stateOf(score)}
@@ -333,16 +334,16 @@ func stateOf(score float64) string {
 	return "waiting"
 }
 
-// payload is the task's as bytes.
+// payload returns the task's payload as text, decoded if it is base64.
 func (t *Task) payload() string {
 	if !t.Base64 {
 		return t.Payload
 	}
-	b, _ := base64.StdEncoding.DecodeString(t.Payload) // a transcript's; what is none equals nothing
+	b, _ := base64.StdEncoding.DecodeString(t.Payload) // written in a transcript; a wrong one equals no payload
 	return string(b)
 }
 
-// clear removes all that was written.
+// clear deletes everything that was written.
 func (w *world) clear(ctx context.Context, ids []string) error {
 	w.touch(w.placement(), w.prefix+":topics")
 	for _, kind := range []string{"ticket", "rate", "document"} {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// compareAnswer returns what is wrong with an answer: fields that every answer has, and
-// those of the transcript.
+// compareAnswer returns the mistakes in an answer. It checks the fields that every answer
+// has, and the transcript's.
 func (p *player) compareAnswer(a *Ask, got map[string]any) (wrong []string) {
 	want := map[string]any{"line": json.Number(strconv.Itoa(p.program.line))}
 	for _, name := range []string{"verb", "topic", "id"} {
-		// An error need not repeat what was not understood.
+		// An error need not repeat fields that the program could not read.
 		if v, ok := a.Request[name].(string); ok && (fmt.Sprint(got["code"]) == "0" || got[name] != nil) {
 			want[name] = v
 		}
@@ -42,7 +42,7 @@ func (p *player) compareAnswer(a *Ask, got map[string]any) (wrong []string) {
 	return wrong
 }
 
-// stamp is the time behind a reason.
+// stamp matches the time at the end of a reason.
 var stamp = regexp.MustCompile(` @[0-9]{13}$`)
 
 func (p *player) compareField(name string, want any, got map[string]any) string {
@@ -70,7 +70,7 @@ func (p *player) compareField(name string, want any, got map[string]any) string 
 		return ""
 	}
 	if text, ok := g.(string); ok && name == "reason" {
-		g = stamp.ReplaceAllString(text, "") // a program of before the time was there shows it, too
+		g = stamp.ReplaceAllString(text, "") // older programs show that time
 	}
 	if inJSON(g) != inJSON(want) {
 		return fmt.Sprintf("%s: got %.200s, want %.200s", name, inJSON(g), inJSON(want))
@@ -83,7 +83,7 @@ func inJSON(v any) string {
 	return string(b)
 }
 
-// sameInstant compares the two forms of a due time.
+// sameInstant checks that the two forms of a due time are equal.
 func sameInstant(answer map[string]any) string {
 	due, isText := answer["due"].(string)
 	number, isNumber := answer["due_ms"].(json.Number)
@@ -92,14 +92,14 @@ func sameInstant(answer map[string]any) string {
 	}
 	at, err := time.Parse(time.RFC3339, due)
 	if ms, _ := number.Int64(); err != nil || at.UnixMilli() != ms {
-		return fmt.Sprintf("due: got %q, which is not the instant of due_ms, in RFC 3339", due)
+		return fmt.Sprintf("due: got %q, want the time of due_ms in RFC 3339", due)
 	}
 	return ""
 }
 
-// compareTime compares a time in ms with what a transcript wants: a number; "+1000",
-// so many ms after Redis's now while the last request was carried out; or "answer 2",
-// the due_ms of the answer to request 2.
+// compareTime compares a time in ms with a transcript's value. That value is a number, or
+// "+1000" for this many ms after Redis's time during the last request. It may also be
+// "answer 2", for the due_ms of the answer to request 2.
 func (p *player) compareTime(want any, got int64) string {
 	low, high, err := p.timeRange(want)
 	switch {
@@ -132,8 +132,8 @@ func (p *player) timeRange(want any) (low, high int64, err error) {
 	return ms, ms, err
 }
 
-// compareScripts returns what is wrong with what was sent: the wanted scripts in their
-// order, of the optional ones those with the same word all or none.
+// compareScripts compares the sent scripts with the wanted ones, in order. Optional ones
+// with the same word must be all there, or none of them.
 func compareScripts(want []Sent, all []*sent) []string {
 	got := slices.DeleteFunc(slices.Clone(all), (*sent).asks)
 	var words []string
@@ -228,10 +228,9 @@ func listing(all []*sent) string {
 	return "; sent were " + strings.Join(texts, ", ")
 }
 
-// habits returns what is wrong with any operation's scripts, whatever it is: the op
-// stays the same for one and is new for the next; a not_after lies about 3 s ahead; and
-// what may have been carried out, or may be yet, is not sent again before its not_after
-// is past.
+// habits checks the rules for every operation's scripts. The op is the same within an
+// operation, and new for the next one. A not_after is about 3 s in the future. A script
+// that may have run, or may still run, is not sent again before its not_after has passed.
 func (p *player) habits(got []*sent) (wrong []string) {
 	request := p.program.line
 	op := ""

@@ -17,23 +17,23 @@ type player struct {
 	program *program
 	result  *Result
 
-	mu   sync.Mutex // steps are done by the player, and by the proxy at a fault
+	mu   sync.Mutex // steps are executed by the player, and by the proxy during a fault
 	asks []asked
 	ops  map[string]int // op -> the request it was used for
 }
 
-// asked is what is known of a request that was answered.
+// asked is an answered request.
 type asked struct {
 	answer        map[string]any
-	before, after int64 // Redis's ms
+	before, after int64 // Redis's time in ms
 }
 
 func (p *player) fail(format string, args ...any) {
 	p.result.Failures = append(p.result.Failures, fmt.Sprintf(format, args...))
 }
 
-// play does the steps, and compares what is left. A failure ends it: what comes after
-// it would say nothing. The error is one of the kit's own.
+// play executes the steps, and then compares the state. It stops at the first failure,
+// since later ones would say nothing. It returns only the kit's own errors.
 func (p *player) play(ctx context.Context, t Transcript) error {
 	p.ops = map[string]int{}
 	for i, s := range t.Steps {
@@ -44,14 +44,14 @@ func (p *player) play(ctx context.Context, t Transcript) error {
 		} else if err != nil {
 			return fmt.Errorf("step %d: %w", i+1, err)
 		}
-		// What was refused explains what came of it.
+		// The refused commands come first: they explain the other failures.
 		p.result.Failures = append(p.proxy.found(), p.result.Failures...)
 		if len(p.result.Failures) > 0 {
 			return nil
 		}
 	}
 	for _, f := range p.proxy.pending() {
-		p.fail("nothing came for the fault %s", f)
+		p.fail("no command met the fault %s", f)
 	}
 	return p.compareState(ctx, t.After)
 }
@@ -70,7 +70,7 @@ func (p *player) step(ctx context.Context, s Step) error {
 	case s.Deliver != "":
 		answer, err := p.proxy.deliver(ctx)
 		if err == nil && answer != s.Deliver {
-			p.fail("a script that lay in a socket was answered %q when it came, want %q", answer, s.Deliver)
+			p.fail("the script that was kept was answered %q, want %q", answer, s.Deliver)
 		}
 		return err
 	}
@@ -88,7 +88,7 @@ func (p *player) doAll(ctx context.Context, steps []Step) error {
 	return nil
 }
 
-// ask sends a request, and compares the answer and what was sent for it.
+// ask sends a request, and compares the answer and the scripts that were sent for it.
 func (p *player) ask(ctx context.Context, a *Ask) error {
 	line, err := p.line(a)
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *player) now(ctx context.Context) (int64, error) {
 	return now.UnixMilli(), err
 }
 
-// line is a request as it is sent.
+// line returns a request as one line.
 func (p *player) line(a *Ask) (line string, err error) {
 	if a.Line != "" {
 		return a.Line, nil
@@ -157,7 +157,7 @@ func (p *player) line(a *Ask) (line string, err error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// spread writes out what a transcript has as {"repeat": text, "times": n}.
+// spread replaces {"repeat": text, "times": n} with the repeated text.
 func spread(v any) (any, error) {
 	object, ok := v.(map[string]any)
 	if !ok {
@@ -178,7 +178,7 @@ func spread(v any) (any, error) {
 	return whole, nil
 }
 
-// compareState compares what the shards hold.
+// compareState compares the contents of the shards with the transcript's.
 func (p *player) compareState(ctx context.Context, want State) error {
 	got, problems, err := p.world.state(ctx)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// maxAnswer bounds an answer, in bytes: a payload in base64, and what stands around it.
+// maxAnswer is the longest answer, in bytes: a payload in base64, and the text around it.
 const maxAnswer = 32 << 20
 
-// program is the producer that is tried, at the other end of a pipe.
+// program is the producer under test, connected by pipes.
 type program struct {
 	cmd      *exec.Cmd
 	in       io.WriteCloser
-	lines    chan string // its answers; closed when it has ended
-	ended    error       // what it ended with
+	lines    chan string // its answers; closed when the program has ended
+	ended    error       // the program's exit error; valid once lines is closed
 	stderr   *tail
 	patience time.Duration
 	line     int
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the text written to it.
 type tail struct{ bytes.Buffer }
 
 const tailSize = 2000
@@ -40,11 +40,11 @@ func (t *tail) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// start starts the program. It ends with ctx, at the latest.
+// start starts the program. The program ends with ctx at the latest.
 func start(ctx context.Context, command, environ []string, patience time.Duration) (*program, error) {
 	p := &program{cmd: exec.CommandContext(ctx, command[0], command[1:]...), lines: make(chan string), stderr: &tail{}, patience: patience}
 	p.cmd.Env, p.cmd.Stderr = environ, p.stderr
-	p.cmd.WaitDelay = time.Second // for what it started itself, and left behind
+	p.cmd.WaitDelay = time.Second // for processes that it started and left behind
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,8 @@ func (p *program) ask(ctx context.Context, line string) (map[string]any, error) 
 	}
 }
 
-// finish ends the program's input, and returns how it ended if that was not well.
+// finish ends the program's input, and returns an error if the program doesn't exit with
+// 0.
 func (p *program) finish(ctx context.Context, stop func()) error {
 	_ = p.in.Close()
 	timer := time.NewTimer(p.patience)
@@ -116,7 +117,7 @@ func (p *program) finish(ctx context.Context, stop func()) error {
 		stop()
 	case <-ctx.Done():
 	}
-	for range p.lines { // what it may write before it ends
+	for range p.lines { // discard lines that it writes before it ends
 	}
 	err := p.ended
 	switch {
@@ -128,9 +129,9 @@ func (p *program) finish(ctx context.Context, stop func()) error {
 	return nil
 }
 
-// said is what the program wrote to standard error, if it has ended.
+// said returns the program's standard error, if it has ended.
 func (p *program) said() string {
-	timer := time.NewTimer(time.Second) // it may be about to
+	timer := time.NewTimer(time.Second) // it may be about to end
 	defer timer.Stop()
 	select {
 	case _, more := <-p.lines:

@@ -17,12 +17,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// proxy stands between the program and Redis. It notes the scripts that pass, refuses
-// what the protocol doesn't know, so that nothing but it reaches the operator's Redis,
-// and makes the network's faults.
+// proxy forwards commands between the program and Redis. It records the scripts, and
+// injects the network's faults. It refuses commands that the protocol doesn't have, so
+// that they don't reach the operator's Redis.
 type proxy struct {
 	options  *redis.UniversalOptions
-	direct   redis.UniversalClient // past the proxy
+	direct   redis.UniversalClient // without the proxy
 	corner   corner
 	scripts  map[string]script
 	listener net.Listener
@@ -34,28 +34,28 @@ type proxy struct {
 	faults   []*Fault
 	kept     []*exchange
 	problems []string
-	over     bool // what happens from now on is the end
-	blamed   bool // a fault has made scripts late, or has broken a connection
-	slow     bool // without one, a script came late or a client waited no longer
+	over     bool // later errors come from closing
+	blamed   bool // a fault has delayed scripts or broken a connection
+	slow     bool // without a fault, a script was late or a client stopped waiting
 }
 
-// link is one connection of the program's, and its own to Redis.
+// link is one connection of the program, and the matching one to Redis.
 type link struct {
 	client, redis net.Conn
 	in            *bufio.Reader // from the client
 	out           *bufio.Reader // from Redis
 	waiting       chan *exchange
-	broken        chan struct{} // closed when no reply reaches the client any more
-	awaited       atomic.Int64  // replies that the client has not got
+	broken        chan struct{} // closed when no more replies reach the client
+	awaited       atomic.Int64  // replies that the client has not received
 }
 
-// exchange is one command and what becomes of its reply.
+// exchange is one command and the handling of its reply.
 type exchange struct {
 	raw    []byte
-	sent   *sent  // if it is a script
-	canned []byte // the proxy's own reply; the command goes no further
-	lose   bool   // drop the reply, and the connection with it
-	behind bool   // it is TIME, and is to answer a time long past
+	sent   *sent  // nil unless it is a script
+	canned []byte // the proxy's own reply; the command isn't forwarded
+	lose   bool   // drop the reply and the connection
+	behind bool   // it is TIME; return a time in the past
 }
 
 func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at corner, scripts map[string]script) (*proxy, error) {
@@ -73,7 +73,7 @@ func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 
-// close ends all connections and waits until nothing of them is left.
+// close ends all connections and waits for their goroutines.
 func (p *proxy) close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
@@ -109,8 +109,8 @@ func (p *proxy) accept(ctx context.Context) {
 	}
 }
 
-// dial connects to Redis and says there who it is, so that the program needs no
-// password and no TLS.
+// dial connects to Redis and authenticates there, so that the program needs no password
+// and no TLS.
 func dial(ctx context.Context, o *redis.UniversalOptions) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", o.Addrs[0])
@@ -120,7 +120,7 @@ func dial(ctx context.Context, o *redis.UniversalOptions) (net.Conn, error) {
 	if o.TLSConfig != nil {
 		secure := o.TLSConfig.Clone()
 		if secure.ServerName == "" {
-			secure.ServerName, _, _ = net.SplitHostPort(o.Addrs[0]) // that it can be split, dialling has shown
+			secure.ServerName, _, _ = net.SplitHostPort(o.Addrs[0]) // dialling has shown that it can be split
 		}
 		conn = tls.Client(conn, secure)
 	}
@@ -132,7 +132,7 @@ func dial(ctx context.Context, o *redis.UniversalOptions) (net.Conn, error) {
 	if o.DB != 0 {
 		greeting = append(greeting, command("SELECT", strconv.Itoa(o.DB)))
 	}
-	in := bufio.NewReaderSize(conn, 16) // reads no further than what it is asked for: these replies are short
+	in := bufio.NewReaderSize(conn, 16) // a small buffer, so that it reads no further than these short replies
 	for _, g := range greeting {
 		if _, err := conn.Write(g); err != nil {
 			return nil, errors.Join(err, conn.Close())
@@ -148,14 +148,14 @@ func dial(ctx context.Context, o *redis.UniversalOptions) (net.Conn, error) {
 	return conn, nil
 }
 
-// up carries the program's commands to Redis, one after the other.
+// up forwards the program's commands to Redis, one after the other.
 func (p *proxy) up(ctx context.Context, l *link) {
 	defer close(l.waiting)
 	for {
 		args, raw, err := readCommand(l.in)
 		if err != nil {
 			if errors.Is(err, errProtocol) {
-				p.problem("the program sent what is %v", err)
+				p.problem("the program sent something that is %v", err)
 			}
 			if l.awaited.Load() > 0 {
 				p.suspect()
@@ -189,14 +189,14 @@ func (p *proxy) up(ctx context.Context, l *link) {
 	}
 }
 
-// drop notes that no reply will come.
+// drop records that no reply will come.
 func (e *exchange) drop() {
 	if e.sent != nil && e.canned == nil {
 		e.sent.reply("lost")
 	}
 }
 
-// down carries the replies back, in the order of their commands.
+// down forwards the replies, in the order of their commands.
 func (p *proxy) down(l *link) {
 	defer func() {
 		_, _ = l.client.Close(), l.redis.Close()
@@ -215,7 +215,7 @@ func (p *proxy) down(l *link) {
 		if err != nil || e.lose {
 			break
 		}
-		_, _ = l.client.Write(reply.raw) // what the program has sent is carried out though it went away
+		_, _ = l.client.Write(reply.raw) // the program may be gone; the commands are executed anyway
 		l.awaited.Add(-1)
 	}
 	close(l.broken)
@@ -225,13 +225,13 @@ func (p *proxy) down(l *link) {
 	}
 }
 
-// receive takes the next reply from Redis, or the proxy's own.
+// receive returns the next reply from Redis, or the proxy's own.
 func (p *proxy) receive(l *link, e *exchange) (value, error) {
 	if e.canned != nil {
 		return value{raw: e.canned}, nil
 	}
 	reply, err := readValue(l.out)
-	for err == nil && reply.kind == '>' { // nobody's reply
+	for err == nil && reply.kind == '>' { // a push message, which is not a reply
 		_, _ = l.client.Write(reply.raw)
 		reply, err = readValue(l.out)
 	}
@@ -249,8 +249,8 @@ func outcome(e *exchange, reply value, err error) string {
 	return reply.status()
 }
 
-// inspect notes a command, and does to it what a fault wants. It returns whether it is
-// kept back, while its connection ends.
+// inspect records a command and applies the fault that waits for it. It returns whether
+// the command is kept and its connection must end.
 func (p *proxy) inspect(ctx context.Context, e *exchange, args []string) (kept bool, err error) {
 	name := p.admit(e, args)
 	if e.canned != nil {
@@ -268,7 +268,7 @@ func (p *proxy) inspect(ctx context.Context, e *exchange, args []string) (kept b
 	return p.inflict(ctx, f, e)
 }
 
-// inflict makes a fault.
+// inflict applies a fault to a command.
 func (p *proxy) inflict(ctx context.Context, f *Fault, e *exchange) (kept bool, err error) {
 	if f.meanwhile != nil {
 		if err := f.meanwhile(ctx); err != nil {
@@ -297,7 +297,7 @@ func (p *proxy) inflict(ctx context.Context, f *Fault, e *exchange) (kept bool, 
 	return false, nil
 }
 
-// note adds a script to those seen, with the time it came at.
+// note adds a script to the ones seen, with Redis's time of its arrival.
 func (p *proxy) note(ctx context.Context, s *sent) error {
 	now, err := p.direct.Time(ctx).Result()
 	if err != nil {
@@ -330,7 +330,7 @@ func (p *proxy) awaitClock(ctx context.Context, ms int64) error {
 	}
 }
 
-// deliver carries out the script that was kept longest, and returns its answer.
+// deliver executes the script that was kept first, and returns its answer.
 func (p *proxy) deliver(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	if len(p.kept) == 0 {
@@ -352,14 +352,14 @@ func (p *proxy) deliver(ctx context.Context) (string, error) {
 	return reply.status(), err
 }
 
-// arm adds a fault that waits for its command.
+// arm adds a fault, which waits for its command.
 func (p *proxy) arm(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = append(p.faults, f)
 }
 
-// fault is the one that this command meets, if any.
+// fault removes and returns the fault for this command, or nil.
 func (p *proxy) fault(name string) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -377,30 +377,30 @@ func (p *proxy) fault(name string) *Fault {
 	return nil
 }
 
-// suspect notes what nothing but slowness explains: unless a fault did it, a script came
-// late, or a client waited no longer for a reply.
+// suspect records that only slowness explains an event: without a fault, a script came
+// late or a client stopped waiting for a reply.
 func (p *proxy) suspect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow = p.slow || !p.blamed && !p.over
 }
 
-// wasSlow says that the program, or what it runs on, took so long that a producer which
-// is right may have had to repeat itself.
+// wasSlow reports whether the program or the machine was so slow that even a correct
+// producer may have had to repeat a script.
 func (p *proxy) wasSlow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.slow
 }
 
-// pending are the faults that met no command.
+// pending returns the faults that met no command.
 func (p *proxy) pending() []*Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.faults)
 }
 
-// since are the scripts that came after the first n.
+// since returns the scripts after the first n.
 func (p *proxy) since(n int) []*sent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -416,14 +416,14 @@ func (p *proxy) problem(format string, args ...any) {
 	}
 }
 
-// found are the problems met so far.
+// found returns the problems so far.
 func (p *proxy) found() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.problems)
 }
 
-// refuse answers a command with an error in Redis's place.
+// refuse answers a command with an error instead of Redis.
 func (p *proxy) refuse(e *exchange, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	p.problem("%s", text)

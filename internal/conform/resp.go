@@ -9,22 +9,22 @@ import (
 	"strings"
 )
 
-// maxBulk bounds what one string of a command or reply may hold, in bytes; Redis has
-// the same limit.
+// maxBulk is the longest string of a command or reply, in bytes. Redis has the same
+// limit.
 const maxBulk = 512 << 20
 
-// errProtocol is what is no RESP, or none that this proxy reads.
+// errProtocol is an error for data that isn't RESP.
 var errProtocol = errors.New("not the Redis protocol")
 
-// value is one element of RESP 2 or 3, as it was read.
+// value is one element of RESP 2 or 3.
 type value struct {
 	kind  byte   // the first byte of its line
-	text  string // of a string, a number or an error
+	text  string // for a string, a number or an error
 	items []value
-	raw   []byte // all of it, on the wire
+	raw   []byte // the whole element as on the wire
 }
 
-// readCommand reads a command as clients send it: an array of strings.
+// readCommand reads a command in the form that clients use: an array of strings.
 func readCommand(r *bufio.Reader) (args []string, raw []byte, err error) {
 	v, err := readValue(r)
 	if err != nil {
@@ -39,7 +39,7 @@ func readCommand(r *bufio.Reader) (args []string, raw []byte, err error) {
 	return args, v.raw, nil
 }
 
-// readValue reads one element with all that it holds.
+// readValue reads one element with all its parts.
 func readValue(r *bufio.Reader) (value, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -68,7 +68,7 @@ func (v value) readBulk(r *bufio.Reader) (value, error) {
 		return v, fmt.Errorf("%w: a string of %q bytes", errProtocol, v.text)
 	}
 	v.text = ""
-	if size < 0 { // there is none
+	if size < 0 { // a null string
 		v.kind = '_'
 		return v, nil
 	}
@@ -81,8 +81,8 @@ func (v value) readBulk(r *bufio.Reader) (value, error) {
 	return v, nil
 }
 
-// readItems reads the elements of an array or, two for each, of a map. An attribute
-// stands in front of the element that it belongs to.
+// readItems reads the elements of an array or of a map, which has two for each entry. An
+// attribute comes before the element that it belongs to, and is kept with it.
 func (v value) readItems(r *bufio.Reader, each int) (value, error) {
 	count, err := strconv.Atoi(v.text)
 	if err != nil {
@@ -103,8 +103,8 @@ func (v value) readItems(r *bufio.Reader, each int) (value, error) {
 	return next, err
 }
 
-// status is what a script answered, in a word: the first of its array, the kind of
-// its error, or the number.
+// status returns a script's answer in one word: the first of its array, the kind of its
+// error, or the number.
 func (v value) status() string {
 	switch {
 	case v.kind == '*' && len(v.items) > 0:
@@ -116,7 +116,7 @@ func (v value) status() string {
 	return v.text
 }
 
-// command is a command as it is sent.
+// command returns a command in RESP.
 func command(args ...string) []byte {
 	b := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, a := range args {

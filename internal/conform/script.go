@@ -12,18 +12,18 @@ import (
 	"github.com/duefleet/duefleet/docs/protocol"
 )
 
-// keysLine names a script's keys, in its header.
+// keysLine matches the line of a script's header with its keys.
 var keysLine = regexp.MustCompile(`(?m)^-- KEYS  (.*)$`)
 
-// script is one that producers send.
+// script is a script that producers send.
 type script struct {
 	name string
 	keys []string // their kinds: due, task, ...
-	args []string // their names, those of the first task included
+	args []string // names of the arguments, with the ones of the first task
 	text string
 }
 
-// argNames are what the scripts' headers say of ARGV.
+// argNames returns the names of ARGV from the scripts' headers.
 func argNames(name string) []string {
 	switch name {
 	case "put":
@@ -40,7 +40,7 @@ func argNames(name string) []string {
 	return nil
 }
 
-// published are the scripts in docs/protocol, by the SHA-1 that Redis knows them by.
+// published returns the scripts in docs/protocol, by their SHA-1 in Redis.
 func published() (map[string]script, error) {
 	files, err := protocol.Files.ReadDir(".")
 	if err != nil {
@@ -66,23 +66,23 @@ func published() (map[string]script, error) {
 }
 
 func hash(text string) string {
-	sum := sha1.Sum([]byte(text)) // it is how Redis names scripts
+	sum := sha1.Sum([]byte(text)) // Redis identifies scripts by it
 	return hex.EncodeToString(sum[:])
 }
 
-// sent is one script that the program sent, as it reached the proxy.
+// sent is one script that reached the proxy.
 type sent struct {
 	script
 	keys  []string
 	args  []string
 	shard int   // -1: none
-	at    int64 // Redis's ms when it arrived
+	at    int64 // Redis's time of arrival in ms
 
-	answer string        // what it was answered, once answered is closed
-	done   chan struct{} // closed then
+	answer string        // Redis's answer; valid once done is closed
+	done   chan struct{} // closed after the answer
 }
 
-// arg is the value of an argument by its name, "" if there is none.
+// arg returns an argument by its name, or "".
 func (s *sent) arg(name string) string {
 	if n := slices.Index(s.script.args, name); n >= 0 && n < len(s.args) {
 		return s.args[n]
@@ -90,22 +90,23 @@ func (s *sent) arg(name string) string {
 	return ""
 }
 
-// notAfter is the Redis ms after which the script does nothing; 0 if it has none.
+// notAfter returns the Redis time in ms after which the script does nothing, or 0 if it
+// has none.
 func (s *sent) notAfter() int64 {
-	ms, _ := strconv.ParseInt(s.arg("not_after"), 10, 64) // what is none was answered with an error
+	ms, _ := strconv.ParseInt(s.arg("not_after"), 10, 64) // a wrong number has been answered with an error
 	return ms
 }
 
-// asks says that it is a note that changes nothing: it only asks for a past.
+// asks reports whether it is a note that only reads.
 func (s *sent) asks() bool { return s.name == "note" && s.arg("at") == "" }
 
-// reply notes what the script was answered, once.
+// reply records the script's answer, once.
 func (s *sent) reply(answer string) {
 	s.answer = answer
 	close(s.done)
 }
 
-// keysOf are the keys that a script takes for a shard, or for an ID.
+// keysOf returns a script's keys for a shard, or for an ID.
 func keysOf(s script, prefix, place string) []string {
 	keys := make([]string, len(s.keys))
 	for i, kind := range s.keys {
@@ -114,7 +115,7 @@ func keysOf(s script, prefix, place string) []string {
 	return keys
 }
 
-// place is what stands between the braces of a key.
+// place returns the text between the braces of a key.
 func place(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	place, _, _ := cutLast(rest, "}")

@@ -11,106 +11,106 @@ import (
 	"github.com/duefleet/duefleet/docs/protocol"
 )
 
-// Transcript is one conversation between a producer and Redis: what is asked of the
-// producer, what happens meanwhile, which scripts it has to send, what it has to
-// answer, and what is stored in the end. docs/protocol/conform/README.md describes the
-// files.
+// Transcript is one conversation between a producer and Redis. It says what the producer
+// is asked, what happens meanwhile, which scripts it must send, and what it must answer.
+// It ends with the tasks that must be stored. docs/protocol/conform/README.md describes
+// the format.
 type Transcript struct {
-	// Name is that of the file.
+	// Name is the file's name without .json.
 	Name string `json:"-"`
-	// About says what is held here, for people.
+	// About describes the purpose of the transcript, for people.
 	About string `json:"about"`
-	// Steps in their order.
+	// Steps are executed in order.
 	Steps []Step `json:"steps"`
-	// After is all that the topic's shards hold at the end.
+	// After is everything in the topic's shards at the end.
 	After State `json:"after"`
 }
 
-// Step is one thing that the kit does; one of its fields is set.
+// Step is one action of the kit. Exactly one of its fields is set.
 type Step struct {
-	// Shards makes the topic, with so many. Without this step there is none.
+	// Shards makes the topic with this many shards. Without this step there is no topic.
 	Shards int `json:"shards,omitempty"`
 	// Store schedules a task, as another producer does.
 	Store *Stored `json:"store,omitempty"`
-	// Lease claims what is due, as a scanner does; this ID must be among it.
+	// Lease claims all due tasks, as a scanner does. This ID must be among them.
 	Lease string `json:"lease,omitempty"`
-	// Return gives a leased task back, as a scanner does.
+	// Return releases a leased task, as a scanner does.
 	Return *Return `json:"return,omitempty"`
-	// Begin begins a change to so many shards, and shows it to all of them.
+	// Begin begins a change to this many shards, and shows it to all of them.
 	Begin int `json:"begin,omitempty"`
-	// BeginUnseen begins one that no shard has seen yet.
+	// BeginUnseen begins a change that no shard has seen.
 	BeginUnseen int `json:"begin_unseen,omitempty"`
-	// Export exports a misplaced task to the kit's mover, Import has its new shard take it
-	// over, Move is both.
+	// Export exports a misplaced task to the kit's mover, Import imports it into its new
+	// shard, and Move does both.
 	Export string `json:"export,omitempty"`
 	Import string `json:"import,omitempty"`
 	Move   string `json:"move,omitempty"`
-	// Finish moves all that is misplaced, and ends the change.
+	// Finish moves all misplaced tasks, and ends the change.
 	Finish bool `json:"finish,omitempty"`
 	// Remove removes the topic.
 	Remove bool `json:"remove,omitempty"`
-	// Raw writes what no program would: a record that can't be read, a fence after a
-	// failover.
+	// Raw runs a command that no program would: for example, it writes an unreadable
+	// record, or a fence as after a failover.
 	Raw []string `json:"raw,omitempty"`
-	// Fault waits for a command of the program's.
+	// Fault waits for a command of the program.
 	Fault *Fault `json:"fault,omitempty"`
-	// Deliver carries out the script that a fault kept back, and is what Redis has to
+	// Deliver executes the script that a fault kept. The value is Redis's expected
 	// answer.
 	Deliver string `json:"deliver,omitempty"`
-	// Ask is a line for the program.
+	// Ask sends a line to the program.
 	Ask *Ask `json:"ask,omitempty"`
 }
 
 // Stored is a task for the step Store.
 type Stored struct {
 	ID          string            `json:"id"`
-	At          int64             `json:"at"` // Redis ms; the past means now
+	At          int64             `json:"at"` // Redis's time in ms; the past means now
 	Payload     string            `json:"payload"`
 	ContentType string            `json:"content_type,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
 }
 
-// Return says how a leased task is given back.
+// Return says how a leased task is released.
 type Return struct {
 	ID     string `json:"id"`
 	Park   bool   `json:"park,omitempty"`
 	Reason string `json:"reason"`
 }
 
-// Outcome is what a fault does to a command, after what it does meanwhile.
+// Outcome is a fault's effect on a command, after the steps in Do.
 type Outcome string
 
-// The outcomes.
+// These are the outcomes.
 const (
-	// Carry lets it pass.
+	// Carry lets the command pass.
 	Carry Outcome = ""
-	// Lose has it carried out; the reply is dropped, and the connection with it.
+	// Lose executes the command, but drops its reply and the connection.
 	Lose Outcome = "lose"
 	// Keep ends the connection at once, and keeps the command for the step Deliver.
 	Keep Outcome = "keep"
-	// Late holds a script up until its not_after is past.
+	// Late delays a script until its not_after has passed.
 	Late Outcome = "late"
-	// Behind has TIME answer what it was an hour before.
+	// Behind makes TIME return a time one hour in the past.
 	Behind Outcome = "behind"
-	// Refuse answers it with an error in Redis's place.
+	// Refuse answers the command with an error instead of Redis.
 	Refuse Outcome = "refuse"
-	// Unloaded has Redis not know the script by its hash.
+	// Unloaded makes Redis forget the script's hash.
 	Unloaded Outcome = "unloaded"
 )
 
 const behindSeconds = 3600
 
-// Fault is what happens to one command of the program's.
+// Fault is an event for one command of the program.
 type Fault struct {
-	// At is the command: a script, "time", or "placement", the reading of it.
+	// At is the command: a script, "time", or "placement" for a read of the placement.
 	At string `json:"at"`
-	// Nth of these that meets no fault in front of this one. Defaults to the first.
+	// Nth counts the commands that meet no earlier fault. Defaults to the first.
 	Nth int `json:"nth,omitempty"`
-	// Do are steps that are done when it has come, before it goes on.
+	// Do are steps that are executed when the command has arrived, before it goes on.
 	Do []Step `json:"do,omitempty"`
-	// Then is what becomes of it.
+	// Then is the effect on the command.
 	Then Outcome `json:"then,omitempty"`
-	// Error is what Refuse answers.
+	// Error is the answer with Refuse.
 	Error string `json:"error,omitempty"`
 
 	meanwhile func(context.Context) error
@@ -123,38 +123,38 @@ func (f *Fault) String() string {
 	return string(f.Then) + " at " + f.At
 }
 
-// Ask is a request and what has to come of it.
+// Ask is a request and its expected results.
 type Ask struct {
-	// Request is the line as docs/pipe.md has it; "topic" is added where it is missing.
-	// A text may be {"repeat": "x", "times": 300}.
+	// Request is the line as in docs/pipe.md. The kit adds "topic" if it is missing. A
+	// text may be {"repeat": "x", "times": 300}.
 	Request map[string]any `json:"request,omitempty"`
-	// Line is sent in its place as it is, for what is no request, and where the order
-	// of fields matters.
+	// Line is sent unchanged instead. It is for lines that aren't requests, or if the
+	// order of fields matters.
 	Line string `json:"line,omitempty"`
-	// Answer holds fields that the answer must have. A list holds the values that are
-	// right. A time is a number of ms, or relative: see dueRange.
+	// Answer holds fields that the answer must have. A list holds several correct values.
+	// A time is a number of ms, or relative: see compareTime.
 	Answer map[string]any `json:"answer"`
-	// Scripts that have to be sent, in this order. Notes that only ask are left out.
+	// Scripts must be sent in this order. Notes that only read are left out.
 	Scripts []Sent `json:"scripts"`
 }
 
-// Sent is a script that has to be sent.
+// Sent is a script that must be sent.
 type Sent struct {
 	Script string `json:"script"`
-	// Shard it must reach; a note has none.
+	// Shard is the shard that it must reach. A note has none.
 	Shard *int `json:"shard,omitempty"`
-	// Answer of Redis; "lost" and "kept" are those of faults.
+	// Answer is Redis's answer. Faults make it "lost" or "kept".
 	Answer string `json:"answer"`
-	// With are arguments by their names in the script's header.
+	// With holds arguments by their names in the script's header.
 	With map[string]string `json:"with,omitempty"`
-	// Optional scripts with the same word are all sent, or none.
+	// Optional scripts with the same word are either all sent, or none of them.
 	Optional string `json:"optional,omitempty"`
 }
 
-// State is what the topic's shards hold.
+// State is the contents of the topic's shards.
 type State struct {
 	Tasks []Task `json:"tasks"`
-	// Handled is the IDs that each shard took over in the change that is under way.
+	// Handled holds the IDs that each shard has handled in the current change.
 	Handled map[string][]string `json:"handled,omitempty"`
 }
 
@@ -164,18 +164,18 @@ type Task struct {
 	// State is waiting, leased or parked.
 	State string `json:"state"`
 	ID    string `json:"id"`
-	// Due as in Ask.Answer; left out, it is not compared.
+	// Due is as in Ask.Answer. Without it, the due time isn't compared.
 	Due         any               `json:"due_ms,omitempty"`
 	Payload     string            `json:"payload"`
 	Base64      bool              `json:"base64,omitempty"` // Payload is bytes in base64
 	ContentType string            `json:"content_type,omitempty"`
 	Headers     map[string]string `json:"headers,omitempty"`
 	Attempts    int               `json:"attempts,omitempty"`
-	// Unreadable records are compared by nothing but their place.
+	// Unreadable is set for a record that can't be read. Only its place is compared.
 	Unreadable bool `json:"unreadable,omitempty"`
 }
 
-// Transcripts returns those of docs/protocol/conform in the order of their names.
+// Transcripts returns the transcripts in docs/protocol/conform, sorted by name.
 func Transcripts() ([]Transcript, error) {
 	files, err := protocol.Files.ReadDir("conform")
 	if err != nil {
@@ -208,7 +208,7 @@ func parse(name string, text []byte) (Transcript, error) {
 	return t, nil
 }
 
-// ids are those that the transcript speaks of, for what lies under their names.
+// ids returns the IDs that the transcript names, to delete their keys.
 func (t *Transcript) ids() []string {
 	var ids []string
 	var walk func(steps []Step)

@@ -1,8 +1,7 @@
-// Package consul is what duefleet has in Consul: one document a topic under
-// <prefix>/topics/, which are watched, listed and written by check-and-set; the
-// histories of those documents under <prefix>/history/; the scanners in the catalog; and
-// the notes they leave under <prefix>/status/. A document is bytes here; what they mean
-// is config's.
+// Package consul reads and writes duefleet's data in Consul. Below <prefix> these are one
+// document per topic (topics/), the documents' histories (history/) and the scanners'
+// notes (status/). It also registers scanners in Consul's catalog. Documents are bytes
+// here; package config knows what they mean.
 package consul
 
 import (
@@ -21,33 +20,33 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Config is where Consul is.
+// Config says how to reach Consul.
 type Config struct {
 	// Addr is host:port or an http or https URL.
 	Addr string
-	// Token returns the ACL token of the next request; "" is what CONSUL_HTTP_TOKEN
-	// says, as for every client of Consul. Defaults to "".
+	// Token returns the ACL token for the next request. With "" the client uses
+	// CONSUL_HTTP_TOKEN, as every client of Consul does. Defaults to "".
 	Token func() string
-	// TLS returns how to encrypt connections from now on, the same pointer until that
-	// changes; nil is not at all, and stays so. Defaults to nil.
+	// TLS returns the TLS configuration for new connections; the pointer changes only if
+	// the configuration does. If it returns nil at New, connections are never encrypted.
+	// Defaults to nil.
 	TLS func() *tls.Config
 	// Prefix begins every key.
 	Prefix string
-	// Advice is what to do about an error, by its text, to be written behind
-	// it; "" if there is none. Defaults to none.
+	// Advice returns what to do about an error, by its text, to be appended to it; "" if
+	// there is nothing to say. Defaults to no advice.
 	Advice func(text string) string
 	Log    *slog.Logger
 }
 
-// Document is one topic's, as Consul has it.
+// Document is one topic's document in Consul.
 type Document struct {
-	// Topic is the topic's name, which nobody has checked: any client of
-	// Consul may write any key.
+	// Topic is the topic's name. It may be invalid, because any client of Consul may
+	// write any key.
 	Topic string
-	// Raw is all that was written.
+	// Raw is the whole value.
 	Raw []byte
-	// Index grows whenever this document changes. It starts anew only with a
-	// new Consul.
+	// Index grows whenever this document changes. Only a new Consul starts it again.
 	Index uint64
 }
 
@@ -55,7 +54,7 @@ type Document struct {
 type Snapshot struct {
 	// Documents by topic; nil if Err is set.
 	Documents map[string]Document
-	// Index grows with every change, as a document's does.
+	// Index grows with every change, as a document's index does.
 	Index uint64
 	// Err says why Consul can't be read right now. It is an *Error.
 	Err error
@@ -65,8 +64,8 @@ type Snapshot struct {
 // argument.
 type Client struct {
 	client *api.Client
-	// watcher asks for what a Watch waits for, over connections that nobody
-	// else uses; see watch.ask. http is what it asks with.
+	// watcher sends a Watch's blocking queries. Nothing else uses its connections; see
+	// watch.ask. http is the watcher's HTTP client.
 	watcher *api.Client
 	http    *http.Client
 	addr    string
@@ -76,16 +75,16 @@ type Client struct {
 	pace    pace
 }
 
-// pace is how a watch spaces its queries.
+// pace spaces the queries of a watch.
 type pace struct {
 	wait     time.Duration // how long Consul holds a query that has no news
-	gap      time.Duration // the least between two queries, whatever Consul answers
-	limit    time.Duration // for an answer, beyond wait
+	gap      time.Duration // the shortest time between two queries
+	limit    time.Duration // time for an answer, in addition to wait
 	minRetry time.Duration
 	maxRetry time.Duration
 }
 
-// New makes the client; nothing is sent yet. The error is that of the address.
+// New returns a client and sends nothing. An error is about the address.
 func New(cfg Config) (*Client, error) {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -125,8 +124,8 @@ func New(cfg Config) (*Client, error) {
 	}, nil
 }
 
-// Get returns a topic's document as Consul's leader has it now, or false if there
-// is none. The leader makes sure that it still is one before it answers.
+// Get returns a topic's current document, or false if there is none. Consul's leader
+// answers, after it made sure that it still is the leader.
 func (c *Client) Get(ctx context.Context, topic string) (Document, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -141,7 +140,7 @@ func (c *Client) Get(ctx context.Context, topic string) (Document, bool, error) 
 	return Document{Topic: topic, Raw: pair.Value, Index: pair.ModifyIndex}, true, nil
 }
 
-// List returns all topics' documents as Consul's leader has them now, by name.
+// List returns all topics' current documents, by name, as Consul's leader has them.
 func (c *Client) List(ctx context.Context) ([]Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -157,9 +156,9 @@ func (c *Client) List(ctx context.Context) ([]Document, error) {
 	return list, nil
 }
 
-// Put writes a topic's document only if its index still is the one given: 0 where
-// there must be none yet. False is a conflict: somebody else wrote, and nothing
-// was changed.
+// Put writes a topic's document if its index is still the one given; 0 means that there
+// is no document. It returns false on a conflict: somebody else wrote, and Put changed
+// nothing.
 func (c *Client) Put(ctx context.Context, topic string, doc []byte, index uint64) (bool, error) {
 	if err := task.CheckTopic(topic); err != nil {
 		return false, err
@@ -174,9 +173,9 @@ func (c *Client) Put(ctx context.Context, topic string, doc []byte, index uint64
 	return ok, nil
 }
 
-// Delete removes a topic's document only if its index still is the one given.
-// False is a conflict. The name may be one that no topic may have, as List returns it:
-// the key goes as data, for in a URL some of its bytes would name another one.
+// Delete removes a topic's document if its index is still the one given. It returns false
+// on a conflict. topic may be an invalid name, as List returns it. The request therefore
+// carries the key in its body: in a URL some bytes would name another key.
 func (c *Client) Delete(ctx context.Context, topic string, index uint64) (bool, error) {
 	if index == 0 { // Consul would answer true and delete nothing
 		return false, fmt.Errorf("delete topic %s from consul: %w", topic, errors.New("index is 0"))
@@ -188,14 +187,15 @@ func (c *Client) Delete(ctx context.Context, topic string, index uint64) (bool, 
 	return ok, nil
 }
 
-// folder is the key that all topics' keys begin with.
+// folder returns the prefix of all topics' keys.
 func (c *Client) folder() string { return c.prefix + "/topics/" }
 
 func (c *Client) key(topic string) string { return c.folder() + topic }
 
-// query lists the keys of all topics. An answer that lacks what the token may
-// not see is an error: topics would look deleted. Consul says so when it left
-// out some, but not when it left out all.
+// query lists the keys of all topics. It returns an error if Consul left out keys that
+// the token may not read, because those topics would look deleted. Consul says so if it
+// left out some keys. If the list is empty, reading the folder's key shows whether the
+// token may read it.
 func (c *Client) query(ctx context.Context, client *api.Client, q *api.QueryOptions) (api.KVPairs, *api.QueryMeta, error) {
 	pairs, meta, err := client.KV().List(c.folder(), q.WithContext(ctx))
 	switch {
@@ -210,7 +210,7 @@ func (c *Client) query(ctx context.Context, client *api.Client, q *api.QueryOpti
 	return pairs, meta, nil
 }
 
-// documents leaves out the keys of folders.
+// documents returns the documents by topic, without the keys of folders.
 func (c *Client) documents(pairs api.KVPairs) map[string]Document {
 	all := map[string]Document{}
 	for _, p := range pairs {

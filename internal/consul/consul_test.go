@@ -37,7 +37,7 @@ func sharedConsul(t *testing.T) *Client {
 	return newClient(t, addr, prefix)
 }
 
-// put writes a document past the checks, as any client of Consul may.
+// put writes a value without the checks of Put, as any client of Consul may.
 func put(t *testing.T, c *Client, key, doc string) {
 	t.Helper()
 	pair := &api.KVPair{Key: c.prefix + "/" + key, Value: []byte(doc)}
@@ -62,10 +62,10 @@ func next(t *testing.T, snapshots <-chan Snapshot) Snapshot {
 	return wait.Receive(t, "a snapshot", snapshots)
 }
 
-// rawOf is a topic's document as text; empty if there is none.
+// rawOf returns a topic's document as text; "" if there is none.
 func rawOf(s Snapshot, topic string) string { return string(s.Documents[topic].Raw) }
 
-// until takes snapshots until one is as wanted.
+// until receives snapshots until one is wanted.
 func until(t *testing.T, snapshots <-chan Snapshot, what string, wanted func(Snapshot) bool) {
 	t.Helper()
 	for !wanted(wait.Receive(t, "a snapshot with "+what, snapshots)) {
@@ -215,7 +215,7 @@ func TestWatchSleepsThroughOtherWrites(t *testing.T) {
 	for began, i := time.Now(), 0; time.Since(began) < 2*time.Second || i < 100; i++ {
 		put(t, c, "elsewhere/x", time.Now().String())
 	}
-	// One query at the start, one that saw the folder made, one that waits.
+	// One query at the start, one that saw the new folder, one that waits.
 	if n := asked.Load(); n > 3 {
 		t.Errorf("%d queries while nothing changed", n)
 	}
@@ -248,8 +248,7 @@ func (c *requestCounter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// played is a Consul without a network between: asking it costs no time of a
-// clock that synctest keeps.
+// played is a Consul without a network, so a request takes no time on synctest's clock.
 type played http.HandlerFunc
 
 func (p played) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -316,13 +315,13 @@ func TestAFrozenAgentIsUnreachable(t *testing.T) {
 	until(t, w, "the document", good)
 }
 
-// A new, empty Consul at the same address begins its indexes anew: below the
-// old ones, where a query that waits for more would hang.
+// The indexes of a new, empty Consul at the same address begin below the old ones. A query
+// that waits for a higher index would hang there.
 func TestAConsulThatForgotEverything(t *testing.T) {
 	t.Parallel()
 	server := ownConsul(t)
 	c := newClient(t, server.Addr(), "duefleet")
-	c.pace.wait = 10 * time.Minute // longer than the test has patience for
+	c.pace.wait = 10 * time.Minute // longer than the test waits
 	for i := range 50 {
 		put(t, c, "topics/orders", fmt.Sprintf("shards: %d", i+1))
 	}
@@ -339,7 +338,7 @@ func TestAConsulThatForgotEverything(t *testing.T) {
 	if _, err := fmt.Sscan(port, &n); err != nil {
 		t.Fatal(err)
 	}
-	// The fresh server may be there before the watch knows that the old one is gone.
+	// The new server may run before the watch notices that the old one is gone.
 	fresh, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: t.TempDir(), Port: n})
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +349,7 @@ func TestAConsulThatForgotEverything(t *testing.T) {
 	until(t, w, "7 shards", func(s Snapshot) bool { return rawOf(s, "orders") == "shards: 7" })
 }
 
-// These answers can't be had from an agent at will, so a server plays them.
+// An agent doesn't give these answers on request, so a fake server does.
 func TestWatchNeverRunsHot(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
@@ -388,8 +387,8 @@ func TestWatchNeverRunsHot(t *testing.T) {
 	}
 }
 
-// What an agent of 1.22 answers to a token that may not read some, or any, of
-// the topics: none of them may look deleted.
+// These are the answers of an agent of 1.22 to a token that may not read some topics, or
+// any. No topic may look deleted.
 func TestTopicsOutOfTheTokensSightAreAnError(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{

@@ -8,12 +8,11 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Error is an error of Consul, or of the way to it.
+// Error is an error from Consul or from the connection to it.
 type Error struct {
-	// Operation that failed, and its object.
+	// Operation names the failed operation and its object.
 	Operation string
-	// Advice is what to do about it, to be written behind; empty if there is
-	// none.
+	// Advice says what to do about it, to be appended; "" if there is none.
 	Advice string
 	// Err is the cause.
 	Err error
@@ -21,17 +20,17 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v%s", e.Operation, e.Err, e.Advice) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// errUnreadable is what Consul doesn't call an error: it leaves out what the
-// token may not read.
+// errUnreadable means that Consul left out keys that the token may not read. Consul
+// itself doesn't call that an error.
 var errUnreadable = errors.New("Permission denied: the token may not read all of") //nolint:staticcheck // Consul's words for it, which advice goes by
 
-// errDenied is what Consul refuses in a transaction.
+// errDenied means that Consul refused an operation of a transaction.
 var errDenied = errors.New("transaction refused")
 
-// Forbidden reports whether Consul refused what the token may not do.
+// Forbidden reports whether the token lacks a permission.
 func Forbidden(err error) bool {
 	var status api.StatusError
 	return errors.Is(err, errUnreadable) || errors.Is(err, errDenied) || errors.As(err, &status) && status.Code == http.StatusForbidden

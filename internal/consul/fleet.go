@@ -12,10 +12,10 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// ServiceName is what scanners are registered as in Consul's catalog.
+// ServiceName is the name of scanners in Consul's catalog.
 const ServiceName = "duefleet-scanner"
 
-// WriteStatus leaves a scanner's note about its configuration under
+// WriteStatus writes a scanner's note about its configuration to
 // <prefix>/status/<instance>/config.
 func (c *Client) WriteStatus(ctx context.Context, instance string, note []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
@@ -54,7 +54,7 @@ func (c *Client) ReadStatuses(ctx context.Context) (map[string][]byte, error) {
 	return notes, nil
 }
 
-// noted returns the instance whose note a key holds, false if it holds none.
+// noted returns the instance whose note the key holds, or false if it holds none.
 func (c *Client) noted(key string) (instance string, ours bool) {
 	instance, ours = strings.CutSuffix(strings.TrimPrefix(key, c.prefix+"/status/"), "/config")
 	return instance, ours && !strings.Contains(instance, "/")
@@ -64,8 +64,8 @@ func (c *Client) statusKey(instance string) string {
 	return c.prefix + "/status/" + instance + "/config"
 }
 
-// SweepStatus removes the notes that dead reports, which is asked of each, unless they
-// are written meanwhile, and returns whose they were. It reads and removes nothing but
+// SweepStatus removes the notes of dead scanners and returns their instances. It calls
+// dead for each note. It keeps a note that is written meanwhile. It touches only keys
 // <prefix>/status/<instance>/config.
 func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, note []byte) bool) (swept []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
@@ -90,13 +90,14 @@ func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, not
 	return swept, nil
 }
 
-// Register enters a scanner into Consul's catalog, with a check of its
-// /readyz at adminAddr (host:port) every 5 seconds, which passes for this instance
-// alone. A scanner that is dead for longer than 90 seconds is taken out, also where
-// another listens at its address by now. One entry stands for what listens at
-// adminAddr: a scanner that comes after a killed one takes over its entry. An entry
-// that is there is left alone, and its check goes on; do this again and again, for an
-// agent may forget, or take the entry out.
+// Register registers a scanner in Consul's catalog. The entry has a check of /readyz at
+// adminAddr (host:port) every 5 seconds, which passes only for this instance. Consul
+// removes the entry if the check fails for longer than 90 seconds, even if another
+// scanner listens at the address by then.
+//
+// There is one entry per adminAddr: a scanner that replaces a killed one takes over its
+// entry. Register leaves its own entry alone if it exists, and its check goes on. Call it
+// repeatedly, because an agent may forget or remove the entry.
 func (c *Client) Register(ctx context.Context, instance, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
@@ -128,8 +129,8 @@ func (c *Client) Register(ctx context.Context, instance, adminAddr string) error
 	return nil
 }
 
-// Deregister takes the scanner at adminAddr (host:port) out of Consul's catalog.
-// One that isn't in it is no error.
+// Deregister removes the scanner at adminAddr (host:port) from Consul's catalog. A
+// missing entry is no error.
 func (c *Client) Deregister(ctx context.Context, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
@@ -151,9 +152,9 @@ func (c *Client) Deregister(ctx context.Context, adminAddr string) error {
 	return nil
 }
 
-// registered is an entry as Consul's agent has it, or nil. It looks for it in the list
-// of all: an agent that is asked for one, or told to remove one, that it doesn't
-// know logs that as an error.
+// registered returns an entry from Consul's agent, or nil. It searches the list of all
+// entries: an agent logs an error if a single entry that it doesn't know is read or
+// removed.
 func (c *Client) registered(ctx context.Context, id string) (*api.AgentService, error) {
 	all, err := c.client.Agent().ServicesWithFilterOpts(fmt.Sprintf("ID == %q", id), (&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
@@ -166,8 +167,9 @@ func serviceID(host string, port int) string {
 	return ServiceName + "-" + net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// reachable is where Consul's agent can call a server that listens at addr: a
-// host that stands for every interface becomes the one that leads to the agent.
+// reachable returns the host and port at which Consul's agent can call a server that
+// listens at addr. If the host stands for every interface, it becomes the address of the
+// interface that leads to the agent.
 func (c *Client) reachable(ctx context.Context, addr string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {

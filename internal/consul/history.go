@@ -16,46 +16,47 @@ import (
 )
 
 const (
-	// maxChanges is how many documents of a topic its history holds.
+	// maxChanges is how many changes a topic's history holds.
 	maxChanges = 20
-	// maxHistory bounds a history, in bytes as it is stored. A transaction of Consul takes
-	// 512 KB, in which the history is a third larger, beside the document.
+	// maxHistory bounds a stored history, in bytes. A transaction of Consul takes 512 KB:
+	// the history, which grows by a third in it, and the document.
 	maxHistory = 192 << 10
 )
 
-// Change is one entry of a topic's history: a document, and how it came to be in force.
+// Change is one entry of a topic's history: a document and how it came into effect.
 type Change struct {
 	// Number counts the changes of a topic from 1.
 	Number uint64 `json:"number"`
-	// At is when, by the clock of who did it; zero if that is not known.
+	// At is the time by the clock of the machine that made the change; zero if unknown.
 	At time.Time `json:"at,omitzero"`
-	// By is who, as user@host or a name that was given; empty if that is not known, as of a client of Consul that
-	// keeps no history.
+	// By names the person or program: user@host or a given name. It is empty if unknown,
+	// for example after a change by a client of Consul that keeps no history.
 	By string `json:"by,omitempty"`
-	// Verb is how, as in "set"; empty where By is.
+	// Verb is the kind of change, as in "set"; empty if By is.
 	Verb string `json:"verb,omitempty"`
-	// Reason is why, in the words of who did it; empty if that was not said.
+	// Reason is the reason that the author gave; empty if there was none.
 	Reason string `json:"reason,omitempty"`
-	// Document is what was in force from then on. It is base64 in Consul, for it may be no
-	// UTF-8.
+	// Document is the document in effect from then on. It is base64 in Consul, because it
+	// may not be UTF-8.
 	Document []byte `json:"document,omitempty"`
-	// Removed says that from then on there was no document.
+	// Removed is true if there was no document from then on.
 	Removed bool `json:"removed,omitempty"`
-	// Dropped says that the document was too large to be kept.
+	// Dropped is true if the document was too large to be kept.
 	Dropped bool `json:"dropped,omitempty"`
 }
 
-// History is the newest changes of a topic's document, by those who keep one.
+// History is the newest changes of a topic's document. Only clients that keep a history
+// enter their changes.
 type History struct {
 	Topic string `json:"-"`
-	// Changes are the oldest first.
+	// Changes begin with the oldest.
 	Changes []Change `json:"changes"`
-	// Index grows whenever the history does; 0 if there is none.
+	// Index grows whenever the history changes; 0 if there is none.
 	Index uint64 `json:"-"`
 }
 
 // History returns a topic's history as Consul's leader has it now; an empty one if there
-// is none. One that is no history is an error, and says how to begin it anew.
+// is none. If the value isn't a history, the error says how to start a new one.
 func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -70,16 +71,16 @@ func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	}
 	h.Index = pair.ModifyIndex
 	if err := json.Unmarshal(pair.Value, &h); err != nil {
-		return h, fmt.Errorf("history of topic %s is not to be read, begin it anew with `consul kv delete %s`: %w", topic, c.historyKey(topic), err)
+		return h, fmt.Errorf("history of topic %s can't be read, start a new one with `consul kv delete %s`: %w", topic, c.historyKey(topic), err)
 	}
 	return h, nil
 }
 
-// historyKey lies beside the documents and not among them: who watches those hears
-// nothing of it.
+// historyKey is not in the documents' folder, so that a change of the history wakes no
+// watch of the documents.
 func (c *Client) historyKey(topic string) string { return c.prefix + "/history/" + topic }
 
-// Newest is the last change, or false if there is none.
+// Newest returns the last change, or false if there is none.
 func (h History) Newest() (Change, bool) {
 	if len(h.Changes) == 0 {
 		return Change{}, false
@@ -87,8 +88,8 @@ func (h History) Newest() (Change, bool) {
 	return h.Changes[len(h.Changes)-1], true
 }
 
-// Before is the change in front of the newest one, or false if there is none or it left no
-// document.
+// Before returns the change before the newest one. It returns false if there is none or
+// if it left no document.
 func (h History) Before() (Change, bool) {
 	if len(h.Changes) < 2 {
 		return Change{}, false
@@ -97,9 +98,9 @@ func (h History) Before() (Change, bool) {
 	return before, !before.Removed && !before.Dropped
 }
 
-// Seen returns the history with the document that was found: if it is not what the
-// newest change left, somebody changed it who keeps no history, and that is a change
-// by nobody who is known. there is false where no document was found.
+// Seen returns the history with the document that was found. If that is not the document
+// of the newest change, a client without a history changed it. Seen then adds a change
+// without an author. there is false if no document was found.
 func (h History) Seen(document []byte, there bool) History {
 	newest, known := h.Newest()
 	switch {
@@ -111,7 +112,8 @@ func (h History) Seen(document []byte, there bool) History {
 	return h.with(Change{Document: document, Removed: !there})
 }
 
-// with returns the history with one more change, and without what is too much.
+// with returns the history with one more change, and without the oldest if there are more
+// than maxChanges.
 func (h History) with(change Change) History {
 	newest, _ := h.Newest()
 	change.Number = newest.Number + 1
@@ -120,8 +122,8 @@ func (h History) with(change Change) History {
 	return h
 }
 
-// stored is the history as bytes: the oldest changes go while it is too large, and at
-// last the document of the newest.
+// stored returns the history as bytes. While it is too large it drops the oldest changes,
+// and finally the newest change's document.
 func (h History) stored() ([]byte, error) {
 	for {
 		text, err := json.Marshal(h)
@@ -137,11 +139,12 @@ func (h History) stored() ([]byte, error) {
 	}
 }
 
-// Commit replaces or removes a topic's document as change says, and enters that into the
-// history: both, or neither. h is what History returned and Seen made of it, index that of
-// the document; 0 where there must be none. It returns the document's new index, or
-// false if the document or its history was written meanwhile. An error that is Forbidden
-// may be about the history alone.
+// Commit replaces or removes a topic's document as change says, and adds the change to
+// the history: both or neither. h is the result of History and then Seen. index is the
+// document's index, 0 if there must be none.
+//
+// It returns the document's new index, or false if the document or its history was
+// written meanwhile. An error that is Forbidden may be about the history alone.
 func (c *Client) Commit(ctx context.Context, h History, index uint64, change Change) (written uint64, ok bool, err error) {
 	if err := task.CheckTopic(h.Topic); err != nil {
 		return 0, false, err
@@ -167,8 +170,8 @@ func (c *Client) Commit(ctx context.Context, h History, index uint64, change Cha
 	return written, ok, nil
 }
 
-// transact carries out all operations, or none. False is a conflict: an index is not that
-// of its key any more.
+// transact carries out all operations or none. It returns false on a conflict: a key's
+// index has changed.
 func (c *Client) transact(ctx context.Context, ops ...*api.KVTxnOp) (results api.TxnResults, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 // at is when changes are made.
 var at = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
-// commit makes a change that must be made, and returns the document's index.
+// commit makes a change that must succeed, and returns the document's index.
 func commit(t *testing.T, c *Client, h History, index uint64, change Change) uint64 {
 	t.Helper()
 	written, ok, err := c.Commit(t.Context(), h, index, change)
@@ -31,8 +31,8 @@ func history(t *testing.T, c *Client) History {
 	return h
 }
 
-// TestDocumentAndHistoryAreWrittenBothOrNeither: who looked at an older document, or at
-// an older history, writes neither of them.
+// TestDocumentAndHistoryAreWrittenBothOrNeither: a client with an outdated document or
+// history writes neither of them.
 func TestDocumentAndHistoryAreWrittenBothOrNeither(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
@@ -74,8 +74,8 @@ func TestDocumentAndHistoryAreWrittenBothOrNeither(t *testing.T) {
 	}
 }
 
-// TestAWatchHearsNothingOfHistories: nor does a list; of a change with its history it
-// hears once.
+// TestAWatchHearsNothingOfHistories: a list doesn't show them either. A change of a
+// document with its history wakes the watch once.
 func TestAWatchHearsNothingOfHistories(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
@@ -95,7 +95,7 @@ func TestAWatchHearsNothingOfHistories(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherToolDidIsSeen: wherever the document is not what the newest change left.
+// TestWhatAnotherToolDidIsSeen: whenever the document differs from the newest change.
 func TestWhatAnotherToolDidIsSeen(t *testing.T) {
 	t.Parallel()
 	set, rm := Change{Number: 7, By: "me@host", Document: []byte("a")}, Change{Number: 7, By: "me@host", Removed: true}
@@ -126,8 +126,8 @@ func TestWhatAnotherToolDidIsSeen(t *testing.T) {
 	}
 }
 
-// TestAHistoryIsBounded: to 20 documents, and to what Consul takes in one transaction with
-// the document, also of documents that are large.
+// TestAHistoryIsBounded: a history has at most 20 documents. Even with large documents it
+// fits into one transaction together with the current document.
 func TestAHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
@@ -160,7 +160,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestABrokenHistoryIsNamed: with what begins it anew.
+// TestABrokenHistoryIsNamed: the error has the command that removes it.
 func TestABrokenHistoryIsNamed(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)

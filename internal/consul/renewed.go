@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// renewed sends each request with the token and the TLS of that moment.
+// renewed sends each request with the current token and TLS.
 type renewed struct {
 	token func() string
 	tls   func() *tls.Config
 
 	mu        sync.Mutex
-	config    *tls.Config // what transport was made with
+	config    *tls.Config // transport's TLS
 	transport *http.Transport
 }
 
@@ -36,8 +36,8 @@ func (r *renewed) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.current().RoundTrip(request)
 }
 
-// current is a transport with the TLS of this moment. Connections of the one before are
-// closed when their request is over.
+// current returns a transport with the current TLS. Connections of the previous transport
+// close when their request is over.
 func (r *renewed) current() *http.Transport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *renewed) current() *http.Transport {
 	return r.transport
 }
 
-// CloseIdleConnections is that of http.Client.
+// CloseIdleConnections does what http.Client calls it for.
 func (r *renewed) CloseIdleConnections() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

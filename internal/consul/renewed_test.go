@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestTokenAndTLSAreRenewed: each request has the token, and each connection the
-// authorities, of its moment.
+// TestTokenAndTLSAreRenewed: each request uses the current token and each connection the
+// current authorities.
 func TestTokenAndTLSAreRenewed(t *testing.T) {
 	t.Parallel()
 	cert, authority := servertest.Certificate(t)

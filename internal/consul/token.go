@@ -7,11 +7,11 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// anonymous is the accessor of the token that requests without one get.
+// anonymous is the accessor ID of the token for requests without one.
 const anonymous = "00000000-0000-0000-0000-000000000002"
 
-// TokenName returns what Consul calls the client's token: its description, or where it has
-// none "token" and its accessor. It is "" without a token of the client's own.
+// TokenName returns the description of the client's token in Consul, or "token" and its
+// accessor if it has none. It returns "" if the client has no token.
 func (c *Client) TokenName(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()

@@ -15,16 +15,16 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// errOtherConnection is about a query whose index belongs to another connection.
+// errOtherConnection means that a query's index came on another connection.
 var errOtherConnection = errors.New("not the connection of the last answer")
 
-// strangeGap is the most between two queries where something between here and
+// strangeGap is the longest pause between two queries if something between here and
 // Consul ends the connection after each answer.
 const strangeGap = time.Second
 
-// Watch calls apply at the start and after every change, by blocking queries, and
-// blocks until ctx ends, which is no error. A Consul that can't be read is one
-// Snapshot with Err, until it answers again.
+// Watch calls apply at the start and after every change, until ctx ends; then it returns
+// nil. It uses blocking queries. If Consul can't be read, apply gets one Snapshot with
+// Err, and the next one when Consul answers again.
 func (c *Client) Watch(ctx context.Context, apply func(Snapshot)) error {
 	defer c.http.CloseIdleConnections()
 	w := watch{client: c, apply: apply}
@@ -36,24 +36,24 @@ func (c *Client) Watch(ctx context.Context, apply func(Snapshot)) error {
 	return nil
 }
 
-// watch is where one Watch stands. Each step asks for news after index and
-// gets an answer when there is some, or when the wait is over: an answer means
-// that something may have changed. An index that fell belongs to another
-// history, so the next step asks without one, as it does after an error.
+// watch is the state of one Watch. Each step asks for changes after index. Consul answers
+// when there is one or when the wait is over, so an answer doesn't prove a change. An
+// index that fell belongs to another history. Then, as after an error, the next step asks
+// without an index.
 type watch struct {
 	client *Client
 	apply  func(Snapshot)
 
 	index   uint64            // 0: answer at once
-	conn    net.Conn          // that index came on
+	conn    net.Conn          // the connection of index
 	strange int               // queries in a row that got another connection
-	seen    map[string]uint64 // index of each key that was applied
+	seen    map[string]uint64 // index of each key in the last snapshot
 	down    bool
 	retries int
 	warned  bool
 }
 
-// step returns the least time from its beginning to that of the next one.
+// step returns the shortest time from its beginning to the beginning of the next step.
 func (w *watch) step(ctx context.Context) time.Duration {
 	pairs, meta, err := w.ask(ctx)
 	if ctx.Err() != nil {
@@ -91,12 +91,13 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	return w.client.pace.gap
 }
 
-// ask sends one query. An index holds on the connection that it came on: what
-// listens at the address when there is a new one may be another Consul, restored or
-// empty, whose indexes are lower, and there a query for more would hear nothing
-// until its wait is over. net/http takes a new connection without a word, also to
-// send a query again whose connection ended without an answer; so one with an
-// index that is given another connection is given up, and the error says so.
+// ask sends one query. An index is valid only on the connection it came on. On a new
+// connection another Consul may answer, restored or empty, whose indexes are lower. There
+// a query for a higher index would see nothing until its wait is over.
+//
+// net/http opens a new connection silently, and it may even repeat a query whose
+// connection ended without an answer. So ask cancels a query with an index that gets
+// another connection, and returns errOtherConnection.
 func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 	pace := w.client.pace
 	limit := pace.limit
@@ -121,7 +122,7 @@ func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 	return pairs, meta, err
 }
 
-// fail returns how long to wait: doubled with each error, half of it by chance.
+// fail returns how long to wait. The time doubles with each error; half of it is random.
 func (w *watch) fail(err error) time.Duration {
 	if !w.down {
 		w.down = true
@@ -134,9 +135,8 @@ func (w *watch) fail(err error) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
-// makeFolder creates the key that all topics' keys begin with: a watch on a
-// prefix without any key wakes at every write to the store. A token that may
-// only read can do without.
+// makeFolder creates the key of the topics' folder. Without any key under the prefix a
+// watch wakes at every write to the store. A token that may only read works without it.
 func (w *watch) makeFolder(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.pace.limit)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package dial makes connections to Redis for go-redis. TLS is as its files say when a
-// connection is made, a server that speaks no TLS is found out soon, and a server that
-// refused the password is asked again once a second.
+// Package dial makes connections to Redis for go-redis. It reads the TLS settings for
+// each new connection, and detects a server without TLS quickly. A server that refuses
+// the password is asked at most once a second.
 package dial
 
 import (
@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// dialTimeout bounds a connection, the handshake included, where the options say
-	// nothing: go-redis's own default.
+	// dialTimeout bounds a connection, the handshake included, if Config has no timeout.
+	// It is go-redis's own default.
 	dialTimeout = 5 * time.Second
-	// tlsSilence is for how long a server may say nothing to a handshake before it is
-	// asked whether it speaks TLS at all: Redis takes one for a command whose end is
-	// still to come, and may wait for that for ever.
+	// tlsSilence is how long dial waits for the first byte of a handshake before it asks
+	// whether the server speaks TLS at all. Without TLS, Redis reads the handshake as an
+	// unfinished command and may wait for the rest forever.
 	tlsSilence = 500 * time.Millisecond
-	// plainFor is for how long a server that was found to speak none is not asked
-	// again: go-redis tries each connection five times in a row.
+	// plainFor is how long dial remembers that a server speaks no TLS. go-redis tries
+	// each connection five times in a row.
 	plainFor = 2 * time.Second
 )
 
 // Config of a Dialer.
 type Config struct {
-	// TLS returns how to encrypt the connection that is made next; nil is not at all. It
-	// is called for every connection, so that what it reads may change. Defaults to no TLS.
+	// TLS returns the TLS settings of the next connection; nil means no TLS. It is called
+	// for every connection, so the settings may change. Defaults to no TLS.
 	TLS func() *tls.Config
 	// Timeout bounds a connection, the handshake included. Defaults to 5s.
 	Timeout time.Duration
 }
 
-// Dialer makes connections to Redis. It may be used concurrently.
+// Dialer makes connections to Redis. It is safe for concurrent use.
 type Dialer struct {
 	tls     func() *tls.Config
 	timeout time.Duration // for one connection
@@ -45,7 +45,7 @@ type Dialer struct {
 	plain map[string]time.Time // when an address was found to speak no TLS
 }
 
-// New returns a Dialer, and connects to nothing.
+// New returns a Dialer. It connects to nothing.
 func New(cfg Config) *Dialer {
 	d := &Dialer{tls: cfg.TLS, timeout: cfg.Timeout, gate: gate{refusals: map[string]*refusal{}}, plain: map[string]time.Time{}}
 	if d.tls == nil {
@@ -108,8 +108,9 @@ func (d *Dialer) knownPlain(addr string) bool {
 
 func tlsError(addr string, err error) error { return fmt.Errorf("TLS with %s: %w", addr, err) }
 
-// handshake returns when it is over, or the server was found to speak no TLS. Only one
-// that has not said a byte is asked.
+// handshake performs the TLS handshake on raw. If no byte comes within tlsSilence, it
+// asks over a second connection whether the server answers without TLS. If so, the error
+// is errNoTLS.
 func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, addr string) (net.Conn, error) {
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
@@ -151,12 +152,12 @@ func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, a
 	return conn, nil
 }
 
-// errNoTLS is in the words of crypto/tls, which says so itself where the server
-// answers a handshake with something else.
+// errNoTLS uses the words of crypto/tls for a server that answers a handshake with
+// something else.
 var errNoTLS = errors.New("tls: the server answers without TLS, which does not look like a TLS handshake")
 
-// speaksPlainly reports whether a server answers a command that was sent without TLS;
-// an error, such as that a password is missing, is an answer.
+// speaksPlainly reports whether a server answers a command that was sent without TLS. An
+// error is an answer too, for example that a password is missing.
 func speaksPlainly(ctx context.Context, network, addr string) bool {
 	conn, err := dialPlain(ctx, network, addr)
 	if err != nil {
@@ -172,19 +173,19 @@ func speaksPlainly(ctx context.Context, network, addr string) bool {
 	return n == 1 && (first[0] == '+' || first[0] == '-')
 }
 
-// dialPlain keeps connections alive as go-redis does.
+// dialPlain connects without TLS, with the keep-alive settings of go-redis.
 func dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	return dialer.DialContext(ctx, network, addr)
 }
 
-// overheard is a connection that tells when its first bytes come.
+// overheard is a connection that signals when its first bytes come.
 type overheard struct {
 	net.Conn
 	heard chan struct{}
 }
 
-// Read is the connection's.
+// Read implements net.Conn.
 func (l *overheard) Read(into []byte) (int, error) {
 	n, err := l.Conn.Read(into)
 	select {

@@ -12,9 +12,9 @@ import (
 // again is how long a server that refused the password is left alone.
 const again = time.Second
 
-// gate bounds how often a password is sent to servers that refuse it: one connection a
-// second to each. go-redis alone sends it twice for each connection, and makes one for
-// each call.
+// gate limits how often a password is sent to a server that refuses it: one connection a
+// second to each server. go-redis alone sends the password twice per connection and
+// connects for each call.
 type gate struct {
 	mu       sync.Mutex
 	refusals map[string]*refusal // by address
@@ -26,19 +26,19 @@ type refusal struct {
 	next time.Time // when another connection may try
 }
 
-// Refused is the error of a connection that is not made, or not used, because the server
+// Refused is the error of a connection that isn't made or isn't used because the server
 // refuses the password.
 type Refused struct{ text string }
 
-// Error is the server's words, as in "WRONGPASS invalid username-password pair".
+// Error returns the server's words, as in "WRONGPASS invalid username-password pair".
 func (r *Refused) Error() string { return r.text }
 
-// RedisError makes this an error of Redis, which go-redis neither tries again nor takes
-// for a network's.
+// RedisError marks the error as one from Redis. go-redis neither retries such an error
+// nor takes it for a network error.
 func (r *Refused) RedisError() {}
 
-// enter returns *Refused if the server refused the password less than a second ago.
-// Otherwise the caller may try, and no other for a second.
+// enter returns nil if the caller may connect, and *Refused if not. After a refusal only
+// one caller a second may connect.
 func (g *gate) enter(addr string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,7 +54,7 @@ func (g *gate) enter(addr string) error {
 	return nil
 }
 
-// leave lets the next caller try at once: this one sent nothing.
+// leave lets the next caller connect at once, because this one sent nothing.
 func (g *gate) leave(addr string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,23 +63,23 @@ func (g *gate) leave(addr string) {
 	}
 }
 
-// refused notes the server's answer to a password.
+// refused notes that the server refused the password.
 func (g *gate) refused(addr, text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refusals[addr] = &refusal{text: text, next: time.Now().Add(again)}
 }
 
-// accepted opens the gate for everybody.
+// accepted lets all callers connect again.
 func (g *gate) accepted(addr string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.refusals, addr)
 }
 
-// watch returns the connection, from which the gate learns what the server says to the
-// password. go-redis looks at a socket before it uses the connection again, so it must
-// still find that of a connection without TLS.
+// watch wraps a connection so that the gate sees how the server answers the password. If
+// conn is a socket, so is the result: go-redis checks the socket before it reuses a
+// connection.
 func (g *gate) watch(conn net.Conn, addr string) net.Conn {
 	w := &watched{Conn: conn, gate: g, addr: addr}
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -88,18 +88,19 @@ func (g *gate) watch(conn net.Conn, addr string) net.Conn {
 	return w
 }
 
-// watched is a connection whose first answers are looked at.
+// watched is a connection that reads along until the server accepts or refuses the
+// password.
 type watched struct {
 	net.Conn
 	gate *gate
 	addr string
 
 	wrote    atomic.Bool
-	answered atomic.Bool // the server took the password or refused it
+	answered atomic.Bool // the server accepted or refused the password
 	refused  atomic.Pointer[Refused]
 }
 
-// Read is the connection's.
+// Read implements net.Conn.
 func (w *watched) Read(into []byte) (int, error) {
 	n, err := w.Conn.Read(into)
 	if n > 0 && !w.answered.Load() {
@@ -108,8 +109,8 @@ func (w *watched) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// look takes one reply. Errors that aren't about the password, such as that of a server
-// that knows no HELLO, leave the question open.
+// look examines one reply. An error about something else decides nothing, for example
+// from a server that doesn't know HELLO.
 func (w *watched) look(reply []byte) {
 	switch {
 	case reply[0] != '-':
@@ -123,8 +124,8 @@ func (w *watched) look(reply []byte) {
 	}
 }
 
-// Write is the connection's, until the server refused the password: go-redis would send
-// it once more.
+// Write implements net.Conn. It fails once the server has refused the password, because
+// go-redis would send it once more.
 func (w *watched) Write(from []byte) (int, error) {
 	if refused := w.refused.Load(); refused != nil {
 		return 0, refused
@@ -133,7 +134,7 @@ func (w *watched) Write(from []byte) (int, error) {
 	return w.Conn.Write(from)
 }
 
-// Close is the connection's.
+// Close implements net.Conn. If nothing was sent, the next caller may connect at once.
 func (w *watched) Close() error {
 	if !w.wrote.Load() {
 		w.gate.leave(w.addr)
@@ -141,7 +142,7 @@ func (w *watched) Close() error {
 	return w.Conn.Close()
 }
 
-// NetConn is the connection underneath.
+// NetConn returns the wrapped connection.
 func (w *watched) NetConn() net.Conn { return w.Conn }
 
 // watchedSocket is watched for a connection that is a socket itself.
@@ -150,5 +151,5 @@ type watchedSocket struct {
 	socket syscall.Conn
 }
 
-// SyscallConn is the connection's.
+// SyscallConn implements syscall.Conn.
 func (w *watchedSocket) SyscallConn() (syscall.RawConn, error) { return w.socket.SyscallConn() }

@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/internal/consul"
 )
 
-// LeftBindings returns the bindings that documents of a topic's history left beside that
-// of its settings now.
+// LeftBindings returns the bindings that earlier documents in a topic's history made and
+// that its present settings don't.
 func LeftBindings(h consul.History, now config.Topic) []config.Binding {
 	var earlier []config.Topic
 	for _, change := range h.Changes {
@@ -22,8 +22,8 @@ func LeftBindings(h consul.History, now config.Topic) []config.Binding {
 	return config.LeftBindings(earlier, now)
 }
 
-// examineLeft tells of queues that earlier documents of a topic declared and that are
-// still there. AMQP can't tell whether they are still bound.
+// examineLeft reports queues that earlier documents of a topic declared and that still
+// exist. AMQP can't tell whether they are still bound.
 func (p Patient) examineLeft(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
 	if p.Consul == nil || t.Declare == nil {
 		return
@@ -32,7 +32,7 @@ func (p Patient) examineLeft(ctx context.Context, r *report, b *broker, name str
 	defer cancel()
 	h, err := p.Consul.History(ctx, name)
 	if err != nil {
-		return // a token needs no right to it but for this
+		return // only this check needs the permission to read it
 	}
 	for _, left := range LeftBindings(h, t) {
 		var found amqp.Queue

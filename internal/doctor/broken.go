@@ -14,7 +14,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// examineBroken tells of each document with mistakes once, whoever refuses it.
+// examineBroken reports each document with mistakes once, with the scanners that refuse
+// it.
 func (p Patient) examineBroken(ctx context.Context, r *report, docs documents, live []balance.Member) {
 	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
 		doc := docs.broken[name]
@@ -22,7 +23,7 @@ func (p Patient) examineBroken(ctx context.Context, r *report, docs documents, l
 	}
 }
 
-// refusing says which members refuse a topic's document.
+// refusing names the members that refuse a topic's document.
 func refusing(live []balance.Member, topic string) string {
 	var names []string
 	for _, m := range live {
@@ -39,14 +40,14 @@ func refusing(live []balance.Member, topic string) string {
 	return fmt.Sprintf("; scanners %s refuse it, and keep to the last good one if there is one", strings.Join(names, ", "))
 }
 
-// mendDocument is the command that mends each mistake, and the one that brings the document
-// from before back, where there is a good one. It removes no topic.
+// mendDocument returns the command that fixes each mistake. If the history has an earlier
+// good document, it also returns the command that restores it. Neither removes the topic.
 func (p Patient) mendDocument(ctx context.Context, doc config.Document) string {
 	if task.CheckTopic(doc.Name) != nil {
 		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s", p.command("topic rm "+strconv.Quote(doc.Name)))
 	}
 	set := assignments(doc.Err)
-	if len(set) == 0 { // it can't be read: no line can be mended
+	if len(set) == 0 { // it can't be read, so no single line can be fixed
 		set = []string{"KEY=VALUE...", "--replace"}
 	}
 	mend := p.command("topic set " + doc.Name + " " + strings.Join(set, " "))
@@ -56,8 +57,8 @@ func (p Patient) mendDocument(ctx context.Context, doc config.Document) string {
 	return mend
 }
 
-// assignments are what mends mistakes, by key: an unknown key goes, a value is to be named.
-// nil if one of them is of no key.
+// assignments returns what fixes the mistakes, by key: it removes an unknown key and asks
+// for a value of any other. It returns nil if one mistake belongs to no key.
 func assignments(err error) (all []string) {
 	var mistakes config.Errors
 	if !errors.As(err, &mistakes) {
@@ -78,13 +79,13 @@ func assignments(err error) (all []string) {
 	return all
 }
 
-// notPlain reports whether a shell might take a character for more than itself.
+// notPlain reports whether a character may have a special meaning to a shell.
 func notPlain(r rune) bool {
 	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
 	return !plain
 }
 
-// undoes reports whether the history has a good document from before.
+// undoes reports whether the history has an earlier good document.
 func (p Patient) undoes(ctx context.Context, doc config.Document) bool {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

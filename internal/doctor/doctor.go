@@ -1,8 +1,8 @@
-// Package doctor looks at all a fleet depends on, as an operator would who has
-// its configuration: connections, rights, how Redis is set, what is at the
-// broker, and whether the fleet works by what its topics' documents say. Each
-// finding says what is wrong and which command mends it. Nothing is mended here,
-// and nothing is written but scratch keys that are removed again.
+// Package doctor checks everything a fleet depends on, with the fleet's configuration:
+// connections, permissions, Redis's settings, the topics' places at the broker. It also
+// checks that the fleet applies its topics' documents. Each finding says what is wrong
+// and which command fixes it. Doctor itself fixes nothing. It writes only scratch keys,
+// which it removes again.
 package doctor
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// askLimit bounds one question to a server.
+// askLimit bounds one request to a server.
 const askLimit = 5 * time.Second
 
-// State is how a finding is to be taken.
+// State is the severity of a finding.
 type State string
 
-// The states. Info is what a person should know, or what can't be found out.
+// The states. Info is for information, or for something that can't be found out.
 const (
 	OK   State = "ok"
 	Info State = "info"
@@ -33,23 +33,23 @@ const (
 
 // Finding is the outcome of one check. The JSON names are an interface.
 type Finding struct {
-	// Check is what was looked at, as in "redis.eviction".
+	// Check names the check, as in "redis.eviction".
 	Check string `json:"check"`
 	State State  `json:"state"`
-	// What was found, on one line, without secrets.
+	// The finding in What is one line, without secrets.
 	What string `json:"what"`
-	// Mend is the command that mends it; empty where nothing is wrong.
+	// Mend is the command that fixes it; "" if nothing is wrong.
 	Mend string `json:"mend,omitempty"`
 }
 
-// Patient is the fleet that is looked at.
+// Patient is the fleet to check.
 type Patient struct {
 	// Settings are the configuration; its topics are used without Consul.
 	Settings *config.Config
-	// Broken says that the configuration has mistakes, which are a finding already. Settings
-	// have no topics then, and say nothing of which there should be.
+	// Broken is true if the configuration has mistakes, which another finding reports.
+	// Settings then have no topics, which doesn't mean that there should be none.
 	Broken bool
-	// Path is the configuration file's, for the commands that are named.
+	// Path is the path of the configuration file, for commands in the advice.
 	Path string
 	// Redis is a client made of the settings, Store the keys in it.
 	Redis redis.UniversalClient
@@ -58,7 +58,7 @@ type Patient struct {
 	Consul *consul.Client
 }
 
-// report collects findings in the order they are made.
+// report collects findings in order.
 type report struct{ findings []Finding }
 
 func (r *report) ok(check, format string, args ...any)   { r.add(check, OK, "", format, args...) }
@@ -76,8 +76,8 @@ func (r *report) add(check string, s State, mend, format string, args ...any) {
 	r.findings = append(r.findings, Finding{check, s, fmt.Sprintf(format, args...), mend})
 }
 
-// Examine makes all checks. What can't be reached is one finding, and what lies
-// behind it is left out.
+// Examine runs all checks. An unreachable server is one finding, and the checks that need
+// it are left out.
 func Examine(ctx context.Context, p Patient) []Finding {
 	r := &report{}
 	stored := p.examineRedis(ctx, r)
@@ -96,19 +96,19 @@ func Examine(ctx context.Context, p Patient) []Finding {
 	return r.findings
 }
 
-// Connect looks whether each server answers, with the user, the password and the TLS of
-// the settings, and no further.
+// Connect checks only whether each server answers, with the user, password and TLS of the
+// settings.
 func Connect(ctx context.Context, p Patient) []Finding {
 	r := &report{}
 	p.reachRedis(ctx, r)
 	if p.Consul != nil {
 		p.reachConsul(ctx, r)
 	}
-	p.reachRabbitMQ(ctx, r).close() // it has answered, which is all that was asked
+	p.reachRabbitMQ(ctx, r).close() // it has answered, and nothing else was asked
 	return r.findings
 }
 
-// command is how to call the scanner's verb with this configuration.
+// command returns the scanner command with this configuration's path.
 func (p Patient) command(verb string) string {
 	if p.Path == "" {
 		return "scanner " + verb

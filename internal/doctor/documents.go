@@ -11,12 +11,12 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// topicsNamed is how many topics a finding names; the others are counted.
+// topicsNamed is how many topics a finding names; it counts the others.
 const topicsNamed = 5
 
-// examineDocuments compares the documents that living members work by. Members of a
-// version that doesn't report them are left out. What a member says of a document itself,
-// or of a source that is away, is a finding of its own.
+// examineDocuments compares the documents that living members have applied. It leaves out
+// members whose version doesn't report them. Errors that a member reports about a
+// document or an unreadable source are other findings.
 func (p Patient) examineDocuments(ctx context.Context, r *report, live []balance.Member) {
 	by := map[uint64][]balance.Member{}
 	for _, m := range live {
@@ -39,13 +39,13 @@ func (p Patient) examineDocuments(ctx context.Context, r *report, live []balance
 		}
 	}
 	if !compared {
-		r.warn("fleet configuration", p.command("status"), "scanners work by different documents of topics, and their notes in consul don't tell of which: %s", grouped(by))
+		r.warn("fleet configuration", p.command("status"), "scanners work by different documents of topics, and their notes in consul don't say which: %s", grouped(by))
 	}
 }
 
-// compareNotes returns, by instance, the topics whose document a member works by isn't the
-// one in Consul, by what its note there says. Topics that it reports an error of are left
-// out. compared is false where Consul or a note doesn't tell.
+// compareNotes compares each member's note in Consul with the documents there. behind
+// names, by instance, the topics whose current document the member hasn't applied. Topics
+// with reported errors are left out. compared is false if Consul or a note is missing.
 func (p Patient) compareNotes(ctx context.Context, live []balance.Member) (behind map[string][]string, compared bool) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -78,7 +78,7 @@ func (p Patient) compareNotes(ctx context.Context, live []balance.Member) (behin
 	return behind, compared
 }
 
-// grouped names members by the documents that they share.
+// grouped lists members, those with the same documents together.
 func grouped(by map[uint64][]balance.Member) string {
 	var groups []string
 	for _, members := range by {

@@ -13,20 +13,19 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// fleetLimit bounds reading how a fleet stands: some commands a topic.
+// fleetLimit bounds reading the fleet's status, which takes some commands a topic.
 const fleetLimit = time.Minute
 
-// fleetView is what Redis knows of the fleet.
+// fleetView is the fleet as Redis knows it.
 type fleetView struct {
 	status operate.Status
-	// late are the topics with tasks that have been due for long, and for how long, as a
-	// sentence.
+	// late says, by topic, how long its tasks have been due, as a sentence.
 	late map[string]string
-	// unrouted are topics whose tasks no queue took.
+	// unrouted holds the topics with tasks that no queue took.
 	unrouted map[string]bool
 }
 
-// live members.
+// live returns the living members.
 func (f fleetView) live() (live []balance.Member) {
 	for _, m := range f.status.Fleet {
 		if m.Alive {
@@ -36,19 +35,20 @@ func (f fleetView) live() (live []balance.Member) {
 	return live
 }
 
-// returned reports whether RabbitMQ returned messages of a topic, since no queue took them.
+// returned reports whether RabbitMQ returned messages of a topic because no queue took
+// them.
 func (f fleetView) returned(topic string) bool { return f.unrouted[topic] }
 
-// examineFleet compares what is asked for with what the fleet works by, and tells of all
-// that `scanner status --exit-code` takes for unhealthy. What is late may be explained by
-// what is found after it: that is left to examineWaiting.
+// examineFleet compares the documents with what the fleet applies. It also reports
+// everything that `scanner status --exit-code` counts as unhealthy. It leaves late tasks
+// to examineWaiting, because later findings may explain them.
 func (p Patient) examineFleet(ctx context.Context, r *report, docs documents, brokers brokers) fleetView {
 	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
 	defer cancel()
 	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
 	var err error
 	if view.status, err = operate.ReadStatus(ctx, p.Store, ""); err != nil {
-		if !shard.Denied(err) || !r.failed("redis.rights") { // else the missing right is told
+		if !shard.Denied(err) || !r.failed("redis.rights") { // else redis.rights names the missing permission
 			r.fail("fleet", p.command("status"), "%v", err)
 		}
 		return view
@@ -82,7 +82,7 @@ func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.M
 	for _, m := range live {
 		for _, topic := range slices.Sorted(maps.Keys(m.Errors)) {
 			if _, broken := docs.broken[topic]; broken || topic == "" && m.Away {
-				continue // examineBroken and examineReasons tell of it
+				continue // examineBroken and examineReasons report it
 			}
 			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
 			if topic == "" {
@@ -94,8 +94,8 @@ func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.M
 	p.examineDocuments(ctx, r, live)
 }
 
-// examineServed tells each reason why topics aren't served once, with the topics and the
-// scanners. What the brokers or a topic's lack of a document explain is left out.
+// examineServed reports each reason why topics aren't served once, with its topics and
+// scanners. It leaves out reasons that the brokers or a missing document explain.
 func (p Patient) examineServed(r *report, live []balance.Member, docs documents, brokers brokers) {
 	type group struct{ topics, members []string }
 	groups := map[string]*group{}
@@ -129,7 +129,7 @@ func unserved(members, topics []string) string {
 	return fmt.Sprintf("scanners %s don't serve %s", strings.Join(members, ", "), it(topics))
 }
 
-// it names topics where there are several: the check names the only one.
+// it names several topics; a single one is in the check's name already.
 func it(topics []string) string {
 	if len(topics) == 1 {
 		return "it"
@@ -142,7 +142,7 @@ func distinct(all []string) []string {
 	return slices.Compact(all)
 }
 
-// examineTasks tells of a topic's tasks that aren't to be delivered now: paused, parked.
+// examineTasks reports a topic's tasks that aren't delivered now: paused or parked.
 func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
 	if t.Paused {
 		p.examinePause(r, t)
@@ -150,14 +150,14 @@ func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicSta
 	reason := ""
 	if t.Parked > 0 {
 		reason = p.parkedReason(ctx, t)
-		r.fail("topic "+t.Topic+" parked", p.command("parked ls --topic "+t.Topic)+"; mend the cause, then "+p.command("parked replay --topic "+t.Topic+" --all"),
+		r.fail("topic "+t.Topic+" parked", p.command("parked ls --topic "+t.Topic)+"; fix the cause, then "+p.command("parked replay --topic "+t.Topic+" --all"),
 			"%d tasks were set aside; one of them because: %s", t.Parked, reason)
 	}
 	view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(reason)
 }
 
-// examinePause tells of a paused topic. It is no failure, for somebody wanted it. A pause
-// without an end may be forgotten: doctor warns of one that holds tasks that are due.
+// examinePause reports a paused topic. That is no failure, because somebody wanted it.
+// But a pause without an end may be forgotten, so it is a warning if tasks are due.
 func (p Patient) examinePause(r *report, t operate.TopicStatus) {
 	check, resume := "topic "+t.Topic+" paused", p.command("topic resume "+t.Topic)
 	if t.Backlog > 0 && t.PausedUntil.IsZero() {
@@ -167,7 +167,7 @@ func (p Patient) examinePause(r *report, t operate.TopicStatus) {
 	r.info(check, "paused: nothing is delivered, and %d tasks are due; %s ends it", t.Backlog, resume)
 }
 
-// parkedReason is why the first of a topic's parked tasks was parked.
+// parkedReason returns why the first of a topic's parked tasks was parked.
 func (p Patient) parkedReason(ctx context.Context, t operate.TopicStatus) string {
 	for _, s := range t.PerShard {
 		if s.Parked == 0 {
@@ -181,14 +181,13 @@ func (p Patient) parkedReason(ctx context.Context, t operate.TopicStatus) string
 	return "not known"
 }
 
-// examineReasons tells of what makes a fleet unhealthy and is nothing that was looked at
-// above.
+// examineReasons reports the remaining reasons why the fleet is unhealthy.
 func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
 		case operate.SourceAway:
-			if docs.known { // else Consul is away from here, too, which is told
+			if docs.known { // else this host can't reach Consul either, which is a finding
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there", "degraded: %s", reason.Text)
 			}
 		case operate.OtherSource:
@@ -206,8 +205,8 @@ func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
 // unrouted reports whether no queue took a task.
 func unrouted(reason string) bool { return strings.Contains(reason, "NO_ROUTE") }
 
-// examineWaiting tells of tasks that are tried again, or have been due for long, where
-// nothing that was found says why.
+// examineWaiting reports tasks that wait for another attempt or have been due for long,
+// unless another finding explains it.
 func (p Patient) examineWaiting(r *report, view fleetView, brokers brokers) {
 	if len(view.live()) == 0 || brokers.first == nil || brokers.alarm != "" || r.failed("topics served") {
 		return
@@ -215,7 +214,7 @@ func (p Patient) examineWaiting(r *report, view fleetView, brokers brokers) {
 	for _, t := range view.status.Topics {
 		explained := r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") || r.failed("topic "+t.Topic+" exchange")
 		if t.Retrying > 0 && !explained {
-			r.fail("topic "+t.Topic+" retries", "mend the cause; see them with "+p.command("tasks ls "+t.Topic+" --state retrying"),
+			r.fail("topic "+t.Topic+" retries", "fix the cause; see them with "+p.command("tasks ls "+t.Topic+" --state retrying"),
 				"%d tasks wait for another attempt: %s", t.Retrying, t.RetryReason)
 		}
 		if text, late := view.late[t.Topic]; late && !t.Paused && !r.failed("topic "+t.Topic+" ") {
@@ -224,7 +223,7 @@ func (p Patient) examineWaiting(r *report, view fleetView, brokers brokers) {
 	}
 }
 
-// failed reports whether a check whose name begins so failed.
+// failed reports whether a check with this prefix failed.
 func (r *report) failed(check string) bool {
 	return slices.ContainsFunc(r.findings, func(f Finding) bool { return f.State == Fail && strings.HasPrefix(f.Check, check) })
 }

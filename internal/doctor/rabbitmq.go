@@ -18,18 +18,18 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// broker is a connection and what to call its user and vhost.
+// broker is a connection, with its user and vhost.
 type broker struct {
 	conn *amqp.Connection
 	raw  net.Conn // what conn reads and writes
 	uri  amqp.URI
 }
 
-// brokers are what was found at rabbitmq.urls.
+// brokers is the result of trying rabbitmq.urls.
 type brokers struct {
-	// first that answers; nil if none does.
+	// first is the first broker that answers; nil if none does.
 	first *broker
-	// alarm is why it takes no messages; "" if it does.
+	// alarm is why the first broker accepts no messages; "" if it does.
 	alarm string
 }
 
@@ -39,8 +39,8 @@ func (b brokers) close() {
 	}
 }
 
-// explains reports whether a finding about the brokers says already why a scanner doesn't
-// serve a topic.
+// explains reports whether a finding about the brokers already explains why a scanner
+// doesn't serve a topic.
 func (b brokers) explains(trouble string) bool {
 	if b.first == nil {
 		return strings.Contains(trouble, "not connected to RabbitMQ")
@@ -48,7 +48,7 @@ func (b brokers) explains(trouble string) bool {
 	return b.alarm != "" && strings.Contains(trouble, "RabbitMQ blocks publishers")
 }
 
-// examinePlaces looks for the topics' places at a broker.
+// examinePlaces checks the topics' exchanges, queues and bindings at a broker.
 func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic, fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
 		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
@@ -58,11 +58,11 @@ func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs m
 	}
 }
 
-// reachRabbitMQ tries every URL. The caller closes what it returns.
+// reachRabbitMQ tries every URL. The caller must close the result.
 func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	secure, err := p.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
-		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that are there", "rabbitmq.tls: %v", err)
+		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that exist", "rabbitmq.tls: %v", err)
 		return found
 	}
 	for i, raw := range p.Settings.RabbitMQ.URLs {
@@ -80,7 +80,7 @@ func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost, word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
 		}
 		if found.first != nil {
-			_ = b.conn.Close() // it has answered, which is all that was asked
+			_ = b.conn.Close() // it has answered, and nothing else was asked
 			continue
 		}
 		found = brokers{first: &b, alarm: alarm}
@@ -95,7 +95,7 @@ func word(yes bool, then, otherwise string) string {
 	return otherwise
 }
 
-// dial opens a connection. Errors never hold the URL: it has a password.
+// dial opens a connection. Errors never contain the URL, because it has a password.
 func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 	uri, err := amqp.ParseURI(raw)
 	if err != nil {
@@ -117,10 +117,11 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 	return broker{conn, opened, uri}, err
 }
 
-// alarmed returns why a broker takes no messages, "" if it does or doesn't say. A broker
-// with an alarm tells a connection once that publishes, and reads no more from it: either
-// that comes, or an answer to what was asked behind the message. The message goes to no
-// queue, over a connection of its own: one that is blocked doesn't even close.
+// alarmed returns why a broker accepts no messages, or "" if it does or doesn't say. A
+// broker with an alarm notifies a connection once it publishes, and reads no more from
+// it. So after a message either the notice comes, or the answer to the next request. The
+// message goes to no queue. It uses a separate connection, because a blocked one doesn't
+// even close.
 func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	b, err := dial(ctx, raw, secure)
 	if err != nil {
@@ -138,8 +139,8 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 		return ""
 	}
 	answered := make(chan struct{})
-	go func() { // another channel: this one is closed if its user may not publish there
-		_, _ = b.conn.Channel() // an error is an answer, too
+	go func() { // another channel: the broker closes this one if its user may not publish
+		_, _ = b.conn.Channel() // an error is an answer too
 		close(answered)
 	}()
 	select {
@@ -152,7 +153,7 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	}
 }
 
-// mendBroker is the command for a connection that failed.
+// mendBroker returns the command that fixes a failed connection.
 func mendBroker(uri amqp.URI, index int, err error) string {
 	var refusal *amqp.Error
 	errors.As(err, &refusal)
@@ -175,7 +176,7 @@ func mendBroker(uri amqp.URI, index int, err error) string {
 	}
 }
 
-// ask runs one question on a channel of its own, which a refusal closes.
+// ask runs one request on a channel of its own, because a refusal closes the channel.
 func (b *broker) ask(question func(*amqp.Channel) error) error {
 	ch, err := b.conn.Channel()
 	if err != nil {
@@ -185,8 +186,8 @@ func (b *broker) ask(question func(*amqp.Channel) error) error {
 	return question(ch)
 }
 
-// examineTopic looks for a topic's exchange and queue. It reports whether there
-// can be a binding between the two.
+// examineTopic checks a topic's exchange and queue. It reports whether a binding between
+// them is possible.
 func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
 		b.examineQueue(r, name, t, t.RoutingKey, running)
@@ -212,7 +213,7 @@ func (b *broker) examineTopic(r *report, name string, t config.Topic, running bo
 	return t.Declare == nil || b.examineQueue(r, name, t, t.Declare.Queue, running)
 }
 
-// examineQueue reports whether the queue is there.
+// examineQueue reports whether the queue exists.
 func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
 	check := "topic " + name + " queue"
 	var found amqp.Queue
@@ -238,8 +239,8 @@ func (b *broker) examineQueue(r *report, name string, t config.Topic, queue stri
 	return err == nil
 }
 
-// examineBinding tells what can be told of it: AMQP has no question for it, and
-// a message that tried would be delivered.
+// examineBinding reports what is known about the binding. AMQP has no request for it, and
+// a test message would be delivered.
 func (b *broker) examineBinding(r *report, name string, t config.Topic, returned bool) {
 	check := "topic " + name + " binding"
 	queue := "QUEUE"
@@ -261,7 +262,7 @@ func notFound(err error) bool {
 	return errors.As(err, &refusal) && refusal.Code == amqp.NotFound
 }
 
-// kind is the exchange's type; direct where the scanner doesn't make it.
+// kind returns the exchange's type; direct if the scanner doesn't declare it.
 func kind(t config.Topic) string {
 	if t.Declare != nil {
 		return t.Declare.Type

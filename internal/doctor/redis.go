@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// clockLimit is from when on logs and Redis tell different stories.
+	// clockLimit is the clock difference above which doctor warns.
 	clockLimit = time.Second
-	// fullShare is the share of maxmemory from which on tasks will soon be refused.
+	// fullShare is the share of maxmemory above which doctor warns.
 	fullShare = 0.9
 	// oldestRedis is the first major version with sharded publish and script flags.
 	oldestRedis = 7
@@ -33,13 +33,13 @@ type node struct {
 	*redis.Client
 }
 
-// cli is how to talk to the node by hand.
+// cli returns the redis-cli command for the node.
 func (n node) cli(command string) string {
 	host, port, _ := net.SplitHostPort(n.addr)
 	return fmt.Sprintf("redis-cli -h %s -p %s %s", host, port, command)
 }
 
-// examineRedis reports whether Redis can be asked at all.
+// examineRedis checks Redis and reports whether it answers.
 func (p Patient) examineRedis(ctx context.Context, r *report) bool {
 	nodes := p.reachRedis(ctx, r)
 	for _, n := range nodes {
@@ -52,7 +52,7 @@ func (p Patient) examineRedis(ctx context.Context, r *report) bool {
 	return true
 }
 
-// reachRedis returns the servers that hold keys; none where Redis can't be asked.
+// reachRedis returns the servers that hold keys; none if Redis doesn't answer.
 func (p Patient) reachRedis(ctx context.Context, r *report) []node {
 	addr := p.Settings.Redis.Addrs[0]
 	ask, cancel := context.WithTimeout(ctx, askLimit)
@@ -74,7 +74,7 @@ func (p Patient) reachRedis(ctx context.Context, r *report) []node {
 	return nodes
 }
 
-// nodes are the masters of a cluster, or the one server.
+// nodes returns the masters of a cluster, or the one server.
 func (p Patient) nodes(ctx context.Context) ([]node, error) {
 	cluster, ok := p.Redis.(*redis.ClusterClient)
 	if !ok {
@@ -99,7 +99,7 @@ func (p Patient) nodes(ctx context.Context) ([]node, error) {
 	return nodes, err
 }
 
-// mendRedis is the command for a connection that failed.
+// mendRedis returns the command that fixes a failed connection.
 func (p Patient) mendRedis(addr string, err error) string {
 	n := node{addr: addr}
 	text := err.Error()
@@ -126,13 +126,13 @@ func (p Patient) mendRedis(addr string, err error) string {
 	}
 }
 
-// plainPort reports whether TLS was spoken to a server that doesn't.
+// plainPort reports whether the server speaks no TLS but the client does.
 func plainPort(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.As(err, &record) || strings.Contains(err.Error(), "HTTP response to HTTPS client")
 }
 
-// tlsTrouble reports whether the two sides don't agree on TLS, or on whom to trust.
+// tlsTrouble reports whether the two sides disagree on TLS or on the certificates.
 func tlsTrouble(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -196,18 +196,18 @@ func examinePersistence(ctx context.Context, r *report, n node, info map[string]
 	}
 	settings, err := n.ConfigGet(ctx, "appendfsync").Result()
 	switch {
-	case err != nil: // CONFIG is no right a scanner needs
-		r.ok("redis.persistence", "%s keeps an append-only file; how often it is synced this user may not ask", n.addr)
+	case err != nil: // a scanner needs no permission for CONFIG
+		r.ok("redis.persistence", "%s keeps an append-only file; this user may not read how often it is synced", n.addr)
 	case settings["appendfsync"] == "no":
 		r.warn("redis.persistence", n.cli("CONFIG SET appendfsync everysec")+"; then CONFIG REWRITE",
-			"%s leaves it to the kernel when to sync its append-only file: a crash of the machine may lose half a minute", n.addr)
+			"%s lets the kernel decide when to sync its append-only file: a crash of the machine may lose half a minute", n.addr)
 	default:
 		r.ok("redis.persistence", "%s keeps an append-only file, synced %s", n.addr, settings["appendfsync"])
 	}
 }
 
-// examineClock compares with the middle of the question. Nothing depends on this
-// machine's clock but what its logs say.
+// examineClock compares Redis's clock with this machine's at the middle of the request.
+// Only the logs' times depend on this machine's clock.
 func examineClock(ctx context.Context, r *report, n node) {
 	asked := time.Now()
 	at, err := n.Time(ctx).Result()
@@ -217,8 +217,8 @@ func examineClock(ctx context.Context, r *report, n node) {
 	}
 	took := time.Since(asked)
 	offset := at.Sub(asked.Add(took / 2)).Round(time.Millisecond)
-	if offset.Abs()-took/2 > clockLimit { // an answer that took long tells no more
-		r.warn("redis.clock", "timedatectl set-ntp true", "the clock of %s is %s ahead of this machine's: tasks are due by it, and logs tell other times", n.addr, offset)
+	if offset.Abs()-took/2 > clockLimit { // after a slow answer the difference is uncertain by half of its duration
+		r.warn("redis.clock", "timedatectl set-ntp true", "the clock of %s is %s ahead of this machine's: the server's clock decides when tasks are due, and logs show other times", n.addr, offset)
 		return
 	}
 	r.ok("redis.clock", "the clock of %s is within %s of this machine's", n.addr, max(offset.Abs(), time.Millisecond))

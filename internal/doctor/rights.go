@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tryScript runs commands on scratch keys and returns those that the user
-// may not run, and what Redis said. KEYS: scratch keys, one a type. ARGV: the
-// commands, each a line of words; a word that is a number from 1 stands for that
-// key. Executed twice: the same; the last command removes the keys.
+// tryScript runs commands on scratch keys. It returns the commands that the user may not
+// run, each with Redis's reply. KEYS: scratch keys, one per type. ARGV: the commands, one
+// per line of words; @ and a number stand for that key. Running it twice is the same as
+// once: the last command removes the keys.
 const tryScript = `
 local denied = {}
 for _, line in ipairs(ARGV) do
@@ -23,8 +23,8 @@ for _, line in ipairs(ARGV) do
     words[#words + 1] = n and KEYS[tonumber(n)] or word
   end
   local reply = redis.pcall(unpack(words))
-  -- Other refusals, as for lack of memory, are no matter of rights. Redis 7.0
-  -- says "can't run", or "can't access" a key; later ones speak of permissions.
+  -- Other refusals, for example for lack of memory, have nothing to do with rights.
+  -- Redis 7.0 says "can't run", or "can't access" a key; later ones say "permission".
   if type(reply) == 'table' and reply.err and (string.find(reply.err, "can't ") or string.find(reply.err, 'permission')) then
     denied[#denied + 1] = words[1]
     denied[#denied + 1] = reply.err
@@ -32,8 +32,9 @@ for _, line in ipairs(ARGV) do
 end
 return denied`
 
-// tried are the commands that scanners, their scripts and doctor run, harmless on scratch
-// keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a text, @5 a channel.
+// tried returns the commands that scanners, their scripts and doctor run. They are
+// harmless on scratch keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a text, @5 a
+// channel.
 func tried() []string {
 	return []string{
 		"TIME", "INFO server", "PING",
@@ -47,13 +48,13 @@ func tried() []string {
 	}
 }
 
-// scannersAlone are those of tried that deploy/redis/operator.acl leaves out. A user who
-// lacks exactly these is an operator's.
+// scannersAlone returns the commands in tried that deploy/redis/operator.acl omits. A
+// user who lacks exactly these is an operator's.
 func scannersAlone() []string {
 	return []string{"hincrby", "incrby", "set", "smismember", "ssubscribe", "zmscore", "zremrangebyscore"}
 }
 
-// examineRights tries every command a scanner runs, on scratch keys of its own.
+// examineRights tries every command that a scanner runs, on its own scratch keys.
 func (p Patient) examineRights(ctx context.Context, r *report, n node) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -83,7 +84,7 @@ func (p Patient) examineRights(ctx context.Context, r *report, n node) {
 	}
 	denied = append(denied, p.tryOutside(ctx, channel)...)
 	if slices.Equal(slices.Sorted(slices.Values(denied)), scannersAlone()) {
-		r.info("redis.rights", "user %s may run what operators run, and is no scanner's; whether scanners have their rights doctor finds with their configuration", user)
+		r.info("redis.rights", "user %s may run what operators run, and is no scanner's; to check the scanners' rights, run doctor with their configuration", user)
 		return
 	}
 	if len(denied) > 0 {
@@ -97,7 +98,7 @@ func (p Patient) examineRights(ctx context.Context, r *report, n node) {
 	r.ok("redis.rights", "user %s may run all that scanners run, on keys %s:*", user, p.Settings.Redis.Prefix)
 }
 
-// tryOutside tries what can't be run in a script.
+// tryOutside tries the commands that can't run in a script.
 func (p Patient) tryOutside(ctx context.Context, channel string) (denied []string) {
 	sub := p.Redis.SSubscribe(ctx, channel)
 	defer sub.Close()

@@ -16,12 +16,12 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// documents are what the topics' documents ask for, by name.
+// documents are the topics' documents, by name.
 type documents struct {
-	// known is false where they couldn't be read at all.
+	// known is false if they couldn't be read at all.
 	known bool
 	good  map[string]config.Topic
-	// broken are those with mistakes, as Consul has them.
+	// broken are the documents in Consul with mistakes.
 	broken map[string]config.Document
 }
 
@@ -32,7 +32,8 @@ func (d documents) has(topic string) bool {
 	return good || broken
 }
 
-// examineTopics reads the topics' documents. Those with mistakes are left to examineBroken.
+// examineTopics reads the topics' documents. It leaves those with mistakes to
+// examineBroken.
 func (p Patient) examineTopics(ctx context.Context, r *report) documents {
 	if p.Consul != nil {
 		return p.examineConsul(ctx, r)
@@ -76,7 +77,7 @@ func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 	return docs
 }
 
-// reachConsul lists the documents, and reports whether that could be done.
+// reachConsul lists the documents and reports whether Consul answered.
 func (p Patient) reachConsul(ctx context.Context, r *report) (list []consul.Document, reached bool) {
 	settings := p.Settings.Consul
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -141,7 +142,7 @@ func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc
 	}
 }
 
-// mendApplied is the command for a document that isn't applied.
+// mendApplied returns the command for a document that isn't applied.
 func (p Patient) mendApplied(running bool) string {
 	if running {
 		return p.command("status") + "; without consul send SIGHUP to scanners whose file this is"
@@ -149,8 +150,8 @@ func (p Patient) mendApplied(running bool) string {
 	return p.command("run")
 }
 
-// examineOrphans finds topics that Redis holds and nobody asks for any more. It is a failure
-// where scanners say so, too: another source may have them.
+// examineOrphans reports topics in Redis that have no document any more. It is a failure
+// if scanners report it too; otherwise another source may have the topic.
 func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
@@ -172,7 +173,8 @@ func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents, 
 // orphan reports whether a scanner says that a topic has no document.
 func orphan(trouble string) bool { return strings.HasPrefix(trouble, "orphan:") }
 
-// mendOrphan brings the document back; what removes the topic comes last.
+// mendOrphan returns the command that restores the document, then the one that removes
+// the topic.
 func (p Patient) mendOrphan(name string) string {
 	back := "put it back under topics in " + p.Path
 	if p.Consul != nil {

@@ -8,14 +8,14 @@ import (
 	"regexp"
 )
 
-// examineUsers reports whether the user of the settings is still there after the server
-// was restarted. Redis says where it keeps users, and not whether they are there. So the
-// file is read, if the server runs on this machine.
+// examineUsers checks whether a restart of the server keeps the user of the settings.
+// Redis says where it stores users, but not whether this one is stored. So doctor reads
+// that file if the server runs on this machine.
 func (p Patient) examineUsers(ctx context.Context, r *report, n node, info map[string]string) {
 	const check = "redis.users"
 	user := p.Settings.Redis.Username
 	if user == "" && p.Settings.Redis.Password == "" {
-		return // the server asks for no user
+		return // the server needs no user
 	}
 	if user == "" {
 		user = "default"
@@ -27,7 +27,7 @@ func (p Patient) examineUsers(ctx context.Context, r *report, n node, info map[s
 	}
 	listed, read := userListed(n.addr, file, user)
 	switch {
-	case err != nil: // CONFIG is no right a scanner needs
+	case err != nil: // a scanner needs no permission for CONFIG
 		r.info(check, "can't tell whether user %s outlives a restart of %s: that takes the right +config|get, which shows requirepass, too; "+
 			"a user that ACL SETUSER made is kept by ACL SAVE or CONFIG REWRITE", user, n.addr)
 	case file == "":
@@ -42,8 +42,8 @@ func (p Patient) examineUsers(ctx context.Context, r *report, n node, info map[s
 	}
 }
 
-// userListed reports whether a server's file names a user. It is not read if the server
-// runs elsewhere, or if only files that it includes may name the user.
+// userListed reports whether a server's file names a user. read is false if the server
+// runs elsewhere, or if a file that it includes may name the user.
 func userListed(addr, file, user string) (listed, read bool) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() || !filepath.IsAbs(file) {

@@ -15,9 +15,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// A channel that is abandoned while its oldest message waits for a queue that answers
-// for nothing: what the broker answered for behind that message keeps its outcome,
-// and the one that waits is unknown.
+// A channel is abandoned while its oldest message waits for a queue that answers nothing.
+// Messages behind it that the broker answered keep their outcome. The waiting one is
+// unknown.
 func abandoned(t *testing.T, broker *servers.RabbitMQ) {
 	ch := servertest.Channel(t, broker.URL("/"))
 	declareExchange(t, ch, "abandoned", amqp.ExchangeHeaders)
@@ -34,8 +34,8 @@ func abandoned(t *testing.T, broker *servers.RabbitMQ) {
 // behind is how many messages the broker confirms behind the one that waits.
 const behind = 200
 
-// busy is a publisher whose handler has a first result and doesn't return until goOn:
-// what the broker answers meanwhile is known to the library and to nobody else.
+// busy is a publisher whose handler has its first result and blocks until goOn. Meanwhile
+// only the library knows what the broker answers.
 type busy struct {
 	*forward.Publisher
 	*results
@@ -43,15 +43,15 @@ type busy struct {
 	goOn func()
 }
 
-// wiretap knows what the library has read of what the broker sends: it does so frame by
-// frame, so that whoever has a result of its own later has one after all others.
+// wiretap knows which of the broker's answers the library has read. The library reads
+// frame by frame. So once a later message has its result, all earlier answers were read.
 type wiretap struct {
 	network *proxy
 	last    *forward.Publisher
 	results *results
 }
 
-// tap is to be called before the network mutes what is opened later.
+// tap must be called before the network mutes channels that open later.
 func tap(t *testing.T, network *proxy, c *forward.Connection) *wiretap {
 	t.Helper()
 	last, got := publisher(t, c, "last", forward.Route{Exchange: "abandoned"})
@@ -59,8 +59,8 @@ func tap(t *testing.T, network *proxy, c *forward.Connection) *wiretap {
 	return &wiretap{network, last, got}
 }
 
-// awaitAnswers waits until the library has read n answers that were sent through the
-// network, of all that were.
+// awaitAnswers waits until the network has forwarded n answers in all and the library has
+// read them.
 func (w *wiretap) awaitAnswers(t *testing.T, n int64) {
 	t.Helper()
 	wait.Progress(t, "the broker's answers", func() int { return int(w.network.answers.Load()) }, func() bool { return w.network.answers.Load() >= n })
@@ -105,9 +105,9 @@ func abandonedWithItsConnection(t *testing.T, broker *servers.RabbitMQ) {
 	keeps(t, b.all(passing...), forward.Confirmed)
 }
 
-// The broker is silent when a message is overdue, so that the connection is put to
-// the test. Answers come while it lasts, but none to the test, and then the
-// connection ends.
+// The broker is silent when a message is overdue, so the publisher tests the connection.
+// Answers come during the test, but none to the test itself, and then the connection
+// ends.
 func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	network, via := newProxy(t, broker.URL("/"))
 	c := connect(t, forward.Config{URLs: []string{via}})
@@ -131,8 +131,8 @@ func abandonedOverdue(t *testing.T, broker *servers.RabbitMQ) {
 	keeps(t, got.all(passing...), forward.Confirmed)
 }
 
-// writtenWithin publishes messages to the queue that answers for nothing until one
-// was written before its deadline, which is soon, and returns that one.
+// writtenWithin publishes messages with a deadline in soon to the queue that answers
+// nothing. It returns the first one that was written before its deadline.
 func writtenWithin(t *testing.T, p *forward.Publisher, got *results, soon time.Duration) *forward.Message {
 	t.Helper()
 	for i := 0; ; i++ {
@@ -145,8 +145,8 @@ func writtenWithin(t *testing.T, p *forward.Publisher, got *results, soon time.D
 	}
 }
 
-// Several in turn: whether the channel's loop looks at what was answered before it
-// looks at the end is chance.
+// The test runs several times: chance decides whether the channel's loop sees the answers
+// or the end first.
 func abandonedWhileDraining(t *testing.T, broker *servers.RabbitMQ) {
 	for i := range 8 {
 		b := newBusy(t, broker)
@@ -170,7 +170,7 @@ func abandonedWhileDraining(t *testing.T, broker *servers.RabbitMQ) {
 	}
 }
 
-// keeps wants one outcome of all.
+// keeps requires that all results have one outcome.
 func keeps(t *testing.T, found []forward.Result, want forward.Outcome) {
 	t.Helper()
 	if n := outcomes(found); n[want] != len(found) {

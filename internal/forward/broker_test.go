@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// ownBroker starts a broker for a test that ill-treats it.
+// ownBroker starts a broker for a test that harms it.
 func ownBroker(t *testing.T, conf string) *servers.RabbitMQ {
 	t.Helper()
 	servertest.Need(t, "rabbitmq-server")
@@ -27,7 +27,7 @@ func ownBroker(t *testing.T, conf string) *servers.RabbitMQ {
 	return broker
 }
 
-// One broker suffers all of these, one after the other: a start takes seconds.
+// All of these run on one broker, one after the other, because a start takes seconds.
 func TestBroker(t *testing.T) {
 	t.Parallel()
 	broker := ownBroker(t, "max_message_size = 100000")
@@ -45,8 +45,8 @@ func quorumRoute(queue string) forward.Route {
 	return forward.Route{Exchange: queue, RoutingKey: "k", Declare: &forward.Declare{Queue: queue, QueueType: "quorum"}, Window: 500}
 }
 
-// A payload above max_message_size ends the channel once; from then on it is
-// the task's trouble alone.
+// A payload above max_message_size ends the channel once. After that only its task is
+// refused.
 func largestMessage(t *testing.T, broker *servers.RabbitMQ) {
 	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", quorumRoute("largest"))
 	ready(t, p)
@@ -95,8 +95,8 @@ func of(tenant, name string, n int) []*forward.Message {
 	return all
 }
 
-// tell suspends the process of a classic queue, so that it answers for nothing, or
-// resumes it.
+// tell suspends the process of a classic queue, so that it answers nothing, or resumes
+// it.
 func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 	t.Helper()
 	if _, err := broker.Ctl(t.Context(), "eval",
@@ -105,9 +105,9 @@ func tell(t *testing.T, broker *servers.RabbitMQ, queue, verb string) {
 	}
 }
 
-// A queue that answers for nothing holds up its own messages alone: more than a
-// window of others is confirmed meanwhile, each once. Those that it holds up are given
-// up one by one, and confirmed if it comes back.
+// A queue that answers nothing delays only its own messages. Meanwhile more than a window
+// of others is confirmed, each once. The delayed ones are given up one by one, and
+// confirmed if the queue comes back.
 func stuckQueue(t *testing.T, broker *servers.RabbitMQ) {
 	ch := servertest.Channel(t, broker.URL("/"))
 	declareExchange(t, ch, "by-tenant", amqp.ExchangeHeaders)
@@ -143,7 +143,7 @@ func stuckQueue(t *testing.T, broker *servers.RabbitMQ) {
 		}
 	}
 	more := of("flows", "more", through)
-	ready(t, p) // the broker had nothing to answer for but the late one: another channel may take this one's place
+	ready(t, p) // the broker had only the late message to answer, so another channel may replace this one
 	publish(t, p, more...)
 	if n := outcomes(got.all(more...)); n[forward.Confirmed] != through {
 		t.Errorf("%v after one was given up, want all confirmed", n)
@@ -157,8 +157,8 @@ func stuckQueue(t *testing.T, broker *servers.RabbitMQ) {
 	}
 }
 
-// heartbeat is long enough for a process that stands still for some seconds to
-// keep its connection.
+// heartbeat is so long that the connection survives a process that stands still for some
+// seconds.
 const heartbeat = 6 * time.Second
 
 // A memory alarm of several heartbeats under load: blocked is reported, the
@@ -194,8 +194,8 @@ func alarm(t *testing.T, broker *servers.RabbitMQ) {
 	truthful(t, got.all(<-sent...), stored(t, servertest.Channel(t, broker.URL("/")), "alarm"))
 }
 
-// What an alarm keeps in flight is given up at its deadline, and the new
-// connection finds out that it is blocked before any task is written to it.
+// Messages that an alarm keeps in flight are given up at their deadline. A new connection
+// finds out that it is blocked before any task is written to it.
 func longAlarm(t *testing.T, broker *servers.RabbitMQ) {
 	log := &logLines{}
 	c := connectAsIs(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
@@ -232,8 +232,8 @@ func longAlarm(t *testing.T, broker *servers.RabbitMQ) {
 	truthful(t, got.all(batch...), stored(t, servertest.Channel(t, broker.URL("/")), "long-alarm"))
 }
 
-// A connection that this program closes, since the broker confirms nothing and doesn't
-// answer either, is named by that, in the log and to the tasks on it.
+// The broker confirms nothing and doesn't answer, so this program closes the connection.
+// The log and the results of its tasks give that as the reason.
 func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 	log := &logLines{}
 	c := connectAsIs(t, forward.Config{URLs: []string{broker.URL("/")}, Log: textLog(log)})
@@ -258,8 +258,8 @@ func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 	}
 }
 
-// A broker that is stopped takes bytes and answers nothing: the heartbeat ends
-// the connection, and Run does not wait for a broker that doesn't answer.
+// A stopped broker takes bytes and answers nothing. The heartbeat ends the connection,
+// and Run doesn't wait for that broker.
 func standstill(t *testing.T, broker *servers.RabbitMQ) {
 	c := connect(t, forward.Config{URLs: []string{broker.URL("/")}, Heartbeat: heartbeat})
 	p, got := publisher(t, c, "topic", quorumRoute("standstill"))
@@ -292,7 +292,7 @@ func killed(t *testing.T, broker *servers.RabbitMQ) {
 	sent := make(chan []*forward.Message, 1)
 	go func() { sent <- load(loading, t, p, "topic", "m") }()
 	wait.Count(t, "messages to flow", 1001, got.count)
-	// So that some are in flight for certain.
+	// Some must be in flight for certain.
 	if err := broker.Pause(); err != nil {
 		t.Fatal(err)
 	}

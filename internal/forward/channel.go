@@ -12,12 +12,11 @@ import (
 )
 
 const (
-	// sweepInterval is how often deadlines are looked at while messages are in flight.
+	// sweepInterval is how often deadlines are checked while messages are in flight.
 	sweepInterval = 100 * time.Millisecond
-	// wornAfter is for how long the broker may refuse all that comes on a channel
-	// before another takes its place. RabbitMQ 3.10 goes on refusing on one whose
-	// first message met a quorum queue without a leader, long after the queue has
-	// one again.
+	// wornAfter is how long the broker may refuse every message on a channel before
+	// another channel replaces it. RabbitMQ 3.10 keeps refusing on a channel whose first
+	// message met a quorum queue without a leader, long after the queue has a leader.
 	wornAfter = 5 * time.Second
 )
 
@@ -26,9 +25,9 @@ var (
 	errBlocked = errors.New("RabbitMQ blocks publishers")
 )
 
-// channel is one AMQP channel of a topic, from its opening until all that was
-// written on it is settled. A topic that changes its exchange has two for a
-// while: one that takes messages and one that settles.
+// channel is one AMQP channel of a topic. It lives until everything written on it is
+// settled. While a topic changes its exchange it has two: one accepts messages, the other
+// settles.
 type channel struct {
 	connection *Connection
 	conn       *conn
@@ -41,20 +40,20 @@ type channel struct {
 	deliver    func([]Result)
 	ended      func()
 
-	results  []Result  // of the loop
-	trusted  bool      // nothing that the library told was dropped
-	refusing time.Time // since when the broker refuses everything; zero: it doesn't
+	results  []Result  // of the loop, for its memory
+	trusted  bool      // the library dropped nothing
+	refusing time.Time // since when the broker refuses everything; zero if it doesn't
 	worn     atomic.Bool
-	replace  func()                     // it is worn
-	refusal  atomic.Pointer[amqp.Error] // with which the broker closed it
-	// Of the goroutine that publishes: headers of the message that is being
-	// written, and the results of what could not be.
+	replace  func()                     // called once the channel is degraded
+	refusal  atomic.Pointer[amqp.Error] // the error with which the broker closed it
+	// headers and refused belong to the goroutine that publishes. They hold the headers
+	// of the message being written, and the results of messages that can't be written.
 	headers amqp.Table
 	refused []Result
 }
 
-// openSession opens a channel for the route. It takes little more than the
-// connect timeout at most.
+// openChannel opens a channel for the route. It takes little longer than the connect
+// timeout at most.
 func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*channel, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -95,9 +94,9 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 	return ch, nil
 }
 
-// tryType declares an exchange of a type that a plugin brings over a connection
-// of its own: a broker without that plugin closes the connection (503), and
-// that would be every topic's.
+// tryType declares an exchange whose type comes from a plugin, over a separate
+// connection. A broker without the plugin closes the connection (503). On the shared
+// connection that would hit every topic.
 func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 	if !r.needsPlugin() {
 		return nil
@@ -127,9 +126,9 @@ func (ch *channel) use(r Route) {
 	ch.confirms.setLimit(r.Window)
 }
 
-// publish writes messages in turn and returns how many are accounted for:
-// written, or given a Result already. The error says why the rest is not;
-// errClosed, that another channel may take them.
+// publish writes the messages in order. It returns how many are accounted for: written,
+// or given a Result already. The error says why the rest is not. After errClosed another
+// channel may take them.
 func (ch *channel) publish(ctx context.Context, batch []*Message) (int, error) {
 	ch.conn.wire.cork()
 	defer ch.conn.wire.uncork()
@@ -178,10 +177,10 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 	return true, nil
 }
 
-// unwritten decides about a message whose publishing failed. With ErrClosed
-// the library kept back at least its last frame (Channel.sendOpen in
-// channel.go), so that the broker can't have taken it. After any other error
-// nobody knows, and the connection can't be written to again.
+// unwritten handles a message whose publishing failed. With ErrClosed the library kept
+// back at least the last frame (Channel.sendOpen in its channel.go), so the broker can't
+// have the message. After any other error nobody knows, and the connection can't be
+// written to again.
 func (ch *channel) unwritten(seq uint64, err error) (mine bool, stop error) {
 	if errors.Is(err, amqp.ErrClosed) {
 		return !ch.confirms.undo(seq), errClosed
@@ -190,7 +189,8 @@ func (ch *channel) unwritten(seq uint64, err error) (mine bool, stop error) {
 	return true, fmt.Errorf("write: %w", err)
 }
 
-// waitRoom returns when a full window may have room, or publishing must stop.
+// waitRoom returns when a full window may have room again. It returns an error when
+// publishing must stop.
 func (ch *channel) waitRoom(ctx context.Context) error {
 	ch.conn.wire.uncork()
 	defer ch.conn.wire.cork()
@@ -208,21 +208,21 @@ func (ch *channel) waitRoom(ctx context.Context) error {
 	}
 }
 
-// takeRefused hands over the results of what could not be written.
+// takeRefused returns the results of messages that could not be written.
 func (ch *channel) takeRefused() []Result {
 	r := ch.refused
 	ch.refused = nil
 	return r
 }
 
-// run settles what is in flight until the channel is lost, abandoned, or
-// retired and empty. It alone receives returns and looks at confirms.
+// run settles what is in flight until the channel is lost, abandoned, or retired and
+// empty. Only run receives returns and checks confirms.
 //
-// It waits for the confirm of the oldest message that doesn't lag, then takes all
-// that are confirmed by now, so that results come in bunches whenever there are many.
-// Those that lag are looked at with each sweep too, and given up when their deadline
-// passes: a queue that confirms nothing holds up its own messages alone. Without
-// messages in flight it waits without a timer.
+// It waits for the confirm of the oldest message that doesn't lag, then takes every
+// message confirmed by now. So under load results come in groups. Each sweep also checks
+// the messages that lag and gives them up when their deadline passes. A queue that
+// confirms nothing thus delays only its own messages. While nothing is in flight, run
+// waits without a timer.
 func (ch *channel) run() {
 	defer ch.ended()
 	sweep := time.NewTicker(sweepInterval)
@@ -275,7 +275,7 @@ func (ch *channel) run() {
 	}
 }
 
-// settle delivers what the broker has answered for; all as in confirms.settle.
+// settle delivers the results that the broker has answered; all is as in confirms.settle.
 func (ch *channel) settle(all bool) {
 	var stalled bool
 	ch.results, stalled = ch.confirms.settle(ch.returns, ch.alive, all, ch.results[:0])
@@ -283,11 +283,11 @@ func (ch *channel) settle(all bool) {
 	ch.hand()
 }
 
-// expire gives up what is overdue. If the broker has been silent, the connection is
-// put to the test first: false means that it didn't answer either and was cut. One
-// that answers has a channel or a queue that doesn't: nothing more is written on this
-// channel, and another takes its place, as one does when what was given up takes too
-// much of the window.
+// expire gives up overdue messages. If the broker has been silent, expire tests the
+// connection first; it returns false if the broker doesn't answer and the connection was
+// closed. If the broker answers, then only the channel or a queue doesn't: this channel
+// takes no more messages and another replaces it. Another also replaces it when given-up
+// messages take half of the window.
 func (ch *channel) expire() (alive bool) {
 	late, silent := ch.confirms.overdue()
 	if !late {
@@ -307,7 +307,7 @@ func (ch *channel) expire() (alive bool) {
 	return true
 }
 
-// wearOut has another channel take this one's place.
+// wearOut asks for another channel in this one's place.
 func (ch *channel) wearOut() {
 	if !ch.worn.Swap(true) {
 		ch.replace()
@@ -324,7 +324,7 @@ func (ch *channel) hand() {
 	}
 }
 
-// wear looks for how long the broker has refused everything.
+// wear tracks how long the broker has refused everything.
 func (ch *channel) wear() {
 	for _, r := range ch.results {
 		switch {
@@ -339,7 +339,7 @@ func (ch *channel) wear() {
 	}
 }
 
-// lost settles what was answered before the channel died.
+// lost settles what the broker answered before the channel died.
 func (ch *channel) lost(e *amqp.Error) {
 	ch.conn.learn(e)
 	ch.settle(true)
@@ -351,7 +351,7 @@ func (ch *channel) lost(e *amqp.Error) {
 	ch.abandon(reason, false)
 }
 
-// lostBy is what the broker closed the channel with; nil if it didn't.
+// lostBy returns the error with which the broker closed the channel; nil if it didn't.
 func (ch *channel) lostBy() error {
 	if e := ch.refusal.Load(); e != nil {
 		return e
@@ -359,9 +359,9 @@ func (ch *channel) lostBy() error {
 	return nil
 }
 
-// abandon gives every remaining message its Result and closes the channel. If
-// the broker doesn't answer even that, the channel stays until it does, and
-// with suspicion the connection is put to the test.
+// abandon gives every remaining message its Result and closes the channel. If the broker
+// doesn't answer even the close, the channel stays open until it does. With suspicion,
+// abandon then tests the connection.
 func (ch *channel) abandon(reason string, suspicion bool) {
 	ch.results = ch.confirms.abandon(ch.returns, reason, ch.trusted, ch.results[:0])
 	ch.hand()

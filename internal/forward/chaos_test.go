@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// loadWindow keeps what a loader has in flight from being all that a broker on
-// a slow machine is busy with.
+// loadWindow bounds the loader's messages in flight, so that a broker on a slow machine
+// has time for others.
 const loadWindow = 300
 
 // load publishes batches until the test tells it to stop, and returns them all.
@@ -86,7 +86,7 @@ func TestExchangeDeletedWhileForwarding(t *testing.T) {
 	}
 }
 
-// truthful checks outcomes against what the broker holds.
+// truthful compares the outcomes with the broker's queues.
 func truthful(t *testing.T, found []forward.Result, ids map[string]int) {
 	t.Helper()
 	for _, r := range found {
@@ -103,8 +103,8 @@ func truthful(t *testing.T, found []forward.Result, ids map[string]int) {
 	t.Logf("outcomes: %v", outcomes(found))
 }
 
-// Lost connections, deleted exchanges and new routes, all under load: exactly
-// one result a message, and each of them true.
+// Connections are lost, exchanges deleted and routes changed, all under load. Each
+// message gets exactly one result, and a true one.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)

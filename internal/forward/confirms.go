@@ -10,17 +10,17 @@ import (
 
 // unconfirmed is one message. Times count from the start of its confirms.
 type unconfirmed struct {
-	message  *Message                   // nil: the place is free
+	message  *Message                   // nil: the slot is free
 	confirm  *amqp.DeferredConfirmation // nil until the message is written
 	idHash   uint64
 	at       time.Duration
 	deadline time.Duration
 	told     told
-	givenUp  bool // its Result was given, and the broker may still answer
+	givenUp  bool // it has its Result, but the broker may still answer
 	reason   string
 }
 
-// told is what the broker has told of a message before its confirm.
+// told records what the broker has said about a message before its confirm.
 type told uint8
 
 const (
@@ -39,48 +39,47 @@ const (
 	dead           // all is settled
 )
 
-// verdict on a message that asks for a place.
+// verdict is the answer to a message that asks for a slot.
 type verdict uint8
 
 const (
 	placed verdict = iota
-	full           // of unconfirmed messages
+	full           // the window has no room
 	closed         // takes no more
 	late           // the message's deadline has passed
 )
 
-// confirms holds the unconfirmed messages of one channel, in the order they
-// were written. It is where exactly one Result a message is decided: whoever
-// takes one out or gives it up, under the mutex, owes its Result.
+// confirms holds the unconfirmed messages of one channel in the order of writing. It
+// decides the one Result of each message. Code that takes a message out or gives it up,
+// under the mutex, must deliver its Result.
 //
-// The broker may answer in any order, and for some messages never: those are given
-// up one by one when their deadline passes, and keep their place until the answer
-// comes or the channel goes, so that a late return is known for what it is. A
-// place that became free between others stays so until it is the oldest, or is
-// needed.
+// The broker may answer in any order, and never for some messages. A message is given up
+// when its deadline passes. It keeps its slot until the answer comes or the channel ends,
+// so that a late return can be matched to it. A slot that becomes free between others
+// stays unused until it is the oldest or until room is needed.
 type confirms struct {
 	start time.Time
 	seed  maphash.Seed
-	stall time.Duration // longer than this unlooked at, nothing can be trusted
-	wake  chan struct{} // tells the channel's loop that there is something to wait for
-	room  chan struct{} // tells the publishing goroutine that it may go on
+	stall time.Duration // after a longer gap between checks, returns may have been dropped.
+	wake  chan struct{} // wakes the channel's loop: there is something to wait for.
+	room  chan struct{} // wakes the publishing goroutine: there is room.
 
 	mu       sync.Mutex
 	ring     []unconfirmed
-	head     uint64 // oldest
-	tail     uint64 // next to be placed
-	owed     int    // messages that have no Result yet
-	givenUp  int    // messages that have one, and no answer
-	limit    int    // the window, of owed and givenUp together; at most len(ring)
-	needed   int    // messages that wait for a place; 0 if none do
+	head     uint64 // the oldest.
+	tail     uint64 // the next to be placed.
+	owed     int    // messages that have no Result.
+	givenUp  int    // messages that have a Result but no answer.
+	limit    int    // the window: bounds owed plus givenUp; at most len(ring).
+	needed   int    // messages that wait for a slot; 0 if none do.
 	phase    phase
-	reason   string // why it is dead
-	idle     bool   // the loop waits for nothing
+	reason   string // why it is dead.
+	idle     bool   // the loop waits for nothing.
 	looked   time.Duration
-	earliest time.Duration // no deadline is before this
-	heard    time.Duration // when the broker answered last
-	proven   bool          // the broker answered for a message
-	found    []uint64      // of settle, kept for its memory
+	earliest time.Duration // no deadline is before this.
+	heard    time.Duration // when the broker last answered.
+	proven   bool          // the broker has answered for a message.
+	found    []uint64      // used by settle, kept for its memory.
 }
 
 func newConfirms(window int, stall time.Duration) *confirms {
@@ -99,10 +98,11 @@ func (c *confirms) since(t time.Time) time.Duration { return t.Sub(c.start) }
 
 func (c *confirms) slot(seq uint64) *unconfirmed { return &c.ring[seq%uint64(len(c.ring))] }
 
-// usedLocked is how many of the window's places are taken.
+// usedLocked returns how many messages count against the window.
 func (c *confirms) usedLocked() int { return c.owed + c.givenUp }
 
-// setLimit changes the window, to at most what the channel was opened with.
+// setLimit changes the window. It can't exceed the window that the channel was opened
+// with.
 func (c *confirms) setLimit(window int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,9 +110,9 @@ func (c *confirms) setLimit(window int) {
 	c.offerLocked()
 }
 
-// place takes a message in before it is written, to be confirmed within timeout
-// or by its own deadline, whichever is earlier. want is how many the caller
-// has yet, so that a full window is waited for in bunches, not one by one.
+// place gives a message a slot before it is written. The message must be confirmed within
+// timeout or by its own deadline, whichever is earlier. want is how many messages the
+// caller still has, so that a full window is refilled in groups, not one by one.
 func (c *confirms) place(m *Message, timeout time.Duration, want int) (seq uint64, v verdict) {
 	at := c.since(time.Now())
 	until := at + timeout
@@ -144,9 +144,9 @@ func (c *confirms) place(m *Message, timeout time.Duration, want int) (seq uint6
 	return seq, placed
 }
 
-// compactLocked moves the messages together at the tail, over the places that
-// became free between them. Nobody else knows their numbers: only the message that
-// is being written is known by one, and none is while another is placed.
+// compactLocked moves the messages together at the tail, over free slots between them.
+// That changes their numbers. It is safe because only the message being written is known
+// by its number, and place doesn't run while one is being written.
 func (c *confirms) compactLocked() {
 	to := c.tail
 	for from := c.tail; from != c.head; {
@@ -162,7 +162,7 @@ func (c *confirms) compactLocked() {
 	c.head = to
 }
 
-// freeLocked empties a place.
+// freeLocked empties a slot.
 func (c *confirms) freeLocked(u *unconfirmed) {
 	if u.givenUp {
 		c.givenUp--
@@ -179,8 +179,8 @@ func (c *confirms) trimLocked() {
 	}
 }
 
-// written adds the confirmation of a message that was placed, unless the channel
-// was abandoned meanwhile.
+// written stores the confirmation of a message that was placed, unless the channel was
+// abandoned meanwhile.
 func (c *confirms) written(seq uint64, confirm *amqp.DeferredConfirmation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +194,8 @@ func (c *confirms) written(seq uint64, confirm *amqp.DeferredConfirmation) {
 	}
 }
 
-// undo takes back the message placed last, which could not be written. It is
-// false if its Result was given already.
+// undo takes back the message placed last, which could not be written. It returns false
+// if the message has its Result already.
 func (c *confirms) undo(seq uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,9 +209,10 @@ func (c *confirms) undo(seq uint64) bool {
 	return mine
 }
 
-// next is what the loop waits for: the confirm of the oldest message that isn't
-// late yet, or of the oldest of all; wake if that is nil. busy is true while
-// anything is owed; over, when the channel is retiring and owes nothing.
+// next returns what the loop waits for: the confirm of the oldest message that doesn't
+// lag. If all lag, it is the oldest message's; if confirm is nil, wake fires instead.
+// busy is true while any message has no Result. over is true if there is none and the
+// channel is retiring.
 func (c *confirms) next() (confirm <-chan struct{}, busy, over bool) {
 	now := c.since(time.Now())
 	c.mu.Lock()
@@ -240,18 +241,17 @@ func (c *confirms) next() (confirm <-chan struct{}, busy, over bool) {
 	return next.confirm.Done(), true, false
 }
 
-// lags is true of a message whose confirm takes longer than it takes to look at
-// all messages anyway.
+// lags reports whether the message has been unconfirmed for longer than sweepInterval.
 func (u *unconfirmed) lags(now time.Duration) bool { return now-u.at > sweepInterval }
 
-// crowded is true when messages that were given up take half of the window.
+// crowded reports whether messages that were given up take half of the window.
 func (c *confirms) crowded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return 2*c.givenUp >= c.limit
 }
 
-// serving is false once no more messages are taken, with the reason.
+// serving reports whether messages are accepted, and why not.
 func (c *confirms) serving() (ok bool, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,7 +264,7 @@ func (c *confirms) serving() (ok bool, reason string) {
 	return false, c.reason
 }
 
-// retire stops taking messages.
+// retire stops accepting messages.
 func (c *confirms) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,16 +275,16 @@ func (c *confirms) retire() {
 	notify(c.room)
 }
 
-// ended reports whether and why nothing more comes from here, and whether the
-// broker ever answered for a message.
+// ended reports whether the channel is dead and why, and whether the broker ever answered
+// for one of its messages.
 func (c *confirms) ended() (ended bool, reason string, proven bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.phase == dead, c.reason, c.proven
 }
 
-// offerLocked lets the publishing goroutine go on once there is room for what
-// it needs, or a quarter of the window.
+// offerLocked wakes the publishing goroutine once there is room for what it needs or for
+// a quarter of the window, whichever is less.
 func (c *confirms) offerLocked() {
 	if c.needed > 0 && c.limit-c.usedLocked() >= min(c.needed, (c.limit+3)/4) {
 		c.needed = 0

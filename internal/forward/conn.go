@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// blockingBuffer takes more alarms than come while one is looked at; the
-	// library drops a notice that waits for 5 s.
+	// blockingBuffer holds alarms that come while the connection handles another one. The
+	// library drops an alarm that nobody takes within 5 s.
 	blockingBuffer = 16
-	// closeTimeout is what a polite goodbye may take, of a channel or of a
-	// connection, before the TCP connection is closed under it.
+	// closeTimeout bounds the orderly close of a channel or connection. After it the TCP
+	// connection is closed.
 	closeTimeout = time.Second
-	// probeKey is a routing key no queue is bound with.
+	// probeKey is a routing key that no queue is bound with.
 	probeKey = "duefleet: are you reading?"
 )
 
-// conn is one AMQP connection, from its opening to its loss.
+// conn is one AMQP connection.
 type conn struct {
 	amqp     *amqp.Connection
 	wire     *wire
@@ -31,20 +31,20 @@ type conn struct {
 	endpoint endpoint
 	closes   chan *amqp.Error
 	blocking chan amqp.Blocking
-	routes   chan Route // of topics that want to publish; the first is probed with
+	routes   chan Route // of topics that want to publish; the probe uses the first
 	frame    int        // frame_max, in bytes
 
 	blocked atomic.Bool  // by an alarm
-	maxBody atomic.Int64 // the broker's max_message_size once an error told it
+	maxBody atomic.Int64 // the broker's max_message_size, 0 until an error names it
 }
 
 func (c *conn) limits() limits {
 	return limits{frame: c.frame, body: int(c.maxBody.Load())}
 }
 
-// learn takes the broker's max_message_size out of the error that ended a
-// channel, so that the next message above it is refused here instead of ending
-// another channel with all that is in flight on it.
+// learn reads the broker's max_message_size from the error that ended a channel. Larger
+// messages are then refused here. Otherwise each of them would end a channel, and
+// everything in flight on it would become Unknown.
 func (c *conn) learn(e *amqp.Error) {
 	if e == nil || e.Code != amqp.PreconditionFailed {
 		return
@@ -59,13 +59,14 @@ func (c *conn) learn(e *amqp.Error) {
 	}
 }
 
-// probe returns once the broker reads from this connection. Under an alarm a
-// broker accepts a new connection, and blocks it only after its first message:
-// without a probe that would be a batch of tasks, each of them Unknown in the
-// end. The probe's message goes to the exchange of a topic, which is where a user
-// may write, in a transaction that is never committed: so it goes nowhere. The
-// answer to closing its channel says that the broker went on reading. Errors don't
-// matter: who may not write is answered too.
+// probe returns once the broker reads from this connection. Under an alarm a broker
+// accepts a new connection and blocks it only after its first message. Without a probe
+// the first message is a batch of tasks, and all of them end as Unknown.
+//
+// The probe publishes to a topic's exchange, where the user may write. It does so in a
+// transaction that it never commits, so no queue gets the message. If the broker answers
+// the close of the channel, it has read the message. Errors don't matter: a broker that
+// refuses the message has read it too.
 func (c *conn) probe(r Route) {
 	exchange := r.Exchange
 	if !c.finds(r) {
@@ -84,8 +85,8 @@ func (c *conn) probe(r Route) {
 	_ = channel.Close()
 }
 
-// finds reports whether a route's exchange is there, by now if it is declared. One
-// whose type a plugin brings isn't declared: that may end the connection.
+// finds reports whether the route's exchange exists. It declares the exchange if the
+// route says so, unless a plugin provides the type: that could end the connection.
 func (c *conn) finds(r Route) bool {
 	if r.Exchange == "" || r.check() != nil {
 		return false
@@ -101,9 +102,10 @@ func (c *conn) finds(r Route) bool {
 	return channel.ExchangeDeclarePassive(r.Exchange, amqp.ExchangeDirect, true, false, false, false, nil) == nil
 }
 
-// call runs requests to the broker, which take no context, for at most limit,
-// and only a moment longer than ctx. Requests that are given up end when the
-// broker answers or the connection is lost; then undo runs.
+// call runs requests to the broker for at most limit. The requests take no context; after
+// ctx ends, call waits for at most another closeTimeout. Requests that take longer go on
+// until the broker answers or the connection is lost. If they succeed after all, undo
+// runs.
 func (c *conn) call(ctx context.Context, limit time.Duration, requests func() error, undo func()) error {
 	done := make(chan error, 1)
 	go func() { done <- requests() }()
@@ -130,10 +132,10 @@ func (c *conn) call(ctx context.Context, limit time.Duration, requests func() er
 	return fmt.Errorf("no answer from %s within %v", c.addr, limit)
 }
 
-// suspect cuts the connection unless the broker answers on it, and reports whether it
-// did. A channel that
-// gets no answer may be stuck for a reason of its own, such as a queue without
-// its leader, and the other topics' channels must not pay for that.
+// suspect tests whether the broker still answers on this connection, and reports the
+// result. If the broker doesn't answer, suspect closes the connection. One channel may get
+// no answer for its own reason, such as a queue without a leader. That must not cost the
+// other topics their channels.
 func (c *conn) suspect() (answered bool) {
 	answer := make(chan bool, 1)
 	go func() {
@@ -151,7 +153,7 @@ func (c *conn) suspect() (answered bool) {
 	return answered
 }
 
-// close says goodbye, and is over within closeTimeout and a moment.
+// close closes the connection in order, within little more than closeTimeout.
 func (c *conn) close() {
 	done := make(chan struct{})
 	go func() {
@@ -166,14 +168,15 @@ func (c *conn) close() {
 	<-done
 }
 
-// abandon cuts the connection and returns why.
+// abandon closes the connection at once and returns why.
 func (c *conn) abandon(why error) error {
 	c.wire.cut(why)
 	return why
 }
 
-// lossError is why the connection died: why this program closed it, or a failed write if
-// there was one, since the library only reports that reading a closed connection failed.
+// lossError returns why the connection died. The library reports only that reading a
+// closed connection failed. So the reason why this program closed it comes first, then a
+// failed write, then e.
 func (c *conn) lossError(e *amqp.Error) error {
 	if why := c.wire.reason(); why != nil {
 		return why
@@ -187,8 +190,8 @@ func (c *conn) lossError(e *amqp.Error) error {
 	return fmt.Errorf("connection to %s: %s", c.addr, brokerText(e))
 }
 
-// lossText is the error that a channel ended with: of the library's own, as of a read that
-// failed, why this program closed the connection under it, if it did.
+// lossText returns the error that ended a channel. If this program closed the connection
+// and the error is the library's own, it returns the reason for the close.
 func (c *conn) lossText(e *amqp.Error) string {
 	if why := c.wire.reason(); why != nil && !e.Server {
 		return why.Error()
@@ -196,14 +199,14 @@ func (c *conn) lossText(e *amqp.Error) string {
 	return brokerText(e)
 }
 
-// brokerError is an error that reads as brokerText has it.
+// brokerError is an error whose text is brokerText.
 type brokerError struct{ cause error }
 
 func (e brokerError) Error() string { return brokerText(e.cause) }
 
 func (e brokerError) Unwrap() error { return e.cause }
 
-// brokerText is an error as the broker put it, with its AMQP code.
+// brokerText returns the broker's words with the AMQP code; for other errors their text.
 func brokerText(err error) string {
 	var e *amqp.Error
 	if errors.As(err, &e) && e != nil {

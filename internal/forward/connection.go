@@ -17,29 +17,29 @@ import (
 const (
 	defaultTimeout   = 10 * time.Second
 	defaultHeartbeat = 10 * time.Second
-	// watchTick is how often a connection is looked at when nothing happens.
+	// watchTick is how often an idle connection is checked.
 	watchTick    = time.Second
 	defaultStall = 4 * time.Second
 
 	unanswered = "RabbitMQ has not answered yet"
 )
 
-// Config of a Connection.
+// Config configures a Connection.
 type Config struct {
 	// URLs are tried in turn, as in amqp://user:password@host:5672/vhost.
 	// Required.
 	URLs []string
 	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
 	TLS *tls.Config
-	// Latest returns URLs and TLS to connect with from now on. It is called before each
-	// attempt. URLs that can't be parsed leave those before in use. Defaults to URLs
-	// and TLS, unchanged.
+	// Latest returns the URLs and TLS to use from now on. It is called before each
+	// attempt to connect. If its URLs can't be parsed, the previous ones stay in use.
+	// Defaults to URLs and TLS, unchanged.
 	Latest func() (urls []string, secure *tls.Config)
-	// Log takes outages: one record when one begins, one when there is advice
-	// that the last one had not, one when it is over. Defaults to none.
+	// Log gets one record when an outage begins and one when it is over. It gets another
+	// when an error comes with new advice. Defaults to no log.
 	Log *slog.Logger
-	// Advice is what to do about an error, to be written behind it. Defaults to
-	// none.
+	// Advice returns what to do about an error, to be appended to its text. Defaults to
+	// no advice.
 	Advice func(text string) string
 	// Name is shown in RabbitMQ's list of connections. Defaults to none.
 	Name string
@@ -48,29 +48,30 @@ type Config struct {
 	// ConnectTimeout bounds one attempt to connect, and the requests that open
 	// a topic's channel. A URL's connection_timeout wins. Defaults to 10s.
 	ConnectTimeout time.Duration
-	// Heartbeat is asked of the broker, in whole seconds; a silence of one and
-	// a half is a loss. A URL's heartbeat wins. Defaults to 10s.
+	// Heartbeat is the interval to ask the broker for, in whole seconds. After one and a
+	// half intervals of silence the connection is lost. A URL's heartbeat wins. Defaults
+	// to 10s.
 	Heartbeat time.Duration
 
 	pace pace
 }
 
-// pace is what nobody configures, and what tests that don't wait for it raise.
+// pace holds what users can't configure. Tests that must not hit these limits raise them.
 type pace struct {
-	// stall is how long this process may stand still (stopped, frozen, starved)
-	// before what the library told it meanwhile is no longer trusted: at 5 s the
-	// library drops what nobody took, a return too. Defaults to 4s.
+	// stall is how long this process may stand still (stopped, frozen, starved). After a
+	// longer pause nothing that the library reported meanwhile counts: at 5 s the library
+	// drops what nobody took, even a return. Defaults to 4s.
 	stall time.Duration
-	// answer is what a broker gets that is suspected of not answering any more.
-	// Defaults to 1s.
+	// answer is how long a suspected broker has to answer a test. Defaults to 1s.
 	answer time.Duration
 }
 
-// The limits of the pauses between tries: a fleet doesn't come back all at once.
+// The limits of the pauses between attempts. They vary, so that a fleet doesn't come back
+// all at once.
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
-	// refusedPause is the least pause after a refused password.
+	// refusedPause is the shortest pause after a refused password.
 	refusedPause = time.Second
 )
 
@@ -78,7 +79,7 @@ const (
 type Connection struct {
 	cfg       Config
 	log       *slog.Logger
-	endpoints []endpoint // those to try; Run's own
+	endpoints []endpoint // the ones to try; Run's own
 	turn      int        // which endpoint is tried next; Run's own
 	stale     bool       // the latest URLs can't be used; Run's own
 	changed   retry.Broadcast
@@ -89,8 +90,8 @@ type Connection struct {
 	reason string
 }
 
-// New checks the configuration and starts nothing. An error names a bad URL by
-// its place in the list.
+// New checks the configuration and starts nothing. An error gives the position of a bad
+// URL in the list.
 func New(cfg Config) (*Connection, error) {
 	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, defaultTimeout)
 	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, defaultTimeout)
@@ -133,8 +134,8 @@ func orDefault(d, value time.Duration) time.Duration {
 	return d
 }
 
-// State reports whether the broker is connected, whether an alarm makes it block
-// publishers, and in both bad cases why.
+// State reports whether the broker is connected and whether an alarm makes it block
+// publishers. reason says why, if it isn't connected or blocks.
 func (c *Connection) State() (connected, blocked bool, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,11 +145,12 @@ func (c *Connection) State() (connected, blocked bool, reason string) {
 	return true, c.conn.blocked.Load(), c.reason
 }
 
-// Run keeps the connection up until ctx ends, then closes it within two
-// seconds and returns nil. What was in flight becomes Unknown. While there is
-// no broker it tries all URLs in turn, again and again, with pauses of 100ms to
-// 5s, of at least 1s after a refused password; a connection that lasted ends the growth
-// of the pauses.
+// Run keeps the connection up until ctx ends, then closes it within two seconds and
+// returns nil. Messages in flight become Unknown.
+//
+// While no broker answers, Run tries all URLs in turn, with pauses that grow from 100ms
+// to 5s. After a refused password the pause is at least 1s. A connection that lasted
+// longer than 5s resets the pauses.
 func (c *Connection) Run(ctx context.Context) error {
 	pause := retry.Backoff{Min: backoffMin, Max: backoffMax}
 	var outage time.Time
@@ -193,18 +195,18 @@ func (c *Connection) logUp(ctx context.Context, conn *conn, outage time.Time) {
 	c.log.InfoContext(ctx, "rabbitmq is available again", "address", conn.addr, "outage", time.Since(outage))
 }
 
-// refresh takes the latest URLs and TLS, and logs once that they can't be used.
+// refresh takes the latest URLs and TLS. It logs once if they can't be used.
 func (c *Connection) refresh(ctx context.Context) {
 	endpoints, err := c.latest()
 	if err == nil {
 		c.endpoints, c.turn = endpoints, c.turn%len(endpoints)
 	} else if !c.stale {
-		c.log.WarnContext(ctx, "rabbitmq urls have changed and can't be used, those before stay in use", "error", err)
+		c.log.WarnContext(ctx, "rabbitmq urls have changed but can't be used, the previous ones stay in use", "error", err)
 	}
 	c.stale = err != nil
 }
 
-// latest returns what the configuration says now.
+// latest returns the endpoints that the configuration names now.
 func (c *Connection) latest() ([]endpoint, error) {
 	cfg := c.cfg
 	if cfg.Latest != nil {
@@ -213,7 +215,7 @@ func (c *Connection) latest() ([]endpoint, error) {
 	return parseEndpoints(cfg)
 }
 
-// renewed returns the endpoint with the user, the password and the TLS that it has now.
+// renewed returns the endpoint with its current user, password and TLS.
 func (c *Connection) renewed(old endpoint) endpoint {
 	endpoints, _ := c.latest() // Run logs the error
 	for _, e := range endpoints {
@@ -224,7 +226,7 @@ func (c *Connection) renewed(old endpoint) endpoint {
 	return old
 }
 
-// dialAny tries each of the latest endpoints once, beginning with the one after the last
+// dialAny tries each of the latest endpoints once. It begins with the one after the last
 // that failed.
 func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 	c.refresh(ctx)
@@ -244,8 +246,8 @@ func (c *Connection) dialAny(ctx context.Context) (*conn, error) {
 	return nil, oneLine(errs, advice)
 }
 
-// oneLine is errors.Join for a log, with the advice on each error. Advice that the next
-// error has as well is written once, behind that.
+// oneLine joins errors on one line for a log, each with its advice. Advice that the next
+// error repeats is written only once, after the last of them.
 func oneLine(errs []error, advice []string) (all error) {
 	for i, err := range errs {
 		if i+1 == len(errs) || advice[i+1] != advice[i] {
@@ -260,8 +262,9 @@ func oneLine(errs []error, advice []string) (all error) {
 	return all
 }
 
-// attend serves one connection until it is lost, with the reason, or ctx ends. The first
-// topic that wants to publish has the broker probed.
+// attend serves one connection until it is lost or ctx ends. It returns why the
+// connection was lost, nil after ctx. The first topic that wants to publish triggers the
+// probe.
 func (c *Connection) attend(ctx context.Context, conn *conn) error {
 	var probed chan struct{} // nil: no probe is under way
 	routes := conn.routes
@@ -280,7 +283,7 @@ func (c *Connection) attend(ctx context.Context, conn *conn) error {
 			return conn.lossError(e)
 		case b, ok := <-conn.blocking:
 			if !ok {
-				conn.blocking = nil // closes tells why
+				conn.blocking = nil // the reason comes through closes
 				continue
 			}
 			c.block(ctx, conn, b)
@@ -308,7 +311,7 @@ func (c *Connection) attend(ctx context.Context, conn *conn) error {
 	}
 }
 
-// block notes that an alarm began or ended.
+// block records that an alarm began or ended.
 func (c *Connection) block(ctx context.Context, conn *conn, b amqp.Blocking) {
 	if conn.blocked.Swap(b.Active) == b.Active {
 		return
@@ -327,7 +330,7 @@ func (c *Connection) block(ctx context.Context, conn *conn, b amqp.Blocking) {
 	c.changed.Fire()
 }
 
-// answered opens a connection to publishers.
+// answered lets publishers use the connection.
 func (c *Connection) answered(conn *conn) {
 	c.mu.Lock()
 	c.usable = true
@@ -345,7 +348,8 @@ func (c *Connection) set(conn *conn, usable bool, reason string) {
 	c.changed.Fire()
 }
 
-// ask has a connection probed that nothing was published on yet, with this route.
+// ask requests a probe of the connection with this route, unless the broker has answered
+// one.
 func (c *Connection) ask(r Route) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,11 +358,11 @@ func (c *Connection) ask(r Route) {
 	}
 	select {
 	case c.conn.routes <- r:
-	default: // another topic's will do
+	default: // another topic's route will do
 	}
 }
 
-// open returns the connection if it can be published to now; else it is nil, with why.
+// open returns the connection if it accepts messages now, else nil and the reason.
 func (c *Connection) open() (*conn, string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ func TestMeasureWriteTimeout(t *testing.T) {
 	}
 }
 
-// Whoever stops the process waits for these.
+// The end of the process waits for both Runs.
 func TestMeasureRunEndsInTime(t *testing.T) {
 	asIs := func(cfg forward.Config) forward.Config { return cfg }
 	if took := endFrozen(t, asIs); took > 2*time.Second {

@@ -127,8 +127,8 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-// overdue publishes into a network that forwards nothing, and returns how long
-// after the one short deadline all messages were resolved.
+// overdue publishes into a network that forwards nothing. One message has a short
+// deadline. It returns how long after that deadline all messages had their results.
 func overdue(t *testing.T, p *forward.Publisher, got *results) time.Duration {
 	t.Helper()
 	batch := messages("topic", "m", 99)
@@ -145,8 +145,8 @@ func overdue(t *testing.T, p *forward.Publisher, got *results) time.Duration {
 	return time.Since(short.Deadline)
 }
 
-// written publishes messages that must be confirmed soon until one was written
-// before its deadline, and returns that one when it is resolved.
+// written publishes messages with a deadline in soon until one is written in time. It
+// returns that one after its result.
 func written(t *testing.T, p *forward.Publisher, got *results, topic string, soon time.Duration) *forward.Message {
 	t.Helper()
 	for i := 0; ; i++ {
@@ -159,7 +159,7 @@ func written(t *testing.T, p *forward.Publisher, got *results, topic string, soo
 	}
 }
 
-// A network that forwards nothing and closes nothing: only deadlines help.
+// In a network that forwards nothing and closes nothing only deadlines help.
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	network, via := newProxy(t, servertest.RabbitMQ(t))
@@ -186,8 +186,8 @@ func TestHalfOpenConnection(t *testing.T) {
 	}
 }
 
-// One topic's channel that the broker never answers on again costs this topic
-// its confirms, and no other topic its connection.
+// The broker never answers again on one topic's channel. That topic loses its confirms;
+// the other topics keep their connection.
 func TestStuckChannel(t *testing.T) {
 	t.Parallel()
 	network, via := newProxy(t, servertest.RabbitMQ(t))
@@ -213,7 +213,7 @@ func TestStuckChannel(t *testing.T) {
 	if r := got.all(m)[0]; r.Outcome != forward.Confirmed {
 		t.Errorf("%+v on another channel, want confirmed", r)
 	}
-	// One in place of the silent one, and one to see whether the broker answers.
+	// One replaces the silent channel, and one tests whether the broker answers.
 	wait.For(t, "the connection to be put to the test", func() bool { return network.channels.Load() >= opened+2 })
 	before := gotFine.count()
 	wait.Count(t, "messages on the other topic", before+501, gotFine.count)
@@ -227,13 +227,13 @@ func TestStuckChannel(t *testing.T) {
 	}
 }
 
-// A write into a connection that takes nothing ends at the write timeout.
+// A write to a connection that accepts nothing ends at the write timeout.
 func TestWriteTimeout(t *testing.T) {
 	t.Parallel()
 	writeIntoNothing(t)
 }
 
-// writeIntoNothing returns how long it took to give all messages up.
+// writeIntoNothing returns how long the publisher took to give all messages up.
 func writeIntoNothing(t *testing.T) time.Duration {
 	t.Helper()
 	network, via := newProxy(t, servertest.RabbitMQ(t))
@@ -289,7 +289,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Whoever stops the process waits for these.
+// The end of the process waits for both Runs.
 func TestRunEndsOnAFrozenNetwork(t *testing.T) {
 	t.Parallel()
 	endFrozen(t, forward.Patient)

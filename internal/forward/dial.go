@@ -14,7 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// frameSize is the frame_max asked for, RabbitMQ's own default, in bytes.
+// frameSize is the frame_max to ask for, in bytes. It is RabbitMQ's default.
 const frameSize = 128 << 10
 
 // endpoint is one broker to try.
@@ -25,11 +25,11 @@ type endpoint struct {
 	sasl      []amqp.Authentication
 	heartbeat time.Duration
 	timeout   time.Duration
-	answer    time.Duration // what it gets once it is suspected
+	answer    time.Duration // how long the broker may take to answer a test of the connection
 }
 
-// parseEndpoint never repeats the URL in an error: it holds a password, and
-// where it is malformed nobody can tell which part that is.
+// parseEndpoint never repeats the URL in an error, because the URL holds a password. In a
+// malformed URL nobody can tell which part is the password.
 func parseEndpoint(raw string, cfg Config) (endpoint, error) {
 	uri, err := amqp.ParseURI(raw)
 	if malformed := new(url.Error); errors.As(err, &malformed) {
@@ -100,7 +100,7 @@ func mechanisms(uri amqp.URI) ([]amqp.Authentication, error) {
 }
 
 // dial opens one connection within the endpoint's timeout. It doesn't use
-// amqp.DialConfig, which would put TLS above the wire and can't be cancelled.
+// amqp.DialConfig, which can't be cancelled and would put TLS above the wire.
 func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Duration) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
@@ -121,7 +121,8 @@ func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Durati
 	}
 	conn, err := open(newWire(stream, raw, writeTimeout), e, name)
 	if !stop() {
-		// Cut, which the library takes for a wrong password or vhost.
+		// The context cut the connection. The library reports that as a wrong password or
+		// vhost.
 		return nil, fmt.Errorf("open %s within %v: %w", e.addr, e.timeout, ctx.Err())
 	}
 	if err != nil {
@@ -135,10 +136,10 @@ func dial(ctx context.Context, e endpoint, name string, writeTimeout time.Durati
 	return conn, nil
 }
 
-// loginError is a broker's refusal of a user or of its password.
+// loginError says that a broker refused the user or the password.
 type loginError struct{ text string }
 
-// Error names the broker, with its words.
+// Error returns the broker's address and its words.
 func (e *loginError) Error() string { return e.text }
 
 func open(w *wire, e endpoint, name string) (*conn, error) {

@@ -1,11 +1,11 @@
-// Package forward takes due tasks to a RabbitMQ exchange and says of each what
-// became of it: publish, confirm, return, reconnect.
+// Package forward publishes due tasks to a RabbitMQ exchange and reports the outcome of
+// each.
 //
-// A Connection keeps one AMQP connection up. Each topic has a Publisher with a
-// channel of its own on it, so that one topic's missing exchange cannot slow
-// another. Every Message handed to Publish gets exactly one Result, whatever
-// the broker, the network or a new Route do meanwhile.
+// A Connection keeps one AMQP connection up. Each topic has a Publisher with its own
+// channel, so that one topic's missing exchange cannot slow another. Every Message passed
+// to Publish gets exactly one Result, whatever the broker, the network or a new Route
+// does meanwhile.
 //
-// Nothing here waits for the broker without a limit: writes have a deadline,
-// requests have a timeout, and a confirm that is overdue ends its channel.
+// Nothing here waits for the broker without a limit. Writes have a deadline and requests
+// have a timeout. A message whose confirm is overdue gets the outcome Overdue.
 package forward

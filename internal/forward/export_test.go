@@ -6,9 +6,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// Patient makes a configuration with which neither a slow machine nor a process
-// that stands still for a while ends a connection or gives up a message. What it
-// sets already stays.
+// Patient returns cfg with high limits. A slow machine or a process that stands still then
+// ends no connection and gives up no message. Values that cfg sets stay.
 func Patient(cfg Config) Config {
 	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, wait.Hang)
 	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, wait.Hang)
@@ -17,16 +16,14 @@ func Patient(cfg Config) Config {
 	return cfg
 }
 
-// Suspicious is Patient with a broker that gets no more than answer once it is
-// suspected of not answering any more.
+// Suspicious is Patient, but a suspected broker must answer within answer.
 func Suspicious(cfg Config, answer time.Duration) Config {
 	cfg = Patient(cfg)
 	cfg.pace.answer = answer
 	return cfg
 }
 
-// InFlight is how many messages have no result yet on the channel
-// that Publish uses.
+// InFlight returns how many messages have no result on the channel that Publish uses.
 func (p *Publisher) InFlight() int {
 	_, _, ch := p.wanted()
 	if ch == nil {
@@ -37,14 +34,13 @@ func (p *Publisher) InFlight() int {
 	return ch.confirms.owed
 }
 
-// Lost reports whether the library knows that the channel that Publish uses is lost.
+// Lost reports whether the library knows that Publish's channel is lost.
 func (p *Publisher) Lost() bool {
 	_, _, ch := p.wanted()
 	return ch == nil || ch.amqp.IsClosed()
 }
 
-// Told reports whether a channel was told to give up what is in flight, and did not
-// look yet.
+// Told reports whether a channel has an unread request to give up what is in flight.
 func (p *Publisher) Told() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,8 +24,8 @@ const (
 	benchPayload = 256
 )
 
-// BenchmarkThroughput compares the package with amqp091 used bare: the same
-// messages, the same window, the same broker, one after the other.
+// BenchmarkThroughput compares the package with bare amqp091: the same messages, the same
+// window, the same broker, one after the other.
 func BenchmarkThroughput(b *testing.B) {
 	for _, queueType := range []string{"classic", "quorum"} {
 		b.Run(queueType+"/bare", func(b *testing.B) { benchBare(b, queueType, benchWindow) })
@@ -34,15 +34,15 @@ func BenchmarkThroughput(b *testing.B) {
 }
 
 // BenchmarkHeaders compares lean messages with full ones, in turns of benchTurn on one
-// channel. An operation is one message of each form. Beside the rates it reports the
-// processor time a message, its own and, where /proc shows it, the broker's.
+// channel. An operation is one message of each form. It also reports the processor time
+// per message, this process's and, if /proc shows it, the broker's.
 func BenchmarkHeaders(b *testing.B) {
 	for _, queueType := range []string{"classic", "quorum"} {
 		b.Run(queueType, func(b *testing.B) { benchHeaders(b, queueType) })
 	}
 }
 
-// benchTurn is long against the tick of the broker's processor time, 10 ms.
+// benchTurn is much longer than the tick of the broker's processor time, 10 ms.
 const benchTurn = 10_000
 
 func benchHeaders(b *testing.B, queueType string) {
@@ -85,13 +85,13 @@ func benchHeaders(b *testing.B, queueType string) {
 	}
 }
 
-// BenchmarkLatency is the time to a confirm of one message at a time.
+// BenchmarkLatency measures the time to the confirm of one message at a time.
 func BenchmarkLatency(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { benchBare(b, "classic", 1) })
 	b.Run("forward", func(b *testing.B) { benchForward(b, "classic", 1, true) })
 }
 
-// BenchmarkUnroutable is the worst case of matching returns.
+// BenchmarkUnroutable measures the worst case of matching returns.
 func BenchmarkUnroutable(b *testing.B) {
 	b.Run("forward", func(b *testing.B) {
 		p, done := benchPublisher(b, forward.Route{Exchange: "amq.direct", RoutingKey: "nowhere", Window: benchWindow})
@@ -171,7 +171,7 @@ func benchRun(b *testing.B, p *forward.Publisher, done chan int, size int, oneBy
 	report(b, before)
 }
 
-// cpu is the processor time this process has used.
+// cpu returns the processor time that this process has used.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -180,8 +180,8 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// report adds what a machine that has other work to do can't blur as much as
-// the time: the processor time a message.
+// report adds the processor time per message. Other work on the machine blurs it less
+// than elapsed time.
 func report(b *testing.B, before time.Duration) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
@@ -191,7 +191,7 @@ func report(b *testing.B, before time.Duration) {
 // broker is the process ID of a RabbitMQ on this machine; 0 if it isn't known.
 type broker int
 
-// brokerOf finds who listens at the port of a URL.
+// brokerOf finds the process that listens at the port of a URL.
 func brokerOf(b *testing.B, rawURL string) broker {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -221,7 +221,7 @@ func brokerOf(b *testing.B, rawURL string) broker {
 	return 0
 }
 
-// used is the processor time of the broker, to 10 ms.
+// used returns the processor time of the broker, to 10 ms.
 func (p broker) used(b *testing.B) time.Duration {
 	if p == 0 {
 		return 0
@@ -230,7 +230,7 @@ func (p broker) used(b *testing.B) time.Duration {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The name, in brackets, may hold anything: count from its end.
+	// The name, in brackets, may contain any character, so count from its end.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	const user, system, clockTick = 11, 12, 10 * time.Millisecond
 	var ticks int

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(servertest.Leaks(m))
 }
 
-// unhurried is the ConfirmTimeout of what must be confirmed however long it takes.
+// unhurried is the ConfirmTimeout for messages that must be confirmed, however long it
+// takes.
 const unhurried = time.Hour
 
 // results collects what a publisher reports and notices a second result.
@@ -79,7 +80,7 @@ func (r *results) all(messages ...*forward.Message) []forward.Result {
 	return found
 }
 
-// outcomes counts what became of the messages.
+// outcomes counts the results by outcome.
 func outcomes(found []forward.Result) map[forward.Outcome]int {
 	n := make(map[forward.Outcome]int)
 	for _, one := range found {
@@ -88,14 +89,14 @@ func outcomes(found []forward.Result) map[forward.Outcome]int {
 	return n
 }
 
-// connect runs a connection until the test is over, one that waits for as long
-// as it takes.
+// connect runs a connection until the end of the test, with limits that a slow machine
+// doesn't reach.
 func connect(t testing.TB, cfg forward.Config) *forward.Connection {
 	t.Helper()
 	return connectAsIs(t, forward.Patient(cfg))
 }
 
-// connectAsIs runs a connection with the limits that it has in a scanner.
+// connectAsIs runs a connection with the same limits as in a scanner.
 func connectAsIs(t testing.TB, cfg forward.Config) *forward.Connection {
 	t.Helper()
 	if cfg.Log == nil {
@@ -109,8 +110,8 @@ func connectAsIs(t testing.TB, cfg forward.Config) *forward.Connection {
 	return c
 }
 
-// publisher runs a publisher until the test is over. Unless the route says
-// otherwise it waits for a confirm for as long as it takes.
+// publisher runs a publisher until the end of the test. Unless the route sets a
+// ConfirmTimeout, it waits for confirms however long they take.
 func publisher(t testing.TB, c *forward.Connection, topic string, r forward.Route) (*forward.Publisher, *results) {
 	t.Helper()
 	if r.ConfirmTimeout == 0 {
@@ -136,7 +137,7 @@ func publish(t testing.TB, p *forward.Publisher, batch ...*forward.Message) {
 	}
 }
 
-// messages makes n of them with distinct IDs.
+// messages returns n messages with distinct IDs.
 func messages(topic, prefix string, n int) []*forward.Message {
 	batch := make([]*forward.Message, n)
 	for i := range batch {
@@ -167,8 +168,8 @@ func declareQueue(t testing.TB, ch *amqp.Channel, queue, exchange, key string, a
 	}
 }
 
-// stored takes all messages out of a queue, up to an end mark of its own, and
-// counts them by message-id.
+// stored takes all messages out of a queue, up to its own end mark, and counts them by
+// message-id.
 func stored(t testing.TB, ch *amqp.Channel, queue string) map[string]int {
 	t.Helper()
 	const end = "the end of a test's messages"
@@ -201,7 +202,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// proxy stands between a publisher and the broker, to be a bad network.
+// proxy connects a publisher with the broker and simulates a bad network.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -210,11 +211,11 @@ type proxy struct {
 	answers  atomic.Int64 // acks and nacks forwarded
 
 	mu      sync.Mutex
-	frozen  chan struct{}   // not nil while nothing is forwarded; closed at its end
-	held    chan struct{}   // the same of what the broker sends
-	muted   map[uint16]bool // channels whose frames from the broker are dropped
-	highest uint16          // channel that the broker sent a frame on
-	last    uint16          // frames from the broker on later channels are dropped; 0: none are
+	frozen  chan struct{}   // not nil while nothing is forwarded; closed when that ends.
+	held    chan struct{}   // the same for what the broker sends.
+	muted   map[uint16]bool // channels whose frames from the broker are dropped.
+	highest uint16          // the highest channel with a frame from the broker.
+	last    uint16          // later channels are muted; 0: none are.
 	conns   map[net.Conn]struct{}
 	running sync.WaitGroup
 }
@@ -339,7 +340,7 @@ func (p *proxy) waitRelease() {
 	}
 }
 
-// hold keeps back what the broker sends, until release.
+// hold delays what the broker sends until release.
 func (p *proxy) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestLatestURLsAndTLS: a connection that is refused for its password, or does not trust
-// the broker, tries the next time with what is configured by then. URLs that can't be
-// parsed change nothing, and are logged once.
+// TestLatestURLsAndTLS: the broker refuses the password, or its certificate isn't
+// trusted. The next attempt uses the URLs and TLS configured by then. URLs that can't be
+// parsed change nothing and are logged once.
 func TestLatestURLsAndTLS(t *testing.T) {
 	t.Parallel()
 	cert, pool := servertest.Certificate(t)
@@ -42,13 +42,13 @@ func TestLatestURLsAndTLS(t *testing.T) {
 	set(strings.Replace(good, "guest:guest", "guest:wrong", 1), pool)
 	wait.For(t, "the password to be refused", reason("password"))
 	set("amqps://guest:guest@%zz/", pool)
-	wait.For(t, "the log to tell of a URL that can't be parsed", func() bool { return strings.Contains(log.String(), "those before stay in use") })
+	wait.For(t, "the log to tell of a URL that can't be parsed", func() bool { return strings.Contains(log.String(), "the previous ones stay in use") })
 	set(good, pool)
 	wait.For(t, "a connection", func() bool {
 		connected, _, _ := c.State()
 		return connected
 	})
-	if n := strings.Count(log.String(), "those before stay in use"); n != 1 {
+	if n := strings.Count(log.String(), "the previous ones stay in use"); n != 1 {
 		t.Errorf("the log tells of the URL %d times, want once:\n%s", n, log.String())
 	}
 }

@@ -11,56 +11,55 @@ import (
 )
 
 const (
-	// ownHeaders is how many of a message's headers are duefleet's, at most.
+	// ownHeaders is the largest number of duefleet's own headers on a message.
 	ownHeaders = 6
 	appID      = "duefleet"
-	// firstAttempt is what attempts count from; a lean message doesn't name it.
+	// firstAttempt is the number of the first attempt; a lean message omits it.
 	firstAttempt = 1
 )
 
 // Message is a task on its way to the broker.
 type Message struct {
-	// Task is what is published. It must not change before its Result.
+	// Task is published. It must not change before its Result.
 	Task task.Task
-	// Owner is the caller's and comes back with the Result.
+	// Owner belongs to the caller and comes back with the Result.
 	Owner Owner
-	// Deadline is when the outcome must be known, by the monotonic clock. A
-	// message whose deadline passes unwritten is Unsent, one in flight is
-	// Overdue. Zero leaves it to Route.ConfirmTimeout.
+	// Deadline is when the outcome must be known, by the monotonic clock. When it passes,
+	// a message that was never written is Unsent and one in flight is Overdue. At zero
+	// Route.ConfirmTimeout alone applies.
 	Deadline time.Time
 }
 
-// Owner is what the caller keeps of a message until its Result.
+// Owner is the caller's state for a message until its Result.
 type Owner interface {
 	// Resolved takes the message's Result and returns how many bytes of memory it frees.
-	// The publisher doesn't call it: the function that takes the results does.
+	// The publisher doesn't call it: the handle function given to NewPublisher does.
 	Resolved(r Result) (freed int)
 }
 
-// Outcome is what became of a message.
+// Outcome says how publishing a message ended.
 type Outcome uint8
 
 const (
-	// Confirmed messages are the broker's now.
+	// Confirmed messages belong to the broker now.
 	Confirmed Outcome = iota + 1
-	// Returned messages were routed to no queue.
+	// Returned messages reached no queue.
 	Returned
-	// Refused messages were turned down by the broker (nack), or can't be
-	// written as an AMQP message that this broker would take.
+	// Refused messages were rejected by the broker (nack), or can't be written as an AMQP
+	// message that this broker accepts.
 	Refused
-	// Unknown messages may or may not have reached the broker: the channel was
-	// lost, or this process stood still.
+	// Unknown messages may or may not have reached the broker: the channel was lost, or
+	// this process stood still.
 	Unknown
-	// Unsent messages never reached the broker: they can be given back without
-	// a mark.
+	// Unsent messages never reached the broker. A later attempt is no redelivery.
 	Unsent
-	// Overdue messages were written, and the broker has not answered for them in
-	// time, though it may for others: a queue without a leader, say. They may be
-	// in other queues.
+	// Overdue messages were written, but the broker has not answered for them in time. It
+	// may still answer for others, for example if one queue has no leader. Overdue
+	// messages may be in other queues.
 	Overdue
 )
 
-// String is the outcome in lower case, as metrics and logs show it.
+// String returns the outcome in lower case, as metrics and logs show it.
 func (o Outcome) String() string {
 	switch o {
 	case Confirmed:
@@ -83,24 +82,23 @@ func (o Outcome) String() string {
 type Result struct {
 	Message *Message
 	Outcome Outcome
-	// Reason says why the message was not confirmed, for an operator. Empty
-	// with Confirmed.
+	// Reason tells an operator why the message was not confirmed. Empty if Confirmed.
 	Reason string
-	// Elapsed is the time from writing the message to knowing its outcome.
-	// Zero for what was not written.
+	// Elapsed is the time from writing the message to knowing its outcome. Zero if the
+	// message was not written.
 	Elapsed time.Duration
 }
 
-// Publishing is the message that t is delivered as by a route that isn't lean. Its
-// body shares t.Payload.
+// Publishing returns the message that delivers t on a route that isn't lean. Its body
+// shares t.Payload.
 func Publishing(t task.Task) amqp.Publishing {
 	return publishing(&t, make(amqp.Table, len(t.Headers)+ownHeaders), false)
 }
 
-// publishing fills headers, which may be used again once the message is written.
-// A lean message has the times of the task, which tell its version from others, and
-// says beyond them only what isn't so of most: another attempt than the first, and
-// that it may be a repeat. Its type is the topic in both forms.
+// publishing fills headers, which may be reused once the message is written. A lean
+// message always has the task's times, which identify its version. It has an attempt
+// header only after the first attempt, and a redelivered header only if it may be a
+// repeat. Its type is the topic in both forms.
 func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	for k, v := range t.Headers {
 		headers[k] = v
@@ -134,8 +132,8 @@ func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	return p
 }
 
-// setOptions gives a message what its producer asked for. The routing key is told in a
-// header, too, for a consumer that stores the task again.
+// setOptions applies the producer's options to a message. The routing key also goes into
+// a header, so that a consumer can store the task again.
 func setOptions(p *amqp.Publishing, o task.Options) {
 	if o.RoutingKey != "" {
 		p.Headers[task.HeaderRoutingKey] = o.RoutingKey
@@ -146,9 +144,10 @@ func setOptions(p *amqp.Publishing, o task.Options) {
 	p.Priority, p.CorrelationId, p.ReplyTo = o.Priority, o.CorrelationID, o.ReplyTo
 }
 
-// sameVersion reports whether a returned message is this version of the task:
-// a task that was rescheduled while in flight shares its message-id only. It goes by
-// what the message carried: the route may be lean since, or no longer.
+// sameVersion reports whether a returned message is this version of the task. After a
+// reschedule in flight two versions share one message-id. The comparison uses the headers
+// that the message carried: the route may have become lean, or stopped being lean, since
+// then.
 func sameVersion(r *amqp.Return, t *task.Task) bool {
 	return r.Headers[task.HeaderDue] == t.Due.UnixMilli() &&
 		r.Headers[task.HeaderScheduled] == t.Scheduled.UnixMilli() &&
@@ -156,7 +155,7 @@ func sameVersion(r *amqp.Return, t *task.Task) bool {
 		carried(r, task.HeaderRedelivered, false) == t.Redelivered
 }
 
-// carried is what a returned message says in a header, or by not having it.
+// carried returns a header of a returned message, or absent if it has none.
 func carried(r *amqp.Return, key string, absent any) any {
 	if value, there := r.Headers[key]; there {
 		return value
@@ -167,22 +166,22 @@ func carried(r *amqp.Return, key string, absent any) any {
 const (
 	// maxShortString is the longest AMQP short string, in bytes.
 	maxShortString = 255
-	// headerFrameRest bounds what a content header frame holds beside the
-	// task's own headers: seven short strings, duefleet's headers, numbers.
+	// headerFrameRest bounds the content header frame without the task's own headers:
+	// seven short strings, duefleet's headers, numbers. In bytes.
 	headerFrameRest = 2 << 10
-	// headerFieldRest is a field's lengths and type, beside its key and value.
+	// headerFieldRest is the size of a field's lengths and type, without its key and
+	// value.
 	headerFieldRest = 6
 )
 
-// limits are what one connection's broker takes, in bytes; zero is no limit.
+// limits are the sizes that a connection's broker accepts, in bytes; zero is no limit.
 type limits struct {
 	frame, body int
 }
 
-// refusal says why t can't become a message, or is empty. A longer short
-// string or a larger header would end the connection, and a header or a body
-// the broker objects to would end the channel, each time the task is tried:
-// that must hit the task and not its topic.
+// refusal returns why t can't become a message, or "". A longer short string or a larger
+// header would end the connection. A header or body that the broker rejects would end the
+// channel, on each attempt. Such a task must fail alone, not block its topic.
 func refusal(t *task.Task, l limits) string {
 	switch {
 	case len(t.ID) > maxShortString:
@@ -212,7 +211,7 @@ func refusal(t *task.Task, l limits) string {
 	return ""
 }
 
-// returnReason is why a message came back, for an operator.
+// returnReason tells an operator why a message came back.
 func returnReason(r *amqp.Return) string {
 	return fmt.Sprintf("returned: %d %s from exchange %q with routing key %q", r.ReplyCode, r.ReplyText, r.Exchange, r.RoutingKey)
 }

@@ -8,24 +8,25 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// settle takes out the messages the broker has answered for, oldest first, and
-// appends their Results. It looks at all that lag, and ahead of them until
-// lookAhead in a row have no answer, or with all set to the end. alive reports whether the channel still was open after
-// the answer: a channel that dies answers no for all its messages, in
-// DeferredConfirmation too. stalled is true, and nothing is settled, if this
-// process stood still and a return may have been dropped.
+// settle takes out the messages that the broker has answered, oldest first, and appends
+// their Results. It checks all messages that lag. Among the others it stops after
+// lookAhead in a row without an answer, unless all is set. If this process stood still
+// and the library may have dropped a return, settle settles nothing and stalled is true.
 //
-// A message that was returned is confirmed as well, and must not count as
-// delivered. The broker sends the return first, and amqp091's one reader
-// goroutine (Connection.reader in connection.go) hands each frame on before it
-// reads the next: Channel.dispatch in channel.go completes the send on the
-// returns channel in notifyAll, and only then sees the ack and closes the
-// confirmation's Done in confirms.go. So at the time Done is closed every
-// earlier return lies in our buffer or was taken from it by this goroutine,
-// the only one that does: count the confirmed first, then drain the returns,
-// then decide. notifyAll drops what finds no place within 5 s; the buffer
-// holds as many returns as there can be messages in flight, so that is left
-// to a process that stands still between arming that timer and sending.
+// alive reports whether the channel was still open after an answer. A dying channel nacks
+// all its messages, in DeferredConfirmation too, so then a nack means nothing.
+//
+// The broker confirms a returned message as well, and that must not count as delivered.
+// It sends the return first. One reader goroutine of amqp091 (Connection.reader in
+// connection.go) passes on each frame before it reads the next. Channel.dispatch
+// completes the send on the returns channel (notifyAll in channel.go) before it sees the
+// ack and closes Done (confirms.go). So once Done is closed, every earlier return is in
+// our buffer or was taken from it by this goroutine, its only reader. The order here is
+// therefore: find the confirmed messages, drain the returns, then decide.
+//
+// notifyAll drops a return that finds no room within 5 s. The buffer has room for a
+// return of every message in flight. So that happens only if the process stands still
+// between the start of that timer and the send.
 func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result, stalled bool) {
 	now := c.since(time.Now())
 	c.mu.Lock()
@@ -58,8 +59,8 @@ func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all boo
 	return out, false
 }
 
-// lookAhead is after how many unanswered messages in a row settle looks no
-// further: brokers answer nearly in order, and a window is large.
+// lookAhead is the number of unanswered messages in a row after which settle stops.
+// Brokers answer nearly in order, and a window is large.
 const lookAhead = 64
 
 func (c *confirms) findAnsweredLocked(now time.Duration, all bool) {
@@ -89,7 +90,7 @@ func answered(confirm *amqp.DeferredConfirmation) bool {
 	}
 }
 
-// result of a message that the broker confirmed.
+// result returns the Result of a message that the broker confirmed.
 func (u *unconfirmed) result(now time.Duration) Result {
 	r := Result{Message: u.message, Outcome: Confirmed, Reason: u.reason, Elapsed: now - u.at}
 	switch u.told {
@@ -101,8 +102,8 @@ func (u *unconfirmed) result(now time.Duration) Result {
 	return r
 }
 
-// drainLocked notes all returns that have come. It is false if one fits no
-// message in flight: then nothing that is in flight can be trusted.
+// drainLocked records all returns that have come. It returns false if one matches no
+// message in flight: then no answer on this channel can be trusted.
 func (c *confirms) drainLocked(returns <-chan amqp.Return) bool {
 	for {
 		select {
@@ -119,9 +120,9 @@ func (c *confirms) drainLocked(returns <-chan amqp.Return) bool {
 	}
 }
 
-// noteLocked marks the message that came back. A task that was rescheduled
-// can be in flight twice; its versions differ in their headers. If they don't,
-// nobody can tell which came back, and all of them are in doubt.
+// noteLocked marks the message that came back. A rescheduled task can be in flight twice;
+// its versions differ in their headers. If they don't, nobody can tell which one came
+// back, and all of them become doubtful.
 func (c *confirms) noteLocked(r *amqp.Return) bool {
 	same := c.findLocked(r, true)
 	if len(same) == 0 {
@@ -153,16 +154,17 @@ func (c *confirms) findLocked(r *amqp.Return, version bool) []*unconfirmed {
 	return found
 }
 
-// note takes a return that came before its confirm; false as in drainLocked.
+// note records a return that came before its confirm. It returns false as drainLocked
+// does.
 func (c *confirms) note(r *amqp.Return) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.noteLocked(r)
 }
 
-// overdue reports whether a message's deadline has passed, and whether the broker has
-// been silent since one of those was written: then it may be the channel or the
-// connection that gets no answers.
+// overdue reports whether a message's deadline has passed. silent is true if the broker
+// has answered nothing since one of them was written. Then the channel or the whole
+// connection may get no answers.
 func (c *confirms) overdue() (late, silent bool) {
 	now := c.since(time.Now())
 	c.mu.Lock()
@@ -195,7 +197,7 @@ func (c *confirms) expire(out []Result) []Result {
 			continue
 		}
 		out = append(out, Result{Message: u.message, Outcome: Overdue, Reason: "the broker's confirm is overdue", Elapsed: now - u.at})
-		// The place is kept for long, perhaps; the payload is not to be.
+		// The slot may be kept for long; free the payload.
 		kept := &Message{Task: u.message.Task}
 		kept.Task.Payload = nil
 		u.message, u.givenUp = kept, true
@@ -205,9 +207,9 @@ func (c *confirms) expire(out []Result) []Result {
 	return out
 }
 
-// abandon ends it all: what came back is Returned, what the broker confirmed is
-// Confirmed, the rest Unknown. Without trust in what the library told, as in
-// settle, confirmed messages are Unknown too.
+// abandon ends all messages: those that came back are Returned, those that the broker
+// confirmed are Confirmed, the rest Unknown. Without trust in the library's reports, as
+// in settle, confirmed messages are Unknown too.
 func (c *confirms) abandon(returns <-chan amqp.Return, reason string, trust bool, out []Result) []Result {
 	now := c.since(time.Now())
 	c.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestWhatIsGivenUpKeepsItsPlaceAndNoPayload: a queue that never confirms would keep half
-// a window of payloads in memory, for as long as the channel lasts.
+// TestWhatIsGivenUpKeepsItsPlaceAndNoPayload: otherwise a queue that never confirms would
+// keep half a window of payloads in memory for as long as the channel lasts.
 func TestWhatIsGivenUpKeepsItsPlaceAndNoPayload(t *testing.T) {
 	t.Parallel()
 	c := newConfirms(2, time.Hour)

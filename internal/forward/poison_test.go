@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// RabbitMQ ends the channel for a CC or BCC header that is text: the trap that
-// TestPoisonIsRefusedAlone is about.
+// RabbitMQ ends the channel for a CC or BCC header that is text. TestPoisonIsRefusedAlone
+// depends on that.
 func TestTextAsCCEndsTheChannel(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"CC", "BCC"} {
@@ -28,7 +28,7 @@ func TestTextAsCCEndsTheChannel(t *testing.T) {
 	}
 }
 
-// A message RabbitMQ would end the channel for must not take its topic along.
+// A message that would end the channel is refused alone; its topic goes on.
 func TestPoisonIsRefusedAlone(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// Publisher publishes one topic's messages and reports what became of each.
+// Publisher publishes one topic's messages and reports the outcome of each.
 type Publisher struct {
 	connection *Connection
 	topic      string
@@ -29,29 +29,30 @@ type Publisher struct {
 	running  bool
 	route    Route  // wanted
 	version  uint64 // of route
-	applied  uint64 // the version that Publish obeys
+	applied  uint64 // the version that Publish uses
 	current  *channel
 	channels map[*channel]struct{} // with results to come
 	reason   string                // why current is nil
 	block    Block
 }
 
-// The kinds of a Block, by what the broker answered.
+// The kinds of a Block, by the broker's answer.
 const (
-	NotFound      = "not_found"           // 404: the exchange is not there
-	Precondition  = "precondition_failed" // 406: it is there, and otherwise than declared
-	AccessRefused = "access_refused"      // 403: a right is missing
+	NotFound      = "not_found"           // 404: the exchange doesn't exist
+	Precondition  = "precondition_failed" // 406: it exists with other properties than declared
+	AccessRefused = "access_refused"      // 403: a permission is missing
 	OtherRefusal  = "other"
 )
 
-// Block is why a topic can't be forwarded although the connection is open: the broker
-// refuses its route. The zero value is none.
+// Block says why the broker refuses a topic's route although the connection is open. The
+// zero value means that it doesn't.
 type Block struct {
 	Kind   string // one of the constants
 	Reason string // the broker's own words, with advice
 }
 
-// blockOf is the Block of what a channel could not be opened for, or was closed by.
+// blockOf returns the Block for the error that a channel failed to open or was closed
+// with.
 func blockOf(err error, reason string) Block {
 	kinds := map[int]string{amqp.NotFound: NotFound, amqp.PreconditionFailed: Precondition, amqp.AccessRefused: AccessRefused}
 	var refusal *amqp.Error
@@ -61,16 +62,16 @@ func blockOf(err error, reason string) Block {
 	return Block{OtherRefusal, reason}
 }
 
-// reopening is why nothing can be written on a channel that takes no more.
+// reopening is the reason while a channel that accepts no more messages is being
+// replaced.
 const reopening = "the channel is being opened again"
 
-// NewPublisher makes the publisher of a topic; Run opens its channel.
+// NewPublisher returns the publisher of a topic; Run opens its channel.
 //
-// handle gets the results, as many at once as are known. Its calls don't
-// overlap, but come from several goroutines, Publish's own among them. The
-// slice is its for the call only. It must not block, nor call the publisher:
-// while it does not return nothing of the topic is settled, and after four
-// seconds what is in flight becomes Unknown.
+// handle gets the results in groups. Its calls don't overlap, but come from several
+// goroutines, also from Publish itself. It must not keep the slice, block, or call the
+// publisher. Nothing of the topic is settled until it returns, and after four seconds the
+// messages in flight become Unknown.
 func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) *Publisher {
 	return &Publisher{
 		connection: c,
@@ -86,17 +87,18 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 	}
 }
 
-// Ready reports whether Publish would write now: the channel is open, the
-// exchange there, the broker not blocked. If not, why.
+// Ready reports whether Publish would write now: the channel is open, the exchange
+// exists, and the broker doesn't block publishers. If not, reason says why.
 func (p *Publisher) Ready() (ok bool, reason string) {
 	ch, reason := p.open()
 	return ch != nil, reason
 }
 
-// Blocked returns why the broker refuses the topic's route, and whether it was asked at
-// all: judged is false while the newest route waits for its first try, as it does without
-// a connection. A route that is refused when something is published stays blocked until
-// the broker has left a channel open for five seconds, though it is Ready meanwhile.
+// Blocked returns why the broker refuses the topic's route. judged is false while the
+// newest route waits for its first attempt, for example without a connection.
+//
+// The broker may refuse a route only when a message is published. Such a route stays
+// blocked until a channel has been open for five seconds, although it is Ready meanwhile.
 func (p *Publisher) Blocked() (b Block, judged bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +108,8 @@ func (p *Publisher) Blocked() (b Block, judged bool) {
 	return p.block, p.current != nil || p.block != Block{}
 }
 
-// WaitReady returns nil once Ready is true. The error wraps ctx's and says
-// what was missing last.
+// WaitReady returns nil once Ready is true. When ctx ends first, the error wraps ctx's
+// error and names the last reason.
 func (p *Publisher) WaitReady(ctx context.Context) error {
 	for {
 		connection, topic := p.connection.changed.Next(), p.changed.Next()
@@ -124,12 +126,13 @@ func (p *Publisher) WaitReady(ctx context.Context) error {
 	}
 }
 
-// SetRoute changes where messages go. What is published after it returned goes
-// by the new route; what is in flight is settled as before. A new exchange or
-// declaration is checked or made first, on a channel of its own; if that fails
-// the topic is not ready until it succeeds, since the old exchange is no
-// longer wanted. It may take as long as the requests do, at most the connect
-// timeout, while other goroutines still publish by the old route.
+// SetRoute changes where messages go. Messages published after it returned use the new
+// route; messages in flight are settled as before. A new exchange or declaration is first
+// checked or made on a new channel. If that fails, the topic is not ready until it
+// succeeds, because the old exchange is no longer wanted.
+//
+// SetRoute waits for these requests, for at most the connect timeout. Other goroutines
+// still publish by the old route meanwhile.
 func (p *Publisher) SetRoute(r Route) {
 	p.mu.Lock()
 	p.route = r.withDefaults()
@@ -149,11 +152,11 @@ func (p *Publisher) SetRoute(r Route) {
 	}
 }
 
-// Publish hands a batch over. Every message gets exactly one Result through
-// handle, most of them after Publish has returned: a Deadline or the route's
-// ConfirmTimeout bounds when. It blocks while the window is full, for at most
-// the write timeout while the network is, and while another goroutine
-// publishes. An error says why messages got Unsent; it needs no other handling.
+// Publish publishes a batch. Every message gets exactly one Result through handle, most
+// of them after Publish has returned: within its Deadline or the route's ConfirmTimeout.
+// Publish blocks while the window is full and while another goroutine publishes. If the
+// network is stuck, it blocks for at most the write timeout. An error says why messages
+// are Unsent; they have their Results, so the caller needs to do nothing else.
 func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
 	p.unresolved.add(len(batch))
 	select {
@@ -182,9 +185,9 @@ func (p *Publisher) Publish(ctx context.Context, batch []*Message) error {
 	return nil
 }
 
-// Drain waits until every message has its Result. When ctx ends first, those
-// in flight become Unknown, and the error says how many messages were left.
-// Call it when no more is published, and before the contexts of Run end.
+// Drain waits until every message has its Result. When ctx ends first, messages in flight
+// become Unknown, and the error says how many were left. Call it after the last Publish
+// and before the contexts of Run end.
 func (p *Publisher) Drain(ctx context.Context) error {
 	err := p.unresolved.wait(ctx)
 	if err == nil {
@@ -197,8 +200,8 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	return errors.Join(err, p.unresolved.wait(last))
 }
 
-// open returns the channel to publish on, or nil and why there is none. A channel that
-// was replaced while it was looked at is no reason: then the one in its place is.
+// open returns the channel to publish on, or nil and the reason. If the channel was
+// replaced during the check, open checks the new one.
 func (p *Publisher) open() (*channel, string) {
 	for {
 		ch, why := p.installed()
@@ -221,14 +224,14 @@ func (p *Publisher) open() (*channel, string) {
 	}
 }
 
-// installed is what Publish uses, or nil and why there is none.
+// installed returns the channel that Publish uses, or nil and the reason.
 func (p *Publisher) installed() (*channel, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.current, p.reason
 }
 
-// unsent gives the rest of a batch back.
+// unsent gives the rest of a batch back as Unsent.
 func (p *Publisher) unsent(rest []*Message, why error) error {
 	if len(rest) == 0 {
 		return nil
@@ -241,7 +244,7 @@ func (p *Publisher) unsent(rest []*Message, why error) error {
 	return fmt.Errorf("publish to topic %s: %d messages unsent: %w", p.topic, len(rest), why)
 }
 
-// deliver hands results to the caller; each message passes here once.
+// deliver passes results to the caller. Each message goes through it once.
 func (p *Publisher) deliver(results []Result) {
 	if len(results) == 0 {
 		return

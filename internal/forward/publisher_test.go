@@ -143,8 +143,8 @@ func TestMissingExchange(t *testing.T) {
 	}
 }
 
-// What exists with other properties (406), or a type that the broker closes the
-// connection for (503), is this topic's trouble alone.
+// Only this topic fails if the exchange exists with other properties (406) or if the
+// broker closes the connection because of its type (503).
 func TestDeclarationThatConflicts(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
@@ -171,7 +171,7 @@ func TestDeclarationThatConflicts(t *testing.T) {
 	}
 }
 
-// The window bounds what is unconfirmed, however much is published at once.
+// The window bounds the unconfirmed messages, however many Publish gets at once.
 func TestWindow(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)

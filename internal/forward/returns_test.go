@@ -16,8 +16,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// A returned message is acknowledged too. Of thousands in flight, every second
-// one of them unroutable, each must get the outcome of its own.
+// The broker acknowledges a returned message too. Every second one of thousands in flight
+// is unroutable, and each must get its own outcome.
 func TestReturnedIsNeverConfirmed(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
@@ -45,8 +45,8 @@ func TestReturnedIsNeverConfirmed(t *testing.T) {
 	}
 }
 
-// picky is the publisher to an exchange "picky" that routes what has the header route=yes,
-// and returns the rest.
+// picky returns a publisher to the exchange "picky", which routes messages with the
+// header route=yes and returns the rest.
 func picky(t *testing.T) (*forward.Publisher, *results, *proxy) {
 	t.Helper()
 	url := servertest.RabbitMQ(t)
@@ -59,8 +59,8 @@ func picky(t *testing.T) (*forward.Publisher, *results, *proxy) {
 	return p, got, network
 }
 
-// Versions in flight at the same time may have been published in either form, since
-// the setting changes meanwhile: what a form leaves out must tell them apart too.
+// The setting may change while messages are in flight, so two versions in flight may have
+// either form. Fields that one form omits must still tell them apart.
 func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
 	t.Parallel()
 	for name, newer := range map[string]func(*task.Task){
@@ -103,8 +103,7 @@ func TestReturnOfOneOfTwoVersionsInEitherForm(t *testing.T) {
 	}
 }
 
-// A task that was rescheduled while its first version was in flight is there
-// twice with one message-id.
+// A task that is rescheduled in flight is there twice with one message-id.
 func TestReturnOfOneOfTwoVersions(t *testing.T) {
 	t.Parallel()
 	p, got, network := picky(t)
@@ -125,7 +124,7 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 			t.Fatalf("%+v, want confirmed, returned, returned, confirmed", found)
 		}
 	}
-	// Two that can't be told apart. Both are in flight when the first comes back.
+	// These two look the same. Both are in flight when the first comes back.
 	for _, routes := range [][]string{{"no", "yes"}, {"yes", "no"}} {
 		twins := map[string]*forward.Message{"no": version("no", 0), "yes": version("yes", 0)}
 		network.freeze()
@@ -135,7 +134,7 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 		if routed.Outcome != forward.Confirmed && routed.Outcome != forward.Unknown {
 			t.Errorf("%v: %+v of the routed one, want confirmed or unknown", routes, routed)
 		}
-		// Once the other one was confirmed it is certain whose the return is.
+		// Once the other one was confirmed, the return can only be this one's.
 		certain := returned.Outcome == forward.Returned && routed.Outcome == forward.Confirmed && routes[0] == "yes"
 		if returned.Outcome != forward.Unknown && !certain {
 			t.Errorf("%v: %+v of the returned one, want unknown", routes, returned)
@@ -173,8 +172,8 @@ func TestBlockedHandlerLosesNoReturn(t *testing.T) {
 	}
 }
 
-// untilBlocked publishes batches until a message of one was returned: what a
-// process that stands still meanwhile had in flight comes back as unknown.
+// untilBlocked publishes batches until a message of one was returned, and returns that
+// batch. It may take several: if this process stands still, all of a batch is unknown.
 func untilBlocked(t *testing.T, p *forward.Publisher, got *results, blocked <-chan struct{}) []*forward.Message {
 	t.Helper()
 	closed := func() bool {

@@ -8,21 +8,21 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// supervisor is what a publisher's Run knows between two looks.
+// supervisor is the state of a publisher's Run.
 type supervisor struct {
 	*Publisher
 	loops    sync.WaitGroup
 	pause    retry.Backoff
-	tried    uint64    // the route version of the last try
-	retryAt  time.Time // no other try of that version before this
-	troubled bool      // an outage of this topic was logged
-	doubt    bool      // the last channel was lost before the broker answered for a message
-	trustAt  time.Time // when an open channel ends the outage
+	tried    uint64    // the route version of the last attempt.
+	retryAt  time.Time // no other attempt with that version before this.
+	troubled bool      // an outage of this topic was logged.
+	doubt    bool      // the last channel was lost before any answer.
+	trustAt  time.Time // when an open channel ends the outage.
 }
 
-// Run keeps the topic's channel open until ctx ends; then everything in flight
-// becomes Unknown, the channel is closed and it returns nil. A broker that says
-// no (404, 403, 406) makes this topic try again after 100ms to 5s, and no other.
+// Run keeps the topic's channel open until ctx ends. Then everything in flight becomes
+// Unknown, the channel is closed and Run returns nil. If the broker refuses the route
+// (404, 403, 406), this topic alone tries again after 100ms to 5s.
 func (p *Publisher) Run(ctx context.Context) error {
 	p.start()
 	s := &supervisor{Publisher: p, pause: retry.Backoff{Min: backoffMin, Max: backoffMax}}
@@ -41,9 +41,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return nil
 }
 
-// look compares what is wanted with what is there and takes the step between
-// them: use the open channel with the new route, open another, or none. The
-// channel it answers with says when to look again if nothing changes.
+// look compares the wanted route with the open channel and takes one step: use the
+// channel with the new route, open another, or have none. The channel it returns fires
+// when Run should look again although nothing changed.
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	want, version, current := s.wanted()
 	if current != nil {
@@ -69,7 +69,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		return time.After(wait)
 	}
 	if version != s.tried {
-		s.doubt = false // which was about another route
+		s.doubt = false // it was about another route
 		s.blocked(Block{})
 	}
 	s.tried = version
@@ -80,7 +80,7 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 		reason += s.connection.cfg.Advice(reason)
 		s.install(nil, version, reason)
 		if conn.amqp.IsClosed() {
-			return nil // not this topic's trouble; the next connection is a change
+			return nil // not this topic's trouble; the next connection wakes Run
 		}
 		return s.rest(ctx, blockOf(err, reason))
 	}
@@ -92,9 +92,9 @@ func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	return s.trust(ctx, want)
 }
 
-// trust ends an outage that was logged: at once if a channel could not be opened,
-// and after a while if one could and the first message was refused, which the
-// broker may do again.
+// trust ends an outage that was logged. It does so at once if the outage was a channel
+// that could not be opened. If a channel opened and then its first message was refused,
+// trust waits a while, because the broker may refuse again.
 func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
 	if !s.troubled {
 		return nil
@@ -108,8 +108,8 @@ func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
 	return nil
 }
 
-// gone takes leave of a channel that ended by itself. If the connection ended,
-// the next one is the only thing to wait for.
+// gone handles a channel that ended by itself. If the whole connection ended, there is no
+// pause: the next connection wakes Run.
 func (s *supervisor) gone(ctx context.Context, old *channel, reason string, proven bool) {
 	if s.doubt = !proven; proven {
 		s.pause.Reset()
@@ -119,7 +119,7 @@ func (s *supervisor) gone(ctx context.Context, old *channel, reason string, prov
 	}
 }
 
-// rest starts a pause before the next try, and logs the first of an outage.
+// rest starts a pause before the next attempt and logs the first of an outage.
 func (s *supervisor) rest(ctx context.Context, why Block) <-chan time.Time {
 	s.blocked(why)
 	if !s.troubled {
@@ -137,7 +137,7 @@ func (p *Publisher) start() {
 	p.running = true
 }
 
-// end gives up what is in flight and lets nobody wait for Run.
+// end gives up what is in flight and wakes everyone who waits for Run.
 func (p *Publisher) end() {
 	p.mu.Lock()
 	p.running = false
@@ -153,8 +153,8 @@ func (p *Publisher) wanted() (r Route, version uint64, current *channel) {
 	return p.route, p.version, p.current
 }
 
-// install makes s, or with nil none for that reason, what Publish uses, and
-// lets the one before settle what it has.
+// install makes ch the channel that Publish uses. If ch is nil there is none, for that
+// reason. The channel before it settles what it has in flight.
 func (p *Publisher) install(ch *channel, version uint64, reason string) {
 	p.mu.Lock()
 	old := p.current
@@ -169,14 +169,14 @@ func (p *Publisher) install(ch *channel, version uint64, reason string) {
 	p.changed.Fire()
 }
 
-// blocked notes why the broker refuses the route.
+// blocked records why the broker refuses the route.
 func (p *Publisher) blocked(why Block) {
 	p.mu.Lock()
 	p.block = why
 	p.mu.Unlock()
 }
 
-// leave is called by a channel with no more results to come.
+// leave is called by a channel that has no more results.
 func (p *Publisher) leave(ch *channel) {
 	p.mu.Lock()
 	delete(p.channels, ch)
@@ -191,7 +191,7 @@ func (p *Publisher) abandonAll(reason string) {
 	for ch := range p.channels {
 		select {
 		case ch.stop <- reason:
-		default: // it was told already
+		default: // it has a reason already
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (t *tally) count() int {
 	return t.n
 }
 
-// wait returns when nothing is left, or with ctx's error.
+// wait returns nil when nothing is left, or ctx's error.
 func (t *tally) wait(ctx context.Context) error {
 	for {
 		zero := t.zero.Next()

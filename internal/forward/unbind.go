@@ -9,16 +9,16 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// unbindTimeout bounds what unbinding asks of a broker.
+// unbindTimeout bounds Unbind.
 const unbindTimeout = 30 * time.Second
 
-// Binding is of a queue to an exchange, for a key.
+// Binding is a binding of a queue to an exchange with a routing key.
 type Binding struct {
 	Exchange, Queue, RoutingKey string
 }
 
-// Unbind removes bindings at the first broker that answers. One that isn't there is no
-// error. What lies in the queues stays there.
+// Unbind removes bindings at the first broker that answers. A binding that doesn't exist
+// is no error. Messages in the queues stay there.
 func Unbind(ctx context.Context, cfg Config, bindings []Binding) error {
 	ctx, cancel := context.WithTimeout(ctx, unbindTimeout)
 	defer cancel()
@@ -40,7 +40,7 @@ func Unbind(ctx context.Context, cfg Config, bindings []Binding) error {
 	return nil
 }
 
-// unbind removes a binding. The broker closes the channel of a call that it refuses.
+// unbind removes a binding. If the broker refuses, it also closes the channel.
 func (c *conn) unbind(b Binding) error {
 	channel, err := c.amqp.Channel()
 	if err != nil {

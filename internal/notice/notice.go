@@ -1,5 +1,5 @@
-// Package notice keeps a log from growing with a trouble: of lines of one kind the
-// first is written at once, and then one a minute with how many there were.
+// Package notice limits how fast a log grows while a problem lasts. It writes the first
+// line of a kind at once, then one line a minute with the number of lines left out.
 package notice
 
 import (
@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// interval is how often a trouble that goes on is logged.
+// interval is the time between two lines of one kind while the problem lasts.
 const interval = time.Minute
 
-// Notice is one kind of line in the log, of which there may be as many as there are
-// tasks. The first is written at once; while there are more, the newest is written
-// once a minute, with how many were left out beside it, as "more". So a log tells
-// when a trouble began, what it looks like and how large it is, and doesn't grow with
-// it. It may be used concurrently.
+// Notice is one kind of log line that may occur as often as there are tasks. It writes
+// the first line at once. While more lines come, it writes the newest once a minute, with
+// the number of lines left out as "more". So a log shows when a problem began, what it
+// looks like and how large it is, and stays small. It is safe for concurrent use.
 type Notice struct {
 	log     *slog.Logger
 	level   slog.Level
@@ -28,12 +27,12 @@ type Notice struct {
 	more  int // lines held back, the newest included
 }
 
-// New returns a kind of line: a constant message at a level.
+// New returns a Notice that logs a constant message at a level.
 func New(log *slog.Logger, level slog.Level, message string) *Notice {
 	return &Notice{log: log, level: level, message: message}
 }
 
-// Say writes a line with these attributes, or counts it.
+// Say logs the message with these attributes, or counts it for the next line.
 func (n *Notice) Say(ctx context.Context, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,11 +47,11 @@ func (n *Notice) Say(ctx context.Context, args ...any) {
 // write writes a line and begins an interval; n.mu is held.
 func (n *Notice) write(ctx context.Context, args []any) {
 	n.quiet = true
-	n.log.Log(ctx, n.level, n.message, args...) //nolint:sloglint // a constant of whoever made the notice
+	n.log.Log(ctx, n.level, n.message, args...) //nolint:sloglint // the message is a constant of New's caller
 	time.AfterFunc(interval, n.tell)
 }
 
-// tell writes the newest of the lines that were held back for an interval.
+// tell ends an interval. It writes the newest line held back, if there is one.
 func (n *Notice) tell() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

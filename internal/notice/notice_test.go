@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestLinesOfOneKindAreBounded: the first is written at once, the others are counted
-// once a minute, and when it was quiet for one the next is a first one again.
+// TestLinesOfOneKindAreBounded: the first line is written at once, and the others are
+// counted once a minute. After a quiet minute the next line counts as a first one again.
 func TestLinesOfOneKindAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -18,7 +18,7 @@ func TestLinesOfOneKindAreBounded(t *testing.T) {
 		lines := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
-			n.mu.Lock() // it writes under it
+			n.mu.Lock() // lines are written while it is held
 			defer n.mu.Unlock()
 			got := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
 			log.Reset()

@@ -12,36 +12,36 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Parked are the parked tasks of one topic, for an operator.
+// Parked gives an operator access to the parked tasks of one topic.
 type Parked struct {
 	Topic *shard.Topic
-	// Progress is told, where all tasks are replayed or purged, how many of them were
-	// visited, and about how many there are. May be nil.
+	// Progress, if not nil, is called while all tasks are replayed or purged. visited is
+	// how many tasks were visited, of about how many there are.
 	Progress func(visited, of int64)
-	// Filter leaves out tasks that Each, and a change of all, would visit.
+	// Filter selects the tasks for Each and for a change of all.
 	Filter ParkedFilter
 	// Limit is how many tasks a change of all changes at most; 0: no limit.
 	Limit int
-	// Rate is how many tasks a second a change of all changes at most; 0: no limit.
+	// Rate is how many tasks per second a change of all changes at most; 0: no limit.
 	Rate int
 }
 
-// ParkedFilter is which of the parked tasks are meant; the zero value is all.
+// ParkedFilter selects parked tasks; the zero value selects all.
 type ParkedFilter struct {
-	// Reason is a part of why they were parked, in capitals or not; "": any.
+	// Reason is a part of the reason for parking, in any case; "": any reason.
 	Reason string
-	// Before is the time before which they were parked; zero: any. Those of which nobody
-	// knows when, as of a damaged record, are not among them.
+	// Before selects tasks parked before that time; zero: any. Tasks whose time of
+	// parking is unknown, for example with a damaged record, are not selected.
 	Before time.Time
 }
 
-// matches reports whether a parked task is meant.
+// matches reports whether the filter selects a parked task.
 func (f ParkedFilter) matches(r shard.Record) bool {
 	old := f.Before.IsZero() || !r.ReasonAt.IsZero() && r.ReasonAt.Before(f.Before)
 	return old && strings.Contains(strings.ToLower(r.Reason), strings.ToLower(f.Reason))
 }
 
-// matching are those of a page that are meant.
+// matching returns the tasks of a page that the filter selects.
 func (f ParkedFilter) matching(page []shard.Record) []shard.Record {
 	return slices.DeleteFunc(page, func(r shard.Record) bool { return !f.matches(r) })
 }
@@ -49,8 +49,8 @@ func (f ParkedFilter) matching(page []shard.Record) []shard.Record {
 // parkedPage is how many parked tasks are read at once at most.
 const parkedPage = 500
 
-// Each calls yield with every parked task until it returns false. Shards that can't be
-// read are left out, and named by an *shard.UnreadableError at the end.
+// Each calls yield with every selected task until yield returns false. It skips shards
+// that can't be read, and then returns an *shard.UnreadableError that names them.
 func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 	placement, err := p.Topic.Placement(ctx)
 	if err != nil {
@@ -66,25 +66,26 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 	})
 }
 
-// Replay makes one parked task due now, or all that the filter means if id is "": once
-// each that was parked when the call came to its shard. It returns how many; none for an ID is
-// task.ErrNotFound. Records that can't be read stay parked, and are named, as are shards
-// that can't be, by a *LeftError.
+// Replay makes one parked task due now, or all that the filter selects if id is "". It
+// replays each task at most once, and only tasks that were parked when it reached their
+// shard. It returns how many.
+//
+// If no task has the ID, the error is task.ErrNotFound. Tasks whose records can't be read
+// stay parked. A *LeftError names them and the shards that can't be read.
 func (p Parked) Replay(ctx context.Context, id string) (int, error) {
 	return p.change(ctx, id, change{shard.Shard.Replay, true})
 }
 
-// Purge removes one parked task for good, or all that the filter means if id is "", as
-// Replay does. Records
-// that can't be read go, too.
+// Purge removes one parked task for good, or all that the filter selects if id is "", as
+// Replay does. It also removes tasks whose records can't be read.
 func (p Parked) Purge(ctx context.Context, id string) (int, error) {
 	return p.change(ctx, id, change{shard.Shard.PurgeParked, false})
 }
 
-// change is what is done about parked tasks.
+// change is an operation on parked tasks.
 type change struct {
 	do func(s shard.Shard, ctx context.Context, ids ...string) (int, error)
-	// reads: what can't be read is left.
+	// reads is true if tasks whose records can't be read are left alone.
 	reads bool
 }
 
@@ -99,8 +100,8 @@ func (p Parked) change(ctx context.Context, id string, change change) (int, erro
 	return p.changeOne(ctx, placement, id, change)
 }
 
-// changeOne begins again where the placement changed meanwhile: the task may have
-// moved away from all shards that it was looked for in.
+// changeOne starts again if the placement changed meanwhile, because the task may have
+// moved away from all shards that were searched.
 func (p Parked) changeOne(ctx context.Context, placement shard.Placement, id string, change change) (int, error) {
 	for {
 		total := 0
@@ -127,8 +128,8 @@ func (p Parked) changeOne(ctx context.Context, placement shard.Placement, id str
 	}
 }
 
-// unreadable is a *LeftError if a task is parked in a shard, and its record must be read
-// for the change and can't be.
+// unreadable returns a *LeftError if the task is parked in the shard, and the change
+// needs its record, and the record can't be read.
 func (p Parked) unreadable(ctx context.Context, at int, id string, change change) error {
 	if !change.reads {
 		return nil
@@ -140,20 +141,20 @@ func (p Parked) unreadable(ctx context.Context, at int, id string, change change
 	return err
 }
 
-// LeftError says which parked tasks were left as they are. It comes beside the number of
-// those that were not.
+// LeftError says which parked tasks were left as they are. It comes with the number of
+// tasks that were changed.
 type LeftError struct {
 	// Topic of the tasks.
 	Topic string
-	// Tasks is how many records can't be read, and IDs are the first ten of theirs.
+	// Tasks is how many records can't be read, and IDs holds the first ten of their IDs.
 	Tasks int
 	IDs   []string
-	// Shards names those that can't be read; nil: none.
+	// Shards names the shards that can't be read; nil: none.
 	Shards *shard.UnreadableError
 	reason error // the first record's
 }
 
-// leftNamed is how many IDs of tasks that were left are kept.
+// leftNamed is how many IDs a LeftError names.
 const leftNamed = 10
 
 func (e *LeftError) Error() string {
@@ -175,7 +176,7 @@ func (e *LeftError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Unwrap is why the first of the shards can't be read; nil if all can.
+// Unwrap returns the error about unreadable shards; nil if there is none.
 func (e *LeftError) Unwrap() error {
 	if e.Shards == nil {
 		return nil
@@ -183,7 +184,7 @@ func (e *LeftError) Unwrap() error {
 	return e.Shards
 }
 
-// readable are the IDs of a page's tasks that can be read; it notes the others.
+// readable returns the IDs of a page's readable tasks. It records the others in e.
 func (e *LeftError) readable(page []shard.Record) (ids []string) {
 	for _, r := range page {
 		if r.Err == nil {
@@ -200,9 +201,9 @@ func (e *LeftError) readable(page []shard.Record) (ids []string) {
 	return ids
 }
 
-// walk visits what is parked, page by page, once: shard by shard in the order in which
-// tasks may move. The visitor tells whether to go on. Shards that can't be read are left out, and named by an
-// *shard.UnreadableError at the end.
+// walk visits each parked task once, page by page. It goes through the shards in the
+// order in which tasks may move. The visitor returns whether to go on. walk skips shards
+// that can't be read, and then returns an *shard.UnreadableError that names them.
 func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (more bool, err error)) error {
 	failed := map[int]error{}
 	for _, at := range placement.InOrder() {

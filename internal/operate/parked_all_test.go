@@ -16,8 +16,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// reparker parks everything that is due in a shard again, before each request of a
-// client that is no look at what is parked: as a broker without a queue does.
+// reparker parks all due tasks of a shard again, as happens without a queue. It does so
+// before each request of a client that doesn't read parked tasks.
 type reparker struct {
 	rdb redis.UniversalClient
 	due string
@@ -66,7 +66,7 @@ func (a *attic) key(what string, at int) string {
 	return fmt.Sprintf("%s:%s:{orders:%d}", a.prefix, what, at)
 }
 
-// fill parks n tasks in a shard, with records as they would be.
+// fill parks n tasks in a shard, with realistic records.
 func (a *attic) fill(at, n int) {
 	a.t.Helper()
 	now, err := a.topic.Now(a.t.Context())
@@ -98,7 +98,7 @@ func (a *attic) park(at int, id string) {
 	}
 }
 
-// spoil parks n records that can't be read, in front of the others of a shard.
+// spoil parks n tasks with unreadable records in front of a shard's others.
 func (a *attic) spoil(at, n int) {
 	a.t.Helper()
 	p, err := a.topic.Placement(a.t.Context())
@@ -118,7 +118,7 @@ func (a *attic) spoil(at, n int) {
 	}
 }
 
-// parked is how many are parked in the shard that tests fill.
+// parked returns how many tasks are parked in the shard that tests fill.
 func (a *attic) parked() int64 {
 	a.t.Helper()
 	n, err := a.rdb.ZCount(a.t.Context(), a.key("due", 1), "+inf", "+inf").Result()
@@ -128,7 +128,7 @@ func (a *attic) parked() int64 {
 	return n
 }
 
-// TestAReplayOfAllIsOverThoughAllIsParkedAgain: each task is made due once.
+// TestAReplayOfAllIsOverThoughAllIsParkedAgain: a replay makes each task due once and ends.
 func TestAReplayOfAllIsOverThoughAllIsParkedAgain(t *testing.T) {
 	t.Parallel()
 	a := newAttic(t)
@@ -149,8 +149,8 @@ func TestAReplayOfAllIsOverThoughAllIsParkedAgain(t *testing.T) {
 	}
 }
 
-// TestRecordsThatCannotBeReadHideNoOthers: 600 in front of others stay parked, and are
-// counted and named; a purge takes them, too. A shard that can't be read is named.
+// TestRecordsThatCannotBeReadHideNoOthers: a replay leaves 600 of them parked, counts and
+// names them, and reaches the others. A purge removes all. An unreadable shard is named.
 func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 	t.Parallel()
 	a := newAttic(t)
@@ -193,8 +193,8 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 	}
 }
 
-// TestParkedTasksAreChangedByReasonAndAge: of a shard with many, those that are meant, and
-// as many as are counted.
+// TestParkedTasksAreChangedByReasonAndAge: only selected tasks are changed, and Count
+// returns the same number.
 func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 	t.Parallel()
 	a := newAttic(t)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestAReplayKeepsToItsLimitAndItsRate: over several shards, and it may be ended in between.
+// TestAReplayKeepsToItsLimitAndItsRate: it does over several shards, and can be cancelled.
 func TestAReplayKeepsToItsLimitAndItsRate(t *testing.T) {
 	t.Parallel()
 	a := newAttic(t)

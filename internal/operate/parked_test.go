@@ -10,11 +10,11 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// moving is a task that lies elsewhere with 5 shards than with 2.
+// moving is a task whose shard differs between 2 and 5 shards.
 const moving = "order-1"
 
-// TestParkedTasksAreFoundWhileTheyMove: whichever request it moves before, a parked
-// task is replayed, purged and listed.
+// TestParkedTasksAreFoundWhileTheyMove: a parked task is replayed, purged and listed, no
+// matter before which request it moves.
 func TestParkedTasksAreFoundWhileTheyMove(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]int{{2, 5}, {5, 2}} {
@@ -39,8 +39,8 @@ func TestParkedTasksAreFoundWhileTheyMove(t *testing.T) {
 	}
 }
 
-// findAmid does something about the only parked task of a topic, which moves before
-// request at, and reports whether there was one.
+// findAmid runs work on the only parked task of a topic. The task moves before request at.
+// It reports whether there was such a request.
 func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context) (int, error)) bool {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)

@@ -9,10 +9,9 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// Count returns how many tasks a change of all would change: those that are parked, without
-// those in shards that can't be read and those that the filter leaves out, and no more than
-// Limit. A topic that was never served, or was removed, is
-// task.ErrUnknownTopic.
+// Count returns how many tasks a change of all would change: the selected tasks, at most
+// Limit. It leaves out shards that can't be read. For a topic that was never served, or
+// was removed, the error is task.ErrUnknownTopic.
 func (p Parked) Count(ctx context.Context) (n int64, err error) {
 	n, err = p.countAll(ctx)
 	if p.Limit > 0 {
@@ -25,7 +24,7 @@ func (p Parked) countAll(ctx context.Context) (n int64, err error) {
 	if p.Filter != (ParkedFilter{}) {
 		err = p.Each(ctx, func(shard.Record) bool { n++; return true })
 		if shard.Unreadable(err) != nil {
-			err = nil // whoever changes them is told of these
+			err = nil // the change itself reports these
 		}
 		return n, err
 	}
@@ -38,12 +37,12 @@ func (p Parked) countAll(ctx context.Context) (n int64, err error) {
 		n += s.Parked
 	}
 	if shard.Unreadable(err) != nil {
-		err = nil // whoever changes them is told of these
+		err = nil // the change itself reports these
 	}
 	return n, err
 }
 
-// pass is one pass over what is parked.
+// pass is one pass over the parked tasks.
 type pass struct {
 	parked  Parked
 	change  change
@@ -54,8 +53,8 @@ type pass struct {
 	left    *LeftError
 }
 
-// changeAll does one pass over what is parked. What is parked again behind it, as a
-// task that still has no queue, is not met twice.
+// changeAll makes one pass over the parked tasks. It doesn't meet a task again that is
+// parked again behind it, for example one that still has no queue.
 func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change change) (int, error) {
 	all := &pass{parked: p, change: change, began: time.Now(), of: p.count(ctx, placement), left: &LeftError{Topic: p.Topic.Name()}}
 	err := p.walk(ctx, placement, func(at int, page []shard.Record) (more bool, err error) {
@@ -67,7 +66,7 @@ func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change
 	return all.changed, err
 }
 
-// visit changes those of a page that are meant, and reports whether to go on.
+// visit changes the selected tasks of a page and reports whether to go on.
 func (p *pass) visit(ctx context.Context, at int, page []shard.Record) (more bool, err error) {
 	size := int64(len(page))
 	meant := p.parked.Filter.matching(page)
@@ -97,13 +96,13 @@ func (p *pass) visit(ctx context.Context, at int, page []shard.Record) (more boo
 	return !p.full(), nil
 }
 
-// full reports whether as many tasks were changed as may be.
+// full reports whether the limit is reached.
 func (p *pass) full() bool { return p.parked.Limit > 0 && p.changed >= p.parked.Limit }
 
-// steps is how many calls a second a rate is spread over.
+// steps is how many calls per second share a rate.
 const steps = 10
 
-// step is how many tasks the next call changes at most.
+// step returns how many tasks the next call may change.
 func (p *pass) step() int {
 	n := parkedPage
 	if p.parked.Rate > 0 {
@@ -115,7 +114,7 @@ func (p *pass) step() int {
 	return n
 }
 
-// wait waits until the rate allows for more.
+// wait waits until the rate allows more.
 func (p *pass) wait(ctx context.Context) error {
 	if p.parked.Rate > 0 {
 		earned := time.Duration(float64(p.changed) / float64(p.parked.Rate) * float64(time.Second))
@@ -124,7 +123,7 @@ func (p *pass) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// tell tells Progress how far the pass has come.
+// tell calls Progress.
 func (p *pass) tell() {
 	switch {
 	case p.parked.Progress == nil:
@@ -135,12 +134,12 @@ func (p *pass) tell() {
 	}
 }
 
-// count is about how many tasks are parked, for those who watch.
+// count returns about how many tasks are parked, for Progress.
 func (p Parked) count(ctx context.Context, placement shard.Placement) (n int64) {
 	if p.Progress == nil {
 		return 0
 	}
-	stats, _ := p.Topic.Stats(ctx, placement.Scanned()) // what is wrong the walk meets, too
+	stats, _ := p.Topic.Stats(ctx, placement.Scanned()) // the walk meets the same errors
 	for _, s := range stats {
 		n += s.Parked
 	}

@@ -10,18 +10,20 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// seldomAge is how old a look may be for which each of a topic's 4096 possible shards is
-// asked. What it finds lasts for minutes, and scanners look for it themselves.
+// seldomAge is how long a search through all 4096 possible shards of a topic stays valid.
+// Its findings last for minutes, and scanners search too.
 const seldomAge = time.Minute
 
-// shardsAtOnce is how many shards of a topic a Reader counts when it has counted them all
-// before.
+// shardsAtOnce is how many shards of a topic a Reader counts per read, once it has
+// counted all of them.
 const shardsAtOnce = 512
 
-// Reader reads a status again and again. What every possible shard has to be asked for it
-// asks for once a minute, and when a placement has changed. Of a topic with more than 512
-// shards it counts that many in turn after the first time, so that the counts of the others
-// are older. It is for one goroutine.
+// Reader reads a status repeatedly. It asks all 4096 possible shards of a topic only once
+// a minute and after a change of the placement.
+//
+// For a topic with more than 512 shards, each read after the first counts 512 shards in
+// turn; the other counts are older. A Reader must not be used by several goroutines at
+// once.
 type Reader struct {
 	store  *shard.Store
 	topic  string
@@ -29,27 +31,28 @@ type Reader struct {
 	counts map[string]*counts
 }
 
-// counts are those of a topic's shards, all of which could be read.
+// counts holds the counts of a topic's shards; all of them could be read.
 type counts struct {
 	shards []shard.Stats
 	next   int // the shard to be counted next
 }
 
-// look is what was found of a topic under a placement.
+// look is the result of a search of a topic's shards under a placement.
 type look struct {
 	placement shard.Placement
 	at        time.Time
-	forked    error // as of shard.Topic.Forked
+	forked    error // from shard.Topic.Forked
 	strays    shard.Strays
-	unread    error // of strays
+	unread    error // names the shards that the search couldn't read
 }
 
-// NewReader reads the status of one topic, or of all that are known if topic is "".
+// NewReader returns a Reader for one topic, or for all known topics if topic is "".
 func NewReader(store *shard.Store, topic string) *Reader {
 	return &Reader{store: store, topic: topic, looks: map[string]look{}, counts: map[string]*counts{}}
 }
 
-// stats counts the first n shards of a topic, or some of them and remembers the others.
+// stats counts the first n shards of a topic. It may count only some and use older counts
+// for the others.
 func (r *Reader) stats(ctx context.Context, t *shard.Topic, n int) ([]shard.Stats, error) {
 	known := r.counts[t.Name()]
 	if known != nil && len(known.shards) == n && n > shardsAtOnce {
@@ -82,8 +85,8 @@ func (c *counts) renew(ctx context.Context, t *shard.Topic) error {
 	return nil
 }
 
-// seldom looks for a fork and for strays, or returns what the last look found. A look that
-// failed is not kept.
+// seldom searches for a fork and for orphaned tasks, or returns the last result. It
+// doesn't keep the result of a search that failed.
 func (r *Reader) seldom(ctx context.Context, t *shard.Topic, p shard.Placement) look {
 	l, known := r.looks[t.Name()]
 	if known && l.placement == p && time.Since(l.at) < seldomAge {

@@ -11,8 +11,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestReadingAgainAsksFewShards: the second look asks the shards that are attended, and not
-// each that there could be; the first one finds tasks outside of those.
+// TestReadingAgainAsksFewShards: the first read finds tasks outside the polled shards. The
+// second read asks only the polled shards, not every possible one.
 func TestReadingAgainAsksFewShards(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
@@ -51,7 +51,8 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 	}
 }
 
-// TestManyShardsAreCountedInTurn: after the first look some at a time, and each comes to it.
+// TestManyShardsAreCountedInTurn: each read after the first counts some shards; all get
+// their turn.
 func TestManyShardsAreCountedInTurn(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
@@ -101,7 +102,7 @@ func placementOf(t *testing.T, topic *shard.Topic) shard.Placement {
 	return p
 }
 
-// calls is how many ZCARDs Redis has carried out.
+// calls returns how many ZCARDs Redis has run.
 func calls(t *testing.T, rdb redis.UniversalClient) (n int) {
 	t.Helper()
 	text, err := rdb.Info(t.Context(), "commandstats").Result()

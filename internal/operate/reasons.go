@@ -11,36 +11,36 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 )
 
-// lateAfter is from when on a task that is due and has not left is a reason to look, as
-// for the alert DuefleetTasksLate.
+// lateAfter is how long a due task may wait before it is a reason, as for the alert
+// DuefleetTasksLate.
 const lateAfter = time.Minute
 
-// Kind is what a reason is about.
+// Kind is the subject of a reason.
 type Kind string
 
 // The kinds.
 const (
-	NoScanner     Kind = "no scanner"    // nobody delivers
-	Unserved      Kind = "unserved"      // a scanner says why it doesn't serve a topic
-	Configuration Kind = "configuration" // a scanner refuses a document, or can't read its source
-	SourceAway    Kind = "source away"   // scanners can't read the source of topics
-	OtherSource   Kind = "other source"  // a scanner's settings wait, another source's are in force
+	NoScanner     Kind = "no scanner"    // no scanner delivers.
+	Unserved      Kind = "unserved"      // a scanner says why it doesn't serve a topic.
+	Configuration Kind = "configuration" // a scanner refuses a document, or can't read its source.
+	SourceAway    Kind = "source away"   // scanners can't read the source of topics.
+	OtherSource   Kind = "other source"  // a scanner's settings wait while another source is in force.
 	Paused        Kind = "paused"
-	Retries       Kind = "retries" // tasks wait for another attempt
+	Retries       Kind = "retries" // tasks wait for another attempt.
 	Late          Kind = "late"
 	ParkedTasks   Kind = "parked"
-	Unread        Kind = "unread" // tasks whose records no scanner reads
-	Stored        Kind = "stored" // what Redis holds of a topic isn't as it should be
+	Unread        Kind = "unread" // no scanner can read the tasks' records.
+	Stored        Kind = "stored" // a topic's data in Redis is wrong.
 )
 
-// Reason is one reason why the fleet is not healthy. Topic is whose, "" where it is not
-// one topic's.
+// Reason is one reason why the fleet is not healthy. Topic is "" if it isn't about one
+// topic.
 type Reason struct {
 	Kind        Kind
 	Topic, Text string
 }
 
-// String is the reason with its topic, for one line.
+// String returns the reason with its topic, on one line.
 func (r Reason) String() string {
 	if r.Topic == "" {
 		return r.Text
@@ -48,9 +48,10 @@ func (r Reason) String() string {
 	return fmt.Sprintf("topic %s: %s", r.Topic, r.Text)
 }
 
-// Reasons say why the fleet is not healthy, none if it is: no scanner lives, one has
-// configurations that it did not apply, a topic has a note, tasks that are parked, or one
-// that has been due for a minute. now is the time of the reading.
+// Reasons returns why the fleet is not healthy, nil if it is. The fleet needs a living
+// scanner. A scanner is a reason if it has not applied its configuration. A topic is one
+// if it has a note, parked tasks, or a task that has been due for a minute. now is the
+// time of the reading.
 func (s Status) Reasons(now time.Time) []Reason {
 	var all []Reason
 	if !slices.ContainsFunc(s.Fleet, func(m balance.Member) bool { return m.Alive }) {
@@ -84,7 +85,7 @@ func (s Status) Reasons(now time.Time) []Reason {
 	return all
 }
 
-// otherSources are the reasons for which living scanners' own settings are not applied,
+// otherSources returns the reasons why living scanners' own settings are not applied,
 // each with those scanners.
 func otherSources(fleet []balance.Member) (all []Reason) {
 	members := map[string][]string{}

@@ -8,7 +8,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 )
 
-// TestReasons: a healthy fleet gives none, and each thing that is wrong one of its own.
+// TestReasons: a healthy fleet has none, and each problem has its own.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)

@@ -10,17 +10,17 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Removal takes a topic out of Redis.
+// Removal removes a topic from Redis.
 type Removal struct {
 	Topic *shard.Topic
-	// Purge removes tasks that are stored, too; without it they are a reason to
-	// refuse.
+	// Purge also removes stored tasks. Without it stored tasks prevent the removal.
 	Purge bool
 }
 
-// Check returns how many tasks are stored, also those that a removal which did not come
-// to its end has left, and refuses while there are any that are not to be purged. A
-// topic that Redis knows nothing of is task.ErrUnknownTopic.
+// Check returns how many tasks are stored, including those that an interrupted removal
+// left. It returns an error if there are any and Purge is false, but not after an
+// interrupted removal. For a topic that is unknown to Redis the error is
+// task.ErrUnknownTopic.
 func (r Removal) Check(ctx context.Context) (pending int64, err error) {
 	p, err := r.Topic.Placement(ctx)
 	removed := errors.Is(err, task.ErrUnknownTopic)
@@ -47,10 +47,10 @@ func (r Removal) Check(ctx context.Context) (pending int64, err error) {
 	return pending, err
 }
 
-// Run removes the topic and returns how many tasks went with it. From then on
-// its shards refuse producers that still know it. Tasks that came in since Check
-// bring the topic back, unless they may be purged; a topic that is made anew
-// meanwhile keeps what is stored in it from then on.
+// Run removes the topic and returns how many tasks it removed. From then on the topic's
+// shards refuse producers that still know it. Tasks that arrived after Check bring the
+// topic back, unless Purge is set. A topic that is created again meanwhile keeps the
+// tasks stored in it from then on.
 func (r Removal) Run(ctx context.Context) (int64, error) {
 	for {
 		p, err := r.Topic.Placement(ctx)
@@ -71,19 +71,19 @@ func (r Removal) Run(ctx context.Context) (int64, error) {
 	}
 }
 
-// empty clears a topic whose shards take no more tasks.
+// empty clears a topic whose shards accept no more tasks.
 func (r Removal) empty(ctx context.Context, gone shard.Placement) (int64, error) {
 	went, left, err := r.Topic.Clear(ctx, gone, r.Purge)
 	var moved *shard.MovedError
 	if errors.As(err, &moved) {
-		return went, fmt.Errorf("topic %s was made anew meanwhile; it stays", r.Topic.Name())
+		return went, fmt.Errorf("topic %s was created again meanwhile; it stays", r.Topic.Name())
 	}
 	if err != nil {
 		return went, err
 	}
 	if left > 0 {
 		_, err := r.Topic.Ensure(ctx, gone.Shards)
-		return went, errors.Join(fmt.Errorf("topic %s: %d tasks came in meanwhile; it stays: set its document again, or remove it with --purge", r.Topic.Name(), left), err)
+		return went, errors.Join(fmt.Errorf("topic %s: %d tasks arrived meanwhile; it stays: set its document again, or remove it with --purge", r.Topic.Name(), left), err)
 	}
 	return went, r.Topic.Forget(ctx, gone)
 }

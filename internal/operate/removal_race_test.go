@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// intruder does something before one of the requests of a client.
+// intruder calls do before one of a client's requests.
 type intruder struct {
 	before int // the request, from 0
 	do     func()
@@ -51,8 +51,7 @@ func (i *intruder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// ordersAt is topic orders by a client of its own. A reply that is slow to come is not
-// taken for lost.
+// ordersAt returns topic orders with its own client, which waits for slow replies.
 func ordersAt(t *testing.T, addr, prefix string) (*shard.Topic, redis.UniversalClient) {
 	t.Helper()
 	options := servertest.RedisOptions(addr)
@@ -66,9 +65,9 @@ func ordersAt(t *testing.T, addr, prefix string) (*shard.Topic, redis.UniversalC
 	return s.Topic("orders"), rdb
 }
 
-// TestARemovalTakesNoTaskThatItMayNot: whichever request of a removal it comes
-// before, a task that a producer was told is stored stays where the removal purges
-// nothing, and where it was stored in the topic made anew. That one stays known.
+// TestARemovalTakesNoTaskThatItMayNot: a producer stores a task before each request of a
+// removal in turn. The task stays if the removal purges nothing. It also stays if it is
+// stored in the topic after that was created again, and then the topic stays known.
 func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
 	t.Parallel()
 	for _, purge := range []bool{false, true} {
@@ -85,8 +84,8 @@ func TestARemovalTakesNoTaskThatItMayNot(t *testing.T) {
 	}
 }
 
-// removeAmid removes a topic that a scanner and a producer bring to life before the
-// removal's request at, and reports whether there was one.
+// removeAmid removes a topic. A scanner and a producer create it again before the removal's
+// request at. It reports whether there was such a request.
 func removeAmid(t *testing.T, at int, purge bool) bool {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)

@@ -1,5 +1,5 @@
-// Package operate is what an operator asks of a fleet and does to it, from Redis alone:
-// how it stands, what is parked, and a topic's removal. None of it needs a running
+// Package operate reads and changes a fleet for an operator, through Redis alone: its
+// status, its tasks, the parked ones, and a topic's removal. None of it needs a running
 // scanner.
 package operate
 
@@ -16,19 +16,19 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Status is what an operator sees of a fleet; it is read from Redis alone.
+// Status is the status of a fleet; it is read from Redis alone.
 type Status struct {
 	Topics []TopicStatus    `json:"topics"`
 	Fleet  []balance.Member `json:"fleet"`
-	// Hazards are how Redis is set to lose tasks that it acknowledged, as the living
-	// scanners see it.
+	// Hazards are the ways in which Redis is set to lose acknowledged tasks, as the
+	// living scanners report them.
 	Hazards []string `json:"hazards,omitempty"`
-	// Degraded is what some scanners lack, while all topics are delivered: in one line that the
-	// source of topics can't be read.
+	// Degraded says, in one line, that some scanners can't read the source of topics. All
+	// topics are still delivered.
 	Degraded []string `json:"degraded,omitempty"`
 }
 
-// TopicStatus is one topic.
+// TopicStatus is the status of one topic.
 type TopicStatus struct {
 	Topic    string      `json:"topic"`
 	Shards   int         `json:"shards"`
@@ -41,48 +41,48 @@ type TopicStatus struct {
 	Backlog  int64       `json:"backlog"`
 	Leased   int64       `json:"leased"`
 	Parked   int64       `json:"parked"`
-	Strays   int64       `json:"strays,omitempty"` // tasks in shards that nobody attends, in none of the counts above
-	// Oldest is when the earliest task that waits was due, or will be. One that waits for
-	// another attempt counts by its original due time as far as living scanners know of it;
-	// in PerShard it counts by the time of that attempt.
+	Strays   int64       `json:"strays,omitempty"` // orphaned tasks: in shards that no scanner polls, in none of the counts above
+	// Oldest is when the earliest waiting task was due, or will be. A task that waits for
+	// another attempt counts by its original due time if a living scanner knows it. In
+	// PerShard it counts by the time of that attempt.
 	Oldest time.Time `json:"oldest_due,omitzero"`
-	// Retrying is how many tasks the broker did not take that wait for another attempt or are
-	// at it, and RetryReason why the newest of them was not taken. Living scanners say so
-	// of what they gave back since they started, as balance.TopicNote has it.
+	// Retrying is how many tasks wait for another attempt, or are in it, because the
+	// broker did not accept them. RetryReason is the newest one's reason. Living scanners
+	// report the tasks that they gave back since they started, as in balance.TopicNote.
 	Retrying    int64  `json:"retrying"`
 	RetryReason string `json:"retry_reason,omitempty"`
-	// UnreadableTasks is how many due tasks living scanners leave alone, since their records
-	// are of a newer format than the scanners' version reads, or missing. They are in Pending,
-	// not in Backlog; Oldest is at the latest when the first of them was met.
+	// UnreadableTasks is how many due tasks living scanners leave alone. Their records
+	// are missing, or in a newer format than the scanners read. They are in Pending, not
+	// in Backlog. Oldest is at most the time when the first of them was met.
 	UnreadableTasks int64 `json:"unreadable_tasks,omitempty"`
-	// Settings in force that differ from the defaults, Paused and Rate (tasks a second over
-	// the fleet, 0: no limit) among them, as a living scanner has them.
+	// Settings in force that differ from the defaults, from a living scanner. Paused and
+	// Rate are among them. Rate is in tasks per second over the fleet; 0: no limit.
 	Settings map[string]string `json:"settings,omitempty"`
 	Paused   bool              `json:"paused"`
 	Rate     int               `json:"rate"`
-	// PausedUntil is when the pause ends by itself, if it does, and PausedReason why the topic
-	// is paused.
+	// PausedUntil is when the pause ends by itself; zero if it doesn't. PausedReason is
+	// why the topic is paused.
 	PausedUntil  time.Time `json:"paused_until,omitzero"`
 	PausedReason string    `json:"paused_reason,omitempty"`
-	// Limited says that the rate holds tasks back: the backlog is what waits for it.
+	// Limited is true if the rate holds tasks back: the backlog waits for it.
 	Limited bool `json:"rate_limited"`
-	// PerSecond is how many tasks a second the living scanners forwarded in the last minute.
+	// PerSecond is how many tasks per second the living scanners forwarded in the last
+	// minute.
 	PerSecond float64 `json:"forwarded_per_second"`
-	// Median and Worst say how late half of them and 99 in 100 were at most, in seconds:
-	// confirm minus due, at most a fifth too large. 0 if there were none.
+	// Median and Worst are the 50th and 99th percentile of these tasks' lateness, in
+	// seconds: confirm minus due. They are at most a fifth too large; 0 without tasks.
 	Median   float64       `json:"lateness_p50_seconds"`
 	Worst    float64       `json:"lateness_p99_seconds"`
 	PerShard []shard.Stats `json:"per_shard"`
 	// Unreadable shards are in none of the counts.
 	Unreadable []shard.UnreadableShard `json:"unreadable_shards,omitempty"`
 	// Source is the recorded source of the topic's document: "file", or "consul:" and the
-	// prefix there. "" is none, or one that this user may not read.
+	// prefix there. It is "" if there is none or this user may not read it.
 	Source string `json:"source,omitempty"`
-	// Notes say why the topic isn't served as it should be, as its scanners see
-	// it.
+	// Notes say why the topic isn't served normally, as its scanners report it.
 	Notes []string `json:"notes,omitempty"`
 
-	kinds map[string]Kind // by note; Stored where it is left out
+	kinds map[string]Kind // by note; a note without one is Stored
 }
 
 // note adds a note, once.
@@ -107,12 +107,12 @@ type Change struct {
 	End       time.Time `json:"estimated_end,omitzero"`
 }
 
-// ReadStatus describes one topic, or all that are known if topic is "".
+// ReadStatus reads the status of one topic, or of all known topics if topic is "".
 func ReadStatus(ctx context.Context, store *shard.Store, topic string) (Status, error) {
 	return NewReader(store, topic).Read(ctx)
 }
 
-// Read describes the topics as they are now.
+// Read reads the current status.
 func (r *Reader) Read(ctx context.Context) (Status, error) {
 	store, topic := r.store, r.topic
 	var s Status
@@ -151,8 +151,9 @@ func (r *Reader) Read(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// readTopic describes a topic. One that was removed is unknown, unless it is still
-// among the known ones: taking it off them is how a removal ends.
+// readTopic reads the status of a topic. A removed topic is unknown. But if it is still
+// in the list of topics, its removal was interrupted, because a removal ends by taking it
+// off.
 func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (TopicStatus, error) {
 	p, err := t.Placement(ctx)
 	cut := known && p.Phase == shard.Removed
@@ -183,13 +184,13 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 		return out, err
 	}
 	if out.Strays = look.strays.Tasks; out.Strays > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that nobody attends; scanners find them within minutes and bring them home", out.Strays))
+		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them within minutes and recover them", out.Strays))
 	}
 	return out, out.count(r.stats(ctx, t, p.Scanned()))
 }
 
-// count adds up what the first shards hold, without those that can't be read, as unread
-// says. Those of a removed topic are attended by nobody.
+// count adds up the counts of the first shards, without the shards that unread names. No
+// scanner polls the shards of a removed topic.
 func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
 	s.PerShard = stats
 	if err := s.leaveOut(unread); err != nil {
@@ -206,13 +207,13 @@ func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
 		}
 	}
 	if s.Phase == shard.Removed {
-		s.Notes = append(s.Notes, fmt.Sprintf("its removal did not come to its end, and %d tasks lie still: "+
-			"`scanner topic rm %s` ends it, or brings the topic back if there are tasks; with --purge they go", s.Pending, s.Topic))
+		s.Notes = append(s.Notes, fmt.Sprintf("its removal was interrupted, and %d tasks lie still: "+
+			"`scanner topic rm %s` finishes it, or brings the topic back if there are tasks; --purge removes them", s.Pending, s.Topic))
 	}
 	return nil
 }
 
-// leaveOut takes note of shards that can't be read, and returns every other error.
+// leaveOut records shards that can't be read, and returns every other error.
 func (s *TopicStatus) leaveOut(err error) error {
 	unreadable := shard.Unreadable(err)
 	if unreadable == nil {
@@ -227,7 +228,7 @@ func (s *TopicStatus) leaveOut(err error) error {
 	return nil
 }
 
-// noteUnreadable says which shards are left out, and why the first of them is.
+// noteUnreadable notes which shards are left out, and why the first of them is.
 func (s *TopicStatus) noteUnreadable() {
 	if len(s.Unreadable) == 0 {
 		return
@@ -237,10 +238,10 @@ func (s *TopicStatus) noteUnreadable() {
 	for i, u := range s.Unreadable {
 		shards[i] = u.Shard
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf("%s can't be read, and left out of the counts: %s", shard.ShardNames(shards), s.Unreadable[0].Error))
+	s.Notes = append(s.Notes, fmt.Sprintf("the counts leave out %s, which can't be read: %s", shard.ShardNames(shards), s.Unreadable[0].Error))
 }
 
-// readChange is the progress of a change, without the shards that an
+// readChange returns the progress of a change, without the shards that an
 // *shard.UnreadableError names.
 func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change, error) {
 	progress, unread := t.Progress(ctx, p)
@@ -262,8 +263,9 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 	return c, unread
 }
 
-// hear adds what the living scanners know of the topic. Of the tasks that they gave back
-// none is left where none but parked ones are stored: the rest was cancelled or replaced.
+// hear adds what the living scanners report about the topic. They may report retries that
+// were cancelled or replaced since. So there are at most as many as stored tasks that
+// aren't parked.
 func (s *TopicStatus) hear(fleet []balance.Member) {
 	var living []balance.Member
 	for _, m := range fleet {
@@ -298,8 +300,8 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	}
 }
 
-// overdue has shards, and the topic, tell of tasks that were due by then: the scores of
-// such that no scanner can read say when they are looked at next.
+// overdue counts tasks that no scanner can read in the oldest due times of their shards
+// and of the topic. The score of such a task only says when it is next checked.
 func (s *TopicStatus) overdue(since map[int]time.Time) {
 	for i := range s.PerShard {
 		v := &s.PerShard[i]
@@ -328,7 +330,7 @@ func (s *TopicStatus) pause() string {
 	return fmt.Sprintf("%s: nothing is delivered until %s; %d tasks are due", text, until, s.Backlog)
 }
 
-// listen takes note of what the living scanners say of the topic, each remark once.
+// listen adds the living scanners' remarks about the topic, each once.
 func (s *TopicStatus) listen(fleet []balance.Member) {
 	for _, m := range fleet {
 		if !m.Alive {
@@ -346,8 +348,8 @@ func (s *TopicStatus) listen(fleet []balance.Member) {
 	}
 }
 
-// degraded names in one line how many of the living scanners can't read the source of topics,
-// and why the first of them can't.
+// degraded says in one line how many living scanners can't read the source of topics. It
+// gives the reason of the first.
 func degraded(fleet []balance.Member) []string {
 	live, away, why := 0, 0, ""
 	for _, m := range fleet {
@@ -365,7 +367,7 @@ func degraded(fleet []balance.Member) []string {
 	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in force, and changes wait: %s", away, live, why)}
 }
 
-// hazards gathers what the living scanners say of Redis, each remark once.
+// hazards collects the living scanners' remarks about Redis, each once.
 func hazards(fleet []balance.Member) (all []string) {
 	for _, m := range fleet {
 		if m.Alive {

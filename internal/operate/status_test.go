@@ -50,7 +50,7 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	}
 }
 
-// cut is the death of a program in front of one of its requests.
+// cut simulates the death of a program before one of its requests.
 type cut struct{ intruder }
 
 var errDead = errors.New("dead")
@@ -76,9 +76,9 @@ func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// TestStatusTellsOfARemovalThatDied: whichever request a removal dies before, a task
-// that was stored since it looked is in status, and where nobody delivers it, status
-// says so. The removal that is run again then brings the topic back.
+// TestStatusTellsOfARemovalThatDied: a removal dies before each of its requests in turn. A
+// task stored since its check is in status. If nobody delivers the task, status says so.
+// Then another removal brings the topic back.
 func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 	t.Parallel()
 	lay := 0
@@ -122,7 +122,7 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 	}
 }
 
-// storeFar puts a task into the topic that is not due soon, as a producer does.
+// storeFar stores a task that is due much later, as a producer does.
 func storeFar(t *testing.T, topic *shard.Topic) {
 	t.Helper()
 	p, err := topic.Placement(t.Context())

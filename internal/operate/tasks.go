@@ -11,13 +11,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Retrying is, beside those of package task, the state of a task that waits for another
-// attempt: the broker returned or refused it, or its consumer failed. One that waits for
-// its first is task.Waiting.
+// Retrying is the state of a task that waits for another attempt: the broker returned or
+// refused it, or its consumer failed. It is a state of listings only. A task that waits
+// for its first attempt is task.Waiting.
 const Retrying task.State = "retrying"
 
-// Listed is a stored task as a listing shows it: without content type, headers and
-// payload. State may be Retrying.
+// Listed is a stored task in a listing, without content type, headers and payload. State
+// may be Retrying.
 type Listed struct{ shard.Stored }
 
 func newListed(s shard.Stored) Listed {
@@ -27,27 +27,29 @@ func newListed(s shard.Stored) Listed {
 	return Listed{s}
 }
 
-// Tasks are the stored tasks of one topic that are asked for.
+// Tasks selects stored tasks of one topic.
 type Tasks struct {
 	Topic *shard.Topic
-	// State they are in; "": any.
+	// State selects tasks in that state; "": any.
 	State task.State
-	// DueAfter and DueBefore bound when they are due, both included; zero: no bound. Of a
-	// task that is tried again that is when it was due at first.
+	// DueAfter and DueBefore bound the due time, both included; zero: no bound. For a
+	// retry the original due time counts.
 	DueAfter, DueBefore time.Time
-	// Prefix of their IDs.
+	// Prefix selects IDs that begin with it.
 	Prefix string
-	// Limit, if it is positive, is to how many of them the list is cut: those that are
-	// tried or given back first, parked ones last.
+	// Limit, if positive, is the largest number of tasks listed. Tasks that are tried or
+	// given back first come first, parked tasks last.
 	Limit int
 }
 
-// Each calls yield with every task asked for until it returns false: with a Limit in the
-// order in which they are tried next, else shard by shard. A task whose state stays is
-// met once, also while the shard count changes; one that is claimed, retried or
-// rescheduled meanwhile once at most. It holds a page, or Limit, of tasks in memory, and
-// 8 bytes for each that it met. Shards that can't be read are left out, and named by an
-// *shard.UnreadableError at the end. An unknown topic is task.ErrUnknownTopic.
+// Each calls yield with every selected task until yield returns false. With a Limit the
+// tasks come in the order of their next attempt, else shard by shard. A task that keeps
+// its state is listed once, even while the shard count changes. A task that is claimed,
+// retried or rescheduled meanwhile is listed at most once.
+//
+// Each holds a page, or Limit, of tasks in memory, and 8 bytes for each task it met. It
+// skips shards that can't be read, and then returns an *shard.UnreadableError that names
+// them. For an unknown topic the error is task.ErrUnknownTopic.
 func (t Tasks) Each(ctx context.Context, yield func(Listed) bool) error {
 	if t.Limit <= 0 {
 		return t.walk(ctx, yield)
@@ -65,8 +67,8 @@ func (t Tasks) Each(ctx context.Context, yield func(Listed) bool) error {
 	return err
 }
 
-// walk begins again where the placement changed meanwhile: what moved to a shard that
-// was not there, or was passed already, is met then.
+// walk starts again if the placement changed meanwhile. So it finds tasks that moved to a
+// new shard or to one already visited.
 func (t Tasks) walk(ctx context.Context, yield func(Listed) bool) error {
 	placement, err := t.Topic.Placement(ctx)
 	if err != nil {
@@ -89,18 +91,18 @@ func (t Tasks) walk(ctx context.Context, yield func(Listed) bool) error {
 	}
 }
 
-// spans are where in a shard the tasks lie, each in the order in which they are tried.
-// What a mover has is among the leased: so these are always looked at, and last, as
-// waiting tasks become leased ones.
+// spans returns the parts of a shard to read, each in the order of the next attempt. The
+// leased tasks are always read, because a mover's tasks are among them. They are read
+// last, because waiting tasks become leased.
 func (t Tasks) spans() (spans []shard.Span) {
 	waiting := shard.SpanOf(task.Waiting)
 	switch t.State {
 	case task.Leased:
 	case task.Parked:
 		spans = append(spans, shard.SpanOf(task.Parked))
-	case task.Waiting: // each at the time when it is due
+	case task.Waiting: // each is at its due time
 		spans = append(spans, waiting.Within(t.DueAfter, t.DueBefore))
-	case Retrying: // none before it was due
+	case Retrying: // none is before its due time
 		spans = append(spans, waiting.Within(t.DueAfter, time.Time{}))
 	default:
 		spans = append(spans, waiting.Within(t.DueAfter, time.Time{}), shard.SpanOf(task.Parked))
@@ -108,8 +110,8 @@ func (t Tasks) spans() (spans []shard.Span) {
 	return append(spans, shard.SpanOf(task.Leased))
 }
 
-// asked reports whether a task is one of those that are asked for. Of one whose record
-// can't be read nobody knows when it was due.
+// asked reports whether a task is selected. If its record can't be read, its due time is
+// unknown.
 func (t Tasks) asked(l Listed) bool {
 	if t.State != "" && l.State != t.State || !strings.HasPrefix(l.ID, t.Prefix) {
 		return false
@@ -120,17 +122,18 @@ func (t Tasks) asked(l Listed) bool {
 	return !l.Due.IsZero() && !l.Due.Before(t.DueAfter) && (t.DueBefore.IsZero() || !l.Due.After(t.DueBefore))
 }
 
-// walk is one listing under way.
+// walk is one listing in progress.
 type walk struct {
 	Tasks
 	yield func(Listed) bool
 	ended bool // yield wants no more
-	// met are the hashes of the IDs yielded: a task that moved may be found twice.
+	// met holds the hashes of the listed IDs, because a task that moved may be found
+	// twice.
 	seed maphash.Seed
 	met  map[uint64]struct{}
 }
 
-// through visits all shards of a placement in the order in which tasks may move.
+// through visits all shards of a placement, in the order in which tasks may move.
 func (w *walk) through(ctx context.Context, placement shard.Placement) error {
 	failed := map[int]error{}
 	for _, at := range placement.InOrder() {
@@ -154,8 +157,8 @@ func (w *walk) shard(ctx context.Context, at int) error {
 	return nil
 }
 
-// span visits the tasks of a span. With a limit the first ones are enough, unless it
-// is the leased ones, whose order is another.
+// span visits the tasks of a span. With a limit the first tasks are enough, except among
+// the leased ones, which are in another order.
 func (w *walk) span(ctx context.Context, at int, span shard.Span) error {
 	found, list := 0, w.Topic.Shard(at).List(span, w.Prefix)
 	for {
@@ -187,7 +190,7 @@ func (w *walk) first(id string) bool {
 	return !met
 }
 
-// firstTasks keeps those tasks that are tried or given back first.
+// firstTasks keeps the tasks that are tried or given back first.
 type firstTasks struct {
 	limit int
 	tasks []Listed
@@ -201,11 +204,11 @@ func (f *firstTasks) add(l Listed) bool {
 	return true
 }
 
-// listChunk is how many tasks more than twice the limit are gathered before they are
-// sorted and cut, so that a small limit costs no sorting a task.
+// listChunk is how many tasks beyond twice the limit are collected before they are sorted
+// and cut. So a small limit doesn't cost one sort per task.
 const listChunk = 1000
 
-// sorted are the first ones, in their order.
+// sorted returns the first tasks in order.
 func (f *firstTasks) sorted() []Listed {
 	slices.SortFunc(f.tasks, func(a, b Listed) int {
 		if a.Next.IsZero() != b.Next.IsZero() {

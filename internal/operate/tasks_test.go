@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// list returns what is listed, as "ID state".
+// list returns the listed tasks as "ID state".
 func list(t *testing.T, tasks Tasks) []string {
 	t.Helper()
 	var got []string
@@ -27,7 +27,7 @@ func list(t *testing.T, tasks Tasks) []string {
 	return got
 }
 
-// put stores tasks where they belong.
+// put stores tasks in their shards.
 func put(t *testing.T, topic *shard.Topic, entries ...shard.Entry) {
 	t.Helper()
 	now, err := topic.Now(t.Context())
@@ -43,8 +43,8 @@ func put(t *testing.T, topic *shard.Topic, entries ...shard.Entry) {
 	}
 }
 
-// TestTasksAreListedByStateDueAndPrefix: on several shards, in the order in which they
-// are tried where there is a limit.
+// TestTasksAreListedByStateDueAndPrefix: with a limit, tasks of several shards come in the
+// order of their next attempt.
 func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	t.Parallel()
 	a := newAttic(t)
@@ -108,9 +108,8 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	}
 }
 
-// TestTasksAreListedOnceWhileTheyMove: whichever request it moves before, a task that
-// waits or is parked is listed, and once, also where the change of the shard count
-// begins or ends meanwhile.
+// TestTasksAreListedOnceWhileTheyMove: a waiting or parked task is listed once, no matter
+// before which request it moves. The change of the shard count may begin or end meanwhile.
 func TestTasksAreListedOnceWhileTheyMove(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]int{{2, 5}, {5, 2}} {
@@ -127,9 +126,9 @@ func TestTasksAreListedOnceWhileTheyMove(t *testing.T) {
 	}
 }
 
-// listAmid lists a task of a topic whose shard count begins to change before a request,
-// which moves before the next one, and is settled in its old shard before the one after
-// that. It returns how many of these steps were taken.
+// listAmid lists a task during a change of the shard count. The change begins before
+// request first. The task moves before the next request, and is settled in its old shard
+// before the one after. listAmid returns how many of these steps were taken.
 func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
@@ -201,7 +200,7 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 	return taken
 }
 
-// TestAListNamesShardsThatCannotBeRead: what the others hold is listed.
+// TestAListNamesShardsThatCannotBeRead: the tasks of the other shards are listed.
 func TestAListNamesShardsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	a := newAttic(t)

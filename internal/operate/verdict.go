@@ -10,23 +10,23 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 )
 
-// Verdict is what the living scanners make of a topic's document.
+// Verdict says how the living scanners took a topic's document.
 type Verdict struct {
 	Topic string
-	// Live is how many scanners there are, Applied how many of them deliver by the
+	// Live is the number of scanners, Applied the number of those that deliver by the
 	// document.
 	Live, Applied int
-	// Elsewhere counts scanners that go by another source's documents; they are not among
+	// Elsewhere counts scanners that use another source of documents; they don't count in
 	// Live.
 	Elsewhere int
-	// Refused, Blocked and Open count the others by what they say: that the document is
-	// broken; that they work by it, and something keeps the topic from being delivered;
-	// what they wait for.
+	// Refused, Blocked and Open count the others by what they report. Refused: the
+	// document is broken. Blocked: they applied it, but something prevents the topic's
+	// delivery. Open: they still wait for something.
 	Refused, Blocked, Open map[string]int
 }
 
-// ReadVerdict reads what scanners say in their heartbeats of the document of a topic
-// that was written at index, or of a later one.
+// ReadVerdict reads from the heartbeats how scanners took a topic's document written at
+// index, or a later one.
 func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 	v := Verdict{Topic: topic, Refused: map[string]int{}, Blocked: map[string]int{}, Open: map[string]int{}}
 	for _, m := range fleet {
@@ -53,13 +53,13 @@ func ReadVerdict(fleet []balance.Member, topic string, index uint64) Verdict {
 	return v
 }
 
-// Final reports whether there is nobody left to wait for.
+// Final reports whether no scanner is left to wait for.
 func (v Verdict) Final() bool { return len(v.Open) == 0 }
 
-// Text is the verdict in a line, as in "applied by 2 scanners".
+// Text returns the verdict on one line, as in "applied by 2 scanners".
 func (v Verdict) Text() string {
 	if v.Live == 0 && v.Elsewhere > 0 {
-		return "not applied: the scanners that run go by another source of topics, which `scanner status` names"
+		return "not applied: the running scanners use another source of topics, which `scanner status` names"
 	}
 	if v.Live == 0 {
 		return "no scanner runs, so nobody has applied it yet"
@@ -79,7 +79,7 @@ func (v Verdict) Text() string {
 	return strings.Join(parts, "; ")
 }
 
-// share writes a number of the scanners.
+// share says how many of the scanners n is.
 func (v Verdict) share(n int) string {
 	switch {
 	case n < v.Live:

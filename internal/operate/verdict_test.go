@@ -6,8 +6,8 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 )
 
-// TestAVerdictIsOfThoseWhoLiveAndOfTheDocumentInQuestion: the dead say nothing, and what
-// is said of an older document, or of another topic, doesn't count.
+// TestAVerdictIsOfThoseWhoLiveAndOfTheDocumentInQuestion: dead scanners don't count, nor do
+// reports about an older document or another topic.
 func TestAVerdictIsOfThoseWhoLiveAndOfTheDocumentInQuestion(t *testing.T) {
 	t.Parallel()
 	about := func(text string) map[string]string { return map[string]string{"orders": text} }

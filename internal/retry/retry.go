@@ -1,5 +1,5 @@
-// Package retry is what whoever tries again needs: pauses that grow, a sleep that ends
-// with its context, and a broadcast of a change.
+// Package retry provides what code that retries needs: growing pauses, a sleep that ends
+// with its context, and a broadcast of changes.
 package retry
 
 import (
@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Backoff spaces out tries after errors: exponential from Min to Max, with full jitter,
-// so that what failed together doesn't come back together (Brooker, "Exponential Backoff
-// And Jitter", 2015). It is for one goroutine. The zero value is ready.
+// Backoff spaces out retries after errors. Pauses grow exponentially from Min to Max,
+// with full jitter, so that callers that failed together don't retry together (Brooker,
+// "Exponential Backoff And Jitter", 2015). It is for one goroutine. The zero value is
+// ready to use.
 type Backoff struct {
-	// Min is the limit of the pause after the first try; each pause is at random
-	// between nothing and its limit. Defaults to 50 ms.
+	// Min bounds the pause after the first try. Each pause is random, above 0 and up to
+	// its bound. Defaults to 50 ms.
 	Min time.Duration
-	// Max is what the limit grows to. Defaults to 2 s.
+	// Max limits that bound, which doubles with each try. Defaults to 2 s.
 	Max   time.Duration
 	tries int
 }
@@ -27,7 +28,7 @@ const (
 	defaultMax = 2 * time.Second
 )
 
-// Next is how long to pause before the next try.
+// Next returns how long to pause before the next try.
 func (b *Backoff) Next() time.Duration {
 	limit := Exponential(cmp.Or(b.Min, defaultMin), cmp.Or(b.Max, defaultMax), b.tries)
 	b.tries++
@@ -37,13 +38,13 @@ func (b *Backoff) Next() time.Duration {
 // Wait pauses before the next try, or until ctx ends.
 func (b *Backoff) Wait(ctx context.Context) { Sleep(ctx, b.Next()) }
 
-// Reset begins anew with the pause after the first try, as after a success.
+// Reset starts again with the pause after the first try, as after a success.
 func (b *Backoff) Reset() { b.tries = 0 }
 
-// Tries is how many there were since the beginning, or since Reset.
+// Tries returns how often Next or Wait was called since the start or the last Reset.
 func (b *Backoff) Tries() int { return b.tries }
 
-// Exponential doubles from least, at most to most, after so many tries.
+// Exponential doubles least once per try and returns the result, which is at most most.
 func Exponential(least, most time.Duration, tries int) time.Duration {
 	d := least
 	for range tries {
@@ -55,7 +56,7 @@ func Exponential(least, most time.Duration, tries int) time.Duration {
 	return min(d, most)
 }
 
-// Sleep waits for d, or until ctx ends, and reports whether it was for d.
+// Sleep waits for d or until ctx ends. It returns false if ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -67,13 +68,14 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Broadcast wakes everybody who waits for a change. The zero value is ready.
+// Broadcast tells all waiters about a change. The zero value is ready to use.
 type Broadcast struct {
 	mu sync.Mutex
 	ch chan struct{}
 }
 
-// Next is closed at the next change. Take it before looking at the state.
+// Next returns a channel that is closed at the next change. Call it before reading the
+// state that may change.
 func (b *Broadcast) Next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +85,7 @@ func (b *Broadcast) Next() <-chan struct{} {
 	return b.ch
 }
 
-// Fire tells of a change.
+// Fire announces a change.
 func (b *Broadcast) Fire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -76,7 +76,7 @@ func TestABroadcastWakesEverybodyOnce(t *testing.T) {
 		}
 		select {
 		case <-b.Next():
-			t.Fatal("a change that was told of already is told of again")
+			t.Fatal("a change is announced twice")
 		default:
 		}
 	})

@@ -2,18 +2,18 @@ package scanner
 
 import "time"
 
-// alarm rings at an instant that is set, and can be set anew at any time. Go's own timers
-// are up to a millisecond late in a process that sleeps, since its poller waits in whole
-// milliseconds (netpoll_epoll.go of Go's runtime); a timer of the kernel's own isn't.
+// alarm rings at a set time, which may be changed at any moment. In a process that
+// sleeps, Go's own timers are up to a millisecond late, because Go's poller waits in
+// whole milliseconds (netpoll_epoll.go of Go's runtime). A kernel timer isn't.
 type alarm struct {
-	// rings has room for one: a ring that was not heard before the alarm was set anew is
-	// still there.
+	// rings has room for one ring. A ring that wasn't received before the alarm was set
+	// again is still there.
 	rings chan struct{}
 	timer kernelTimer
-	spare *time.Timer // where the kernel has no timer to give
+	spare *time.Timer // used where the kernel gives no timer
 }
 
-// newAlarm returns an alarm that isn't set. Close it when it is no longer used.
+// newAlarm returns an alarm that isn't set. Close it after use.
 func newAlarm() *alarm {
 	a := &alarm{rings: make(chan struct{}, 1)}
 	if !a.timer.open(func() { kick(a.rings) }) {
@@ -23,8 +23,8 @@ func newAlarm() *alarm {
 	return a
 }
 
-// set has the alarm ring after d, at once if that is not above 0, and not when it was set
-// to before.
+// set makes the alarm ring after d, or at once if d is 0 or less. It replaces the time
+// set before.
 func (a *alarm) set(d time.Duration) {
 	if a.spare != nil {
 		a.spare.Reset(d)

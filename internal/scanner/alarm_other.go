@@ -4,7 +4,7 @@ package scanner
 
 import "time"
 
-// kernelTimer is not there on this system: Go's timers are used.
+// kernelTimer doesn't exist on this system: Go's timers are used.
 type kernelTimer struct{}
 
 func (*kernelTimer) open(func()) bool  { return false }

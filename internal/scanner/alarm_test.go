@@ -7,7 +7,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestAlarm: by the kernel's timer, and by Go's where there is none.
+// TestAlarm tests the kernel's timer and Go's.
 func TestAlarm(t *testing.T) {
 	t.Parallel()
 	spare := &alarm{rings: make(chan struct{}, 1)}
@@ -26,11 +26,11 @@ func TestAlarm(t *testing.T) {
 			}
 			a.set(24 * time.Hour)
 			a.set(time.Millisecond)
-			wait.Receive(t, "a ring of an alarm that was set anew", a.rings)
+			wait.Receive(t, "a ring after the alarm was set again", a.rings)
 			a.set(time.Millisecond)
 			a.set(24 * time.Hour)
 			select {
-			case <-a.rings: // it rang before it was set anew
+			case <-a.rings: // it rang before it was set again
 			default:
 			}
 			a.set(0)

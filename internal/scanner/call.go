@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// A worker waits for an answer of Redis before it goes on with its other shards: twice as
-// long as the last answer took, in between leastPatience and mostPatience. So a Redis that
-// is far away is waited for.
+// A worker waits for an answer from Redis before it goes on with its other shards. It
+// waits twice as long as the last answer took, between leastPatience and mostPatience. So
+// it waits for a Redis that is far away too.
 const (
 	leastPatience = 100 * time.Millisecond
 	mostPatience  = 2 * time.Second
 )
 
-// patience returns how long to wait for an answer where the last one took some time.
+// patience returns how long to wait for an answer if the last one took this long.
 func patience(took time.Duration) time.Duration {
 	return min(max(2*took, leastPatience), mostPatience)
 }
 
-// call is one call to Redis that runs beside its worker.
+// call is one call to Redis. It runs in a goroutine of its own, not in the worker's.
 type call struct {
 	began   time.Time
-	took    time.Duration // until the answer; the worker reads it when the call is over
-	decided atomic.Bool   // the answer came in time, or else the worker left
-	left    bool          // the worker went on without the answer; only the worker reads it
+	took    time.Duration // until the answer came; the worker reads it when the call is over
+	decided atomic.Bool   // the answer came in time, or the worker gave up waiting
+	left    bool          // the worker gave up waiting; only the worker reads it
 	over    bool          // the worker has noted the outcome; only the worker reads it
 }
 
@@ -33,8 +33,8 @@ type call struct {
 // calls it once, when the answer is there.
 func (c *call) answered() bool { return c.decided.CompareAndSwap(false, true) }
 
-// calls are a worker's calls to Redis. One that hangs holds up no shard but its own: the
-// worker waits for it for a moment, and notes its outcome when there is one.
+// calls are a worker's calls to Redis. A call that hangs delays only its own shards: the
+// worker waits for it briefly, and notes its outcome when it comes.
 type calls struct {
 	running sync.WaitGroup
 	news    chan struct{} // there are outcomes to note
@@ -43,7 +43,8 @@ type calls struct {
 	outcomes []func(context.Context)
 }
 
-// begin runs ask beside the worker. Afterwards the worker runs note, in its own goroutine.
+// begin runs ask in a new goroutine. Afterwards the worker runs note in its own
+// goroutine.
 func (c *calls) begin(ask func(*call), note func(context.Context, *call)) *call {
 	one := &call{began: time.Now()}
 	c.running.Go(func() {
@@ -57,7 +58,7 @@ func (c *calls) begin(ask func(*call), note func(context.Context, *call)) *call 
 	return one
 }
 
-// note notes the outcomes that are there.
+// note notes the outcomes that have come.
 func (c *calls) note(ctx context.Context) {
 	c.mu.Lock()
 	outcomes := c.outcomes
@@ -68,8 +69,8 @@ func (c *calls) note(ctx context.Context) {
 	}
 }
 
-// await waits until the outcomes of some calls are noted. It leaves those that have no
-// answer after a while.
+// await waits until the outcomes of some calls are noted. It gives up on calls that have
+// no answer after patience.
 func (c *calls) await(ctx context.Context, patience time.Duration, some ...*call) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -95,7 +96,7 @@ func underWay(some []*call) bool {
 	return false
 }
 
-// leave gives up waiting for those that have no answer.
+// leave gives up waiting for the calls that have no answer.
 func leave(some []*call) {
 	for _, one := range some {
 		if !one.over && one.decided.CompareAndSwap(false, true) {

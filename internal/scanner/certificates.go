@@ -6,7 +6,7 @@ import (
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
-// observeCertificates registers when each file of certificates in use ends.
+// observeCertificates registers the expiry time of each certificate file in use.
 func (s *Scanner) observeCertificates() error {
 	certificates, err := s.cfg.Settings.Certificates()
 	for _, c := range certificates {

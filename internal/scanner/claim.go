@@ -10,10 +10,10 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// claimDue claims one batch from a shard whose time has come, if there is one, as soon
-// as the topic may, and has it published. It goes on without the answer if that takes
-// too long. It returns the time before which no shard is to be claimed from: a topic's
-// rate is that of all of them.
+// claimDue claims one batch from shard a and publishes it; if a is nil, it does nothing.
+// It waits for room for a batch, but not for a slow answer. rest is the time before which
+// the worker claims from no shard, because the rate is for the whole topic. It is zero if
+// there is no such time.
 func (w *worker) claimDue(ctx context.Context, a *attended) (rest time.Time) {
 	if a == nil {
 		return time.Time{}
@@ -38,9 +38,9 @@ func (w *worker) claimDue(ctx context.Context, a *attended) (rest time.Time) {
 	return time.Time{}
 }
 
-// room waits until the topic isn't paused and the broker takes messages, and
-// reserves places in the window for a batch. It returns none if the tick ends first,
-// or if the settings have changed.
+// room reserves places in the window for a batch, as soon as the broker takes messages.
+// It returns none if the tick ends first. If the topic is paused, it waits for a change
+// and returns none.
 func (w *worker) room(ctx context.Context) room {
 	t := w.topic
 	changed := t.changed.Next()
@@ -52,7 +52,7 @@ func (w *worker) room(ctx context.Context) room {
 		return room{}
 	}
 	if err := t.publisher.WaitReady(ctx); err != nil {
-		return room{} // the tick is over: the publisher says itself what it lacks
+		return room{} // the tick is over; the publisher itself reports what is wrong
 	}
 	r, err := t.window.reserve(ctx, w.batch(t.settings().Batch))
 	if err != nil {
@@ -61,9 +61,10 @@ func (w *worker) room(ctx context.Context) room {
 	return r
 }
 
-// batch is how many tasks to ask for, at most as many as the settings say. A claim that
-// found all that it asked for is followed by a larger one, any other by one for twice
-// what it found: what is reserved in vain keeps others from claiming.
+// batch returns how many tasks to ask for, at most as many as the settings allow. After a
+// claim that found all it asked for, the next one asks for more. After any other claim,
+// the next one asks for twice what that one found: unused reservations keep others from
+// claiming.
 func (w *worker) batch(most int) int {
 	if w.asks == 0 {
 		return most
@@ -71,14 +72,14 @@ func (w *worker) batch(most int) int {
 	return min(most, max(w.asks, most/leastOfBatch))
 }
 
-// A worker asks for an eighth of a batch at least, and after a claim that found all that
-// was asked for it asks for four times as much.
+// A worker asks for at least an eighth of a batch. After a claim that found all it asked
+// for, the worker asks for four times as much.
 const (
 	leastOfBatch = 8
 	moreOfBatch  = 4
 )
 
-// found notes what a claim found of what it asked for.
+// found notes how many tasks a claim found, and how many it asked for.
 func (w *worker) found(tasks, asked int) {
 	w.asks = max(1, 2*tasks)
 	if tasks >= asked {
@@ -93,17 +94,17 @@ type claiming struct {
 	node     *node
 	claim    shard.Claim
 	settings *config.Topic
-	room     atomic.Pointer[room] // what is reserved for it
+	room     atomic.Pointer[room] // what is reserved for the claim
 
 	asked, heard time.Time
 	batch        shard.Batch
 	err          error
 }
 
-// claim leases as many tasks of a shard as there is room for, which is reserved already,
-// and publishes them. If Redis doesn't answer soon, the worker goes on without the answer
-// and gives back the room: what was leased is published when the answer comes, in excess
-// of the window if need be. Until then it claims no more from the shard.
+// claim leases tasks of a shard, as many as there is reserved room for, and publishes
+// them. If Redis doesn't answer soon, the worker goes on and gives back the room. When
+// the answer comes, the leased tasks are published even if they exceed the window. Until
+// then the worker claims no more from the shard.
 func (w *worker) claim(ctx context.Context, a *attended, r room) {
 	s, now := w.topic.settings(), time.Now()
 	c := &claiming{worker: w, at: a, node: a.node, settings: s, asked: now, claim: w.newClaim(ctx, r, s.Lease)}
@@ -123,12 +124,14 @@ func (w *worker) claim(ctx context.Context, a *attended, r room) {
 	}
 }
 
-// reserve changes what is reserved for the claim, and leaves it at that.
+// reserve changes what is reserved for the claim to tasks and bytes. From then on the
+// claimed tasks hold that.
 func (c *claiming) reserve(tasks, bytes int) {
 	c.worker.topic.window.keep(*c.room.Swap(&room{}), tasks, bytes)
 }
 
-// ask sends the claim. What the worker didn't wait for is carried out here.
+// ask sends the claim. If the worker has given up waiting, ask carries out the answer
+// itself.
 func (c *claiming) ask(ctx context.Context, one *call) {
 	c.batch, c.err = c.worker.insist(ctx, c.at.shard, c.claim, c.asked)
 	c.heard = time.Now()
@@ -137,7 +140,7 @@ func (c *claiming) ask(ctx context.Context, one *call) {
 	}
 }
 
-// carryOut has the tasks published that were claimed.
+// carryOut publishes the claimed tasks and gives back the room that they don't need.
 func (c *claiming) carryOut(ctx context.Context) {
 	w, t := c.worker, c.worker.topic
 	if c.err != nil {
@@ -153,7 +156,7 @@ func (c *claiming) carryOut(ctx context.Context) {
 	d.publish(ctx)
 }
 
-// note has the worker learn what the claim came to.
+// note tells the worker the outcome of the claim.
 func (c *claiming) note(ctx context.Context, one *call) {
 	w := c.worker
 	c.node.took = one.took
@@ -173,7 +176,7 @@ func (c *claiming) note(ctx context.Context, one *call) {
 		w.failed(ctx, c)
 	}
 	w.ended(c.at, func(a *attended) {
-		if c.err != nil { // the others are served meanwhile
+		if c.err != nil { // the other shards are served meanwhile
 			a.fail(a.retry.Next())
 		} else {
 			a.learnClaimed(c.asked, c.heard, c.batch)
@@ -183,14 +186,14 @@ func (c *claiming) note(ctx context.Context, one *call) {
 
 // failed notes why a claim failed.
 func (w *worker) failed(ctx context.Context, c *claiming) {
-	if shard.Definite(c.err) { // what is wrong with the shard alone is no outage
+	if shard.Definite(c.err) { // a problem of one shard alone is no outage
 		w.topic.health.fails(ctx, c.at.shard, "claim", c.err)
 	} else {
 		w.outage(ctx, c.node.name, "claim", c.err)
 	}
 }
 
-// newClaim is a claim of a worker that stays until ctx ends.
+// newClaim returns a claim for a worker that polls the shard until the deadline of ctx.
 func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shard.Claim {
 	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: r.tasks, Bytes: r.records(), Lease: lease, Grace: grace}
 	if end, ok := ctx.Deadline(); ok {
@@ -199,14 +202,14 @@ func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shar
 	return c
 }
 
-// insist sends one claim until its answer is heard. It outlives the tick, and a
-// scanner that is told to stop: what it leased must be forwarded or given back. A
-// claim that was certainly not carried out, and one that Redis refuses, ends at once:
-// it would only keep its worker from the other shards.
+// insist sends one claim and repeats it while its answer is lost. The end of ctx doesn't
+// interrupt it, because leased tasks must be forwarded or released. It gives up when the
+// lease is over or the topic is stopped. It doesn't repeat a claim that was certainly not
+// carried out, or that Redis refuses: that would only delay the worker's other shards.
 func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
 	sure := context.WithoutCancel(ctx)
 	var pause retry.Backoff
-	lost := false // a claim that may have been carried out
+	lost := false // a claim may have been carried out
 	for {
 		batch, err := w.topic.store.Shard(at).Claim(sure, c)
 		lost = lost || shard.Unknown(err)
@@ -218,17 +221,17 @@ func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.T
 	}
 }
 
-// rateBurst is how much of a topic's rate may leave at once, and rateRest how
-// long a worker waits at least for more of it, so that it doesn't claim tasks
-// one by one.
+// rateBurst is how much of a topic's rate may be used at once. rateRest is how long a
+// worker waits for more of it at least, so that it doesn't claim tasks one by one.
 const (
 	rateBurst = 20 * time.Millisecond
 	rateRest  = 5 * time.Millisecond
-	// ratePatience bounds a call for the rate, on which every claim of the topic waits.
+	// ratePatience bounds a call for the rate. Every claim of the topic waits for it.
 	ratePatience = 2 * time.Second
 )
 
-// allowed asks for a share of the topic's rate, if it has one.
+// allowed returns how many of want tasks the topic's rate allows now. If there are none,
+// it returns how long to wait. Without a rate it allows all of them.
 func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, error) {
 	rate := w.topic.settings().Rate
 	if rate == 0 {
@@ -245,7 +248,7 @@ func (w *worker) allowed(ctx context.Context, want int) (int, time.Duration, err
 	return n, max(wait, rateRest), err
 }
 
-// unused gives back what of the rate was not needed.
+// unused gives back the part of the rate that a claim didn't need.
 func (w *worker) unused(ctx context.Context, n int) {
 	rate := w.topic.settings().Rate
 	if rate == 0 || n <= 0 {
@@ -254,11 +257,12 @@ func (w *worker) unused(ctx context.Context, n int) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), ratePatience)
 	defer cancel()
 	if _, _, err := w.topic.store.Grant(brief, rate, -n, rateBurst); err != nil {
-		w.topic.log.DebugContext(ctx, "rate not given back", "tasks", n, "error", err)
+		w.topic.log.DebugContext(ctx, "unused rate not given back", "tasks", n, "error", err)
 	}
 }
 
-// parkBad parks records that are broken, and logs what could not be claimed.
+// parkBad parks tasks with broken records. It also logs and counts the tasks that the
+// claim skipped.
 func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
 		w.topic.notices.skipped.add(ctx, at, batch.Skipped)

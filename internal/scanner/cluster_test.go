@@ -18,8 +18,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// clustered is a scanner of many shards on a Redis Cluster of its own, in which no replica
-// takes over from a master that hangs.
+// clustered is a scanner with many shards on a Redis Cluster of its own. No replica takes
+// over from a master that hangs.
 type clustered struct {
 	*lone
 	cluster *servers.RedisCluster
@@ -27,7 +27,7 @@ type clustered struct {
 	ids     int
 
 	mu   sync.Mutex
-	seen map[string]int // messages by task
+	seen map[string]int // number of messages by task
 }
 
 func newClustered(t *testing.T) *clustered {
@@ -67,7 +67,8 @@ func (c *clustered) arrived(m amqp.Delivery) {
 	c.seen[m.MessageId]++
 }
 
-// arrivals returns how many tasks of some shards arrived, and how many of them twice.
+// arrivals returns how many tasks of some shards arrived, and how many of them more than
+// once.
 func (c *clustered) arrivals(shards []int) (tasks, repeats int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,13 +81,13 @@ func (c *clustered) arrivals(shards []int) (tasks, repeats int) {
 	return tasks, repeats
 }
 
-// delivers waits until n tasks of some shards arrived.
+// delivers waits until n tasks of some shards have arrived.
 func (c *clustered) delivers(n int, shards []int) {
 	c.t.Helper()
 	wait.Count(c.t, "tasks", n, func() int { tasks, _ := c.arrivals(shards); return tasks })
 }
 
-// master returns the node that holds a key of the topic's.
+// master returns the node that holds a key of the topic.
 func (c *clustered) master(key string) *servers.Redis {
 	c.t.Helper()
 	cluster, ok := c.rdb.(*redis.ClusterClient)
@@ -135,12 +136,12 @@ func (c *clustered) put(shards ...int) {
 	}
 }
 
-// TestAMasterThatHangsHoldsUpNoOtherShard: tasks of the other masters' shards are
-// delivered once each, and soon, while one master hangs for longer than two leases: one
-// that has shards alone, and the one that the topic's tickets are drawn from.
+// TestAMasterThatHangsHoldsUpNoOtherShard: one master hangs for longer than two leases.
+// Tasks of the other masters' shards are still delivered soon, and once each. In one case
+// the master holds only shards, in the other also the topic's tickets.
 func TestAMasterThatHangsHoldsUpNoOtherShard(t *testing.T) {
 	t.Parallel()
-	const late = 3 * time.Second // a shard may be alone for a tick or two where no tickets are to be had
+	const late = 3 * time.Second // without tickets a shard may be alone for a tick or two
 	for name, tickets := range map[string]bool{"with shards alone": false, "with the tickets": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +158,7 @@ func TestAMasterThatHangsHoldsUpNoOtherShard(t *testing.T) {
 			c.delivers(len(its), its)
 			c.delivers(len(others), others)
 			rounds := 1
-			for range 3 { // some of these are in flight when it begins to hang
+			for range 3 { // some of these are in flight when the master begins to hang
 				c.put(append(its, others...)...)
 				rounds++
 			}

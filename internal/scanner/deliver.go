@@ -15,22 +15,22 @@ import (
 type delivery struct {
 	topic    *topic
 	shard    int
-	asked    time.Time // before the claim: its leases end no sooner than a lease after it
-	heard    time.Time // when batch.Now, Redis's clock, was heard
+	asked    time.Time // before the claim, so its leases end at least a lease later
+	heard    time.Time // when batch.Now, the time by Redis's clock, was received
 	batch    shard.Batch
-	settings *config.Topic // at the claim
+	settings *config.Topic // at the time of the claim
 }
 
 // item is one task of a delivery.
 type item struct {
 	delivery *delivery
 	claimed  *shard.Claimed
-	bytes    int // of the budget
+	bytes    int // what it takes of the budget
 }
 
-// publish hands the batch to the publisher. A confirm must be there with a quarter of
-// the lease to spare, for settling; what was claimed too slowly for that, or while the
-// scanner stops, is given back at once.
+// publish hands the batch to the publisher. Confirms must come while a quarter of the
+// lease is left for settling. If the claim took more than half of the lease, or the topic
+// is stopped, publish releases the tasks at once.
 func (d *delivery) publish(ctx context.Context) {
 	if len(d.batch.Tasks) == 0 {
 		return
@@ -62,8 +62,8 @@ func (d *delivery) publish(ctx context.Context) {
 
 func (i item) lease() shard.Lease { return shard.Lease{ID: i.claimed.ID, Token: i.claimed.Token} }
 
-// resolved takes the outcomes of messages. The publisher calls it, and publish for what it
-// gives back.
+// resolved handles the outcomes of messages. The publisher calls it, and publish does for
+// tasks that it releases.
 func (t *topic) resolved(results []forward.Result) {
 	bytes := 0
 	for _, r := range results {
@@ -72,7 +72,8 @@ func (t *topic) resolved(results []forward.Result) {
 	t.window.resolved(bytes)
 }
 
-// Resolved settles a task that was confirmed and releases any other.
+// Resolved settles a confirmed task and releases any other. It returns how many bytes of
+// the budget that frees.
 func (i *item) Resolved(r forward.Result) (freed int) {
 	t := i.delivery.topic
 	t.retries.resolved(*i)
@@ -87,7 +88,7 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 	return i.bytes
 }
 
-// confirmed counts a task that the broker took.
+// confirmed counts a task that the broker confirmed.
 func (i *item) confirmed(r forward.Result) {
 	t, now := i.delivery.topic, time.Now()
 	at := i.delivery.batch.Now.Add(now.Sub(i.delivery.heard)) // by Redis's clock
@@ -100,8 +101,8 @@ func (i *item) confirmed(r forward.Result) {
 	}
 }
 
-// forget lets go of the payload, which the rest of its batch would keep in memory. Of a
-// message whose fate isn't known the publisher may still be writing it.
+// forget drops the payload, which the rest of its batch would keep in memory. It keeps
+// the payload if the outcome is unknown, because the publisher may still be writing it.
 func (i item) forget(r forward.Result) {
 	switch r.Outcome {
 	case forward.Confirmed, forward.Returned, forward.Refused:
@@ -110,11 +111,10 @@ func (i item) forget(r forward.Result) {
 	}
 }
 
-// released returns how a task is given back that was not confirmed. One that the broker
-// returned, refused or did not answer for in time is tried again later, or parked after
-// the last attempt. One that may have reached the broker before the channel was lost is
-// tried again at once, as is one that was never sent. What may be in a queue is marked
-// as redelivered.
+// released returns how to release a task that wasn't confirmed. If the broker returned or
+// refused it, or didn't answer in time, it is retried later, or parked after the last
+// attempt. If the channel was lost, it is retried at once, and so is a task that was
+// never sent. A task that may be in a queue is marked as redelivered.
 func (i item) released(r forward.Result) shard.Release {
 	back := shard.Release{Lease: i.lease()}
 	switch r.Outcome {
@@ -137,7 +137,7 @@ func (i item) released(r forward.Result) shard.Release {
 	return back
 }
 
-// notConfirmed counts and logs a task that the broker did not take.
+// notConfirmed counts and logs a task that the broker didn't accept.
 func (i item) notConfirmed(r forward.Result, parked bool) {
 	t, ctx, id := i.delivery.topic, context.Background(), shard.ShortID(i.claimed.ID)
 	switch r.Outcome {
@@ -156,16 +156,16 @@ func (i item) notConfirmed(r forward.Result, parked bool) {
 	}
 }
 
-// retryDelay is when a task that the broker returned or refused is tried again:
-// exponential by its attempts so far, with jitter of a fifth, so that what failed
-// together doesn't come back together.
+// retryDelay returns when to retry a task that the broker didn't accept. It grows
+// exponentially with the attempts so far. A jitter of a fifth keeps tasks that failed
+// together from being retried together.
 func retryDelay(least, most time.Duration, attempt int) time.Duration {
 	d := retry.Exponential(least, most, attempt-1)
 	return d - time.Duration(rand.Int64N(int64(d)/5+1))
 }
 
-// settlerTried notes the outcome of each of the settler's tries to tell Redis what became
-// of tasks.
+// settlerTried notes the outcome of each attempt of the settler to write outcomes to
+// Redis.
 func (t *topic) settlerTried(operation string, err error) {
 	if t.health.refusals.noteDenied(operation, err); err == nil {
 		return

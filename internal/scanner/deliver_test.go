@@ -34,11 +34,11 @@ func TestRetryDelaysStayWithinTheirBounds(t *testing.T) {
 	})
 }
 
-// What Redis could not be told of during an outage it is told of after it, and
-// until then the window stays taken: that bounds the memory.
+// Outcomes that couldn't be written to Redis during an outage are written after it. Until
+// then they keep their places in the window, which bounds the memory.
 func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	server := servertest.OwnRedis(t, "--appendfsync", "always") // everysec may put a write off while the disk is busy
+	server := servertest.OwnRedis(t, "--appendfsync", "always") // everysec may delay a write while the disk is busy
 	rdb := redis.NewClient(&redis.Options{
 		Addr: server.Addr(), MaxRetries: -1, DialTimeout: wait.Hang, ReadTimeout: wait.Hang, WriteTimeout: wait.Hang,
 	})
@@ -114,8 +114,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 	}
 }
 
-// A shard whose settlement failed rests; what another's tasks came to is told
-// meanwhile.
+// A shard whose settlement failed rests, and another shard is settled meanwhile.
 func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -157,15 +156,15 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-// hanging holds up the commands of one shard until it is let go.
+// hanging blocks the commands of one shard until it is let go.
 type hanging struct {
 	key    string
 	caught chan struct{}
 	free   chan struct{}
 }
 
-// hang holds up all commands of a shard that a client sends from now on, until letGo is
-// called, or the test is over.
+// hang blocks all commands about a shard that a client sends from now on, until letGo is
+// called or the test ends.
 func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo func()) {
 	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(chan struct{}, 100), free: make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(h.free) })
@@ -190,8 +189,8 @@ func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestAShardWhoseSettlementHangsHoldsNoOtherUp: and what comes to be pending there
-// meanwhile is settled after it.
+// TestAShardWhoseSettlementHangsHoldsNoOtherUp: and tasks that become pending there
+// meanwhile are settled afterwards.
 func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -219,14 +218,14 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-// What became of tasks gathers, until the time has come, or it takes a share of the
-// window, or the scanner ends.
+// Outcomes gather until it is time, until they take a share of the window, or until the
+// scanner stops.
 func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tried := make(chan string, 10)
 	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string, err error) { tried <- fmt.Sprint(operation, err) })
-	s.began = time.Now().Add(time.Hour) // a round an hour from now
+	s.began = time.Now().Add(time.Hour) // the next round is an hour from now
 	running, stop := context.WithCancel(t.Context())
 	defer stop()
 	go s.run(running)
@@ -256,7 +255,7 @@ func TestSettlementsGather(t *testing.T) {
 	}
 }
 
-// counter notes at each call to Redis how many bytes are in flight.
+// counter records, at each call to Redis, the most bytes in flight.
 type counter struct {
 	budget *budget
 	most   atomic.Int64
@@ -277,8 +276,8 @@ func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestWhatIsInFlightIsBoundedInBytes: tasks that are all due at once and that the broker
-// is slow to confirm, of which the window would admit all.
+// TestWhatIsInFlightIsBoundedInBytes: all tasks are due at once, the broker confirms
+// slowly, and the window would admit all of them.
 func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": one("tick: 50ms")}, nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
-// observe sets up what others see of this member: health and metrics.
+// observe sets up the health checks and metrics of this member.
 func (s *Scanner) observe() error {
 	checks := []telemetry.Check{
 		{Name: "serving", Required: true, Probe: s.atWork},
@@ -50,7 +50,7 @@ func (s *Scanner) observe() error {
 	return s.observeCertificates()
 }
 
-// measure sets the metrics of what this member depends on. It is called after each
+// measure sets the metrics about what this member depends on. It is called after each
 // heartbeat.
 func (s *Scanner) measure() {
 	if state := s.heartbeat.State(); !state.Answered.IsZero() {
@@ -70,8 +70,7 @@ func (s *Scanner) measure() {
 	s.metrics.SetRabbitMQBlocked(blocked)
 }
 
-// atWork fails once the scanner was told to stop: who waits for it to be ready
-// shall not wait for this one.
+// atWork fails once the scanner is stopping, so that nobody waits for it to become ready.
 func (s *Scanner) atWork() (bool, string) {
 	if s.stopping.Load() {
 		return false, "stopping"
@@ -102,7 +101,7 @@ func (s *Scanner) redisUp() (bool, string) {
 			return false, "does not serve topic " + v.topic.name + ": " + text
 		}
 	}
-	if unsafe := s.keeping.hazards(); len(unsafe) > 0 { // no other scanner fares better
+	if unsafe := s.keeping.hazards(); len(unsafe) > 0 { // all other scanners have the same problem
 		return true, "answers, but may lose what it acknowledged: " + strings.Join(unsafe, "; ")
 	}
 	return true, "answers"
@@ -133,8 +132,8 @@ func (s *Scanner) consulUp() (bool, string) {
 	return true, "answers"
 }
 
-// ownSource fails while other scanners' documents are in force in place of this
-// one's. It delivers all the same: that is no reason to send it away.
+// ownSource fails while documents of another source are in force instead of this
+// scanner's own. The scanner still delivers, so the check isn't required.
 func (s *Scanner) ownSource() (bool, string) {
 	if why := s.sources.why(); why != "" {
 		return false, why
@@ -142,8 +141,7 @@ func (s *Scanner) ownSource() (bool, string) {
 	return true, cmp.Or(s.sources.own, "not compared")
 }
 
-// configured fails until this scanner has read documents: of its source, or
-// those that Redis keeps.
+// configured fails until this scanner has read documents, from its source or from Redis.
 func (r *reloader) configured() (bool, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,10 +151,11 @@ func (r *reloader) configured() (bool, string) {
 	return true, fmt.Sprintf("%d topics, %d errors", len(r.topics), len(r.errors))
 }
 
-// topicsMade fails while Redis has no placement of a topic whose document is in
-// force: producers would be told that the topic is unknown. One whose document
-// vanished or went bad since isn't made, and holds nobody back; nor does one that
-// can't be forwarded, for it takes tasks and keeps them: status tells of these.
+// topicsMade fails while Redis has no placement of a topic whose document is in force:
+// producers would get the error that the topic is unknown. A topic whose source isn't
+// known fails it too. Topics whose document has vanished or become bad aren't made, and
+// don't count. A topic that can't be forwarded doesn't count either: it still takes and
+// keeps tasks, and status reports it.
 func (r *reloader) topicsMade() (bool, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,9 +172,8 @@ func (r *reloader) topicsMade() (bool, string) {
 	return true, fmt.Sprintf("%d served", len(r.topics))
 }
 
-// shardsServed fails while shards can't be served for what is stored in them, and names
-// them. Other scanners fare the same with these: that is no reason to send this one
-// away.
+// shardsServed fails while Redis refuses to serve some shards, and names them. Other
+// scanners have the same problem with these, so the check isn't required.
 func (s *Scanner) shardsServed() (bool, string) {
 	var all []string
 	for _, v := range s.reloader.all() {
@@ -190,9 +188,9 @@ func (s *Scanner) shardsServed() (bool, string) {
 	return true, "served"
 }
 
-// routesOpen fails while RabbitMQ refuses what topics are to be published to, and names
-// them: an exchange that isn't there, or is otherwise than declared. It refuses that to
-// every scanner, and the topics' tasks wait: no reason to send this one away.
+// routesOpen fails while RabbitMQ refuses the routes of topics, and names them. An
+// exchange may be missing or declared differently. RabbitMQ refuses that to every
+// scanner, and the tasks wait, so the check isn't required.
 func (s *Scanner) routesOpen() (bool, string) {
 	var all []string
 	for _, v := range s.reloader.all() {
@@ -207,8 +205,8 @@ func (s *Scanner) routesOpen() (bool, string) {
 	return true, "none refused"
 }
 
-// shardStats counts every shard of every topic served; those that can't be read are
-// left out, and counted as such.
+// shardStats counts the tasks in every shard of every served topic. It leaves out shards
+// that can't be read, and counts them as errors.
 func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error) {
 	var all []telemetry.ShardStat
 	for _, v := range s.reloader.all() {
@@ -259,25 +257,25 @@ func (v *served) trouble() string {
 	return ""
 }
 
-// redisText is an error of Redis's with advice.
+// redisText returns the text of an error from Redis, with advice.
 func redisText(err error) string {
 	text := err.Error()
 	return text + config.Advice("redis", text)
 }
 
-// topicHealth is what keeps Redis from serving one topic, for readiness, status and the
-// log. It is safe for concurrent use.
+// topicHealth records what keeps Redis from serving one topic, for readiness, status and
+// the log. It is safe for concurrent use.
 type topicHealth struct {
 	log     *slog.Logger
 	metrics *telemetry.TopicMetrics
 	errors  func(operation string) // counts an error
 
-	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: none does
-	refusals refusals               // of claims and moves by shard, of the rest for every shard
-	worked   sync.Map               // has a refusal's key while the operation was carried out last
+	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does
+	refusals refusals               // of claims and moves by shard, of other operations under everyShard
+	worked   sync.Map               // has the key of each operation that succeeded when it was last tried
 }
 
-// unserved returns why Redis does not serve the topic as a whole; "" if it does.
+// unserved returns why Redis doesn't serve the topic as a whole; "" if it does.
 func (h *topicHealth) unserved() string {
 	if why := h.outage.Load(); why != nil {
 		return *why
@@ -285,8 +283,8 @@ func (h *topicHealth) unserved() string {
 	return h.refusals.denied()
 }
 
-// fails notes that Redis refuses an operation in one shard: in the log when that
-// begins, in a metric each time.
+// fails notes that Redis refuses an operation in one shard. It logs when that begins, and
+// counts each time.
 func (h *topicHealth) fails(ctx context.Context, at int, operation string, err error) {
 	h.errors(operation)
 	h.metrics.ShardError(at)
@@ -296,7 +294,7 @@ func (h *topicHealth) fails(ctx context.Context, at int, operation string, err e
 	}
 }
 
-// works notes that an operation in one shard was carried out.
+// works notes that an operation in one shard succeeded.
 func (h *topicHealth) works(ctx context.Context, at int, operation string) {
 	h.worked.Store(refusal{at, operation}, true)
 	if h.refusals.note(refusal{at, operation}, false, nil) {
@@ -304,14 +302,14 @@ func (h *topicHealth) works(ctx context.Context, at int, operation string) {
 	}
 }
 
-// proven reports whether the last claim from a shard was carried out.
+// proven reports whether the last claim from a shard succeeded.
 func (h *topicHealth) proven(at int) bool {
 	_, worked := h.worked.Load(refusal{at, "claim"})
 	return worked
 }
 
-// listens notes whether Redis lets this scanner listen for new tasks; nil means it
-// does. Without that a task that is due soon may wait for a tick.
+// listens notes whether Redis lets this scanner listen for new tasks; nil means that it
+// does. If not, a task that is due soon may wait for a tick.
 func (h *topicHealth) listens(err error) {
 	ctx := context.Background()
 	if err != nil {
@@ -325,9 +323,10 @@ func (h *topicHealth) listens(err error) {
 	}
 }
 
-// refusals are the operations that Redis refuses with errors that no repeat mends, until
-// it carries them out: in one shard, for a key of the wrong type or a right that is
-// missing, while the others are served beside it; or in all, for a right or a password.
+// refusals are the operations that Redis refuses with errors that no repeat fixes. An
+// operation stays here until it succeeds. It may fail in one shard, because of a key of
+// the wrong type or a missing right, while the other shards are served. Or it may fail in
+// all shards, because of a missing right or a wrong password.
 type refusals struct {
 	mu  sync.Mutex
 	why map[refusal]reason
@@ -338,21 +337,21 @@ type refusal struct {
 	operation string
 }
 
-// everyShard stands for what is no single shard's.
+// everyShard stands for operations that belong to no single shard.
 const everyShard = -1
 
 type reason struct {
 	text   string
-	denied bool // for who asks
+	denied bool // because of a missing right or a wrong password
 	logged bool
 }
 
-// refusalsLogged is how many refusals in shards of a topic are logged one by one: all of
-// 4,096 shards may lack the same right.
+// refusalsLogged bounds how many refusals in a topic's shards are logged one by one. All
+// of 4,096 shards may lack the same right.
 const refusalsLogged = 10
 
-// note keeps why an operation is refused, or forgets it if it isn't. It reports whether
-// that is news for the log.
+// note records why an operation is refused, or removes the record if it isn't. It reports
+// whether the log should say so.
 func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -369,13 +368,14 @@ func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
 	return !there && logged
 }
 
-// noteDenied keeps why an operation that is no single shard's was denied; any other
-// outcome forgets it. It reports whether that is news.
+// noteDenied records why an operation that belongs to no single shard was denied. Any
+// other outcome removes the record. It reports whether the log should say so.
 func (r *refusals) noteDenied(operation string, err error) (news bool) {
 	return r.note(refusal{everyShard, operation}, shard.Denied(err), err)
 }
 
-// denied returns what is denied that is no single shard's, "" if nothing is.
+// denied returns the denied operations that belong to no single shard; "" if there are
+// none.
 func (r *refusals) denied() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -389,15 +389,15 @@ func (r *refusals) denied() string {
 	return strings.Join(all, "; ")
 }
 
-// shards names those of the first n shards where something is refused, and why it is in
-// the first of them; "" if nothing is. Denied reports whether any of it is for a right or
-// a password.
+// shards names the refused shards among the first n, with the reason for the first one;
+// "" if there are none. denied reports whether a right is missing or a password is wrong
+// in any of them.
 func (r *refusals) shards(n int) (text string, denied bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []refusal
 	for at, why := range r.why {
-		if at.shard != everyShard && at.shard < n { // else M is less by now
+		if at.shard != everyShard && at.shard < n { // else M has become smaller
 			all = append(all, at)
 			denied = denied || why.denied
 		}
@@ -415,20 +415,20 @@ func (r *refusals) shards(n int) (text string, denied bool) {
 	return fmt.Sprintf("%s not served by Redis: %s", shard.ShardNames(slices.Compact(numbers)), r.why[all[0]].text), denied
 }
 
-// notices are the kinds of lines of a topic that there may be one of for each task.
+// notices are a topic's kinds of log lines that may occur once per task.
 type notices struct {
 	parked, refused, broken, unsettled, moving *notice.Notice
 
-	skipped *unread // which counts, too
+	skipped *unread // also counts
 }
 
 func newNotices(log *slog.Logger) notices {
 	return notices{
 		parked:    notice.New(log, slog.LevelError, "task parked"),
-		refused:   notice.New(log, slog.LevelWarn, "task not taken by the broker, to be tried again"),
+		refused:   notice.New(log, slog.LevelWarn, "task not accepted by the broker, to be tried again"),
 		skipped:   newUnread(notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format")),
 		broken:    notice.New(log, slog.LevelError, "task with a broken record parked"),
-		unsettled: notice.New(log, slog.LevelWarn, "redis not told of outcomes, trying again"),
+		unsettled: notice.New(log, slog.LevelWarn, "outcomes not written to redis, trying again"),
 		moving:    notice.New(log, slog.LevelWarn, "moving stopped for this tick"),
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// spread stores n tasks in each of some shards of four, due at once.
+// spread stores n tasks in each of some shards, of four, due at once.
 func (l *lone) spread(n int, shards ...int) {
 	l.t.Helper()
 	topic := l.topic("orders")
@@ -42,8 +42,8 @@ func (l *lone) spread(n int, shards ...int) {
 	}
 }
 
-// spoil puts a string where a shard's tasks stand, and returns what brings the tasks
-// back.
+// spoil puts a string in the place of a shard's due tasks, and returns a function that
+// removes the string.
 func (l *lone) spoil(at int) (mend func()) {
 	l.t.Helper()
 	key := fmt.Sprintf("%s:due:{orders:%d}", l.cfg.Settings.Redis.Prefix, at)
@@ -52,7 +52,7 @@ func (l *lone) spoil(at int) (mend func()) {
 	return func() { l.ok(l.rdb.Del(l.t.Context(), key).Err()) }
 }
 
-// ask returns what the scanner's admin address answers.
+// ask returns the answer of the scanner's admin address.
 func (l *lone) ask(path string) (status int, body string) {
 	l.t.Helper()
 	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, "http://"+l.admin.Addr()+path, nil)
@@ -65,10 +65,10 @@ func (l *lone) ask(path string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp: a key of the wrong type in one
-// of four shards. The one worker goes on to the others, though a lease lasts for an
-// hour; the log has one line, and metrics, readiness and status name the shard and
-// count the others.
+// TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp: one of four shards has a key of
+// the wrong type. The one worker goes on to the others, although a lease lasts for an
+// hour. The log has one line. Metrics, readiness and status name the shard and count the
+// others.
 func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 20ms", "lease: 1h")}, nil)
@@ -116,7 +116,8 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-// TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead: its placement is no hash.
+// TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead: the placement of one topic is no
+// hash.
 func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -143,8 +144,8 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAClaimThatRedisDoesNotTakeEndsAtOnce: what was certainly not carried out is not
-// sent again and again until its lease would be over.
+// TestAClaimThatRedisDoesNotTakeEndsAtOnce: a claim that was certainly not carried out
+// isn't repeated until its lease would be over.
 func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -167,8 +168,8 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 	}
 }
 
-// rightsNeededLater are those of a scanner that one at rest doesn't use: Redis denies
-// them when it does.
+// rightsNeededLater are rights that an idle scanner doesn't use, each with its purpose.
+// Redis denies such a right only when it is used.
 var rightsNeededLater = map[string]string{
 	"+del": "a change of M", "+hincrby": "a change of M", "+smismember": "a change of M", "+zrange": "a change of M",
 	"+zscore": "giving tasks back",
@@ -177,7 +178,8 @@ var rightsNeededLater = map[string]string{
 }
 
 // TestARightThatRedisDoesNotGiveIsNamed: a scanner that lacks one of the rights in
-// deploy/redis is not ready, and /readyz and the log name the right and what grants it.
+// deploy/redis is not ready. /readyz and the log name the right and the command that
+// grants it.
 func TestARightThatRedisDoesNotGiveIsNamed(t *testing.T) {
 	t.Parallel()
 	line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", "scanner.acl"))
@@ -208,15 +210,15 @@ func TestARightThatRedisDoesNotGiveIsNamed(t *testing.T) {
 	}
 }
 
-// names reports whether a line tells of a right and of what grants it.
+// names reports whether a line names a right and the command that grants it.
 func names(lines []string, prefix, right string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
 		return strings.HasPrefix(line, prefix) && strings.Contains(line, right) && strings.Contains(line, "grant it with ACL SETUSER")
 	})
 }
 
-// without runs a scanner whose user has all rights but one, on keys of its own, until
-// the test is over. It returns the topic orders for one who may do everything, too.
+// without runs a scanner whose user has all rights except one, on its own keys, until the
+// test ends. It also returns the topic orders for a user with all rights.
 func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *shard.Topic) {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
@@ -234,7 +236,7 @@ func (l *lone) without(t *testing.T, rights []string, right string) (*lone, *sha
 	own.rdb = redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = own.rdb.Close() })
 	cfg := *l.cfg.Settings
-	cfg.Redis.Prefix, cfg.ShutdownTimeout = prefix, 100*time.Millisecond // what Redis denies it can't end
+	cfg.Redis.Prefix, cfg.ShutdownTimeout = prefix, 100*time.Millisecond // the shutdown can't finish what Redis denies
 	var err error
 	own.Scanner, err = New(Config{
 		Settings: &cfg, Source: config.NewFile(l.path, nil), Store: storeOf(t, own.rdb, prefix), Instance: "without",
@@ -274,7 +276,7 @@ func storeOne(t *testing.T, topic *shard.Topic) {
 	}
 }
 
-// noPermission is what Redis says of a right that is missing.
+// noPermission is Redis's error for a missing right.
 type noPermission struct{}
 
 func (noPermission) Error() string { return "NOPERM this user has no permissions" }
@@ -286,13 +288,13 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 	wrong := errors.New("WRONGTYPE")
 	claim := func(shard int) refusal { return refusal{shard, "claim"} }
 	if !r.note(claim(3), true, wrong) || r.note(claim(3), true, wrong) {
-		t.Error("what goes on is news, or what begins is not")
+		t.Error("a refusal that goes on is news, or one that begins is not")
 	}
 	if text, denied := r.shards(4); denied || text != "shard 3 not served by Redis: WRONGTYPE" {
 		t.Errorf("%q, denied %v", text, denied)
 	}
 	if text, _ := r.shards(3); text != "" {
-		t.Errorf("a shard that is not attended any more: %q", text)
+		t.Errorf("a shard that is no longer polled: %q", text)
 	}
 	if r.noteDenied("settle", wrong) || r.denied() != "" {
 		t.Errorf("no right is missing, and denied is %q", r.denied())
@@ -301,13 +303,13 @@ func TestARefusalIsNewsWhenItBeginsAndWhenItEnds(t *testing.T) {
 		t.Errorf("denied is %q", r.denied())
 	}
 	if text, denied := r.shards(4); denied || strings.Contains(text, "NOPERM") {
-		t.Errorf("what no shard can help is told of shards: %q", text)
+		t.Errorf("a refusal of all shards is reported for single ones: %q", text)
 	}
 	if !r.noteDenied("settle", nil) || r.noteDenied("settle", nil) || r.denied() != "" {
 		t.Errorf("granted, and denied is %q", r.denied())
 	}
 	if !r.note(claim(3), false, nil) || r.note(claim(3), false, nil) {
-		t.Error("the end is no news, or news twice")
+		t.Error("the end of a refusal is no news, or is news twice")
 	}
 	said := 0
 	for at := range 100 {

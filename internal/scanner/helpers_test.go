@@ -30,9 +30,9 @@ type lone struct {
 	*Scanner
 	t      *testing.T
 	path   string
-	prefix string           // of the file: all but the topics
+	prefix string           // of the file: everything except the topics
 	rabbit string           // the broker's own URL
-	bridge *toxiproxy.Proxy // what lies between the scanner and the broker
+	bridge *toxiproxy.Proxy // the proxy between the scanner and the broker
 	rdb    redis.UniversalClient
 	said   *journal // what the scanner logged
 }
@@ -51,7 +51,7 @@ func (j *journal) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// of are the lines that hold a text.
+// of returns the lines that contain a text.
 func (j *journal) of(text string) (lines []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -63,20 +63,20 @@ func (j *journal) of(text string) (lines []string) {
 	return lines
 }
 
-// declaring is a topic's document that makes its exchange, and a queue <name>.due.
+// declaring returns a topic's document that declares its exchange and a queue <name>.due.
 func declaring(name string, more ...string) string {
 	declare := fmt.Sprintf("declare: {type: direct, queue: %s.due, queue_type: classic}", name)
 	return fmt.Sprintf("{%s}", strings.Join(append(more, declare), ", "))
 }
 
-// newLone puts a scanner together and starts nothing. Its source may be wrapped.
+// newLone puts a scanner together and starts nothing. wrap may replace its source.
 func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) config.Source) *lone {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
 	return newLoneOn(t, addr, prefix, topics, wrap)
 }
 
-// newLoneOn is newLone on the Redis of some addresses, with commas in between.
+// newLoneOn is newLone on the Redis with these addresses, separated by commas.
 func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string, wrap func(config.Source) config.Source) *lone {
 	t.Helper()
 	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
@@ -130,7 +130,7 @@ func (l *lone) run() {
 	wait.Background(l.t, "the scanner", l.Run)
 }
 
-// write puts topics into the file, in one step.
+// write replaces the topics in the file, in one step.
 func (l *lone) write(topics map[string]string) {
 	l.t.Helper()
 	text := l.prefix + "topics:\n"
@@ -160,7 +160,7 @@ func (l *lone) ok(err error) {
 	}
 }
 
-// broker is a connection for the test's own doings.
+// broker returns a connection for the test itself.
 func (l *lone) broker() *amqp.Connection {
 	l.t.Helper()
 	conn, err := amqp.Dial(l.rabbit)
@@ -169,7 +169,7 @@ func (l *lone) broker() *amqp.Connection {
 	return conn
 }
 
-// declared reports whether there is an exchange of that name.
+// declared reports whether there is an exchange with that name.
 func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
 	l.t.Helper()
 	ch, err := conn.Channel()
@@ -178,7 +178,7 @@ func (l *lone) declared(conn *amqp.Connection, exchange string) bool {
 	return ch.ExchangeDeclarePassive(exchange, "direct", true, false, false, false, nil) == nil
 }
 
-// exports reports whether a metric is exported of a topic.
+// exports reports whether a metric of a topic is exported.
 func (l *lone) exports(topic string) bool {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()
@@ -195,7 +195,7 @@ func (l *lone) exports(topic string) bool {
 	return false
 }
 
-// bench is a topic of one shard, of one test's own, that no worker serves but the test's.
+// bench is a topic of one shard for one test. Only the test's own workers serve it.
 type bench struct {
 	topic  *topic
 	t      *testing.T
@@ -204,7 +204,7 @@ type bench struct {
 	prefix string
 }
 
-// storeOf returns what lies in Redis under a prefix.
+// storeOf returns the store under a prefix.
 func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Store {
 	t.Helper()
 	store, err := shard.New(rdb, prefix)
@@ -220,7 +220,7 @@ func newBench(t *testing.T) *bench {
 	return benchOn(t, addr, prefix)
 }
 
-// benchOn is a bench whose Redis is reached at an address.
+// benchOn is newBench on the Redis at an address.
 func benchOn(t *testing.T, addr, prefix string) *bench {
 	t.Helper()
 	options := servertest.RedisOptions(addr)
@@ -281,7 +281,7 @@ func (b *bench) in(at int, id string) bool {
 	return err == nil
 }
 
-// misplaced is n IDs that lie in shard 0 and belong to another.
+// misplaced returns n IDs that lie in shard 0 and belong to another one.
 func (b *bench) misplaced(n int) (ids []string) {
 	for i := 0; len(ids) < n; i++ {
 		if id := strconv.Itoa(i); b.p.New(id) != 0 {
@@ -291,8 +291,8 @@ func (b *bench) misplaced(n int) (ids []string) {
 	return ids
 }
 
-// newUnconnected puts a scanner together that is for tests of its parts alone: no server
-// is asked.
+// newUnconnected puts a scanner together for tests of its parts. It connects to no
+// server.
 func newUnconnected(t *testing.T) *Scanner {
 	t.Helper()
 	settings := config.Defaults()

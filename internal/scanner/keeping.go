@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// keepingInterval is the time between two looks at how Redis is set.
+	// keepingInterval is the time between two durability checks.
 	keepingInterval = time.Minute
 	// keepingTimeout bounds one of them.
 	keepingTimeout = 5 * time.Second
 )
 
-// keeping is whether Redis is set to keep what it acknowledges. It holds nobody back:
-// an operator may have chosen to lose tasks, but shall know of it.
+// keeping is the durability check: whether Redis is set to keep what it acknowledges. It
+// blocks nothing, because an operator may have chosen to lose tasks, but must know of it.
 type keeping struct {
 	store   *shard.Store
 	metrics *telemetry.Metrics
 	log     *slog.Logger
-	every   time.Duration // keepingInterval, but for tests
+	every   time.Duration // keepingInterval, except in tests
 
-	found  atomic.Pointer[[]string] // the hazards; nil: not known yet
-	silent bool                     // Redis doesn't tell; watch's own
+	found  atomic.Pointer[[]string] // the warnings; nil: not known so far
+	silent bool                     // Redis doesn't report its settings; only watch uses it
 }
 
-// hazards returns how Redis may lose tasks, as known by the last look.
+// hazards returns how Redis may lose tasks, as found by the last check.
 func (k *keeping) hazards() []string {
 	if found := k.found.Load(); found != nil {
 		return *found
@@ -40,7 +40,7 @@ func (k *keeping) hazards() []string {
 	return nil
 }
 
-// watch looks now, as soon as Redis answers, and then each minute, until ctx ends.
+// watch runs the check as soon as Redis answers, and then every minute until ctx ends.
 func (k *keeping) watch(ctx context.Context) {
 	var pause retry.Backoff
 	for ctx.Err() == nil {
@@ -48,7 +48,7 @@ func (k *keeping) watch(ctx context.Context) {
 		known, err := k.store.Hazards(limited)
 		cancel()
 		switch {
-		case err != nil && !shard.Definite(err): // heartbeats tell that Redis is away
+		case err != nil && !shard.Definite(err): // heartbeats report that Redis is away
 			pause.Wait(ctx)
 			continue
 		case err != nil:
@@ -61,7 +61,7 @@ func (k *keeping) watch(ctx context.Context) {
 	}
 }
 
-// untold says once that Redis doesn't tell how it is set.
+// untold logs once that Redis doesn't report its settings.
 func (k *keeping) untold(ctx context.Context, why string) {
 	if !k.silent {
 		k.log.DebugContext(ctx, "not known whether redis keeps what it acknowledges", "why", why)
@@ -69,13 +69,13 @@ func (k *keeping) untold(ctx context.Context, why string) {
 	k.silent = true
 }
 
-// note keeps what was found, and logs what differs from the look before.
+// note keeps the result of a check, and logs it if it differs from the one before.
 func (k *keeping) note(ctx context.Context, known map[shard.Hazard]string) {
 	var found []string
 	for _, hazard := range []shard.Hazard{shard.Eviction, shard.Persistence} {
 		why, told := known[hazard]
 		if !told {
-			k.untold(ctx, "INFO has no word of "+string(hazard))
+			k.untold(ctx, "INFO doesn't report "+string(hazard))
 			continue
 		}
 		k.metrics.SetRedisUnsafe(string(hazard), why != "")

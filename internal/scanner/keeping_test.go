@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// loneOn is one scanner on a Redis of the test's own.
+// loneOn returns a scanner on a Redis of the test's own.
 func loneOn(t *testing.T, server *servers.Redis) *lone {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
@@ -31,8 +31,8 @@ func loneOn(t *testing.T, server *servers.Redis) *lone {
 	return l
 }
 
-// TestARedisThatIsDownAtStartIsTold: the log has one warning that says where it is not,
-// and /readyz the same; once Redis is there, so is the scanner.
+// TestARedisThatIsDownAtStartIsTold: the log has one warning with the address that
+// refuses connections, and /readyz shows it too. Once Redis is up, the scanner is ready.
 func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
@@ -56,9 +56,9 @@ func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 	}
 }
 
-// TestARedisThatLosesTasksIsTold: of one that evicts and keeps no append-only file the
-// log has one warning, and /readyz, status and metrics tell while the scanner is ready;
-// until it is set right, and where nobody may ask, it is as if nothing were known.
+// TestARedisThatLosesTasksIsTold: Redis evicts and keeps no append-only file. The log has
+// one warning; /readyz, status and metrics report it while the scanner stays ready. The
+// reports end when Redis is set right. If the scanner may not ask, it reports nothing.
 func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")

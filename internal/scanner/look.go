@@ -7,13 +7,14 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// lookLimit is after how long a look is given up, in case another server has taken over.
-// Far from Redis a new connection may take a second.
+// lookLimit bounds a look at shards, because another server may have taken over. Far from
+// Redis a new connection may take a second.
 const lookLimit = 4 * time.Second
 
-// attendance returns the shards of a tick that begins: the time of all has come. One that
-// this scanner has not claimed from yet, or in vain, is claimed from and not looked at:
-// what a claim lacks, a right for example, shows at once and not when something is due.
+// attendance returns the shards to poll in a tick that begins now. All of them need
+// attention at once. If this scanner has never claimed from a shard, or its last claim
+// failed, the worker claims from it without a look. So a problem such as a missing right
+// shows at once, and not only when something is due.
 func (w *worker) attendance(ctx context.Context, shards []int) attendance {
 	all, now, nodes := make(attendance, len(shards)), time.Now(), map[string]bool{}
 	for i, at := range shards {
@@ -30,9 +31,9 @@ func (w *worker) begin(a *attended) {
 	w.busy[a.shard] = a
 }
 
-// ended notes what a call about a shard came to, and what the worker was told of the shard
-// meanwhile. If the call began in another tick, the shard is looked at: in between the
-// worker may have been told nothing.
+// ended notes the outcome of a call about a shard, and any wake-up that came meanwhile.
+// If the call began in an earlier tick, the shard is looked at again: the worker may have
+// missed wake-ups in between.
 func (w *worker) ended(began *attended, learn func(*attended)) {
 	delete(w.busy, began.shard)
 	began.busy = false
@@ -44,16 +45,16 @@ func (w *worker) ended(began *attended, learn func(*attended)) {
 	for _, a := range w.all {
 		if a.shard == began.shard && a != began {
 			a.busy, a.unseen, a.next = false, !began.heard.IsZero(), time.Now()
-			if began.heard.IsZero() { // it failed
+			if began.heard.IsZero() { // the call failed
 				a.unseen, a.next, a.retry = began.unseen, began.next, began.retry
 			}
 		}
 	}
 }
 
-// look finds out when the shards that nothing is known of need attention, in one round
-// trip, or in one for each node of a cluster at the same time. A node that didn't answer
-// before is not waited for.
+// look asks when the shards that nothing is known about need attention. It takes one
+// round trip, or one for each node of a cluster at the same time. It doesn't wait for a
+// node that didn't answer before.
 func (w *worker) look(ctx context.Context) {
 	var awaited []*call
 	var nodes []*node
@@ -74,8 +75,9 @@ func (w *worker) look(ctx context.Context) {
 	}
 }
 
-// beginLook looks at shards of one node. Those that can't be reached are looked at again
-// together; one that Redis refuses is claimed from, which tells why.
+// beginLook looks at shards of one node. Shards that can't be reached are looked at again
+// together. A shard that Redis refuses is claimed from, because the claim's error says
+// why.
 func (w *worker) beginLook(ctx context.Context, n *node, unseen attendance) *call {
 	shards := make([]int, len(unseen))
 	for i, a := range unseen {
@@ -95,7 +97,7 @@ func (w *worker) beginLook(ctx context.Context, n *node, unseen attendance) *cal
 	})
 }
 
-// looked notes what a look at shards of a node came to.
+// looked notes the outcome of a look at shards of a node.
 func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attention []shard.Attention, heard time.Time) {
 	var pause time.Duration
 	for i, a := range unseen {

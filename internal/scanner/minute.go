@@ -9,23 +9,24 @@ import (
 )
 
 const (
-	// minuteSlot is the span of one slot, and minuteSlots how many there are: those of the
-	// last minute and the one that is being filled.
+	// minuteSlot is the span of one slot. minuteSlots is the number of slots: the last
+	// minute's, and the current one.
 	minuteSlot  = 5 * time.Second
 	minuteSlots = int64(time.Minute/minuteSlot) + 1
 )
 
-// lastMinute counts what was forwarded in the last minute, by how late it was, in a ring
-// of slots. It is safe for concurrent use.
+// lastMinute counts the tasks that were forwarded in the last minute by how late they
+// were, in a ring of slots. It is safe for concurrent use.
 type lastMinute struct {
-	began time.Time // of the clock
+	began time.Time // slots count from here
 
 	mu     sync.Mutex
-	newest int64 // slot since began that something was counted in
+	newest int64 // the newest slot that counted something
 	ring   [minuteSlots]minuteCounts
 }
 
-// minuteCounts are tasks by lateness, of slot number slot since began; none if by is nil.
+// minuteCounts are the counts of one slot by lateness. slot is its number since began; by
+// is nil if it counted nothing.
 type minuteCounts struct {
 	slot int64
 	by   *[balance.LatenessBuckets]int64
@@ -46,9 +47,9 @@ func (m *lastMinute) forwarded(now time.Time, late time.Duration) {
 	m.newest = max(m.newest, slot)
 }
 
-// note adds to what this scanner says of the topic. The time is that of the slots: 60 to
-// 65 s, and less of a topic that has not been served for that long. Where nothing was
-// forwarded in it, memory is given back.
+// note adds the counts to what this scanner reports about the topic. They cover 60 to 65
+// s, or less if the topic hasn't been served for that long. If nothing was forwarded in
+// that time, note frees the memory.
 func (m *lastMinute) note(n *balance.TopicNote) {
 	since := time.Since(m.began)
 	oldest := max(int64(since/minuteSlot)-minuteSlots+1, 0)

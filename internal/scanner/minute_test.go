@@ -8,9 +8,9 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 )
 
-// TestTheLastMinuteIsTheLast: ten tasks a second for two minutes, late by their second,
-// are ten a second, and the median is that of the last minute alone. A minute after the
-// last nothing is said any more, nor kept.
+// TestTheLastMinuteIsTheLast: ten tasks a second for two minutes, each as late as the
+// seconds since the start. The rate is ten a second, and the median is the last minute's
+// alone. A minute after the last task nothing is reported or kept.
 func TestTheLastMinuteIsTheLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestTheLastMinuteIsTheLast(t *testing.T) {
 		}
 		time.Sleep(40 * time.Second)
 		m.forwarded(time.Now(), 0)
-		time.Sleep(30 * time.Second) // the first one's place is taken by none since
+		time.Sleep(30 * time.Second) // nothing has replaced the first one's slot since
 		if m.note(&n); n.Lateness.Quantile(1) > time.Millisecond {
 			t.Errorf("the latest of the last minute was late by %v, want that of 30 s ago", n.Lateness.Quantile(1))
 		}

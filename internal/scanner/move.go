@@ -14,50 +14,51 @@ import (
 
 const (
 	// moveShare is the most that moving takes of one worker's time, or of several
-	// workers' together: they share Redis, which does one thing at a time. The rest
-	// keeps it free for delivering and for producers.
+	// workers' time together. They share Redis, which does one thing at a time. The rest
+	// keeps Redis free for delivering and for producers. See docs/adr/0009.
 	moveShare = 0.25
-	// moveScan is about how many tasks a step looks at, and so the most it moves. A
-	// script that moves them holds up what is due for a time that grows with it.
+	// moveScan is about how many tasks a step looks at, and so the most that it moves.
+	// The more tasks a script moves, the longer it delays what is due.
 	moveScan = 100
-	// moveLease is how long an export lasts, and moveLeaseMost how long at most where
-	// imports came too late. A mover that dies leaves its export for that long; so
-	// tasks that are due within twice that time aren't exported.
+	// moveLease is how long an export lasts. Imports that come too late extend it, up to
+	// moveLeaseMost. A mover that dies leaves its export for that long. So tasks that are
+	// due within twice that time aren't exported, until a shard has seen movePasses
+	// passes.
 	moveLease     = 5 * time.Second
 	moveLeaseMost = time.Minute
 	movePasses    = 200
-	// moveMargin is the time before the end of an export from which on it is not
-	// imported any more: more than two Redis servers' clocks differ by.
+	// moveMargin is how long before the end of an export its tasks are no longer
+	// imported. The clocks of two Redis servers differ by less.
 	moveMargin = time.Second
-	// moveRest is how long a shard rests when all misplaced tasks that are left
-	// are leased, or about to be delivered, or when somebody else moves them.
+	// moveRest is how long a shard rests when its remaining misplaced tasks are leased or
+	// about to be delivered, or when another worker moves them.
 	moveRest = 100 * time.Millisecond
 	// stopMoving is how long a step may go on when the scanner stops.
 	stopMoving = 5 * time.Second
-	// moveLongest is how long a worker rests at most between two steps.
+	// moveLongest is the longest time that a worker rests between two steps.
 	moveLongest = 10 * time.Second
 )
 
-// mover carries misplaced tasks of one shard to their new shards, a step at a time. Each
-// worker has one for every shard that it attends, beside its claims; there is no leader.
+// mover moves misplaced tasks of one shard to their new shards, a step at a time. Each
+// worker has a mover for every shard that it polls. There is no leader.
 type mover struct {
 	topic    *topic
 	claimant string      // the worker's name, unique in the fleet
 	at       int         // the shard's number
-	from     shard.Shard // its tasks
+	from     shard.Shard // the shard itself
 	p        shard.Placement
 	state    moverState
 	pass     shard.Pass
-	rest     time.Time     // the shard's: no step before it
+	rest     time.Time     // no step in the shard before it
 	lease    time.Duration // of the last export
 }
 
 type moverState int
 
 const (
-	moverNew    moverState = iota // has not shown the shard the placement
-	moverIdle                     // has, and is not the shard's mover yet
-	moverActive                   // is
+	moverNew    moverState = iota // has not shown the placement to the shard
+	moverIdle                     // has shown it, and isn't the shard's mover
+	moverActive                   // is the shard's mover
 	moverOff                      // nothing is left to do
 )
 
@@ -69,9 +70,10 @@ func newMover(t *topic, claimant string, at int, p shard.Placement) *mover {
 	return m
 }
 
-// move takes steps at the shards that a worker attends, and rests in between, until
-// the tick ends with ctx, or nothing is left. A step goes on until it, or sure, ends. It begins with any one of them: where there are
-// many, a tick has time for few, and none shall always come last.
+// move takes steps in the shards that a worker polls, with rests between them. It returns
+// when the tick ends with ctx, or when nothing is left to do. A step that has begun goes
+// on until sure ends. The first shard is chosen at random: of many shards a tick has time
+// for few, and none should always come last.
 func (w *worker) move(ctx, sure context.Context, shards []int, p shard.Placement) {
 	var all []*mover
 	from := rand.IntN(len(shards))
@@ -102,8 +104,8 @@ func (w *worker) move(ctx, sure context.Context, shards []int, p shard.Placement
 	}
 }
 
-// oneStep lets one mover of a scanner take a step at a time: the tasks of one export are
-// all that moving keeps in memory.
+// oneStep lets only one mover of a scanner take a step at a time. So moving keeps no more
+// than the tasks of one export in memory.
 type oneStep chan struct{}
 
 // begin waits for the other movers, and returns false if ctx ends first.
@@ -118,29 +120,29 @@ func (o oneStep) begin(ctx context.Context) bool {
 
 func (o oneStep) end() { <-o }
 
-// exportLease is how long the exports of a topic last. Large tasks and a slow network
-// may need longer than moveLease: an export whose import came too late doubles it.
+// exportLease is how long the exports of a topic last. Large tasks and a slow network may
+// need longer than moveLease, so an export whose import came too late doubles it.
 type exportLease struct{ nanos atomic.Int64 }
 
 func (l *exportLease) now() time.Duration { return max(moveLease, time.Duration(l.nanos.Load())) }
 
-// late notes that an export was over before its import.
+// late notes that an export ended before its import.
 func (l *exportLease) late(lease time.Duration) {
 	l.nanos.Store(int64(min(2*max(moveLease, lease), moveLeaseMost)))
 }
 
-// took notes how long an export was needed: one that used little of its lease halves it.
+// took notes how long an export was needed. It halves the lease if little of it was used.
 func (l *exportLease) took(lease, d time.Duration) {
 	if d < lease/4 {
 		l.nanos.Store(int64(lease / 2))
 	}
 }
 
-// movers returns how many workers of the fleet may move tasks at a time: one a shard
-// that isn't clean, as far as there are workers.
+// movers returns how many workers of the fleet may move tasks at the same time. That is
+// one per shard that isn't clean, and no more than there are workers.
 func (t *topic) movers(p shard.Placement) int { return min(t.view.unclean(p), t.live()*t.workers()) }
 
-// nextOf is the mover that may take a step first; nil: nothing is left to do.
+// nextOf returns the mover that may take a step first; nil if nothing is left to do.
 func nextOf(all []*mover) (first *mover) {
 	for _, m := range all {
 		if m.state != moverOff && (first == nil || m.rest.Before(first.rest)) {
@@ -150,21 +152,21 @@ func nextOf(all []*mover) (first *mover) {
 	return first
 }
 
-// shareOf is what moving may take of the time of each of so many workers.
+// shareOf returns the share of its time that each of movers workers may spend on moving.
 func shareOf(movers int) float64 {
 	return moveShare / float64(max(movers, 1))
 }
 
-// turnAfter is when the next step may begin, if moving takes a share of the time.
-// With many shards that is in one of the worker's next ticks, at another shard. A
-// step that stalled is followed by no more than the longest rest.
+// turnAfter returns when the next step may begin, if moving takes a share of the time.
+// With many shards that is in a later tick of the worker, at another shard. After a step
+// that stalled the rest is no longer than moveLongest.
 func turnAfter(began, ended time.Time, share float64) time.Time {
 	rest := time.Duration(float64(ended.Sub(began)) * (1/share - 1))
 	return ended.Add(min(rest, moveLongest))
 }
 
-// showAll shows the movers' shards the placement, in one round trip, and finds out which
-// may need moving.
+// showAll shows the placement to the movers' shards in one round trip, and finds out
+// which of them may need moving.
 func showAll(ctx context.Context, t *topic, all []*mover, p shard.Placement) {
 	at := make([]shard.Names, len(all))
 	for i, m := range all {
@@ -183,13 +185,13 @@ func showAll(ctx context.Context, t *topic, all []*mover, p shard.Placement) {
 	}
 }
 
-// try takes a step, which ends with sure, and reports whether that went well. If not, the
+// try takes a step, which ends with sure, and reports whether it succeeded. If not, the
 // mover is off for this tick.
 func (m *mover) try(ctx, sure context.Context) bool {
 	return m.check(ctx, m.step(sure))
 }
 
-// check notes how a call went, and reports whether it went well. After an error the
+// check notes the outcome of a call and reports whether it succeeded. After an error the
 // mover is off.
 func (m *mover) check(ctx context.Context, err error) bool {
 	if err == nil {
@@ -202,8 +204,8 @@ func (m *mover) check(ctx context.Context, err error) bool {
 	return false
 }
 
-// fail notes why moving stopped, unless it was for a newer placement, which is put back
-// if Redis lost it.
+// fail notes why moving stopped. It isn't an error if the shard has seen a newer
+// placement; that one is put back if Redis lost it.
 func (m *mover) fail(ctx context.Context, err error) {
 	var moved *shard.MovedError
 	if errors.As(err, &moved) {
@@ -219,8 +221,8 @@ func (m *mover) fail(ctx context.Context, err error) {
 	}
 }
 
-// step looks at some tasks of the shard and moves those that are misplaced. The
-// first step makes this the shard's mover, unless there is one.
+// step looks at some tasks of the shard and moves the misplaced ones. The first step
+// makes this the shard's mover, unless there is one.
 func (m *mover) step(ctx context.Context) error {
 	if m.state == moverIdle {
 		if err := m.begin(ctx); err != nil || m.state == moverIdle {
@@ -251,14 +253,14 @@ func (m *mover) step(ctx context.Context) error {
 	return nil
 }
 
-// begin becomes the shard's mover and finds out how far the last one came.
+// begin makes this the shard's mover and reads how far the last mover came.
 func (m *mover) begin(ctx context.Context) error {
-	m.state = moverActive // perhaps, if the answer is lost
+	m.state = moverActive // assumed, in case the answer is lost
 	mine, err := m.from.TryMove(ctx, m.claimant, m.topic.settings().Tick+m.topic.exports.now())
 	if err != nil {
 		return err
 	}
-	if !mine { // most likely somebody whose tick is about to end
+	if !mine { // the mover is most likely a worker whose tick is about to end
 		m.state = moverIdle
 		m.rest = time.Now().Add(moveRest)
 		return nil
@@ -267,9 +269,9 @@ func (m *mover) begin(ctx context.Context) error {
 	return err
 }
 
-// carry moves those of the tasks that may be exported, as many as one export takes. It
-// reports whether any of them may still be here, and whether more of them are to be
-// exported.
+// carry moves the tasks that may be exported, as many as one export takes. dirty reports
+// whether any of the tasks may still be here. more reports whether some of them are left
+// for another export.
 func (m *mover) carry(ctx context.Context, ids []string) (dirty, more bool, err error) {
 	if len(ids) == 0 {
 		return false, false, nil
@@ -287,9 +289,9 @@ func (m *mover) carry(ctx context.Context, ids []string) (dirty, more bool, err 
 	return slices.ContainsFunc(ids, stays), export.Left > 0, err
 }
 
-// newExport asks for an export. Tasks that are due soon are left to be delivered where
-// they lie. A task that is tried again and again is always due soon; after many passes
-// such ones are moved too.
+// newExport returns a request for an export. Tasks that are due soon stay, to be
+// delivered from this shard. A task that is retried again and again is always due soon,
+// so after movePasses passes such tasks are exported too.
 func (m *mover) newExport(ids []string) shard.Export {
 	m.lease = m.topic.exports.now()
 	soon := 2 * m.lease
@@ -299,10 +301,10 @@ func (m *mover) newExport(ids []string) shard.Export {
 	return shard.Export{Claimant: m.claimant + "/move", Request: m.topic.request(), Lease: m.lease, Soon: soon, IDs: ids}
 }
 
-// handOver has the new shards import an export, removes here what they have, and returns
-// the IDs of what is gone; none, if any of it was not removed. Where it is certain that
-// nothing was imported the tasks are given back at once; where it is not, their lease
-// must run out first.
+// handOver imports an export into the new shards and removes what they have from this
+// one. It returns the IDs of the removed tasks, or none if any of them wasn't removed. If
+// it is certain that a shard imported nothing, its tasks are given back at once. If it
+// isn't, their lease must run out first.
 func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string]bool, error) {
 	var imported []shard.Lease
 	var back []shard.Release
@@ -335,7 +337,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 	n, err := m.from.Settle(ctx, imported)
 	m.topic.metrics.Moved(n)
 	gone := map[string]bool{}
-	if n == len(imported) { // else it is not known which ones
+	if n == len(imported) { // else it isn't known which ones
 		for _, l := range imported {
 			gone[l.ID] = true
 		}
@@ -343,7 +345,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 	return gone, errors.Join(append(errs, err)...)
 }
 
-// shares are the parts of an export by the shards they go to.
+// shares splits an export by the shards that its tasks go to.
 func (m *mover) shares(export shard.Exported) []shard.Share {
 	var shares []shard.Share
 	at := map[int]int{}
@@ -359,7 +361,7 @@ func (m *mover) shares(export shard.Exported) []shard.Share {
 	return shares
 }
 
-// finish notes that the shard is clean, and ends the change if it was the last.
+// finish marks the shard as clean. If it was the last one, finish ends the change.
 func (m *mover) finish(ctx context.Context) error {
 	left, err := m.topic.store.MarkClean(ctx, m.p, m.at)
 	if err != nil {
@@ -373,7 +375,7 @@ func (m *mover) finish(ctx context.Context) error {
 	return m.topic.finishChange(ctx, m.p)
 }
 
-// leave lets another worker move on with the shard.
+// leave lets another worker become the shard's mover.
 func (m *mover) leave(ctx context.Context) {
 	if m.state != moverActive {
 		return
@@ -381,6 +383,6 @@ func (m *mover) leave(ctx context.Context) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopMoving)
 	defer cancel()
 	if err := m.from.StopMove(brief, m.claimant); err != nil {
-		m.topic.log.DebugContext(ctx, "shard's mover not free yet", "shard", m.at, "error", err)
+		m.topic.log.DebugContext(ctx, "shard's mover not released", "shard", m.at, "error", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// largest knows the most bytes that one request sent, or that its answer brought.
+// largest records the most bytes that one request sent or that one answer brought.
 type largest struct{ bytes atomic.Int64 }
 
 func (l *largest) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -54,7 +54,7 @@ func (l *largest) note(cmds ...redis.Cmder) {
 	}
 }
 
-// bytesIn is how long the texts of a request or an answer are.
+// bytesIn returns the length of all texts in a request or an answer.
 func bytesIn(value any) (n int) {
 	switch v := value.(type) {
 	case string:
@@ -69,8 +69,8 @@ func bytesIn(value any) (n int) {
 	return n
 }
 
-// narrowed is the address of a Redis behind a proxy that lets so many bytes a second of
-// each connection through, each way.
+// narrowed returns the address of a proxy to Redis. It passes rate bytes a second on each
+// connection, each way.
 func narrowed(t *testing.T, addr string, rate int) string {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -89,7 +89,7 @@ func narrowed(t *testing.T, addr string, rate int) string {
 }
 
 // TestAChangeOfMMovesLargeTasksOverANarrowNetwork: no request or answer is larger than
-// the budget of an export and one task, and the change ends.
+// the budget of an export and one task. The change ends.
 func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	t.Parallel()
 	const tasks, size, budget = 16, 1 << 20, 1 << 20
@@ -131,8 +131,8 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	}
 }
 
-// TestAStepThatLeftSomeDoesNotEndItsPass: what an export leaves for the next step is here
-// still, and the shard isn't clean.
+// TestAStepThatLeftSomeDoesNotEndItsPass: tasks that an export leaves for the next step
+// are still here, and the shard isn't clean.
 func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -165,8 +165,8 @@ func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 	}
 }
 
-// TestAnExportThatWasLateIsFollowedByALongerOne: up to a minute, and a short one again
-// when that would do.
+// TestAnExportThatWasLateIsFollowedByALongerOne: leases grow up to a minute, and shrink
+// again when shorter ones are enough.
 func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -176,7 +176,7 @@ func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 	m := newMover(b.topic, "me/0", 0, b.p)
 	for _, want := range []time.Duration{2 * moveLease, 4 * moveLease, 8 * moveLease, moveLeaseMost, moveLeaseMost} {
 		request := m.newExport([]string{id})
-		request.Lease = moveMargin // what it leaves is no time at all
+		request.Lease = moveMargin // leaves no time for the import
 		export, err := m.from.Export(t.Context(), b.p, request)
 		if err != nil {
 			t.Fatal(err)

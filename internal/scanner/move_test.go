@@ -33,8 +33,8 @@ func TestMovingTakesItsShare(t *testing.T) {
 	}
 }
 
-// TestMoversShareRedis: one worker moves for a quarter of its time, and however
-// many there are, they move for a quarter of one worker's time together.
+// TestMoversShareRedis: one worker moves for a quarter of its time. Several workers
+// together move for a quarter of one worker's time, however many they are.
 func TestMoversShareRedis(t *testing.T) {
 	for movers, want := range map[int]float64{0: 0.25, 1: 0.25, 2: 0.125, 4: 0.0625, 50: 0.005} {
 		if got := shareOf(movers); got != want {
@@ -43,7 +43,7 @@ func TestMoversShareRedis(t *testing.T) {
 	}
 }
 
-// TestAStallOfMovingIsNotPaidFor: after a step that hung with Redis a worker doesn't
+// TestAStallOfMovingIsNotPaidFor: after a step that hung with Redis, a worker doesn't
 // rest for hours.
 func TestAStallOfMovingIsNotPaidFor(t *testing.T) {
 	began := time.Now()
@@ -53,7 +53,8 @@ func TestAStallOfMovingIsNotPaidFor(t *testing.T) {
 	}
 }
 
-// TestAMoverThatFailsFreesItsShard: also where it doesn't know whether it has it.
+// TestAMoverThatFailsFreesItsShard: even if it doesn't know whether it is the shard's
+// mover.
 func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -100,7 +101,8 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 	}
 }
 
-// So does its mover.
+// An export's answer has what the mover asked for, even if a mover with the same name has
+// exports in flight.
 func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -119,8 +121,8 @@ func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 	}
 }
 
-// Whatever an export brings: the shard is clean of what was asked for only if that
-// is gone.
+// An export may bring other tasks than the mover asked for. The shard is clean of those
+// it asked for only if they are gone.
 func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -132,7 +134,7 @@ func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	if _, err := b.topic.store.Shard(0).Export(t.Context(), b.p, exported); err != nil {
 		t.Fatal(err)
 	}
-	b.topic.requests.Add(^uint64(0)) // the next export is asked for under the same number
+	b.topic.requests.Add(^uint64(0)) // the next export has the same request number
 	dirty, _, err := m.carry(t.Context(), []string{asked})
 	if !dirty && b.in(0, asked) {
 		t.Errorf("clean of %s, which is there still (%v)", asked, err)

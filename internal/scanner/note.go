@@ -7,11 +7,11 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// limitedFor is for how long it is told that the rate held tasks back: at a rate of one a
-// second nobody asks more often.
+// limitedFor is for how long a note reports that the rate held tasks back. At a rate of
+// one a second, workers ask no more often than that.
 const limitedFor = 2 * time.Second
 
-// note is what this scanner says of the topic in its heartbeat.
+// note returns what this scanner reports about the topic in its heartbeat.
 func (t *topic) note() (n balance.TopicNote) {
 	t.retries.note(&n)
 	t.minute.note(&n)
@@ -27,8 +27,8 @@ func (t *topic) note() (n balance.TopicNote) {
 	return n
 }
 
-// differing are the settings of a document that aren't the defaults, without the shard
-// count, which the placement has; nil if there are none.
+// differing returns the settings of a document that aren't the defaults; nil if there are
+// none. It leaves out the shard count, which the placement has.
 func differing(doc config.Document) map[string]string {
 	var all map[string]string
 	for _, c := range config.Diff(config.DefaultTopic(doc.Name), doc.Topic) {

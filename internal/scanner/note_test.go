@@ -9,9 +9,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestStatusTellsWhyTasksStayAndHowFastTheyLeave: a rate that holds tasks back, a topic
-// that is paused, and then how fast they left and how late. A topic with every default
-// that does nothing has no note in the heartbeat.
+// TestStatusTellsWhyTasksStayAndHowFastTheyLeave: status shows a rate that holds tasks
+// back, then a pause, and then how fast and how late tasks left. An idle topic with
+// default settings has no note in the heartbeat.
 func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": one("tick: 20ms", "rate: 1", "lease: 20s"), "quiet": "{}"}, nil)

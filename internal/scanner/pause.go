@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// pauseLook is how often Redis's clock is looked at while a pause lasts: it may be set. The
-// clock is estimated, and asked for once a minute.
+// pauseLook is how often Redis's clock is read while a pause lasts, because the clock may
+// be set. The reading is an estimate; Redis itself is asked once a minute.
 const pauseLook = time.Second
 
-// paused reports whether the topic is paused, and its pause has not ended by itself.
+// paused reports whether the topic is paused and its pause hasn't ended by itself.
 func (t *topic) paused() bool {
 	doc := t.document.Load()
 	return doc.Topic.Paused && t.resumed.Load() != doc
 }
 
-// endPauses ends each pause of the topic at the time that its document names, until ctx
-// ends. A pause that has ended doesn't begin again when Redis's clock is set back.
+// endPauses ends each pause of the topic at the time in its document, until ctx ends. A
+// pause that has ended doesn't begin again when Redis's clock is set back.
 func (t *topic) endPauses(ctx context.Context) {
 	for ctx.Err() == nil {
 		doc := t.document.Load()

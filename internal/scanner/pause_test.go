@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestAPauseEndsByItself: at its time by Redis's clock nothing but the scanner has to do
-// anything; until then nothing is delivered, and status says when and why.
+// TestAPauseEndsByItself: the scanner alone ends the pause at its time, by Redis's clock.
+// Until then nothing is delivered, and status says until when and why.
 func TestAPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	paused := func(until string) map[string]string {

@@ -15,36 +15,37 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// view is what this scanner knows of a topic's placement and of its shards under it. It
-// is safe for concurrent use.
+// view holds what this scanner knows about a topic's placement and its shards. It is safe
+// for concurrent use.
 type view struct {
 	log     *slog.Logger
 	metrics *telemetry.TopicMetrics
-	changed *retry.Broadcast // told of each placement that is taken
+	changed *retry.Broadcast // fires at each placement that is taken
 
 	mu        sync.Mutex
 	placement shard.Placement
 	removed   bool                    // the topic was removed from Redis
 	clean     map[int]bool            // shards known to be clean under placement
-	shown     map[int]shard.Placement // by shard: what it was last shown
+	shown     map[int]shard.Placement // by shard: the placement that it was last shown
 }
 
-// known returns the placement, of epoch 0 before one was read, and whether the topic was
-// removed.
+// known returns the placement and whether the topic was removed. The epoch is 0 before a
+// placement was read.
 func (v *view) known() (p shard.Placement, removed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.placement, v.removed
 }
 
-// scanned returns how many shards are attended; at least 1.
+// scanned returns how many shards are polled; at least 1.
 func (v *view) scanned() int {
 	p, _ := v.known()
 	return max(p.Scanned(), 1)
 }
 
-// learn notes a placement that was read from Redis. One that is older than the one known
-// was most likely read before that; the reconciler finds out.
+// learn notes a placement that was read from Redis. It ignores a placement that isn't
+// newer than the known one: most likely it was read before that. The reconciler finds
+// out.
 func (v *view) learn(p shard.Placement) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -53,9 +54,9 @@ func (v *view) learn(p shard.Placement) {
 	}
 }
 
-// relearn notes a placement that was read when known was known already. So an older
-// one is what Redis fell back to, as one that was restored from a backup does, and
-// with it what its shards have seen.
+// relearn notes a placement p that was read after known was. So if p is older, Redis fell
+// back to it, for example from a backup. Then the shards may have fallen back too, and
+// forgotten what they were shown.
 func (v *view) relearn(known, p shard.Placement) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -66,13 +67,14 @@ func (v *view) relearn(known, p shard.Placement) {
 	case p == known:
 		v.removed = false
 	default:
-		v.log.WarnContext(context.Background(), "placement is not the one that was known", "known", known.String(), "placement", p.String())
+		v.log.WarnContext(context.Background(), "placement in redis differs from the known one",
+			"known", known.String(), "placement", p.String())
 		v.shown = map[int]shard.Placement{}
 		v.take(p)
 	}
 }
 
-// take puts a placement in the place of the one known; v.mu is held.
+// take replaces the known placement; v.mu is held.
 func (v *view) take(p shard.Placement) {
 	v.placement, v.clean, v.removed = p, map[int]bool{}, false
 	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
@@ -90,7 +92,7 @@ func (v *view) learnRemoved() {
 	v.removed = true
 }
 
-// lastShown returns the placement that a shard was last shown.
+// lastShown returns the placement that was last shown to a shard.
 func (v *view) lastShown(at int) shard.Placement {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -103,7 +105,7 @@ func (v *view) show(at int, p shard.Placement) {
 	v.shown[at] = p
 }
 
-// learnClean notes which shards are clean under a placement, unless another one is known.
+// learnClean notes which shards are clean under p, unless another placement is known.
 func (v *view) learnClean(p shard.Placement, clean []bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -121,7 +123,7 @@ func (v *view) isClean(p shard.Placement, at int) bool {
 	return v.placement == p && v.clean[at]
 }
 
-// unclean returns how many shards are not known to be clean under a placement.
+// unclean returns how many shards are not known to be clean under p.
 func (v *view) unclean(p shard.Placement) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -140,34 +142,35 @@ const (
 	// reconcileInterval is how often a scanner compares a topic's placement with its
 	// document.
 	reconcileInterval = 500 * time.Millisecond
-	// sweepInterval is how often the fleet looks for tasks in shards that nobody attends.
-	// Each scanner does so when it learns a placement, which may be one that Redis fell
-	// back to, and then every interval times their number: it takes a command for each
-	// shard that a topic may have.
+	// sweepInterval is how often the fleet looks for orphaned tasks, which lie in shards
+	// that no worker polls. Each scanner looks when it learns a placement, because Redis
+	// may have fallen back to that one. After that it looks once in sweepInterval times
+	// the number of scanners: it takes a command for each shard that a topic may have.
 	sweepInterval = 10 * time.Minute
-	// sampleInterval is how often the tasks that are still to be moved are estimated.
+	// sampleInterval is how often the number of tasks that are still to be moved is
+	// estimated.
 	sampleInterval = 2 * time.Second
 )
 
-// reconciler brings a topic's placement in Redis to the shard count that its document
-// desires. Every scanner has one; the compare-and-set on the placement lets one of them
-// through. Fields below placed are those of its goroutine.
+// reconciler changes a topic's placement in Redis to the shard count that its document
+// desires. Every scanner has one; compare-and-set on the placement lets only one of them
+// succeed. Only its own goroutine uses the fields below placed.
 type reconciler struct {
 	topic  *topic
 	source config.Source
-	shared bool          // the source is the same for all scanners: Consul
+	shared bool          // all scanners have the same source: Consul
 	placed chan struct{} // a placement was put in force
 
-	agreed uint64 // the version of the desired count that the placement agreed with
+	agreed uint64 // the version of the desired count with which the placement last agreed
 	last   shard.Placement
-	swept  time.Time // under last
+	swept  time.Time // when it last swept under last
 	sample time.Time
 }
 
-// wake has the reconciler read the placement at once: one was put in force.
+// wake makes the reconciler read the placement at once, because one was put in force.
 func (r *reconciler) wake() { kick(r.placed) }
 
-// run reconciles every half second, and when something changed, until ctx ends.
+// run reconciles every half second and after every change, until ctx ends.
 func (r *reconciler) run(ctx context.Context) {
 	t := r.topic
 	logged := false
@@ -195,8 +198,8 @@ func (r *reconciler) run(ctx context.Context) {
 	}
 }
 
-// reconcile makes the placement if there is none, begins a change that is desired, and
-// ends one whose shards are all clean.
+// reconcile creates the placement if there is none, begins a desired change, and ends a
+// change whose shards are all clean.
 func (r *reconciler) reconcile(ctx context.Context) error {
 	t := r.topic
 	desired := t.desired.Load()
@@ -215,7 +218,7 @@ func (r *reconciler) reconcile(ctx context.Context) error {
 	if p.Phase == shard.Migrating {
 		return r.followChange(ctx, p)
 	}
-	// What keeps it from sweeping is told until it could, and holds up no change.
+	// A failed sweep is reported until it succeeds, and doesn't block a change of M.
 	var unswept error
 	if time.Since(r.swept) >= sweepInterval*time.Duration(max(t.live(), 1)) {
 		if unswept = r.sweep(ctx, p); unswept == nil {
@@ -230,8 +233,8 @@ func (r *reconciler) reconcile(ctx context.Context) error {
 	return unswept
 }
 
-// create makes the placement of a topic that a document asks for. A topic that was
-// removed, and whose document is gone, is not brought back.
+// create creates the placement of a topic that has a document. It doesn't bring back a
+// topic that was removed and whose document is gone.
 func (r *reconciler) create(ctx context.Context) (shard.Placement, error) {
 	t := r.topic
 	doc, there, err := r.source.Read(ctx, t.name)
@@ -248,8 +251,8 @@ func (r *reconciler) create(ctx context.Context) (shard.Placement, error) {
 	return t.store.Ensure(ctx, doc.Topic.Shards)
 }
 
-// sweep looks for tasks where no worker comes, and has them brought home. A change
-// that is desired can't begin beside that one.
+// sweep looks for orphaned tasks and begins the change that recovers them. A desired
+// change can't begin at the same time.
 func (r *reconciler) sweep(ctx context.Context, p shard.Placement) error {
 	t := r.topic
 	strays, err := t.store.Strays(ctx, p)
@@ -262,16 +265,16 @@ func (r *reconciler) sweep(ctx context.Context, p shard.Placement) error {
 	}
 	gathering, err := t.store.Gather(ctx, p, strays)
 	if gathering {
-		t.log.WarnContext(ctx, "tasks lie in shards that nobody attends: they are brought home",
+		t.log.WarnContext(ctx, "orphaned tasks lie in shards that no worker polls: recovering them",
 			"tasks", strays.Tasks, "within", strays.Within, "shards", p.Shards, "epoch", p.Epoch+1)
 	}
 	return err
 }
 
-// differs reports whether the placement may not have the shard count that the document
-// desires. With Consul that is so whenever the two differ. Files may differ from one
-// scanner to the next, which would undo each other's counts: there it is so only once a
-// file has changed.
+// differs reports whether the placement may lack the shard count that the document
+// desires. With Consul it compares the two counts. Files may differ between scanners,
+// which would then undo each other's counts. So with files it is true only for a count
+// that is new to this scanner, until the placement agrees with it.
 func (r *reconciler) differs(p shard.Placement, desired uint64) bool {
 	if r.shared {
 		return r.topic.settings().Shards != p.Shards
@@ -279,10 +282,10 @@ func (r *reconciler) differs(p shard.Placement, desired uint64) bool {
 	return desired != r.agreed
 }
 
-// beginChange changes the shard count to what the document says now. The document is
-// read again, consistently, after the placement, so that an old count can't undo a newer
-// one. desired is the version known before that: a count that comes meanwhile is
-// reconciled by itself.
+// beginChange changes the shard count to what the document says now. It reads the
+// document again, consistently and after the placement, so that an old count can't undo a
+// newer one. desired is the version known before that; a count that comes meanwhile is
+// reconciled later.
 func (r *reconciler) beginChange(ctx context.Context, p shard.Placement, desired uint64) error {
 	doc, there, err := r.source.Read(ctx, r.topic.name)
 	if err != nil {
@@ -302,8 +305,8 @@ func (r *reconciler) beginChange(ctx context.Context, p shard.Placement, desired
 	return err
 }
 
-// followChange notes which shards are clean, and ends the change when all are:
-// the scanner that cleaned the last one may have died before it could.
+// followChange notes which shards are clean, and ends the change when all are. The
+// scanner that cleaned the last shard may have died before it could do so.
 func (r *reconciler) followChange(ctx context.Context, p shard.Placement) error {
 	clean, err := r.topic.store.Clean(ctx, p)
 	if err != nil {
@@ -335,8 +338,8 @@ func (r *reconciler) measureProgress(ctx context.Context, p shard.Placement) err
 	return nil
 }
 
-// finishChange ends a change whose shards are all clean. Whoever is first succeeds: the
-// reconciler, or the mover of the last shard.
+// finishChange ends a change whose shards are all clean. The reconciler and the mover of
+// the last shard both try; the first to try succeeds.
 func (t *topic) finishChange(ctx context.Context, p shard.Placement) error {
 	done, err := t.store.Finish(ctx, p)
 	if done {

@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// slowSource is one whose answers are on their way while its lock is held.
+// slowSource is a source whose answers wait while its lock is held.
 type slowSource struct {
 	config.Source
 	held  sync.Mutex
@@ -53,8 +53,8 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 	})
 }
 
-// TestTasksInShardsThatNobodyAttendsAreBroughtHome: Redis lost the placement of 8
-// shards, and with it what the shards had seen.
+// TestTasksInShardsThatNobodyAttendsAreBroughtHome: Redis lost the placement of 8 shards,
+// and the shards forgot that they had seen it.
 func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil)
@@ -78,7 +78,7 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 		return s.Topics[0]
 	}
 	if s := status(); s.Strays == 0 || s.Strays+s.Pending != tasks || len(s.Notes) == 0 {
-		t.Errorf("status shows %d strays and %d pending tasks of %d, and notes %q", s.Strays, s.Pending, tasks, s.Notes)
+		t.Errorf("status shows %d orphaned tasks and %d pending tasks of %d, and notes %q", s.Strays, s.Pending, tasks, s.Notes)
 	}
 	l.start()
 	wait.For(t, "every task to be where its ID belongs", func() bool {
@@ -90,8 +90,8 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 	}
 }
 
-// TestAPlacementThatRedisLosesIsPutBack: the shards have seen what Redis lost, and
-// nobody calls who could be told so.
+// TestAPlacementThatRedisLosesIsPutBack: the shards have seen what Redis lost. No other
+// client calls Redis and finds out.
 func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3")}, nil)
@@ -115,8 +115,8 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	})
 }
 
-// TestAPlacementThatRedisFellBackToIsLearned: a scanner works by the placement that
-// a backup brought back, though its epoch is lower than the one that it knew.
+// TestAPlacementThatRedisFellBackToIsLearned: a scanner works with the placement from a
+// backup, although its epoch is lower than the known one.
 func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3")}, nil)
@@ -144,9 +144,9 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	})
 }
 
-// TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake: a worker that reads one
-// keeps to the one known, for it can't tell which came first; the reconciler, which knows
-// when it looked, takes it.
+// TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake: a worker that reads one keeps
+// the known placement, because it can't tell which came first. The reconciler knows when
+// it looked, and takes it.
 func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	t.Parallel()
 	slow := &slowSource{}
@@ -177,8 +177,8 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	wait.For(t, "the reconciler to take it", func() bool { p, _ := orders.view.known(); return p == other })
 }
 
-// registered announces nothing; a scanner that has it takes its documents for the same
-// as all others', which those from Consul are.
+// registered announces nothing. A scanner that has it assumes that all scanners have the
+// same documents, as with Consul.
 type registered struct{}
 
 func (registered) Register(context.Context, string, string) error    { return nil }
@@ -189,9 +189,9 @@ func (registered) SweepStatus(context.Context, func(string, []byte) bool) ([]str
 	return nil, nil
 }
 
-// TestAPlacementThatNobodyMadeIsUndone: a placement that a producer invented, and
-// showed a shard, is put in force by a scanner that starts. With Consul the document's
-// shard count comes back by itself, with files when the file says another one next.
+// TestAPlacementThatNobodyMadeIsUndone: a producer invented a placement and showed it to
+// a shard. A scanner that starts puts it in force. With Consul the document's shard count
+// comes back by itself, with files when the file says another one.
 func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 	t.Parallel()
 	for name, shared := range map[string]bool{"Consul": true, "files": false} {
@@ -234,8 +234,9 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 	}
 }
 
-// TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater: an older placement is what
-// Redis fell back to if it was read when the newer one was known, and else an old answer.
+// TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater: an older placement that was
+// read while the newer one was known is one that Redis fell back to. Otherwise it is an
+// old answer.
 func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
 	t.Parallel()
 	v := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}).view

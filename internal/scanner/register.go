@@ -16,69 +16,70 @@ import (
 )
 
 const (
-	// registerInterval is how often a member sees to its entry in Consul.
+	// registerInterval is how often a member renews its entry in Consul.
 	registerInterval = 10 * time.Second
 	// registerTimeout bounds one call to Consul.
 	registerTimeout = 5 * time.Second
-	// renewInterval is how often a note is written anew, which shows that its writer
-	// lives; one that was not for staleAfter is of a dead one.
+	// renewInterval is how often a member writes its note again, to show that it lives. A
+	// note that wasn't renewed for staleAfter belongs to a dead member.
 	renewInterval = 5 * time.Minute
 	staleAfter    = 3 * renewInterval
-	// notesInterval is how often a member looks for notes of the dead, from its start on.
+	// notesInterval is how often a member looks for notes of dead members, beginning when
+	// it starts.
 	notesInterval = 10 * time.Minute
 )
 
-// Register announces a member and what it thinks of its configuration.
+// Register announces a member and what it reports about its configuration.
 type Register interface {
 	Catalog
 	Notes
 }
 
-// Catalog is where others find the members that live.
+// Catalog is where others find the live members.
 type Catalog interface {
 	Register(ctx context.Context, instance, adminAddr string) error
 	Deregister(ctx context.Context, adminAddr string) error
 }
 
-// Notes are what members think of their configuration.
+// Notes stores the reports of members about their configuration.
 type Notes interface {
 	WriteStatus(ctx context.Context, instance string, note []byte) error
 	DeleteStatus(ctx context.Context, instance string) error
 	SweepStatus(ctx context.Context, dead func(instance string, note []byte) bool) (swept []string, err error)
 }
 
-// note is what a member thinks of its configuration, as it is left in Consul.
+// note is a member's report about its configuration, stored in Consul.
 type note struct {
 	Time    time.Time         `json:"time"` // when it was written
 	Applied uint64            `json:"config_applied_index"`
 	Errors  map[string]string `json:"errors"`
-	// Documents in force: their digests by topic, as config.Digest has them. Left out where
-	// there are so many that Consul might not take the note.
+	// Documents has the digests of the documents in force by topic, made by
+	// config.Digest. It is left out if there are too many for a value in Consul.
 	Documents map[string]string `json:"documents,omitempty"`
 }
 
-// notedDocuments is how many documents a note names: with the longest names they take
-// two thirds of what a value in Consul may.
+// notedDocuments bounds the documents that a note names. With the longest names they take
+// two thirds of the largest value that Consul accepts.
 const notedDocuments = 4000
 
-// registration keeps a member in Consul: in the catalog, and with a note of what it
-// thinks of its configuration.
+// registration keeps a member in Consul: in the catalog, and with a note about its
+// configuration.
 type registration struct {
 	register Register
 	instance string
-	fleet    func(ctx context.Context) ([]balance.Member, error) // those heard of lately
+	fleet    func(ctx context.Context) ([]balance.Member, error) // the members heard from recently
 	metrics  *telemetry.Metrics
 	log      *slog.Logger
 
 	refusal atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not
-	down    bool                   // Consul did not answer last; report's own
+	down    bool                   // Consul didn't answer at the last report; only report uses it
 	back    chan struct{}          // Consul answers again
-	notes   chan note              // the newest that Consul has not got
+	notes   chan note              // the newest note that isn't written
 }
 
-// announce registers this member, trying until it is heard; and again and again until ctx
-// ends, for an agent that came back may have lost what it knew, and one whose check has
-// failed for long takes the member out.
+// announce registers this member, and tries until it succeeds. It then repeats that until
+// ctx ends. An agent that restarted may have forgotten the member, and an agent removes a
+// member whose check has failed for long.
 func (r *registration) announce(ctx context.Context, adminAddr string) {
 	var pause retry.Backoff
 	for ctx.Err() == nil {
@@ -89,13 +90,13 @@ func (r *registration) announce(ctx context.Context, adminAddr string) {
 				r.log.InfoContext(ctx, "consul registers this scanner again")
 			}
 			pause.Reset()
-		case consul.Forbidden(err): // it works all the same, but nobody finds it in the catalog
+		case consul.Forbidden(err): // the scanner works without, but isn't in the catalog
 			r.metrics.Error("register")
 			why := err.Error()
 			if r.refusal.Swap(&why) == nil {
 				r.log.WarnContext(ctx, "consul does not register this scanner", "error", why)
 			}
-		default: // Consul is away, which who watches the documents logs
+		default: // Consul is away; the watch of the documents logs that
 			r.log.DebugContext(ctx, "not registered in consul yet", "error", err)
 			pause.Wait(ctx)
 			continue
@@ -108,8 +109,8 @@ func (r *registration) announce(ctx context.Context, adminAddr string) {
 	}
 }
 
-// report takes what this member thinks of its configuration, in the place of what it
-// took before and has not written yet. The reloader calls it, never twice at a time.
+// report takes a note about this member's configuration. It replaces a note that isn't
+// written so far. The reloader calls it, never twice at the same time.
 func (r *registration) report(index uint64, errs, documents map[string]string) {
 	if len(documents) > notedDocuments {
 		documents = nil
@@ -127,8 +128,8 @@ func (r *registration) report(index uint64, errs, documents map[string]string) {
 	r.notes <- note{Applied: index, Errors: maps.Clone(errs), Documents: documents}
 }
 
-// write writes notes until ctx ends, one after the other, so that the newest is what
-// stays, and that one again and again.
+// write writes notes until ctx ends, one after the other, so that the newest one stays.
+// It writes the newest one again every renewInterval.
 func (r *registration) write(ctx context.Context) {
 	renew := time.NewTicker(renewInterval)
 	defer renew.Stop()
@@ -156,7 +157,7 @@ func (r *registration) write(ctx context.Context) {
 }
 
 // sweep removes the notes of dead members until ctx ends: now, and every notesInterval.
-// Every member does; what two find at once one removes.
+// Every member does so; if two find the same note, only one of them removes it.
 func (r *registration) sweep(ctx context.Context) {
 	ticker := time.NewTicker(notesInterval)
 	defer ticker.Stop()
@@ -178,9 +179,9 @@ func (r *registration) sweep(ctx context.Context) {
 	}
 }
 
-// sweepNow removes the notes of those who have not renewed them for staleAfter and are
-// not of this fleet: one that is may be of a version that doesn't renew. Another fleet
-// may write to the same folder.
+// sweepNow removes notes that weren't renewed for staleAfter and whose writers aren't
+// members of this fleet. A member's note stays, because its version may not renew notes.
+// Another fleet may write to the same folder; its notes stay while they are renewed.
 func (r *registration) sweepNow(ctx context.Context, now time.Time) (swept []string, err error) {
 	members, err := r.fleet(ctx)
 	if err != nil {
@@ -195,7 +196,7 @@ func (r *registration) sweepNow(ctx context.Context, now time.Time) (swept []str
 	})
 }
 
-// leave takes this member out of Consul, within a time.
+// leave removes this member from Consul, within some time.
 func (r *registration) leave(ctx context.Context, adminAddr string, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()

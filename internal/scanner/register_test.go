@@ -22,7 +22,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// slowNote holds up the first note on its way to Consul.
+// slowNote delays the first note on its way to Consul.
 type slowNote struct {
 	*consul.Client
 	first   atomic.Bool
@@ -69,8 +69,8 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	}
 }
 
-// TestTheNotesOfTheDeadAreSwept: those that nobody renews, of instances that the fleet
-// does not know. What isn't a note, and what lies beside, stays.
+// TestTheNotesOfTheDeadAreSwept: a sweep removes notes that nobody renews, of instances
+// that the fleet doesn't know. Other values and other keys stay.
 func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Consul(t)
@@ -114,7 +114,7 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	}
 }
 
-// notebook keeps what is written as notes.
+// notebook passes on the notes that are written.
 type notebook struct {
 	*consul.Client
 	written chan string
@@ -125,7 +125,7 @@ func (n notebook) WriteStatus(_ context.Context, _ string, text []byte) error {
 	return nil
 }
 
-// TestANoteIsRenewed: so that others know that its writer lives.
+// TestANoteIsRenewed: so others know that its writer lives.
 func TestANoteIsRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestANoteIsRenewed(t *testing.T) {
 	})
 }
 
-// TestAnotherAtAScannersAddressIsNotReadyForIt: the check of one that was killed fails,
-// though whoever has its port now is ready.
+// TestAnotherAtAScannersAddressIsNotReadyForIt: the check of a killed scanner fails,
+// although another one at its address is ready.
 func TestAnotherAtAScannersAddressIsNotReadyForIt(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
@@ -176,8 +176,8 @@ func TestAnotherAtAScannersAddressIsNotReadyForIt(t *testing.T) {
 	}
 }
 
-// An agent takes out a member whose check fails for long, or forgets it when it is
-// set up anew.
+// An agent removes a member whose check fails for long, and forgets it when the agent is
+// set up again.
 func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -20,52 +20,54 @@ import (
 
 const (
 	// followInterval is how often the reloader looks for topics that were removed from
-	// Redis, and for those that Redis keeps until they were read once.
+	// Redis. It also looks this often for topics that Redis keeps, until it has read them
+	// once.
 	followInterval = time.Second
-	// restoreInterval is how often it looks for them after that: a removal may bring its
-	// topic back.
+	// restoreInterval is how often it looks for kept topics after that, because a removal
+	// may bring its topic back.
 	restoreInterval = 5 * time.Second
 	// restoreAfter is how long it waits for the source to answer before it starts topics
-	// from the documents that Redis keeps.
+	// with the documents that Redis keeps.
 	restoreAfter = 3 * time.Second
 )
 
-// reloader decides which topics are served, and by which settings: it starts a topic
+// reloader decides which topics are served, and with which settings. It starts a topic
 // that gets a document, applies a document that changes, and ends a topic that was
-// removed. All documents were parsed and checked by then; one that is broken changes
-// nothing but what is reported of it. Set start, retire and report before it runs.
+// removed. All documents are already parsed and checked. A broken one changes only what
+// is reported about it. Set start, retire and report before the reloader runs.
 type reloader struct {
 	sources  *sources
 	store    *shard.Store
 	metrics  *telemetry.Metrics
 	log      *slog.Logger
-	refusals refusals // of what is no topic's
+	refusals refusals // of operations that belong to no topic
 
 	// start serves a topic from now on; mu is held.
 	start func(config.Document) *served
-	// retire ends a topic that is not served any more, in the background.
+	// retire ends a topic that is no longer served, in the background.
 	retire func(*served)
-	// report takes the index in force, the errors, and the digests of the documents in
-	// force, by topic, after each snapshot; mu is held.
+	// report takes the index in force, the errors by topic, and the digests of the
+	// documents in force by topic. It is called after each snapshot, and when other
+	// documents come into force; mu is held.
 	report func(index uint64, errs, documents map[string]string)
 
 	answered chan struct{} // closed when the source has answered, or failed to, once
 
-	// applying is held while a snapshot is applied: locked before mu.
+	// applying is held while a snapshot is applied. Lock it before mu.
 	applying sync.Mutex
-	latest   config.Snapshot // the newest that could be read; Documents is nil before
-	asked    time.Time       // when the sources of all topics were asked for last
+	latest   config.Snapshot // the newest that could be read; Documents is nil before the first
+	asked    time.Time       // when the sources of all topics were last asked for
 
 	mu       sync.Mutex
 	topics   map[string]*served
 	pending  []string          // topics with a document whose source isn't known
-	reported map[string]string // digests, as report took them last
-	refused  string            // what the log told last of documents that wait
+	reported map[string]string // the digests that report took last
+	refused  string            // what was last logged about documents that wait
 	index    uint64
 	errors   map[string]string // by topic; "" is the source as a whole
-	away     bool              // the error of the source is that it can't be read
-	advised  string            // the advice that the log told last of that
-	kept     map[string]bool   // topics whose error is of the document that Redis keeps
+	away     bool              // the source can't be read
+	advised  string            // the advice that was last logged about that
+	kept     map[string]bool   // topics whose error is in the document that Redis keeps
 	heard    bool              // answered is closed
 	read     bool              // the source's documents were read at least once
 	restored bool              // the documents that Redis keeps were read at least once
@@ -78,7 +80,7 @@ func newReloader(sources *sources, store *shard.Store, metrics *telemetry.Metric
 	}
 }
 
-// watch applies what the source says until ctx ends. It fails only if the source does
+// watch applies what the source reports until ctx ends. It fails only if the source fails
 // for good.
 func (r *reloader) watch(ctx context.Context) error {
 	err := r.sources.Watch(ctx, func(snap config.Snapshot) { r.apply(ctx, snap) })
@@ -99,8 +101,8 @@ func (r *reloader) apply(ctx context.Context, snap config.Snapshot) {
 	r.put(ctx, snap, true)
 }
 
-// revisit reads the sources of topics again, and applies what that changes. While all of
-// them are the scanner's own it does so now and then.
+// revisit reads the sources of topics again and applies what that changes. While all of
+// them are the scanner's own, it does so once in sourceInterval.
 func (r *reloader) revisit(ctx context.Context) {
 	r.applying.Lock()
 	defer r.applying.Unlock()
@@ -117,16 +119,17 @@ func (r *reloader) revisit(ctx context.Context) {
 	}
 }
 
-// ask asks for the sources of topics, and logs what is refused.
+// ask asks for the sources of topics, and logs refusals.
 func (r *reloader) ask(ctx context.Context, names []string) {
 	err := r.sources.ask(ctx, names)
 	if r.refusals.note(refusal{everyShard, "source"}, err != nil, err) && err != nil {
-		r.log.WarnContext(ctx, "redis does not tell the source of topics: this scanner's settings apply", "error", redisText(err))
+		r.log.WarnContext(ctx, "the recorded sources of topics can't be read, this scanner's own settings apply",
+			"error", redisText(err))
 	}
 }
 
-// put puts a snapshot in force; applying is held. One that is not fresh is reported if
-// other documents are in force then.
+// put puts a snapshot in force; applying is held. A snapshot that isn't fresh is reported
+// only if it brings other documents into force.
 func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 	docs, pending := r.sources.inForce(ctx, snap.Documents)
 	r.mu.Lock()
@@ -144,7 +147,7 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 		for name, doc := range docs {
 			r.applyDocument(ctx, name, doc)
 		}
-		for name, v := range r.topics { // until somebody sets or removes them
+		for name, v := range r.topics { // stays until somebody sets or removes it
 			if _, there := docs[name]; !there && !slices.Contains(pending, name) && v.orphan.CompareAndSwap(false, true) {
 				r.log.WarnContext(ctx, "topic has no document any more, it is served with its last settings", "topic", name)
 			}
@@ -167,8 +170,8 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 	}
 }
 
-// noteRefused logs which of the scanner's documents wait for another source, when that
-// changes; r.mu is held.
+// noteRefused logs which of the scanner's documents wait because of another source, when
+// that changes; r.mu is held.
 func (r *reloader) noteRefused(ctx context.Context) {
 	why := r.sources.why()
 	switch {
@@ -181,7 +184,7 @@ func (r *reloader) noteRefused(ctx context.Context) {
 	r.refused = why
 }
 
-// count has the metrics tell what is refused; r.mu is held. A source that can't be read
+// count sets the metric of refused documents; r.mu is held. A source that can't be read
 // refuses nothing.
 func (r *reloader) count() {
 	n := len(r.errors)
@@ -210,8 +213,8 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 	}
 }
 
-// note remembers what is wrong with a topic's document, or with the source, and
-// logs it once.
+// note records what is wrong with a topic's document or with the source, and logs it
+// once.
 func (r *reloader) note(ctx context.Context, name string, err error) {
 	log := r.log
 	if name != "" {
@@ -232,8 +235,8 @@ func (r *reloader) note(ctx context.Context, name string, err error) {
 	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
 }
 
-// noteAway remembers that the source can't be read, and logs when that begins and ends. It
-// is no mistake of anybody's: what is in force stays so, and changes wait.
+// noteAway records that the source can't be read, and logs when that begins and ends. It
+// is no error in the configuration: the settings in force stay, and changes wait.
 func (r *reloader) noteAway(ctx context.Context, err error) {
 	switch {
 	case err != nil:
@@ -254,7 +257,7 @@ func (r *reloader) noteAway(ctx context.Context, err error) {
 	}
 }
 
-// forgive forgets what was wrong with topics' documents that aren't there any more.
+// forgive removes the errors of documents that are gone.
 func (r *reloader) forgive(ctx context.Context, there func(name string) bool) {
 	for name := range r.errors {
 		if name != "" && !there(name) {
@@ -265,9 +268,9 @@ func (r *reloader) forgive(ctx context.Context, there func(name string) bool) {
 	}
 }
 
-// follow serves topics that Redis knows and the source doesn't, or can't tell, with
-// their last good documents, and ends those that were removed from Redis. It begins when
-// the source was heard, or didn't answer for a while, and ends with ctx.
+// follow serves topics that Redis knows and that the source doesn't have or can't report.
+// It uses their last good documents, and ends the topics that were removed from Redis. It
+// begins when the source has answered or restoreAfter is over, and ends with ctx.
 func (r *reloader) follow(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -313,8 +316,8 @@ func (r *reloader) restore(ctx context.Context) error {
 	return err
 }
 
-// restoreTopic serves a topic with the document that Redis keeps, unless it is served,
-// was removed, or would be made only to be an orphan.
+// restoreTopic serves a topic with the document that Redis keeps, unless it is served
+// already or was removed. It doesn't create a topic that would only become an orphan.
 func (r *reloader) restoreTopic(ctx context.Context, name string) error {
 	r.mu.Lock()
 	served, answers := r.topics[name] != nil, r.sourceAnswers()
@@ -325,7 +328,7 @@ func (r *reloader) restoreTopic(ctx context.Context, name string) error {
 	p, err := r.store.Topic(name).Placement(ctx)
 	unknown := errors.Is(err, task.ErrUnknownTopic)
 	if p.Phase == shard.Removed || unknown && answers {
-		return nil // without a document in the source it would not be made
+		return nil // without a document in the source the topic isn't made
 	}
 	if err != nil && !unknown {
 		return err
@@ -338,14 +341,15 @@ func (r *reloader) restoreTopic(ctx context.Context, name string) error {
 	return nil
 }
 
-// startKept serves a topic with a document that Redis kept, unless the source was faster.
+// startKept serves a topic with a document that Redis keeps, unless the source was
+// faster.
 func (r *reloader) startKept(ctx context.Context, doc config.Document) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	broken := r.errors[doc.Name] != "" && !r.kept[doc.Name] // the source's own document
+	broken := r.errors[doc.Name] != "" && !r.kept[doc.Name] // the source's own document is broken
 	switch {
 	case r.topics[doc.Name] != nil:
-	case doc.Err != nil && broken: // which is what to mend
+	case doc.Err != nil && broken: // the source's own document is the one to fix
 	case doc.Err != nil:
 		r.kept[doc.Name] = true
 		r.note(ctx, doc.Name, doc.Err)
@@ -372,8 +376,8 @@ func (r *reloader) reap(ctx context.Context) {
 	}
 }
 
-// forget removes the metrics of a topic that has ended, unless it was made anew
-// meanwhile: then they are that one's, too.
+// forget removes the metrics of a topic that has ended. If the topic was created again
+// meanwhile, its metrics stay.
 func (r *reloader) forget(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -389,8 +393,8 @@ func (r *reloader) all() []*served {
 	return slices.Collect(maps.Values(r.topics))
 }
 
-// notes are what this scanner says of topics in its heartbeat, of those that there is
-// something to say of.
+// notes returns what this scanner reports about topics in its heartbeat. It leaves out
+// topics with nothing to report.
 func (r *reloader) notes() map[string]balance.TopicNote {
 	notes := map[string]balance.TopicNote{}
 	for _, v := range r.all() {
@@ -411,7 +415,7 @@ func (r *reloader) documents() uint64 {
 	return config.HashAll(r.digests())
 }
 
-// digests are those of the documents in force by topic; r.mu is held.
+// digests returns the digests of the documents in force by topic; r.mu is held.
 func (r *reloader) digests() map[string]string {
 	all := make(map[string]string, len(r.topics))
 	for name, v := range r.topics {
@@ -420,7 +424,7 @@ func (r *reloader) digests() map[string]string {
 	return all
 }
 
-// sourceAnswers reports whether the source can be asked; r.mu is held.
+// sourceAnswers reports whether the source answers; r.mu is held.
 func (r *reloader) sourceAnswers() bool { return r.heard && r.errors[""] == "" }
 
 // sourceAway reports whether the source can't be read.
@@ -430,18 +434,18 @@ func (r *reloader) sourceAway() bool {
 	return r.away
 }
 
-// state returns the index in force, the errors by topic, and whether the source was
-// heard at all.
+// state returns the index in force, the errors by topic, and whether the source has
+// answered, or failed to, at least once.
 func (r *reloader) state() (index uint64, errs map[string]string, heard bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.index, maps.Clone(r.errors), r.heard
 }
 
-// keep keeps the document in force in Redis until ctx ends, for a fleet that starts
-// without the place where it came from; and the topic among those that are known.
-// It writes one after the other, so that the newest is what stays. It writes anew
-// with each placement: the removal of a topic may end after the topic was made anew.
+// keep stores the document in force in Redis until ctx ends, so that a fleet can start
+// without its source. It also adds the topic to the known topics. It writes one document
+// after the other, so that the newest one stays. It writes again under each new
+// placement, because a removal may end after the topic was created again.
 func (t *topic) keep(ctx context.Context) {
 	var pause retry.Backoff
 	var raw, kept []byte
@@ -470,7 +474,8 @@ func (t *topic) keep(ctx context.Context) {
 	}
 }
 
-// save keeps a document in Redis, unless it is another source's, which keeps its own.
+// save stores a document in Redis, unless it comes from another source, which stores its
+// own.
 func (t *topic) save(ctx context.Context, raw []byte) error {
 	if t.sources.foreign(t.name) {
 		return nil

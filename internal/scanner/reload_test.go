@@ -18,8 +18,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// reloading is a reloader whose topics are put together and never run: no server is
-// asked.
+// reloading is a reloader whose topics are put together and never run. It connects to no
+// server.
 type reloading struct {
 	*reloader
 	t                *testing.T
@@ -40,8 +40,8 @@ func newReloading(t *testing.T) *reloading {
 	return r
 }
 
-// hear applies the documents of topics, whose texts are given by name. A text that is no
-// document is a broken one.
+// hear applies topic documents, given as texts by name. A text that is no document counts
+// as a broken one.
 func (r *reloading) hear(texts map[string]string) {
 	r.t.Helper()
 	snap := config.Snapshot{Documents: map[string]config.Document{}}
@@ -56,8 +56,8 @@ func parsed(name, text string) config.Document {
 	return config.Document{Name: name, Raw: []byte(text), Topic: topic, Err: err}
 }
 
-// is ends the test unless the topic orders has a shard count and a rate, and there are
-// errors of some topics.
+// is ends the test unless the topic orders has this shard count and this rate, and these
+// topics have errors.
 func (r *reloading) is(what string, shards, rate int, errs ...string) {
 	r.t.Helper()
 	s := r.topics["orders"].topic.settings()
@@ -109,7 +109,7 @@ func TestWhatIsBrokenChangesNothingAndIsReportedUntilItIsMended(t *testing.T) {
 	r.apply(t.Context(), config.Snapshot{Err: errors.New("consul is away")})
 	r.is("no answer", 2, 0, "", "mails", "orders")
 	r.hear(map[string]string{"orders": "{shards: 4}"})
-	r.is("mended, and one withdrawn", 4, 0)
+	r.is("one document fixed and one withdrawn", 4, 0)
 }
 
 func TestATopicEndsWhenItHasNoDocumentAndWasRemoved(t *testing.T) {
@@ -130,8 +130,8 @@ func TestATopicEndsWhenItHasNoDocumentAndWasRemoved(t *testing.T) {
 	}
 }
 
-// TestWhatRedisKeptIsServedUnlessTheSourceWasFaster: and a kept document that is broken
-// is no news where the source's own is.
+// TestWhatRedisKeptIsServedUnlessTheSourceWasFaster: and a broken document in Redis isn't
+// reported if the source's own is broken.
 func TestWhatRedisKeptIsServedUnlessTheSourceWasFaster(t *testing.T) {
 	t.Parallel()
 	r := newReloading(t)
@@ -161,7 +161,7 @@ func TestWhatRedisKeptIsServedUnlessTheSourceWasFaster(t *testing.T) {
 	}
 }
 
-// slowSave holds up the first save of a document on its way to Redis.
+// slowSave delays the first save of a document on its way to Redis.
 type slowSave struct {
 	first atomic.Bool
 	begun chan struct{}
@@ -207,7 +207,7 @@ func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	}
 }
 
-// brokenSource has a mistake in each of its documents.
+// brokenSource reports a mistake in each of its documents.
 type brokenSource struct{ config.Source }
 
 var errBroken = errors.New("orders:1: shards: must be 1 to 4096; got 0")
@@ -223,9 +223,9 @@ func (s brokenSource) Watch(ctx context.Context, apply func(config.Snapshot)) er
 	})
 }
 
-// TestATopicWithABrokenDocumentIsNoOrphan: a scanner that starts beside a broken
-// document serves the topic by the one that Redis keeps, and says what is to be
-// mended: not that there is no document.
+// TestATopicWithABrokenDocumentIsNoOrphan: a scanner starts with a broken document. It
+// serves the topic with the document that Redis keeps, and reports the mistake, not a
+// missing document.
 func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, func(s config.Source) config.Source { return brokenSource{s} })
@@ -315,8 +315,8 @@ func TestATopicThatItsRemovalBringsBackIsServedAgain(t *testing.T) {
 	wait.For(t, "the topic to be served", func() bool { return l.served("orders") != nil })
 }
 
-// TestASourceThatIsAwayIsNoMistake: the log says once, as a warning and of no topic, that it
-// can't be read, and once that it can be again.
+// TestASourceThatIsAwayIsNoMistake: the log says once, as a warning without a topic, that
+// the source can't be read. It says once that it can be read again.
 func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)

@@ -11,50 +11,51 @@ import (
 )
 
 const (
-	// retryShare is which part of its delay the time of a retry is rounded to. So those
-	// that wait are some hundred groups at most, however many tasks they are.
+	// retryShare is the divisor for rounding: the time of a retry is rounded to that part
+	// of its delay, at most. So the tasks that wait form some hundred groups, however
+	// many they are.
 	retryShare = 16
-	// retryLinger is how long the due times of a group count after its time: until whoever
-	// claimed its tasks has said so in a heartbeat, or given them back.
+	// retryLinger is how long the due times of a group count after its time. By then the
+	// scanner that claimed its tasks has reported them in a heartbeat or released them.
 	retryLinger = balance.Silence
 )
 
-// retries knows the tasks of a topic that the broker did not take and that this scanner
-// gave back for another attempt. In their shards these look like tasks that are due later:
-// without it, a topic none of whose tasks can be delivered has no backlog, and nothing
-// in it is late. It is safe for concurrent use.
+// retries knows the tasks of a topic that the broker didn't accept and that this scanner
+// released for another attempt. In their shards they look like tasks that are due later.
+// Without retries, a topic that can't deliver anything would show no backlog and no
+// lateness. It is safe for concurrent use.
 //
-// What is given back waits in a group for its time; which scanner claims it then is not
-// known here. So a scanner counts the tasks that it gave back until their time has come,
-// and those that it has in flight again.
+// A released task waits in a group for its time. This scanner doesn't know which scanner
+// claims it then. So it counts the tasks that it released until their time has come, and
+// the retried tasks that it has in flight itself.
 type retries struct {
-	began time.Time // of the clock
+	began time.Time // times count from here
 
 	mu      sync.Mutex
-	waiting map[time.Duration]retryGroup // by the time that has come for it, since began
+	waiting map[time.Duration]retryGroup // by the time of the retry, since began
 	flying  map[shard.Lease]retryFlight
-	outcome forward.Outcome // of the newest that was given back
-	reason  string          // what the broker said of it
-	at      time.Time       // when
+	outcome forward.Outcome // of the newest task that was released
+	reason  string          // what the broker said about it
+	at      time.Time       // when that was
 }
 
-// retryGroup is tasks whose time comes together.
+// retryGroup is a group of tasks whose time comes together.
 type retryGroup struct {
 	tasks  int64
 	oldest retryFlight
 }
 
-// retryFlight is a task by what is told of it.
+// retryFlight holds what is reported about a task.
 type retryFlight struct {
 	shard int
-	due   time.Time // its original one
+	due   time.Time // the original one
 }
 
 func newRetries() *retries {
 	return &retries{began: time.Now(), waiting: map[time.Duration]retryGroup{}, flying: map[shard.Lease]retryFlight{}}
 }
 
-// claimed notes the tasks of a batch that the broker did not take before.
+// claimed notes the tasks of a batch that had an attempt before.
 func (r *retries) claimed(at int, tasks []shard.Claimed) {
 	for i := range tasks {
 		if task := &tasks[i]; task.Attempt > 1 {
@@ -65,7 +66,7 @@ func (r *retries) claimed(at int, tasks []shard.Claimed) {
 	}
 }
 
-// resolved notes that a task is in flight no more.
+// resolved notes that a task is no longer in flight.
 func (r *retries) resolved(i item) {
 	if i.claimed.Attempt > 1 {
 		r.mu.Lock()
@@ -74,7 +75,7 @@ func (r *retries) resolved(i item) {
 	}
 }
 
-// released notes that the broker did not take a task, which is tried again after a delay.
+// released notes that the broker didn't accept a task, which is retried after a delay.
 func (r *retries) released(i item, back shard.Release, outcome forward.Outcome) {
 	now := time.Now()
 	share := max(back.Delay/retryShare, time.Millisecond)
@@ -90,8 +91,8 @@ func (r *retries) released(i item, back shard.Release, outcome forward.Outcome) 
 	r.outcome, r.reason, r.at = outcome, back.Reason, now
 }
 
-// powerOfTwo is the largest power of two of milliseconds that is not above d: times that
-// are rounded to such multiples fall together though their delays differ.
+// powerOfTwo returns the largest power of two in milliseconds that is not above d. Times
+// that are rounded to such multiples coincide even if their delays differ.
 func powerOfTwo(d time.Duration) time.Duration {
 	p := time.Millisecond
 	for 2*p <= d {
@@ -100,13 +101,13 @@ func powerOfTwo(d time.Duration) time.Duration {
 	return p
 }
 
-// tidyLocked forgets the groups whose time came long enough ago; r.mu is held.
+// tidyLocked removes the groups whose time came more than retryLinger ago; r.mu is held.
 func (r *retries) tidyLocked(now time.Time) {
 	past := now.Sub(r.began) - retryLinger
 	maps.DeleteFunc(r.waiting, func(when time.Duration, _ retryGroup) bool { return when <= past })
 }
 
-// count returns how many tasks wait for another attempt, or are at it.
+// count returns how many tasks wait for another attempt or are in flight for one.
 func (r *retries) count() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,15 +120,15 @@ func (r *retries) count() int64 {
 	return n
 }
 
-// last returns the outcome of the newest that was given back; of no use while there
-// are none.
+// last returns the outcome of the newest task that was released. It means nothing if
+// there are none.
 func (r *retries) last() forward.Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.outcome
 }
 
-// note adds to what this scanner says of the topic.
+// note adds the retries to what this scanner reports about the topic.
 func (r *retries) note(n *balance.TopicNote) {
 	oldest := r.oldest()
 	n.Retrying = r.count()
@@ -143,9 +144,9 @@ func (r *retries) note(n *balance.TopicNote) {
 	}
 }
 
-// oldest returns the earliest original due times by shard. That of the topic is right;
-// of a shard it may be later than the earliest, if an earlier one of another shard is
-// tried again together with it.
+// oldest returns the earliest original due time by shard. The earliest of all shards is
+// exact. A shard's own may be too late, or missing, if its task is in a group with an
+// earlier task of another shard.
 func (r *retries) oldest() map[int]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

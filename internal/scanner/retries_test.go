@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// status is what an operator is told of the topic.
+// status returns what an operator sees of the topic.
 func (l *lone) status() operate.TopicStatus {
 	l.t.Helper()
 	s, err := operate.ReadStatus(l.t.Context(), l.store, "orders")
@@ -26,7 +26,7 @@ func (l *lone) status() operate.TopicStatus {
 
 // TestATopicWithoutAQueueDoesNotLookHealthy: the only task waits for its second attempt,
 // a day away. Status and metrics count it from its due time, and say what the broker
-// said; once a queue is bound and the task has left, they are silent again.
+// said. Once a queue is bound and the task has left, they report nothing.
 func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, unroutable("max_attempts: 1000, backoff: {min: 24h, max: 24h}"), nil)
@@ -55,20 +55,20 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	l.ok(err)
 	l.ok(ch.QueueBind("somewhere", "orders", "nowhere", false, nil))
 	l.write(unroutable("max_attempts: 1000, backoff: {min: 50ms, max: 50ms}"))
-	l.put(1) // again, due now: it replaces the one that waits
+	l.put(1) // again, due now: it replaces the waiting one
 	wait.For(t, "the task to leave", l.empty)
 	if s = l.status(); s.Retrying != 0 || !s.Oldest.IsZero() || len(s.Notes) != 0 {
 		t.Errorf("status of a topic without a task: %+v", s)
 	}
 }
 
-// claimedBefore is a task that was due some time ago and comes to its nth attempt.
+// claimedBefore returns a claimed task with this due time and attempt.
 func claimedBefore(id string, due time.Time, attempt int) shard.Claimed {
 	return shard.Claimed{Task: task.Task{ID: id, Due: due, Attempt: attempt}, Token: "-1"}
 }
 
-// TestRetriesAreCountedUntilTheirTime: by those that are to come and those in flight; the
-// due time of the earliest counts until it is in flight somewhere.
+// TestRetriesAreCountedUntilTheirTime: tasks count while they wait and while they are in
+// flight. The earliest due time counts until its task is in flight somewhere.
 func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 	})
 }
 
-// TestRetriesTakeLittleMemory: a hundred thousand tasks that fail over and over, each with
-// a delay of its own, are some hundred groups.
+// TestRetriesTakeLittleMemory: a hundred thousand tasks that fail again and again, each
+// with its own delay, form some hundred groups.
 func TestRetriesTakeLittleMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

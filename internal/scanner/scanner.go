@@ -1,10 +1,10 @@
-// Package scanner is one member of the fleet: workers that attend shards tick by
-// tick, forward what is due, settle what RabbitMQ confirmed, and apply what the
-// configuration says while they run.
+// Package scanner is one member of the fleet. Its workers poll shards tick by tick,
+// forward what is due and settle what RabbitMQ confirmed. Changes of the configuration
+// apply while they run.
 //
-// A due task's way through it: worker.run draws shards (balance.Draw), worker.claim
-// leases the task, delivery.publish hands it to the publisher, topic.resolved takes the
-// outcome, and the settler removes it from Redis or gives it back.
+// A due task takes this way: worker.run draws shards (balance.Draw), worker.claim leases
+// the task, and delivery.publish hands it to the publisher. Then topic.resolved takes the
+// outcome, and the settler removes the task from Redis or releases it.
 package scanner
 
 import (
@@ -34,21 +34,21 @@ type Config struct {
 	Settings *config.Config
 	// Source of the topics' documents.
 	Source config.Source
-	// SourceName names the source: config.FileSource or a config.ConsulSource. Redis records it for each
-	// topic, and a scanner applies its documents to topics of its own source alone. "": that
-	// is neither recorded nor compared.
+	// SourceName names the source: config.FileSource or a config.ConsulSource. Redis
+	// records it for each topic. A scanner applies its documents only to topics of its
+	// own source. "" means that sources are neither recorded nor compared.
 	SourceName string
-	// Register announces this member where Consul is configured; nil elsewhere.
+	// Register announces this member in Consul; nil without Consul.
 	Register Register
-	// Store is what the fleet has in Redis, under redis.prefix of the settings; the caller
-	// closes its client.
+	// Store holds the fleet's data in Redis, under redis.prefix of the settings. The
+	// caller closes its client.
 	Store *shard.Store
-	// Moving is the same with longer timeouts, for the shards' movers: large tasks take a
-	// narrow network more time than other answers. Defaults to Store.
+	// Moving is Store with longer timeouts, for moving tasks: on a slow network, large
+	// tasks take longer than other answers. Defaults to Store.
 	Moving *shard.Store
 	// Instance names this member in the fleet; it must be unique.
 	Instance string
-	// Version of the program, and the commit it was built of; "" is unknown.
+	// Version of the program, and the commit it was built from; "" means unknown.
 	Version, Commit string
 	Log             *slog.Logger
 	// Registry takes the metrics. Defaults to one of its own.
@@ -70,14 +70,14 @@ type Scanner struct {
 	keeping      *keeping
 	sources      *sources
 
-	requests atomic.Uint64 // claims and exports asked for so far
-	moving   oneStep       // of all topics
+	requests atomic.Uint64 // claims and exports requested so far
+	moving   oneStep       // shared by all topics
 	started  time.Time
 	stopping atomic.Bool
 }
 
-// New puts a member together and checks all that can be checked without
-// talking to a server. It starts nothing.
+// New puts a member together and checks all that can be checked without a server. It
+// starts nothing.
 func New(cfg Config) (*Scanner, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = telemetry.NewRegistry()
@@ -119,10 +119,10 @@ func New(cfg Config) (*Scanner, error) {
 	return s, s.observe()
 }
 
-// Run serves topics until ctx ends; then it stops claiming, settles what is in
-// flight, gives back the rest and closes, within the configured shutdown
-// timeout. It fails at once only for what waiting can't mend, as an admin
-// address in use: servers that are away it waits for.
+// Run serves topics until ctx ends. Then it stops claiming, settles what is in flight,
+// releases the rest and closes, within the configured shutdown timeout. It fails at once
+// only for errors that waiting can't fix, such as an admin address in use. It waits for
+// servers that are away.
 func (s *Scanner) Run(ctx context.Context) error {
 	if err := s.admin.Listen(); err != nil {
 		return err
@@ -130,14 +130,14 @@ func (s *Scanner) Run(ctx context.Context) error {
 	s.started = time.Now()
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx)) // ends last
 	defer stopServing()
-	working, stopWorking := context.WithCancel(ctx) // ends when claiming must
+	working, stopWorking := context.WithCancel(ctx) // claiming ends with it
 	defer stopWorking()
 	support, watching := &errgroup.Group{}, &errgroup.Group{}
 	s.reloader.start = func(doc config.Document) *served { return s.serve(working, serving, support, doc) }
 	s.reloader.retire = func(v *served) { support.Go(func() error { return s.retire(serving, v) }) }
 	support.Go(func() error { return s.connection.Run(serving) })
 	support.Go(func() error {
-		defer stopWorking() // without it nobody could see how the scanner does
+		defer stopWorking() // without it nobody could see the scanner's state
 		return s.admin.Run(serving)
 	})
 	support.Go(func() error { s.heartbeat.Run(serving); return nil })
@@ -166,8 +166,8 @@ func (s *Scanner) members(ctx context.Context) ([]balance.Member, error) {
 	return balance.Members(ctx, s.store)
 }
 
-// end shuts down, and when the time for that is over gives up what hangs: a call to a
-// server that stands still ends with the caller's client.
+// end shuts down. When the time for that is over, it gives up calls that hang: they end
+// when the caller closes its client.
 func (s *Scanner) end(ctx context.Context, shutDown func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Settings.ShutdownTimeout)
 	defer cancel()
@@ -182,12 +182,12 @@ func (s *Scanner) end(ctx context.Context, shutDown func(context.Context) error)
 	}
 }
 
-// drainRest is what is kept of the time to shut down, at most a quarter each, to
-// tell Redis what became of the last tasks, and to take leave.
+// drainRest is the part of the shutdown timeout that is kept for writing the last
+// outcomes to Redis, and again for leaving. Each is at most a quarter of it.
 const drainRest = 2 * time.Second
 
-// shutDown is the order of shutting down: stop claiming, settle what is in
-// flight, release the rest, leave.
+// shutDown shuts down in this order: stop claiming, settle what is in flight, release the
+// rest, leave.
 func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error {
 	whole := s.cfg.Settings.ShutdownTimeout
 	rest := min(drainRest, whole/4)
@@ -205,9 +205,9 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 	return err
 }
 
-// retire ends a topic that is not served any more: it lets what is in flight end,
-// as long as that takes, then closes the channel, so that nothing is declared
-// again that its operator deletes.
+// retire ends a topic that is no longer served. It waits for what is in flight, as long
+// as that takes. Then it closes the channel, so that nothing that the operator deletes is
+// declared again.
 func (s *Scanner) retire(ctx context.Context, v *served) error {
 	err := v.shutDown(ctx, 0)
 	v.end()
@@ -217,7 +217,7 @@ func (s *Scanner) retire(ctx context.Context, v *served) error {
 	return err
 }
 
-// describe is what this member says of itself to the others.
+// describe returns what this member reports about itself to the others.
 func (s *Scanner) describe() balance.Member {
 	host, _ := os.Hostname()
 	index, errs, _ := s.reloader.state()
@@ -241,7 +241,7 @@ func (s *Scanner) describe() balance.Member {
 	return m
 }
 
-// Instance makes a name for this process that no other has.
+// Instance returns a name that no other process has.
 func Instance() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s-%d-%d", cmp.Or(host, "unknown"), os.Getpid(), time.Now().UnixMilli()%1e6)

@@ -23,12 +23,12 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// door is the way to a server, which may come to stand still: it takes what a
-// client sends, and answers nothing.
+// door is a proxy to a server that may stop answering: then it takes what a client sends
+// and answers nothing.
 type door struct {
 	addr  string
 	still atomic.Bool
-	taken atomic.Int64 // bytes since
+	taken atomic.Int64 // bytes since then
 }
 
 func newDoor(t *testing.T, server string) *door {
@@ -87,14 +87,14 @@ func (d *door) carry(to, from net.Conn) {
 	}
 }
 
-// standStill returns when a client has sent something in vain.
+// standStill stops the answers. It returns when a client has sent something since.
 func (d *door) standStill(t *testing.T) {
 	t.Helper()
 	d.still.Store(true)
-	wait.For(t, "something to be sent in vain", func() bool { return d.taken.Load() > 0 })
+	wait.For(t, "a client to send something", func() bool { return d.taken.Load() > 0 })
 }
 
-// fixed is a source of one topic, which never changes.
+// fixed is a source with one topic that never changes.
 type fixed struct{ doc config.Document }
 
 const rawTopic = `{shards: 1, lease: 1s, tick: 100ms, exchange: orders, declare: {queue: orders.due, queue_type: classic}}`
@@ -118,15 +118,15 @@ func (d fixed) Read(_ context.Context, name string) (config.Document, bool, erro
 	return d.doc, name == "orders", nil
 }
 
-// fleet is one test's servers, and the queue of its topic.
+// fleet holds one test's servers and the queue of its topic.
 type fleet struct {
 	t              *testing.T
-	redis, rabbit  string // where they are
+	redis, rabbit  string // their addresses
 	prefix, broker string
 	topic          *shard.Topic
 	arrived        <-chan amqp.Delivery
-	register       Register   // of scanners that are started from now on
-	hook           redis.Hook // of their clients
+	register       Register   // for scanners that are started from now on
+	hook           redis.Hook // for their clients
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -150,7 +150,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// client is one that nothing but its deadlines and its end breaks off.
+// client returns a client whose calls end only with their contexts, or when it is closed.
 func (f *fleet) client(addr string) redis.UniversalClient {
 	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = wait.Hang, time.Hour, time.Hour
@@ -160,8 +160,8 @@ func (f *fleet) client(addr string) redis.UniversalClient {
 	return rdb
 }
 
-// start runs a scanner until stop is called, or the test is over; ended is closed
-// when it is no more.
+// start runs a scanner until stop is called or the test ends. ended is closed when the
+// scanner has returned.
 func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (stop func(), ended <-chan struct{}) {
 	f.t.Helper()
 	settings := config.Defaults()
@@ -211,7 +211,7 @@ func (f *fleet) schedule(id string) {
 	}
 }
 
-// arrives waits until a task is delivered.
+// arrives waits until a task was delivered.
 func (f *fleet) arrives(id string) {
 	f.t.Helper()
 	if f.arrived == nil {
@@ -221,7 +221,7 @@ func (f *fleet) arrives(id string) {
 	}
 }
 
-// consume makes the queue just as a scanner would.
+// consume declares the queue as a scanner would, and consumes from it.
 func (f *fleet) consume() {
 	f.t.Helper()
 	channel := servertest.Channel(f.t, f.broker)
@@ -236,8 +236,7 @@ func (f *fleet) consume() {
 
 const stopWithin = time.Second
 
-// A scanner that is told to stop while Redis stands still does so, and what it had
-// is delivered by another.
+// A scanner stops while Redis doesn't answer, and another one delivers the tasks.
 func TestAScannerStopsWhileRedisStandsStill(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -253,7 +252,7 @@ func TestAScannerStopsWhileRedisStandsStill(t *testing.T) {
 	f.arrives("b")
 }
 
-// The same for RabbitMQ.
+// A scanner stops while RabbitMQ doesn't answer, and another one delivers the tasks.
 func TestAScannerStopsWhileRabbitMQStandsStill(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -270,12 +269,12 @@ func TestAScannerStopsWhileRabbitMQStandsStill(t *testing.T) {
 	f.arrives("b")
 }
 
-// held keeps a heartbeat on its way until Redis has taken the member off the fleet.
+// held delays a heartbeat until Redis has removed the member from the fleet.
 type held struct {
 	fleet string
 	hold  atomic.Bool
-	begun chan struct{} // a heartbeat is kept
-	left  chan struct{} // closed when Redis has taken it off
+	begun chan struct{} // a heartbeat is delayed
+	left  chan struct{} // closed when Redis has removed the member
 }
 
 func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -8,7 +8,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestATopicIsServedOnceRedisAnswered: before that the log doesn't say so.
+// TestATopicIsServedOnceRedisAnswered: before that the log doesn't say that it is served.
 func TestATopicIsServedOnceRedisAnswered(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,33 +9,33 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// settler removes confirmed tasks from Redis and gives the others back, in batches, which
-// gather for settleInterval or until they take a share of the window. Each shard is settled
-// for itself: one whose Redis hangs holds up no other. What Redis can't be told of now is
-// tried again until it is heard. That holds up the window, and so the claims, and so bounds
-// the memory.
+// settler removes confirmed tasks from Redis and releases the others, in batches. A batch
+// gathers for settleInterval, or until it takes a share of the window. Each shard is
+// settled separately, so one whose Redis hangs delays no other. Outcomes that can't be
+// written to Redis now are retried until they are. Meanwhile their tasks stay in the
+// window, which stops claims and so bounds the memory.
 type settler struct {
 	store  *shard.Topic
 	window *window
-	tried  func(operation string, err error) // is called with the outcome of each try
+	tried  func(operation string, err error) // called with the outcome of each attempt
 
 	mu      sync.Mutex
 	pending map[int]*settlement // by shard
-	tasks   int                 // that came to be pending since the last round began
+	tasks   int                 // tasks that became pending since the last round began
 	kicked  chan struct{}
-	hurried chan struct{} // what is pending is not to gather any longer
+	hurried chan struct{} // what is pending must not gather any longer
 	began   time.Time     // the last round
 	under   map[int]bool  // shards whose settlement waits in a queue or is under way
 	queues  map[string]*queue
 	idle    chan struct{}
-	working sync.WaitGroup // settles
+	working sync.WaitGroup // goroutines that settle
 }
 
-// queue is what is to be done in the shards of one node, so that one that hangs holds up
-// no other's.
+// queue holds what is to be done in the shards of one node, so that a node that hangs
+// delays no other.
 type queue struct {
 	waiting []job
-	working int // goroutines that work it off
+	working int // goroutines that work on it
 }
 
 // job is one shard's settlement.
@@ -44,12 +44,12 @@ type job struct {
 	settlement *settlement
 }
 
-// settlement is what is to be done in one shard.
+// settlement holds what is to be done in one shard.
 type settlement struct {
 	settle  []shard.Lease
 	release []shard.Release
 	retry   retry.Backoff
-	rest    time.Time // not before it: Redis could not be told of the shard's last ones
+	rest    time.Time // not before it: the last attempt failed
 }
 
 func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
@@ -60,7 +60,7 @@ func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
 	}
 }
 
-// settle removes a task of a shard, soon.
+// settle makes the removal of a task pending.
 func (s *settler) settle(at int, l shard.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *settler) settle(at int, l shard.Lease) {
 	s.add()
 }
 
-// release gives a task of a shard back, soon.
+// release makes the release of a task pending.
 func (s *settler) release(at int, r shard.Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *settler) release(at int, r shard.Release) {
 	s.add()
 }
 
-// add counts a task that came to be pending; s.mu is held.
+// add counts a task that became pending; s.mu is held.
 func (s *settler) add() {
 	s.tasks++
 	kick(s.kicked)
@@ -98,11 +98,12 @@ func (s *settler) of(at int) *settlement {
 // settlers is how many shards of one node are settled at the same time.
 const settlers = 4
 
-// settleInterval is the time between two rounds that have little to do. A delivered task
-// is in nobody's way meanwhile; if the scanner is killed, it is delivered again.
+// settleInterval is the time between two rounds that have little to do. Until then a
+// delivered task does no harm in Redis. If the scanner is killed meanwhile, the task is
+// delivered again.
 const settleInterval = 20 * time.Millisecond
 
-// run works until ctx ends, and what is under way then has ended.
+// run settles until ctx ends and all settlements under way have ended.
 func (s *settler) run(ctx context.Context) {
 	defer s.working.Wait()
 	for {
@@ -130,9 +131,9 @@ func (s *settler) gather(ctx context.Context) {
 	}
 }
 
-// round has all carried out that is pending and does not rest, and does not wait for it.
-// A shard has one settlement under way at most, and what becomes pending meanwhile
-// gathers.
+// round starts everything that is pending and doesn't rest, and doesn't wait for it. A
+// shard has at most one settlement under way. Tasks that become pending
+// meanwhile gather.
 func (s *settler) round(ctx context.Context) {
 	for _, j := range s.take() {
 		node := s.store.Shard(j.shard).Node(ctx)
@@ -150,8 +151,8 @@ func (s *settler) round(ctx context.Context) {
 	}
 }
 
-// take returns the settlements that neither rest nor wait for one of their shard; they
-// are pending no more.
+// take returns the settlements that don't rest and whose shards have none under way. They
+// are no longer pending.
 func (s *settler) take() (all []job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +168,7 @@ func (s *settler) take() (all []job) {
 	return all
 }
 
-// workOff carries out what waits in a queue until nothing does.
+// workOff carries out what waits in a queue until it is empty.
 func (s *settler) workOff(ctx context.Context, node string, q *queue) {
 	for {
 		s.mu.Lock()
@@ -186,7 +187,7 @@ func (s *settler) workOff(ctx context.Context, node string, q *queue) {
 	}
 }
 
-// ended notes that a shard's settlement is over, and tells drain when nothing is left.
+// ended notes that a shard's settlement is over, and wakes drain when nothing is left.
 func (s *settler) ended(at int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,9 +221,9 @@ func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 	}
 }
 
-// again makes pending what Redis was not told of, to rest for a while: other shards are
-// settled meanwhile. A part that it was told of is told twice then, which changes
-// nothing.
+// again makes a settlement pending that Redis didn't acknowledge. It rests for a while,
+// and other shards are settled meanwhile. A part that Redis did carry out is carried out
+// twice, which changes nothing.
 func (s *settler) again(at int, p *settlement, operation string, err error) {
 	s.tried(operation, err)
 	s.mu.Lock()
@@ -232,10 +233,10 @@ func (s *settler) again(at int, p *settlement, operation string, err error) {
 	newer.release = append(newer.release, p.release...)
 	pause := p.retry.Next()
 	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
-	time.AfterFunc(pause, func() { kick(s.kicked) }) // at the end of the rest, or behind it
+	time.AfterFunc(pause, func() { kick(s.kicked) }) // when the rest is over
 }
 
-// drain waits until nothing is left to do, or ctx ends.
+// drain waits until nothing is left to do. It returns ctx's error if ctx ends first.
 func (s *settler) drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()

@@ -19,10 +19,10 @@ import (
 // all of them are its own.
 const sourceInterval = 5 * time.Second
 
-// sources knows the recorded source of each topic. A topic whose record is another source
+// sources knows the recorded source of each topic. A topic with another recorded source
 // is served by the document that Redis keeps, and the scanner's own document waits. As a
-// config.Source it leaves out those topics. docs/adr/0019 says why. It is safe for
-// concurrent use.
+// config.Source it leaves out those topics. See docs/adr/0019. It is safe for concurrent
+// use.
 type sources struct {
 	own      string // "": nothing is recorded or compared
 	instance string
@@ -31,7 +31,7 @@ type sources struct {
 	fleet    func(ctx context.Context) ([]balance.Member, error)
 
 	mu       sync.Mutex
-	recorded map[string]string // by topic; "" is none
+	recorded map[string]string // by topic; "" means none
 }
 
 var _ config.Source = (*sources)(nil)
@@ -49,8 +49,8 @@ func (s *sources) Read(ctx context.Context, topic string) (config.Document, bool
 	return s.from.Read(ctx, topic)
 }
 
-// foreign reports whether a topic has another source on record, or none that this scanner
-// may take.
+// foreign reports whether a topic has another recorded source, or none and this scanner
+// may not take it.
 func (s *sources) foreign(topic string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *sources) settled(docs map[string]config.Document) bool {
 	return true
 }
 
-// unknown returns the topics whose record was not read yet.
+// unknown returns the topics whose record wasn't read so far.
 func (s *sources) unknown(docs map[string]config.Document) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +89,9 @@ func (s *sources) retain(docs map[string]config.Document) {
 	maps.DeleteFunc(s.recorded, func(name, _ string) bool { _, there := docs[name]; return !there })
 }
 
-// ask reads the records of topics, and takes those that the scanner may. Where Redis
-// refuses that to this user the topic counts as the scanner's own, and the error says why.
-// A Redis that is away is no error here: the records stay unknown.
+// ask reads the records of topics, and takes those that the scanner may take. If Redis
+// refuses that to this user, the topic counts as the scanner's own, and the error says
+// why. If Redis is away, ask returns no error: the records stay unknown.
 func (s *sources) ask(ctx context.Context, names []string) error {
 	if s.own == "" || len(names) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (s *sources) ask(ctx context.Context, names []string) error {
 	return s.learn(records)
 }
 
-// learn keeps what records say, and returns the refusals.
+// learn keeps what the records say, and returns the refusals.
 func (s *sources) learn(records map[string]shard.SourceRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +126,8 @@ func (s *sources) learn(records map[string]shard.SourceRecord) error {
 	return errors.Join(errs...)
 }
 
-// takeable returns the topics that this scanner's source may take, with their records;
-// none where the fleet can't be read.
+// takeable returns the topics that this scanner's source may take, with their records. It
+// returns none if the fleet can't be read.
 func (s *sources) takeable(ctx context.Context, records map[string]shard.SourceRecord) map[string]string {
 	take := map[string]string{}
 	for name, r := range records {
@@ -147,10 +147,11 @@ func (s *sources) takeable(ctx context.Context, records map[string]shard.SourceR
 	return take
 }
 
-// mayTake reports whether a source may take a topic, beside the other scanners that live.
-// Consul takes what no source has, and what files had while a scanner with one lived.
-// Files take what no source has while all others have files, too: one with another source,
-// or of a version that doesn't tell, would lose its settings to a stray.
+// mayTake reports whether a source may take a topic; others are the other scanners that
+// live. Consul takes topics that no source has, and topics of files once no scanner with
+// a file lives. Files take topics that no source has while all others have files too. So
+// a scanner with a file can't replace the settings of scanners that use another source,
+// or that don't report one.
 func mayTake(source, recorded string, others []balance.Member) bool {
 	byFile := func(m balance.Member) bool { return m.Source == config.FileSource }
 	notByFile := func(m balance.Member) bool { return m.Source != config.FileSource }
@@ -163,8 +164,8 @@ func mayTake(source, recorded string, others []balance.Member) bool {
 	return recorded == config.FileSource && source != config.FileSource && !slices.ContainsFunc(others, byFile)
 }
 
-// inForce returns the documents to serve topics by. Those whose source isn't known, or
-// whose document in Redis can't be read, are pending: what is in force for them stays.
+// inForce returns the documents to serve topics by. A topic is pending if its source
+// isn't known or its document in Redis can't be read. It keeps the settings in force.
 func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) (good map[string]config.Document, pending []string) {
 	good, pending = make(map[string]config.Document, len(docs)), s.unknown(docs)
 	for name, doc := range docs {
@@ -184,7 +185,7 @@ func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) 
 	return good, pending
 }
 
-// keptDocument is a document that Redis keeps.
+// keptDocument parses a document that Redis keeps.
 func keptDocument(name string, raw []byte) config.Document {
 	doc := config.ParseDocument(name, raw, 0)
 	if doc.Err != nil {
@@ -193,7 +194,7 @@ func keptDocument(name string, raw []byte) config.Document {
 	return doc
 }
 
-// why says which of this scanner's documents wait, and for what; "" if none does.
+// why says which of this scanner's documents wait, and for which source; "" if none do.
 func (s *sources) why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,18 +211,19 @@ func (s *sources) why() string {
 	for _, source := range slices.Sorted(maps.Keys(others)) {
 		where := "from " + source
 		if source == "" {
-			where = "from other scanners, which don't tell their source"
+			where = "from other scanners, which don't report their source"
 		}
 		from = append(from, named(others[source])+" "+where)
 	}
-	return fmt.Sprintf("this scanner takes its settings from %s, and the fleet those of %s: this scanner's own settings of them are not applied; "+
-		"see \"One source of topics\" in docs/deploy.md", s.own, strings.Join(from, ", of "))
+	return fmt.Sprintf("this scanner takes its settings from %s, but the fleet takes those of %s: "+
+		"this scanner's own settings for them are not applied; see \"One source of topics\" in docs/deploy.md",
+		s.own, strings.Join(from, ", of "))
 }
 
-// topicsNamed is how many topics a text names; the others are counted.
+// topicsNamed is how many topics a text names. It counts the others.
 const topicsNamed = 5
 
-// named names topics in order.
+// named lists topics in order.
 func named(topics []string) string {
 	slices.Sort(topics)
 	if more := len(topics) - topicsNamed; more > 0 {

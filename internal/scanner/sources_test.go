@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestWhoMayTakeATopic: files take nothing from others that live, and nothing from Consul
-// at all; Consul waits for the last scanner with a file.
+// TestWhoMayTakeATopic: files take nothing from other scanners that live, and nothing
+// from Consul at all. Consul waits until the last scanner with a file is gone.
 func TestWhoMayTakeATopic(t *testing.T) {
 	t.Parallel()
 	const consul, other, older = "consul:duefleet", "consul:other", ""
@@ -45,13 +45,13 @@ func TestWhoMayTakeATopic(t *testing.T) {
 	}
 }
 
-// of has the scanner take its topics from a source of that name.
+// of makes the scanner take its topics from a source with that name.
 func (l *lone) of(source string) *lone {
 	l.sources.own = source
 	return l
 }
 
-// recorded makes a topic of three shards whose document is another source's.
+// recorded creates a topic with three shards whose document comes from another source.
 func (l *lone) recorded(source string, document string) {
 	l.t.Helper()
 	_, err := l.topic("orders").Ensure(l.t.Context(), 3)
@@ -60,7 +60,8 @@ func (l *lone) recorded(source string, document string) {
 	l.ok(l.topic("orders").Keep(l.t.Context(), source, []byte(document)))
 }
 
-// lives has a member say which source it has, and returns what ends it.
+// lives adds a member with this source to the fleet. It returns a function that ends the
+// member.
 func (l *lone) lives(instance, source string) (dies func()) {
 	l.t.Helper()
 	note, err := json.Marshal(balance.Member{Instance: instance, Source: source})
@@ -92,18 +93,18 @@ func (l *lone) lives(instance, source string) (dies func()) {
 	}
 }
 
-// TestAStrayScannerChangesNothing: a scanner with a file in a fleet of Consul delivers by
-// the fleet's document, follows its changes, and changes neither shard count nor document.
-// It is ready, and /readyz, log and status say what it doesn't apply.
+// TestAStrayScannerChangesNothing: a scanner with a file joins a fleet with Consul. It
+// delivers by the fleet's document and follows its changes. It changes neither shard
+// count nor document. It is ready, and /readyz, log and status say what it doesn't apply.
 func TestAStrayScannerChangesNothing(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("stray", "shards: 8")}, nil).of(config.FileSource)
 	fleets := declaring("orders", "shards: 3")
 	l.recorded("consul:duefleet", fleets)
 	l.start()
-	const told = "takes its settings from file, and the fleet those of topics orders from consul:duefleet"
+	const told = "takes its settings from file, but the fleet takes those of topics orders from consul:duefleet"
 	var s operate.Status
-	wait.For(t, "status to tell of the stray", func() bool {
+	wait.For(t, "status to report the scanner with a file", func() bool {
 		var err error
 		s, err = operate.ReadStatus(t.Context(), l.store, "")
 		return err == nil && len(s.Fleet) == 1 && strings.Contains(s.Fleet[0].Refused, told)
@@ -125,7 +126,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
 	l.ok(l.topic("orders").Keep(t.Context(), "consul:duefleet", []byte(paused)))
-	wait.For(t, "the stray to follow the fleet's document", func() bool { return l.served("orders").topic.settings().Paused })
+	wait.For(t, "the scanner to follow the fleet's document", func() bool { return l.served("orders").topic.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
 	l.ok(err)
 	raw, err := l.topic("orders").Document(t.Context())
@@ -133,15 +134,16 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	if p.Shards != 3 || p.Phase != shard.Stable || string(raw) != paused {
 		t.Errorf("placement %s, document %q", p, raw)
 	}
-	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // how an operator switches over
+	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
 	wait.For(t, "the scanner to apply its own document", func() bool { return l.served("orders").topic.settings().Shards == 8 })
 	wait.For(t, "status to be content", func() bool { own, _ := l.ownSource(); return own && l.status().Source == config.FileSource })
 }
 
 func (l *lone) sourceKey() string { return l.cfg.Settings.Redis.Prefix + ":document:{orders}:source" }
 
-// TestAFleetOfFilesGoesOverToConsul: when its last scanner has left, and not before.
-// Meanwhile the newcomer is ready, and delivers by the document that files have.
+// TestAFleetOfFilesGoesOverToConsul: Consul takes the topic when the last scanner with a
+// file has left, and not before. Meanwhile the new scanner is ready, and delivers by the
+// files' document.
 func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4")}, nil).of(config.ConsulSource("duefleet"))
@@ -162,14 +164,15 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 	})
 }
 
-// TestASourceThatCannotBeReadHoldsNothingUp: a scanner whose user lacks the right serves
-// by its own document, as versions before did, and says which right is missing.
+// TestASourceThatCannotBeReadHoldsNothingUp: a scanner that can't read the record serves
+// by its own document, as older versions did, and logs why.
 func TestASourceThatCannotBeReadHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 2")}, nil).of(config.FileSource)
 	l.ok(l.rdb.HSet(t.Context(), l.sourceKey(), "of", "another type").Err())
 	l.start()
-	if lines := l.said.of("redis does not tell the source of topics"); len(lines) != 1 || !strings.Contains(lines[0], "WRONGTYPE") {
+	if lines := l.said.of("the recorded sources of topics can't be read"); len(lines) != 1 ||
+		!strings.Contains(lines[0], "WRONGTYPE") {
 		t.Errorf("logged %q", lines)
 	}
 	if s := l.status(); s.Shards != 2 || s.Source != "" {

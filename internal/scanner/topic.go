@@ -20,13 +20,13 @@ import (
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
 
-// topic is what this scanner does for one topic: its workers, its publisher, and
-// what they share.
+// topic is this scanner's work for one topic: its workers, its publisher, and what they
+// share.
 type topic struct {
 	name       string
 	instance   string
 	store      *shard.Topic
-	far        *shard.Topic // the same, for movers
+	far        *shard.Topic // the same with longer timeouts, for movers
 	publisher  *forward.Publisher
 	window     *window
 	settler    *settler
@@ -40,20 +40,20 @@ type topic struct {
 	sources    *sources
 	log        *slog.Logger
 	metrics    *telemetry.TopicMetrics
-	live       func() int     // scanners of the fleet that live
-	requests   *atomic.Uint64 // the process's
-	moving     oneStep        // the process's
+	live       func() int     // how many scanners of the fleet live
+	requests   *atomic.Uint64 // shared by all topics
+	moving     oneStep        // shared by all topics
 	exports    exportLease
 
 	document atomic.Pointer[config.Document] // in force
-	routed   atomic.Pointer[config.Document] // whose route the publisher was given last
-	desired  atomic.Uint64                   // counts the documents that brought another shard count
-	changed  retry.Broadcast                 // of document and placement
-	resumed  atomic.Pointer[config.Document] // whose pause has ended by itself
+	routed   atomic.Pointer[config.Document] // the one whose route the publisher was last given
+	desired  atomic.Uint64                   // counts the documents with a new shard count
+	changed  retry.Broadcast                 // fires at a new document or placement
+	resumed  atomic.Pointer[config.Document] // the one whose pause has ended by itself
 	stopped  atomic.Bool                     // no more claims
 
 	differs atomic.Pointer[map[string]string] // settings in force that aren't the defaults
-	limited atomic.Pointer[time.Time]         // when the rate held tasks back last; nil: never
+	limited atomic.Pointer[time.Time]         // when the rate last held tasks back; nil: never
 }
 
 // newTopic puts a topic together and starts nothing.
@@ -76,7 +76,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 
 func (t *topic) settings() *config.Topic { return &t.document.Load().Topic }
 
-// apply puts a document in force; it has passed every check.
+// apply puts a document in force, which has passed every check.
 func (t *topic) apply(doc config.Document) {
 	differs := differing(doc)
 	t.differs.Store(&differs)
@@ -89,8 +89,8 @@ func (t *topic) apply(doc config.Document) {
 	t.changed.Fire()
 }
 
-// await waits until a condition holds that depends on the document and the placement,
-// or until ctx ends.
+// await waits until holds returns true, or until ctx ends. The condition may depend only
+// on the document and the placement.
 func (t *topic) await(ctx context.Context, holds func() bool) {
 	for ctx.Err() == nil {
 		changed := t.changed.Next()
@@ -104,8 +104,8 @@ func (t *topic) await(ctx context.Context, holds func() bool) {
 	}
 }
 
-// run serves the topic until ctx ends; then it stops claiming and waits for its
-// workers. What is in flight goes on until shutDown.
+// run serves the topic until ctx ends. Then it stops claiming and waits for its workers.
+// Tasks in flight go on until shutDown.
 func (t *topic) run(ctx context.Context) {
 	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
 	var all sync.WaitGroup
@@ -115,7 +115,7 @@ func (t *topic) run(ctx context.Context) {
 	all.Wait()
 }
 
-// announce logs that the topic is served, once Redis has told its placement.
+// announce logs that the topic is served, once its placement is known.
 func (t *topic) announce(ctx context.Context) {
 	t.await(ctx, func() bool {
 		p, removed := t.view.known()
@@ -127,7 +127,7 @@ func (t *topic) announce(ctx context.Context) {
 }
 
 // scale returns how many workers this scanner runs for the topic, and how many tickets
-// each of them draws a tick; none before there is a placement.
+// each of them draws per tick. Both are 0 before there is a placement.
 func (t *topic) scale() (workers, tickets int) {
 	p, _ := t.view.known()
 	if p.Epoch == 0 {
@@ -141,19 +141,20 @@ func (t *topic) workers() int {
 	return workers
 }
 
-// work is one worker of the pool.
+// work runs one worker of the pool.
 func (t *topic) work(ctx context.Context, number int) {
 	t.metrics.AddWorkers(1)
 	defer t.metrics.AddWorkers(-1)
 	t.newWorker(number).run(ctx)
 }
 
-// request is a number that this process gives to no other claim or export: a worker that
-// is started again has the name of the one before, whose batches may be in flight.
+// request returns a number that this process gives to no other claim or export. A worker
+// that is started again has its predecessor's name, and batches of that one may be in
+// flight.
 func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 10) }
 
-// listen notifies waiters of what the topic's wake channels tell, for as many shards as
-// are attended; and has a placement that was put in force read at once, since new tasks
+// listen passes messages on the wake channels of the polled shards to the waiters. When a
+// placement was put in force, it makes the reconciler read it at once, because new tasks
 // lie in its shards already.
 func (t *topic) listen(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -168,8 +169,8 @@ func (t *topic) listen(ctx context.Context) {
 	}
 }
 
-// route gives the publisher the route of the settings in force. It may have to
-// wait for the broker, which nothing else of the topic shall.
+// route gives the publisher the route of the settings in force. It may have to wait for
+// the broker; nothing else of the topic waits for it.
 func (t *topic) route(ctx context.Context) {
 	for ctx.Err() == nil {
 		doc := t.document.Load()
@@ -180,7 +181,7 @@ func (t *topic) route(ctx context.Context) {
 	}
 }
 
-// applying reports whether RabbitMQ has still to judge the settings in force.
+// applying reports whether RabbitMQ still has to accept or refuse the settings in force.
 func (t *topic) applying() bool {
 	routed := t.routed.Load()
 	if routed == nil || !reflect.DeepEqual(routeOf(routed.Topic), routeOf(*t.settings())) {
@@ -190,8 +191,8 @@ func (t *topic) applying() bool {
 	return !judged
 }
 
-// blocked returns the kind of what keeps the topic from being delivered and waiting
-// doesn't mend, as telemetry's reasons have it; "" if nothing does.
+// blocked returns the kind of problem that stops delivery and that waiting doesn't fix,
+// as one of telemetry's reasons; "" if there is none.
 func (t *topic) blocked() string {
 	if block, _ := t.publisher.Blocked(); block.Kind != "" {
 		return block.Kind
@@ -215,16 +216,16 @@ func routeOf(s config.Topic) forward.Route {
 // served is a topic that is being served.
 type served struct {
 	topic  *topic
-	orphan atomic.Bool        // its document vanished
+	orphan atomic.Bool        // its document is gone
 	stop   context.CancelFunc // ends the workers
 	done   chan struct{}      // closed when they have returned
-	// What outlasts the workers, until the end: it publishes and settles.
+	// The publisher and the settler, which outlast the workers.
 	background errgroup.Group
 	end        context.CancelFunc
 }
 
-// serve starts serving a topic: its workers until working ends, and what outlasts them
-// until serving does. All of it is in group.
+// serve starts serving a topic. The workers run until working ends, the publisher and the
+// settler until serving ends. All of them run in group.
 func (s *Scanner) serve(working, serving context.Context, group *errgroup.Group, doc config.Document) *served {
 	v := &served{topic: s.newTopic(doc), done: make(chan struct{})}
 	working, v.stop = context.WithCancel(working)
@@ -240,8 +241,8 @@ func (s *Scanner) serve(working, serving context.Context, group *errgroup.Group,
 	return v
 }
 
-// shutDown ends the workers and lets what is in flight end. What has not by the end of
-// ctx is given back, for which it takes up to rest more.
+// shutDown ends the workers and lets what is in flight end. When ctx ends, it releases
+// the rest, which takes up to rest more.
 func (v *served) shutDown(ctx context.Context, rest time.Duration) error {
 	t := v.topic
 	t.stopped.Store(true)
@@ -251,7 +252,7 @@ func (v *served) shutDown(ctx context.Context, rest time.Duration) error {
 	case <-ctx.Done():
 	}
 	if err := t.publisher.Drain(ctx); err != nil {
-		t.log.WarnContext(ctx, "messages not confirmed in time, given back", "error", err)
+		t.log.WarnContext(ctx, "messages not confirmed in time, tasks released", "error", err)
 	}
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

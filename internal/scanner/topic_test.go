@@ -14,8 +14,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// onTopic runs a scanner of one worker and one shard whose topic has some settings
-// besides.
+// onTopic runs a scanner whose topic has one shard and some other settings.
 func onTopic(t *testing.T, settings ...string) *lone {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
@@ -23,11 +22,10 @@ func onTopic(t *testing.T, settings ...string) *lone {
 	return l
 }
 
-// one is the document of a topic of one shard.
+// one returns the document of a topic with one shard.
 func one(settings ...string) string { return declaring("orders", append(settings, "shards: 1")...) }
 
-// change puts other settings in force, and returns when no worker works by what was
-// before.
+// change puts other settings in force. It returns when no worker uses the old ones.
 func (l *lone) change(settings ...string) {
 	l.t.Helper()
 	l.apply(settings...)
@@ -64,7 +62,7 @@ func (l *lone) put(n int) {
 	l.ok(topic.Put(l.t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
 }
 
-// stats are those of the only shard.
+// stats returns the counts of the only shard.
 func (l *lone) stats() shard.Stats {
 	l.t.Helper()
 	all, err := l.topic("orders").Stats(l.t.Context(), 1)
@@ -74,7 +72,7 @@ func (l *lone) stats() shard.Stats {
 
 func (l *lone) empty() bool { return l.stats().Pending == 0 }
 
-// value is a metric's, or a histogram's count.
+// value returns the sum of a metric's series, or of a histogram's counts.
 func (l *lone) value(name string) (total float64) {
 	l.t.Helper()
 	families, err := l.cfg.Registry.Gather()
@@ -89,8 +87,9 @@ func (l *lone) value(name string) (total float64) {
 	return total
 }
 
-// attending is closed when a worker of that number leaves its shards, in a tick that
-// would last for an hour. Unless some are named, that is the only one.
+// attending runs a worker with this number in a tick of an hour. It returns a channel
+// that is closed when the worker leaves its shards. Without shards the worker polls shard
+// 0.
 func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
 	orders := l.served("orders").topic
@@ -122,7 +121,7 @@ func TestATickIsAppliedInTheMiddleOfOne(t *testing.T) {
 		select {
 		case <-left:
 			return true
-		default: // the first may have come before the tick began
+		default: // the first change may have come before the tick began
 			seconds = 90 - seconds
 			l.apply(fmt.Sprintf("tick: %ds", seconds))
 			return false
@@ -143,7 +142,7 @@ func TestFewerWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatOthersReplaceEndsItsTick: its shards are drawn by them only then.
+// TestAWorkerThatOthersReplaceEndsItsTick: the others draw its shards only then.
 func TestAWorkerThatOthersReplaceEndsItsTick(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m")
@@ -173,7 +172,7 @@ func TestABatchIsAppliedLive(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 20ms", "batch: 500")
 	l.change("tick: 20ms", "batch: 3")
-	l.apply("tick: 1m", "batch: 3") // so that few claims find nothing
+	l.apply("tick: 1m", "batch: 3") // so that few claims are empty
 	claims := l.value("duefleet_claim_seconds")
 	l.put(300)
 	wait.For(t, "all to be delivered", l.empty)
@@ -182,14 +181,14 @@ func TestABatchIsAppliedLive(t *testing.T) {
 	}
 }
 
-// leases looks, before each request of the scanner's, at what is leased.
+// leases looks at what is leased before each request of the scanner.
 type leases struct {
 	rdb redis.UniversalClient
 	due string // the only shard's
 
 	mu    sync.Mutex
 	most  int           // at one time
-	until time.Duration // the longest time to a deadline
+	until time.Duration // the longest time until a deadline
 }
 
 func (h *leases) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -230,12 +229,12 @@ func (h *leases) seen() (most int, until time.Duration) {
 	return h.most, h.until
 }
 
-// lookingOn is onTopic, with a look at what it leases.
+// lookingOn is onTopic with a look at the leases.
 func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
 	options := servertest.RedisOptions(l.cfg.Settings.Redis.Addrs[0])
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not taken for lost
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply doesn't count as lost
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	looking := &leases{rdb: rdb, due: l.cfg.Settings.Redis.Prefix + ":due:{orders:0}"}
@@ -278,7 +277,7 @@ func TestARateIsAppliedLive(t *testing.T) {
 	}
 }
 
-// attempts are how often the only task, which no queue takes, was tried.
+// attempts returns how often the only task, which no queue takes, was tried.
 func (l *lone) attempts() int {
 	l.t.Helper()
 	p, err := l.topic("orders").Placement(l.t.Context())
@@ -288,8 +287,8 @@ func (l *lone) attempts() int {
 	return stored.Attempt - 1
 }
 
-// TestAThousandParkedTasksWriteFewLines: what happened to each of them is counted, the
-// log names one, and once a minute another.
+// TestAThousandParkedTasksWriteFewLines: all of them are counted. The log names one of
+// them at once, and another one each minute.
 func TestAThousandParkedTasksWriteFewLines(t *testing.T) {
 	t.Parallel()
 	const n = shard.MaxBatch
@@ -310,12 +309,14 @@ func TestAThousandParkedTasksWriteFewLines(t *testing.T) {
 	}
 }
 
-// unroutable is the document of a topic whose exchange has no queue, with a setting.
+// unroutable returns the document of a topic whose exchange has no queue, with one more
+// setting.
 func unroutable(setting string) map[string]string {
 	return map[string]string{"orders": "{shards: 1, exchange: nowhere, tick: 20ms, " + setting + "}"}
 }
 
-// retrying runs a scanner whose only task no queue takes: it tries it again and again.
+// retrying runs a scanner whose only task no queue takes, and which tries it again and
+// again.
 func retrying(t *testing.T) *lone {
 	t.Helper()
 	l := newLone(t, unroutable("max_attempts: 1000, backoff: {min: 50ms, max: 50ms}"), nil)

@@ -12,28 +12,29 @@ import (
 )
 
 const (
-	// unreadPause is for how long a claim sets a record of a newer format aside.
+	// unreadPause is how long a claim sets a record of a newer format aside.
 	unreadPause = time.Minute
-	// unreadGrace is how much later such a task may be met again before it is taken for gone.
+	// unreadGrace is how much later such a task may be met again before it counts as
+	// gone.
 	unreadGrace = 5 * time.Second
-	// unreadShards is how many shards a heartbeat names.
+	// unreadShards is the most shards that a heartbeat names.
 	unreadShards = 64
 )
 
-// unread counts the tasks that claims left alone since no script of this version reads their
-// records. Each claim sets them aside for a minute: a shard holds as many as were met there
-// in the last minute, by whichever member. One without a record, which is parked, counts for
-// that minute, too. It is safe for concurrent use.
+// unread counts the tasks that claims skipped because no script of this version reads
+// their records. A claim sets such tasks aside for a minute. So the number in a shard is
+// the number that all members met there in the last minute. A task without a record is
+// parked, and counts for that minute too. It is safe for concurrent use.
 type unread struct {
 	notice *notice.Notice
 	now    func() time.Time
 
 	mu    sync.Mutex
 	met   map[int][]sighting // by shard, the oldest first
-	since map[int]time.Time  // by shard: the first of the sightings that followed each other
+	since map[int]time.Time  // by shard: the first of the sightings that follow each other
 }
 
-// sighting is a claim that left tasks alone.
+// sighting is a claim that skipped tasks.
 type sighting struct {
 	at    time.Time
 	tasks int
@@ -43,8 +44,8 @@ func newUnread(n *notice.Notice) *unread {
 	return &unread{notice: n, now: time.Now, met: map[int][]sighting{}, since: map[int]time.Time{}}
 }
 
-// add logs and counts the tasks that a claim left alone in a shard. What was met there a
-// pause ago or before is met again now.
+// add logs and counts the tasks that a claim skipped in a shard. It replaces sightings
+// that are at least unreadPause old: their tasks are met again now.
 func (u *unread) add(ctx context.Context, at, tasks int) {
 	u.notice.Say(ctx, "shard", at, "tasks", tasks)
 	u.mu.Lock()
@@ -56,7 +57,7 @@ func (u *unread) add(ctx context.Context, at, tasks int) {
 	u.met[at] = append(after(u.met[at], now.Add(-unreadPause)), sighting{now, tasks})
 }
 
-// tasks are how many there are, as far as this member met them last.
+// tasks returns how many such tasks there are, by this member's last sightings.
 func (u *unread) tasks() (n int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,7 +75,7 @@ func (u *unread) tasks() (n int64) {
 	return n
 }
 
-// note says how many tasks there are, and since when in which shards.
+// note reports how many such tasks there are, in which shards, and since when.
 func (u *unread) note(n *balance.TopicNote) {
 	if n.Unreadable = u.tasks(); n.Unreadable == 0 {
 		return
@@ -89,7 +90,7 @@ func (u *unread) note(n *balance.TopicNote) {
 	}
 }
 
-// after leaves out what was met at a time or before.
+// after returns the sightings later than at.
 func after(all []sighting, at time.Time) []sighting {
 	return slices.DeleteFunc(all, func(s sighting) bool { return !s.at.After(at) })
 }

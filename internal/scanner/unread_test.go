@@ -15,8 +15,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestTasksOfANewerFormatAreCounted: a scanner that was rolled back sets them aside for a
-// minute, again and again. Status and metrics count them meanwhile, and say what to do.
+// TestTasksOfANewerFormatAreCounted: a scanner that was rolled back sets them aside, a
+// minute at a time. Meanwhile status and metrics count them, and status says what to do.
 func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 1")}, nil)
@@ -45,7 +45,8 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	wait.For(t, "the metric", func() bool { return l.value("duefleet_unreadable_tasks") == 3 })
 }
 
-// TestAnUnreadTaskCountsOnce: though it is met once a minute, and until it isn't met any more.
+// TestAnUnreadTaskCountsOnce: although a scanner meets it once a minute, until it is
+// gone.
 func TestAnUnreadTaskCountsOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
@@ -70,7 +71,7 @@ func TestAnUnreadTaskCountsOnce(t *testing.T) {
 	is(320)
 	u.add(t.Context(), 2, 12)
 	is(320)
-	now = now.Add(30 * time.Second) // 8 of shard 1 left
+	now = now.Add(30 * time.Second) // 8 tasks of shard 1 are gone
 	is(312)
 	var n balance.TopicNote
 	if u.note(&n); n.Unreadable != 312 || !n.UnreadableSince[1].Equal(first) || !n.UnreadableSince[2].Equal(first) {

@@ -9,49 +9,51 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// attended is one shard that a worker attends for a tick.
+// attended is one shard that a worker polls for a tick.
 type attended struct {
 	shard int
-	node  *node // that holds it, as far as is known
-	// next is when to do something there, by this process's clock: to look, or else
-	// to claim; zero: not before a wake-up.
+	node  *node // that holds it, as last known
+	// next is when to look at the shard, or else to claim from it, by this process's
+	// clock. Zero means not before a wake-up.
 	next time.Time
 	// unseen shards are looked at, which reserves and leases nothing.
 	unseen bool
-	// heard is when Redis's clock showed now; zero: it isn't known.
+	// heard is when Redis's clock showed now; zero means that it isn't known.
 	heard, now time.Time
-	claimed    time.Time // when it was last claimed from in this tick
-	rest       time.Time // no claim before it: more comes due meanwhile
-	other      time.Time // until when another worker claims here, by this process's clock; zero: none does
+	claimed    time.Time // when this tick last claimed from it
+	rest       time.Time // no claim before it, so that more comes due meanwhile
+	other      time.Time // until when another worker is the primary, by this process's clock; zero: none is
 	retry      retry.Backoff
-	// busy: a look or a claim is under way. woken: the worker was told meanwhile that a
-	// task with a score became the earliest.
+	// busy means that a look or a claim is under way. woken means that meanwhile a task
+	// with this score became the earliest.
 	busy, woken bool
 	score       int64
 }
 
-// ready reports whether to look at the shard or to claim from it when its time comes.
+// ready reports whether the worker may look at the shard or claim from it when its time
+// comes.
 func (a *attended) ready() bool {
 	return !a.busy && (a.unseen || a.node == nil || a.node.left < mostLeft)
 }
 
-// grace is for how long a worker leaves what is due to the one that claims from the shard.
-// It is longer than that one rests between two claims.
+// grace is how long a worker leaves due tasks to the primary of the shard. The primary
+// rests for less than that between two claims.
 const grace = 15 * time.Millisecond
 
-// A worker spends a share of its time on claims of a shard: after one that took d the next
-// begins no sooner than restFactor x d after its beginning, or mostRest. So the busier
-// the machine and Redis, the more tasks share a claim, and while they are not, tasks
-// don't wait. It is how a network card moderates its interrupts.
+// A worker spends only a share of its time on claims of a shard. If a claim took d, the
+// next one begins no sooner than restFactor x d after the beginning of the first. The
+// limit of that time is mostRest. So when Redis and the machine are busier, more tasks
+// share a claim. When they aren't, tasks don't wait. Network cards moderate their
+// interrupts in this way. See docs/adr/0014.
 const (
 	restFactor = 4
 	mostRest   = 5 * time.Millisecond
 )
 
-// attendance is the shards of a tick.
+// attendance is the shards that a worker polls in a tick.
 type attendance []*attended
 
-// first returns the shard whose time comes first; nil if none has one.
+// first returns the shard whose time comes first; nil if none has a time.
 func (all attendance) first() (first *attended) {
 	for _, a := range all {
 		if a.ready() && !a.next.IsZero() && (first == nil || a.next.Before(first.next)) {
@@ -61,9 +63,9 @@ func (all attendance) first() (first *attended) {
 	return first
 }
 
-// due returns the shard to claim from now: of those whose time has come, the one that
-// was claimed from longest ago, so that a shard with an old backlog doesn't hold up the
-// others. It is nil if no time has come.
+// due returns the shard to claim from now; nil if no shard's time has come. Among those
+// whose time has come, it chooses the shard that was claimed from longest ago. So a shard
+// with an old backlog doesn't delay the others.
 func (all attendance) due(now time.Time) (first *attended) {
 	for _, a := range all {
 		if a.unseen || !a.ready() || a.next.IsZero() || a.next.After(now) {
@@ -90,8 +92,9 @@ func (all attendance) unseen(now time.Time) map[*node]attendance {
 	return found
 }
 
-// wake notes that a task with a score, in Redis ms, became the earliest of a shard. One
-// that has not been looked at, or has failed, has a time already.
+// wake notes that a task with this score, in Redis ms, became the earliest of a shard. If
+// a call about the shard is under way, the score is kept for its end. A shard that wasn't
+// looked at, or that failed, has a time already.
 func (all attendance) wake(at int, score int64) {
 	for _, a := range all {
 		if a.shard == at && a.busy && (!a.woken || score < a.score) {
@@ -109,8 +112,9 @@ func (all attendance) wake(at int, score int64) {
 // at returns when Redis's clock will show an instant, by this process's clock.
 func (a *attended) at(instant time.Time) time.Time { return a.heard.Add(instant.Sub(a.now)) }
 
-// turn returns when to claim what is due at an instant, by this process's clock: then,
-// after a rest, or when the worker that claims here has left it for too long.
+// turn returns when to claim a task that is due at an instant, by this process's clock.
+// That is when it is due, but not before the shard's rest is over. If another worker is
+// the primary, it has grace more time.
 func (a *attended) turn(instant time.Time) time.Time {
 	t := a.at(instant)
 	if t.Before(a.other) {
@@ -125,8 +129,8 @@ func (a *attended) turn(instant time.Time) time.Time {
 	return t
 }
 
-// learn notes when the shard needs attention next, by Redis's clock, which was heard
-// to show now.
+// learn notes when the shard needs attention next; zero means not before a wake-up. next
+// is by Redis's clock, which showed now when the answer was heard.
 func (a *attended) learn(heard, now, next time.Time) {
 	a.heard, a.now, a.unseen, a.next = heard, now, false, time.Time{}
 	a.retry.Reset()
@@ -135,8 +139,8 @@ func (a *attended) learn(heard, now, next time.Time) {
 	}
 }
 
-// learnClaimed notes what a claim told that began at asked and was heard at heard. There
-// is no rest where it left something due.
+// learnClaimed notes the answer to a claim that was sent at asked and answered at heard.
+// The shard doesn't rest if the claim left something due.
 func (a *attended) learnClaimed(asked, heard time.Time, b shard.Batch) {
 	a.rest, a.other = time.Time{}, time.Time{}
 	if !b.Attended.IsZero() {
@@ -147,7 +151,7 @@ func (a *attended) learnClaimed(asked, heard time.Time, b shard.Batch) {
 	a.learn(heard, b.Now, b.Next)
 }
 
-// fail backs off from the shard: what failed, a look or a claim, is done again then.
+// fail backs off from the shard. The look or claim that failed is repeated after pause.
 func (a *attended) fail(pause time.Duration) {
 	a.heard, a.next = time.Time{}, time.Now().Add(pause)
 }
@@ -158,17 +162,17 @@ type waiters struct {
 	all map[*waiter]struct{}
 }
 
-// waiter is told of tasks that become the earliest of the shards it attends.
+// waiter is notified of tasks that become the earliest of the shards that it polls.
 type waiter struct {
 	of       *waiters
 	notified chan struct{}
 	attends  map[int]bool
-	scores   map[int]int64 // by shard; of.mu is held
+	scores   map[int]int64 // by shard; of.mu protects it
 }
 
 func newWaiters() *waiters { return &waiters{all: map[*waiter]struct{}{}} }
 
-// add returns a waiter for some shards; remove it when they are left.
+// add returns a waiter for some shards. Remove it when the worker leaves them.
 func (w *waiters) add(shards ...int) *waiter {
 	one := &waiter{of: w, notified: make(chan struct{}, 1), attends: map[int]bool{}, scores: map[int]int64{}}
 	for _, at := range shards {
@@ -180,7 +184,7 @@ func (w *waiters) add(shards ...int) *waiter {
 	return one
 }
 
-// notify tells all that attend a shard of a score, in Redis ms.
+// notify passes a score, in Redis ms, to all waiters that poll a shard.
 func (w *waiters) notify(shard int, score int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,8 +199,8 @@ func (w *waiters) notify(shard int, score int64) {
 	}
 }
 
-// kick tells whoever receives from a channel with room for one that there is something to
-// do.
+// kick signals that there is something to do, on a channel that has room for one signal.
+// It never blocks.
 func kick(receiver chan<- struct{}) {
 	select {
 	case receiver <- struct{}{}:
@@ -210,8 +214,7 @@ func (w *waiter) remove() {
 	delete(w.of.all, w)
 }
 
-// take returns the earliest score of each shard that the waiter was told of since the
-// last call.
+// take returns the earliest score of each shard that came since the last call.
 func (w *waiter) take() map[int]int64 {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()

@@ -7,12 +7,12 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// TestTheShardWhoseTimeComesFirstIsServedFirst: by due times of its own, wake-ups, and
-// rests after errors.
+// TestTheShardWhoseTimeComesFirstIsServedFirst: due times, wake-ups, and rests after
+// errors decide.
 func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
 	t.Parallel()
 	heard := time.Now().Add(-time.Millisecond)
-	redis := time.UnixMilli(1_000_000) // its clock is another one
+	redis := time.UnixMilli(1_000_000) // its clock differs from ours
 	all := attendance{{shard: 7}, {shard: 8}, {shard: 9}}
 	check := func(what string, shard int, in time.Duration) {
 		t.Helper()
@@ -41,19 +41,19 @@ func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
 	if all[0].next != failed {
 		t.Error("a wake-up cut short the rest after an error")
 	}
-	all.wake(1, 1) // a shard that is not attended
+	all.wake(1, 1) // a shard that isn't polled
 	check("a wake-up for another shard", 9, time.Second)
 }
 
-// TestWhenAWorkerClaims: at the due time, unless another worker claims from the shard, or
-// this one has just done so.
+// TestWhenAWorkerClaims: at the due time, unless another worker is the primary of the
+// shard, or this one has just claimed from it.
 func TestWhenAWorkerClaims(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	redis := time.UnixMilli(1_000_000)
 	for name, c := range map[string]struct {
-		took     time.Duration // the claim before
-		attended time.Duration // by another worker, from now on; 0: by none
+		took     time.Duration // of the claim before
+		attended time.Duration // for how long another worker is the primary; 0: none is
 		next     time.Duration // the next due time, from now on
 		want     time.Duration // from now on
 	}{
@@ -66,7 +66,7 @@ func TestWhenAWorkerClaims(t *testing.T) {
 		"due when another has left":               {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second},
 		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond, grace - time.Millisecond},
 	} {
-		a := &attended{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // of the claim before
+		a := &attended{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
 		b := shard.Batch{Now: redis, Next: redis.Add(c.next)}
 		if c.attended > 0 {
 			b.Attended = redis.Add(c.attended)
@@ -83,7 +83,7 @@ func TestWhenAWorkerClaims(t *testing.T) {
 	}
 }
 
-// TestAnOldBacklogHoldsUpNoOtherShard: shards that have something due are served in turn.
+// TestAnOldBacklogHoldsUpNoOtherShard: shards with due tasks are served in turn.
 func TestAnOldBacklogHoldsUpNoOtherShard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -9,43 +9,42 @@ import (
 )
 
 const (
-	// claimBytes is what the records of one claim take at most, whatever is free, so
-	// that a claim holds up no other of its shard for long.
+	// claimBytes bounds the records of one claim, whatever is free, so that a claim
+	// doesn't block others of its shard for long.
 	claimBytes = 1 << 20
-	// taskBytes is what a task in flight takes beside its payload and headers, in
-	// bytes: the claimed task, the message, its confirmation, and its lease while it
-	// waits to be settled.
+	// taskBytes is how many bytes a task in flight takes besides its payload and headers.
+	// They hold the claimed task, the message, its confirm, and its lease until it is
+	// settled.
 	taskBytes = 1 << 10
 	// parts of the budget: a topic may have one.
 	parts = 4
 )
 
 // budget bounds the memory of all tasks in flight, in bytes. Half of it belongs to the
-// topics in equal shares; the rest goes to whoever asks first, and no topic gets more than
-// a quarter of the whole. So the large payloads of one topic, whose broker doesn't confirm
-// them, leave most of it to the others, and when several such topics have taken all that
-// isn't theirs, each of the others still has its share. The budget is exceeded by no more
-// than one task a claim: one that is larger than what is free goes alone, or it would
-// never go.
+// topics in equal shares. The rest goes to the first that ask, and no topic gets more
+// than a quarter of the whole. So a topic with large payloads and a broker that doesn't
+// confirm leaves most of the budget to the others. Even if several such topics have taken
+// the rest, each other topic still has its share. A task that is larger than what is free
+// goes alone, or it would never go. So each claim may exceed the budget by one task.
 //
-// Its mutex is that of the windows too.
+// Its mutex protects the windows too.
 type budget struct {
 	mu     sync.Mutex
 	limit  int
 	topics map[*window]struct{}
-	short  []*window // whose first in line waits for bytes; first come, first served
+	short  []*window // those whose first in line waits for bytes; first come, first served
 }
 
 func newBudget(limit int) *budget { return &budget{limit: limit, topics: map[*window]struct{}{}} }
 
-// share is what belongs to each topic; b.mu is held.
+// share returns the bytes that belong to each topic; b.mu is held.
 func (b *budget) share() int {
 	return max(1, min(b.limit/2/max(1, len(b.topics)), b.limit/parts))
 }
 
-// freeFor is how many bytes more a topic may have; b.mu is held. A share that others hold,
-// from when there were fewer topics, comes back to one that has nothing in flight at
-// least.
+// freeFor returns how many more bytes a topic may have; b.mu is held. A topic with
+// nothing in flight can have its whole share, even if others hold part of it from when
+// there were fewer topics.
 func (b *budget) freeFor(w *window) int {
 	share := b.share()
 	all, common := b.limit, b.limit-share*len(b.topics)
@@ -60,7 +59,7 @@ func (b *budget) freeFor(w *window) int {
 	return min(own+max(0, common), b.limit/parts-w.bytes, all)
 }
 
-// offer serves the topics that waited for bytes; b.mu is held.
+// offer serves the topics that wait for bytes; b.mu is held.
 func (b *budget) offer() {
 	waiting := b.short
 	b.short = nil
@@ -70,8 +69,7 @@ func (b *budget) offer() {
 	}
 }
 
-// inUse returns how many bytes are taken, those that are held for claims under way
-// included.
+// inUse returns how many bytes are taken, including those reserved for claims under way.
 func (b *budget) inUse() (bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,48 +79,50 @@ func (b *budget) inUse() (bytes int) {
 	return bytes
 }
 
-// window bounds the tasks of one topic that this scanner has claimed and not settled
-// yet, in two parts. Tasks that RabbitMQ was not given yet are at most half of size:
-// enough to claim while others are written, and few enough for the lease of none to
-// suffer by the wait (a broker that takes half a window in more than a quarter of a
-// lease has not confirmed a whole one in half of a lease, which is what the publisher
-// waits for). All together are at most twice the size: the publisher alone holds those
-// that RabbitMQ has not confirmed to the window, and as many again may be on the way to
-// it and wait to be settled. So while Redis can't be told what became of tasks, no more
-// are claimed.
+// window bounds the tasks of one topic that this scanner has claimed and not settled. It
+// has two limits.
 //
-// Beside that they take bytes of the scanner's budget.
+// Tasks that aren't written to RabbitMQ are at most half of size. That is enough to claim
+// some while others are written, and few enough for their leases. The publisher's confirm
+// timeout is half a lease. A broker that takes longer than a quarter of a lease for half a
+// window exceeds that timeout anyway.
 //
-// A worker that finds no room stands in line: room that is made goes to the first, and
+// All tasks together are at most twice the size. The publisher allows size unconfirmed
+// tasks; as many again may be on the way to it or wait to be settled. So while outcomes
+// can't be written to Redis, no more tasks are claimed.
+//
+// Tasks also take bytes of the scanner's budget.
+//
+// A worker that finds no room waits in line. New room goes to the first in line, and
 // wakes nobody else. The size may change at any time.
 type window struct {
 	budget *budget
 
-	// Of budget.mu:
+	// budget.mu protects these:
 	size  int
 	held  int            // tasks that are claimed or about to be, and not settled
-	ahead int            // of these, tasks that are not written to RabbitMQ yet
-	bytes int            // of the tasks whose outcome isn't known, and of claims under way
+	ahead int            // of these, tasks that are not written to RabbitMQ
+	bytes int            // of tasks without an outcome and of claims under way
 	line  []*reservation // first come, first served
-	short bool           // the first in line waits for bytes alone
+	short bool           // the first in line lacks only bytes
 }
 
-// room is what a worker may claim.
+// room says how much a worker may claim.
 type room struct {
 	tasks int
-	bytes int // of the budget, with taskBytes for each task
+	bytes int // of the budget, including taskBytes for each task
 }
 
-// records is how many bytes of records fit.
+// records returns how many bytes of records fit.
 func (r room) records() int { return max(1, r.bytes-r.tasks*taskBytes) }
 
-// reservation stands in line for room.
+// reservation waits in line for room.
 type reservation struct {
 	want int       // tasks
-	got  chan room // has space for it, and is written once
+	got  chan room // has space for one room, and gets one
 }
 
-// window returns a topic's window; close it when the topic is not served any more.
+// window returns a topic's window. Close it when the topic is no longer served.
 func (b *budget) window(size int) *window {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +131,7 @@ func (b *budget) window(size int) *window {
 	return w
 }
 
-// close gives back what the topic has of the budget, for the others.
+// close gives the topic's part of the budget back, for the others.
 func (w *window) close() {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
@@ -139,9 +139,9 @@ func (w *window) close() {
 	w.budget.offer()
 }
 
-// reserve takes room for up to want tasks, waiting for its turn and until a quarter of
-// the window's parts or all that is wanted is free, so that a full window doesn't lead
-// to tiny claims. It returns ctx's error, and takes nothing, if that ends first.
+// reserve takes room for up to want tasks and waits for its turn. To avoid tiny claims,
+// it waits until all of want, or a quarter of the limit, is free. It returns ctx's error,
+// and takes nothing, if ctx ends first.
 func (w *window) reserve(ctx context.Context, want int) (room, error) {
 	r := w.join(want)
 	select {
@@ -163,8 +163,8 @@ func (w *window) join(want int) *reservation {
 	return r
 }
 
-// leave takes a reservation out of the line, or gives back what it got meanwhile; the
-// next in line may be served now.
+// leave takes a reservation out of the line, or gives back what it got meanwhile. The
+// next in line may then be served.
 func (w *window) leave(r *reservation) {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
@@ -180,8 +180,8 @@ func (w *window) leave(r *reservation) {
 // most returns how many tasks may be held, and how many of them ahead; the mutex is held.
 func (w *window) most() (held, ahead int) { return 2 * w.size, max(1, w.size/2) }
 
-// admit gives room to those in front for whom there is some; the mutex is held. All that
-// makes room calls it, so nobody is first in line while there is room for it.
+// admit gives room to the first in line while there is enough; the mutex is held.
+// Everything that makes room calls it, so nobody waits first in line while there is room.
 func (w *window) admit() {
 	for len(w.line) > 0 {
 		got, ok := w.roomFor(w.line[0].want)
@@ -194,8 +194,8 @@ func (w *window) admit() {
 	}
 }
 
-// roomFor returns what there is for the first in line; false: not enough. The mutex is
-// held.
+// roomFor returns the room for the first in line; false if there isn't enough. The mutex
+// is held.
 func (w *window) roomFor(want int) (room, bool) {
 	held, ahead := w.most()
 	tasks := min(want, held-w.held, ahead-w.ahead)
@@ -223,8 +223,7 @@ func (w *window) give(held, ahead, bytes int) {
 	}
 }
 
-// keep gives back all of some room but what is needed for so many tasks and bytes, and
-// returns that.
+// keep gives back all of r except room for tasks and bytes, which it returns.
 func (w *window) keep(r room, tasks, bytes int) room {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
@@ -239,14 +238,14 @@ func (w *window) written(tasks int) {
 	w.give(0, tasks, 0)
 }
 
-// resolved notes that the outcome of tasks is known, whose memory is free.
+// resolved notes that the outcome of tasks is known, and frees their bytes.
 func (w *window) resolved(bytes int) {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
 	w.give(0, 0, bytes)
 }
 
-// settled notes tasks of which Redis was told.
+// settled notes tasks whose outcome was written to Redis.
 func (w *window) settled(tasks int) {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
@@ -260,21 +259,21 @@ func (w *window) resize(size int) {
 	w.admit()
 }
 
-// share is how many tasks take an eighth of the window.
+// share returns how many tasks take an eighth of the window.
 func (w *window) share() int {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
 	return max(1, w.size/8)
 }
 
-// inUse returns how many tasks are held, and the bytes of the budget.
+// inUse returns how many tasks are held, and their bytes of the budget.
 func (w *window) inUse() (tasks, bytes int) {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
 	return w.held, w.bytes
 }
 
-// bytesOf is what claimed tasks take of the budget.
+// bytesOf returns how many bytes of the budget claimed tasks take.
 func bytesOf(tasks []shard.Claimed) (bytes int) {
 	for i := range tasks {
 		bytes += taskBytes + len(tasks[i].Payload)

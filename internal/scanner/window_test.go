@@ -9,36 +9,35 @@ import (
 	"pgregory.net/rapid"
 )
 
-// plenty is a budget that nobody in these tests uses up.
+// plenty is a budget that no test here uses up.
 const plenty = 1 << 30
 
-// line is a window with those who have come, in the order in which they came, and what
-// they hold.
+// line is a window with its waiters, in the order in which they came, and what they hold.
 type line struct {
 	*window
 	waiting []*reservation
 	claims  []room    // under way
 	tasks   []carried // claimed
-	settles []int     // whose outcome is known, and Redis is not told yet
+	settles []int     // their outcome is known and isn't written to Redis
 }
 
-// carried are tasks of a claim, in RabbitMQ's hands or not.
+// carried are tasks of a claim, written to RabbitMQ or not.
 type carried struct {
 	room
 	written bool
 }
 
-// crowd is the topics of a scanner.
+// crowd holds the topics of a scanner.
 type crowd struct {
 	*budget
 	t     *rapid.T
 	lines []*line
-	over  int // bytes by which single tasks were larger than what was free
+	over  int // bytes by which single tasks exceeded what was free
 }
 
-// look takes note of who was served, and holds the lines to their rules: nobody is
-// served before those in front, nor with more than it wants, and nobody is first in line
-// while what it needs is free.
+// look notes which waiters were served, and checks the rules. Nobody is served before
+// those in front, nor with more than it wants. Nobody is first in line while there is
+// room for it.
 func (c *crowd) look() {
 	total := 0
 	for _, l := range c.lines {
@@ -86,7 +85,7 @@ func (c *crowd) served(l *line) {
 	l.waiting = left
 }
 
-// sums counts what the window should say of itself.
+// sums returns what the window should report.
 func (l *line) sums() (held, ahead, bytes int) {
 	for _, c := range l.claims {
 		held, ahead, bytes = held+c.tasks, ahead+c.tasks, bytes+c.bytes
@@ -103,7 +102,7 @@ func (l *line) sums() (held, ahead, bytes int) {
 	return held, ahead, bytes
 }
 
-// pick takes one of a list out of it.
+// pick removes an element from a list.
 func pick[T any](t *rapid.T, from *[]T) T {
 	if len(*from) == 0 {
 		t.Skip("there is none")
@@ -114,8 +113,8 @@ func pick[T any](t *rapid.T, from *[]T) T {
 	return one
 }
 
-// TestWindowsServeInOrderWhatThereIsRoomFor: whatever is claimed, written, resolved and
-// settled in whatever order, by several topics that share a budget.
+// TestWindowsServeInOrderWhatThereIsRoomFor: several topics share a budget. Tasks are
+// claimed, written, resolved and settled in any order.
 func TestWindowsServeInOrderWhatThereIsRoomFor(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -174,8 +173,8 @@ func TestWindowsServeInOrderWhatThereIsRoomFor(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesTheLineLetsTheNextOneIn: the tick of the first in line ends, and what
-// it waited for is more than the next one needs.
+// TestWhoLeavesTheLineLetsTheNextOneIn: the tick of the first in line ends. It waited for
+// more room than the next one needs.
 func TestWhoLeavesTheLineLetsTheNextOneIn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,8 +207,7 @@ func TestWhoLeavesTheLineLetsTheNextOneIn(t *testing.T) {
 	})
 }
 
-// TestWhoIsServedWhileItLeavesGivesItBack: its tick ended in the moment in which its
-// turn came.
+// TestWhoIsServedWhileItLeavesGivesItBack: its tick ended at the moment of its turn.
 func TestWhoIsServedWhileItLeavesGivesItBack(t *testing.T) {
 	t.Parallel()
 	w := newBudget(plenty).window(20)
@@ -240,9 +238,9 @@ func TestAFullWindowWaitsForAQuarter(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSettledStopsClaims: it holds no place of the broker's window, so that the
-// broker can be kept busy, but while Redis can't be told of it no more than twice the
-// window is taken from it.
+// TestWhatIsNotSettledStopsClaims: unsettled tasks take no places in the broker's window,
+// so that the broker stays busy. But while Redis takes no outcomes, no more than twice
+// the window is claimed.
 func TestWhatIsNotSettledStopsClaims(t *testing.T) {
 	t.Parallel()
 	w := newBudget(plenty).window(100)
@@ -297,8 +295,8 @@ func TestAWindowThatGrowsLetsWaitersIn(t *testing.T) {
 	}
 }
 
-// drink claims for a topic tasks of some size, which nobody confirms, until it gets no
-// more room, and returns how many tasks and bytes it has then.
+// drink claims tasks of some size for a topic until it gets no more room; nobody confirms
+// them. It returns how many tasks and bytes the topic then has.
 func drink(w *window, size int) (tasks, bytes int) {
 	for {
 		next := w.join(500)
@@ -314,8 +312,8 @@ func drink(w *window, size int) (tasks, bytes int) {
 	}
 }
 
-// TestLargePayloadsAreBoundedInBytes: with payloads at the limit the number of tasks in
-// flight follows from the memory, and not from the window.
+// TestLargePayloadsAreBoundedInBytes: with the largest payloads the memory bounds the
+// tasks in flight, and not the window.
 func TestLargePayloadsAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const limit, payload = 64 << 20, 256 << 10
@@ -335,7 +333,7 @@ func TestLargePayloadsAreBoundedInBytes(t *testing.T) {
 }
 
 // TestATopicThatIsStuckStarvesNoOther: topics whose broker confirms nothing have taken
-// all that they get, and a topic that comes then still has its share.
+// all that they get. A topic that comes then still has its share.
 func TestATopicThatIsStuckStarvesNoOther(t *testing.T) {
 	t.Parallel()
 	const topics, payload = 100, 256 << 10
@@ -354,7 +352,7 @@ func TestATopicThatIsStuckStarvesNoOther(t *testing.T) {
 	}
 }
 
-// TestRoomOfOneTopicServesTheOthers: in the order in which they found none.
+// TestRoomOfOneTopicServesTheOthers: in the order in which they found no room.
 func TestRoomOfOneTopicServesTheOthers(t *testing.T) {
 	t.Parallel()
 	const payload = 4 << 10

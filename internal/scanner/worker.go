@@ -14,13 +14,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// worker attends some shards a tick: one, or as many as it takes where a topic has
-// more than its scanners have workers for. It asks Redis beside its own goroutine, so that
-// a master of a cluster that hangs holds up none of the others' shards.
+// worker polls some shards in each tick: one, or several if the topic has more shards
+// than its scanners have workers. Its calls to Redis run in goroutines of their own. So a
+// cluster master that hangs doesn't delay the shards of the others.
 type worker struct {
 	topic *topic
 	index int
-	asks  int    // how many tasks to claim next; 0: nothing is known yet
+	asks  int    // how many tasks to claim next; 0: not known
 	name  string // the claimant, unique in the fleet
 	retry retry.Backoff
 	alarm *alarm
@@ -31,13 +31,13 @@ type worker struct {
 	all     attendance        // of this tick
 	empty   bool              // nothing was claimed in this tick
 	drawing *call             // nil: no draw is under way
-	drawn   *drawn            // what came of the last draw, if it was not used yet
-	last    *drawn            // what was used last
-	mute    bool              // the worker left the last draw without an answer
-	drew    time.Duration     // until the answer to the last draw
+	drawn   *drawn            // the result of the last draw, if it wasn't used so far
+	last    *drawn            // the last draw that was used
+	mute    bool              // the worker gave up waiting for the last draw
+	drew    time.Duration     // how long the answer to the last draw took
 
-	moving  chan struct{} // held by the one goroutine that moves
-	turn    time.Time     // no step of moving before it; of who moves
+	moving  chan struct{} // held by the one goroutine that moves tasks
+	turn    time.Time     // no step of moving before it; only that goroutine uses it
 	outages outages
 }
 
@@ -49,16 +49,17 @@ func (t *topic) newWorker(number int) *worker {
 	}
 }
 
-// node is what a worker knows of one master of a Redis Cluster, or of the one Redis.
+// node holds what a worker knows about one master of a Redis Cluster, or about the one
+// Redis.
 type node struct {
 	name   string
-	silent bool          // the worker left a call without an answer, and none has come since
-	left   int           // claims under way that the worker left
-	took   time.Duration // until its last answer
+	silent bool          // the worker gave up on a call, and no answer has come since
+	left   int           // claims under way that the worker gave up on
+	took   time.Duration // how long its last answer took
 }
 
-// mostLeft is how many claims of a node a worker leaves without an answer before it claims
-// no more from there until one of them is over.
+// mostLeft limits the claims under way at a node that a worker has given up on. At the
+// limit it claims no more there until one of them is over.
 const mostLeft = 2
 
 // nodeOf returns the node that holds a shard now.
@@ -70,10 +71,10 @@ func (w *worker) nodeOf(ctx context.Context, at int) *node {
 	return w.nodes[name]
 }
 
-// run draws tickets every tick and attends the shards they stand for, until ctx ends or
-// the topic needs fewer workers; then it waits for its calls. Ticks keep to one rhythm, so
-// that the order of draws in the fleet stays as it is. The first is cut short at random,
-// so that workers that start together don't draw together.
+// run draws tickets every tick and polls their shards, until ctx ends or the topic needs
+// fewer workers. Then it waits for its calls. Ticks keep one rhythm, so that the order of
+// draws in the fleet stays the same. The first tick is shortened at random, so that
+// workers that start together don't draw together.
 func (w *worker) run(ctx context.Context) {
 	w.alarm = newAlarm()
 	defer w.alarm.close()
@@ -90,8 +91,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// nextEnd is when the tick ends that begins now. One that was cut short leaves its rest
-// to the next, which keeps the rhythm.
+// nextEnd returns when the tick that begins now ends. If the last tick was cut short, the
+// next one takes its rest, which keeps the rhythm.
 func nextEnd(end, now time.Time, tick time.Duration) time.Time {
 	if !end.After(now) {
 		end = end.Add(tick)
@@ -102,18 +103,18 @@ func nextEnd(end, now time.Time, tick time.Duration) time.Time {
 	return end
 }
 
-// drawn is what a worker drew for a tick.
+// drawn is the result of a worker's draw for a tick.
 type drawn struct {
 	shards    []int
 	placement shard.Placement
-	// What the draw went by; when it is another one, the worker draws anew.
+	// The settings for which the worker drew; it draws again when they change.
 	tick    time.Duration
 	scanned int
 }
 
-// draw takes tickets and reads the placement. While Redis doesn't answer, the worker
-// goes on to the next shards in each tick, as all others do: none stays alone. It returns
-// false if it had none before.
+// draw takes tickets and reads the placement. While Redis doesn't answer, the worker goes
+// on to the next shards in each tick. All others do so too, and no shard is left alone.
+// draw returns false if there are no shards to go on from.
 func (w *worker) draw(ctx context.Context) (drawn, bool) {
 	if w.drawn == nil { // no answer came during the last tick
 		if w.drawing == nil {
@@ -132,7 +133,7 @@ func (w *worker) draw(ctx context.Context) (drawn, bool) {
 	return *w.last, true
 }
 
-// next is as if the tickets behind these had been drawn.
+// next returns the shards of the next tickets, as if they had been drawn.
 func (d *drawn) next() *drawn {
 	next := *d
 	next.shards = make([]int, len(d.shards))
@@ -145,7 +146,7 @@ func (d *drawn) next() *drawn {
 // goesOn reports whether there are shards to go on with.
 func (w *worker) goesOn() bool { return w.last != nil && w.holds(*w.last) }
 
-// awaitDraw waits for the draw: briefly if there are shards to go on with.
+// awaitDraw waits for the draw, and only briefly if there are shards to go on with.
 func (w *worker) awaitDraw(ctx context.Context) {
 	for ctx.Err() == nil && w.drawing != nil {
 		limit := patience(w.drew)
@@ -190,19 +191,19 @@ func (w *worker) beginDraw(ctx context.Context) *call {
 	})
 }
 
-// holds reports whether a draw still goes by what is in force. A worker that the settings
-// don't want any more leaves at once; one that is not needed any more because others
-// joined stays to the end of the tick, since they have yet to draw its shards.
+// holds reports whether a draw still fits the settings in force. A worker above the
+// number in the settings leaves at once. A worker that isn't needed because others joined
+// stays to the end of the tick, because the others haven't drawn its shards so far.
 func (w *worker) holds(d drawn) bool {
 	s := w.topic.settings()
 	return s.Tick == d.tick && w.topic.view.scanned() == d.scanned && (s.Workers == 0 || w.index < s.Workers)
 }
 
-// attend stays with its shards until the tick ends: claims what is due and forwards
-// it, from one shard after the other, and again while there is more; else waits for
-// the next due time of any, a wake-up or the end. Beside that it moves what is
-// misplaced: a task that comes due doesn't wait for it. Settings that end the tick
-// sooner end it at once, and so does a draw that was waited for.
+// attend polls the worker's shards until the tick ends. It claims what is due and
+// forwards it, from one shard after the other, again while there is more. Otherwise it
+// waits for the next due time, a wake-up or the end. It moves misplaced tasks at the same
+// time, and due tasks don't wait for that. It ends at once when the settings no longer
+// fit the draw, and when a delayed draw is answered.
 func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 	life := ctx
 	ctx, cancel := context.WithDeadline(ctx, end)
@@ -220,8 +221,9 @@ func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
 	w.topic.metrics.Tick(w.empty)
 }
 
-// moveAlone moves what is misplaced until the tick ends, once a step of the tick before
-// that hangs is over. A step may outlast the tick, and life by stopMoving.
+// moveAlone moves misplaced tasks until the tick ends. If a step of an earlier tick still
+// hangs, it first waits for that. A step may outlast the tick, and may outlast life by
+// stopMoving.
 func (w *worker) moveAlone(life, tick context.Context, d drawn) {
 	select {
 	case <-tick.Done():
@@ -233,7 +235,7 @@ func (w *worker) moveAlone(life, tick context.Context, d drawn) {
 	}
 }
 
-// endsAfter returns a context that ends some time after another one, or when the function
+// endsAfter returns a context that ends d after ctx does, or when the returned function
 // is called.
 func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -244,9 +246,9 @@ func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.C
 	return longer, func() { stop(); cancel() }
 }
 
-// wait returns at the next due time, though not before the end of a rest, after an
-// answer of Redis's or a change of the settings, and at the end of the tick. A waiter that
-// is notified of an earlier task brings the due time forward.
+// wait returns at the next due time, though not before rest. It also returns when the
+// settings change, when a draw is answered, and at the end of the tick. Meanwhile it
+// notes other answers, and a wake-up for an earlier task brings the due time forward.
 func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, changed <-chan struct{}) {
 	for {
 		next := time.Hour
@@ -274,8 +276,8 @@ func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, chang
 	}
 }
 
-// outage notes an error of Redis's that is not one shard's, but its node's; of what is no
-// shard's the node is "".
+// outage notes an error from Redis that belongs to a node and not to one shard. node is
+// "" for a call that belongs to no shard.
 func (w *worker) outage(ctx context.Context, node, operation string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -297,7 +299,7 @@ type outages struct {
 	silent map[string]bool
 }
 
-// begin keeps why a node does not serve the worker, and logs it once for each outage.
+// begin records why a node doesn't serve the worker, and logs it once for each outage.
 func (o *outages) begin(ctx context.Context, w *worker, node, operation string, err error) {
 	why := redisText(err)
 	o.mu.Lock()
@@ -309,8 +311,8 @@ func (o *outages) begin(ctx context.Context, w *worker, node, operation string, 
 	}
 }
 
-// end forgets a node's outage that the worker noted; another worker that waits for Redis
-// notes it again.
+// end removes an outage that the worker noted. If another worker waits for Redis, it
+// notes its outage again.
 func (o *outages) end(ctx context.Context, w *worker, node string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -324,7 +326,7 @@ func (o *outages) end(ctx context.Context, w *worker, node string) {
 	w.topic.log.InfoContext(ctx, "redis serves this worker again", "worker", w.name)
 }
 
-// keep forgets the outages of nodes that don't hold any of the worker's shards.
+// keep removes the outages of nodes that hold none of the worker's shards.
 func (o *outages) keep(ctx context.Context, w *worker, nodes map[string]bool) {
 	o.mu.Lock()
 	var gone []string
@@ -339,7 +341,7 @@ func (o *outages) keep(ctx context.Context, w *worker, nodes map[string]bool) {
 	}
 }
 
-// endAll forgets all outages that the worker noted.
+// endAll removes all outages that the worker noted.
 func (o *outages) endAll(t *topic) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

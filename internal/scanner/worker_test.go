@@ -17,8 +17,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// A tick that was cut short is followed by its rest, so that workers keep their beat;
-// a tick that is late, or has another length by now, begins a new one.
+// A tick that was cut short is followed by its rest, so that workers keep their rhythm. A
+// tick that is late, or whose length has changed, begins a new rhythm.
 func TestNextEnd(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -37,8 +37,8 @@ func TestNextEnd(t *testing.T) {
 	}
 }
 
-// A topic that needs fewer workers for a while starts one of the same name again,
-// while what the first one claimed is still in flight.
+// A topic that needs fewer workers for a while later starts a worker with the same name
+// again. Tasks that the first one claimed are still in flight then.
 func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -59,8 +59,8 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestAWorkerAsksForWhatItIsLikelyToFind: what it reserves and doesn't find keeps others
-// from claiming meanwhile, and a backlog is claimed in full batches.
+// TestAWorkerAsksForWhatItIsLikelyToFind: unused reservations keep others from claiming.
+// A backlog is claimed in full batches.
 func TestAWorkerAsksForWhatItIsLikelyToFind(t *testing.T) {
 	t.Parallel()
 	const most = 400
@@ -74,10 +74,10 @@ func TestAWorkerAsksForWhatItIsLikelyToFind(t *testing.T) {
 	}
 }
 
-// many is a shard count for which each worker attends several shards.
+// many is a shard count with which each worker polls several shards.
 const many = 3*balance.MostWorkers + 1
 
-// ofMany runs a scanner of so many shards, with some settings besides.
+// ofMany runs a scanner with many shards and some other settings.
 func ofMany(t *testing.T, settings ...string) *lone {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": declaring("orders", append(settings, fmt.Sprint("shards: ", many))...)}, nil)
@@ -97,18 +97,18 @@ func (l *lone) attendsAll() bool {
 	return len(attended) == many
 }
 
-// forwards waits until n tasks were forwarded.
+// forwards waits until n tasks have been forwarded.
 func (l *lone) forwards(n int) {
 	l.t.Helper()
 	wait.Count(l.t, "tasks", n, func() int { return int(l.value("duefleet_forwarded_total")) })
 }
 
-// TestFewWorkersAttendManyShards: all of them at the same time, as one worker a shard
-// would. So a task leaves at once wherever it lies, though a tick lasts for ten seconds.
+// TestFewWorkersAttendManyShards: all of them at the same time, as one worker per shard
+// would. So a task leaves at once in any shard, although a tick lasts for ten seconds.
 func TestFewWorkersAttendManyShards(t *testing.T) {
 	t.Parallel()
 	l := ofMany(t, "tick: 10s")
-	wait.For(t, "all shards to be attended", l.attendsAll)
+	wait.For(t, "all shards to be polled", l.attendsAll)
 	if n := l.value("duefleet_workers"); n > balance.MostWorkers {
 		t.Errorf("%v workers for %d shards, want at most %d", n, many, balance.MostWorkers)
 	}
@@ -123,8 +123,8 @@ func TestFewWorkersAttendManyShards(t *testing.T) {
 	}
 }
 
-// TestManyShardsChange: each of them gets a mover, and the change ends with every task
-// in its place.
+// TestManyShardsChange: each shard gets a mover. The change ends with every task in its
+// place.
 func TestManyShardsChange(t *testing.T) {
 	t.Parallel()
 	const fewer = many - 20
@@ -172,8 +172,8 @@ func TestManyShardsChange(t *testing.T) {
 	}
 }
 
-// TestAnIdleWorkerClaimsNothing: it looks at its shards in each tick, and reserves and
-// claims once something is due.
+// TestAnIdleWorkerClaimsNothing: it looks at its shards in each tick. It reserves and
+// claims only when something is due.
 func TestAnIdleWorkerClaimsNothing(t *testing.T) {
 	t.Parallel()
 	l := ofMany(t, "tick: 50ms")
@@ -199,8 +199,8 @@ func TestAnIdleWorkerClaimsNothing(t *testing.T) {
 	l.forwards(1)
 }
 
-// TestAShardThatFailsHoldsUpNoneOfItsWorker: one worker attends four shards for an
-// hour, and one of them can't be claimed from.
+// TestAShardThatFailsHoldsUpNoneOfItsWorker: one worker polls four shards for an hour,
+// and one of them can't be claimed from.
 func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h")}, nil)
@@ -218,8 +218,9 @@ func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 	l.forwards(16 * n)
 }
 
-// TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker: the others are claimed from meanwhile,
-// its room in the window is theirs, and what it finds in the end is forwarded.
+// TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker: the worker claims from the others
+// meanwhile, and they get the claim's room in the window. Tasks that the claim finds in
+// the end are forwarded.
 func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h", "window: 8")}, nil)
@@ -231,7 +232,7 @@ func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
 	held := func() int { n, _ := orders.window.inUse(); return n }
 	wait.For(t, "all to be settled", func() bool { return held() == 0 })
 	h, letGo := hang(t, l.rdb, 2)
-	orders.waiters.notify(2, 0) // there seems to be a task
+	orders.waiters.notify(2, 0) // as if there were a new task
 	wait.Receive(t, "the claim that hangs", h.caught)
 	const n = 20
 	for round := range 5 {
@@ -245,7 +246,8 @@ func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
 	wait.For(t, "all room to be given back", func() bool { return held() == 0 })
 }
 
-// losing loses the answers to the next left commands of a kind, which are carried out.
+// losing loses the answers to the next left commands of a kind. Redis carries the
+// commands out.
 type losing struct {
 	which func(redis.Cmder) bool
 	left  atomic.Int64
@@ -269,13 +271,14 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// draws are scripts of two keys and one argument, that Redis has.
+// draws reports whether a command is a draw: a script with two keys and one argument,
+// loaded in Redis.
 func draws(cmd redis.Cmder) bool {
 	return cmd.Name() == "evalsha" && len(cmd.Args()) == 6 && cmd.Err() == nil
 }
 
-// TestADrawWhoseReplyWasLostLeavesNoShardAlone: what was drawn is attended by whoever
-// draws it next.
+// TestADrawWhoseReplyWasLostLeavesNoShardAlone: the workers that draw next poll the
+// shards of the lost draw.
 func TestADrawWhoseReplyWasLostLeavesNoShardAlone(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 200ms", fmt.Sprint("shards: ", many))}, nil)
@@ -284,5 +287,5 @@ func TestADrawWhoseReplyWasLostLeavesNoShardAlone(t *testing.T) {
 	l.rdb.AddHook(lossy)
 	l.start()
 	wait.For(t, "replies to be lost", func() bool { return lossy.left.Load() < 0 })
-	wait.For(t, "all shards to be attended", l.attendsAll)
+	wait.For(t, "all shards to be polled", l.attendsAll)
 }

@@ -12,26 +12,25 @@ import (
 	"time"
 )
 
-// probeTimeout bounds one probe, so that /readyz answers within the second that
-// a kubelet waits by default, and an optional check that hangs costs no pod.
+// probeTimeout bounds one probe, so that /readyz answers within a second, a kubelet's
+// default timeout. Otherwise an optional check that hangs would make the pod unready.
 const probeTimeout = 800 * time.Millisecond
 
-// Check is one thing a scanner depends on, or a state of its own such as
-// shutting down.
+// Check is one dependency of a scanner, or a state of its own such as shutting down.
 type Check struct {
-	// Name is what /readyz calls it, unique and in snake_case.
+	// Name is the check's name in /readyz, unique and in snake_case.
 	Name string
-	// Required makes the scanner not ready while the check fails. Others are
-	// shown and change nothing.
+	// Required makes the scanner not ready while the check fails. Other checks are only
+	// shown.
 	Required bool
-	// Probe reports whether all is well, and a line that says what is the matter
-	// or what it is connected to; no secrets. Best it reads a state somebody
-	// else keeps. A probe that takes longer than 800 ms has failed, and is not
-	// called again before it returned.
+	// Probe reports whether all is well. detail is one line without secrets: the problem,
+	// or the peer it is connected to. It should only read a state that other code keeps.
+	// A probe that takes longer than 800 ms has failed. It isn't called again until it
+	// returned.
 	Probe func() (ok bool, detail string)
 }
 
-// readiness is what /readyz answers with. The JSON names are an interface.
+// readiness is the answer of /readyz. The JSON names are an interface.
 type readiness struct {
 	Ready    bool          `json:"ready"`
 	Instance string        `json:"instance,omitempty"`
@@ -45,7 +44,7 @@ type checkResult struct {
 	Detail   string `json:"detail,omitempty"`
 }
 
-// health asks all checks at once, each through a shared call of its own.
+// health runs all checks at once, each through a shared call of its own.
 type health struct {
 	instance string
 	checks   []Check
@@ -121,8 +120,8 @@ func (h *health) serveReady(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.WriteString(w, r.text())
 }
 
-// text is one line for the whole and one for each check, as in
-// "redis: down (required): dial tcp 127.0.0.1:6379: connection refused".
+// text returns one line for the whole and one for each check, as in "redis: down
+// (required): dial tcp 127.0.0.1:6379: connection refused".
 func (r readiness) text() string {
 	var b strings.Builder
 	b.WriteString(word(r.Ready, "ready\n", "not ready\n"))
@@ -149,8 +148,8 @@ func wantsJSON(req *http.Request) bool {
 	return strings.Contains(req.Header.Get("Accept"), "application/json")
 }
 
-// serveLive says that the process runs and serves, and asks nobody: a restart
-// heals no dependency.
+// serveLive says that the process runs and serves. It checks no dependency, because a
+// restart fixes none.
 func serveLive(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

@@ -6,10 +6,9 @@ import (
 	"log/slog"
 )
 
-// NewLogger returns a logger that writes lines to w. The level is debug, info,
-// warn or error and the format text or json, as in the configuration's log
-// section; anything else is an error that names the choices. Durations read
-// like 1.5s in both formats.
+// NewLogger returns a logger that writes lines to w. The level is debug, info, warn or
+// error and the format text or json, as in the configuration's log section. For anything
+// else the error names the choices. Both formats write durations as in 1.5s.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	lowest, err := logLevel(level)
 	if err != nil {
@@ -38,7 +37,7 @@ func logLevel(level string) (slog.Level, error) {
 	return 0, fmt.Errorf("log.level %q: must be debug, info, warn or error", level)
 }
 
-// spellDuration keeps JSON from holding nanoseconds under a name without a unit.
+// spellDuration writes durations with their unit; JSON would show plain nanoseconds.
 func spellDuration(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())

@@ -1,7 +1,6 @@
-// Package telemetry is what an operator sees of a running scanner: metrics for
-// Prometheus, the health of its dependencies over HTTP, and the logger. It
-// knows none of the parts it reports on; they are handed its handles, and it
-// is handed functions to ask.
+// Package telemetry shows a running scanner to its operator: metrics for Prometheus, the
+// health of its dependencies over HTTP, and the logger. It imports none of the parts it
+// reports on. They call its handles, and it calls functions that they pass in.
 package telemetry
 
 import (
@@ -16,14 +15,14 @@ import (
 
 const namespace = "duefleet"
 
-// allShards is in the place of a shard's number in series about all of a topic's.
+// allShards replaces the shard's number in series about all shards of a topic.
 const allShards = "all"
 
-// Metrics are the numbers one scanner counts. Their names are an interface:
-// dashboards and alerts depend on them. All methods may be called concurrently.
+// Metrics are the metrics of one scanner. Their names are an interface: dashboards and
+// alerts depend on them. All methods may be called concurrently.
 type Metrics struct {
 	topics      *topicVectors
-	shardSeries int // most shards of a topic with series of their own
+	shardSeries int // a topic with more shards has one series for all of them
 
 	rabbitConnected prometheus.Gauge
 	rabbitBlocked   prometheus.Gauge
@@ -39,21 +38,20 @@ type Metrics struct {
 	build           prometheus.Collector
 }
 
-// NewRegistry returns a registry that holds the Go runtime's and the process's
-// own metrics, to which a scanner's are added.
+// NewRegistry returns a registry with the metrics of the Go runtime and the process. A
+// scanner adds its own.
 func NewRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return reg
 }
 
-// Build is what build_info says of the program; "" is unknown.
+// Build is the program's build, for build_info; "" is unknown.
 type Build struct{ Version, Commit string }
 
-// NewMetrics registers the metrics of one scanner with reg. It registers all
-// of them or, if one of the names is taken, none and returns the error. Of a topic
-// with more than shardSeries shards there is no series for each, but one for all of
-// them, whose shard is "all".
+// NewMetrics registers the metrics of one scanner with reg. If one of the names is taken,
+// it registers none and returns the error. A topic with more than shardSeries shards has
+// one series for all shards, labelled shard="all", in place of one per shard.
 func NewMetrics(reg prometheus.Registerer, shardSeries int, build Build) (*Metrics, error) {
 	m := &Metrics{
 		build:           buildInfo(build),
@@ -63,17 +61,17 @@ func NewMetrics(reg prometheus.Registerer, shardSeries int, build Build) (*Metri
 		rabbitBlocked:   gauge("rabbitmq_blocked", "1 while RabbitMQ blocks publishers (memory or disk alarm)."),
 		redisUp:         gauge("redis_up", "1 while Redis answers."),
 		redisUnsafe: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "redis_unsafe",
-			Help: "1 while Redis is set to lose tasks that it acknowledged: reason eviction, or persistence. Absent where it is not known."}, []string{"reason"}),
+			Help: "1 while Redis is set to lose tasks that it acknowledged; the reason is eviction or persistence. Absent if unknown."}, []string{"reason"}),
 		consulUp: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "consul_up",
-			Help: "1 while Consul answers. Absent where Consul is not configured."}, nil),
-		configApplied:   gauge("config_applied_index", "Index of the newest configuration of the topics that is in effect."),
-		configDocuments: gauge("config_documents_hash", "A hash of the topics' documents in effect: the same for scanners with the same documents. 0 before any were read."),
+			Help: "1 while Consul answers. Absent if Consul is not configured."}, nil),
+		configApplied:   gauge("config_applied_index", "Index of the topics' configuration in effect."),
+		configDocuments: gauge("config_documents_hash", "Hash of the topics' documents in effect; equal on scanners with the same documents. 0 until some were read."),
 		configErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "config_errors_total",
-			Help: "Configurations refused; the one before stayed in effect."}),
-		configBroken: gauge("config_errors", "Configurations that are refused now: topics' documents with mistakes, or the file with them."),
+			Help: "Configurations refused; the previous one stayed in effect."}),
+		configBroken: gauge("config_errors", "Configurations that are refused now: topics' documents or a file with mistakes."),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "errors_total",
-			Help: "Errors the scanner outlived, by what it was doing."}, []string{"operation"}),
-		scanners: gauge("live_scanners", "Members of the fleet whose heartbeat is fresh, this one included."),
+			Help: "Errors after which the scanner went on, by operation."}, []string{"operation"}),
+		scanners: gauge("live_scanners", "Members of the fleet with a fresh heartbeat, this one included."),
 	}
 	if err := reg.Register(m.all()); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -92,43 +90,43 @@ func (m *Metrics) all() group {
 	return g
 }
 
-// SetRabbitMQConnected notes whether the connection to RabbitMQ is open.
+// SetRabbitMQConnected records whether the connection to RabbitMQ is open.
 func (m *Metrics) SetRabbitMQConnected(yes bool) { m.rabbitConnected.Set(oneIf(yes)) }
 
-// SetRabbitMQBlocked notes whether RabbitMQ blocks publishers.
+// SetRabbitMQBlocked records whether RabbitMQ blocks publishers.
 func (m *Metrics) SetRabbitMQBlocked(yes bool) { m.rabbitBlocked.Set(oneIf(yes)) }
 
-// SetRedisUp notes whether Redis answers.
+// SetRedisUp records whether Redis answers.
 func (m *Metrics) SetRedisUp(yes bool) { m.redisUp.Set(oneIf(yes)) }
 
-// SetRedisUnsafe notes whether Redis is set to lose acknowledged tasks, for a reason
-// out of a few constants. The first call makes the series appear.
+// SetRedisUnsafe records whether Redis may lose acknowledged tasks because of its
+// settings. reason is one of a few constants. The first call makes the series appear.
 func (m *Metrics) SetRedisUnsafe(reason string, yes bool) {
 	m.redisUnsafe.WithLabelValues(reason).Set(oneIf(yes))
 }
 
-// SetConsulUp notes whether Consul answers. Call it only where Consul is
-// configured: the first call makes the metric appear.
+// SetConsulUp records whether Consul answers. Call it only if Consul is configured: the
+// first call makes the metric appear.
 func (m *Metrics) SetConsulUp(yes bool) { m.consulUp.WithLabelValues().Set(oneIf(yes)) }
 
-// SetConfigApplied names the configuration in effect: Consul's index, or a
-// count of the file's versions without Consul.
+// SetConfigApplied records the index of the configuration in effect: Consul's index, or
+// without Consul the number of file versions so far.
 func (m *Metrics) SetConfigApplied(index uint64) { m.configApplied.Set(float64(index)) }
 
-// SetConfigDocuments takes a hash of the topics' documents in effect, of which a float64
-// keeps 53 bits; 0 if none were read.
+// SetConfigDocuments records a hash of the topics' documents in effect; 0 if none were
+// read. A float64 keeps 53 bits of it.
 func (m *Metrics) SetConfigDocuments(hash uint64) { m.configDocuments.Set(float64(hash >> 11)) }
 
 // ConfigError counts a configuration that was refused.
 func (m *Metrics) ConfigError() { m.configErrors.Inc() }
 
-// SetConfigErrors is how many configurations are refused now.
+// SetConfigErrors sets how many configurations are refused now.
 func (m *Metrics) SetConfigErrors(n int) { m.configBroken.Set(float64(n)) }
 
-// SetLiveScanners is how many members of the fleet have a fresh heartbeat.
+// SetLiveScanners sets how many members of the fleet have a fresh heartbeat.
 func (m *Metrics) SetLiveScanners(n int) { m.scanners.Set(float64(n)) }
 
-// shardLabel is the label of a shard of a topic that has as many.
+// shardLabel returns the label of a shard of a topic with that number of shards.
 func (m *Metrics) shardLabel(shard, shards int) string {
 	if shards > m.shardSeries {
 		return allShards
@@ -136,13 +134,13 @@ func (m *Metrics) shardLabel(shard, shards int) string {
 	return strconv.Itoa(shard)
 }
 
-// Error counts an error that a loop outlived. The operation is one of a few
-// constants in snake_case, as in "claim" or "heartbeat", and never holds a
-// topic, an ID or an error's text: each value is a series for ever.
+// Error counts an error after which the scanner went on. The operation is one of a few
+// constants in snake_case, as in "claim" or "heartbeat". It never contains a topic, an ID
+// or an error's text, because each value is a series for ever.
 func (m *Metrics) Error(operation string) { m.errors.WithLabelValues(operation).Inc() }
 
-// group registers and collects its members as one, so that registering cannot
-// stop half-way.
+// group registers and collects its members as one, so that registering can't stop
+// half-way.
 type group []prometheus.Collector
 
 // Describe implements prometheus.Collector.

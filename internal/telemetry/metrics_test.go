@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-// contract is every metric that users depend on: name, type, labels.
+// contract lists every metric that users depend on: name, type, labels.
 var contract = []string{
 	"duefleet_backlog_tasks GAUGE shard,topic",
 	"duefleet_claim_seconds HISTOGRAM topic",
@@ -43,7 +43,7 @@ var contract = []string{
 	"duefleet_ticks_total COUNTER topic",
 }
 
-// additions are metrics beyond the contract.
+// additions lists the metrics beyond the contract.
 var additions = []string{
 	"duefleet_build_info GAUGE go_version,revision,version",
 	"duefleet_certificate_expiry_timestamp_seconds GAUGE file,use",
@@ -71,7 +71,7 @@ var additions = []string{
 func TestEveryNameOfTheContractIsExported(t *testing.T) {
 	t.Parallel()
 	var got []string
-	synctest.Test(t, func(t *testing.T) { // a scrape drops what the machine is too slow for
+	synctest.Test(t, func(t *testing.T) { // on a slow machine a real scrape drops series
 		reg, m := newMetrics(t)
 		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) {
 			return []ShardStat{{Topic: "orders", Shard: 3}}, nil
@@ -93,7 +93,7 @@ func TestEveryNameOfTheContractIsExported(t *testing.T) {
 	}
 }
 
-// TestABlockedTopicHasOneReason: the others are 0, and a reason that nobody knows is other.
+// TestABlockedTopicHasOneReason: the others are 0, and an unknown reason counts as other.
 func TestABlockedTopicHasOneReason(t *testing.T) {
 	t.Parallel()
 	reg, m := newMetrics(t)

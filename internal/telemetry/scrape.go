@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// scrapes answers any number of requests for the metrics at the cost of one: there is
-// one collection at a time, written down once, and whoever asks for the same while it
-// is under way gets that page. So nobody waits for longer than a collection takes, and
-// a page is that much older than its request at most, which is far less than what lies
-// between two scrapes; waiting for the next one would take twice as long for numbers
-// that are hardly newer. Who asks for another form of them, as without compression,
-// waits for a turn. A page that is over is not kept.
+// scrapes lets concurrent requests for the metrics share one collection. Requests for the
+// same form during a collection get the page that it writes. Requests for another form,
+// for example without compression, wait for their turn. A finished page is not kept.
+//
+// So nobody waits longer than one collection, and a page is at most that much older than
+// its request. That is far less than the time between two scrapes. Waiting for the next
+// collection would take twice as long, for hardly newer numbers.
 type scrapes struct {
-	collect http.Handler // collects the metrics and writes them in the form asked for
+	collect http.Handler // collects the metrics and writes them in the requested form
 	turn    chan struct{}
-	pages   singleflight.Group // by what is asked for
+	pages   singleflight.Group // by requested form
 }
 
 func newScrapes(collect http.Handler) *scrapes {
@@ -46,7 +46,7 @@ func (s *scrapes) make(req *http.Request) *page {
 	return p
 }
 
-// page is an answer as a whole, to be sent to several. It is read only, once made.
+// page is a complete answer, sent to several requests. Once made it is read only.
 type page struct {
 	header http.Header
 	status int

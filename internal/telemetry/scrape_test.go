@@ -12,8 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collections is a metric that counts how often it is collected. Each collection
-// waits to be let go.
+// collections is a metric that counts its collections. Each collection waits for letGo.
 type collections struct {
 	begun atomic.Int32
 	letGo chan struct{}
@@ -29,7 +28,7 @@ func newCollections(reg prometheus.Registerer) *collections {
 	return c
 }
 
-// scrape asks in a form, and counts the pages that have "collections n" by n.
+// scrape requests the metrics in a form. It counts the pages with "collections n" by n.
 func (c *collections) scrape(t *testing.T, s *Server, pages *sync.Map, form http.Header) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)

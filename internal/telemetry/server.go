@@ -14,23 +14,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// shutdownGrace is what requests under way get when Run is told to stop; a
-// scrape needs two seconds at worst, a CPU profile is cut off.
+// shutdownGrace is the time for open requests to finish when Run should stop. A scrape
+// needs two seconds at worst; a CPU profile is cut off.
 const shutdownGrace = 3 * time.Second
 
-// ServerConfig is what the admin server works with.
+// ServerConfig configures the admin server.
 type ServerConfig struct {
 	// Listen is the address, host:port; port 0 takes a free one. Required.
 	Listen string
-	// Registry is what /metrics exports. Required.
+	// Registry provides the metrics for /metrics. Required.
 	Registry prometheus.Gatherer
-	// Instance names who answers. /readyz?instance=NAME is ready only if NAME is it, so
-	// that a check of one that was killed doesn't pass for whoever took its port.
-	// Defaults to none: every name will do.
+	// Instance is this scanner's name. /readyz?instance=NAME is ready only if NAME is
+	// Instance. So a check of a killed scanner fails although another one took its port.
+	// Defaults to "", which accepts every name.
 	Instance string
-	// Checks are what /readyz asks, in the order it shows them. None: always ready.
+	// Checks are the checks of /readyz, in the order shown. None: always ready.
 	Checks []Check
-	// Log is told of requests that went wrong. Required.
+	// Log gets failed requests. Required.
 	Log *slog.Logger
 }
 
@@ -41,7 +41,7 @@ type Server struct {
 	http *http.Server
 	ln   net.Listener
 
-	grace time.Duration // shutdownGrace, but for tests
+	grace time.Duration // shutdownGrace; shorter in tests
 }
 
 // NewServer checks the configuration and starts nothing.
@@ -59,13 +59,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	return &Server{addr: cfg.Listen, log: cfg.Log, http: httpServer(cfg, h), grace: shutdownGrace}, nil
 }
 
-// Listen binds the address, so that a start with a port that is taken fails
-// early and says what to do. Calling it is optional: Run does it otherwise.
+// Listen binds the address, so that a start fails early if the port is taken; the error
+// says what to do. Calling it is optional, because Run does it otherwise.
 func (s *Server) Listen() error {
 	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("admin.listen %s is taken, perhaps by another scanner: stop that one, or give this one "+
-			"an address of its own with admin.listen or DUEFLEET_ADMIN_LISTEN: %w", s.addr, err)
+			"its own address with admin.listen or DUEFLEET_ADMIN_LISTEN: %w", s.addr, err)
 	}
 	if err != nil {
 		return fmt.Errorf("admin.listen %s: %w", s.addr, err)
@@ -74,8 +74,8 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Addr is the address bound, with the port that was taken for 0; before Listen
-// it is the one configured.
+// Addr returns the bound address, with the real port if the configured one is 0. Before
+// Listen it returns the configured address.
 func (s *Server) Addr() string {
 	if s.ln == nil {
 		return s.addr
@@ -83,9 +83,9 @@ func (s *Server) Addr() string {
 	return s.ln.Addr().String()
 }
 
-// Run serves until ctx is done, then lets the requests under way finish for up
-// to 3 s, cuts off the rest and returns nil. It returns an error only if the
-// address cannot be bound or the listener breaks.
+// Run serves until ctx ends. Then it lets open requests finish for up to 3 s, cuts off
+// the rest and returns nil. It returns an error only if it can't bind the address or the
+// listener breaks.
 func (s *Server) Run(ctx context.Context) error {
 	if s.ln == nil {
 		if err := s.Listen(); err != nil {
@@ -103,7 +103,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
 		s.log.WarnContext(grace, "admin requests cut off", "after", s.grace, "error", err)
-		_ = s.http.Close() // nothing is left to be done about it
+		_ = s.http.Close() // no use for the error
 	}
 	if err := <-broken; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.Addr(), err)

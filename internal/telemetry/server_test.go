@@ -244,8 +244,7 @@ func newServer(t *testing.T, cfg ServerConfig) *Server {
 	return s
 }
 
-// ask has a server answer by its handler alone: that costs no time of a clock
-// that synctest keeps.
+// ask calls the server's handler directly, so a request takes no time on synctest's clock.
 func ask(t *testing.T, s *Server, target, accept string) (status int, body string, header http.Header) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
@@ -255,7 +254,7 @@ func ask(t *testing.T, s *Server, target, accept string) (status int, body strin
 	return rec.Code, rec.Body.String(), rec.Header()
 }
 
-// startServer runs a server until the test is over and returns its URL.
+// startServer runs a server until the end of the test and returns its URL.
 func startServer(t *testing.T, cfg ServerConfig) string {
 	t.Helper()
 	s := newServer(t, cfg)

@@ -12,50 +12,50 @@ import (
 const (
 	// statsTimeout stays well below Prometheus's default scrape timeout of 10 s.
 	statsTimeout = 2 * time.Second
-	// statsKeep bounds what scrapes cost Redis, however many there are.
+	// statsKeep bounds the cost for Redis, however many scrapes there are.
 	statsKeep = time.Second
-	// statsOperation is the label under which failures are counted.
+	// statsOperation is the operation under which failures are counted.
 	statsOperation = "shard_stats"
 )
 
-// ShardStat is what one shard holds.
+// ShardStat holds the numbers of one shard.
 type ShardStat struct {
 	Topic string
 	Shard int
-	// Of is how many shards the topic has, those that can't be read included.
+	// The topic has Of shards, unreadable ones included.
 	Of int
-	// Pending counts all tasks stored, Backlog those due and not forwarded
-	// yet, Leased those claimed, Parked those set aside.
+	// Pending counts all stored tasks, Backlog the due tasks that are not forwarded,
+	// Leased the claimed tasks, Parked the tasks set aside.
 	Pending, Backlog, Leased, Parked int64
-	// OldestDue is how long the oldest due task has waited; 0 when none is due. One that
-	// waits for another attempt was due at its original time.
+	// OldestDue is how long the oldest due task has waited; 0 if none is due. For a task
+	// that waits for another attempt, the original due time counts.
 	OldestDue time.Duration
 }
 
-// ShardStats asks Redis about every shard of every topic. It is called at most
-// once at a time and should return when ctx ends, after 2 s.
+// ShardStats reads the numbers of every shard of every topic from Redis. Its calls don't
+// overlap. It should return when ctx ends, after 2 s.
 type ShardStats func(ctx context.Context) ([]ShardStat, error)
 
-// ShardCollectorConfig is what a ShardCollector works with. All is required.
+// ShardCollectorConfig configures a ShardCollector. All fields are required.
 type ShardCollectorConfig struct {
-	// Stats is asked at scrape time, at most once a second.
+	// Stats is called at scrapes, at most once a second.
 	Stats ShardStats
 	// Metrics counts the failures of Stats, as errors of operation shard_stats.
 	Metrics *Metrics
-	// Log is told when Stats begins to fail and when it works again.
+	// Log gets a record when Stats begins to fail and when it works again.
 	Log *slog.Logger
 }
 
-// ShardCollector exports what the shards hold. While its source fails or is
-// slow these series are absent, and the rest of the scrape is as usual. Each
-// scanner reports all shards of the fleet: aggregate with max, not with sum. Of a
-// topic with more shards than Metrics has series for it exports them as one: their
-// sums, and how long the oldest task of them all has waited.
+// ShardCollector exports the numbers of the shards. While its source fails or is slow
+// these series are absent; the rest of the scrape stays. Each scanner reports all shards
+// of the fleet: aggregate with max, not with sum. If a topic has more shards than
+// Metrics' limit, one series shows the sum of all shards, or for the oldest task the
+// maximum.
 type ShardCollector struct {
 	stats   shared[[]ShardStat]
 	metrics *Metrics
 	log     *slog.Logger
-	failing bool // touched by settled alone
+	failing bool // only settled uses it
 
 	pending, backlog, leased, parked, oldest *prometheus.Desc
 }
@@ -69,13 +69,13 @@ func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
 		metrics: cfg.Metrics,
 		log:     cfg.Log,
 		pending: shardDesc("pending_tasks", "Tasks stored."),
-		backlog: shardDesc("backlog_tasks", "Tasks due and not forwarded yet."),
+		backlog: shardDesc("backlog_tasks", "Tasks that are due and not forwarded."),
 		leased:  shardDesc("leased_tasks", "Tasks claimed by a scanner."),
 		parked:  shardDesc("parked_tasks", "Tasks set aside after their last attempt."),
-		oldest:  shardDesc("oldest_due_seconds", "How long the oldest due task has waited, those that wait for another attempt included; 0 when none is due."),
+		oldest:  shardDesc("oldest_due_seconds", "How long the oldest due task has waited, from its original due time; 0 if none is due."),
 	}
 	c.stats = shared[[]ShardStat]{ask: cfg.Stats, timeout: statsTimeout, keep: statsKeep, settled: c.settled}
-	cfg.Metrics.errors.WithLabelValues(statsOperation) // from 0 on, so that rate() sees the first failure
+	cfg.Metrics.errors.WithLabelValues(statsOperation) // start at 0, so that rate() sees the first failure
 	return c, nil
 }
 
@@ -86,7 +86,7 @@ func (c *ShardCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. A shard reported twice counts once:
+// Collect implements prometheus.Collector. A shard reported twice counts once, because
 // the registry would fail the whole scrape.
 func (c *ShardCollector) Collect(ch chan<- prometheus.Metric) {
 	stats, err := c.stats.get()
@@ -116,7 +116,7 @@ func (c *ShardCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// plus is what two shards of a topic hold.
+// plus adds the numbers of another shard of the topic.
 func (s ShardStat) plus(other ShardStat) ShardStat {
 	return ShardStat{
 		Topic: other.Topic, Pending: s.Pending + other.Pending, Backlog: s.Backlog + other.Backlog,

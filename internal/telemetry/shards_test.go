@@ -52,7 +52,7 @@ func TestShardsOfALargeTopicAreOneSeries(t *testing.T) {
 		small.SetPlacement(4, 2, false)
 		large.SetPlacement(5, 2, false)
 		small.ShardError(3)
-		small.ShardError(100) // as while M becomes less
+		small.ShardError(100) // as happens while M becomes less
 		large.ShardError(0)
 		large.ShardError(4)
 		wantValues(t, reg, map[string]float64{
@@ -120,7 +120,7 @@ func TestSlowSourceHoldsAScrapeTwoSecondsAndIsNotAskedAgain(t *testing.T) {
 		reg, m := newMetrics(t)
 		var calls atomic.Int32
 		hang := make(chan struct{})
-		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) { // deaf to its context
+		addShards(t, reg, m, func(context.Context) ([]ShardStat, error) { // ignores its context
 			calls.Add(1)
 			<-hang
 			return []ShardStat{{Topic: "orders", Pending: 5}}, nil
@@ -198,7 +198,7 @@ func TestShardCollectorNeedsItsParts(t *testing.T) {
 	}
 }
 
-// addShards registers a collector over stats and returns what it logs.
+// addShards registers a collector over stats and returns its log.
 func addShards(t *testing.T, reg prometheus.Registerer, m *Metrics, stats ShardStats) *bytes.Buffer {
 	t.Helper()
 	var log bytes.Buffer

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// shared asks a function that may be slow, or never answer, on behalf of many
-// callers: one call at a time, whose answer all of them get. A call that took
-// longer than the timeout is answered with an error, and no other is made
-// before it came back, so that one that hangs costs one goroutine.
+// shared calls a function for many callers. The function may be slow or never return. One
+// call runs at a time, and all callers get its answer. If it takes longer than the
+// timeout, they get an error. No other call starts until it returned, so a call that
+// hangs costs one goroutine.
 type shared[T any] struct {
 	// ask is the function. Its context ends with the timeout.
 	ask func(ctx context.Context) (T, error)
-	// timeout bounds what a caller waits.
+	// timeout bounds how long a caller waits.
 	timeout time.Duration
-	// keep is how long an answer, or an error, is given again without asking.
+	// keep is how long an answer or an error is reused without another call.
 	keep time.Duration
-	// settled is told the outcome of each call, once, calls in their order. May be nil.
+	// settled, if not nil, gets the error of each call, once and in order.
 	settled func(error)
 
 	mu   sync.Mutex

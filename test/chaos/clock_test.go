@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// skewVariable says how far a scanner's clock is off, in seconds.
+// skewVariable is the variable for the error of a scanner's clock, in seconds.
 const skewVariable = "DUEFLEET_TEST_CLOCK_SKEW"
 
-// TestClockOff: a scanner whose clock is an hour off, either way, beside one whose
-// clock is right: Redis's clock decides, and nothing is early or late.
+// TestClockOff: one scanner's clock is an hour ahead or behind, the other's is right.
+// Redis's clock decides, so nothing is early or late.
 func TestClockOff(t *testing.T) {
 	skewed := buildSkewed(t)
 	for name, skew := range map[string]string{"ahead": "3600", "behind": "-3600"} {
@@ -28,15 +28,15 @@ func TestClockOff(t *testing.T) {
 			n := r.arrivals.count("orders")
 			r.lasts(5 * time.Second)
 			if p99 := r.arrivals.since("orders", n).At(0.99); p99 > time.Second {
-				t.Errorf("lateness p99 is %s beside a scanner whose clock is off", p99)
+				t.Errorf("lateness p99 is %s while another scanner's clock is off", p99)
 			}
 			r.verdict("scanner: its clock an hour "+name, allowance{})
 		})
 	}
 }
 
-// buildSkewed builds a scanner whose time.Now is off by skewVariable: Go asks the
-// kernel for the time without the C library, so that nothing can be put between.
+// buildSkewed builds a scanner whose time.Now is off by skewVariable. It patches Go's
+// source, because Go reads the clock without the C library, so LD_PRELOAD has no effect.
 func buildSkewed(t *testing.T) string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -82,7 +82,7 @@ var skew = func() int64 {
 	return binary
 }
 
-// checkSkew: the scanner's log shows that its clock is off indeed.
+// checkSkew checks in the scanner's log that its clock really is off.
 func checkSkew(t *testing.T, path string, behind bool) {
 	t.Helper()
 	log, err := os.ReadFile(path) //nolint:gosec // a log of ours

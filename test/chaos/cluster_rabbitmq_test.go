@@ -9,10 +9,9 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// TestClusterBrokers: of three nodes one is killed, then the one that leads the
-// queue, and then one is cut off, which stands still for longer than the others
-// wait for it: scanners go on at another URL of their list, confirms come late and
-// none is lost.
+// TestClusterBrokers: in a cluster of three nodes, a follower is killed, then the queue's
+// leader. Then a leader is paused for longer than the others wait for it. Scanners go on
+// with another URL of their list; confirms come late, but none is lost.
 func TestClusterBrokers(t *testing.T) {
 	r := newRig(t, options{brokers: true})
 	r.begin()
@@ -33,7 +32,7 @@ func TestClusterBrokers(t *testing.T) {
 	r.verdict("RabbitMQ cluster: a follower killed, the leader killed, one cut off", allowance{repeats: 4 * 3 * inFlight})
 }
 
-// node is the one that leads the queue, or one that doesn't.
+// node returns the node that leads the queue, or one that doesn't.
 func (r *rig) node(leader bool) *servers.RabbitMQ {
 	r.t.Helper()
 	leads, err := r.brokers.Leader(r.t.Context(), queue, nil)

@@ -12,13 +12,13 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// clustered is a fleet on a Redis Cluster, whose topic has a shard in each node's
-// slots, and whose settings come from Consul.
+// clustered returns a rig on a Redis Cluster with settings in Consul. Every master holds
+// shards of the topic.
 func clustered(t *testing.T) *rig {
 	return newRig(t, options{cluster: true, consul: true, topic: fleet.Topic{"shards": 8}})
 }
 
-// master is the node that serves a shard.
+// master returns the node that serves a shard.
 func (r *rig) master(shard int) *servers.Redis {
 	r.t.Helper()
 	n, err := r.cluster.Master(r.t.Context(), shardKey(shard))
@@ -30,7 +30,7 @@ func (r *rig) master(shard int) *servers.Redis {
 
 func shardKey(shard int) string { return fmt.Sprintf("duefleet:due:{orders:%d}", shard) }
 
-// flows waits until tasks of all shards that a master had are delivered again.
+// flows waits until tasks of all shards are delivered again.
 func (r *rig) flows(what string) {
 	r.t.Helper()
 	n := r.recorder.Ledger.Count()
@@ -39,8 +39,8 @@ func (r *rig) flows(what string) {
 	})
 }
 
-// TestClusterMasterKilled: kill -9 of two masters in turn, with a change of M while
-// the second is away; each comes back as a replica.
+// TestClusterMasterKilled: two masters are killed with kill -9, one after the other. M
+// changes while the second is down. Each comes back as a replica.
 func TestClusterMasterKilled(t *testing.T) {
 	r := clustered(t)
 	r.begin()
@@ -57,8 +57,8 @@ func TestClusterMasterKilled(t *testing.T) {
 	r.verdict("Redis Cluster: two masters killed", allowance{repeats: 2 * 3 * inFlight, lost: loadBatch})
 }
 
-// TestClusterSlotsMoved: the slots of all shards move to the next master, key by
-// key, and M changes meanwhile.
+// TestClusterSlotsMoved: the slots of all shards move to the next master, key by key, and
+// M changes meanwhile.
 func TestClusterSlotsMoved(t *testing.T) {
 	r := clustered(t)
 	r.begin()
@@ -74,7 +74,7 @@ func TestClusterSlotsMoved(t *testing.T) {
 	r.verdict("Redis Cluster: the slots of all shards moved, twice", allowance{repeats: 3 * inFlight})
 }
 
-// moveShard gives a shard's slot to the next of the first three nodes.
+// moveShard moves a shard's slot to the next of the first three nodes.
 func (r *rig) moveShard(shard int) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -93,13 +93,13 @@ func (r *rig) moveShard(shard int) {
 	}
 }
 
-// TestClusterMasterHangs: SIGSTOP of a master for six leases, with no failover meanwhile:
-// cluster-node-timeout is longer. It is the master that the topic's tickets are drawn
-// from. Tasks of the other masters' shards go on: none comes twice, and none late.
+// TestClusterMasterHangs: SIGSTOP of a master for six leases. There is no failover, since
+// cluster-node-timeout is longer. The master also holds the topic's ticket counter. Tasks
+// in the other masters' shards must arrive once, and none late.
 func TestClusterMasterHangs(t *testing.T) {
 	const (
 		hangs = 30 * time.Second
-		late  = 3 * time.Second // a shard may be alone for a tick or two where no tickets are to be had
+		late  = 3 * time.Second // a shard may be without a worker for a tick or two while nobody can draw tickets
 	)
 	r := newRig(t, options{cluster: true, nodeTimeout: time.Minute, topic: fleet.Topic{"shards": 8, "lease": "5s"}})
 	r.begin()
@@ -107,7 +107,7 @@ func TestClusterMasterHangs(t *testing.T) {
 	victim, err := r.cluster.Master(t.Context(), "duefleet:ticket:{orders}")
 	r.must(err)
 	p, others := r.beside(victim, 8)
-	r.load.stop() // most of its tasks have yet to come
+	r.load.stop() // most of its tasks are due later
 	r.must(victim.Pause())
 	sent := 0
 	for began := time.Now(); time.Since(began) < hangs; r.lasts(loadBeat) {
@@ -119,7 +119,7 @@ func TestClusterMasterHangs(t *testing.T) {
 	_, worst, repeats := r.arrivals.of("beside-")
 	r.must(victim.Resume())
 	r.verdict("Redis Cluster: a master stopped (SIGSTOP) for 30 s, no failover", allowance{repeats: 3 * inFlight})
-	t.Logf("%d shards beside the master that hung got %d tasks, the latest %s late", len(others), sent, worst)
+	t.Logf("%d shards of the other masters got %d tasks, the latest %s late", len(others), sent, worst)
 	if worst > late {
 		t.Errorf("a task of the other masters' shards came %s late, want at most %s", worst, late)
 	}
@@ -128,8 +128,8 @@ func TestClusterMasterHangs(t *testing.T) {
 	}
 }
 
-// beside returns the placement of orders, and those of its shards that a master does not
-// hold.
+// beside returns the placement of orders, and the topic's shards that another master
+// holds.
 func (r *rig) beside(master *servers.Redis, shards int) (p shard.Placement, others map[int]bool) {
 	r.t.Helper()
 	store, err := shard.New(r.client, r.settings.RedisPrefix)
@@ -148,7 +148,8 @@ func (r *rig) beside(master *servers.Redis, shards int) (p shard.Placement, othe
 	return p, others
 }
 
-// ordersIn makes a batch for some shards, due in half a second. It counts what was made.
+// ordersIn makes a batch of tasks for some shards, due in half a second, and adds its
+// size to made.
 func (r *rig) ordersIn(p shard.Placement, shards map[int]bool, made *int) (batch []fleet.Order) {
 	due := time.Now().Add(500 * time.Millisecond)
 	for i := 0; len(batch) < loadBatch; i++ {

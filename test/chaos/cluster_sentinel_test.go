@@ -9,9 +9,9 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// TestClusterSentinel: a master is killed and comes back, and the next one stands
-// still until it is replaced. What counts as stored is at a replica, so that
-// nothing is lost; without that the last moments before a failover may be.
+// TestClusterSentinel: a master is killed and restarted, and the next one is paused until
+// it is replaced. With min_replicas every acknowledged task is on a replica, so nothing
+// is lost. Without it, writes of the last moments before a failover may be lost.
 func TestClusterSentinel(t *testing.T) {
 	for name, row := range map[string]struct {
 		replicas, lost int
@@ -30,8 +30,8 @@ func TestClusterSentinel(t *testing.T) {
 			r.lasts(3 * time.Second)
 			r.must(second.Resume())
 			r.lasts(5 * time.Second)
-			// What a failover forgot to have settled comes again, unmarked; what it
-			// forgot of cancels and moves is undone.
+			// If a failover loses a settle, the task is delivered again, unmarked. If it
+			// loses a cancel or a reschedule, that call has no effect.
 			r.verdict("Sentinel: a master killed, one that stood still; "+name, allowance{
 				repeats: 2 * 3 * inFlight, unmarked: row.lost, undone: row.lost, lost: row.lost,
 			})
@@ -39,7 +39,7 @@ func TestClusterSentinel(t *testing.T) {
 	}
 }
 
-// failover does something to the master, and returns it once another serves.
+// failover calls strike on the master, and returns that master once another one serves.
 func (r *rig) failover(strike func(*servers.Redis) error) *servers.Redis {
 	r.t.Helper()
 	victim, err := r.watched.Master(r.t.Context())

@@ -14,9 +14,9 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestConsulGone: Consul is down while scanners start and work, comes back with
-// nothing and an index that went backwards, loses a key, and holds a broken
-// document: the last good settings stay in force, and it is live again by itself.
+// TestConsulGone: Consul is down while scanners start and work. It comes back empty and
+// with a smaller index, loses a key, and holds a broken document. The last good settings
+// stay in force, and updates work again without help.
 func TestConsulGone(t *testing.T) {
 	r := newRig(t, options{consul: true})
 	r.begin()
@@ -65,9 +65,8 @@ func TestConsulGone(t *testing.T) {
 	r.verdict("Consul: gone, empty, broken, deleted", allowance{repeats: inFlight})
 }
 
-// TestConsulTooManyRequests: a Consul that answers 429 is an outage like others:
-// the last good settings stay in force, status says why, and it is live again by
-// itself.
+// TestConsulTooManyRequests: a Consul that answers 429 is handled like any outage. The
+// last good settings stay in force, status says why, and updates work again without help.
 func TestConsulTooManyRequests(t *testing.T) {
 	r := newRig(t, options{consul: true})
 	r.begin()
@@ -88,7 +87,7 @@ func TestConsulTooManyRequests(t *testing.T) {
 		}
 		return n
 	}
-	// A query that waits is not cut short: its answer is the last for long.
+	// A blocking query is not cut short, so scanners see 429 only after its answer.
 	r.await("429 in status", func() bool { return told() == len(r.scanners) })
 	r.lasts(3 * time.Second)
 	limit("-1")

@@ -15,28 +15,28 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestCrashPoints: a scanner ends at each step between claim and settle, and of a
-// move, beside two that go on.
+// TestCrashPoints: one scanner crashes at each step between claim and settle, and at each
+// step of a move. Two others keep running.
 func TestCrashPoints(t *testing.T) {
 	crasher := buildCrasher(t)
 	for _, p := range []struct {
 		step    string
-		repeats int  // that this step explains
+		repeats int  // repeats that this step explains
 		move    bool // while shards change
 	}{
-		{"after claim 1", 0, false}, // nothing was published: nothing comes twice
+		{"after claim 1", 0, false}, // nothing was published: nothing is repeated
 		{"before claim 20", inFlight, false},
-		{"after claim 20", inFlight, false},     // what was claimed before may not be settled
-		{"after claim 20 1ms", inFlight, false}, // published in part, perhaps
+		{"after claim 20", inFlight, false},     // earlier claims may not be settled
+		{"after claim 20 1ms", inFlight, false}, // perhaps published in part
 		{"after claim 20 4ms", inFlight, false}, // published, and perhaps confirmed
-		{"before settle 10", inFlight, false},   // confirmed, and Redis doesn't know
-		{"after settle 10", inFlight, false},    // the next batches are on their way
+		{"before settle 10", inFlight, false},   // confirmed, but not settled in Redis
+		{"after settle 10", inFlight, false},    // the next batches are in flight
 		{"before release 3", inFlight, false},
 		{"after release 3", inFlight, false},
 		{"before export 2", inFlight, true},
 		{"after export 2", inFlight, true},
 		{"before import 2", inFlight, true},
-		{"after import 2", inFlight + moveBatch, true}, // lies in two shards until the export ends
+		{"after import 2", inFlight + moveBatch, true}, // in two shards until the export expires
 		{"before scan_pass 2", inFlight, true},
 		{"after scan_pass 2", inFlight, true},
 		{"before mark_clean 1", inFlight, true},
@@ -46,7 +46,7 @@ func TestCrashPoints(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(p.step, " ", "-"), func(t *testing.T) {
 			o := options{scanners: 2}
-			if strings.Contains(p.step, "release") { // of which there are none unless something comes back
+			if strings.Contains(p.step, "release") { // a scanner releases tasks only if messages come back
 				o.exchange, o.topic = true, fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}
 			}
 			r := newRig(t, o)
@@ -58,7 +58,7 @@ func TestCrashPoints(t *testing.T) {
 			}
 			others := r.scanners[:2]
 			if p.move {
-				r.pause(others) // or they might take the step first
+				r.pause(others) // otherwise they might take the step first
 				r.far(30 * time.Second)
 				r.settings.Topics["orders"] = r.settings.Topics["orders"].With(fleet.Topic{"shards": 13})
 				if err := fleet.WriteConfig(r.config, r.settings.Document()); err != nil {
@@ -80,7 +80,7 @@ func TestCrashPoints(t *testing.T) {
 			r.lasts(2 * time.Second)
 			if p.move {
 				r.await("the change to end", func() bool { s := r.status().Topic("orders"); return s.Shards == 13 && s.Phase == "stable" })
-				r.far(time.Second) // they replace what was moved
+				r.far(time.Second) // these replace the moved tasks
 			}
 			r.verdict("scanner: ends "+p.step, allowance{repeats: p.repeats})
 		})
@@ -105,8 +105,8 @@ func (r *rig) resume(scanners []*fleet.Scanner) {
 	}
 }
 
-// far schedules four thousand tasks, the same ones each time: what is due soon isn't
-// moved.
+// far schedules four thousand tasks, always the same ones, far enough in the future:
+// tasks due soon aren't moved.
 func (r *rig) far(in time.Duration) {
 	r.t.Helper()
 	orders, due := make([]fleet.Order, 4000), time.Now().Add(in)
@@ -118,7 +118,7 @@ func (r *rig) far(in time.Duration) {
 	}
 }
 
-// moveBatch is about how many tasks one step of a move carries.
+// moveBatch is roughly the number of tasks in one step of a move.
 const moveBatch = 400
 
 func buildCrasher(t *testing.T) string {

@@ -1,5 +1,5 @@
-// Package chaos breaks things under a fleet that is at work, one named fault a
-// test, and then all of them at random, and holds the promises against what the
-// ledger of package fleet knows. It is built with the tag chaos, as make chaos
-// does: each fault takes servers of its own, and some time.
+// Package chaos injects faults into a running fleet and checks the promises with the
+// ledger of package fleet. Each test injects one named fault; TestSoak mixes all faults
+// at random. The package needs the build tag chaos, as in make chaos, because each fault
+// takes its own servers and some time.
 package chaos

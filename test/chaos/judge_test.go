@@ -13,9 +13,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestVerdictCanFail: a lost task, an early one, one that was cancelled, an
-// outdated one and a repeat are found by the ledger and the verdict over it, each
-// unless the fault explains just that.
+// TestVerdictCanFail: ledger and verdict find a lost task, an early one, a cancelled one,
+// an outdated one and a repeat. Each is accepted only if the fault explains exactly that.
 func TestVerdictCanFail(t *testing.T) {
 	now := time.Now().Truncate(time.Millisecond)
 	k := fleet.Key{Topic: "orders", ID: "o-1"}
@@ -28,8 +27,8 @@ func TestVerdictCanFail(t *testing.T) {
 	due := now.Add(time.Minute)
 	for name, test := range map[string]struct {
 		happens func(l *fleet.Ledger)
-		want    string    // in the error
-		excused allowance // with which there is none, if there is any such
+		want    string    // part of the error
+		excused allowance // an allowance with which there is no error, if one exists
 	}{
 		"all is well": {func(l *fleet.Ledger) { arrive(l, due, due, false) }, "", allowance{}},
 		"lost":        {func(*fleet.Ledger) {}, "1 lost", allowance{lost: 1}},

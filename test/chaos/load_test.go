@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// loadBeat, and loadBatch tasks in each: 2,000 a second.
+	// The load schedules loadBatch tasks every loadBeat: 2,000 per second.
 	loadBeat  = 50 * time.Millisecond
 	loadBatch = 100
 )
 
-// load schedules tasks that are due within a second and a half, and cancels and
-// moves some, until it is stopped. What fails is in the ledger as what may have
-// happened.
+// load schedules tasks that are due within a second and a half, cancels some and
+// reschedules some, until it is stopped. Failed calls are in the ledger as changes that
+// may have happened.
 type load struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	rate   float64          // tasks a second, in the end
-	failed atomic.Int64     // calls, not tasks
+	rate   float64          // tasks per second, set at the end
+	failed atomic.Int64     // failed calls, not tasks
 	last   atomic.Value     // error
 	now    func() time.Time // Redis's clock
 }
 
-// begin puts the rig under load, and returns once tasks arrive.
+// begin starts the load, and returns once tasks arrive.
 func (r *rig) begin(topics ...string) {
 	r.t.Helper()
 	if len(topics) == 0 {
@@ -61,13 +61,14 @@ func (l *load) run(ctx context.Context, recorder fleet.Recorder, topics []string
 		case <-ctx.Done():
 			l.rate = float64(beat*loadBatch) / time.Since(began).Seconds()
 			return
-		case <-time.After(time.Until(began.Add(time.Duration(beat) * loadBeat))): // what was missed is made up for
+		case <-time.After(time.Until(began.Add(time.Duration(beat) * loadBeat))): // missed beats are caught up
 		}
 		l.note(l.beat(ctx, recorder, topics[beat%len(topics)], beat))
 	}
 }
 
-// beat schedules a batch, and ends what became of two tasks of an earlier one.
+// beat schedules a batch, then cancels one task of an earlier batch and reschedules
+// another.
 func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, beat int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -85,7 +86,7 @@ func (l *load) beat(ctx context.Context, recorder fleet.Recorder, topic string, 
 	}
 	k := fleet.Key{Topic: topic, ID: fmt.Sprintf("cancelled-%d", beat)}
 	if err := recorder.Cancel(ctx, k); err != nil {
-		if errors.Is(err, task.ErrNotFound) { // its first copy may have removed it, and the reply was lost
+		if errors.Is(err, task.ErrNotFound) { // an earlier try removed it, but its reply was lost
 			recorder.Ledger.MaybeCancelled(k)
 		}
 		return err
@@ -107,18 +108,18 @@ func order(topic, id string, due time.Time) fleet.Order {
 	}
 }
 
-// arrivals knows when messages came.
+// arrivals records when messages arrived.
 type arrivals struct {
 	mu     sync.Mutex
 	last   time.Time
-	gap    time.Duration // the longest time in which nothing came
+	gap    time.Duration // the longest time without an arrival
 	late   map[string]fleet.Lateness
 	counts map[string]int
-	ids    map[string]int           // messages of each
-	first  map[string]time.Duration // how late the first of each was
+	ids    map[string]int           // number of messages by ID
+	first  map[string]time.Duration // lateness of the first message by ID
 }
 
-// note enters a message, which came at a time of this machine's clock.
+// note adds a message that arrived at a time of this machine's clock.
 func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	ms, _ := d.Headers["x-duefleet-due"].(int64)
 	a.mu.Lock()
@@ -138,8 +139,8 @@ func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	}
 }
 
-// of returns how many tasks with a prefix arrived, how late the latest was, and how many
-// came twice.
+// of returns how many tasks with a prefix arrived, the worst lateness of their first
+// messages, and how many arrived more than once.
 func (a *arrivals) of(prefix string) (tasks int, worst time.Duration, repeats int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +160,7 @@ func (a *arrivals) count(topic string) int {
 	return a.counts[topic]
 }
 
-// since is the lateness of a topic's messages from the n-th on, in order.
+// since returns the lateness of a topic's messages from the n-th on, in ascending order.
 func (a *arrivals) since(topic string, n int) fleet.Lateness {
 	a.mu.Lock()
 	defer a.mu.Unlock()

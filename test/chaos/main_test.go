@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// programs are built once for all tests.
+// programs holds the two programs, built once for all tests.
 var programs fleet.Binaries
 
 func TestMain(m *testing.M) {

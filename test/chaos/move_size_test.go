@@ -21,12 +21,12 @@ import (
 
 const (
 	largePayload = 4 << 20
-	// redisSlack is how much memory Redis may take for a change of M beside the tasks.
+	// redisSlack is how much memory, besides the tasks, Redis may use for a change of M.
 	redisSlack = 64 << 20
 )
 
-// TestLargeTasksMoveOverANarrowNetwork: the shard count changes while 200 tasks of 4 MiB
-// are stored and all scanners share 1 MB/s. The change ends, and memory stays bounded.
+// TestLargeTasksMoveOverANarrowNetwork: the shard count changes with 200 stored tasks of
+// 4 MiB, while all scanners share 1 MB/s. The change ends, and memory stays bounded.
 func TestLargeTasksMoveOverANarrowNetwork(t *testing.T) {
 	const many = 200
 	r := newRig(t, options{consul: true, badRedis: true, redisArgs: []string{"--appendonly", "no"}, topic: fleet.Topic{"shards": 2}})
@@ -47,8 +47,8 @@ func TestLargeTasksMoveOverANarrowNetwork(t *testing.T) {
 	r.verdict("Redis: 1 MB/s, 200 tasks of 4 MiB, M 2 -> 4", allowance{})
 }
 
-// TestLargeParkedTasksMove: the shard count changes while 500 tasks of 4 MiB are parked.
-// The change ends, they are listed, and memory stays bounded.
+// TestLargeParkedTasksMove: the shard count changes with 500 parked tasks of 4 MiB. The
+// change ends, parked ls lists the tasks, and memory stays bounded.
 func TestLargeParkedTasksMove(t *testing.T) {
 	const many = 500
 	r := newRig(t, options{
@@ -75,7 +75,7 @@ func TestLargeParkedTasksMove(t *testing.T) {
 	r.verdict("500 parked tasks of 4 MiB, M 2 -> 4", allowance{})
 }
 
-// takesLarge has the rig's producer take large payloads.
+// takesLarge replaces the rig's producer with one that accepts large payloads.
 func (r *rig) takesLarge() {
 	r.t.Helper()
 	client, err := producer.New(producer.Config{Redis: r.client, MaxPayload: largePayload})
@@ -99,8 +99,8 @@ func (r *rig) scheduleLarge(many int, due time.Time) (keys []fleet.Key) {
 	return keys
 }
 
-// changeShards changes the shard count and waits for the end of the change. Redis takes
-// little memory for it.
+// changeShards changes the shard count, waits for the end of the change, and checks that
+// Redis uses little memory for it.
 func (r *rig) changeShards(shards int, within time.Duration) {
 	r.t.Helper()
 	before, began := r.redisMemory(), time.Now()
@@ -132,7 +132,7 @@ func (r *rig) changeShards(shards int, within time.Duration) {
 	}
 }
 
-// redisMemory is how many bytes Redis holds now.
+// redisMemory returns how many bytes Redis uses now.
 func (r *rig) redisMemory() int64 {
 	info, err := r.client.Info(r.t.Context(), "memory").Result()
 	if err != nil {

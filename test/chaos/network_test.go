@@ -21,7 +21,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// network is a bad one between the scanners and a server.
+// network is a faulty network between the scanners and a server.
 type network struct {
 	t     *testing.T
 	proxy *toxiproxy.Proxy
@@ -29,8 +29,8 @@ type network struct {
 
 func newNetwork(t *testing.T, upstream string) *network {
 	t.Helper()
-	// Not a port of the system's choice: an outgoing connection could take it
-	// while the proxy is down.
+	// The system must not choose the port: an outgoing connection could get it while the
+	// proxy is down.
 	addr, err := fleet.FreeAddress(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +46,8 @@ func newNetwork(t *testing.T, upstream string) *network {
 
 func (n *network) addr() string { return n.proxy.Listen }
 
-// spoil adds a toxic, downstream or upstream; see toxiproxy's README for kinds
-// and attributes.
+// spoil adds a toxic, downstream or upstream. See toxiproxy's README for kinds and
+// attributes.
 func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	n.t.Helper()
 	toxics.Register("closing", new(closing))
@@ -63,25 +63,25 @@ func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	}
 }
 
-// latency adds up to 300 ms to each answer.
+// latency delays each answer by up to 300 ms.
 func (n *network) latency(draw int) {
 	n.t.Helper()
 	n.spoil("slow", "latency", "downstream", map[string]any{"latency": 10 + draw%300})
 }
 
-// silence lets nothing through any more, and tells nobody.
+// silence drops all data, without closing a connection.
 func (n *network) silence() {
 	n.t.Helper()
 	n.spoil("dead up", "timeout", "upstream", map[string]any{"timeout": 0})
 	n.spoil("dead down", "timeout", "downstream", map[string]any{"timeout": 0})
 }
 
-// closed is how many connections a toxic has ended by chance.
+// closed counts the connections that a toxic ended at random.
 var closed atomic.Int64
 
-// closing ends a connection where it stands, by chance.
+// closing is a toxic that ends a connection at random.
 type closing struct {
-	// Chance that a piece of data ends its connection instead of coming through.
+	// Chance is the probability that a piece of data ends its connection.
 	Chance float64 `json:"chance"`
 }
 
@@ -105,16 +105,16 @@ func (c *closing) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// narrow lets through so much of all connections together, one way; toxiproxy's own
-// bandwidth is what each of them gets.
+// narrow is a toxic that limits the rate of all connections together, in one direction.
+// Toxiproxy's own bandwidth limits each connection.
 type narrow struct {
 	Rate int `json:"rate"` // bytes a second
 
 	mu   sync.Mutex
-	free time.Time // when the way is free for the next piece of data
+	free time.Time // when the next piece of data may pass
 }
 
-// Pipe implements toxics.Toxic; all connections share w.
+// Pipe implements toxics.Toxic. All connections share w.
 func (w *narrow) Pipe(stub *toxics.ToxicStub) {
 	for {
 		select {
@@ -129,14 +129,14 @@ func (w *narrow) Pipe(stub *toxics.ToxicStub) {
 			case <-time.After(w.wait(len(chunk.Data))):
 				stub.Output <- chunk
 			case <-stub.Interrupt:
-				_ = stub.WriteOutput(chunk, patience) // what was taken arrives
+				_ = stub.WriteOutput(chunk, patience) // data that was accepted must arrive
 				return
 			}
 		}
 	}
 }
 
-// wait is how long it takes until n bytes are through, behind those of before.
+// wait returns how long n bytes take to pass, after the data before them.
 func (w *narrow) wait(n int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *narrow) wait(n int) time.Duration {
 // mend removes all toxics.
 func (n *network) mend() { n.proxy.Toxics.ResetToxics(context.Background()) }
 
-// cut resets every connection, and takes new ones at once.
+// cut resets every connection. New ones are accepted at once.
 func (n *network) cut() {
 	n.t.Helper()
 	n.proxy.Stop()

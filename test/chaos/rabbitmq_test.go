@@ -11,11 +11,11 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestRabbitMQKilled: kill -9 of the broker, and its return.
+// TestRabbitMQKilled: kill -9 and restart of the broker.
 func TestRabbitMQKilled(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
-	// A broker of this age forgets what was declared in its last moments.
+	// This version of RabbitMQ can lose recent declarations.
 	r.ctl("eval", "mnesia:dump_log().")
 	if err := r.rabbitmq.Kill(); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,8 @@ func TestRabbitMQReset(t *testing.T) {
 	r.verdict("RabbitMQ: connections reset, eight times", allowance{repeats: cuts * 3 * inFlight})
 }
 
-// TestRabbitMQHalfOpen: the line to the broker is dead, and nobody is told.
+// TestRabbitMQHalfOpen: the network to the broker drops all data without closing
+// connections.
 func TestRabbitMQHalfOpen(t *testing.T) {
 	r := newRig(t, options{badRabbit: true})
 	r.begin()
@@ -54,20 +55,21 @@ func TestRabbitMQHalfOpen(t *testing.T) {
 	r.toRabbit.mend()
 	r.toRabbit.cut()
 	mended, n := time.Now(), r.recorder.Ledger.Count()
-	r.await("tasks over a line that was mended", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
+	r.await("tasks over the repaired network", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
 	if took := time.Since(mended); took > 15*time.Second {
 		t.Errorf("the first tasks came %s after the line was mended, want them within 15 s", took)
 	}
 	r.verdict("RabbitMQ: half-open connection, 10 s", allowance{repeats: 3 * inFlight})
 }
 
-// TestRabbitMQSlow: latency, a narrow line, resets.
+// TestRabbitMQSlow: latency, low bandwidth, resets.
 func TestRabbitMQSlow(t *testing.T) {
 	checkSlow(t, "RabbitMQ", options{badRabbit: true}, func(r *rig) *network { return r.toRabbit })
 }
 
 // TestRabbitMQAlarm: a memory alarm, then a disk alarm, each for longer than two
-// heartbeats: claiming stops, no attempt is spent, all goes on by itself.
+// heartbeats. Claiming stops, no attempt is counted, and everything continues without
+// help.
 func TestRabbitMQAlarm(t *testing.T) {
 	r := newRig(t, options{topic: fleet.Topic{"max_attempts": 2}})
 	r.begin()
@@ -85,8 +87,8 @@ func TestRabbitMQAlarm(t *testing.T) {
 	r.verdict("RabbitMQ: memory alarm, disk alarm", allowance{repeats: 2 * 3 * inFlight})
 }
 
-// TestExchangeDeleted: one topic's exchange is deleted under load: it waits and
-// says so, and the other topic is as punctual as before.
+// TestExchangeDeleted: one topic's exchange is deleted under load. That topic waits and
+// status says why; the other topic is as punctual as before.
 func TestExchangeDeleted(t *testing.T) {
 	other := fleet.Topic{}
 	r := newRig(t, options{more: map[string]fleet.Topic{"invoices": other}, exchange: true})
@@ -106,8 +108,8 @@ func TestExchangeDeleted(t *testing.T) {
 	r.verdict("RabbitMQ: exchange deleted", allowance{repeats: 3 * inFlight})
 }
 
-// TestUnbound: no queue is bound: tasks are kept, tried again, parked with the
-// reason, and delivered when they are replayed.
+// TestUnbound: no queue is bound. Tasks are kept, tried again, and parked with the
+// reason. A replay delivers them.
 func TestUnbound(t *testing.T) {
 	r := newRig(t, options{topic: fleet.Topic{"max_attempts": 3, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}, exchange: true})
 	r.begin()
@@ -127,8 +129,8 @@ func TestUnbound(t *testing.T) {
 	r.verdict("RabbitMQ: no queue bound", allowance{})
 }
 
-// TestQueueFull: a queue that refuses what is too much: tasks wait, and are
-// delivered when there is room.
+// TestQueueFull: a full queue rejects messages. Tasks wait, and are delivered when there
+// is room.
 func TestQueueFull(t *testing.T) {
 	r := newRig(t, options{topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "1s"}}, exchange: true})
 	r.begin()
@@ -138,7 +140,7 @@ func TestQueueFull(t *testing.T) {
 	r.verdict("RabbitMQ: queue full, reject-publish", allowance{})
 }
 
-// bind makes the exchange and the queue of topic orders, as an operator would.
+// bind declares the exchange and the queue of topic orders, as an operator would.
 func (r *rig) bind() {
 	r.t.Helper()
 	r.broker(func(ch *amqp.Channel) error {

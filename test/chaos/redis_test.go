@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestRedisKilled: kill -9 of Redis, which syncs every write, and its return.
+// TestRedisKilled: kill -9 and restart of a Redis that syncs every write.
 func TestRedisKilled(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -36,13 +36,13 @@ func TestRedisKilled(t *testing.T) {
 		}
 		r.lasts(2 * time.Second)
 	}
-	// What was confirmed and not settled when Redis died waits for Redis; a
+	// Tasks that were confirmed but not settled when Redis died wait for Redis. A
 	// schedule whose reply was lost may be repeated after its task was delivered.
 	r.verdict("Redis: kill -9 and restart, twice", allowance{repeats: 2 * 3 * inFlight})
 }
 
-// TestRedisLosesItsEnd: the last bytes of the append-only file are gone. What
-// they held is lost or comes again, and nothing is stuck.
+// TestRedisLosesItsEnd: the append-only file loses its last bytes. Its tasks are lost or
+// repeated, and nothing is stuck.
 func TestRedisLosesItsEnd(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -56,13 +56,13 @@ func TestRedisLosesItsEnd(t *testing.T) {
 	}
 	n := r.recorder.Ledger.Count()
 	r.await("tasks after Redis came back", func() bool { return r.recorder.Ledger.Count() > n+10*loadBatch })
-	// A task takes at least 200 bytes, which its payload has; a removal at least 40.
+	// A task takes at least 200 bytes for its payload, a removal at least 40.
 	r.verdict("Redis: the last 20 kB of its file are lost", allowance{
 		lost: gone / 200, undone: gone / 40, repeats: gone/40 + 3*inFlight, unmarked: gone / 40,
 	})
 }
 
-// cutEnd cuts the newest increment of an append-only file.
+// cutEnd truncates the newest increment of an append-only file.
 func cutEnd(t *testing.T, dir string, size int64) int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
@@ -80,7 +80,8 @@ func cutEnd(t *testing.T, dir string, size int64) int {
 	return int(min(size, info.Size()))
 }
 
-// TestRedisFull: at maxmemory draining goes on, and a schedule is told so.
+// TestRedisFull: at maxmemory stored tasks are still delivered, and a schedule returns
+// ErrRedisFull.
 func TestRedisFull(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -102,8 +103,8 @@ func TestRedisFull(t *testing.T) {
 	r.verdict("Redis: at maxmemory", allowance{})
 }
 
-// TestRedisDistracted: its scripts are flushed, a script blocks it (BUSY), it is a
-// replica for a while (READONLY), and it reads its file anew (LOADING).
+// TestRedisDistracted: Redis's scripts are flushed, a script blocks it (BUSY), it is a
+// replica for a while (READONLY), and it reloads its file (LOADING).
 func TestRedisDistracted(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -125,7 +126,7 @@ func TestRedisDistracted(t *testing.T) {
 	if err := <-busy; err != nil && err.Error() != "redis: nil" {
 		t.Fatal(err)
 	}
-	// A replica of nobody that can be reached keeps what it has, and refuses writes.
+	// A replica without a reachable master keeps its data and refuses writes.
 	if err := r.client.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestRedisDistracted(t *testing.T) {
 	r.verdict("Redis: SCRIPT FLUSH, BUSY, READONLY, LOADING", allowance{repeats: 3 * inFlight})
 }
 
-// reload has Redis read its file anew, slowly, and answer LOADING meanwhile.
+// reload makes Redis reload its file, slowly, and answer LOADING meanwhile.
 func (r *rig) reload() {
 	r.t.Helper()
 	options := r.direct
@@ -152,12 +153,12 @@ func (r *rig) reload() {
 	info, err := rdb.Info(ctx, "errorstats").Result()
 	r.must(err)
 	if !strings.Contains(info, "errorstat_LOADING") {
-		r.t.Errorf("nobody was told that Redis is loading: %s", info)
+		r.t.Errorf("no command was answered with LOADING: %s", info)
 	}
 }
 
-// TestRedisReplyLost: connections between scanners and Redis are reset, again and
-// again, in the middle of whatever they carry.
+// TestRedisReplyLost: connections between scanners and Redis are reset again and again,
+// in the middle of requests and replies.
 func TestRedisReplyLost(t *testing.T) {
 	r := newRig(t, options{badRedis: true})
 	r.begin()
@@ -167,11 +168,11 @@ func TestRedisReplyLost(t *testing.T) {
 	}
 	r.verdict("Redis: connections reset, twenty times", allowance{})
 	if r.arrivals.gap > leaseTime/2 {
-		t.Errorf("nothing arrived for %s: something waited for its lease", r.arrivals.gap)
+		t.Errorf("nothing arrived for %s: a task waited for its lease to expire", r.arrivals.gap)
 	}
 }
 
-// TestRedisSlow: latency, a narrow line, resets.
+// TestRedisSlow: latency, low bandwidth, resets.
 func TestRedisSlow(t *testing.T) {
 	checkSlow(t, "Redis", options{badRedis: true}, func(r *rig) *network { return r.toRedis })
 }

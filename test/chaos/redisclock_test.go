@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// redisClock is Redis's clock, which may be set while it runs. The zero value is right
-// and can't be set.
+// redisClock is Redis's clock, which can be set while Redis runs. The zero value is this
+// machine's clock and can't be set.
 type redisClock struct {
-	path string // of the offset
-	// ahead is what the load goes by. judged is what arrivals are judged by: what was
-	// claimed before the clock was set back arrives after it.
+	path string // the file with the offset
+	// ahead is the offset for the load, judged the one for arrivals. They differ for a
+	// while after the clock is set back: tasks claimed before then still arrive.
 	ahead, judged atomic.Int64
 }
 
-// clockSettles is how long messages may still arrive that were claimed before Redis's
-// clock was set.
+// clockSettles is how long messages claimed before a setting of Redis's clock may still
+// arrive.
 const clockSettles = 5 * time.Second
 
 func (c *redisClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// env lets a program have the clock.
+// env returns the environment that gives a program this clock.
 func (c *redisClock) env(t *testing.T, dir string) []string {
 	t.Helper()
 	library := filepath.Join(dir, "clock.so")
@@ -42,14 +42,14 @@ func (c *redisClock) env(t *testing.T, dir string) []string {
 	return []string{"LD_PRELOAD=" + library, "CLOCK_OFFSET=" + c.path}
 }
 
-// setClock sets Redis's clock so far ahead of this machine's, and checks that it is.
+// setClock sets Redis's clock ahead of this machine's, and checks that it took effect.
 func (r *rig) setClock(ahead time.Duration) {
 	r.t.Helper()
 	back := int64(ahead) < r.clock.ahead.Load()
 	if !back {
 		r.clock.judged.Store(int64(ahead))
 	}
-	file, err := os.OpenFile(r.clock.path, os.O_WRONLY, 0) // mapped by Redis: it must not be cut
+	file, err := os.OpenFile(r.clock.path, os.O_WRONLY, 0) // mapped by Redis: it must not be truncated
 	r.must(err)
 	_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead/time.Second))) //nolint:gosec // two's complement
 	r.must(err)
@@ -67,13 +67,14 @@ func (r *rig) setClock(ahead time.Duration) {
 }
 
 // TestRedisClockSet: Redis's clock is set while it runs. Nothing is lost, and nothing is
-// early by that clock. Set ahead it ends all leases, so what is in flight is repeated,
-// marked. Set back, tasks from before wait until it is there again, those scheduled by the new
-// time go on arriving, and at last it is set right, which is ahead.
+// early by that clock. Setting it ahead ends all leases, so tasks in flight are repeated
+// and marked. After setting it back, older tasks wait until the clock reaches their due
+// time again, and tasks scheduled by the new time keep arriving. In the end it is set
+// right, which is ahead.
 func TestRedisClockSet(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		steps []time.Duration // from this machine's clock
+		steps []time.Duration // offsets from this machine's clock
 	}{
 		{"an hour ahead", []time.Duration{time.Hour}},
 		{"an hour back, and right again", []time.Duration{-time.Hour, 0}},

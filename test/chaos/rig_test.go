@@ -23,18 +23,18 @@ import (
 
 const (
 	queue = "orders.due"
-	// patience bounds whatever is awaited: what takes longer hangs.
+	// patience limits every wait: a test that takes longer hangs.
 	patience = 90 * time.Second
-	// leaseTime is how long claims hold here: short, so that what died is over
-	// soon, and long enough for a busy machine not to outlast it.
+	// leaseTime is the lease of claims: short, so that leases of dead scanners expire
+	// soon, but long enough for a busy machine.
 	leaseTime = 8 * time.Second
-	// stopTime is the scanners' shutdown_timeout, and settleTime what of it they
-	// have at most to settle.
+	// stopTime is the scanners' shutdown_timeout, and settleTime the part of it that they
+	// have for settling.
 	stopTime   = 10 * time.Second
 	settleTime = 8 * time.Second
 )
 
-// options say how a rig differs from the usual one: three scanners straight at
+// options say how a rig differs from the default: three scanners, connected directly to
 // their servers.
 type options struct {
 	scanners  int
@@ -42,20 +42,20 @@ type options struct {
 	more      map[string]fleet.Topic
 	redisArgs []string
 	cluster   bool // Redis is a cluster of three masters with a replica each
-	// nodeTimeout is after how long a silent node of the cluster is replaced. Defaults to
-	// 2 s.
+	// nodeTimeout is how long a cluster node may be silent before it is replaced.
+	// Defaults to 2 s.
 	nodeTimeout time.Duration
 	sentinel    bool // Redis has two replicas and three sentinels
 	replicas    int  // min_replicas of scanners and producer
 	brokers     bool // RabbitMQ is a cluster of three nodes, and the queue a quorum queue
 	badRedis    bool // scanners reach Redis through a proxy
-	badRabbit   bool // and RabbitMQ
+	badRabbit   bool // scanners reach RabbitMQ through a proxy
 	consul      bool // topics come from Consul
-	setClock    bool // Redis's clock can be set; it is one server
-	exchange    bool // the test makes the exchange of orders, no scanner does
+	setClock    bool // Redis's clock can be set; Redis is then a single server
+	exchange    bool // the test declares the exchange of orders, not the scanners
 }
 
-// rig is a fleet at work on servers of its own.
+// rig is a running fleet on its own servers.
 type rig struct {
 	t        *testing.T
 	dir      string
@@ -68,23 +68,23 @@ type rig struct {
 	rabbitmq *servers.RabbitMQ
 	brokers  *servers.RabbitMQCluster // instead of rabbitmq
 	consul   *servers.Consul
-	// redisSteps is odd while a soak has Redis down.
+	// redisSteps is odd while a soak keeps Redis down.
 	redisSteps atomic.Int64
-	toRedis    *network // nil unless asked for
+	toRedis    *network // nil without badRedis
 	toRabbit   *network
 
-	direct   redis.UniversalOptions // the way to Redis without a network before it
+	direct   redis.UniversalOptions // options for Redis without a proxy
 	client   redis.UniversalClient
 	recorder fleet.Recorder
 	scanners []*fleet.Scanner
-	urls     []string // of RabbitMQ, without a network before it
+	urls     []string // RabbitMQ's URLs without a proxy
 	replicas int
 	load     *load
 	arrivals arrivals
 	clock    redisClock
 }
 
-// newRig starts all there is, and waits until tasks arrive.
+// newRig starts the servers, the producer, the consumer and the scanners.
 func newRig(t *testing.T, o options) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), replicas: o.replicas}
@@ -102,8 +102,8 @@ func newRig(t *testing.T, o options) *rig {
 	return r
 }
 
-// servers starts Redis and RabbitMQ, which sync every write: what Redis
-// acknowledged it keeps.
+// servers starts Redis and RabbitMQ. Redis syncs every write, so it keeps everything it
+// acknowledged.
 func (r *rig) servers(o options) {
 	r.t.Helper()
 	var env []string
@@ -194,7 +194,7 @@ func (r *rig) killServers() {
 	}
 }
 
-// connect makes the producer, straight at Redis.
+// connect makes the producer, connected directly to Redis.
 func (r *rig) connect() {
 	r.t.Helper()
 	r.client = redis.NewUniversalClient(&r.direct)
@@ -206,7 +206,7 @@ func (r *rig) connect() {
 	r.recorder = fleet.Recorder{Client: client, Ledger: fleet.NewLedger(fleet.LedgerConfig{Now: r.clock.now})}
 }
 
-// write makes the configuration, and the topics in Consul.
+// write writes the configuration file, or the topics to Consul.
 func (r *rig) write(o options) {
 	r.t.Helper()
 	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": leaseTime.String(), "window": inFlight / 2}.With(o.topic))}
@@ -214,7 +214,7 @@ func (r *rig) write(o options) {
 		delete(topics["orders"], "declare")
 	}
 	if o.brokers {
-		topics["orders"]["declare"].(map[string]any)["queue_type"] = "quorum" //nolint:forcetypeassert // it is made above
+		topics["orders"]["declare"].(map[string]any)["queue_type"] = "quorum" //nolint:forcetypeassert // made above
 	}
 	for name, t := range o.more {
 		topics[name] = fleet.DeclaredTopic(name, t)
@@ -237,7 +237,8 @@ func (r *rig) write(o options) {
 	}
 }
 
-// set writes a topic's settings to Consul, and asks no scanner: most are in trouble.
+// set writes a topic's settings to Consul without waiting for the scanners, which may be
+// down.
 func (r *rig) set(topic string, t fleet.Topic) {
 	r.t.Helper()
 	out := r.run(programs.Scanner, append([]string{"topic", "set", topic, "--no-wait"}, t.Pairs()...)...)
@@ -246,7 +247,7 @@ func (r *rig) set(topic string, t fleet.Topic) {
 	}
 }
 
-// run calls a program with the rig's configuration.
+// run runs a program with the rig's configuration.
 func (r *rig) run(program string, args ...string) fleet.Output {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
@@ -258,7 +259,7 @@ func (r *rig) run(program string, args ...string) fleet.Output {
 	return out
 }
 
-// start adds scanners.
+// start adds n scanners.
 func (r *rig) start(n int) {
 	r.t.Helper()
 	r.startBinary(programs.Scanner, n)
@@ -289,7 +290,7 @@ func (r *rig) again(s *fleet.Scanner) {
 	}
 }
 
-// stop ends all scanners, which must manage within their time.
+// stop stops all scanners, which must finish within their timeout.
 func (r *rig) stop() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -310,7 +311,7 @@ func (r *rig) stop() {
 	}
 }
 
-// explain shows the ends of the scanners' logs if the test failed.
+// explain logs the ends of the scanners' logs if the test failed.
 func (r *rig) explain() {
 	for _, s := range r.scanners {
 		if log, err := os.ReadFile(s.Log()); err == nil && r.t.Failed() {
@@ -319,7 +320,7 @@ func (r *rig) explain() {
 	}
 }
 
-// consume enters what arrives into the ledger.
+// consume enters all messages of a queue into the ledger.
 func (r *rig) consume(queue string) {
 	r.t.Helper()
 	c, err := fleet.NewConsumer(fleet.ConsumerConfig{URL: strings.Join(r.urls, ","), Queue: queue, Handle: r.arrived})
@@ -350,17 +351,17 @@ func (r *rig) await(what string, condition func() bool) {
 	r.within(patience, what, condition)
 }
 
-// within is await with a patience of its own.
+// within is await with its own limit.
 func (r *rig) within(patience time.Duration, what string, condition func() bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
 	defer cancel()
 	if err := fleet.Await(ctx, condition); err != nil {
-		r.t.Fatalf("waited %s in vain: %s", patience, what)
+		r.t.Fatalf("waited %s without success: %s", patience, what)
 	}
 }
 
-// lasts lets time pass, with the load and the fault going on.
+// lasts waits while load and fault continue.
 func (r *rig) lasts(d time.Duration) {
 	r.t.Helper()
 	select {
@@ -379,7 +380,7 @@ func (r *rig) status() fleet.Status {
 	return s
 }
 
-// ctl is rabbitmqctl.
+// ctl runs rabbitmqctl.
 func (r *rig) ctl(args ...string) {
 	r.t.Helper()
 	if out, err := r.rabbitmq.Ctl(r.t.Context(), args...); err != nil {
@@ -387,7 +388,7 @@ func (r *rig) ctl(args ...string) {
 	}
 }
 
-// broker does something on a channel of the test's own.
+// broker calls do with a channel of its own.
 func (r *rig) broker(do func(ch *amqp.Channel) error) {
 	r.t.Helper()
 	conn, err := amqp.Dial(r.urls[0])

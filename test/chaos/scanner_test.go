@@ -12,10 +12,11 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// inFlight is the most that one scanner has in flight: twice its window.
+// inFlight is the largest number of tasks that one scanner has in flight: twice its
+// window.
 const inFlight = 1000
 
-// TestScannersKilled: kill -9 of scanners at work.
+// TestScannersKilled: kill -9 of running scanners.
 func TestScannersKilled(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -31,9 +32,9 @@ func TestScannersKilled(t *testing.T) {
 	r.verdict("scanner: kill -9, five times", allowance{repeats: kills * inFlight})
 }
 
-// TestScannerStopped: SIGSTOP for longer than the lease. What the scanner had in
-// its hands was delivered by others; when it goes on, it settles nothing that it
-// no longer holds.
+// TestScannerStopped: SIGSTOP for longer than the lease. Other scanners deliver the tasks
+// that the stopped one had claimed. After SIGCONT it settles nothing that it no longer
+// holds.
 func TestScannerStopped(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -49,7 +50,7 @@ func TestScannerStopped(t *testing.T) {
 	r.verdict("scanner: SIGSTOP longer than the lease", allowance{repeats: inFlight})
 }
 
-// TestScannersTerminated: SIGTERM under load: nothing is left to its lease and
+// TestScannersTerminated: SIGTERM under load. No task waits for its lease to expire, and
 // nothing arrives twice.
 func TestScannersTerminated(t *testing.T) {
 	r := newRig(t, options{})
@@ -66,12 +67,12 @@ func TestScannersTerminated(t *testing.T) {
 	}
 	r.verdict("scanner: SIGTERM, one after the other", allowance{})
 	if r.arrivals.gap > leaseTime/2 {
-		t.Errorf("nothing arrived for %s: something waited for its lease", r.arrivals.gap)
+		t.Errorf("nothing arrived for %s: a task waited for its lease to expire", r.arrivals.gap)
 	}
 }
 
-// TestScannersTerminatedWithoutRedis: SIGTERM while Redis is away: what was in
-// flight is settled as soon as it is back, within shutdown_timeout.
+// TestScannersTerminatedWithoutRedis: SIGTERM while Redis is down. Tasks in flight are
+// settled once Redis is back, within shutdown_timeout.
 func TestScannersTerminatedWithoutRedis(t *testing.T) {
 	r := newRig(t, options{})
 	r.begin()
@@ -93,7 +94,7 @@ func TestScannersTerminatedWithoutRedis(t *testing.T) {
 	r.verdict("scanner: SIGTERM while Redis is away", allowance{repeats: loadBatch, unmarked: loadBatch})
 }
 
-// TestManyTopics: a hundred topics at once; each is served.
+// TestManyTopics: the fleet serves a hundred topics.
 func TestManyTopics(t *testing.T) {
 	more, names := map[string]fleet.Topic{}, []string{}
 	for i := range 100 {

@@ -17,8 +17,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestAMillionAtOnce: a million tasks are due at the same instant. Memory stays
-// bounded, no lease runs out, and another topic is served meanwhile.
+// TestAMillionAtOnce: a million tasks are due at the same instant. Memory stays bounded,
+// no lease expires, and another topic is served meanwhile.
 func TestAMillionAtOnce(t *testing.T) {
 	const many, batch = 1_000_000, 500
 	r := newRig(t, options{
@@ -53,7 +53,8 @@ func TestAMillionAtOnce(t *testing.T) {
 	took := time.Since(due)
 	during := r.arrivals.since("invoices", n).At(0.99)
 	t.Logf("a million tasks took %s, %.0f/s; lateness p99 of the other topic %s, %s before", took.Round(time.Second), many/took.Seconds(), during, before)
-	// All share two cores here; ten seconds is a tenth of what the million takes.
+	// All processes share two cores here; ten seconds is a tenth of the time for the
+	// million.
 	if during > 10*time.Second {
 		t.Errorf("the other topic's lateness is p99 %s meanwhile", during)
 	}
@@ -61,8 +62,8 @@ func TestAMillionAtOnce(t *testing.T) {
 	r.verdict("a million tasks due at one instant", allowance{})
 }
 
-// TestLargestPayloads: payloads at the limit, all due at once, within the window
-// of one scanner by their number and beyond its memory by their size.
+// TestLargestPayloads: payloads at the size limit, all due at once. Their number is
+// within one scanner's window, but their size is beyond its memory.
 func TestLargestPayloads(t *testing.T) {
 	r := newRig(t, options{scanners: 1, redisArgs: []string{"--appendfsync", "everysec"}, topic: fleet.Topic{"lease": "30s", "window": 2000}})
 	r.begin()
@@ -74,12 +75,12 @@ func TestLargestPayloads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.await("what is large to be delivered", func() bool { return r.status().Topic("orders").Backlog < 1000 && time.Now().After(due) })
+	r.await("the large tasks to be delivered", func() bool { return r.status().Topic("orders").Backlog < 1000 && time.Now().After(due) })
 	r.checkMemory()
 	r.verdict("1,500 payloads of 256 KiB due at one instant", allowance{})
 }
 
-// checkMemory holds the scanners to a bounded memory, at any time so far.
+// checkMemory checks that no scanner's memory ever exceeded a limit.
 func (r *rig) checkMemory() {
 	r.t.Helper()
 	const most = 150 << 10
@@ -94,7 +95,7 @@ func (r *rig) checkMemory() {
 			r.t.Fatal(err)
 		}
 		if kib > most {
-			r.t.Errorf("a scanner held %d KiB, want at most %d", kib, most)
+			r.t.Errorf("a scanner used %d KiB, want at most %d", kib, most)
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// everything may be in flight when connections end all the time, again and again.
+// everything allows any number of repeats, for connections that end again and again.
 const everything = 1_000_000
 
-// slowness is what a network can do without going away.
+// slowness lists the ways in which a network can be bad without being down.
 var slowness = []struct {
 	name    string
 	topic   fleet.Topic
@@ -32,7 +32,8 @@ var slowness = []struct {
 	}},
 }
 
-// checkSlow: whatever the network did, nothing was lost, and it was felt.
+// checkSlow checks for each slowness that nothing is lost, and that the fault had an
+// effect.
 func checkSlow(t *testing.T, server string, o options, to func(*rig) *network) {
 	for _, f := range slowness {
 		t.Run(f.name, func(t *testing.T) {
@@ -46,7 +47,7 @@ func checkSlow(t *testing.T, server string, o options, to func(*rig) *network) {
 			r.verdict(server+": "+f.name, allowance{repeats: f.repeats})
 			late := r.recorder.Ledger.Check().Lateness.At(0.99)
 			if ended := closed.Load() - before; late < 100*time.Millisecond && ended == 0 {
-				t.Errorf("lateness p99 is %s and no connection ended: the fault was not felt", late)
+				t.Errorf("lateness p99 is %s and no connection ended: the fault had no effect", late)
 			} else {
 				t.Logf("%d connections ended", ended)
 			}

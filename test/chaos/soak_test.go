@@ -17,22 +17,23 @@ import (
 
 var (
 	soakLength = flag.Duration("soak", 2*time.Minute, "how long the soak mixes faults")
-	soakSeed   = flag.Uint64("seed", 0, "of the soak's schedule of faults; 0 draws one")
+	soakSeed   = flag.Uint64("seed", 0, "seed of the soak's schedule of faults; 0 draws one")
 )
 
-// fault is what a soak does to one part for a while.
+// fault is a fault that a soak inflicts on one part for a while.
 type fault struct {
 	name string
-	part string // one fault at a time on each
+	part string // a part has one fault at a time
 	most time.Duration
-	// strike and mend get the number that the schedule drew for this fault.
+	// strike begins the fault and mend ends it. draw is the number that the schedule drew
+	// for this fault.
 	strike, mend func(r *rig, draw int)
-	// repeats is how many messages the fault explains to come twice, and unmarked
-	// how many of those without a mark.
+	// repeats is how many repeated messages the fault explains, and unmarked how many of
+	// them without a mark.
 	repeats, unmarked int
 }
 
-// faults are the table's, as far as they pass.
+// faults returns the faults of the table that can be undone.
 func faults() []fault {
 	nothing := func(*rig, int) {}
 	var all []fault
@@ -64,15 +65,15 @@ func faults() []fault {
 	)
 }
 
-// strike is one fault of a soak's schedule.
+// strike is one fault in a soak's schedule.
 type strike struct {
 	fault
 	at, length time.Duration
 	draw       int
 }
 
-// schedule draws the faults of a soak: the same seed and length, the same faults.
-// Each part has its own sequence, with a rest after each fault.
+// schedule draws the faults of a soak. The same seed and length give the same faults.
+// Each part has its own sequence, with a pause after each fault.
 func schedule(seed uint64, length time.Duration) []strike {
 	byPart, parts := map[string][]fault{}, []string{}
 	for _, f := range faults() {
@@ -83,7 +84,7 @@ func schedule(seed uint64, length time.Duration) []strike {
 	}
 	var all []strike
 	for i, part := range parts {
-		rng := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // it must be repeatable
+		rng := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // must be repeatable
 		at := time.Duration(rng.Int64N(int64(5 * time.Second)))
 		for at < length {
 			f := byPart[part][rng.IntN(len(byPart[part]))]
@@ -97,8 +98,7 @@ func schedule(seed uint64, length time.Duration) []strike {
 
 const soakScanners = 3
 
-// TestSoak: all faults mixed at random. -seed replays a schedule, -soak says how
-// long it is.
+// TestSoak: all faults mixed at random. -seed replays a schedule; -soak sets its length.
 func TestSoak(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -115,7 +115,7 @@ func TestSoak(t *testing.T) {
 	r.verdict(fmt.Sprintf("soak of %s, all of these mixed", *soakLength), allowed)
 }
 
-// suffer carries out a schedule, and returns what it explains.
+// suffer executes a schedule, and returns the allowance for its faults.
 func (r *rig) suffer(all []strike) (allowed allowance) {
 	byPart := map[string][]strike{}
 	for _, s := range all {
@@ -147,8 +147,8 @@ func (r *rig) must(err error) {
 	}
 }
 
-// terminate stops a scanner as an operator does. One that can't reach Redis tries
-// for as long as it has, and then says by its code that tasks wait for their leases.
+// terminate stops a scanner with SIGTERM. A scanner that can't reach Redis tries for
+// settleTime, and its exit code then says that tasks wait for their leases.
 func (r *rig) terminate(i int) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -161,8 +161,7 @@ func (r *rig) terminate(i int) {
 	}
 }
 
-// killBroker kills RabbitMQ. A broker of this age forgets what was declared in
-// its last moments.
+// killBroker kills RabbitMQ. This version of RabbitMQ can lose recent declarations.
 func (r *rig) killBroker() {
 	r.t.Helper()
 	_, err := r.rabbitmq.Ctl(context.Background(), "eval", "mnesia:dump_log().")
@@ -176,8 +175,8 @@ func (r *rig) watermark(share string) {
 	r.must(err)
 }
 
-// TestScheduleReplays: one seed makes one schedule, another makes another, and a
-// part has one fault at a time.
+// TestScheduleReplays: a seed always gives the same schedule, another seed gives another
+// one, and each part has one fault at a time.
 func TestScheduleReplays(t *testing.T) {
 	text := func(seed uint64) string {
 		var b strings.Builder

@@ -18,9 +18,9 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// update says that the table in the guarantees page is to be written.
+// update says that the table in docs/faults.md is to be written.
 var (
-	update = flag.Bool("update", false, "write the table of faults into docs/guarantees.md")
+	update = flag.Bool("update", false, "write the table of faults into docs/faults.md")
 	target = flag.String("target", "chaos", "the target of make whose table that is")
 )
 
@@ -140,7 +140,7 @@ func (t *table) add(r row) {
 	t.rows = append(t.rows, r)
 }
 
-// publish prints the table, and writes it into the guarantees page if asked to.
+// publish prints the table, and writes it into docs/faults.md if asked to.
 func (t *table) publish(passed bool) error {
 	if len(t.rows) == 0 {
 		return nil
@@ -151,9 +151,9 @@ func (t *table) publish(passed bool) error {
 		return nil
 	}
 	if !passed {
-		return errors.New("docs/guarantees.md is not written: some tests failed")
+		return errors.New("docs/faults.md is not written: some tests failed")
 	}
-	return t.write(filepath.Join("..", "..", "docs", "guarantees.md"))
+	return t.write(filepath.Join("..", "..", "docs", "faults.md"))
 }
 
 func (t *table) print() {

@@ -22,8 +22,8 @@ const (
 	shards   = 4
 )
 
-// scannerPath and producerPath are where make demo puts the programs; the
-// commands that -keep prints name them, too.
+// scannerPath and producerPath are where make demo puts the programs. The commands that
+// -keep prints name them, too.
 const (
 	scannerPath  = "bin/scanner"
 	producerPath = "bin/producer"
@@ -46,7 +46,7 @@ type demo struct {
 	watch    watcher
 }
 
-// step tells what is being done, and how long it took.
+// step prints a description, runs do, and prints how long it took.
 func step(what string, do func() error) error {
 	begin := time.Now()
 	fmt.Printf("%-60s", what)
@@ -79,7 +79,7 @@ func (d *demo) start(ctx context.Context) error {
 	})
 }
 
-// prepare does at once what takes long.
+// prepare starts the servers at the same time: RabbitMQ takes seconds.
 func (d *demo) prepare(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() (err error) {
@@ -101,7 +101,8 @@ func (d *demo) prepare(ctx context.Context) error {
 	return g.Wait()
 }
 
-// configure writes the file, and puts the topic there or into Consul.
+// configure writes the configuration file. The topic goes into that file, or into Consul
+// if there is one.
 func (d *demo) configure(ctx context.Context) error {
 	d.config = filepath.Join(d.dir, "config.yaml")
 	settings := fleet.Settings{
@@ -145,7 +146,7 @@ func (d *demo) startScanners(ctx context.Context) error {
 	return g.Wait()
 }
 
-// consume returns once the queue is consumed from.
+// consume starts a consumer and returns once it receives from the queue.
 func (d *demo) consume(ctx context.Context) error {
 	d.client = redis.NewClient(&redis.Options{Addr: d.redis.Addr()})
 	offset, err := fleet.ClockOffset(ctx, d.client)
@@ -180,8 +181,8 @@ func (d *demo) consume(ctx context.Context) error {
 	}
 }
 
-// play schedules the tasks and returns what became of them. Those that did not
-// arrive within a minute after the last was due are lost.
+// play schedules the tasks and returns a report on their deliveries. A task that didn't
+// arrive within a minute after the last due time counts as lost.
 func (d *demo) play(ctx context.Context) (fleet.Report, error) {
 	const ahead = 2 * time.Second
 	start := time.Now().Add(ahead)
@@ -222,8 +223,8 @@ func (d *demo) schedule(ctx context.Context, start time.Time) error {
 	return nil
 }
 
-// stop ends what was started. The scanners end as they would in production, and
-// the servers' data goes with their folder.
+// stop ends everything that start started. The scanners get SIGTERM, as in production;
+// the servers are killed.
 func (d *demo) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -1,12 +1,12 @@
-// Command demo shows a fleet at work: it starts servers and three scanners of
-// its own, schedules tasks, and tells how many arrived and how late.
+// Command demo shows a fleet at work. It starts servers and three scanners of its own,
+// schedules tasks, and prints how many arrived and how late.
 //
 //	make demo
 //	bin/demo [-keep] [-consul] [-tasks 20000] [-over 10s]
 //
-// The second is for when scanner and producer are in bin/ already.
+// Use the second form if scanner and producer are already in bin/.
 //
-// Exit codes: 0 every task arrived once and none early, 1 not so or failed, 2
+// Exit codes: 0: every task arrived once and none early; 1: otherwise, or on failure; 2:
 // wrong usage.
 package main
 
@@ -40,10 +40,10 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.keep, "keep", false, "go on running until Ctrl-C, to look around")
-	flag.BoolVar(&o.consul, "consul", false, "keep the topics in Consul; done without the flag too where consul is on PATH")
-	flag.IntVar(&o.tasks, "tasks", 20_000, "how many tasks")
-	flag.DurationVar(&o.over, "over", 10*time.Second, "the span of time they are due in")
+	flag.BoolVar(&o.keep, "keep", false, "keep running until Ctrl-C, so that you can look around")
+	flag.BoolVar(&o.consul, "consul", false, "keep the topics in Consul (the default if consul is on PATH)")
+	flag.IntVar(&o.tasks, "tasks", 20_000, "number of tasks")
+	flag.DurationVar(&o.over, "over", 10*time.Second, "spread the due times over this long")
 	flag.Parse()
 	if flag.NArg() > 0 || o.tasks < 1 || o.over < 0 {
 		fmt.Fprintln(os.Stderr, "demo: -tasks must be 1 or more, -over 0 or more, and nothing else may be given")
@@ -63,7 +63,8 @@ func main() {
 	}
 }
 
-// run keeps the folder with the logs where something went wrong.
+// run plays the demo. It deletes its folder at the end, but keeps it for the logs if
+// something failed.
 func run(ctx context.Context, o options) (err error) {
 	if err := findPrograms(o); err != nil {
 		return err
@@ -103,7 +104,7 @@ func run(ctx context.Context, o options) (err error) {
 	return report.Err()
 }
 
-// findPrograms names every program that is missing, before anything starts.
+// findPrograms returns an error that names every missing program.
 func findPrograms(o options) error {
 	needed := []string{"redis-server", "rabbitmq-server"}
 	if o.consul {

@@ -15,8 +15,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// watchProgress shows arrivals until all are there or ctx ends: a bar on a
-// terminal, else a line each second.
+// watchProgress shows arrivals until all tasks have arrived or ctx ends: a bar on a
+// terminal, otherwise a line each second.
 func watchProgress(ctx context.Context, tasks int, l *fleet.Ledger) {
 	show, every := lines(tasks), time.Second
 	if term.IsTerminal(int(os.Stdout.Fd())) {
@@ -56,7 +56,7 @@ func printReport(w io.Writer, r fleet.Report) {
 	fmt.Fprint(w, r.Lateness.Histogram(50))
 }
 
-// watcher tells of each message once it is asked to.
+// watcher prints each arriving message once on is set.
 type watcher struct{ on atomic.Bool }
 
 func (w *watcher) arrived(m fleet.Delivery) {
@@ -69,10 +69,10 @@ func (w *watcher) arrived(m fleet.Delivery) {
 	fmt.Printf("arrived: %s %q, %s after it was due: %.*q\n", m.Type, m.MessageId, late, most, m.Body)
 }
 
-// explain tells how to look around while everything runs.
+// explain prints how to inspect the fleet while it runs, and turns the watcher on.
 func (d *demo) explain(w io.Writer) {
 	d.watch.on.Store(true)
-	fmt.Fprintf(w, "\nThe fleet goes on running, and what arrives is shown here. Ctrl-C stops it all.\n\n")
+	fmt.Fprintf(w, "\nThe fleet keeps running, and arriving messages are shown here. Ctrl-C stops everything.\n\n")
 	fmt.Fprintf(w, "redis      %s\n", d.redis.Addr())
 	fmt.Fprintf(w, "rabbitmq   %s\n", d.rabbitmq.URL("/"))
 	fmt.Fprintf(w, "           %s\n", d.rabbitmq.ManagementURL())
@@ -94,7 +94,7 @@ func (d *demo) explain(w io.Writer) {
 	fmt.Fprintf(w, "\nWrite shards: 8 into %s, and the fleet changes while it runs.\n\n", config)
 }
 
-// relative is a path as seen from here, where that is shorter.
+// relative returns path relative to the working directory if that is shorter.
 func relative(path string) string {
 	here, err := os.Getwd()
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// kept is a Redis with a way to keep its users.
+// kept is a Redis that keeps its users in some way.
 type kept struct {
 	t      *testing.T
 	server *servers.Redis
 	admin  *redis.Client
-	file   string // where it keeps them; empty: nowhere
+	file   string // the file with the users; empty: they are in memory only
 }
 
 // newKept starts a Redis that keeps its users in a file of its own ("aclfile"), in its
-// configuration file ("redis.conf"), or nowhere ("").
+// configuration file ("redis.conf"), or only in memory ("").
 func newKept(t *testing.T, way string) *kept {
 	t.Helper()
 	servertest.Need(t, "redis-server")
@@ -58,8 +58,8 @@ func newKept(t *testing.T, way string) *kept {
 	return k
 }
 
-// documented runs the command of docs/deploy.md, Rights, that begins so, with
-// the password "least" in scanner.password, and with this server as redis-cli's.
+// documented runs a command from docs/deploy.md, Rights: the one that begins with the
+// given text. scanner.password contains "least", and redis-cli connects to this server.
 func (k *kept) documented(begin string) {
 	k.t.Helper()
 	_, section, _ := strings.Cut(file(k.t, "docs/deploy.md"), "\n## Rights\n")
@@ -84,7 +84,7 @@ func (k *kept) documented(begin string) {
 	}
 }
 
-// redisCLI is the path of redis-cli.
+// redisCLI returns the path of redis-cli.
 func redisCLI(t *testing.T) string {
 	t.Helper()
 	cli, err := exec.LookPath("redis-cli")
@@ -94,7 +94,7 @@ func redisCLI(t *testing.T) string {
 	return cli
 }
 
-// settings are those of scanners who are the documented user.
+// settings returns the settings of scanners that use the documented user.
 func (k *kept) settings() fleet.Settings {
 	s := newSettings(k.t)
 	s.RedisAddr, s.RedisPrefix, s.Topics = k.server.Addr(), "duefleet", served()
@@ -109,7 +109,7 @@ func (k *kept) restart() {
 	}
 }
 
-// mayAsk gives the scanner's user the right to ask where users are kept.
+// mayAsk allows the scanner's user to read where users are kept.
 func (k *kept) mayAsk() {
 	k.t.Helper()
 	k.ask("ACL", "SETUSER", "duefleet-scanner", "+config|get")
@@ -123,9 +123,9 @@ func (k *kept) ask(words ...any) {
 	}
 }
 
-// TestDocumentedUsersOutliveARestart: users that are made and saved as the page says are
-// there after a restart of Redis, and the scanners work on. Doctor says before that they
-// are not saved, and after it that they are.
+// TestDocumentedUsersOutliveARestart: users that are made and saved as documented exist
+// after a restart of Redis, and the scanners keep working. Doctor says before the save
+// that they are not saved, and afterwards that they are.
 func TestDocumentedUsersOutliveARestart(t *testing.T) {
 	t.Parallel()
 	for way, save := range map[string]string{"aclfile": "redis-cli ACL SAVE", "redis.conf": "redis-cli CONFIG REWRITE"} {
@@ -152,7 +152,8 @@ func TestDocumentedUsersOutliveARestart(t *testing.T) {
 	}
 }
 
-// TestUsersThatAreKeptNowhereAreForgotten, and doctor warns of it before.
+// TestUsersThatAreKeptNowhereAreForgotten: Redis forgets users that it keeps only in
+// memory. Doctor warns of it before.
 func TestUsersThatAreKeptNowhereAreForgotten(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, "")

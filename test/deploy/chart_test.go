@@ -14,31 +14,32 @@ import (
 
 const (
 	chart = root + "/deploy/helm/duefleet"
-	// kubeVersion is a cluster that the chart is rendered for.
+	// kubeVersion is the Kubernetes version that the chart is rendered for.
 	kubeVersion = "1.34.0"
-	// secretFolder is where the chart mounts secrets.
+	// secretFolder is the folder where the chart mounts secrets.
 	secretFolder = "/run/secrets/duefleet"
 )
 
-// render is what helm makes of the chart.
+// render returns the manifests that helm makes from the chart.
 func render(t *testing.T, args ...string) string {
 	t.Helper()
 	args = append([]string{"template", "duefleet", chart, "--kube-version", kubeVersion}, args...)
 	return must(t, command(t, nil, tool(t, "helm"), args...))
 }
 
-// conform checks manifests as an API server would that validates strictly.
+// conform returns the arguments with which kubeconform checks manifests as strictly as an
+// API server.
 func conform(t *testing.T) []string {
 	t.Helper()
 	schemas := filepath.Join(filepath.Dir(tool(t, "kubeconform")), "schemas")
 	return []string{"-strict", "-summary", "-schema-location", schemas + "/{{.ResourceKind}}{{.KindSuffix}}.json"}
 }
 
-// everything are values that turn on all that the chart can do.
+// everything returns the arguments that enable all features of the chart.
 func everything() []string { return []string{"--values", "testdata/values.yaml"} }
 
-// TestChart: helm finds no fault with the chart, and what it renders keeps to
-// the schemas of Kubernetes, the Prometheus operator and KEDA.
+// TestChart: helm lint accepts the chart, and the manifests match the schemas of
+// Kubernetes, the Prometheus operator and KEDA.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	must(t, command(t, nil, tool(t, "helm"), "lint", "--strict", "--kube-version", kubeVersion, chart))
@@ -54,20 +55,20 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s: kubeconform says %q, want %q", name, got, c.want)
 		}
 	}
-	// The check itself: it would notice.
+	// Check that kubeconform does notice mistakes.
 	wrong := strings.Replace(render(t, everything()...), "fallback:", "fallbak:", 1)
 	wrong = strings.Replace(wrong, "{preStop:", "{preStopp:", 1)
 	wrong = strings.Replace(wrong, "record: duefleet_", "recorded: duefleet_", 1)
 	said := refused(t, command(t, []byte(wrong), tool(t, "kubeconform"), conform(t)...))
 	for _, key := range []string{"fallbak", "preStopp", "recorded"} {
 		if !strings.Contains(said, "'"+key+"' not allowed") {
-			t.Errorf("kubeconform doesn't notice %s, a key that isn't there: %s", key, said)
+			t.Errorf("kubeconform doesn't notice the unknown key %s: %s", key, said)
 		}
 	}
 }
 
-// TestChartRefusesWrongValues: a value that is misspelt, out of range or a
-// secret in the wrong place is an error before anything reaches the cluster.
+// TestChartRefusesWrongValues: helm rejects a value that is misspelt, out of range, or a
+// secret in the wrong place.
 func TestChartRefusesWrongValues(t *testing.T) {
 	t.Parallel()
 	helm := tool(t, "helm")
@@ -106,9 +107,9 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	refused(t, command(t, nil, helm, "template", "duefleet", chart, "--kube-version", "1.29.0")) // no preStop.sleep there
 }
 
-// TestChartKnowsEveryKey: the schema has the keys of config.example.yaml, which has all
-// there are, and no others; without secrets, and what the chart sets itself. Where there
-// may be a file that holds a secret, its key is in a comment of the example.
+// TestChartKnowsEveryKey: the schema has exactly the keys of config.example.yaml, which
+// has all keys. Secrets and the keys that the chart sets itself are left out. The example
+// has the *_file keys in comments.
 func TestChartKnowsEveryKey(t *testing.T) {
 	t.Parallel()
 	example := file(t, "config.example.yaml")
@@ -131,12 +132,12 @@ func TestChartKnowsEveryKey(t *testing.T) {
 	addSchemaKeys(got, "", at(schema, "properties", "config"), schema)
 	for key := range keys {
 		if !got[key] {
-			t.Errorf("the chart's schema doesn't name %s, which is a key of config.example.yaml", key)
+			t.Errorf("the chart's schema doesn't name %s, a key of config.example.yaml", key)
 		}
 	}
 	for key := range got {
 		if !keys[key] {
-			t.Errorf("the chart's schema names %s, which is no key of config.example.yaml", key)
+			t.Errorf("the chart's schema names %s, which isn't a key of config.example.yaml", key)
 		}
 	}
 }
@@ -151,7 +152,7 @@ func addKeys(keys map[string]bool, prefix string, document map[string]any) {
 	}
 }
 
-// addSchemaKeys collects the keys that a schema takes. Those of any topic are under
+// addSchemaKeys collects the keys that a schema allows. The keys of any topic are under
 // topics.orders, as in the example.
 func addSchemaKeys(keys map[string]bool, prefix string, schema, whole any) {
 	if ref, ok := at(schema, "$ref").(string); ok {
@@ -167,7 +168,7 @@ func addSchemaKeys(keys map[string]bool, prefix string, schema, whole any) {
 	}
 }
 
-// at is what lies at a path of a document; nil if nothing does.
+// at returns the value at a path of a document, or nil if there is none.
 func at(document any, path ...string) any {
 	for _, key := range path {
 		object, _ := document.(map[string]any)
@@ -176,7 +177,7 @@ func at(document any, path ...string) any {
 	return document
 }
 
-// manifest is one of those rendered, as far as it is looked at here.
+// manifest is the part of a rendered manifest that tests read.
 type manifest struct {
 	Kind string            `yaml:"kind"`
 	Data map[string]string `yaml:"data"`
@@ -205,7 +206,7 @@ type manifest struct {
 	} `yaml:"spec"`
 }
 
-// find returns the one manifest of that kind.
+// find returns the manifest of a kind.
 func find(t *testing.T, manifests, kind string) manifest {
 	t.Helper()
 	for _, text := range strings.Split(manifests, "\n---\n") {
@@ -221,8 +222,8 @@ func find(t *testing.T, manifests, kind string) manifest {
 	return manifest{}
 }
 
-// TestChartStopsInTime: preStop is longer than shutdown_timeout, and the grace
-// period, which counts both, is longer than the two together.
+// TestChartStopsInTime: preStop is longer than shutdown_timeout. The grace period
+// includes both, and is longer than their sum.
 func TestChartStopsInTime(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, everything()} {
@@ -246,7 +247,8 @@ func TestChartStopsInTime(t *testing.T) {
 	}
 }
 
-// TestChartIsHardened: no root, nothing to write, no rights, no token.
+// TestChartIsHardened: the pod has no root user, no writable file system, no rights and
+// no token.
 func TestChartIsHardened(t *testing.T) {
 	t.Parallel()
 	manifests := render(t)
@@ -260,8 +262,8 @@ func TestChartIsHardened(t *testing.T) {
 	}
 }
 
-// TestChartConfigIsAScanners: the scanner itself takes the configuration that
-// the chart writes, with the secrets in files.
+// TestChartConfigIsAScanners: scanner check accepts the configuration that the chart
+// writes, with the secrets in files.
 func TestChartConfigIsAScanners(t *testing.T) {
 	t.Parallel()
 	args := append(everything(), "--set", "config.consul.addr=,config.topics.orders.shards=8")
@@ -283,8 +285,8 @@ func TestChartConfigIsAScanners(t *testing.T) {
 	}
 }
 
-// TestChartRestartsForConnectionsAlone: a topic's change reaches scanners that
-// run; a change of the connections replaces them.
+// TestChartRestartsForConnectionsAlone: a changed topic reaches running scanners; changed
+// connections replace the pods.
 func TestChartRestartsForConnectionsAlone(t *testing.T) {
 	t.Parallel()
 	sum := func(set string) string {
@@ -299,8 +301,8 @@ func TestChartRestartsForConnectionsAlone(t *testing.T) {
 	}
 }
 
-// TestChartRestartsForTheSecret: the chart doesn't read the Secret, so a new version of it
-// is named to replace the pods.
+// TestChartRestartsForTheSecret: the chart doesn't read the Secret, so a new
+// secret.version replaces the pods.
 func TestChartRestartsForTheSecret(t *testing.T) {
 	t.Parallel()
 	sum := func(args ...string) string {
@@ -311,11 +313,12 @@ func TestChartRestartsForTheSecret(t *testing.T) {
 		t.Errorf("the pods' annotation is %q, then %q: another version doesn't replace them", before, after)
 	}
 	if sum() != "" {
-		t.Error("there is an annotation of no version")
+		t.Error("there is an annotation without a version")
 	}
 }
 
-// TestChartLeavesReplicasToKEDA: two who set the number of pods would fight.
+// TestChartLeavesReplicasToKEDA: with KEDA the chart must not set the number of pods as
+// well.
 func TestChartLeavesReplicasToKEDA(t *testing.T) {
 	t.Parallel()
 	if n := find(t, render(t), "Deployment").Spec.Replicas; n == nil || *n != 3 {

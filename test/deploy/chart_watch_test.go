@@ -11,7 +11,8 @@ import (
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
-// TestChartHoldsAlertsAndDashboard: a chart holds its files itself, so it has copies.
+// TestChartHoldsAlertsAndDashboard: the chart's copies equal the original files. A chart
+// can't use files outside its folder.
 func TestChartHoldsAlertsAndDashboard(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{rulesFile, dashboardFile} {
@@ -20,8 +21,8 @@ func TestChartHoldsAlertsAndDashboard(t *testing.T) {
 	}
 }
 
-// TestChartWatches: the chart's PrometheusRule has all alerts, and the number of scanners
-// that the release should have; Prometheus takes it. Grafana is given the dashboard as it is.
+// TestChartWatches: the chart's PrometheusRule has all alerts and the expected number of
+// scanners, and promtool accepts it. The dashboard's ConfigMap is complete.
 func TestChartWatches(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
@@ -49,7 +50,8 @@ func TestChartWatches(t *testing.T) {
 	}
 }
 
-// chartRules are those of the chart's PrometheusRule, once Prometheus's tool has read them.
+// chartRules returns the rules of the chart's PrometheusRule, after promtool has read
+// them.
 func chartRules(t *testing.T, manifests, promtool string) (got rules) {
 	t.Helper()
 	for _, text := range strings.Split(manifests, "\n---\n") {
@@ -81,7 +83,8 @@ func chartRules(t *testing.T, manifests, promtool string) (got rules) {
 	return got
 }
 
-// TestChartTakesMore: variables of the container, and annotations of the account.
+// TestChartTakesMore: the chart accepts variables of the container and annotations of the
+// service account.
 func TestChartTakesMore(t *testing.T) {
 	t.Parallel()
 	manifests := render(t, everything()...)

@@ -18,7 +18,7 @@ import (
 
 const composeFile = root + "/deploy/compose/compose.yaml"
 
-// composed is what compose makes of the file, as far as it is looked at here.
+// composed is the part of compose's output that tests read.
 type composed struct {
 	Services map[string]struct {
 		Command     []string          `yaml:"command"`
@@ -38,8 +38,8 @@ type composed struct {
 	} `yaml:"services"`
 }
 
-// TestCompose: compose reads the file; it names all that a fleet is made of, and
-// opens no port to others.
+// TestCompose: compose reads the file. The file has all parts of a fleet and opens no
+// port to other machines.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	var c composed
@@ -78,8 +78,8 @@ func TestCompose(t *testing.T) {
 	checkTopic(t, c.Services["topic"].Command)
 }
 
-// TestComposeConfig: docker compose finds no fault with the file: docker's own
-// where it has compose, else the library that is made of.
+// TestComposeConfig: docker compose accepts the file. Without docker compose, the test
+// uses its library.
 func TestComposeConfig(t *testing.T) {
 	t.Parallel()
 	if err := command(t, nil, "docker", "compose", "version").Run(); err != nil {
@@ -90,7 +90,7 @@ func TestComposeConfig(t *testing.T) {
 	must(t, command(t, nil, "docker", "compose", "-f", composeFile, "config", "--quiet"))
 }
 
-// checkTopic runs the command of service topic on a real Consul.
+// checkTopic runs the command of service topic with a real Consul.
 func checkTopic(t *testing.T, args []string) {
 	t.Helper()
 	servertest.Need(t, "consul")
@@ -102,8 +102,8 @@ func checkTopic(t *testing.T, args []string) {
 	}
 }
 
-// TestComposeDemo: with a scanner beside them the demo's producer and consumer
-// do what their containers would.
+// TestComposeDemo: the demo's producer and consumer work together with a scanner, as in
+// their containers.
 func TestComposeDemo(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
@@ -132,7 +132,7 @@ func TestComposeDemo(t *testing.T) {
 	wait.For(t, "an order to arrive", func() bool { return arrived.MatchString(said.String()) })
 }
 
-// awaitQueue waits until the scanner has made a queue.
+// awaitQueue waits until the scanner has declared a queue.
 func awaitQueue(t *testing.T, url, queue string) {
 	t.Helper()
 	conn, err := amqp.Dial(url)

@@ -1,4 +1,3 @@
-// Package deploy holds deploy/ to what it promises: its files are checked by
-// the tools of those who will read them, and the image's root file system is
-// built and run.
+// Package deploy tests the files in deploy/. It checks them with the tools that read
+// them, and builds the image's root file system and runs a scanner in it.
 package deploy

@@ -22,7 +22,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// finding is one of `scanner doctor -o json`.
+// finding is one finding of `scanner doctor -o json`.
 type finding struct {
 	Check string `json:"check"`
 	State string `json:"state"`
@@ -30,7 +30,7 @@ type finding struct {
 	Mend  string `json:"mend"`
 }
 
-// findings are what doctor said, and with which exit code.
+// findings are doctor's findings and its exit code.
 type findings struct {
 	t    *testing.T
 	list []finding
@@ -44,8 +44,8 @@ func examine(t *testing.T, s fleet.Settings) findings {
 	return examineFile(t, writeSettings(t, s))
 }
 
-// examineFile examines again while a server took longer to answer than doctor waits,
-// five seconds: that says nothing about what is looked at.
+// examineFile runs doctor again if a server took longer to answer than doctor waits, five
+// seconds: such a result says nothing about the tested fault.
 func examineFile(t *testing.T, path string) (f findings) {
 	t.Helper()
 	wait.For(t, "the servers to answer doctor in its time", func() bool {
@@ -69,21 +69,21 @@ func examineOnce(t *testing.T, path string) findings {
 	}
 	for _, x := range f.list {
 		if (x.State == "fail" || x.State == "warn") != (x.Mend != "") {
-			t.Errorf("%s is %s, with %q to mend it", x.Check, x.State, x.Mend)
+			t.Errorf("%s is %s, with the advice %q", x.Check, x.State, x.Mend)
 		}
 	}
 	return f
 }
 
-// says reports whether a check has that state, and names what is wrong and what
-// mends it.
+// says reports whether a check has a state, and whether its text and its advice contain
+// the given words.
 func (f findings) says(check, state, what, mend string) bool {
 	return slices.ContainsFunc(f.list, func(x finding) bool {
 		return x.Check == check && x.State == state && strings.Contains(x.What, what) && strings.Contains(x.Mend, mend)
 	})
 }
 
-// want is that a check has that state, and names what is wrong and what mends it.
+// want fails the test unless says returns true.
 func (f findings) want(check, state, what, mend string) {
 	f.t.Helper()
 	if f.says(check, state, what, mend) {
@@ -92,7 +92,7 @@ func (f findings) want(check, state, what, mend string) {
 	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, mend, f.text)
 }
 
-// exitsOne fails the test unless doctor ended with 1.
+// exitsOne fails the test unless doctor's exit code was 1.
 func (f findings) exitsOne() {
 	f.t.Helper()
 	if f.code != 1 {
@@ -100,15 +100,15 @@ func (f findings) exitsOne() {
 	}
 }
 
-// served is a topic whose places the scanner makes.
+// served returns a topic whose exchange and queue the scanner declares.
 func served() map[string]fleet.Topic {
 	return map[string]fleet.Topic{"orders": {
 		"shards": 2, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"},
 	}}
 }
 
-// TestDoctorFindsNothing: of a fleet that is well doctor says so, of each thing
-// it looked at, and leaves nothing behind.
+// TestDoctorFindsNothing: for a healthy fleet, doctor reports every check as ok, and
+// leaves no keys behind.
 func TestDoctorFindsNothing(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -117,8 +117,8 @@ func TestDoctorFindsNothing(t *testing.T) {
 	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	startScanner(t, s)
 	startScanner(t, s)
-	// A scanner that has just begun tells so a second later, and a live one is taken
-	// for dead when the machine stalls.
+	// A new scanner registers a second after its start, and a live one looks dead if the
+	// machine stalls.
 	f := until(t, s, "doctor to find nothing wrong with a fleet that is well", nil, func(f findings) bool {
 		return f.code == 0 && f.says("fleet", "ok", "2 scanners run", "")
 	})
@@ -153,8 +153,8 @@ func redisAt(t *testing.T, addr string) *redis.Client {
 	return rdb
 }
 
-// TestDoctorFindsRedisSetWrong: eviction, persistence, memory and age of what is
-// written.
+// TestDoctorFindsRedisSetWrong: doctor finds wrong settings of Redis for eviction,
+// persistence and memory.
 func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
@@ -166,7 +166,7 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	f.want("redis.persistence", "fail", "no append-only file", "CONFIG SET appendonly yes")
 	f.want("fleet", "fail", "no scanner runs", "scanner run --config")
 
-	// The commands that doctor named mend it.
+	// The commands in doctor's advice fix them.
 	rdb := redisAt(t, server.Addr())
 	for _, x := range f.list {
 		if set := regexp.MustCompile(`CONFIG SET (\S+) ([^;\s]+)`).FindStringSubmatch(x.Mend); set != nil {
@@ -181,8 +181,8 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	f.want("redis.persistence", "ok", "synced everysec", "")
 }
 
-// TestDoctorFindsMissingRights: a wrong password, and a user who lacks commands;
-// what doctor names is enough.
+// TestDoctorFindsMissingRights: doctor finds a wrong password and a user without some
+// commands. The rights that it names are enough.
 func TestDoctorFindsMissingRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
@@ -220,7 +220,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	acl("resetkeys", "~other:*")
 	examineFile(t, right).want("redis.rights", "fail", s.RedisPrefix, "~"+s.RedisPrefix+":*")
 
-	// The rights in deploy/redis are enough for doctor, too.
+	// The rights in deploy/redis are enough for doctor as well.
 	acl(deployedRights(t, s.RedisPrefix)...)
 	examineFile(t, right).want("redis.rights", "ok", "user shop may run all", "")
 	if strings.Contains(f.text, "right\"") && strings.Contains(f.text, "password\"") {
@@ -228,7 +228,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	}
 }
 
-// deployedRights are those of a scanner, with the password "right".
+// deployedRights returns the rights of a scanner, with the password "right".
 func deployedRights(t *testing.T, prefix string) (rights []any) {
 	t.Helper()
 	line := strings.NewReplacer("PASSWORD", "right", "duefleet:", prefix+":").Replace(file(t, "deploy/redis/scanner.acl"))
@@ -238,8 +238,8 @@ func deployedRights(t *testing.T, prefix string) (rights []any) {
 	return rights
 }
 
-// TestDoctorTriesEveryCommand: whatever a script of ours calls is tried, but for
-// what producers, consumers and operators alone call.
+// TestDoctorTriesEveryCommand: doctor tries every command that our scripts call, except
+// in scripts that only producers, consumers or operators call.
 func TestDoctorTriesEveryCommand(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob(filepath.Join(root, "internal/shard/scripts/*.lua"))
@@ -258,15 +258,14 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`).FindAllStringSubmatch(string(b), -1) {
 			if m[1] != "SISMEMBER" && !regexp.MustCompile(`"`+m[1]+`[ "]`).MatchString(tried) {
-				t.Errorf("%s calls %s, and doctor doesn't try it", filepath.Base(path), m[1])
+				t.Errorf("%s calls %s, but doctor doesn't try it", filepath.Base(path), m[1])
 			}
 		}
 	}
 }
 
-// TestDoctorFindsTheBrokerWrong: exchange and queue that aren't there, tasks that
-// were returned, a wrong password, a vhost that isn't there, and a broker that
-// doesn't answer.
+// TestDoctorFindsTheBrokerWrong: doctor finds a missing exchange, a missing queue,
+// returned tasks, a wrong password, a missing vhost, and a broker that doesn't answer.
 func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
@@ -279,8 +278,8 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	startScanner(t, s)
 	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "--topic", "unbound", "--id", "u", "--in", "0s"))
 	awaitParked(t, s, "unbound")
-	// A scanner tells of itself each second, and one that has just connected may make
-	// the queue once more.
+	// A scanner reports its state once per second, and one that has just connected may
+	// declare the queue once more.
 	f := until(t, s, "doctor to find the queue gone and what the scanner lacks", func() { remove(t, s.RabbitMQURL, "orders.due") }, func(f findings) bool {
 		return f.says("topic orders queue", "fail", "no queue", "") && f.says("topic missing served", "fail", "nowhere", "")
 	})
@@ -309,8 +308,8 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	}
 }
 
-// TestDoctorFindsTasksThatNoQueueTakes: while they are tried again, and none is parked; and
-// it mentions a topic that is paused, which is no failure.
+// TestDoctorFindsTasksThatNoQueueTakes: doctor finds tasks without a queue while they are
+// tried again and none is parked. It mentions a paused topic, which is not a failure.
 func TestDoctorFindsTasksThatNoQueueTakes(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
@@ -328,7 +327,7 @@ func TestDoctorFindsTasksThatNoQueueTakes(t *testing.T) {
 	f.exitsOne()
 	f.want("topic unbound binding", "fail", "RabbitMQ returned messages: no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
 	if f.fails() != 1 {
-		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
+		t.Errorf("one cause, but %d failures:\n%s", f.fails(), f.text)
 	}
 }
 
@@ -342,8 +341,8 @@ func (f findings) fails() (n int) {
 	return n
 }
 
-// TestDoctorFindsAnAlarm: once, whatever scanners and topics there are; check --connect finds
-// it, too.
+// TestDoctorFindsAnAlarm: doctor reports a broker's alarm once, not for each scanner or
+// topic. check --connect finds it as well.
 func TestDoctorFindsAnAlarm(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
@@ -357,7 +356,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB"); err != nil {
 		t.Fatal(err)
 	}
-	for _, topic := range []string{"orders", "mails"} { // a broker tells those that publish
+	for _, topic := range []string{"orders", "mails"} { // a broker notifies only connections that publish
 		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in", "0s"))
 	}
 	f := until(t, s, "doctor to find the alarm", nil, func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
@@ -368,7 +367,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 		return err == nil && strings.Contains(strings.Join(append(status.Topic("orders").Notes, status.Topic("mails").Notes...), "\n"), "blocks publishers")
 	})
 	if f = examine(t, s); f.fails() != 1 {
-		t.Errorf("one cause, and %d failures:\n%s", f.fails(), f.text)
+		t.Errorf("one cause, but %d failures:\n%s", f.fails(), f.text)
 	}
 	f.want("rabbitmq.connection", "fail", "low on disk", "rabbitmq-diagnostics alarms")
 	if said := refused(t, command(t, nil, programs.Scanner, "check", "--config", path, "--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
@@ -380,7 +379,7 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 	until(t, s, "doctor to find the alarm over", nil, func(f findings) bool { return f.code == 0 })
 }
 
-// ownRabbitMQ is a node that a test may make fail; it ends with the test.
+// ownRabbitMQ returns a node that a test may break. It ends with the test.
 func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 	t.Helper()
 	node, err := servers.StartRabbitMQ(wait.Context(t), servers.RabbitMQConfig{Dir: t.TempDir()})
@@ -391,7 +390,7 @@ func ownRabbitMQ(t *testing.T) *servers.RabbitMQ {
 	return node
 }
 
-// remove deletes a queue behind the scanners' back, if it is there.
+// remove deletes a queue, if it exists, without the scanners' knowledge.
 func remove(t *testing.T, url, queue string) {
 	t.Helper()
 	ch := servertest.Channel(t, url)
@@ -409,8 +408,8 @@ func awaitParked(t *testing.T, s fleet.Settings, topic string) {
 	})
 }
 
-// until examines until doctor finds what is waited for, each time after before. What
-// scanners tell of themselves is known from one heartbeat to the next alone.
+// until runs doctor until found returns true, and before each run calls before. It
+// repeats because scanners report their state only with each heartbeat.
 func until(t *testing.T, s fleet.Settings, what string, before func(), found func(findings) bool) (f findings) {
 	t.Helper()
 	return untilFile(t, writeSettings(t, s), what, before, found)
@@ -433,8 +432,8 @@ func untilFile(t *testing.T, path, what string, before func(), found func(findin
 	return f
 }
 
-// TestDoctorComparesWithWhatIsApplied: a document that the fleet refuses, one it
-// has not taken, and a topic whose document is gone.
+// TestDoctorComparesWithWhatIsApplied: doctor finds a document that the fleet rejects,
+// one that it hasn't applied, and a topic whose document is missing.
 func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -448,7 +447,8 @@ func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	until(t, s, "doctor to tell who refuses a document", nil, func(f findings) bool {
 		return f.says("topic mail document", "fail", "refuses it", "") && f.says("topic orders applied", "ok", "", "")
 	})
-	// Documents where no scanner hears of them: what the fleet works by is another.
+	// These documents are under a prefix that no scanner watches, so they differ from the
+	// fleet's settings.
 	s.ConsulPrefix += "-new"
 	putDocument(t, s, "mail", `{"shards": 0}`)
 	putDocument(t, s, "orders", `{"shards": 4, "batch": 7, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
@@ -465,8 +465,8 @@ func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	examine(t, s).want("consul.connection", "fail", "refused", "start the agent")
 }
 
-// TestDoctorFindsMistakes: a configuration that can't be used, and one whose
-// topics alone are wrong: the servers are looked at all the same.
+// TestDoctorFindsMistakes: doctor finds a mistake in the configuration. If only topics
+// are wrong, it still checks the servers.
 func TestDoctorFindsMistakes(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
@@ -485,14 +485,14 @@ func TestDoctorFindsMistakes(t *testing.T) {
 	}
 }
 
-// TestCheckConnects: check asks no server but Consul, and with --connect each of them; it
-// names those that can't be used, and shows no password.
+// TestCheckConnects: check connects only to Consul, and with --connect to every server.
+// It names the servers that can't be used, and prints no password.
 func TestCheckConnects(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
 	s := newSettings(t)
 	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
-	// A server may take longer than check waits, five seconds: then it is asked again.
+	// A server may take longer than check waits, five seconds: then run check again.
 	says := func(want int, patterns []string, args ...string) (said string) {
 		t.Helper()
 		defer func() {
@@ -502,7 +502,7 @@ func TestCheckConnects(t *testing.T) {
 		}()
 		wait.For(t, fmt.Sprintf("check %q to end with %d and say %q", args, want, patterns), func() bool {
 			cmd := command(t, nil, programs.Scanner, append([]string{"check", "--config", writeSettings(t, s)}, args...)...)
-			out, _ := cmd.CombinedOutput() // the exit code says it
+			out, _ := cmd.CombinedOutput() // the exit code tells
 			said = string(out)
 			lacking := func(pattern string) bool { return !regexp.MustCompile(pattern).MatchString(said) }
 			return cmd.ProcessState.ExitCode() == want && !slices.ContainsFunc(patterns, lacking)
@@ -521,8 +521,9 @@ func TestCheckConnects(t *testing.T) {
 	}
 }
 
-// TestDoctorComparesDocumentsAndNoIndexes: scanners that started one after the other, while
-// other keys were written, know different indexes of Consul and work by the same documents.
+// TestDoctorComparesDocumentsAndNoIndexes: scanners that started at different times know
+// different Consul indexes, because other keys were written. They still use the same
+// documents.
 func TestDoctorComparesDocumentsAndNoIndexes(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -531,7 +532,7 @@ func TestDoctorComparesDocumentsAndNoIndexes(t *testing.T) {
 	putDocument(t, s, "orders", `{"shards": 2, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
 	for i := range 3 {
 		startScanner(t, s)
-		putDocument(t, s, "", fmt.Sprint("the folder's own key, which is no topic's ", i))
+		putDocument(t, s, "", fmt.Sprint("the folder's own key, which isn't a topic's ", i))
 	}
 	path := writeSettings(t, s)
 	wait.For(t, "three scanners that know different indexes", func() bool {

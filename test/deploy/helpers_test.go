@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// root is the repository's folder, as tests see it.
+// root is the repository's folder, relative to this package.
 const root = "../.."
 
-// What the image is built of, as build arguments.
+// Build arguments of the image.
 const (
 	imageVersion = "v9.8.7"
 	imageCommit  = "0123456789abcdef0123456789abcdef01234567"
@@ -30,8 +30,8 @@ func file(t *testing.T, path string) string {
 	return string(b)
 }
 
-// skip leaves out a test for what this machine lacks, with one line that says
-// what to do; where everything is required, in continuous integration, it fails.
+// skip skips a test because this machine lacks something. The line says what to install.
+// In continuous integration, where everything is required, the test fails instead.
 func skip(t *testing.T, line string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" || os.Getenv("DUEFLEET_TEST_REQUIRE") == "1" {
@@ -40,7 +40,7 @@ func skip(t *testing.T, line string) {
 	t.Skip(line)
 }
 
-// tool finds one of those that `make deploy-tools` brings.
+// tool returns the path of a tool that `make deploy-tools` installs.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	if path := filepath.Join(absolute(t, root), ".dev/bin", name); executable(path) {
@@ -48,7 +48,7 @@ func tool(t *testing.T, name string) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		skip(t, name+" is not there; to bring it: make deploy-tools")
+		skip(t, name+" is not installed; to install it: make deploy-tools")
 	}
 	return path
 }
@@ -67,8 +67,8 @@ func absolute(t *testing.T, path string) string {
 	return abs
 }
 
-// command is one that a test runs; stdin may be nil. It may take as long as the
-// test: some of them compile.
+// command returns a command of the test; stdin may be nil. It may run as long as the
+// test, since some commands compile.
 func command(t *testing.T, stdin []byte, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -77,15 +77,15 @@ func command(t *testing.T, stdin []byte, name string, args ...string) *exec.Cmd 
 	return cmd
 }
 
-// environ is the environment of the programs that a test runs: without what
-// configures duefleet on this machine, and with more.
+// environ returns the environment for programs of a test. It leaves out variables that
+// configure duefleet, and adds more.
 func environ(more ...string) []string {
 	return append(slices.DeleteFunc(os.Environ(), func(line string) bool {
 		return strings.HasPrefix(line, "DUEFLEET_") && !strings.HasPrefix(line, "DUEFLEET_TEST_")
 	}), more...)
 }
 
-// must returns what a command printed; if it fails, so does the test.
+// must returns a command's output, and fails the test if the command fails.
 func must(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -96,7 +96,7 @@ func must(t *testing.T, cmd *exec.Cmd) string {
 	return stdout.String()
 }
 
-// refused is what a command says that has to fail.
+// refused returns the output of a command that must fail.
 func refused(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	out, err := cmd.CombinedOutput()

@@ -19,18 +19,18 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// nobody is the user of the image; no file names it.
+// nobody is the image's user ID, which has no name in any file.
 const nobody = 65532
 
-// image is the root file system that the container file makes of rootfs.sh.
+// image is the root file system that rootfs.sh builds for the Containerfile.
 type image struct {
 	t     *testing.T
 	dir   string
 	admin string
 }
 
-// TestImage: a scanner runs with the image's root file system as its root, as
-// its user, with nothing to write to; it delivers, says how it is, and stops.
+// TestImage: a scanner runs with the image's root file system as its root and as the
+// image's user, without write access. It delivers, reports its health, and stops.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -69,7 +69,7 @@ func TestImage(t *testing.T) {
 	img.untouched()
 }
 
-// buildImage makes the folder and takes every right to write away.
+// buildImage builds the folder, and removes all write permissions.
 func buildImage(t *testing.T) *image {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "duefleet-image-") // t.TempDir may lie below a folder that nobody else may enter
@@ -92,7 +92,8 @@ func buildImage(t *testing.T) *image {
 	return &image{t: t, dir: dir, admin: admin}
 }
 
-// checkVersion: the programs, the fleet and the metrics say what the image is built of.
+// checkVersion checks that the programs, the fleet and the metrics report the image's
+// version.
 func (m *image) checkVersion() {
 	m.t.Helper()
 	for _, program := range []string{"scanner", "producer"} {
@@ -123,7 +124,7 @@ func (m *image) checkVersion() {
 	}
 }
 
-// checkStatic: the program asks for no loader and no library.
+// checkStatic checks that the program needs no loader and no library.
 func checkStatic(t *testing.T, path string) {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -142,8 +143,8 @@ func checkStatic(t *testing.T, path string) {
 	}
 }
 
-// configure puts the configuration where the image's command expects it, and
-// makes everything read-only.
+// configure writes the configuration where the image's command expects it, and makes
+// everything read-only.
 func (m *image) configure(settings fleet.Settings) {
 	m.t.Helper()
 	path := filepath.Join(m.dir, "etc/duefleet/scanner.yaml")
@@ -165,18 +166,18 @@ func (m *image) configure(settings fleet.Settings) {
 	}
 }
 
-// command runs a program of the image as the container would.
+// command returns a command that runs a program of the image as the container would.
 func (m *image) command(program string, args ...string) *exec.Cmd {
 	m.t.Helper()
 	cmd := command(m.t, nil, "/"+program, args...)
-	cmd.Err = nil // it is looked for inside
+	cmd.Err = nil // the path is valid inside the image
 	cmd.Dir = "/"
 	cmd.Env = []string{"DUEFLEET_ADMIN_LISTEN=" + m.admin}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.dir, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	return cmd
 }
 
-// start runs the command of the image.
+// start runs the image's command.
 func (m *image) start() (*exec.Cmd, *bytes.Buffer) {
 	m.t.Helper()
 	cmd := m.command("scanner", "run", "--config", "/etc/duefleet/scanner.yaml")
@@ -209,7 +210,7 @@ func (m *image) awaitHealthy() {
 	})
 }
 
-// untouched: there is nothing but what the image was built of.
+// untouched checks that the image has only the files that it was built with.
 func (m *image) untouched() {
 	m.t.Helper()
 	var files []string
@@ -228,7 +229,7 @@ func (m *image) untouched() {
 	}
 }
 
-// receive takes one message from a queue.
+// receive returns the body of one message from a queue.
 func receive(t *testing.T, url, queue string) string {
 	t.Helper()
 	ch := servertest.Channel(t, url)
@@ -239,7 +240,7 @@ func receive(t *testing.T, url, queue string) string {
 	return string(wait.Receive(t, "a message in "+queue, messages).Body)
 }
 
-// TestContainerfile: the image is that root file system and nothing else, run
+// TestContainerfile: the image has that root file system and nothing else, and runs
 // without root.
 func TestContainerfile(t *testing.T) {
 	t.Parallel()
@@ -263,7 +264,7 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// TestMakeImage: the image is built with the version and the commit of the checkout.
+// TestMakeImage: make image passes the version and the commit of the checkout.
 func TestMakeImage(t *testing.T) {
 	t.Parallel()
 	head, err := command(t, nil, "git", "-C", root, "rev-parse", "HEAD").Output()

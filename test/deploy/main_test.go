@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the files that the chart has copies of")
 
-// programs are built once for all tests.
+// programs holds the two programs, built once for all tests.
 var programs fleet.Binaries
 
 func TestMain(m *testing.M) {
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(fleet.RunTests(m, fleet.BuildConfig{}, &programs))
 }
 
-// newSettings are those of a corner of the shared servers, without topics.
+// newSettings returns the settings of a sandbox on the shared servers, without topics.
 func newSettings(t *testing.T) fleet.Settings {
 	t.Helper()
 	servertest.Need(t, "redis-server", "rabbitmq-server")
@@ -31,7 +31,7 @@ func newSettings(t *testing.T) fleet.Settings {
 	return s
 }
 
-// writeSettings returns the path of a configuration file.
+// writeSettings writes a configuration file and returns its path.
 func writeSettings(t *testing.T, s fleet.Settings) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -41,13 +41,13 @@ func writeSettings(t *testing.T, s fleet.Settings) string {
 	return path
 }
 
-// startScanner returns a scanner that is ready, and stops it after the test.
+// startScanner returns a ready scanner, which is stopped after the test.
 func startScanner(t *testing.T, s fleet.Settings) *fleet.Scanner {
 	t.Helper()
 	return startScannerOf(t, writeSettings(t, s))
 }
 
-// startScannerOf is startScanner with a configuration file.
+// startScannerOf is startScanner with a given configuration file.
 func startScannerOf(t *testing.T, path string) *fleet.Scanner {
 	t.Helper()
 	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: path, Dir: t.TempDir()})
@@ -55,7 +55,7 @@ func startScannerOf(t *testing.T, path string) *fleet.Scanner {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Hang) // it gives up by itself before
+		ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Hang) // longer than the scanner's own limit
 		defer cancel()
 		if code, err := scanner.Stop(ctx); err != nil || code != 0 {
 			t.Errorf("the scanner ended with code %d, %v", code, err)

@@ -14,7 +14,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// mistyped is a fleet whose document was written past the scanner's commands, with a slip.
+// mistyped returns a fleet whose document was written to Consul directly, with a typing
+// error.
 func mistyped(t *testing.T) (tr *trial, advice string) {
 	t.Helper()
 	tr = newTrial(t, newSettings(t))
@@ -35,7 +36,7 @@ func mistypedDocumentUndone(t *testing.T) {
 	tr.heals()
 }
 
-// forgottenPause is mentioned and fails nothing: an operator wanted it.
+// forgottenPause: doctor only warns, since an operator may want the pause.
 func forgottenPause(t *testing.T) {
 	tr := newTrial(t, newSettings(t))
 	tr.run("scanner topic pause orders --config " + tr.config)
@@ -45,7 +46,8 @@ func forgottenPause(t *testing.T) {
 	tr.heals()
 }
 
-// lostBinding is found twice: what to bind, and what was parked meanwhile.
+// lostBinding: doctor reports two things, the missing binding and the tasks parked
+// because of it.
 func lostBinding(t *testing.T) {
 	tr := newTrial(t, newSettings(t))
 	tr.run("scanner topic set orders max_attempts=1 --config " + tr.config)
@@ -63,7 +65,7 @@ func lostBinding(t *testing.T) {
 	if err := ch.QueueBind(words[2], words[3], words[1], false, nil); err != nil {
 		t.Fatal(err)
 	}
-	tr.run(tr.advised(advice["topic orders parked"], "scanner parked replay") + " --yes") // it asks on a terminal
+	tr.run(tr.advised(advice["topic orders parked"], "scanner parked replay") + " --yes") // it asks for confirmation on a terminal
 	tr.heals()
 }
 
@@ -114,14 +116,14 @@ func evictingRedis(t *testing.T) {
 	tr.says(advice, "; then CONFIG REWRITE")
 	k.ask("CONFIG", "REWRITE")
 	tr.heals()
-	k.restart() // the setting is kept
+	k.restart() // Redis keeps the setting
 	tr.awaitHealthy()
 }
 
-// newerRecords have a higher format in their first byte. For the scanners that read them
-// stand these ones, once the byte is as before.
+// newerRecords: a higher number in the first byte marks a newer format. Restoring the
+// byte stands for running scanners that can read it.
 func newerRecords(t *testing.T) {
-	const format = 16 // docs/protocol.md: what the byte grows by from one format to the next
+	const format = 16 // docs/protocol.md: each format adds this to the byte
 	tr := newTrial(t, newSettings(t))
 	tr.schedule("1h")
 	tr.rewrite(tr.tasks[3:], func(record []byte) { record[0] += format })
@@ -134,7 +136,7 @@ func newerRecords(t *testing.T) {
 	tr.heals()
 }
 
-// rewrite changes the records of tasks, and makes the tasks due.
+// rewrite changes the records of tasks, and makes them due.
 func (tr *trial) rewrite(ids []string, change func(record []byte)) {
 	tr.t.Helper()
 	ctx, rdb := tr.t.Context(), redisAt(tr.t, tr.settings.RedisAddr)
@@ -164,7 +166,7 @@ func strayScanner(t *testing.T) {
 	tr.schedule("0s")
 	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"], "give it the source of the others, or stop it")
 	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
-		t.Fatalf("the stray ended with code %d, %v", code, err)
+		t.Fatalf("the scanner ended with code %d, %v", code, err)
 	}
 	tr.heals()
 }
@@ -179,11 +181,11 @@ func forgottenUsers(t *testing.T) {
 	k.documented("sed ")
 	k.documented("redis-cli CONFIG REWRITE")
 	tr.heals()
-	k.restart() // the users are kept
+	k.restart() // Redis keeps the users
 	tr.awaitHealthy()
 }
 
-// oldBinding fails nothing, since AMQP can't tell whether the queue is still bound.
+// oldBinding: doctor only warns, since AMQP can't tell whether the queue is still bound.
 func oldBinding(t *testing.T) {
 	tr := newTrial(t, newSettings(t))
 	tr.run("scanner topic set orders declare.queue=orders.new --config " + tr.config)

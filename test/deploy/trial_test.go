@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestTrial breaks a healthy fleet in one way after the other. Each time doctor names the
-// one cause, its advice fixes it, and every task that was stored is delivered.
+// TestTrial breaks a healthy fleet in one way after the other. Each time doctor names
+// exactly one cause, its advice fixes it, and every stored task is delivered.
 func TestTrial(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -42,15 +42,15 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// trial is a fleet of two scanners. Its topic orders has a document in Consul.
+// trial is a fleet of two scanners. Its topic, orders, has a document in Consul.
 type trial struct {
 	t        *testing.T
 	settings fleet.Settings
 	config   string // the file of scanners and operators
 	scanners []*fleet.Scanner
-	tasks    []string // the IDs of all tasks, which are their payloads, too
-	queue    string   // where they arrive
-	found    []string // the checks that told of the fault
+	tasks    []string // the IDs of all tasks, which are also their payloads
+	queue    string   // the queue of the tasks
+	found    []string // the checks that reported the fault
 }
 
 // newTrial returns a healthy fleet with tasks that are due in an hour.
@@ -68,8 +68,8 @@ func newTrial(t *testing.T, s fleet.Settings) *trial {
 	return tr
 }
 
-// schedule stores three tasks that are due after a while. It goes by Redis's default user:
-// a fault of the scanners' user is none of the producers'.
+// schedule stores three tasks that are due after the given time. It uses Redis's default
+// user, so that a fault of the scanners' user doesn't affect it.
 func (tr *trial) schedule(in string) {
 	tr.t.Helper()
 	for range 3 {
@@ -85,7 +85,7 @@ func (tr *trial) producer(verb, id string, args ...string) {
 	must(tr.t, command(tr.t, nil, programs.Producer, args...))
 }
 
-// run runs a line as an operator would, with this build's scanner.
+// run runs a command line as an operator would, with this build's scanner.
 func (tr *trial) run(line string) {
 	tr.t.Helper()
 	cmd := command(tr.t, nil, "sh", "-c", line)
@@ -93,8 +93,9 @@ func (tr *trial) run(line string) {
 	must(tr.t, cmd)
 }
 
-// finds waits until doctor finds a fault: the check with that state and text. No other check
-// fails, except those in also, which have the same cause. It returns the advice, by check.
+// finds waits until doctor reports a fault with this check, state and text. No other
+// check may fail, except the ones in also, which have the same cause. It returns the
+// advice by check.
 func (tr *trial) finds(check, state, what string, also ...string) map[string]string {
 	tr.t.Helper()
 	tr.found = append(also, check)
@@ -115,7 +116,7 @@ func (tr *trial) finds(check, state, what string, also ...string) map[string]str
 	return advice
 }
 
-// failing are the checks that fail, sorted.
+// failing returns the checks that fail, sorted.
 func (f findings) failing() (checks []string) {
 	for _, x := range f.list {
 		if x.State == "fail" {
@@ -126,7 +127,7 @@ func (f findings) failing() (checks []string) {
 	return checks
 }
 
-// advised is the command in an advice that begins so, up to a semicolon.
+// advised returns the command in an advice that starts with begin, up to a semicolon.
 func (tr *trial) advised(advice, begin string) string {
 	tr.t.Helper()
 	line := regexp.MustCompile(regexp.QuoteMeta(begin) + `[^;]*`).FindString(advice)
@@ -136,7 +137,8 @@ func (tr *trial) advised(advice, begin string) string {
 	return line
 }
 
-// says fails the test unless an advice, of which a person makes the command, has this text.
+// says fails the test unless an advice contains this text. It is for advice without a
+// complete command.
 func (tr *trial) says(advice, text string) {
 	tr.t.Helper()
 	if !strings.Contains(advice, text) {
@@ -144,7 +146,7 @@ func (tr *trial) says(advice, text string) {
 	}
 }
 
-// awaitHealthy waits until doctor finds nothing wrong, and the fault gone.
+// awaitHealthy waits until doctor finds nothing wrong and no longer reports the fault.
 func (tr *trial) awaitHealthy() {
 	tr.t.Helper()
 	untilFile(tr.t, tr.config, "doctor to find a healthy fleet", nil, func(f findings) bool {
@@ -153,8 +155,8 @@ func (tr *trial) awaitHealthy() {
 	})
 }
 
-// heals fails the test unless the fleet is healthy again and delivers every task that was
-// stored, before the fault and meanwhile. The later ones are made due for it.
+// heals fails the test unless the fleet is healthy again and delivers every stored task,
+// from before the fault and during it. It makes the later ones due.
 func (tr *trial) heals() {
 	tr.t.Helper()
 	tr.awaitHealthy()
@@ -173,7 +175,7 @@ func (tr *trial) heals() {
 	tr.awaitHealthy()
 }
 
-// stop ends the scanners as an operator would, and start starts them again.
+// stop stops the scanners with SIGTERM, and start starts them again.
 func (tr *trial) stop() {
 	tr.t.Helper()
 	if err := fleet.StopAll(wait.Context(tr.t), tr.scanners); err != nil {

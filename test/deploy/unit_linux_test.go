@@ -18,19 +18,19 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// service is what the unit and credentials.conf say, carried out as systemd does:
-// by a user of its own, who gets copies of the credentials.
+// service runs the commands of the unit and of credentials.conf as systemd does: as a
+// separate user, with copies of the credentials.
 type service struct {
 	t     *testing.T
-	dir   string // in the place of /etc/duefleet and /usr/local/bin, and of %d below it
+	dir   string // stands for /etc/duefleet and /usr/local/bin; %d is a folder below it
 	unit  string
 	admin string
 	env   []string
 }
 
-// TestUnitReadsSecretsThatAreRootsAlone: with credentials.conf the commands of the unit
-// work for a user who can't read the secrets, whose files are root's with mode 0600;
-// and nothing about them is to be warned of.
+// TestUnitReadsSecretsThatAreRootsAlone: with credentials.conf, the unit's commands work
+// for a user who can't read the secrets. Their files belong to root and have mode 0600,
+// and no warning is printed.
 func TestUnitReadsSecretsThatAreRootsAlone(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -52,8 +52,9 @@ func TestUnitReadsSecretsThatAreRootsAlone(t *testing.T) {
 	}
 }
 
-// TestUnitStartsWheneverTheScannerDoes: the unit starts while Consul is away, and with
-// one topic's document broken. A configuration with a mistake ends it, with the mistake.
+// TestUnitStartsWheneverTheScannerDoes: the unit starts while Consul is down, and while
+// one topic's document is broken. A wrong configuration ends it, and the log names the
+// mistake.
 func TestUnitStartsWheneverTheScannerDoes(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -94,7 +95,7 @@ func TestUnitStartsWheneverTheScannerDoes(t *testing.T) {
 	})
 }
 
-// admit makes a user of Redis who may do everything, until the test is over.
+// admit makes a Redis user with all rights, until the test ends.
 func admit(t *testing.T, addr, user, password string) {
 	t.Helper()
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
@@ -139,7 +140,7 @@ func newService(t *testing.T, settings fleet.Settings, secrets map[string]string
 	return s
 }
 
-// load gives the service its credentials: files that it alone may read, and the
+// load gives the service its credentials: files that only its user can read, and the
 // variables that name them.
 func (s *service) load(conf string) {
 	s.t.Helper()
@@ -158,10 +159,10 @@ func (s *service) load(conf string) {
 	}
 }
 
-// path is where a file of the unit's lies here.
+// path returns the path here of a file that the unit names.
 func (s *service) path(name string) string { return filepath.Join(s.dir, filepath.Base(name)) }
 
-// start runs what the unit starts with, in order: each ExecStartPre has to succeed before
+// start runs the unit's start commands in order: each ExecStartPre must succeed before
 // ExecStart runs.
 func (s *service) start() *running {
 	s.t.Helper()
@@ -184,7 +185,7 @@ func (s *service) start() *running {
 	return run
 }
 
-// commands are the unit's of that key.
+// commands returns the unit's commands under a key.
 func (s *service) commands(key string) (all []*exec.Cmd) {
 	for _, m := range regexp.MustCompile(`(?m)^`+key+`=(.+)$`).FindAllStringSubmatch(s.unit, -1) {
 		words := strings.Fields(m[1])
@@ -206,7 +207,7 @@ type running struct {
 	ended   chan error
 }
 
-// await waits until a verb of the scanner succeeds, or the scanner has ended.
+// await waits until a command of the scanner succeeds, or until the scanner has ended.
 func (r *running) await(verb ...string) {
 	r.service.t.Helper()
 	verb = append(verb, "--config", r.service.path("scanner.yaml"))
@@ -215,7 +216,7 @@ func (r *running) await(verb ...string) {
 	})
 }
 
-// stop ends the scanner as systemd does, and returns how it ended.
+// stop ends the scanner as systemd does, and returns its error.
 func (r *running) stop() error {
 	r.service.t.Helper()
 	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended

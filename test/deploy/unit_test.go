@@ -10,8 +10,8 @@ import (
 
 const unit = "duefleet-scanner@.service"
 
-// TestUnit: systemd takes the unit, with and without credentials, and counts it
-// among the well-contained ones.
+// TestUnit: systemd accepts the unit, with and without credentials, and rates its
+// security well.
 func TestUnit(t *testing.T) {
 	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -20,7 +20,7 @@ func TestUnit(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, unit)
-	// systemd looks whether the program is there.
+	// systemd checks that the program exists.
 	text := strings.ReplaceAll(file(t, "deploy/systemd/"+unit), "/usr/local/bin/scanner", programs.Scanner)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -36,15 +36,15 @@ func TestUnit(t *testing.T) {
 	}
 	must(t, command(t, nil, analyze, "verify", "--man=no", path))
 
-	// The check itself: it would notice.
+	// Check that systemd-analyze does notice mistakes.
 	if err := os.WriteFile(path, []byte(strings.Replace(text, "ExecStart=", "ExecStart=relative/", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, command(t, nil, analyze, "verify", "--man=no", path))
 }
 
-// TestUnitStopsInTime: systemd waits longer than a scanner's shutdown_timeout
-// before it kills, and tells the scanner alone.
+// TestUnitStopsInTime: systemd waits longer than shutdown_timeout before it kills, and
+// sends SIGTERM to the scanner only.
 func TestUnitStopsInTime(t *testing.T) {
 	t.Parallel()
 	text := file(t, "deploy/systemd/"+unit)
@@ -54,12 +54,12 @@ func TestUnitStopsInTime(t *testing.T) {
 		}
 	}
 	if !strings.Contains(file(t, "config.example.yaml"), "\nshutdown_timeout: 15s") {
-		t.Error("shutdown_timeout is not 15s any more, which the unit's TimeoutStopSec relies on")
+		t.Error("shutdown_timeout is no longer 15s, on which the unit's TimeoutStopSec relies")
 	}
 }
 
-// TestUnitIsNeverGivenUp: systemd starts a scanner again for ever, first soon and then
-// less often. The start limit belongs to [Unit]: systemd ignores it elsewhere.
+// TestUnitIsNeverGivenUp: systemd restarts a scanner for ever, first soon and then less
+// often. The start limit must be in [Unit]; systemd ignores it elsewhere.
 func TestUnitIsNeverGivenUp(t *testing.T) {
 	t.Parallel()
 	unit, service, found := strings.Cut(file(t, "deploy/systemd/"+unit), "\n[Service]\n")

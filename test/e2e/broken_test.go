@@ -10,9 +10,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestBrokenDocument: settings with a mistake change nothing, and everybody who
-// looks is told which key is wrong: by status, by the metrics, by the note in
-// Consul. Another topic's change is held up by it only where they share a file.
+// TestBrokenDocument: settings with a mistake change nothing. Status, the metrics and the
+// note in Consul name the wrong key. The mistake delays another topic's change only if
+// both topics are in one file.
 func TestBrokenDocument(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -42,7 +42,7 @@ func TestBrokenDocument(t *testing.T) {
 		w.send("orders", "meanwhile", 10)
 		w.arrive("the tasks under the old settings")
 		w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 5}))
-		wait.For(w.t, "the mended settings", rarely(func() bool { return w.status().Topic("orders").Shards == 5 }))
+		wait.For(w.t, "the corrected settings", rarely(func() bool { return w.status().Topic("orders").Shards == 5 }))
 		wait.For(w.t, "status without the mistake", rarely(func() bool {
 			for _, m := range w.status().Fleet {
 				if len(m.Errors) > 0 {
@@ -56,8 +56,8 @@ func TestBrokenDocument(t *testing.T) {
 	})
 }
 
-// TestBrokenDocumentVanishes: of a broken document that is deleted no error is left
-// behind, neither of a topic that is served nor of one that never was.
+// TestBrokenDocumentVanishes: deleting a broken document removes its error, whether or
+// not the topic was ever served.
 func TestBrokenDocumentVanishes(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -94,7 +94,7 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 	w.check()
 }
 
-// notes counts the scanners' notes in Consul that hold a word.
+// notes counts the scanners' notes in Consul that contain a word.
 func (w *world) notes(word string) int {
 	w.t.Helper()
 	pairs, _, err := w.kv().List(w.settings.ConsulPrefix+"/status/", nil)

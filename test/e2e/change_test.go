@@ -32,7 +32,8 @@ func (w *wish) migrating(m int) (epoch int64) {
 	return epoch
 }
 
-// ordersTopic is topic orders in Redis. It is made once: it is asked all the time.
+// ordersTopic returns topic orders in Redis. It is made only once, because tests use it
+// all the time.
 func (w *wish) ordersTopic() *shard.Topic {
 	w.t.Helper()
 	if w.topic == nil {
@@ -54,7 +55,7 @@ func (w *wish) placement() shard.Placement {
 	return p
 }
 
-// settled waits until all changes are over and M is m.
+// settled waits until all changes have ended and M is m.
 func (w *wish) settled(m int) {
 	w.t.Helper()
 	moved := func() int {
@@ -75,7 +76,7 @@ func (w *wish) settled(m int) {
 	}))
 }
 
-// far schedules n tasks for the far future.
+// far schedules n tasks that are due in the far future.
 func (w *wish) far(n int) []fleet.Order {
 	w.t.Helper()
 	far := orders("orders", "far", n, time.Now().Add(time.Hour), time.Hour, 100)
@@ -83,8 +84,8 @@ func (w *wish) far(n int) []fleet.Order {
 	return far
 }
 
-// holdUp keeps the next change, which is to m shards, from ending until letGo is
-// called: it holds the lease of one task that would have to move.
+// holdUp keeps the next change, to m shards, from ending until the caller calls letGo. It
+// holds the lease of one task that would have to move.
 func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
 	w.t.Helper()
 	p := w.placement()
@@ -105,8 +106,8 @@ func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
 	}
 }
 
-// TestChangeDuringChange: a wish that comes during a change waits for its end; of
-// several the last one counts, also if it leads back to where all began.
+// TestChangeDuringChange: a shard count set during a change waits for the end of that
+// change. If several are set, only the last one applies, even if it is the initial one.
 func TestChangeDuringChange(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -119,7 +120,8 @@ func TestChangeDuringChange(t *testing.T) {
 		w.set("orders", fleet.Topic{"shards": 4})
 		letGo()
 		w.settled(4)
-		// To 12 shards and back: each change takes two epochs, and no other came between.
+		// To 12 shards and back: each change takes two epochs, and there was no other
+		// change.
 		if got := w.placement().Epoch; got != epoch+3 {
 			w.t.Errorf("the epoch is %d, want %d: the change to 12 shards and one to 4", got, epoch+3)
 		}
@@ -128,9 +130,9 @@ func TestChangeDuringChange(t *testing.T) {
 	})
 }
 
-// TestManyShards: where each worker's part of the time for moving is less than a
-// step a tick, because there are many shards and Redis is far away, a change goes on
-// all the same.
+// TestManyShards: a change makes progress even if each worker's share of the time for
+// moving allows less than one step per tick. This happens with many shards and a distant
+// Redis.
 func TestManyShards(t *testing.T) {
 	t.Parallel()
 	w := newFileWish(t)
@@ -144,8 +146,8 @@ func TestManyShards(t *testing.T) {
 	w.check()
 }
 
-// farAway is a server's address with a delay on the way back from there. The nodes of a
-// cluster tell clients where they are, so that nothing can stand between: theirs stay.
+// farAway returns an address at which the server's replies are delayed. A cluster's
+// addresses are returned unchanged, because its nodes announce their own addresses.
 func farAway(t *testing.T, addr string, delay time.Duration) string {
 	t.Helper()
 	if strings.Contains(addr, ",") {
@@ -164,8 +166,8 @@ func farAway(t *testing.T, addr string, delay time.Duration) string {
 	return proxy.Listen
 }
 
-// TestAllScannersKilledDuringChange: a change that nobody goes on with waits;
-// the scanners that come later end it.
+// TestAllScannersKilledDuringChange: without scanners a change waits; scanners that start
+// later end it.
 func TestAllScannersKilledDuringChange(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -178,7 +180,7 @@ func TestAllScannersKilledDuringChange(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}
-		// Producers go on meanwhile.
+		// Producers keep working meanwhile.
 		last := len(far) - 1
 		if err := w.recorder.Cancel(w.t.Context(), fleet.Key{Topic: "orders", ID: far[last].ID}); err != nil {
 			w.t.Error(err)
@@ -208,8 +210,8 @@ func (w *wish) revive() {
 	}
 }
 
-// TestStoppedDuringChange: scanners that are told to stop, one after the other,
-// in the middle of a change hand it on; nothing arrives twice.
+// TestStoppedDuringChange: scanners that stop one after the other during a change pass it
+// on. Nothing arrives twice.
 func TestStoppedDuringChange(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -233,9 +235,9 @@ func TestStoppedDuringChange(t *testing.T) {
 	})
 }
 
-// TestConsulGoneDuringChange: without Consul a change goes on to its end, the
-// settings stay in force, and scanners start; when it is back, so are wishes and
-// registrations.
+// TestConsulGoneDuringChange: without Consul a change continues to its end, settings stay
+// in force, and scanners can start. When Consul is back, changes of settings and
+// registrations work again.
 func TestConsulGoneDuringChange(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -275,8 +277,8 @@ func TestConsulGoneDuringChange(t *testing.T) {
 	w.check()
 }
 
-// TestRegistration: each scanner is a service with a passing check while it
-// serves, and none once it was stopped.
+// TestRegistration: each scanner is a service with a passing check while it serves. Its
+// service is removed when it stops.
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -299,7 +301,7 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// live are the instances of the scanners that live, as Redis knows them.
+// live returns the instances of the live scanners, according to Redis.
 func (w *wish) live() (instances []string) {
 	w.t.Helper()
 	for _, m := range w.status().Fleet {
@@ -311,8 +313,8 @@ func (w *wish) live() (instances []string) {
 	return instances
 }
 
-// registered are the instances in Consul, once for each entry; with passing, those
-// that pass their check.
+// registered returns the instances in Consul, once for each entry. With passing it
+// returns only those whose check passes.
 func (w *wish) registered(passing bool) (instances []string) {
 	w.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: w.settings.ConsulAddr})
@@ -321,7 +323,7 @@ func (w *wish) registered(passing bool) (instances []string) {
 	}
 	entries, _, err := client.Health().Service("duefleet-scanner", "", passing, nil)
 	if err != nil {
-		return []string{err.Error()} // it has just come back, perhaps: this is no instance's name
+		return []string{err.Error()} // Consul may have just restarted; this text isn't an instance's name
 	}
 	for _, e := range entries {
 		if e.Service.Meta["prefix"] == w.settings.ConsulPrefix {
@@ -332,15 +334,15 @@ func (w *wish) registered(passing bool) (instances []string) {
 	return instances
 }
 
-// TestSettingsInForce: what is written to Consul comes into force in every
-// scanner, and disturbs nothing that is in flight.
+// TestSettingsInForce: every scanner applies settings written to Consul, and tasks in
+// flight aren't disturbed.
 func TestSettingsInForce(t *testing.T) {
 	t.Parallel()
 	testSettings(t, func(fleet.Topic, time.Duration) {})
 }
 
-// testSettings changes one setting after the other under load, and tells how long
-// each took to be in force.
+// testSettings changes one setting after the other under load. It passes how long each
+// took to be in force to tell.
 func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration)) {
 	t.Helper()
 	servertest.Need(t, "consul")
@@ -371,7 +373,7 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 	w.check()
 }
 
-// index is when a topic's document was last written.
+// index returns the Consul index of a topic's last write.
 func (w *wish) index(topic string) uint64 {
 	w.t.Helper()
 	pair, _, err := w.kv().Get(w.settings.ConsulPrefix+"/topics/"+topic, nil)
@@ -381,8 +383,8 @@ func (w *wish) index(topic string) uint64 {
 	return pair.ModifyIndex
 }
 
-// TestProgress: status, metrics and topic set --wait show how far a change has
-// come; the latter returns when it is over.
+// TestProgress: status, metrics and topic set --wait show a change's progress. topic set
+// --wait returns when the change has ended.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -416,7 +418,7 @@ func TestProgress(t *testing.T) {
 			m.sum("duefleet_move_rate_tasks_per_second") > 0 && m.sum("duefleet_move_left_seconds") > 0
 	}))
 	wait.For(t, "topic set --wait to tell how many were moved", func() bool { return strings.Contains(told.String(), "moved") })
-	drew := set(&drawn, true) // nothing is left to change, but to be waited for
+	drew := set(&drawn, true) // nothing is left to change, but the change is still awaited
 	wait.For(t, "topic set --wait to draw a bar on a terminal", func() bool {
 		return strings.Contains(drawn.String(), "moving orders") && strings.Contains(drawn.String(), "%")
 	})

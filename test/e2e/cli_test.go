@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// checkError holds the output of a call that must fail against how this is
-// told: the code, and one line on stderr that holds the words.
+// checkError checks the output of a call that must fail: its exit code, and one line on
+// stderr that contains the words.
 func checkError(t *testing.T, what string, out fleet.Output, code int, words ...string) {
 	t.Helper()
 	if out.Code != code {
@@ -26,7 +26,7 @@ func checkError(t *testing.T, what string, out fleet.Output, code int, words ...
 	}
 	for _, word := range words {
 		if !strings.Contains(strings.ToLower(out.Stderr), strings.ToLower(word)) {
-			t.Errorf("%s: stderr does not tell of %q:\n%s", what, word, out.Stderr)
+			t.Errorf("%s: stderr does not contain %q:\n%s", what, word, out.Stderr)
 		}
 	}
 	for _, trace := range []string{"goroutine ", "panic", ".go:"} {
@@ -60,7 +60,7 @@ func schedule(args ...string) []string {
 	return append([]string{"schedule", "--topic", "orders", "--id", "a", "--in", "1m"}, args...)
 }
 
-// TestUnreachableRedis: a Redis that isn't there is told by its address.
+// TestUnreachableRedis: an error for an unreachable Redis names its address.
 func TestUnreachableRedis(t *testing.T) {
 	t.Parallel()
 	addr, err := fleet.FreeAddress(t.Context())
@@ -74,7 +74,8 @@ func TestUnreachableRedis(t *testing.T) {
 	checkError(t, "producer get", produce(t, "get", "--topic", "orders", "--id", "a", "--config", config), 1, addr, "check")
 }
 
-// TestWrongPassword: a refused password is told as such, and is not shown.
+// TestWrongPassword: an error for a wrong password says so, and doesn't print the
+// password.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", "right")
@@ -92,8 +93,7 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// TestMalformed: what is written wrong is told with file and line, by every
-// verb that reads it.
+// TestMalformed: every command names file and line of a mistake in the configuration.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -119,7 +119,7 @@ func TestMalformed(t *testing.T) {
 	checkError(t, "no such file", scan(t, "run", "--config", "/nowhere/config.yaml"), 1, "/nowhere/config.yaml")
 }
 
-// TestUsage: a command line that asks for nothing that could be done ends with 2.
+// TestUsage: wrong usage ends with exit code 2.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
@@ -142,8 +142,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUnknownTopic: nobody schedules into a topic that no scanner ever served,
-// nor asks about one, without being told.
+// TestUnknownTopic: scheduling into a topic that no scanner has served is an error, and
+// so are questions about it.
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -156,7 +156,7 @@ func TestUnknownTopic(t *testing.T) {
 	checkError(t, "topic set without Consul", w.scanner("topic", "set", "orders", "shards=2"), 1, "consul.addr")
 }
 
-// TestExitCodes: the producer's verbs end with the codes that scripts hold on to.
+// TestExitCodes: the producer's commands end with their documented exit codes.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -183,7 +183,7 @@ func TestExitCodes(t *testing.T) {
 	checkError(t, "get after it was delivered", call("get"), 3, "no such task")
 }
 
-// TestAdminPortInUse: a scanner whose port is taken says which, and ends.
+// TestAdminPortInUse: a scanner whose admin port is taken names it and exits.
 func TestAdminPortInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -201,7 +201,7 @@ func TestAdminPortInUse(t *testing.T) {
 	checkError(t, "run", out, 1, addr, "admin.listen", "in use")
 }
 
-// TestEnvironment: a variable wins over the file.
+// TestEnvironment: a variable wins over the configuration file.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	addr, _ := servertest.Redis(t)
@@ -216,7 +216,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestCheck: every mistake is printed with its key and line, and the code is 1.
+// TestCheck: check prints every mistake with its key and line, and exits with 1.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	config := file(t, `redis:
@@ -272,8 +272,8 @@ topics:
 	}
 }
 
-// TestTopicsAreCompleted: a shell is offered the topics that the fleet serves, with an
-// operator's rights, and nothing where Redis is away.
+// TestTopicsAreCompleted: shell completion offers the served topics, with an operator's
+// rights. Without Redis it offers nothing.
 func TestTopicsAreCompleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})

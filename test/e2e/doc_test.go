@@ -1,4 +1,4 @@
-// Package e2e_test tries whole fleets from outside, by what users hold on to:
-// the programs' flags, output and exit codes, the configuration, the messages
-// and the metrics. The servers are real ones, the scanners are processes.
+// Package e2e_test tests whole fleets from outside, through their stable interfaces: the
+// programs' flags, output and exit codes, the configuration, the messages and the
+// metrics. The servers are real, and the scanners are processes.
 package e2e_test

@@ -9,9 +9,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestKill: scanners that are killed in the middle of their work lose nothing.
-// What they had in flight may arrive twice, and says so; nothing else does. The
-// lease is long enough for a busy machine not to outlast it.
+// TestKill: killed scanners lose nothing. Only tasks that they had in flight may arrive
+// twice, and the repeats are marked. The lease is long enough for a busy machine.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const tasks, window, kills = 20_000, 100, 3
@@ -47,8 +46,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// checkRepeats: of all messages of one version of a task, each but the first is
-// marked as redelivered.
+// checkRepeats checks that each message of a version except the first is marked as
+// redelivered.
 func (w *world) checkRepeats() {
 	w.t.Helper()
 	type version struct {
@@ -65,8 +64,8 @@ func (w *world) checkRepeats() {
 	}
 }
 
-// TestTerminate: SIGTERM under load ends a scanner with 0, leaves nothing leased,
-// and makes nothing arrive twice.
+// TestTerminate: SIGTERM under load ends a scanner with exit code 0. No task stays
+// leased, and none arrives twice.
 func TestTerminate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -88,7 +87,7 @@ func TestTerminate(t *testing.T) {
 	}
 }
 
-// terminate stops the scanners of a paused topic soon after it is resumed, and
+// terminate stops the scanners of a paused topic soon after the topic is resumed, and
 // returns how many tasks are left.
 func (w *world) terminate(round int) int64 {
 	w.t.Helper()
@@ -105,8 +104,8 @@ func (w *world) terminate(round int) int64 {
 	return left.Pending
 }
 
-// TestRate: a topic's rate is that of the whole fleet: three scanners don't
-// deliver faster than it allows.
+// TestRate: a topic's rate limits the whole fleet: three scanners together don't deliver
+// faster.
 func TestRate(t *testing.T) {
 	t.Parallel()
 	const rate, tasks = 200, 1200
@@ -122,7 +121,7 @@ func TestRate(t *testing.T) {
 		}
 		return now
 	}
-	// By Redis's clock, which grants the rate: from before the first task could
+	// Measure with Redis's clock, which limits the rate, from before the first task can
 	// leave until after the last one did.
 	begin := clock()
 	w.pause(false)

@@ -15,10 +15,10 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestExactlyOnce: three scanners, two topics with exchanges and routing keys of
-// their own, 20,000 tasks due over ten seconds, of which some are cancelled,
-// moved or replaced while the topics are paused. Each arrives once, as its newest
-// version, not early, with every property; what was cancelled doesn't.
+// TestExactlyOnce: three scanners serve two topics with their own exchanges and routing
+// keys. 20,000 tasks are due over ten seconds; some are cancelled, rescheduled or
+// replaced while the topics are paused. Each newest version arrives exactly once, not
+// early, with every property. Cancelled tasks don't arrive.
 func TestExactlyOnce(t *testing.T) {
 	t.Parallel()
 	const tasks = 20_000
@@ -32,7 +32,7 @@ func TestExactlyOnce(t *testing.T) {
 	w.schedule(all...)
 	newest := w.changeSome(all)
 	w.pause(false)
-	// These are due while the topics run, however long the scheduling took.
+	// These tasks fall due while the topics run, no matter how long the scheduling took.
 	ahead := orders("orders", "a", tasks/20, time.Now().Add(2*time.Second), 3*time.Second, 100)
 	w.schedule(ahead...)
 	for _, o := range ahead {
@@ -45,10 +45,10 @@ func TestExactlyOnce(t *testing.T) {
 	if err := r.Err(); err != nil {
 		t.Error(err)
 	}
-	// A task that was due before it was stored might have been stored twice, for
-	// all that the ledger knows.
+	// To the ledger, a task that was due before it was stored might have been stored
+	// twice.
 	if r.Promised != len(newest) {
-		t.Errorf("%d promised, want the %d that were not cancelled: that is not what this test is about", r.Promised, len(newest))
+		t.Errorf("%d promised, want the %d that were not cancelled: the ledger doesn't see what this test needs", r.Promised, len(newest))
 	}
 	for d := range w.messages.all() {
 		o, ok := newest[fleet.Key{Topic: d.Type, ID: d.MessageId}]
@@ -60,7 +60,7 @@ func TestExactlyOnce(t *testing.T) {
 	}
 }
 
-// newPair has two topics with exchanges and routing keys of their own.
+// newPair returns a world with two topics that have their own exchanges and routing keys.
 func newPair(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, map[string]fleet.Topic{
@@ -71,7 +71,7 @@ func newPair(t *testing.T) *world {
 	return w
 }
 
-// ordersOfPair are tasks of both topics, due over ten seconds from a start.
+// ordersOfPair returns tasks of both topics, due over ten seconds after start.
 func ordersOfPair(tasks int, start time.Time) []fleet.Order {
 	const over = 10 * time.Second
 	return append(
@@ -80,8 +80,8 @@ func ordersOfPair(tasks int, start time.Time) []fleet.Order {
 	)
 }
 
-// changeSome cancels, moves, replaces and makes earlier one in twenty each, all
-// before they are due, and returns the newest versions.
+// changeSome changes some tasks before they are due: one in twenty each is cancelled,
+// rescheduled, replaced and made earlier. It returns the newest versions.
 func (w *world) changeSome(all []fleet.Order) map[fleet.Key]fleet.Order {
 	w.t.Helper()
 	newest := map[fleet.Key]fleet.Order{}
@@ -114,8 +114,8 @@ func (w *world) changeSome(all []fleet.Order) map[fleet.Key]fleet.Order {
 	return newest
 }
 
-// TestChangesAtTheLastMoment: tasks that are cancelled and moved at the moment
-// they are due arrive at most once a version, and a later one always does.
+// TestChangesAtTheLastMoment: tasks are cancelled and rescheduled at the moment when they
+// are due. Each version arrives at most once, and a later version always arrives.
 func TestChangesAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -147,8 +147,8 @@ func TestChangesAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// TestEveryByte: IDs, payloads, headers and content types arrive byte for byte,
-// whatever they hold, and so does the trace context.
+// TestEveryByte: IDs, payloads, headers, content types and the trace context arrive byte
+// for byte.
 func TestEveryByte(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -187,8 +187,8 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestRulesForInput: what breaks a rule is refused by name and size, and nothing
-// is written.
+// TestRulesForInput: input that breaks a rule is refused with the field's name and size,
+// and nothing is written.
 func TestRulesForInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})

@@ -12,9 +12,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestFork: a fleet that meets two placements of one epoch names both, in its log
-// and in status, and goes on delivering; once the operator has mended it as
-// docs/operate.md says, the change ends, and nothing is lost.
+// TestFork: a fleet that finds two placements with one epoch names both in its log and in
+// status, and keeps delivering. After the operator fixes this as docs/operate.md says,
+// the change ends, and nothing is lost.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	w := newFileWish(t)
@@ -41,10 +41,10 @@ func TestFork(t *testing.T) {
 	wait.For(t, "status to name both", rarely(func() bool { return told(fmt.Sprint(w.status().Topic("orders").Notes)) }))
 	wait.For(t, "a log to name both", rarely(func() bool { return told(w.log(w.scanners[0])) || told(w.log(w.scanners[1])) }))
 	if p := w.placement(); p != other {
-		t.Fatalf("the placement is %v, want %v until somebody mends it", p, other)
+		t.Fatalf("the placement is %v, want %v until somebody fixes it", p, other)
 	}
 	w.pause(false)
-	w.awaitCount(50) // what is due goes on being delivered
+	w.awaitCount(50) // due tasks are still delivered
 
 	w.setPlacement(shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating})
 	w.settled(4)
@@ -54,7 +54,8 @@ func TestFork(t *testing.T) {
 	w.check()
 }
 
-// setPlacement does to topic orders what docs/operate.md asks of an operator.
+// setPlacement sets the placement of topic orders, as docs/operate.md tells an
+// operator to do.
 func (w *world) setPlacement(p shard.Placement) {
 	w.t.Helper()
 	key := w.settings.RedisPrefix + ":placement:{orders}"

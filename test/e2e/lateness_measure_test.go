@@ -9,8 +9,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// TestMeasureLateness: at a pace that any machine keeps, tasks leave when they are
-// due, and not at the next of some polls.
+// TestMeasureLateness: at a rate that any machine can deliver, tasks leave when they are
+// due, not at the next poll.
 func TestMeasureLateness(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(3)
@@ -26,8 +26,8 @@ func TestMeasureLateness(t *testing.T) { //nolint:paralleltest // it has the mac
 	}
 }
 
-// TestMeasureExactlyOnce: 20,000 tasks of two topics, due over ten seconds, of
-// which some were cancelled, moved or replaced, are on time.
+// TestMeasureExactlyOnce: 20,000 tasks of two topics, due over ten seconds, are on time.
+// Some were cancelled, rescheduled or replaced.
 func TestMeasureExactlyOnce(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	w := newPair(t)
 	w.start(3)
@@ -48,8 +48,8 @@ func TestMeasureExactlyOnce(t *testing.T) { //nolint:paralleltest // it has the 
 	}
 }
 
-// TestMeasureMissingExchange: a topic whose exchange is missing does not make
-// another topic late.
+// TestMeasureMissingExchange: a topic with a missing exchange doesn't make another topic
+// late.
 func TestMeasureMissingExchange(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	w := newGoodAndBad(t)
 	w.awaitCount(400)
@@ -81,7 +81,7 @@ func TestMeasureTerminate(t *testing.T) { //nolint:paralleltest // it has the ma
 	}
 }
 
-// TestMeasureRate: a topic's rate is that of the whole fleet, within a tenth.
+// TestMeasureRate: the rate of a topic is the rate of the whole fleet, within a tenth.
 func TestMeasureRate(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const rate, settle, seconds = 200, 2 * time.Second, 6
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"rate": rate})})
@@ -106,8 +106,8 @@ func TestMeasureRate(t *testing.T) { //nolint:paralleltest // it has the machine
 	}
 }
 
-// TestMeasureSettings: what is written to Consul is in force within a second in
-// every scanner.
+// TestMeasureSettings: settings written to Consul are in force in every scanner within a
+// second.
 func TestMeasureSettings(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	testSettings(t, func(change fleet.Topic, took time.Duration) {
 		if took > time.Second {

@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// programs are built once for all tests.
+// programs holds the two programs, built once for all tests.
 var programs fleet.Binaries
 
 func TestMain(m *testing.M) {
@@ -22,13 +22,13 @@ func TestMain(m *testing.M) {
 	os.Exit(fleet.RunTests(m, fleet.BuildConfig{Race: raceEnabled}, &programs))
 }
 
-// runBeside runs more tests at once than there are processors, unless the command
-// line says how many: most of them wait most of the time.
+// runBeside sets -test.parallel to more than the number of processors, unless the command
+// line sets it. Most tests wait most of the time.
 func runBeside() {
 	const each = 3
 	said := false
 	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
 	if !said {
-		_ = flag.Set("test.parallel", strconv.Itoa(each*runtime.GOMAXPROCS(0))) // the flag is there: a test is running
+		_ = flag.Set("test.parallel", strconv.Itoa(each*runtime.GOMAXPROCS(0))) // the flag exists in every test binary
 	}
 }

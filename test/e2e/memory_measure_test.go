@@ -16,9 +16,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestMeasureMemoryOfLargePayloads: with payloads at the limit, and a broker whose
-// confirms take long, in_flight_bytes decides how much memory a scanner takes, and not
-// the window.
+// TestMeasureMemoryOfLargePayloads: payloads are at the size limit and the broker
+// confirms slowly. in_flight_bytes then limits a scanner's memory, not the window.
 func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const (
 		each   = 100 // tasks of a topic
@@ -75,7 +74,7 @@ func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // i
 	}
 }
 
-// inFlight sums what a scanner says of the bytes that its topics have in flight.
+// inFlight adds up the bytes in flight of all topics, from a scanner's metrics.
 func inFlight(t *testing.T, page string) (total int) {
 	t.Helper()
 	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {

@@ -12,18 +12,18 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// want is what a message must be.
+// want is an expected message.
 type want struct {
 	fleet.Order
-	// storedAfter and storedBefore bound when Redis stored this version. A due
-	// time that was over by then becomes the moment of storing.
+	// storedAfter and storedBefore are the earliest and the latest time when Redis stored
+	// this version. A due time before that becomes the time of storing.
 	storedAfter, storedBefore time.Time
 	attempt                   int32
 	redelivered               bool
 }
 
-// check holds every property and header against what the contract promises,
-// with their types on the wire.
+// check compares every property and header, with its type on the wire, with the
+// documented message.
 func (w want) check(t *testing.T, d fleet.Delivery) {
 	t.Helper()
 	if ms, ok := d.Headers["x-duefleet-due"].(int64); ok {

@@ -20,13 +20,13 @@ import (
 const (
 	// scrapedShards is the largest M there is.
 	scrapedShards = 4096
-	// scrapes are made at once.
+	// scrapes is the number of concurrent scrapes.
 	scrapes = 60
 )
 
-// TestMeasureScrapes: sixty scrapes at once of a scanner whose topic has 4,096 shards
-// cost it as much memory as one of them, whether the shards are shown one by one or,
-// as by default, as a whole.
+// TestMeasureScrapes: sixty concurrent scrapes of a scanner with a topic of 4,096 shards
+// take as much memory as one. This holds for one series per shard, and for one series per
+// topic, the default.
 func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	for _, c := range []struct {
 		name   string
@@ -66,7 +66,7 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 	}
 }
 
-// residentPeak is the most memory that a scanner has had resident so far, in MB.
+// residentPeak returns a scanner's peak resident memory in MB.
 func residentPeak(t *testing.T, s *fleet.Scanner) int {
 	t.Helper()
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(s.PID()), "status"))

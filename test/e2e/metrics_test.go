@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// metrics are what a scanner exports, by name.
+// metrics holds a scanner's exported metrics by name.
 type metrics map[string]*dto.MetricFamily
 
 func readMetrics(t *testing.T, s *fleet.Scanner) metrics {
@@ -33,7 +33,7 @@ func readMetrics(t *testing.T, s *fleet.Scanner) metrics {
 	return families
 }
 
-// sum adds a metric's values over all of its series; histograms count.
+// sum adds the values of all series of a metric. A histogram adds its number of samples.
 func (m metrics) sum(name string) float64 {
 	total := 0.0
 	for _, s := range m[name].GetMetric() {
@@ -42,7 +42,7 @@ func (m metrics) sum(name string) float64 {
 	return total
 }
 
-// labels are the names of a metric's labels, in the order they are exported.
+// labels returns the names of a metric's labels, in exported order.
 func (m metrics) labels(name string) string {
 	series := m[name].GetMetric()
 	if len(series) == 0 {
@@ -55,7 +55,8 @@ func (m metrics) labels(name string) string {
 	return strings.Join(names, " ")
 }
 
-// contractMetrics are those that dashboards hold on to: their type and labels.
+// contractMetrics returns type and labels of the documented metrics, which dashboards
+// use.
 func contractMetrics() map[string]struct {
 	kind   dto.MetricType
 	labels string
@@ -79,8 +80,8 @@ func contractMetrics() map[string]struct {
 	return all
 }
 
-// TestMetrics: a running scanner exports every metric of the contract with its
-// type and labels, and the numbers are those of what happened.
+// TestMetrics: a running scanner exports every documented metric with its type and
+// labels, and with the right values.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -92,8 +93,8 @@ func TestMetrics(t *testing.T) {
 	w.arrive("the tasks")
 	w.schedule(orders("orders", "later", 30, time.Now().Add(time.Hour), time.Second, 0)...)
 	s := w.scanners[0]
-	// The last confirm may come after the message, a tick counts when it is
-	// over, and connections and shards are looked at now and then.
+	// The last confirm may come after the message. A tick counts when it ends.
+	// Connections and shards are checked at intervals.
 	var m metrics
 	wait.For(w.t, "the numbers of what happened", rarely(func() bool {
 		m = readMetrics(t, s)

@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestUnroutable: a task that no queue takes is tried max_attempts times, parked
-// with the reason, and waits for an operator who replays or purges it.
+// TestUnroutable: a task without a queue is tried max_attempts times, and then parked
+// with the reason until an operator replays or purges it.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": {
@@ -59,8 +59,8 @@ func TestUnroutable(t *testing.T) {
 	}
 }
 
-// TestAttempts: a task that was returned and then has a queue arrives with the
-// count of its attempt, and is no repeat.
+// TestAttempts: a task is returned first and gets a queue later. It arrives with the
+// number of its attempt and isn't marked as a repeat.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": {
@@ -75,7 +75,7 @@ func TestAttempts(t *testing.T) {
 	stored := time.Now().Add(time.Millisecond)
 	wait.For(w.t, "the first return", func() bool {
 		got, err := w.recorder.Client.Get(t.Context(), "orders", "a")
-		return err == nil && got.Attempt >= 2 // it counts the next one
+		return err == nil && got.Attempt >= 2 // get shows the next attempt
 	})
 	w.queue(w.channel(), "orders", "orders.due", "order.due")
 	w.consume("orders.due")
@@ -91,8 +91,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestMissingExchange: a topic whose exchange is missing neither loses its tasks
-// nor holds another topic up.
+// TestMissingExchange: a topic with a missing exchange loses no task and doesn't delay
+// another topic.
 func TestMissingExchange(t *testing.T) {
 	t.Parallel()
 	w := newGoodAndBad(t)
@@ -104,8 +104,8 @@ func TestMissingExchange(t *testing.T) {
 	}
 }
 
-// newGoodAndBad is a fleet at work on 400 tasks of a good topic and 200 of one
-// whose exchange is missing.
+// newGoodAndBad returns a running fleet with 400 tasks of a good topic and 200 of a topic
+// with a missing exchange.
 func newGoodAndBad(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, map[string]fleet.Topic{
@@ -120,7 +120,7 @@ func newGoodAndBad(t *testing.T) *world {
 	return w
 }
 
-// checkParked holds the list of parked tasks against how many there are.
+// checkParked checks the number of parked tasks, and their attempts and reasons.
 func (w *world) checkParked(n, attempts int) {
 	w.t.Helper()
 	for _, verb := range [][]string{{"parked", "ls"}, {"tasks", "ls", "--topic", "orders", "--state", "parked"}} {
@@ -136,8 +136,8 @@ func (w *world) checkParked(n, attempts int) {
 	}
 }
 
-// listed is an element of what `parked ls` and `tasks ls` print, as far as it is looked
-// at here.
+// listed is the part of an element in the output of `parked ls` and `tasks ls` that tests
+// read.
 type listed struct {
 	ID, Reason string
 	Attempts   int
@@ -152,7 +152,7 @@ func (w *world) list(verb ...string) (all []listed) {
 	return all
 }
 
-// stored is what producer get prints, as far as it is looked at here.
+// stored is the part of the output of producer get that tests read.
 type stored struct {
 	State    string
 	Attempts int

@@ -16,8 +16,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestLoadOnATerminal: a load draws a bar while it runs, keeps bad lines legible,
-// and leaves nothing of the bar behind.
+// TestLoadOnATerminal: load draws a bar while it runs, prints bad lines legibly, and
+// erases the bar at the end.
 func TestLoadOnATerminal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -58,7 +58,7 @@ func TestLoadOnATerminal(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C ends a scanner as SIGTERM does.
+// TestInterrupt: Ctrl-C ends a scanner in the same way as SIGTERM.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -71,12 +71,12 @@ func TestInterrupt(t *testing.T) {
 	}
 	wait.For(t, "it to be off the fleet", rarely(func() bool { return len(w.status().Fleet) == 1 }))
 	if log := w.log(w.scanners[0]); !strings.Contains(log, "scanner stopped") {
-		t.Errorf("the log doesn't tell of its end:\n%s", log)
+		t.Errorf("the log has no line about its end:\n%s", log)
 	}
 }
 
-// TestSecondSignal: a scanner that can't end, since Redis hangs, ends at once when
-// it is told so again.
+// TestSecondSignal: a scanner that can't end because Redis hangs ends at once at a second
+// signal.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
@@ -87,7 +87,7 @@ func TestSecondSignal(t *testing.T) {
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
 			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))
-			w.settings.ShutdownTimeout = "10m" // the most there is
+			w.settings.ShutdownTimeout = "10m" // the largest value
 			w.write()
 			w.start(1)
 			s := w.scanners[0]
@@ -98,7 +98,7 @@ func TestSecondSignal(t *testing.T) {
 				t.Fatal(err)
 			}
 			wait.For(t, "the scanner to stop", func() bool { return strings.Contains(w.log(s), "scanner stops") })
-			// The signal that comes in the moment of the first one is none.
+			// The system merges a signal with one that is still pending, so repeat it.
 			wait.For(t, "the end at a second signal", rarely(func() bool { return ended(s) || s.Signal(sig) != nil }))
 			if code, err := s.Wait(t.Context()); err != nil || code != -1 {
 				t.Errorf("code %d, %v; want it ended by the signal", code, err)
@@ -112,8 +112,8 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// TestCheckConsul: every document in Consul is checked, and each mistake is told
-// with topic, key and line.
+// TestCheckConsul: check reads every document in Consul, and prints each mistake with
+// topic, key and line.
 func TestCheckConsul(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -140,7 +140,7 @@ func TestCheckConsul(t *testing.T) {
 	for i, words := range want {
 		for _, word := range words {
 			if !strings.Contains(mistakes[i], word) {
-				t.Errorf("%q doesn't tell of %q", mistakes[i], word)
+				t.Errorf("%q doesn't contain %q", mistakes[i], word)
 			}
 		}
 	}

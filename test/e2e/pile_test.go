@@ -6,12 +6,12 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// pile keeps messages in the order in which they arrived, and never moves them. A slice
-// that grows copies what it holds: with 300,000 messages that held up the consumer, which
-// takes the time of those behind, for a third of a second.
+// pile keeps messages in their order of arrival, and never moves them. A growing slice
+// copies its elements: with 300,000 messages, that delayed the consumer and its time
+// stamps by a third of a second.
 type pile struct{ chunks [][]fleet.Delivery }
 
-// pileChunk is how many messages lie together.
+// pileChunk is the number of messages in one chunk.
 const pileChunk = 1024
 
 func (p *pile) add(d fleet.Delivery) {
@@ -23,7 +23,7 @@ func (p *pile) add(d fleet.Delivery) {
 	p.chunks[last] = append(p.chunks[last], d)
 }
 
-// first is the one that arrived before all others; there must be one.
+// first returns the message that arrived first; there must be one.
 func (p *pile) first() fleet.Delivery { return p.chunks[0][0] }
 
 func (p *pile) all() iter.Seq[fleet.Delivery] {

@@ -2,5 +2,6 @@
 
 package e2e_test
 
-// raceEnabled: tests with the race detector build the programs with it too.
+// raceEnabled says whether the programs are built with the race detector, as the tests
+// are.
 const raceEnabled = true

@@ -15,15 +15,14 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// programsShown are the programs in Go that the pages show, by page and heading, with
-// what runs them.
+// programsShown has a test for each Go program in the pages, by page and heading.
 var programsShown = map[string]func(w *world, program string){
 	"README.md: Schedule from an application": runShownProducer,
 	"README.md: Consume":                      runShownConsumer,
 }
 
-// TestEveryProgramOfThePagesRuns: whatever a page shows in Go is a whole program, as it
-// would be copied, and does what the page says with a fleet.
+// TestEveryProgramOfThePagesRuns: every Go block in a page is a complete program, and
+// does with a fleet what the page says.
 func TestEveryProgramOfThePagesRuns(t *testing.T) {
 	t.Parallel()
 	shown := shownPrograms(t)
@@ -40,7 +39,7 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 				t.Fatalf("nothing runs the program %s", where)
 			}
 			servertest.Need(t, "redis-server", "rabbitmq-server")
-			server := servertest.OwnRedis(t) // the pages have the prefix that is the default
+			server := servertest.OwnRedis(t) // the pages use the default prefix
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
 			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))
@@ -53,7 +52,7 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 	}
 }
 
-// runShownProducer: the task is stored, and cancelled as long as it isn't due.
+// runShownProducer checks that the program stores its task and cancels it in time.
 func runShownProducer(w *world, program string) {
 	w.t.Helper()
 	out := must(w.t, run(w.t, fleet.Command{Path: program}))
@@ -63,7 +62,7 @@ func runShownProducer(w *world, program string) {
 	if out := w.producer("get", "--topic", "orders", "--id", "o-1"); out.Code != 3 {
 		w.t.Errorf("the task is still there: %s", out.Stdout)
 	}
-	w.stop() // nobody serves what it asks for
+	w.stop() // without a scanner for its topic
 	if err := w.redis.FlushAll(w.t.Context()).Err(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -72,7 +71,8 @@ func runShownProducer(w *world, program string) {
 	}
 }
 
-// runShownConsumer: it handles what is due, and ends well on Ctrl-C.
+// runShownConsumer checks that the program handles due tasks, and exits without an error
+// on Ctrl-C.
 func runShownConsumer(w *world, program string) {
 	w.t.Helper()
 	var said wait.Log
@@ -95,7 +95,7 @@ func runShownConsumer(w *world, program string) {
 	}
 }
 
-// buildShown builds a program as one file, with the module's packages.
+// buildShown compiles a program as one file, with the module's packages.
 func buildShown(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func buildShown(t *testing.T, text string) string {
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	cmd := exec.CommandContext(t.Context(), "go", append(args, source)...) //nolint:gosec // the arguments are ours
+	cmd := exec.CommandContext(t.Context(), "go", append(args, source)...) //nolint:gosec // our own arguments
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("it does not compile: %v\n%s", err, out)
@@ -115,7 +115,7 @@ func buildShown(t *testing.T, text string) string {
 	return program
 }
 
-// shownPrograms are the blocks in Go of all pages, by page and heading.
+// shownPrograms returns the Go blocks of all pages, by page and heading.
 func shownPrograms(t *testing.T) map[string]string {
 	t.Helper()
 	root, shown := filepath.Join("..", ".."), map[string]string{}

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// awaitAnswer waits until /readyz has all the lines, and returns its first one.
+// awaitAnswer waits until /readyz has all the lines, and returns its first line.
 func (w *world) awaitAnswer(s *fleet.Scanner, lines ...string) string {
 	w.t.Helper()
 	answer := ""
@@ -33,9 +33,9 @@ func (w *world) awaitAnswer(s *fleet.Scanner, lines ...string) string {
 	return first
 }
 
-// TestReadyWhenTopicsAreServed: a scanner is ready when producers find every
-// topic of its documents, and no sooner. A topic that is paused, or whose exchange
-// is missing, takes tasks and keeps them, and holds no scanner back.
+// TestReadyWhenTopicsAreServed: a scanner becomes ready once producers find every topic
+// of its documents. A paused topic, or one with a missing exchange, accepts tasks and
+// keeps them; it doesn't delay readiness.
 func TestReadyWhenTopicsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{
@@ -43,7 +43,7 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 		"paused": fleet.DeclaredTopic("paused", fleet.Topic{"paused": true}),
 		"astray": {"shards": 1, "exchange": "nowhere"},
 	})
-	// What is no hash keeps the topic from being made.
+	// A key that isn't a hash keeps the scanner from making the topic.
 	obstacle := w.settings.RedisPrefix + ":placement:{orders}"
 	if err := w.redis.Set(t.Context(), obstacle, "in the way", 0).Err(); err != nil {
 		t.Fatal(err)
@@ -65,8 +65,8 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 	}
 }
 
-// TestReadyWithoutConsul: while Consul is away a scanner is ready when it serves
-// the documents that Redis keeps, and not before it has read them.
+// TestReadyWithoutConsul: while Consul is down, a scanner is ready once it serves the
+// documents kept in Redis.
 func TestReadyWithoutConsul(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
@@ -81,7 +81,7 @@ func TestReadyWithoutConsul(t *testing.T) {
 	}
 	w.settings.Topics, w.settings.ConsulAddr, w.settings.ConsulPrefix = nil, addr, "nothing"
 	w.write()
-	// What is no set can't be read: for the scanner it is not there yet.
+	// A key that isn't a set can't be read, so the scanner finds no topics.
 	topics := w.settings.RedisPrefix + ":topics"
 	known, err := w.redis.SMembers(t.Context(), topics).Result()
 	if err != nil {

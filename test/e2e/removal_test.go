@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestTopicRemoved: a topic that holds tasks is removed only if its tasks may go
-// with it; then the fleet serves it no more, and producers are told.
+// TestTopicRemoved: a topic with tasks is removed only with --purge. Then the fleet stops
+// serving it, and producers get an error.
 func TestTopicRemoved(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -44,7 +44,7 @@ func TestTopicRemoved(t *testing.T) {
 	checkError(t, "schedule after the removal", out, 1, "orders")
 }
 
-// answer runs a scanner's verb on a terminal where text is typed.
+// answer runs a scanner's command on a terminal where text is typed.
 func (w *world) answer(text string, args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{
@@ -53,15 +53,15 @@ func (w *world) answer(text string, args ...string) fleet.Output {
 	})
 }
 
-// TestOrphan: a topic whose document vanished is served on, also by scanners that
-// start later, and shown as an orphan, until it is set or removed; removed with its
-// tasks and set anew, it begins empty.
+// TestOrphan: a topic without a document is still served, even by scanners that start
+// later. It is shown as an orphan until it is set or removed. If it is removed with its
+// tasks and made again, it is empty.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	w.begin()
-	// The ledger knows nothing of it: it is to be purged.
+	// This task isn't in the ledger, since it will be purged.
 	later := producer.Request{Topic: "orders", ID: "later", When: producer.In(time.Hour)}
 	if _, err := w.recorder.Client.Schedule(t.Context(), later); err != nil {
 		t.Fatal(err)
@@ -92,11 +92,11 @@ func TestOrphan(t *testing.T) {
 	w.send("orders", "anew", 20)
 	w.check()
 	if got := w.status().Topic("orders").Pending; got != 0 {
-		t.Errorf("%d tasks are stored in a topic that was set anew, want none of those purged", got)
+		t.Errorf("%d tasks are stored in a topic that was made again, want none", got)
 	}
 }
 
-// vanish deletes a topic's document behind the scanners' backs.
+// vanish deletes a topic's document directly in Consul.
 func (w *wish) vanish(topic string) {
 	w.t.Helper()
 	if _, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil); err != nil {

@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	// wired scanners run, and one after the other is killed, twice each.
+	// wired scanners run. They are killed in turn, twice each.
 	wired = 3
 	kills = 2 * wired
-	// repeatsLease is long enough for a busy machine not to outlast it.
+	// repeatsLease is long enough for a busy machine.
 	repeatsLease = "15s"
 	// repeatsWindow is the default of the topic's window.
 	repeatsWindow = 2000
 )
 
-// TestMeasureRepeats: what a scanner that is killed leaves to be repeated is what the
-// broker had not confirmed to it, and hardly anything beside: what is confirmed is
-// settled at once.
+// TestMeasureRepeats: after a scanner is killed, only messages that the broker had not
+// confirmed are repeated, with few exceptions. Confirmed tasks are settled at once.
 func TestMeasureRepeats(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const rate = 3000
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
@@ -48,8 +47,8 @@ func TestMeasureRepeats(t *testing.T) { //nolint:paralleltest // it has the mach
 	w.checkKilled(wires)
 }
 
-// TestMeasureRepeatsOfABacklog: the same while a backlog is forwarded as fast as the
-// broker takes it, so that the windows are full.
+// TestMeasureRepeatsOfABacklog: as TestMeasureRepeats, but with full windows, while the
+// broker takes a backlog as fast as it can.
 func TestMeasureRepeatsOfABacklog(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const tasks = 120_000
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
@@ -62,8 +61,8 @@ func TestMeasureRepeatsOfABacklog(t *testing.T) { //nolint:paralleltest // it ha
 	w.checkKilled(wires)
 }
 
-// killInTurn kills one scanner after the other, and starts it again, each time once
-// ripe returns.
+// killInTurn kills the scanners in turn, each time after ripe returns, and starts them
+// again.
 func (w *world) killInTurn(wires []*wire, ripe func(i int)) {
 	w.t.Helper()
 	for i := range kills {
@@ -78,9 +77,9 @@ func (w *world) killInTurn(wires []*wire, ripe func(i int)) {
 	}
 }
 
-// checkKilled ends the run and holds the repeats against what the broker had not
-// confirmed when scanners were killed. A quarter more, and what a scanner forwards in
-// ten milliseconds, may have been confirmed and on its way to Redis.
+// checkKilled ends the run and compares the repeats with the messages that the broker had
+// not confirmed at the kills. It allows a quarter more, and the messages of ten
+// milliseconds: they may be confirmed, with the settle on its way to Redis.
 func (w *world) checkKilled(wires []*wire) {
 	w.t.Helper()
 	r := w.finish()
@@ -103,7 +102,7 @@ func (w *world) checkKilled(wires []*wire) {
 	}
 }
 
-// steady schedules rate tasks a second, due within a second and a half.
+// steady schedules rate tasks per second, due within a second and a half.
 func steady(ctx context.Context, w *world, rate int) error {
 	const beat = 50 * time.Millisecond
 	ticker := time.NewTicker(beat)
@@ -122,7 +121,7 @@ func steady(ctx context.Context, w *world, rate int) error {
 	}
 }
 
-// startWired starts n scanners, each with a wire of its own to the broker.
+// startWired starts n scanners, each with its own wire to the broker.
 func (w *world) startWired(n int) []*wire {
 	w.t.Helper()
 	wires := make([]*wire, n)
@@ -140,20 +139,20 @@ func (w *world) startWired(n int) []*wire {
 	return wires
 }
 
-// wire stands between a scanner and the broker, and knows what was published over it
-// and not confirmed.
+// wire is a proxy between a scanner and the broker. It knows which published messages are
+// unconfirmed.
 type wire struct {
-	url    string // of the broker, over the wire
+	url    string // the broker's URL through the wire
 	target string
-	held   int // messages that were unconfirmed at the ends of scanners
+	held   int // unconfirmed messages at the kills
 
 	still   sync.RWMutex // held for writing while nothing may pass
 	mu      sync.Mutex
 	waiting map[net.Conn]map[uint16]*unanswered // by connection and channel
 }
 
-// unanswered are the delivery tags of a channel that the broker has not answered for.
-// All below lowest are answered.
+// unanswered holds the delivery tags of a channel that the broker has not answered. All
+// tags below lowest are answered.
 type unanswered struct {
 	tags         map[uint64]struct{}
 	lowest, last uint64
@@ -190,8 +189,8 @@ func newWire(t *testing.T, broker string) *wire {
 	return w
 }
 
-// end kills the scanner while nothing passes, so that what the broker was given and
-// has not answered for is counted at that moment.
+// end kills the scanner while no data passes, so that the count of unanswered messages is
+// exact at that moment.
 func (w *wire) end(kill func() error) error {
 	w.still.Lock()
 	defer w.still.Unlock()
@@ -205,7 +204,7 @@ func (w *wire) end(kill func() error) error {
 	return kill()
 }
 
-// connect lasts as long as one connection, or ctx.
+// connect proxies one connection until it or ctx ends.
 func (w *wire) connect(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
@@ -233,7 +232,7 @@ func (w *wire) connect(ctx context.Context, client net.Conn) {
 	back.Wait()
 }
 
-// Methods, as AMQP 0-9-1 numbers them: class and method.
+// Methods of AMQP 0-9-1, as class and method numbers.
 const (
 	basicPublish  = 60<<16 | 40
 	basicAck      = 60<<16 | 80
@@ -274,9 +273,9 @@ func (w *wire) answered(conn net.Conn, channel uint16, method uint32, args []byt
 	}
 }
 
-// pass forwards what comes until the connection ends, and tells of every method in
-// it, a publish before the broker can have answered for it. The first skip bytes are
-// no frame.
+// pass forwards data until the connection ends, and calls method for every AMQP method in
+// it. It does so before it forwards, so that a publish is recorded before its confirm.
+// The first skip bytes are not frames.
 func (w *wire) pass(to, from net.Conn, skip int, method func(channel uint16, method uint32, args []byte)) {
 	var rest []byte
 	forward := func(b []byte) error {
@@ -301,7 +300,8 @@ func (w *wire) pass(to, from net.Conn, skip int, method func(channel uint16, met
 	}
 }
 
-// methods tells of the methods in whole frames and returns what is no whole frame.
+// methods calls method for each method in complete frames, and returns the remaining
+// bytes.
 func methods(b []byte, method func(channel uint16, method uint32, args []byte)) (rest []byte) {
 	const header, end, isMethod = 7, 1, 1
 	for len(b) >= header {

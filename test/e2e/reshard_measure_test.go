@@ -15,21 +15,20 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestMeasureShardsUnderLoad is TestShardsUnderLoad with 200,000 tasks stored and
-// 2,000 new ones a second, a scanner killed in each change, and its lateness:
-// tasks stay as punctual as just before, up to a factor of three.
+// TestMeasureShardsUnderLoad is TestShardsUnderLoad with 200,000 stored tasks and 2,000
+// new ones per second. A scanner is killed in each change. During a change, lateness may
+// be at most three times as high as just before.
 func TestMeasureShardsUnderLoad(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const (
 		lease = 10 * time.Second
 		calm  = 30 * time.Second // before each change
-		// settle, before that, is not measured: it outlasts the leases of the scanner
-		// killed in the change before.
+		// settle is a pause before that. It isn't measured, and is longer than the leases
+		// of the scanner killed in the previous change.
 		settle = lease + 2*time.Second
 	)
 	servertest.Need(t, "consul")
-	// The heap of this test, which remembers every task, keeps both cores of a
-	// small machine busy for up to a second whenever it is collected, and with it
-	// the consumer that takes the time.
+	// This test remembers every task. A garbage collection keeps both cores of a small
+	// machine busy for up to a second, and delays the consumer that takes the time.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(8 << 30))
 	w := newConsulWish(t)
@@ -51,14 +50,13 @@ func TestMeasureShardsUnderLoad(t *testing.T) { //nolint:paralleltest // it has 
 	lateness.check(t)
 }
 
-// stopwatch keeps the lateness of the new tasks by the stretch of time in which
-// they were due.
+// stopwatch collects the lateness of new tasks, by the period in which they were due.
 type stopwatch struct {
 	mu        sync.Mutex
 	stretches []stretch
 }
 
-// The stretches that are compared, each before its number of shards.
+// These periods are compared; the shard count follows each name.
 const (
 	stretchBefore   = "before the change to"
 	stretchChanging = "while changing to"
@@ -92,7 +90,7 @@ func (s *stopwatch) note(d fleet.Delivery) {
 	}
 }
 
-// check holds the punctuality in all changes against that just before each of them.
+// check compares the lateness in all changes with the lateness just before them.
 func (s *stopwatch) check(t *testing.T) {
 	t.Helper()
 	var first, before, changing fleet.Lateness
@@ -117,6 +115,6 @@ func (s *stopwatch) check(t *testing.T) {
 	t.Logf("lateness p99 of all changes %s, before them %s: %.1f times; before the first %s: %.1f times",
 		is, was, float64(is)/float64(was), first.At(0.99), float64(is)/float64(first.At(0.99)))
 	if limit := 3 * was; is > limit {
-		t.Errorf("lateness p99 while resharding is %s, want at most three times that before, %s", is, limit)
+		t.Errorf("lateness p99 while resharding is %s, want at most three times the one before, %s", is, limit)
 	}
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// resharding is a load under which M changes, and what goes on meanwhile.
+// resharding describes a load under which M changes, and other events during it.
 type resharding struct {
 	pending int
-	rate    int // new tasks a second
+	rate    int // new tasks per second
 	lease   time.Duration
-	// before is called before each change, changing when it begins, and after when
-	// all are over.
+	// before is called before each change, changing when it begins, and after when all
+	// have ended.
 	before, changing func(m int)
 	after            func()
 	// kills reports whether a scanner is killed in the change to m shards.
 	kills func(m int) bool
 }
 
-// window is that of TestShardsUnderLoad: a scanner has twice as many tasks in flight at
-// most.
+// window is the topic's window in TestShardsUnderLoad. A scanner has at most twice as
+// many tasks in flight.
 const window = 250
 
-// TestShardsUnderLoad: M goes 4, 16, 3, 8 through Consul under load, while two
-// producers schedule, cancel, move and replace tasks: one that keeps the placement
-// it once read until a shard refuses it, and one that reads it anew every time. In
-// the first change a scanner is killed. Nothing is lost, early, stranded or undead;
-// what arrives twice was in flight at the kill.
+// TestShardsUnderLoad: under load, M changes from 4 to 16, 3 and 8 through Consul. Two
+// producers schedule, cancel, reschedule and replace tasks. One keeps its placement until
+// a shard refuses it; the other reads the placement before every call. In the first
+// change a scanner is killed. Nothing is lost, early or in a wrong shard, and nothing
+// cancelled arrives. Only tasks in flight at the kill may arrive twice.
 func TestShardsUnderLoad(t *testing.T) {
 	t.Parallel()
 	nothing := func(int) {}
@@ -112,20 +112,20 @@ func (w *wish) killAndStart(victim int) {
 	}
 }
 
-// oldClient keeps the placement it has read.
+// oldClient returns the client that keeps its placement.
 func (w *wish) oldClient() fleet.Recorder { return w.recorder }
 
-// newClient knows nothing yet.
+// newClient returns a client that has not read a placement.
 func (w *wish) newClient() fleet.Recorder {
 	return fleet.Recorder{Client: w.world.newClient(), Ledger: w.recorder.Ledger}
 }
 
-// load schedules rate tasks a second, due within a second, and changes one task
-// of the far future at every beat: cancels it, moves it near, or replaces it.
+// load schedules rate tasks per second, due within a second. On every beat it changes one
+// task of the far future: it cancels, reschedules or replaces it.
 type load struct {
 	prefix string
 	rate   int
-	far    []fleet.Order // those not changed yet; the last twenty never are
+	far    []fleet.Order // unchanged tasks; the last twenty are never changed
 	last   []fleet.Order
 	client func() fleet.Recorder
 }
@@ -134,7 +134,7 @@ func newLoad(prefix string, rate int, far []fleet.Order, client func() fleet.Rec
 	return &load{prefix: prefix, rate: rate, far: far, last: far[len(far)-lasting:], client: client}
 }
 
-// lasting is how many tasks of a load's far future are left alone.
+// lasting is the number of a load's far tasks that stay unchanged.
 const lasting = 20
 
 func (l *load) run(ctx context.Context, w *wish) error {
@@ -174,8 +174,8 @@ func (w *wish) touch(r fleet.Recorder, i int, o fleet.Order) error {
 	return r.Schedule(w.t.Context(), o)
 }
 
-// hasten makes the tasks that still wait for the far future due soon, each by
-// its ID, wherever the changes have put it.
+// hasten makes the remaining tasks of the far future due soon. It finds each by its ID,
+// in whatever shard it is.
 func (w *wish) hasten(far []fleet.Order) {
 	w.t.Helper()
 	const callers = 16

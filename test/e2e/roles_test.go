@@ -14,11 +14,11 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// Every program of every world is a user of Redis of its own, with the rights that
-// deploy/redis gives its role and no others: the whole suite shows that they
-// suffice. A test that brings credentials of its own does without.
+// Every program of every world is its own Redis user, with exactly the rights that
+// deploy/redis gives its role. So the whole suite shows that these rights are enough. A
+// test with its own credentials doesn't use these users.
 
-// role is who somebody is to Redis: the name of a file in deploy/redis.
+// role is a role at Redis: the name of a file in deploy/redis.
 type role string
 
 const (
@@ -27,15 +27,15 @@ const (
 	producerRole role = "producer"
 )
 
-// rolePassword is that of all users of a world.
+// rolePassword is the password of all users of a world.
 const rolePassword = "least"
 
-// user is a role's name at Redis in this world. No other world has it, and no other
-// user's name begins as it does.
+// user returns a role's user name at Redis in this world. It is unique, and not a prefix
+// of another name.
 func (w *world) user(r role) string { return w.settings.RedisPrefix + "." + string(r) }
 
-// enroll makes the world's users, and removes them when the test is over. What Redis
-// refused them by then fails the test.
+// enroll makes the world's users, and removes them when the test ends. Any refusal by
+// Redis then fails the test.
 func (w *world) enroll() {
 	w.t.Helper()
 	for _, r := range []role{scannerRole, operatorRole, producerRole} {
@@ -49,7 +49,7 @@ func (w *world) enroll() {
 	w.t.Cleanup(w.dismiss)
 }
 
-// dismiss runs when all scanners have stopped.
+// dismiss checks for refusals and deletes the users, after all scanners have stopped.
 func (w *world) dismiss() {
 	w.t.Helper()
 	w.onNodes(context.WithoutCancel(w.t.Context()), func(ctx context.Context, node *redis.Client) error {
@@ -60,9 +60,9 @@ func (w *world) dismiss() {
 	})
 }
 
-// narrowed are the rights of a file in deploy/redis with this world's prefix. The
-// file gives a producer the one topic orders, as an example; a world's producers
-// write to all of its topics. On a cluster the client needs some more.
+// narrowed returns the rights of a file in deploy/redis with this world's prefix. The
+// file's example allows a producer only topic orders; a world's producers may write to
+// all topics. A cluster client needs some more commands.
 func (w *world) narrowed(line []string) []string {
 	narrow := strings.NewReplacer("duefleet:", w.settings.RedisPrefix+":", "{orders:*}", "{*:*}", "{orders}", "{*}")
 	for i, word := range line {
@@ -76,8 +76,8 @@ func (w *world) narrowed(line []string) []string {
 	return line
 }
 
-// onNodes does something at every server of the world's Redis: rights are each
-// server's own.
+// onNodes calls do for every server of the world's Redis, since each server has its own
+// users.
 func (w *world) onNodes(ctx context.Context, do func(context.Context, *redis.Client) error) {
 	w.t.Helper()
 	var err error
@@ -99,7 +99,7 @@ func (w *world) onNodes(ctx context.Context, do func(context.Context, *redis.Cli
 	}
 }
 
-// file is the configuration of a role's programs.
+// file returns the path of the configuration of a role's programs.
 func (w *world) file(r role) string {
 	if !w.enrolled || r == scannerRole {
 		return w.config
@@ -107,8 +107,8 @@ func (w *world) file(r role) string {
 	return filepath.Join(w.dir, "role-"+string(r)+".yaml")
 }
 
-// document is what a role's file holds: the world's settings, and the role's
-// credentials unless the test brings others.
+// document returns the content of a role's file: the world's settings, and the role's
+// credentials unless the test sets its own.
 func (w *world) document(r role) map[string]any {
 	settings := w.settings
 	if _, own := settings.More["redis"]["password"]; w.enrolled && !own {
@@ -123,7 +123,7 @@ func (w *world) document(r role) map[string]any {
 	return settings.Document()
 }
 
-// newClient is a producer that knows nothing yet, with a producer's rights.
+// newClient returns a producer with a producer's rights, which has not read a placement.
 func (w *world) newClient() *producer.Client {
 	w.t.Helper()
 	options := w.own
@@ -138,13 +138,14 @@ func (w *world) newClient() *producer.Client {
 	return client
 }
 
-// TestRolesAreHeldToTheirRights: a world's users are held to the files of deploy/redis,
-// and a refusal would be seen. A producer may read the placement and not write it.
+// TestRolesAreHeldToTheirRights: Redis limits a world's users to the files of
+// deploy/redis, and the suite would notice a refusal. A producer may read the placement
+// but not write it.
 func TestRolesAreHeldToTheirRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	line := w.narrowed(redisRights(t, string(producerRole)))
-	line[2] = "intruder." + w.settings.RedisPrefix // whom dismiss doesn't ask for
+	line[2] = "intruder." + w.settings.RedisPrefix // a user that dismiss doesn't check
 	options := w.own
 	options.Username, options.Password = line[2], rolePassword
 	client := redis.NewUniversalClient(&options)
@@ -154,7 +155,7 @@ func TestRolesAreHeldToTheirRights(t *testing.T) {
 	})
 	placement := w.settings.RedisPrefix + ":placement:{orders}"
 	if err := client.HGet(t.Context(), placement, "value").Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("a producer reads the placement: %v, want that there is none", err)
+		t.Errorf("a producer reads the placement: %v, want redis.Nil", err)
 	}
 	if err := client.HSet(t.Context(), placement, "value", "1 4096 4096 stable").Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 		t.Errorf("a producer writes the placement: %v, want NOPERM", err)
@@ -165,6 +166,6 @@ func TestRolesAreHeldToTheirRights(t *testing.T) {
 		return node.Do(ctx, "ACL", "DELUSER", line[2]).Err()
 	})
 	if len(found) != 1 || !strings.Contains(found[0], placement) {
-		t.Errorf("refusals %q, want that of %s", found, placement)
+		t.Errorf("refusals %q, want one of %s", found, placement)
 	}
 }

@@ -19,14 +19,15 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// rotation is a fleet whose passwords, tokens and certificates are files that change.
+// rotation is a fleet that reads passwords, tokens and certificates from files, which
+// change.
 type rotation struct {
 	w   *world
 	g   *guarded
 	dir string
 }
 
-// path is that of a secret's file.
+// path returns the path of a secret's file.
 func (r *rotation) path(name string) string { return filepath.Join(r.dir, name) }
 
 // put writes a secret's file in one step.
@@ -53,8 +54,8 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// newRotation starts servers that ask for a certificate and a password, and three
-// scanners that know them from files.
+// newRotation starts servers that require a certificate and a password, and three
+// scanners that read theirs from files.
 func newRotation(t *testing.T) *rotation {
 	t.Helper()
 	g := newGuarded(t)
@@ -83,24 +84,24 @@ func newRotation(t *testing.T) *rotation {
 	return r
 }
 
-// secure turns a section's TLS on.
+// secure enables TLS for a section.
 func (r *rotation) secure(section, ca string, client pair) {
 	for key, value := range map[string]string{"ENABLED": "true", "CA_FILE": ca, "CERT_FILE": client.cert, "KEY_FILE": client.key} {
 		r.w.scannerEnv = append(r.w.scannerEnv, "DUEFLEET_"+section+"_TLS_"+key+"="+value)
 	}
 }
 
-// rotationPolicy is what a scanner's token may do.
+// rotationPolicy holds the rights of a scanner's token.
 const rotationPolicy = `
 key_prefix "rotation/" { policy = "write" }
 service_prefix "" { policy = "write" }
 node_prefix "" { policy = "read" }
 agent_prefix "" { policy = "read" }`
 
-// TestRotation: Redis's and RabbitMQ's passwords, Consul's token, the authority, the
-// server's certificate and the client's are replaced, as docs/deploy.md has it, while
-// 1,000 tasks a second fall due. No task is lost or early, no scanner has to be
-// restarted, and a password that is refused is not tried all the time.
+// TestRotation: all secrets are replaced as docs/deploy.md describes, while 1,000
+// tasks per second fall due. They are the passwords of Redis and RabbitMQ, Consul's
+// token, the authority, and the certificates of server and client. No task is lost or
+// early, no scanner needs a restart, and a refused password isn't retried all the time.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	r := newRotation(t)
@@ -115,7 +116,7 @@ func TestRotation(t *testing.T) {
 	r.rotateConsul()
 	r.rotateAuthority()
 	if n := r.refusedPasswords(); n != 0 {
-		t.Errorf("Redis refused %d passwords, want none: the old one held until the new one was in the file", n)
+		t.Errorf("Redis refused %d passwords, want none: the old one was valid until the new one was in the file", n)
 	}
 	r.rotateTooLate()
 
@@ -131,13 +132,13 @@ func TestRotation(t *testing.T) {
 	report := r.w.finish()
 	t.Logf("%d delivered, %d arrived twice", report.Delivered, report.Duplicated)
 	r.w.checkRepeats()
-	report.Duplicated = 0 // what was in flight when connections were cut, each marked
+	report.Duplicated = 0 // repeats of tasks in flight when connections were cut, all marked
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
 }
 
-// feed schedules 1,000 tasks for each second until ctx ends.
+// feed schedules 1,000 tasks for every second until ctx ends.
 func (r *rotation) feed(ctx context.Context) error {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
@@ -154,7 +155,7 @@ func (r *rotation) feed(ctx context.Context) error {
 	}
 }
 
-// flows waits until more has arrived than can have been in flight, and all scanners are
+// flows waits until more tasks have arrived than could be in flight, and all scanners are
 // ready.
 func (r *rotation) flows(when string) {
 	r.w.t.Helper()
@@ -165,7 +166,7 @@ func (r *rotation) flows(when string) {
 	}
 }
 
-// cut has the scanners connect to Redis anew.
+// cut makes the scanners reconnect to Redis.
 func (r *rotation) cut() {
 	r.w.t.Helper()
 	if n, err := r.w.redis.ClientKillByFilter(r.w.t.Context(), "USER", r.w.user(scannerRole)).Result(); err != nil || n == 0 {
@@ -211,12 +212,11 @@ func (r *rotation) rotateConsul() {
 	if err != nil || old != "" {
 		r.w.t.Fatalf("the old token: %v", err)
 	}
-	// It returns when every scanner has read the document.
+	// The command returns when every scanner has read the document.
 	must(r.w.t, r.w.scanner("topic", "set", "orders", "max_attempts=7"))
 }
 
-// rotateAuthority replaces the authority, and the certificates of Redis and of its
-// clients.
+// rotateAuthority replaces the authority, and the certificates of Redis and its clients.
 func (r *rotation) rotateAuthority() {
 	r.w.t.Helper()
 	next := newAuthority(r.w.t, "next")
@@ -238,12 +238,12 @@ func (r *rotation) rotateAuthority() {
 	r.flows("after the client's certificate changed")
 	for _, s := range r.w.scanners {
 		if got := expiry(r.w.t, s, "redis", r.path("client.pem")); got != end.Unix() {
-			r.w.t.Errorf("%s: the certificate ends at %d by its metrics, want %d", s.Log(), got, end.Unix())
+			r.w.t.Errorf("%s: the certificate expires at %d by its metrics, want %d", s.Log(), got, end.Unix())
 		}
 	}
 }
 
-// expiry is when a certificate ends, by a scanner's metrics.
+// expiry returns when a certificate expires, according to a scanner's metrics.
 func expiry(t *testing.T, s *fleet.Scanner, use, file string) int64 {
 	t.Helper()
 	for _, series := range readMetrics(t, s)["duefleet_certificate_expiry_timestamp_seconds"].GetMetric() {
@@ -258,7 +258,7 @@ func expiry(t *testing.T, s *fleet.Scanner, use, file string) int64 {
 	return 0
 }
 
-// rotateTooLate: the old password ends before the new one is in the file.
+// rotateTooLate removes the old password before the new one is in the file.
 func (r *rotation) rotateTooLate() {
 	r.w.t.Helper()
 	r.do("ACL", "SETUSER", r.w.user(scannerRole), "resetpass", ">late")
@@ -276,17 +276,17 @@ func (r *rotation) rotateTooLate() {
 	}
 	r.put("redis", "late\n")
 	r.flows("after a password that came too late")
-	r.do("ACL", "LOG", "RESET") // which the end of the test looks at
+	r.do("ACL", "LOG", "RESET") // the test's cleanup checks this log
 }
 
-// mostRefused is one password for each connection of a full pool, which may be under way
-// at the first refusal, and then one a second.
+// mostRefused returns the most refused passwords. Each connection of a full pool may be
+// in progress at the first refusal; after that there is one per second.
 func mostRefused(scanners int, within time.Duration) int {
 	pool := 10 * runtime.GOMAXPROCS(0)
 	return scanners * (pool + int(within/time.Second) + 1)
 }
 
-// refusedPasswords are those of the scanners that Redis refused so far.
+// refusedPasswords counts the scanners' passwords that Redis has refused so far.
 func (r *rotation) refusedPasswords() int {
 	r.w.t.Helper()
 	entries, err := r.w.redis.ACLLog(r.w.t.Context(), 100_000).Result()

@@ -23,11 +23,11 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// mostRefusals is how many entries of Redis's ACL log are read: as many as the servers
-// of the tests keep.
+// mostRefusals is the number of entries read from Redis's ACL log. It equals the tests'
+// acllog-max-len.
 const mostRefusals = 100_000
 
-// rights are the files of deploy/redis, and the blocks of section Rights of
+// rights are the files of deploy/redis, and the code blocks of section Rights in
 // docs/deploy.md.
 type rights struct {
 	redisScanner, redisProducer, redisConsumer, redisOperator []string // words of ACL SETUSER
@@ -58,7 +58,7 @@ func readRights(t *testing.T) rights {
 	}
 }
 
-// redisRights is a role's line of an ACL file, as a command.
+// redisRights returns a role's line of its ACL file, as a command.
 func redisRights(t *testing.T, role string) []string {
 	t.Helper()
 	line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", role+".acl"))
@@ -68,7 +68,7 @@ func redisRights(t *testing.T, role string) []string {
 	return append([]string{"ACL", "SETUSER"}, strings.Fields(string(line))[1:]...)
 }
 
-// grant carries out ACL SETUSER with a password, without some of the rights.
+// grant runs ACL SETUSER with a password, without some of the rights.
 func grant(t *testing.T, admin redis.UniversalClient, line []string, password string, without ...string) (user string) {
 	t.Helper()
 	if err := admin.Do(t.Context(), words(line, password, without...)...).Err(); err != nil {
@@ -77,7 +77,7 @@ func grant(t *testing.T, admin redis.UniversalClient, line []string, password st
 	return line[2]
 }
 
-// words are those of ACL SETUSER with a password, without some of the rights.
+// words returns the arguments of ACL SETUSER with a password, without some of the rights.
 func words(line []string, password string, without ...string) (args []any) {
 	for _, word := range line {
 		if !slices.Contains(without, word) {
@@ -87,9 +87,9 @@ func words(line []string, password string, without ...string) (args []any) {
 	return args
 }
 
-// TestLeastRights: scanners, producers and operators who have the rights in
-// deploy/redis and docs/deploy.md, and no others, can do all that they are for;
-// and Redis refuses them nothing, nor do they leave a right of Redis unused.
+// TestLeastRights: scanners, producers and operators have exactly the rights in
+// deploy/redis and docs/deploy.md. They can do all their work, Redis refuses them
+// nothing, and they use every right.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	least := readRights(t)
@@ -129,7 +129,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	must(t, operator.scanner("topic", "resume", "orders"))
 
-	// From here on the scanners may declare.
+	// From here on the scanners have the right to declare.
 	g.ctl(least.rabbitmqDeclare...)
 	must(t, operator.scanner("topic", "set", "orders", "declare.queue=orders.due", "declare.queue_type=classic"))
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
@@ -163,9 +163,9 @@ func TestLeastRights(t *testing.T) {
 	checkUsed(t, w.redis, least.redisOperator)
 }
 
-// TestLeastRightsOfProducers: no right that deploy/redis gives a producer is one too
-// many. Beside a change that no scanner goes on with, and at
-// shards that have not heard of its end, it needs all of them.
+// TestLeastRightsOfProducers: a producer needs every right that deploy/redis gives it.
+// The test covers a change that no scanner continues, and shards that have not seen the
+// end of a change.
 func TestLeastRightsOfProducers(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", adminPassword)
@@ -215,7 +215,8 @@ func TestLeastRightsOfProducers(t *testing.T) {
 	if listed != 20 {
 		t.Errorf("%d IDs listed, want 20", listed)
 	}
-	// Of a task that is not stored a message may be out: the cancel is noted.
+	// The task isn't stored, but a message may be on its way, so the cancel is recorded
+	// for consumers.
 	if err := p.library().Cancel(t.Context(), "orders", "delivered"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("cancel of a task that isn't there: %v", err)
 	}
@@ -223,7 +224,8 @@ func TestLeastRightsOfProducers(t *testing.T) {
 	checkRefused(t, w.redis)
 }
 
-// TestLeastRightsOfConsumers: a consumer with the rights in deploy/redis remembers, tries again and parks, and Redis refuses it nothing.
+// TestLeastRightsOfConsumers: with the rights in deploy/redis, a consumer remembers,
+// retries and parks, and Redis refuses it nothing.
 func TestLeastRightsOfConsumers(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", adminPassword)
@@ -267,8 +269,8 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 	checkRefused(t, w.redis)
 }
 
-// as is the same world through another configuration file, which holds its own
-// credentials alone.
+// as returns the same world with another configuration file, which has only its own
+// credentials.
 func (w *world) as(file string, more map[string]fleet.Topic) *world {
 	w.t.Helper()
 	other := &world{t: w.t, config: filepath.Join(w.dir, file), settings: w.settings}
@@ -286,8 +288,8 @@ func (w *world) awaitServed(shards int) {
 	}))
 }
 
-// checkRegistered: Consul's catalog and store know all scanners, and nobody had
-// to warn of anything.
+// checkRegistered checks that Consul's catalog and store have all scanners, and that no
+// scanner logged a warning.
 func (w *world) checkRegistered(g *guarded, scanners int) {
 	w.t.Helper()
 	client := g.master()
@@ -309,8 +311,8 @@ func (w *world) checkRegistered(g *guarded, scanners int) {
 	}
 }
 
-// checkQuiet: RabbitMQ and Consul had no cause to log that a healthy fleet asks for
-// what it may not have, or for what isn't there.
+// checkQuiet checks the logs of RabbitMQ and Consul. A healthy fleet must not request
+// missing or forbidden things.
 func (g *guarded) checkQuiet(complaints ...string) {
 	g.t.Helper()
 	for _, file := range []string{"rabbitmq/rabbitmq.log", "consul/consul.log"} {
@@ -331,8 +333,8 @@ func (g *guarded) checkQuiet(complaints ...string) {
 	}
 }
 
-// changeUnder: producers write before, during and after a change of M from 4 to
-// 8; what they scheduled arrives once.
+// changeUnder lets producers write before, during and after a change of M from 4 to 8.
+// Every scheduled task must arrive once.
 func (w *world) changeUnder(p, operator *world) {
 	w.t.Helper()
 	w.recorder.Client = p.library()
@@ -370,8 +372,7 @@ func (w *world) changeUnder(p, operator *world) {
 	}
 }
 
-// parkUnder: a task that no queue takes is parked, listed, replayed and parked
-// again.
+// parkUnder lets a task without a queue be parked, listed, replayed and parked again.
 func (w *world) parkUnder(p, operator *world) {
 	w.t.Helper()
 	var many []producer.Request
@@ -387,9 +388,10 @@ func (w *world) parkUnder(p, operator *world) {
 	for _, world := range []*world{operator, p} {
 		must(w.t, world.producer("cancel", "--topic", "orders", "--id", "listed 7"))
 		must(w.t, world.producer("cancel", "--topic", "orders", "--id-prefix", "listed ", "--yes"))
-		must(w.t, p.producer("schedule", "--topic", "orders", "--id", "listed 7", "--in", "1h")) // the next one's
+		must(w.t, p.producer("schedule", "--topic", "orders", "--id", "listed 7", "--in", "1h")) // for the next call
 	}
-	// Of a task that is not stored a message may be out: the cancel is noted for consumers.
+	// The task isn't stored, but a message may be on its way, so the cancel is recorded
+	// for consumers.
 	if err := operator.library().Cancel(w.t.Context(), "orders", "delivered"); !errors.Is(err, task.ErrNotFound) {
 		w.t.Errorf("cancel of a task that isn't there: %v", err)
 	}
@@ -404,7 +406,7 @@ func (w *world) parkUnder(p, operator *world) {
 	}
 }
 
-// library is the public library with this configuration's credentials.
+// library returns the public library's client with this configuration's credentials.
 func (w *world) library() *producer.Client {
 	w.t.Helper()
 	user := w.settings.More["redis"]
@@ -421,7 +423,7 @@ func (w *world) library() *producer.Client {
 	return client
 }
 
-// checkUsed: Redis executed every command that the line allows.
+// checkUsed checks that Redis executed every command that the line allows.
 func checkUsed(t *testing.T, admin redis.UniversalClient, line []string) {
 	t.Helper()
 	stats, err := admin.Info(t.Context(), "commandstats").Result()
@@ -431,12 +433,12 @@ func checkUsed(t *testing.T, admin redis.UniversalClient, line []string) {
 	for _, word := range line {
 		command, ok := strings.CutPrefix(word, "+")
 		if ok && !strings.Contains(stats, "cmdstat_"+command+":") {
-			t.Errorf("the right %s of %s was of no use", word, line[2])
+			t.Errorf("the right %s of %s was never used", word, line[2])
 		}
 	}
 }
 
-// checkRefused: Redis refused nobody anything.
+// checkRefused checks that Redis refused nothing.
 func checkRefused(t *testing.T, admin redis.UniversalClient) {
 	t.Helper()
 	for _, refusal := range refusals(t.Context(), t, admin, func(string) bool { return true }) {
@@ -444,8 +446,8 @@ func checkRefused(t *testing.T, admin redis.UniversalClient) {
 	}
 }
 
-// refusals are what Redis has refused some users, as its ACL log tells it. A client of
-// Redis 7.2 asks to leave its name, and does without.
+// refusals returns what Redis refused to some users, from its ACL log. It ignores CLIENT:
+// since Redis 7.2, clients try to send their name and work without it.
 func refusals(ctx context.Context, t *testing.T, admin redis.UniversalClient, whose func(user string) bool) (found []string) {
 	t.Helper()
 	log, err := admin.ACLLog(ctx, mostRefusals).Result()

@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// marks are values that must show nowhere, each of them once.
+// marks are secret values that must not appear in any output. Each is unique.
 type marks map[string]string
 
 func newMarks() marks {
@@ -28,14 +28,14 @@ func newMarks() marks {
 	return m
 }
 
-// seen are the marks that a text holds, plain or in a form that programs write
-// bytes in.
+// seen returns the marks that a text contains, as plain text or in a common encoding of
+// bytes.
 func (m marks) seen(text string) []string {
 	var found []string
 	for what, mark := range m {
 		raw := []byte(mark)
 		forms := []string{mark, hex.EncodeToString(raw), strings.Trim(fmt.Sprintf("%d", raw), "[]")}
-		for shift := range 3 { // base64 begins anew every third byte; its ends depend on the neighbours
+		for shift := range 3 { // base64 works on groups of three bytes; its ends depend on the neighbours
 			coded := base64.StdEncoding.EncodeToString(append(make([]byte, shift), raw...))
 			forms = append(forms, coded[4:len(coded)-4])
 		}
@@ -48,7 +48,7 @@ func (m marks) seen(text string) []string {
 	return found
 }
 
-// TestMarksAreSeen: what looks for marks finds them in every form.
+// TestMarksAreSeen: seen finds marks in every encoding.
 func TestMarksAreSeen(t *testing.T) {
 	t.Parallel()
 	m := newMarks()
@@ -67,8 +67,8 @@ func TestMarksAreSeen(t *testing.T) {
 	}
 }
 
-// testSecrets: whatever goes wrong, no payload, header, password or token is in
-// what scanners say of themselves.
+// testSecrets checks that scanners never output a payload, header, password or token,
+// whatever goes wrong.
 func testSecrets(g *guarded) {
 	t := g.t
 	m := newMarks()
@@ -99,7 +99,7 @@ func testSecrets(g *guarded) {
 	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s", "--payload", m["payload"], "--header", "k="+m["header"]))
 	wait.For(w.t, "a task that was returned to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 	if found := m.seen(must(t, w.producer("get", "--topic", "orders", "--id", "a")).Stdout); len(found) < 2 {
-		t.Errorf("in a task's own output only %q are seen, want its payload and its header", found)
+		t.Errorf("in a task's own output %q are seen, want its payload and its header", found)
 	}
 	w.checkUnseen(g, m, "topic served")
 
@@ -120,9 +120,9 @@ func testSecrets(g *guarded) {
 	w.stop()
 }
 
-// checkUnseen waits until every scanner says something, in the log or at /readyz
-// (the log tells the first reason of an outage alone), and looks for marks in
-// all that scanners and the verb status say by then.
+// checkUnseen waits until every scanner reports after, in the log or at /readyz, because
+// the log has only the first reason of an outage. Then it looks for marks in all output
+// of the scanners and of status.
 func (w *world) checkUnseen(g *guarded, m marks, after string) {
 	w.t.Helper()
 	said := map[string]string{}
@@ -154,8 +154,8 @@ func (w *world) checkUnseen(g *guarded, m marks, after string) {
 	}
 }
 
-// TestReadableSecretFilesAreToldOnce: a scanner warns of a secret's file that every
-// user of the machine may read, and says what mends it; not of one that is its own.
+// TestReadableSecretFilesAreToldOnce: a scanner warns of a secret's file that every user
+// of the machine can read, and names the fix. It doesn't warn of a private file.
 func TestReadableSecretFilesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})

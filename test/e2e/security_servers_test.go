@@ -27,22 +27,22 @@ import (
 )
 
 const (
-	// adminPassword is that of Redis's default user, who may do everything.
+	// adminPassword is the password of Redis's default user, who has all rights.
 	adminPassword = "mark-redis-admin"
-	// masterToken may do everything in Consul.
+	// masterToken has all rights in Consul.
 	masterToken = "5ec2e7ed-0000-4000-8000-00000000ad31"
 )
 
-// authority signs certificates of the test's own.
+// authority signs certificates for a test.
 type authority struct {
 	t    *testing.T
 	dir  string
-	file string // its own certificate
+	file string // the path of its own certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// pair is a certificate and its key, as files.
+// pair is the paths of a certificate and its key.
 type pair struct{ cert, key string }
 
 func newAuthority(t *testing.T, name string) *authority {
@@ -62,8 +62,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	return a
 }
 
-// issue makes a certificate for 127.0.0.1, for servers and clients alike. It is
-// good until end.
+// issue makes a certificate for 127.0.0.1, valid until end, for servers and clients.
 func (a *authority) issue(name string, end time.Time) pair {
 	a.t.Helper()
 	key := a.newKey()
@@ -108,17 +107,16 @@ func (a *authority) write(name, kind string, der []byte) string {
 	return path
 }
 
-// guarded are servers of a test's own that let nobody in who has no right to.
-// Each listens with TLS, and asks for a client's certificate there; and without
-// TLS beside it.
+// guarded are servers of one test that require authentication. Each has a port with TLS,
+// which requires a client certificate, and one without TLS.
 type guarded struct {
 	t        *testing.T
 	ca       *authority
 	redis    *servers.Redis
 	rabbitmq *servers.RabbitMQ
 	consul   *servers.Consul
-	logs     string // the folder that the servers' logs lie under
-	// The addresses with TLS.
+	logs     string // the parent folder of the servers' logs
+	// These are the addresses with TLS.
 	redisTLS, rabbitmqTLS, consulTLS string
 }
 
@@ -197,7 +195,7 @@ func port(addr string) string {
 	return p
 }
 
-// awaitMaster returns once Consul knows the token that may do everything.
+// awaitMaster waits until Consul accepts masterToken.
 func (g *guarded) awaitMaster() {
 	g.t.Helper()
 	client := g.master()
@@ -207,7 +205,7 @@ func (g *guarded) awaitMaster() {
 	})
 }
 
-// master is a client that may do everything in Consul.
+// master returns a Consul client with all rights.
 func (g *guarded) master() *consul.Client {
 	g.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: g.consul.Addr(), Token: masterToken})
@@ -240,20 +238,20 @@ func (g *guarded) ctl(args ...string) {
 	}
 }
 
-// amqp is the URL for a user, without TLS.
+// amqp returns a user's URL without TLS.
 func (g *guarded) amqp(user, password string) string {
 	return strings.Replace(g.rabbitmq.URL("/"), "guest:guest", user+":"+password, 1)
 }
 
-// in is the same servers for a subtest.
+// in returns the same servers for a subtest.
 func (g *guarded) in(t *testing.T) *guarded {
 	c := *g
 	c.t = t
 	return &c
 }
 
-// secured are the settings that reach all three servers with TLS, with the
-// rights of their first users. No client means none is shown.
+// secured returns settings that use TLS for all three servers, with administrators'
+// rights. An empty client means no client certificate.
 func (g *guarded) secured(ca *authority, client pair) map[string]fleet.Topic {
 	tls := map[string]any{"enabled": true, "ca_file": ca.file, "cert_file": client.cert, "key_file": client.key}
 	return map[string]fleet.Topic{
@@ -263,7 +261,7 @@ func (g *guarded) secured(ca *authority, client pair) map[string]fleet.Topic {
 	}
 }
 
-// world is one without TLS whose programs are told more settings, by section.
+// world returns a world without TLS, with more settings by section.
 func (g *guarded) world(prefix string, more map[string]fleet.Topic) *world {
 	g.t.Helper()
 	settings := fleet.Settings{
@@ -273,8 +271,8 @@ func (g *guarded) world(prefix string, more map[string]fleet.Topic) *world {
 	return newWorldOn(g.t, settings, &redis.UniversalOptions{Addrs: []string{g.redis.Addr()}, Password: adminPassword})
 }
 
-// newWorldOn is a world on servers of the test's choice; own is for the test's
-// own doings at Redis.
+// newWorldOn returns a world on servers that the test chooses. own is for the test's own
+// connection to Redis.
 func newWorldOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptions) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), own: *own, settings: settings, ends: map[string]chan struct{}{}}

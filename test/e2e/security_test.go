@@ -17,8 +17,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestGuarded is all that is tried at servers that ask for a certificate, a
-// password or a token, on one set of them.
+// TestGuarded runs all tests that need servers with certificates, passwords or tokens, on
+// one set of servers.
 func TestGuarded(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -28,8 +28,8 @@ func TestGuarded(t *testing.T) {
 	t.Run("Rights", func(t *testing.T) { t.Parallel(); testMissingRights(g.in(t)) })
 }
 
-// testTLS: programs that know nothing but the ports with TLS, where all servers
-// ask for a certificate, do their work.
+// testTLS: programs work with only the TLS ports of servers that all require a client
+// certificate.
 func testTLS(g *guarded) {
 	t := g.t
 	w := g.world("tls", g.secured(g.ca, g.ca.issue("client", time.Now().Add(time.Hour))))
@@ -53,25 +53,25 @@ func testTLS(g *guarded) {
 
 func readyz(s *fleet.Scanner) string { return get(s, "/readyz") }
 
-// get is the body of an answer, whatever its status.
+// get returns the body of a response, whatever its status.
 func get(s *fleet.Scanner, path string) string {
 	var text bytes.Buffer
 	_ = s.Get(context.Background(), path, &text)
 	return text.String()
 }
 
-// refusal is settings that no server takes, and the words that tell why, for
-// each of the servers.
+// refusal is a set of settings that every server rejects, and the expected words of the
+// error for each server.
 type refusal struct {
 	settings map[string]fleet.Topic
-	// words are the same for all; SECTION stands for redis, rabbitmq or consul.
+	// words are common to all servers; SECTION stands for redis, rabbitmq or consul.
 	words []string
-	// own are words for one of them.
+	// own are words for a single server.
 	own map[string][]string
 }
 
-// testRefusals: whoever the servers don't let in is told by one line what is
-// wrong and which key to look at: by the verbs, in the log and at /readyz.
+// testRefusals: if a server rejects a program, one line says what is wrong and which key
+// to check. The commands, the log and /readyz all have it.
 func testRefusals(g *guarded) {
 	good := g.ca.issue("good", time.Now().Add(time.Hour))
 	past := time.Now().Add(-time.Hour)
@@ -133,7 +133,7 @@ func testRefusals(g *guarded) {
 	}
 }
 
-// withAddrs are the settings with other addresses of the servers.
+// withAddrs returns the settings with other addresses of the servers.
 func (g *guarded) withAddrs(settings map[string]fleet.Topic, redis, rabbitmq, consul string) map[string]fleet.Topic {
 	settings["redis"]["addrs"] = []string{redis}
 	settings["rabbitmq"]["urls"] = []string{rabbitmq}
@@ -141,7 +141,7 @@ func (g *guarded) withAddrs(settings map[string]fleet.Topic, redis, rabbitmq, co
 	return settings
 }
 
-// front is a server that shows a certificate, and is none behind it.
+// front is a TLS server that shows a certificate and has nothing behind it.
 func (g *guarded) front(shown pair) string {
 	g.t.Helper()
 	cert, err := tls.LoadX509KeyPair(shown.cert, shown.key)
@@ -191,8 +191,8 @@ func (r refusal) check(g *guarded) {
 	w.stop()
 }
 
-// reasoned runs a command again, up to ten times, while the reason of a refusal is
-// overtaken by the server's reset of the connection.
+// reasoned repeats a command up to ten times while the server's connection reset hides
+// the reason for a refusal.
 func reasoned(run func() fleet.Output) fleet.Output {
 	out := run()
 	for range 9 {
@@ -210,7 +210,7 @@ func (w *world) startUnready() *fleet.Scanner {
 	return w.startAs(fleet.ScannerConfig{Unready: true})
 }
 
-// startAs adds a scanner with more settings than the world's.
+// startAs adds a scanner with more settings than the world has.
 func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 	w.t.Helper()
 	c.Binary, c.Config, c.Dir = programs.Scanner, w.config, w.dir
@@ -222,8 +222,8 @@ func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 	return s
 }
 
-// awaitTold waits until one line of /readyz, that of a check, and one of the log
-// hold all the words. A log has a record on every line.
+// awaitTold waits until one line of a check in /readyz and one line of the log contain
+// all the words. Every line of the log must be a record.
 func (w *world) awaitTold(s *fleet.Scanner, check string, words ...string) {
 	w.t.Helper()
 	var ready, log string
@@ -240,7 +240,7 @@ func (w *world) awaitTold(s *fleet.Scanner, check string, words ...string) {
 	}))
 	for line := range strings.Lines(log) {
 		if !strings.HasPrefix(line, "time=") {
-			w.t.Errorf("a line of the log is no record: %s", line)
+			w.t.Errorf("a line of the log is not a record: %s", line)
 		}
 	}
 }
@@ -264,7 +264,8 @@ func holdsLine(text, prefix string, words []string) bool {
 	return false
 }
 
-// testMissingRights: who lacks one right is told which, and what grants it.
+// testMissingRights: if one right is missing, the error names it and says how to grant
+// it.
 func testMissingRights(g *guarded) {
 	least := readRights(g.t)
 	g.ctl("add_user", "reader", "reader")
@@ -276,8 +277,8 @@ func testMissingRights(g *guarded) {
 	g.t.Run("Registering", func(t *testing.T) { t.Parallel(); testMissingService(g.in(t), least) })
 }
 
-// testMissingCommand: GET is run by the script that claims, ZCARD by the one
-// that counts, ZADD by the one that schedules.
+// testMissingCommand removes one command each: the claiming script uses GET, the counting
+// one ZCARD, and the scheduling one ZADD.
 func testMissingCommand(g *guarded, least rights) {
 	t := g.t
 	master := fleet.Topic{"token": masterToken}
@@ -301,8 +302,8 @@ func testMissingCommand(g *guarded, least rights) {
 	w.stop()
 }
 
-// testMissingWrite: a topic whose exchange refuses a scanner tells so in the log
-// and in the status, and keeps its tasks.
+// testMissingWrite: if a topic's exchange refuses a scanner, log and status say so, and
+// the tasks are kept.
 func testMissingWrite(g *guarded) {
 	t := g.t
 	w := g.world("unwritten", map[string]fleet.Topic{
@@ -338,7 +339,7 @@ func testMissingWrite(g *guarded) {
 	w.stop()
 }
 
-// testMissingRead: a token that may not read the topics is told so, and no topic
+// testMissingRead: if a token may not read the topics, the error says so, and no topic
 // looks deleted.
 func testMissingRead(g *guarded, least rights) {
 	t := g.t
@@ -358,8 +359,8 @@ func testMissingRead(g *guarded, least rights) {
 	w.stop()
 }
 
-// testMissingHistory: a token that may write the topics and not their history, as was
-// enough before there was one, sets and removes topics, and is told what is missing.
+// testMissingHistory: a token may write topics but not their history, as in old
+// installations. It can set and remove topics, and the error names the missing right.
 func testMissingHistory(g *guarded, least rights) {
 	t := g.t
 	policy := regexp.MustCompile(`(?m)^key_prefix "duefleet/history/".*$`).ReplaceAllString(least.consulTopic, "")
@@ -382,8 +383,8 @@ func testMissingHistory(g *guarded, least rights) {
 	w.stop()
 }
 
-// testMissingService: a scanner whose token may not register it works, and warns of
-// that once, however often it tries; /readyz tells of it, too.
+// testMissingService: a scanner whose token may not register it works. It warns of that
+// once, however often it tries, and /readyz shows it.
 func testMissingService(g *guarded, least rights) {
 	t := g.t
 	policy := regexp.MustCompile(`(?m)^service .*$`).ReplaceAllString(least.consulScanner, "")
@@ -415,12 +416,12 @@ func testMissingService(g *guarded, least rights) {
 	}
 }
 
-// TestAdminListensOnLoopback: a scanner that is not told where to listen can be
-// asked on this machine alone, at the port that is documented.
+// TestAdminListensOnLoopback: by default a scanner listens only on this machine, at the
+// documented port.
 func TestAdminListensOnLoopback(t *testing.T) {
 	t.Parallel()
 	config := file(t, "redis: {addrs: [127.0.0.1:1]}\n")
-	// Another scanner of this machine may hold the port for a while.
+	// Another scanner on this machine may use the port for a while.
 	var s *fleet.Scanner
 	for s == nil || ended(s) {
 		var err error
@@ -450,7 +451,7 @@ func TestAdminListensOnLoopback(t *testing.T) {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(ip.String(), "9320"), time.Second)
 		if err == nil {
 			_ = conn.Close()
-			t.Errorf("it listens on %s, too", ip)
+			t.Errorf("it also listens on %s", ip)
 		}
 	}
 	if ended(s) {

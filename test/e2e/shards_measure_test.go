@@ -13,15 +13,14 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// few and most are the shard counts that are compared: the default, and the most
-// that a topic may have.
+// few and most are the compared shard counts: the default and the maximum.
 const (
 	few  = 4
 	most = 4096
 )
 
-// ofShards runs one scanner whose topic has so many shards, until it has settled:
-// it has shown itself to each of them.
+// ofShards starts one scanner with a topic of that many shards, and waits until it has
+// shown the placement to each shard.
 func ofShards(t *testing.T, shards int) *world {
 	t.Helper()
 	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": shards})})
@@ -31,11 +30,11 @@ func ofShards(t *testing.T, shards int) *world {
 	return w
 }
 
-// pass lets time go by.
+// pass waits for d.
 func (w *world) pass(d time.Duration) { w.stays(d, func() bool { return true }) }
 
-// TestMeasureIdleShards: a topic that has nothing to do costs a scanner and Redis next
-// to nothing, whatever its shard count.
+// TestMeasureIdleShards: an idle topic costs a scanner and Redis almost nothing, whatever
+// its shard count.
 func TestMeasureIdleShards(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const span, allowed = 20 * time.Second, 5.0 // % of a core
 	for _, shards := range []int{few, most / 2, most} {
@@ -53,8 +52,7 @@ func TestMeasureIdleShards(t *testing.T) { //nolint:paralleltest // it has the m
 	}
 }
 
-// TestMeasureLatenessOfManyShards: tasks of many shards are as punctual as those of
-// few.
+// TestMeasureLatenessOfManyShards: tasks are as punctual with many shards as with few.
 func TestMeasureLatenessOfManyShards(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const rate, seconds = 200, 20
 	p99 := map[int]time.Duration{}
@@ -76,7 +74,7 @@ func TestMeasureLatenessOfManyShards(t *testing.T) { //nolint:paralleltest // it
 	}
 }
 
-// TestMeasureDrainOfManyShards: how fast what is due at one instant leaves.
+// TestMeasureDrainOfManyShards measures how fast tasks due at one instant are delivered.
 func TestMeasureDrainOfManyShards(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const tasks = 40_000
 	for _, shards := range []int{few, most} {
@@ -85,7 +83,7 @@ func TestMeasureDrainOfManyShards(t *testing.T) { //nolint:paralleltest // it ha
 			due := time.Now().Add(10 * time.Second)
 			w.schedule(orders("orders", "o", tasks, due, time.Millisecond, 200)...)
 			if left := time.Until(due); left <= 0 {
-				t.Fatalf("storing took %s longer than there was time for", -left)
+				t.Fatalf("storing took %s too long", -left)
 			}
 			w.arrive("all tasks")
 			r := w.recorder.Ledger.Check()
@@ -97,14 +95,14 @@ func TestMeasureDrainOfManyShards(t *testing.T) { //nolint:paralleltest // it ha
 	}
 }
 
-// processTime is the processor time that a process has used, to 10 ms.
+// processTime returns the CPU time that a process has used, in steps of 10 ms.
 func processTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The name, in brackets, may hold anything: count from its end.
+	// The name, in brackets, may contain anything, so count from its end.
 	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	const user, system, clockTick = 11, 12, 10 * time.Millisecond
 	var ticks int64
@@ -118,7 +116,7 @@ func processTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(ticks) * clockTick
 }
 
-// redisTime is what the main thread of Redis has used, which executes the commands.
+// redisTime returns the CPU time of Redis's main thread, which executes the commands.
 func (w *world) redisTime() time.Duration {
 	w.t.Helper()
 	info, err := w.redis.Info(w.t.Context(), "cpu").Result()

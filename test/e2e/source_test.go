@@ -12,9 +12,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestAStrayChangesNothing: a scanner with a file of its own in a fleet of Consul changes
-// neither shard count nor document, and the fleet says so; and when Consul is away
-// scanners that restart go by the fleet's document.
+// TestAStrayChangesNothing: a scanner with topics in a file joins a fleet that uses
+// Consul. It changes neither shard count nor document, and the fleet reports it. While
+// Consul is down, restarted scanners use the fleet's document.
 func TestAStrayChangesNothing(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -35,7 +35,7 @@ func TestAStrayChangesNothing(t *testing.T) {
 		return strings.Contains(document, "shards: 3") && w.status().Topic("orders").Source == "consul:duefleet"
 	}))
 	stray := w.world.withFile(map[string]fleet.Topic{"orders": fleet.DeclaredTopic("stray", fleet.Topic{"shards": 8})})
-	s := stray.startAs(fleet.ScannerConfig{Name: "stray"}) // ready, for it delivers
+	s := stray.startAs(fleet.ScannerConfig{Name: "stray"}) // ready, because it delivers
 	w.scanners = append(w.scanners, s)
 	refused := func() (told string) {
 		for _, m := range w.status().Fleet {
@@ -45,9 +45,9 @@ func TestAStrayChangesNothing(t *testing.T) {
 		}
 		return told
 	}
-	wait.For(t, "the stray to say what it doesn't apply", rarely(func() bool { return strings.Contains(refused(), "topics orders from consul:duefleet") }))
+	wait.For(t, "the scanner with a file to name what it doesn't apply", rarely(func() bool { return strings.Contains(refused(), "topics orders from consul:duefleet") }))
 	if !holdsLine(readyz(s), "source: down (optional)", []string{"consul:duefleet"}) {
-		t.Errorf("/readyz of the stray:\n%s", readyz(s))
+		t.Errorf("/readyz of the scanner with a file:\n%s", readyz(s))
 	}
 	if out := w.scanner("status", "--exit-code"); out.Code != 4 || !strings.Contains(out.Stderr, "takes its settings from file") {
 		t.Errorf("status --exit-code: %d, %s", out.Code, out.Stderr)
@@ -66,7 +66,7 @@ func TestAStrayChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.holds("the same while the stray alone lives", 5*time.Second, unchanged)
+	w.holds("the same while only the scanner with a file lives", 5*time.Second, unchanged)
 	for _, s := range w.scanners[:2] {
 		if err := s.Start(wait.Context(t)); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestAStrayChangesNothing(t *testing.T) {
 	w.check()
 }
 
-// withFile is the same world for a scanner whose topics are in its file.
+// withFile returns the same world for a scanner whose topics are in its file.
 func (w *world) withFile(topics map[string]fleet.Topic) *world {
 	w.t.Helper()
 	other := &world{t: w.t, dir: w.t.TempDir(), settings: w.settings, own: w.own, enrolled: w.enrolled}

@@ -21,13 +21,13 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// wish is how a test sets topics: in the file, or in Consul.
+// wish is a world whose topics are set either in the file or in Consul.
 type wish struct {
 	*world
-	topic *shard.Topic // orders, for the test's own eyes and hands
-	// set changes keys of a topic, or makes it.
+	topic *shard.Topic // orders, for the test's own access
+	// set changes keys of a topic, or makes the topic.
 	set func(topic string, changes fleet.Topic)
-	// spoil makes a topic's settings unacceptable, naming the key shards.
+	// spoil makes a topic's settings invalid, with a mistake in the key shards.
 	spoil func(topic string)
 }
 
@@ -73,7 +73,7 @@ func (w *world) kv() *consul.KV {
 	return client.KV()
 }
 
-// begin starts a fleet of two that serves one topic.
+// begin starts a fleet of two scanners with one topic.
 func (w *wish) begin() {
 	w.t.Helper()
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
@@ -81,7 +81,7 @@ func (w *wish) begin() {
 	w.consume("orders.due")
 }
 
-// send schedules n tasks that are due at once.
+// send schedules n tasks that are due soon.
 func (w *wish) send(topic, prefix string, n int) {
 	w.t.Helper()
 	w.schedule(orders(topic, prefix, n, time.Now().Add(100*time.Millisecond), 100*time.Millisecond, 0)...)
@@ -108,9 +108,9 @@ func both(t *testing.T, test func(w *wish)) {
 	})
 }
 
-// inForce changes keys of topic orders and returns once no scanner works by what
-// was before: each has applied the change, and each of its workers has ended the
-// ticks it was in.
+// inForce changes keys of topic orders, and waits until no scanner uses the old settings.
+// Then each scanner has applied the change, and each worker has ended the ticks it was
+// in.
 func (w *wish) inForce(changes fleet.Topic) {
 	w.t.Helper()
 	read := func(name string) []float64 {
@@ -129,7 +129,7 @@ func (w *wish) inForce(changes fleet.Topic) {
 		}
 	}
 	wait.For(w.t, "every scanner to apply the change", rarely(func() bool { return above(read(index), applied) }))
-	// Workers draw one after the other: in so many ticks each has ended one.
+	// Workers draw tickets in turn, so after this many ticks each has ended one.
 	ended, workers := read(ticks), read("duefleet_workers")
 	for i := range ended {
 		ended[i] += 3 * workers[i]
@@ -137,7 +137,7 @@ func (w *wish) inForce(changes fleet.Topic) {
 	wait.For(w.t, "every worker to end its ticks", rarely(func() bool { return above(read(ticks), ended) }))
 }
 
-// above reports whether each is more than its bound.
+// above reports whether each value is more than its bound.
 func above(all, bounds []float64) bool {
 	for i := range all {
 		if all[i] <= bounds[i] {
@@ -147,8 +147,8 @@ func above(all, bounds []float64) bool {
 	return true
 }
 
-// TestPause: a paused topic delivers nothing and keeps everything; resumed, it
-// delivers all of it.
+// TestPause: a paused topic delivers nothing and keeps everything; after resume it
+// delivers everything.
 func TestPause(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -167,8 +167,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestRoute: a topic's exchange and routing key change while it runs, and each
-// task arrives by the old route or the new one.
+// TestRoute: a running topic's exchange and routing key change, and each task arrives by
+// the old route or the new one.
 func TestRoute(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -190,9 +190,9 @@ func TestRoute(t *testing.T) {
 	})
 }
 
-// TestHeaders: a topic's messages become lean and full again while tasks flow; each
-// arrives once, in the one form or the other and nothing between, and from the change
-// on in the new one.
+// TestHeaders: while tasks are delivered, a topic's messages become lean and then full
+// again. Each arrives once in exactly one of the two forms, and after a change in the new
+// one.
 func TestHeaders(t *testing.T) {
 	both(t, func(w *wish) {
 		w.tap = func(d fleet.Delivery) { isLean(w.t, d) }
@@ -216,7 +216,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// isLean reports which form a message has; it must be one of them.
+// isLean reports whether a message is lean. It must be lean or full.
 func isLean(t *testing.T, d fleet.Delivery) bool {
 	t.Helper()
 	headers := amqp.Table{"x-duefleet-due": d.Headers["x-duefleet-due"], "x-duefleet-scheduled": d.Headers["x-duefleet-scheduled"]}
@@ -251,7 +251,7 @@ func TestNewTopic(t *testing.T) {
 	})
 }
 
-// TestShardsWhileEmpty: M goes up and down while nothing is stored.
+// TestShardsWhileEmpty: M goes up and down while no task is stored.
 func TestShardsWhileEmpty(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -267,8 +267,8 @@ func TestShardsWhileEmpty(t *testing.T) {
 	})
 }
 
-// TestShardsWhileFull: M goes up, to one, and up again while tasks are stored,
-// delivered, scheduled, moved and cancelled; each arrives exactly once.
+// TestShardsWhileFull: M goes up, down to one, and up again while tasks are stored,
+// delivered, scheduled, rescheduled and cancelled. Each arrives exactly once.
 func TestShardsWhileFull(t *testing.T) {
 	both(t, func(w *wish) {
 		w.begin()
@@ -291,9 +291,9 @@ func TestShardsWhileFull(t *testing.T) {
 	})
 }
 
-// TestShardCountHolds: with Consul the document's shard count holds, also where
-// the placement was changed by something else than a document, as by a backup of
-// Redis that was restored.
+// TestShardCountHolds: with Consul the document's shard count stays in force. This holds
+// even if something other than a document changes the placement, such as a restored
+// backup of Redis.
 func TestShardCountHolds(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -308,8 +308,8 @@ func TestShardCountHolds(t *testing.T) {
 	w.check()
 }
 
-// changeDuring moves tasks of the far future near, cancels some and schedules
-// some more, one after the other.
+// changeDuring makes tasks of the far future due soon, cancels some and schedules some
+// more, one after the other.
 func (w *wish) changeDuring(later []fleet.Order) error {
 	for i, o := range later {
 		k := fleet.Key{Topic: o.Topic, ID: o.ID}
@@ -331,15 +331,15 @@ func (w *wish) changeDuring(later []fleet.Order) error {
 	return nil
 }
 
-// reshard wishes for m shards and returns once the change is over.
+// reshard requests m shards, and returns when the change has ended.
 func (w *wish) reshard(m int) {
 	w.t.Helper()
 	w.set("orders", fleet.Topic{"shards": m})
 	w.settled(m)
 }
 
-// TestTopicSet: what is wrong is refused before it is written, what is right
-// shows its difference; get, ls, pause, resume and rm do what they say.
+// TestTopicSet: topic set rejects mistakes before it writes, and shows what it changes.
+// get, ls, pause, resume and rm work as documented.
 func TestTopicSet(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -372,8 +372,28 @@ func TestTopicSet(t *testing.T) {
 	checkError(t, "rm after rm", w.scanner("topic", "rm", "orders", "--yes"), 3, "unknown topic", "orders")
 }
 
-// TestTopicSetTellsWhatComesOfIt: a document that stops a topic is reported by the verb
-// that writes it, by the metrics and by /readyz, until it is mended.
+// TestANewTopicIsAskedAboutOnATerminal: a name that resembles another topic's is written
+// only after a yes.
+func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "consul")
+	w := newConsulWish(t)
+	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
+	question := "create the new topic order; did you mean orders, which there is? create it? [y/N]"
+	set := []string{"topic", "set", "order", "rate=5", "exchange=orders"}
+	out := w.answer("n\n", set...)
+	if text := out.Stdout + out.Stderr; out.Code != 1 || !strings.Contains(text, question) {
+		t.Errorf("code %d, %q: want 1 and the question", out.Code, text)
+	}
+	checkError(t, "a topic that a no kept away", w.scanner("topic", "get", "order"), 3, "order")
+	if out = w.answer("y\n", set...); out.Code != 0 {
+		t.Errorf("code %d after a yes: %s", out.Code, out.Stderr)
+	}
+	must(t, w.scanner("topic", "get", "order"))
+}
+
+// TestTopicSetTellsWhatComesOfIt: topic set reports a document that stops its topic, and
+// so do the metrics and /readyz, until it is corrected.
 func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -398,7 +418,7 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 			t.Errorf("mended: %s", out.Stdout)
 		}
 		for _, s := range w.scanners {
-			wait.For(t, "the metrics to tell that it is mended", rarely(func() bool {
+			wait.For(t, "the metrics to tell that it is corrected", rarely(func() bool {
 				return readMetrics(t, s).sum("duefleet_topic_blocked") == 0
 			}))
 			w.awaitAnswer(s, "routes: ok")
@@ -409,8 +429,8 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 	w.check()
 }
 
-// TestHangup: SIGHUP re-reads the file at once. Without a signal scanners would wait
-// until nobody writes it any more.
+// TestHangup: SIGHUP makes scanners re-read the file at once. Without a signal they would
+// wait until the file stops changing.
 func TestHangup(t *testing.T) {
 	t.Parallel()
 	w := newFileWish(t)
@@ -442,8 +462,9 @@ func TestHangup(t *testing.T) {
 	w.check()
 }
 
-// TestHangupWithConsul: SIGHUP ends no scanner whose topics are in Consul. It goes on
-// delivering, and says what its file has changed that needs a restart, without a secret.
+// TestHangupWithConsul: SIGHUP doesn't end a scanner whose topics are in Consul. The
+// scanner keeps delivering, and logs which changes of its file need a restart, without
+// secrets.
 func TestHangupWithConsul(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -477,8 +498,8 @@ func TestHangupWithConsul(t *testing.T) {
 	w.check()
 }
 
-// keepWriting changes a comment in the file, more often than scanners look at it,
-// until it is told to rest.
+// keepWriting changes a comment in the file, more often than scanners check the file,
+// until the caller calls rest.
 func (w *world) keepWriting() (rest func()) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.config)

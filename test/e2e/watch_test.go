@@ -16,11 +16,11 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-var captures = flag.String("captures", "", "the folder where TestWatchOnAFleet leaves what the terminal showed")
+var captures = flag.String("captures", "", "the folder where TestWatchOnAFleet writes the contents of the terminal")
 
-// TestWatchOnAFleet: on a terminal of 80x24 and on one of 200x60 the page shows a change
-// of M that is under way, and then that RabbitMQ is away; q and Ctrl-C end it with 0, and
-// the terminal is as it was.
+// TestWatchOnAFleet: on terminals of 80x24 and 200x60 the page shows a change of M in
+// progress, and then that RabbitMQ is down. q and Ctrl-C end it with exit code 0, and
+// restore the terminal.
 func TestWatchOnAFleet(t *testing.T) {
 	t.Parallel()
 	w := newFileWish(t)
@@ -88,7 +88,7 @@ func (w *world) cutOff() *toxiproxy.Proxy {
 	return proxy
 }
 
-// watch is scanner status --watch, with topic orders chosen.
+// watch starts scanner status --watch, and selects topic orders.
 func (w *world) watch(columns, rows int) *fleet.Screen {
 	w.t.Helper()
 	s, err := fleet.StartScreen(w.t.Context(), fleet.Command{
@@ -104,7 +104,7 @@ func (w *world) watch(columns, rows int) *fleet.Screen {
 	return s
 }
 
-// shows waits until all parts are on each of the terminals at once.
+// shows waits until each of the terminals shows all parts at once.
 func (w *world) shows(all []*fleet.Screen, parts ...string) {
 	w.t.Helper()
 	for _, s := range all {
@@ -126,7 +126,7 @@ func (w *world) shows(all []*fleet.Screen, parts ...string) {
 	}
 }
 
-// keep leaves what a terminal shows in the folder of -captures.
+// keep writes the contents of a terminal to the folder of -captures.
 func (w *world) keep(s *fleet.Screen, name string, columns int) {
 	w.t.Helper()
 	if *captures == "" {

@@ -23,38 +23,38 @@ import (
 )
 
 const (
-	// patience is for what a scanner does while it ends: its shutdown_timeout and
-	// as much again. What takes longer hangs.
+	// patience is the limit for a scanner's end: twice its shutdown_timeout. A scanner
+	// that takes longer hangs.
 	patience = 2 * shutdownTimeout
-	// shutdownTimeout is long: how fast a machine is decides no exit code.
+	// shutdownTimeout is long, so that exit codes don't depend on the machine's speed.
 	shutdownTimeout = 60 * time.Second
-	// seldom is the least time between two looks at what costs much to look at.
+	// seldom is the shortest time between two checks of a costly condition.
 	seldom = 50 * time.Millisecond
-	// marker is the app-id of the message that ends a queue.
+	// marker is the app-id of the last message in a queue.
 	marker = "end-of-queue"
 )
 
-// world is one test's fleet: a corner of the servers, a configuration, scanners,
-// consumers, and the ledger.
+// world is one test's fleet: a sandbox on the servers, a configuration, scanners,
+// consumers and the ledger.
 type world struct {
 	t        *testing.T
 	dir      string
 	config   string
 	settings fleet.Settings
-	// own and redis are for the test's own doings at Redis; enrolled says that the
-	// programs are users of their own there.
+	// own and redis are for the test's own access to Redis. enrolled says that the
+	// programs use Redis users of their own.
 	own      redis.UniversalOptions
 	redis    redis.UniversalClient
 	enrolled bool
 	recorder fleet.Recorder
 	scanners []*fleet.Scanner
-	// scannerEnv are more variables of the scanners.
+	// scannerEnv is added to the scanners' environment.
 	scannerEnv []string
-	// tap sees every message beside the ledger. Defaults to nothing.
+	// tap receives every message, as the ledger does. Defaults to none.
 	tap func(fleet.Delivery)
 
 	mu       sync.Mutex
-	frozen   time.Time // what the ledger takes for the time; zero: the time
+	frozen   time.Time // the ledger's time while it stands still; zero: it doesn't
 	messages pile
 	ends     map[string]chan struct{}
 }
@@ -68,7 +68,7 @@ func newWorld(t *testing.T, topics map[string]fleet.Topic) *world {
 	return newWorldOn(t, settings, servertest.RedisOptions(settings.RedisAddr))
 }
 
-// now is the ledger's clock.
+// now returns the ledger's time.
 func (w *world) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,9 +78,9 @@ func (w *world) now() time.Time {
 	return w.frozen
 }
 
-// pause writes whether topics of the file are paused. For the ledger no time
-// goes by while nothing can be delivered: what was changed by then was changed
-// before it was due, however long that took.
+// pause sets paused for the topics in the file. While nothing can be delivered, the
+// ledger's time stands still: a change in that time happens before the due time, however
+// long it takes.
 func (w *world) pause(paused bool) {
 	w.t.Helper()
 	for name, topic := range w.settings.Topics {
@@ -104,7 +104,7 @@ func (w *world) write() {
 	}
 }
 
-// start adds n scanners, all at once.
+// start adds n scanners, all at the same time.
 func (w *world) start(n int) {
 	w.t.Helper()
 	ctx := wait.Context(w.t)
@@ -124,14 +124,14 @@ func (w *world) start(n int) {
 	}
 }
 
-// awaitTopic waits until tasks can be scheduled into a topic that was set while
+// awaitTopic waits until tasks can be scheduled into a topic that was added while
 // scanners run.
 func (w *world) awaitTopic(name string) {
 	w.t.Helper()
 	wait.For(w.t, "topic "+name+" to be known", rarely(func() bool { return w.status().Topic(name).Shards > 0 }))
 }
 
-// stop ends all scanners and holds them to their exit code.
+// stop stops all scanners and checks their exit codes.
 func (w *world) stop() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -143,14 +143,14 @@ func (w *world) stop() {
 	w.scanners = nil
 }
 
-// stopOne ends one scanner, and returns its exit code.
+// stopOne stops one scanner and returns its exit code.
 func (w *world) stopOne(s *fleet.Scanner) (code int, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	return s.Stop(ctx)
 }
 
-// checkLogs: no scanner may panic or race, whatever else it says.
+// checkLogs checks that no scanner had a panic or a data race.
 func (w *world) checkLogs() {
 	for _, s := range w.scanners {
 		if s == nil {
@@ -171,7 +171,7 @@ func (w *world) checkLogs() {
 	}
 }
 
-// end stops what still runs after the test.
+// end stops the scanners that still run after the test.
 func (w *world) end() {
 	for _, s := range w.scanners {
 		if s != nil {
@@ -181,7 +181,7 @@ func (w *world) end() {
 	w.stop()
 }
 
-// consume enters all that arrives in a queue into the ledger, and keeps it.
+// consume adds all messages of the queues to the ledger, and keeps them.
 func (w *world) consume(queues ...string) {
 	w.t.Helper()
 	for _, queue := range queues {
@@ -215,7 +215,7 @@ func (w *world) arrived(d fleet.Delivery, end chan<- struct{}) {
 	w.messages.add(d)
 }
 
-// delivered are the messages of a task of topic orders so far.
+// delivered returns the messages of a task of topic orders so far.
 func (w *world) delivered(id string) []fleet.Delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +228,7 @@ func (w *world) delivered(id string) []fleet.Delivery {
 	return found
 }
 
-// stays reports whether the condition remains true for d.
+// stays reports whether the condition stays true for d.
 func (w *world) stays(d time.Duration, condition func() bool) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), d)
@@ -237,8 +237,7 @@ func (w *world) stays(d time.Duration, condition func() bool) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// holds fails the test if the condition becomes false within d: for what must
-// not happen.
+// holds fails the test if the condition becomes false within d.
 func (w *world) holds(what string, d time.Duration, condition func() bool) {
 	w.t.Helper()
 	if !w.stays(d, condition) {
@@ -246,8 +245,8 @@ func (w *world) holds(what string, d time.Duration, condition func() bool) {
 	}
 }
 
-// finish waits until all that was promised arrived and nothing is stored, stops
-// the scanners, empties the queues, and returns what the ledger found.
+// finish waits until everything promised has arrived and nothing is stored. Then it stops
+// the scanners, empties the queues, and returns the ledger's report.
 func (w *world) finish() fleet.Report {
 	w.t.Helper()
 	w.awaitEmpty()
@@ -275,19 +274,19 @@ func (w *world) awaitEmpty() {
 		rarely(func() bool { left = stored(); return left == 0 }))
 }
 
-// arrive waits until all that was promised has arrived.
+// arrive waits until everything promised has arrived.
 func (w *world) arrive(what string) {
 	w.t.Helper()
 	wait.Progress(w.t, what, w.recorder.Ledger.Count, func() bool { return w.recorder.Ledger.Missing() == 0 })
 }
 
-// awaitCount waits until so many messages have arrived.
+// awaitCount waits until n messages have arrived.
 func (w *world) awaitCount(n int) {
 	w.t.Helper()
 	wait.Count(w.t, "messages", n, w.recorder.Ledger.Count)
 }
 
-// rarely is a condition that is looked at now and then only: it costs much.
+// rarely returns a condition that evaluates a costly one only at intervals.
 func rarely(condition func() bool) func() bool {
 	var last time.Time
 	return func() bool {
@@ -299,8 +298,8 @@ func rarely(condition func() bool) func() bool {
 	}
 }
 
-// drain returns when every message that is in a queue now has arrived: a marker
-// behind them has.
+// drain waits until every message now in a queue has arrived. It publishes a marker to
+// each queue and waits for it.
 func (w *world) drain() {
 	w.t.Helper()
 	ch := w.channel()
@@ -319,13 +318,13 @@ func (w *world) drain() {
 	}
 }
 
-// channel is one for the test's own doings at the broker.
+// channel returns a channel for the test's own use of the broker.
 func (w *world) channel() *amqp.Channel {
 	w.t.Helper()
 	return servertest.Channel(w.t, w.settings.RabbitMQURL)
 }
 
-// exchange makes an exchange, and a queue bound to it unless queue is "".
+// exchange declares an exchange, and unless queue is "" also a queue bound to it.
 func (w *world) exchange(kind, name, queue, key string) {
 	w.t.Helper()
 	ch := w.channel()
@@ -347,8 +346,8 @@ func (w *world) queue(ch *amqp.Channel, exchange, queue, key string) {
 	}
 }
 
-// status is what the verb status shows, read within this process: it is asked
-// all the time.
+// status returns the fleet's status, read in this process because tests need it all the
+// time.
 func (w *world) status() fleet.Status {
 	w.t.Helper()
 	s, err := member.Status(w.t.Context(), w.redis, w.settings.RedisPrefix)
@@ -358,13 +357,13 @@ func (w *world) status() fleet.Status {
 	return s
 }
 
-// scanner runs one of its verbs with the world's configuration, as an operator does.
+// scanner runs a scanner command with the operator's configuration.
 func (w *world) scanner(args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{Path: programs.Scanner, Args: append(args, "--config", w.file(operatorRole))})
 }
 
-// producer runs one of its verbs with the world's configuration.
+// producer runs a producer command with the producer's configuration.
 func (w *world) producer(args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{Path: programs.Producer, Args: append(args, "--config", w.file(producerRole))})
@@ -379,7 +378,7 @@ func run(t *testing.T, c fleet.Command) fleet.Output {
 	return out
 }
 
-// must is for a call that has to end with 0.
+// must fails the test unless the exit code is 0.
 func must(t *testing.T, out fleet.Output) fleet.Output {
 	t.Helper()
 	if out.Code != 0 {
@@ -400,8 +399,8 @@ func (w *world) schedule(orders ...fleet.Order) {
 	}
 }
 
-// orders are n tasks of a topic, due evenly over a span of time from a start,
-// with a payload of size bytes that tells them apart.
+// orders returns n tasks of a topic, due evenly over the given time after start. Each
+// payload has size bytes and is unique.
 func orders(topic, prefix string, n int, start time.Time, over time.Duration, size int) []fleet.Order {
 	all := make([]fleet.Order, n)
 	for i := range all {

@@ -10,23 +10,22 @@ import (
 	"strings"
 )
 
-// BuildConfig says what to build.
+// BuildConfig configures Build.
 type BuildConfig struct {
-	// Dir takes the programs; it is made if missing. Required.
+	// Dir is the folder for the programs. It is made if missing. Required.
 	Dir string
-	// Race builds them with the race detector, which ends a program with exit
-	// code 66 when it found a race. Defaults to false.
+	// Race builds with the race detector: a program that finds a race exits with code 66.
+	// Defaults to false.
 	Race bool
 }
 
-// Binaries are the paths of the two programs.
+// Binaries holds the paths of the two programs.
 type Binaries struct {
 	Scanner, Producer string
 }
 
-// Build builds scanner and producer from the module the caller runs in. With a
-// warm build cache it takes a second or two. The error carries the compiler's
-// output.
+// Build builds scanner and producer from the module around the working directory. With a
+// warm build cache it takes a second or two. The error contains the compiler's output.
 func Build(ctx context.Context, cfg BuildConfig) (Binaries, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -36,14 +35,14 @@ func Build(ctx context.Context, cfg BuildConfig) (Binaries, error) {
 	if err != nil {
 		return Binaries{}, err
 	}
-	// No -trimpath: what the caller was compiled of would be compiled again.
+	// No -trimpath: with it, Go would compile the caller's packages a second time.
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if cfg.Race {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/scanner", "./cmd/producer")...) //nolint:gosec // the arguments are ours
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOGC=400") // as in the Makefile: half the time on a cold cache
+	cmd.Env = append(os.Environ(), "GOGC=400") // as in the Makefile: takes half the time on a cold cache
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Binaries{}, fmt.Errorf("build scanner and producer: %w: %s", err, strings.TrimSpace(string(out)))
 	}
@@ -53,8 +52,8 @@ func Build(ctx context.Context, cfg BuildConfig) (Binaries, error) {
 	}, nil
 }
 
-// RunTests builds the programs, runs the tests, which find them in programs, and
-// returns the exit code. Of cfg it sets Dir.
+// RunTests builds the programs, stores their paths in programs, runs the tests, and
+// returns the exit code. It sets cfg.Dir itself.
 func RunTests(m interface{ Run() int }, cfg BuildConfig, programs *Binaries) int {
 	dir, err := os.MkdirTemp("", "duefleet-test-")
 	if err == nil {
@@ -69,8 +68,8 @@ func RunTests(m interface{ Run() int }, cfg BuildConfig, programs *Binaries) int
 	return m.Run()
 }
 
-// moduleRoot is the folder of go.mod, here or above: tests run in the folder of
-// their package.
+// moduleRoot returns the nearest folder with a go.mod, from the working directory
+// upwards. Tests run in the folder of their package.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

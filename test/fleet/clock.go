@@ -8,10 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ClockOffset is how far Redis's clock is ahead of this machine's. On one
-// machine they are the same clock: a difference that is no larger than what
-// the measuring took is taken for zero, so that the measuring's own error makes
-// no message look early.
+// ClockOffset returns how far Redis's clock is ahead of this machine's. A difference no
+// larger than the measurement took counts as zero. On one machine both clocks are the
+// same, and a measuring error must not make a message look early.
 func ClockOffset(ctx context.Context, client redis.UniversalClient) (time.Duration, error) {
 	const samples = 20
 	var offset time.Duration

@@ -16,30 +16,30 @@ type Command struct {
 	// Path of the program, and its arguments.
 	Path string
 	Args []string
-	// Env are more variables. Of this process's own those that configure
-	// duefleet are not handed on.
+	// Env is added to the environment. Variables of this process that configure duefleet
+	// are not passed on.
 	Env []string
-	// Stdin is what the program reads. Defaults to nothing.
+	// Stdin is the program's input. Defaults to nothing.
 	Stdin io.Reader
-	// Told sees what the program says on stderr as it comes, beside Output.
-	// Defaults to nobody.
+	// Told receives stderr while the program runs; Output has it as well. Defaults to
+	// none.
 	Told io.Writer
-	// Terminal makes stderr a terminal of 80 columns, on Linux, where Stdin, if it is
-	// given, is typed: a few lines at most.
+	// Terminal makes stderr a terminal of 80 columns (Linux only). Stdin, if given, is
+	// then typed on that terminal and may have a few lines at most.
 	Terminal bool
 }
 
-// Output is what a program said and how it ended.
+// Output holds the output of a program, and its exit code.
 type Output struct {
 	Stdout, Stderr string
-	// Code is the exit code, or -1 where a signal ended it.
+	// Code is the exit code, or -1 if a signal ended the program.
 	Code int
 }
 
-// Run returns when the program ended; ctx kills it. A code other than 0 is no
+// Run runs the program until it exits; ctx kills it. An exit code other than 0 is not an
 // error.
 func (c Command) Run(ctx context.Context) (Output, error) {
-	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running it is what we are for
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // the caller chooses the program
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, &stdout, &stderr
 	if c.Told != nil {
@@ -60,8 +60,9 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 	return out, ctx.Err()
 }
 
-// runOnTerminal runs a command whose stderr is a terminal, and stdin, too, if there is
-// something to type. It copies what the command says there to what its stderr was.
+// runOnTerminal runs a command with a terminal as stderr. If the command has stdin, the
+// terminal replaces that too and the input is typed. Output on the terminal is copied to
+// the command's original stderr.
 func runOnTerminal(cmd *exec.Cmd) error {
 	ours, programs, err := openTerminal(80, 25)
 	if err != nil {
@@ -72,7 +73,7 @@ func runOnTerminal(cmd *exec.Cmd) error {
 	cmd.Stderr = programs
 	if typed := cmd.Stdin; typed != nil {
 		cmd.Stdin = programs
-		if _, err := io.Copy(ours, typed); err != nil { // the terminal keeps it until it is read
+		if _, err := io.Copy(ours, typed); err != nil { // the terminal buffers it until the program reads it
 			return errors.Join(err, programs.Close())
 		}
 	}
@@ -89,13 +90,13 @@ func runOnTerminal(cmd *exec.Cmd) error {
 	return err
 }
 
-// Status is what `scanner status -o json` prints, as far as it is looked at here.
+// Status is the part of `scanner status -o json` that tests use.
 type Status struct {
 	Topics []TopicStatus  `json:"topics"`
 	Fleet  []MemberStatus `json:"fleet"`
 }
 
-// TopicStatus is one topic of it.
+// TopicStatus is the status of one topic.
 type TopicStatus struct {
 	Topic    string `json:"topic"`
 	Shards   int    `json:"shards"`
@@ -111,7 +112,7 @@ type TopicStatus struct {
 	} `json:"per_shard"`
 	Notes  []string `json:"notes"`
 	Source string   `json:"source"`
-	// Change is nil unless one is under way.
+	// Change is nil unless a change of M is in progress.
 	Change *struct {
 		Moved     int64     `json:"moved"`
 		Misplaced int64     `json:"misplaced"`
@@ -120,7 +121,7 @@ type TopicStatus struct {
 	} `json:"change"`
 }
 
-// MemberStatus is one scanner of it.
+// MemberStatus is the status of one scanner.
 type MemberStatus struct {
 	Instance string            `json:"instance"`
 	Alive    bool              `json:"alive"`
@@ -131,7 +132,7 @@ type MemberStatus struct {
 	Refused  string            `json:"refused"`
 }
 
-// ReadStatus asks scanner status. A topic the fleet doesn't know is an error.
+// ReadStatus runs scanner status. A topic unknown to the fleet is an error.
 func ReadStatus(ctx context.Context, scanner, config string) (Status, error) {
 	out, err := Command{Path: scanner, Args: []string{"status", "--config", config, "-o", "json"}}.Run(ctx)
 	if err != nil {
@@ -147,7 +148,7 @@ func ReadStatus(ctx context.Context, scanner, config string) (Status, error) {
 	return s, nil
 }
 
-// Topic is the topic of that name; the zero value where there is none.
+// Topic returns the topic with that name, or the zero value if there is none.
 func (s Status) Topic(name string) TopicStatus {
 	for _, t := range s.Topics {
 		if t.Topic == name {
@@ -157,7 +158,7 @@ func (s Status) Topic(name string) TopicStatus {
 	return TopicStatus{}
 }
 
-// Alive counts the live members.
+// Alive returns the number of live members.
 func (s Status) Alive() int {
 	n := 0
 	for _, m := range s.Fleet {

@@ -10,10 +10,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Topic is one topic's document, key for key as in the configuration.
+// Topic is one topic's document, with the keys of the configuration.
 type Topic map[string]any
 
-// With is a copy of the document with more or other keys.
+// With returns a copy of the document with some keys added or replaced.
 func (t Topic) With(changes Topic) Topic {
 	c := Topic{}
 	maps.Copy(c, t)
@@ -21,9 +21,9 @@ func (t Topic) With(changes Topic) Topic {
 	return c
 }
 
-// DeclaredTopic is a topic of four shards that makes its direct exchange, of the
-// topic's name, and a classic queue of the routing key's name, <name>.due; with
-// more or other keys.
+// DeclaredTopic returns a topic with four shards that declares its own exchange and
+// queue. The direct exchange has the topic's name; the classic queue and the routing key
+// are both <name>.due. The keys in changes are added or replace others.
 func DeclaredTopic(name string, changes Topic) Topic {
 	return Topic{
 		"shards": 4, "exchange": name, "routing_key": name + ".due",
@@ -31,7 +31,7 @@ func DeclaredTopic(name string, changes Topic) Topic {
 	}.With(changes)
 }
 
-// Pairs are the keys as arguments of scanner topic set: key=value, with dots for
+// Pairs returns the keys as arguments for scanner topic set: key=value, with dots for
 // sections.
 func (t Topic) Pairs() []string { return pairs("", t) }
 
@@ -47,26 +47,27 @@ func pairs(prefix string, doc map[string]any) []string {
 	return all
 }
 
-// Settings are those of a fleet. Where a scanner listens is its own: see
+// Settings are a fleet's settings. Each scanner has its own admin address: see
 // ScannerConfig.Admin.
 type Settings struct {
-	// RedisAddr is host:port, or those of a Redis Cluster or of sentinels with
-	// commas between, and RedisPrefix what every key begins with.
+	// RedisAddr is host:port, or several separated by commas for a Redis Cluster or
+	// sentinels. RedisPrefix begins every key.
 	RedisAddr, RedisPrefix string
-	// RabbitMQURL is an amqp URL, or several with commas between.
+	// RabbitMQURL is an amqp URL, or several separated by commas.
 	RabbitMQURL string
-	// ConsulAddr is host:port; empty: the topics below are used. ConsulPrefix
-	// is what Consul's keys begin with.
+	// ConsulAddr is host:port. If it is empty, Topics below are used. ConsulPrefix begins
+	// every key in Consul.
 	ConsulAddr, ConsulPrefix string
-	// ShutdownTimeout as in the configuration. Defaults to the scanner's own.
+	// ShutdownTimeout is shutdown_timeout in the configuration. Defaults to the scanner's
+	// own.
 	ShutdownTimeout string
 	// Topics by name.
 	Topics map[string]Topic
-	// More are other keys of the sections, by section; they win.
+	// More holds more keys by section. They win over the fields above.
 	More map[string]Topic
 }
 
-// Document is the settings as the configuration's sections.
+// Document returns the settings as sections of the configuration.
 func (s Settings) Document() map[string]any {
 	doc := map[string]any{
 		"redis":    map[string]any{"addrs": strings.Split(s.RedisAddr, ","), "prefix": s.RedisPrefix},
@@ -88,8 +89,8 @@ func (s Settings) Document() map[string]any {
 	return doc
 }
 
-// WriteConfig writes a document as YAML. The file changes in one step, so that
-// a scanner that watches it never reads half of it.
+// WriteConfig writes a document as YAML, in one step like WriteFile: a scanner that
+// watches the file never reads half of it.
 func WriteConfig(path string, document any) error {
 	b, err := yaml.Marshal(document)
 	if err != nil {
@@ -98,8 +99,7 @@ func WriteConfig(path string, document any) error {
 	return WriteFile(path, b)
 }
 
-// WriteFile writes a file in one step: whoever reads it sees the old content or
-// the new.
+// WriteFile writes a file in one step: a reader sees either the old content or the new.
 func WriteFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

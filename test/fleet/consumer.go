@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	// ackEvery and ackWithin bound how many deliveries wait for their
-	// acknowledgement, and how long: one at a time costs the broker much.
+	// The consumer acknowledges after ackEvery messages, or after ackWithin.
+	// Acknowledging each message by itself costs the broker much.
 	ackEvery  = 64
 	ackWithin = 20 * time.Millisecond
-	// redialAfter is the pause before a lost connection is made again.
+	// redialAfter is the pause before the consumer connects again.
 	redialAfter = 50 * time.Millisecond
 )
 
-// ConsumerConfig says what to consume.
+// ConsumerConfig configures a Consumer.
 type ConsumerConfig struct {
-	// URL of the vhost, or several with commas between that are tried in turn,
-	// and the Queue in it. Required. The queue need not exist yet.
+	// URL is the vhost's URL, or several separated by commas that are tried in turn.
+	// Queue is a queue in it, and may not exist at first. Both are required.
 	URL, Queue string
 	// Prefetch is how many messages may be unacknowledged. Defaults to 1000.
 	Prefetch int
-	// Handle is called for every message, one at a time, before it is
+	// Handle is called for every message, one at a time, before the message is
 	// acknowledged. Required.
 	Handle func(Delivery)
 }
 
-// Delivery is one message as it arrived, with all of its properties.
+// Delivery is one message with all of its properties.
 type Delivery struct {
 	amqp.Delivery
-	// At is when it arrived, by this machine's clock.
+	// At is the time of arrival, by this machine's clock.
 	At time.Time
-	// Queue it came from.
+	// Queue is the queue that delivered it.
 	Queue string
 }
 
-// Consumer consumes one queue, over lost connections too. What it had not
-// acknowledged then comes again, marked as redelivered by the broker.
+// Consumer consumes one queue and reconnects after a lost connection. The broker then
+// sends unacknowledged messages again, marked as redelivered.
 type Consumer struct {
 	cfg   ConsumerConfig
 	ready chan struct{}
@@ -60,11 +60,11 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	return &Consumer{cfg: cfg, ready: make(chan struct{})}, nil
 }
 
-// Ready is closed once the queue was first consumed from.
+// Ready is closed once the consumer receives from the queue for the first time.
 func (c *Consumer) Ready() <-chan struct{} { return c.ready }
 
-// Run consumes until ctx ends, which is no error. Where the queue is missing or
-// the broker gone it tries again.
+// Run consumes until ctx ends, and then returns nil. If the queue is missing or the
+// broker is down, it tries again.
 func (c *Consumer) Run(ctx context.Context) error {
 	urls := strings.Split(c.cfg.URL, ",")
 	for try := 0; ; try++ {
@@ -83,7 +83,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// session lasts as long as one connection.
+// session consumes over one connection until the connection is lost.
 func (c *Consumer) session(ctx context.Context, url string) error {
 	conn, err := amqp.Dial(url)
 	if err != nil {
@@ -105,8 +105,8 @@ func (c *Consumer) session(ctx context.Context, url string) error {
 	return c.receive(ctx, messages)
 }
 
-// receive acknowledges in batches: at every ackEvery messages, and what is left
-// after ackWithin.
+// receive acknowledges in batches: after ackEvery messages, or after ackWithin if fewer
+// wait.
 func (c *Consumer) receive(ctx context.Context, messages <-chan amqp.Delivery) error {
 	tick := time.NewTicker(ackWithin)
 	defer tick.Stop()

@@ -1,8 +1,7 @@
-// Package fleet runs whole fleets from outside: it builds the two programs,
-// starts scanners as processes, consumes what they publish, and keeps a ledger
-// of what was promised against what arrived. The tests of the whole fleet and
-// the demo are made of it.
+// Package fleet runs whole fleets from outside. It builds the two programs, starts
+// scanners as processes, and consumes what they publish. A ledger compares what was
+// promised with what arrived. The tests of whole fleets and the demo use it.
 //
-// It knows duefleet by what users hold on to alone: the programs' flags and
-// exit codes, the configuration, the messages and the public producer library.
+// It uses only the stable interfaces of duefleet: the programs' flags and exit codes, the
+// configuration, the messages, and the public producer library.
 package fleet

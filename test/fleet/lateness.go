@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Lateness is arrival minus due of many messages, in ascending order.
+// Lateness holds arrival minus due for many messages, in ascending order.
 type Lateness []time.Duration
 
-// At is the lateness that a share of the messages does not exceed: 0.5 for the
-// median, 1 for the largest. It is 0 where there are none.
+// At returns the lateness that the given share of the messages doesn't exceed: 0.5 gives
+// the median, 1 the largest. Without messages it returns 0.
 func (l Lateness) At(share float64) time.Duration {
 	if len(l) == 0 {
 		return 0
@@ -19,7 +19,7 @@ func (l Lateness) At(share float64) time.Duration {
 	return l[min(max(i, 0), len(l)-1)]
 }
 
-// bounds are the upper ends of the histogram's rows but the last.
+// bounds returns the upper ends of all rows of the histogram except the last.
 func bounds() []time.Duration {
 	var all []time.Duration
 	for _, d := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second} {
@@ -28,8 +28,8 @@ func bounds() []time.Duration {
 	return append(all, 10*time.Second)
 }
 
-// Histogram is a few lines of text, from the row of the smallest lateness to
-// that of the largest, with bars of at most width characters.
+// Histogram returns a few lines of text, from the row with the smallest lateness to the
+// row with the largest. A bar has at most width characters.
 func (l Lateness) Histogram(width int) string {
 	if len(l) == 0 {
 		return ""

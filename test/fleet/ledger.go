@@ -6,34 +6,33 @@ import (
 	"time"
 )
 
-// Key names a task.
+// Key identifies a task.
 type Key struct{ Topic, ID string }
 
-// LedgerConfig of a Ledger.
+// LedgerConfig configures a Ledger.
 type LedgerConfig struct {
-	// Offset is how far Redis's clock is ahead of this machine's; see
-	// ClockOffset. Defaults to 0.
+	// Offset is how far Redis's clock is ahead of this machine's; see ClockOffset.
+	// Defaults to 0.
 	Offset time.Duration
 	// Now is this machine's clock. Defaults to time.Now.
 	Now func() time.Time
 }
 
-// Ledger holds what Redis acknowledged against what arrived. Whoever schedules
-// enters each change once its call returned, in the order of the calls for one
-// task; deliveries are entered as they come, also before the entry of the call
-// that caused them. Check then holds the two together. It is safe for
-// concurrent use.
+// Ledger compares what Redis acknowledged with what arrived. Callers enter each change
+// after its call returned, in the order of the calls for one task. They enter deliveries
+// as they arrive, even before the call that caused them. Check then compares the two. A
+// Ledger is safe for concurrent use.
 //
-// A version of a task is what one Schedule or Reschedule made of it, and is
-// known again by its due time and its payload. Every version must arrive
-// exactly once, unless it was cancelled or replaced:
-//   - one whose due time came after that call had returned can't have been
-//     claimed before it, and so must not arrive at all;
-//   - one that was due before may be on its way: it may arrive once, or not.
+// A version of a task is the result of one Schedule or Reschedule. Its due time and
+// payload identify it. Every version must arrive exactly once, unless a later call
+// cancelled or replaced it:
+//   - If its due time is later than the return of that call, no scanner can have claimed
+//     it before. It must not arrive at all.
+//   - If it was due before, it may be on its way. It may arrive once or not at all.
 //
-// A call that failed may have reached Redis all the same, up to 3 s later: what it would
-// have made may arrive once or not, and so may what it would have ended. If its due time
-// was over by then, the task has another one: Redis's time at that moment.
+// A failed call may still have reached Redis, or reach it up to 3 s later. Its version
+// may arrive once or not at all, and so may the version that it would have ended. If its
+// due time has passed by then, the task gets another one: Redis's time at that moment.
 type Ledger struct {
 	cfg LedgerConfig
 
@@ -43,25 +42,25 @@ type Ledger struct {
 	missing int
 }
 
-// account is all that is known of one task.
+// account is everything the ledger knows about one task.
 type account struct {
 	versions []*version
 	arrivals []arrival
 }
 
-// version is what one acknowledged call made.
+// version is the result of one call.
 type version struct {
 	identity
 	state versionState
-	// latestMillis is the latest due time that the version of a failed call may have. 0:
-	// the call didn't fail, or has told the due time.
+	// latestMillis is the latest due time that the version of a failed call may have. It
+	// is 0 if the call succeeded or returned the due time.
 	latestMillis int64
 }
 
-// afterError is for how long a call that failed may still take effect.
+// afterError is how long a failed call may still take effect.
 const afterError = 3 * time.Second
 
-// identity is by what a message tells which version it is.
+// identity identifies the version that a message belongs to.
 type identity struct {
 	dueMillis int64
 	payload   uint64
@@ -81,7 +80,7 @@ type arrival struct {
 	identity
 	at          time.Time // by Redis's clock
 	redelivered bool      // by the scanner's own header
-	requeued    bool      // came again because the consumer had not acknowledged it
+	requeued    bool      // sent again by the broker because the consumer hadn't acknowledged it
 }
 
 // NewLedger returns an empty ledger.
@@ -92,7 +91,7 @@ func NewLedger(cfg LedgerConfig) *Ledger {
 	return &Ledger{cfg: cfg, tasks: map[Key]*account{}}
 }
 
-// Scheduled enters a Schedule that returned due: it replaces what was there.
+// Scheduled enters a Schedule that returned due. Its version replaces the one before.
 func (l *Ledger) Scheduled(k Key, due time.Time, payload []byte) {
 	l.change(k, func(a *account, now int64) {
 		a.end(now, replaced)
@@ -100,7 +99,7 @@ func (l *Ledger) Scheduled(k Key, due time.Time, payload []byte) {
 	})
 }
 
-// Rescheduled enters a Reschedule that returned due: it keeps the payload.
+// Rescheduled enters a Reschedule that returned due. The payload stays the same.
 func (l *Ledger) Rescheduled(k Key, due time.Time) {
 	l.change(k, func(a *account, now int64) {
 		payload := a.payload()
@@ -153,7 +152,7 @@ func (l *Ledger) account(k Key) *account {
 	return a
 }
 
-// end closes what has not ended yet by a call that returned just now.
+// end ends all versions that are still open, because of a call that just returned.
 func (a *account) end(nowMillis int64, as versionState) {
 	for _, v := range a.versions {
 		switch {
@@ -166,13 +165,14 @@ func (a *account) end(nowMillis int64, as versionState) {
 	}
 }
 
-// failed adds what a call may have made, or may make yet, that failed just now.
+// failed adds the version that a call may have made, or may still make, although it just
+// failed.
 func (a *account) failed(nowMillis int64, id identity) {
 	a.versions = append(a.versions, &version{identity: id, state: possible, latestMillis: nowMillis + afterError.Milliseconds()})
 }
 
-// made returns which version of the task has an identity: that of the call that made it,
-// unless that call failed and was carried out when its due time was over.
+// made returns the version that a message's identity belongs to. Normally that is id
+// itself. It differs if a failed call was carried out after its due time.
 func (a *account) made(id identity) identity {
 	late := id
 	for _, v := range a.versions {
@@ -186,7 +186,7 @@ func (a *account) made(id identity) identity {
 	return late
 }
 
-// loosen is for a call that may have ended what is there.
+// loosen allows every live version to stay away, since a failed call may have ended it.
 func (a *account) loosen() {
 	for _, v := range a.versions {
 		if v.state == live {
@@ -195,7 +195,7 @@ func (a *account) loosen() {
 	}
 }
 
-// missing counts the versions that must arrive and have not.
+// missing counts the live versions that have not arrived.
 func (a *account) missing() int {
 	n := 0
 	for i, v := range a.versions {
@@ -216,7 +216,7 @@ func (a *account) arrived(id identity) int {
 	return n
 }
 
-// liveBefore counts the live versions before the i-th that look like it.
+// liveBefore counts the live versions before the i-th with the same identity.
 func (a *account) liveBefore(i int) int {
 	n := 0
 	for _, v := range a.versions[:i] {
@@ -227,7 +227,7 @@ func (a *account) liveBefore(i int) int {
 	return n
 }
 
-// payload is the newest version's.
+// payload returns the payload of the newest version.
 func (a *account) payload() uint64 {
 	if len(a.versions) == 0 {
 		return 0
@@ -253,14 +253,14 @@ func (l *Ledger) Delivered(d Delivery) {
 	})
 }
 
-// Count is how many messages arrived.
+// Count returns the number of messages that arrived.
 func (l *Ledger) Count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count
 }
 
-// Missing is how many versions must still arrive. It costs nothing to ask.
+// Missing returns the number of versions that must still arrive. The call is cheap.
 func (l *Ledger) Missing() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// book is a ledger whose clock stands still until the test moves it.
+// book is a ledger with a clock that stands still until the test moves it.
 type book struct {
 	*fleet.Ledger
 	now time.Time
@@ -22,10 +22,10 @@ func newBook() *book {
 	return b
 }
 
-// in is a time d after the book's beginning.
+// in returns the time d after the start of the book.
 func (b *book) in(d time.Duration) time.Time { return time.UnixMilli(1_000_000).Add(d) }
 
-// deliver enters a message that arrives late after its due time.
+// deliver enters a message that arrives at its due time plus late.
 func (b *book) deliver(due time.Time, late time.Duration, payload string, change ...func(*fleet.Delivery)) {
 	d := fleet.Delivery{At: due.Add(late), Delivery: amqp.Delivery{
 		MessageId: "a", Type: "t", Body: []byte(payload),
@@ -41,8 +41,8 @@ var key = fleet.Key{Topic: "t", ID: "a"}
 
 func requeued(d *fleet.Delivery) { d.Redelivered = true }
 
-// TestLedgerFinds: each way in which a fleet can break its promises is found,
-// and nothing else is found with it.
+// TestLedgerFinds: the ledger finds each way to break a promise, and reports nothing else
+// with it.
 func TestLedgerFinds(t *testing.T) {
 	t.Parallel()
 	const s, ms = time.Second, time.Millisecond
@@ -196,7 +196,7 @@ func TestLedgerFinds(t *testing.T) {
 	}
 }
 
-// TestLedgerClock: early is judged by Redis's clock.
+// TestLedgerClock: the ledger judges whether a message is early by Redis's clock.
 func TestLedgerClock(t *testing.T) {
 	t.Parallel()
 	l := fleet.NewLedger(fleet.LedgerConfig{Offset: -5 * time.Millisecond})

@@ -8,19 +8,17 @@ import (
 	"syscall"
 )
 
-// held are the sockets of reserve: without a reference to them they would be
-// closed.
-var held sync.Map //nolint:gochecknoglobals // what is reserved is so for the whole process
+// held keeps the sockets of reserve referenced: the garbage collector would close them.
+var held sync.Map //nolint:gochecknoglobals // a port stays reserved for the whole process
 
-// childAttr puts a child into a group of its own and has the kernel kill it
-// when the thread that started it is gone.
+// childAttr puts a child into a process group of its own. The kernel kills the child when
+// the thread that started it ends.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// reserve keeps a port from being chosen again, by this process or another,
-// until this one ends. It holds the abstract socket by which package servers
-// reserves the ports of its servers.
+// reserve keeps this process and others from choosing a port again until this process
+// ends. It holds an abstract socket, in the same way as package servers reserves ports.
 func reserve(ctx context.Context, port int) bool {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-test-port-%d", port))

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// childAttr puts a child into a group of its own.
+// childAttr puts a child into a process group of its own.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
@@ -17,13 +17,13 @@ func childAttr() *syscall.SysProcAttr {
 // reserve does nothing here: only Linux has abstract sockets.
 func reserve(context.Context, int) bool { return true }
 
-// openTerminal is there on Linux only.
+// openTerminal works on Linux only.
 func openTerminal(_, _ int) (ours, programs *os.File, err error) {
 	return nil, nil, errors.ErrUnsupported
 }
 
-// sizeTerminal is there on Linux only.
+// sizeTerminal works on Linux only.
 func sizeTerminal(*os.File, int, int) error { return errors.ErrUnsupported }
 
-// terminalAttr is for Linux only.
+// terminalAttr works on Linux only.
 func terminalAttr() *syscall.SysProcAttr { return nil }

@@ -22,18 +22,18 @@ type process struct {
 	over bool
 }
 
-// environ is this process's environment without the variables that configure
-// duefleet: a fleet takes its settings from the test, never from the shell of
-// whoever runs it. Those that only tests read remain.
+// environ returns this process's environment without the variables that configure
+// duefleet. A fleet takes its settings from the test, never from a developer's shell.
+// Variables that only tests read remain.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(line string) bool {
 		return strings.HasPrefix(line, "DUEFLEET_") && !strings.HasPrefix(line, "DUEFLEET_TEST_")
 	})
 }
 
-// startProcess runs a program whose output is appended to the file log. On
-// Linux a child's death signal follows the thread that started it, so one
-// goroutine starts the child and waits for it, on a thread that it keeps.
+// startProcess starts a program and appends its output to the file log. On Linux a
+// child's death signal depends on the thread that started it. So one goroutine locks its
+// thread, starts the child and waits for it.
 func startProcess(name, path string, args, env []string, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -68,11 +68,11 @@ func (p *process) reap() {
 	close(p.gone)
 }
 
-// code is the exit code, or -1 where a signal ended it. It may be asked once
+// code returns the exit code, or -1 if a signal ended the program. Call it only after
 // gone is closed.
 func (p *process) code() int { return p.cmd.ProcessState.ExitCode() }
 
-// signal reaches the child unless it is over.
+// signal sends sig to the child unless the child has ended.
 func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,20 +9,20 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Recorder schedules with the public library and enters every call into a
-// ledger, also those that failed.
+// Recorder schedules tasks with the public library and enters every call into a ledger,
+// failed calls too.
 type Recorder struct {
 	Client *producer.Client
 	Ledger *Ledger
 }
 
-// Order is a request with its due time, which Request.When does not tell.
+// Order is a request with its due time, which can't be read from Request.When.
 type Order struct {
 	producer.Request
 	Due time.Time
 }
 
-// Schedule is ScheduleMany of the library. The error is the first one.
+// Schedule calls ScheduleMany of the library and returns the first error.
 func (r Recorder) Schedule(ctx context.Context, orders ...Order) error {
 	requests := make([]producer.Request, len(orders))
 	for i, o := range orders {
@@ -35,8 +35,9 @@ func (r Recorder) Schedule(ctx context.Context, orders ...Order) error {
 		switch {
 		case result.Err == nil:
 			if result.Due.UnixMilli() > orders[i].Due.UnixMilli() {
-				// It was executed when the due time was over. Its reply may have been
-				// lost once before: that copy kept the time, and may be delivered.
+				// The call took effect after the due time. An earlier try may have taken
+				// effect without a reply: that version has the original due time and may
+				// arrive too.
 				r.Ledger.MaybeScheduled(k, orders[i].Due, orders[i].Payload)
 			}
 			r.Ledger.Scheduled(k, result.Due, orders[i].Payload)
@@ -67,8 +68,8 @@ func (r Recorder) Reschedule(ctx context.Context, k Key, due time.Time) error {
 	return err
 }
 
-// Cancel removes a task. One that isn't stored any more changes nothing: either
-// it was delivered or it is lost, and the ledger finds that out.
+// Cancel removes a task. If the task is no longer stored, the ledger doesn't change: the
+// task was either delivered or lost, which the ledger finds out.
 func (r Recorder) Cancel(ctx context.Context, k Key) error {
 	err := r.Client.Cancel(ctx, k.Topic, k.ID)
 	switch {
@@ -80,7 +81,7 @@ func (r Recorder) Cancel(ctx context.Context, k Key) error {
 	return err
 }
 
-// refused is true for errors that say that nothing was changed.
+// refused returns true for errors that guarantee that nothing changed.
 func refused(err error) bool {
 	for _, e := range []error{task.ErrInvalid, task.ErrNotFound, task.ErrExists, task.ErrUnknownTopic, task.ErrRedisFull, task.ErrUnavailable} {
 		if errors.Is(err, e) {

@@ -9,55 +9,54 @@ import (
 	"time"
 )
 
-// mostFindings bounds how many findings of a kind a Report names; it counts them
-// all.
+// mostFindings is the most findings of one kind that a Report names. It counts all.
 const mostFindings = 20
 
-// Report is what a Ledger found. Of what is wrong, each message or task counts
-// in one place, except that an early one counts elsewhere too.
+// Report is the result of Ledger.Check. Each wrong message or task counts in one place.
+// Only an early one counts in a second place as well.
 type Report struct {
-	// Promised versions had to arrive; Delivered of them did.
+	// Promised is the number of versions that had to arrive; Delivered of them did.
 	Promised, Delivered int
-	// Lost were promised and did not arrive.
+	// Lost is the number of promised versions that did not arrive.
 	Lost int
-	// Duplicated are arrivals beyond the one that a version has.
+	// Duplicated is the number of arrivals beyond the one that a version may have.
 	Duplicated int
-	// Unmarked are those of the Duplicated that no mark explains: of all messages
-	// of one version, one at most may lack x-duefleet-redelivered.
+	// Unmarked is the number of duplicates without an explanation. At most one message of
+	// a version may lack x-duefleet-redelivered.
 	Unmarked int
-	// Early arrived before they were due.
+	// Early is the number of messages that arrived before their due time.
 	Early int
-	// Cancelled and Outdated arrived although a call that ended them had
-	// returned before they were due.
+	// Cancelled and Outdated count arrivals of versions that a call had ended before
+	// their due time.
 	Cancelled, Outdated int
-	// Unknown are messages that no call accounts for: a task nobody scheduled,
-	// or one with another due time or payload.
+	// Unknown is the number of messages without a matching call: nobody scheduled the
+	// task, or its due time or payload differ.
 	Unknown int
 
-	// Redelivered arrivals were marked by the scanner as possible repeats.
+	// Redelivered is the number of arrivals that the scanner marked as possible repeats.
 	Redelivered int
-	// Requeued arrivals came again since the consumer had not acknowledged
-	// them, and are counted nowhere else.
+	// Requeued is the number of arrivals that the broker repeated because the consumer
+	// hadn't acknowledged them. They count nowhere else.
 	Requeued int
-	// Optional versions might arrive or not; Arrived of them did.
+	// Optional is the number of versions that might arrive or not; Arrived of them did.
 	Optional, Arrived int
 
-	// Lateness of arrivals: arrival minus due, in ascending order.
+	// Lateness holds arrival minus due of all arrivals, in ascending order.
 	Lateness Lateness
-	// First and Last arrival.
+	// First and Last are the times of the first and the last arrival.
 	First, Last time.Time
-	// Findings are some of what is wrong, for whoever looks into it.
+	// Findings names some of the mistakes, for debugging.
 	Findings []Finding
 
 	named map[string]int // findings by what they are
 }
 
-// Finding is one thing that is wrong.
+// Finding is one mistake.
 type Finding struct {
 	Key
-	// What it is: lost, duplicated, early, cancelled, outdated or unknown.
+	// One of lost, duplicated, early, cancelled, outdated and unknown.
 	What string
-	// Due time by the task's version.
+	// Due is the due time of the version.
 	Due time.Time
 	// Redelivered is true for an arrival that the scanner marked as a repeat.
 	Redelivered bool
@@ -71,7 +70,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: topic %s, ID %q, due %s%s", f.What, f.Topic, f.ID, f.Due.UTC().Format("15:04:05.000"), mark)
 }
 
-// Check holds what was promised against what arrived so far.
+// Check compares what was promised with what has arrived so far.
 func (l *Ledger) Check() Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +85,8 @@ func (l *Ledger) Check() Report {
 	return r
 }
 
-// share is all versions of a task that a message can't tell apart, and their
-// arrivals.
+// share groups all versions of a task with one identity, and their arrivals. A message
+// can't tell these versions apart.
 type share struct {
 	live, possible, cancelled, replaced int
 	arrivals                            []arrival
@@ -128,7 +127,7 @@ func (r *Report) add(k Key, a *account) {
 	}
 }
 
-// arrived counts what is said about one message alone.
+// arrived adds one message to the statistics, and finds early ones.
 func (r *Report) arrived(k Key, m arrival) {
 	due := time.UnixMilli(m.dueMillis)
 	r.Lateness = append(r.Lateness, m.at.Sub(due))
@@ -147,7 +146,7 @@ func (r *Report) arrived(k Key, m arrival) {
 	}
 }
 
-// settle holds a share's arrivals against its versions.
+// settle compares a share's arrivals with its versions.
 func (r *Report) settle(k Key, id identity, s *share) {
 	n := len(s.arrivals)
 	delivered := min(n, s.live)
@@ -181,7 +180,7 @@ func (s *share) unmarked() int {
 	return n
 }
 
-// excess is what an arrival is that no version allows.
+// excess returns the kind of an arrival that no version allows, and its counter.
 func (s *share) excess(r *Report) (what string, counter *int) {
 	switch {
 	case s.live+s.possible > 0:
@@ -201,8 +200,8 @@ func (r *Report) find(k Key, what string, m arrival) {
 	}
 }
 
-// Err is nil if every promised version arrived once, on time or late, and
-// nothing else did. It names some of what is wrong.
+// Err returns nil if every promised version arrived exactly once, late or not, and
+// nothing else arrived. Otherwise the error names some of the findings.
 func (r Report) Err() error {
 	wrong := []struct {
 		what string
@@ -228,7 +227,7 @@ func (r Report) Err() error {
 	return errors.New(strings.Join(lines, "\n  "))
 }
 
-// Rate is arrivals a second between the first and the last.
+// Rate returns arrivals per second between the first and the last.
 func (r Report) Rate() float64 {
 	seconds := r.Last.Sub(r.First).Seconds()
 	if seconds <= 0 {

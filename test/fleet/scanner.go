@@ -16,38 +16,37 @@ import (
 	"time"
 )
 
-// askEvery is the pause between two questions while something is awaited.
+// askEvery is the pause between two checks of a condition.
 const askEvery = 25 * time.Millisecond
 
-// getLimit ends a question to a scanner that hangs.
+// getLimit is the timeout of a request to a scanner.
 const getLimit = 60 * time.Second
 
-// ScannerConfig says which scanner to start.
+// ScannerConfig configures a Scanner.
 type ScannerConfig struct {
 	// Binary is the path of scanner. Required.
 	Binary string
-	// Config is the path of its configuration, which a fleet may share.
+	// Config is the path of its configuration, which scanners of a fleet may share.
 	// Required.
 	Config string
-	// Dir takes the log; it is made if missing. Required.
+	// Dir is the folder for the log. It is made if missing. Required.
 	Dir string
-	// Name tells it from the others in names of files and in errors. Defaults
-	// to "scanner".
+	// Name identifies the scanner in file names and errors. Defaults to "scanner".
 	Name string
-	// Admin is where it listens, given to it by the environment. Defaults to a
-	// free port of 127.0.0.1.
+	// Admin is the address where it listens, passed as an environment variable. Defaults
+	// to a free port of 127.0.0.1.
 	Admin string
-	// Env are more variables, as in "DUEFLEET_LOG_LEVEL=debug".
+	// Env is added to the environment, as in "DUEFLEET_LOG_LEVEL=debug".
 	Env []string
-	// Default leaves it to the scanner where to listen; Admin is then where it is
-	// asked.
+	// Default lets the scanner choose its admin address from its configuration. Admin is
+	// then only the address to ask.
 	Default bool
-	// Unready makes Start return at once: for a scanner that can't become ready.
+	// Unready makes Start return without waiting: for a scanner that can't become ready.
 	Unready bool
 }
 
-// Scanner is one member of a fleet, as a process. Its methods may be called
-// from several goroutines, though not Start beside Start.
+// Scanner is one member of a fleet, as a process. Its methods are safe for concurrent
+// use, except that two calls of Start must not overlap.
 type Scanner struct {
 	cfg ScannerConfig
 	log string
@@ -56,8 +55,8 @@ type Scanner struct {
 	run *process
 }
 
-// StartScanner returns when the scanner is ready, or with the end of its log if
-// it ended or ctx did before.
+// StartScanner starts a scanner and waits until it is ready. If the scanner exits or ctx
+// ends first, the error contains the end of the log.
 func StartScanner(ctx context.Context, cfg ScannerConfig) (*Scanner, error) {
 	if cfg.Name == "" {
 		cfg.Name = "scanner"
@@ -76,8 +75,8 @@ func StartScanner(ctx context.Context, cfg ScannerConfig) (*Scanner, error) {
 	return s, s.Start(ctx)
 }
 
-// Start starts a scanner that was stopped or killed again, with the same
-// configuration and address.
+// Start starts a stopped or killed scanner again, with the same configuration and
+// address.
 func (s *Scanner) Start(ctx context.Context) error {
 	env := environ()
 	if !s.cfg.Default {
@@ -121,8 +120,8 @@ func (s *Scanner) awaitReady(ctx context.Context, run *process) error {
 	}
 }
 
-// Get asks the scanner's own HTTP server and writes the body of the answer; an
-// answer other than 200 is an error, after its body was written.
+// Get sends a GET request to the scanner's HTTP server and copies the response body to
+// body. A status other than 200 is an error, but the body is still copied.
 func (s *Scanner) Get(ctx context.Context, path string, body io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, getLimit)
 	defer cancel()
@@ -144,8 +143,8 @@ func (s *Scanner) Get(ctx context.Context, path string, body io.Writer) error {
 	return nil
 }
 
-// Stop sends SIGTERM and returns the exit code once the scanner ended. If ctx
-// ends first, it is killed and the error says so.
+// Stop sends SIGTERM and returns the exit code after the scanner ended. If ctx ends
+// first, Stop kills the scanner and returns an error.
 func (s *Scanner) Stop(ctx context.Context) (code int, err error) {
 	if err := s.Signal(syscall.SIGTERM); err != nil {
 		return -1, err
@@ -153,8 +152,8 @@ func (s *Scanner) Stop(ctx context.Context) (code int, err error) {
 	return s.Wait(ctx)
 }
 
-// StopAll stops scanners all at once; a nil one, whose start failed, is none. An
-// exit code other than 0 is an error.
+// StopAll stops all scanners at the same time and skips nil ones. An exit code other than
+// 0 is an error.
 func StopAll(ctx context.Context, scanners []*Scanner) error {
 	errs := make([]error, len(scanners))
 	var all sync.WaitGroup
@@ -174,8 +173,8 @@ func StopAll(ctx context.Context, scanners []*Scanner) error {
 	return errors.Join(errs...)
 }
 
-// Wait returns the exit code once the scanner ended. If ctx ends first, it is
-// killed and the error says so.
+// Wait returns the exit code after the scanner ended. If ctx ends first, Wait kills the
+// scanner and returns an error.
 func (s *Scanner) Wait(ctx context.Context) (code int, err error) {
 	run := s.current()
 	select {
@@ -187,8 +186,8 @@ func (s *Scanner) Wait(ctx context.Context) (code int, err error) {
 	}
 }
 
-// Kill ends the scanner with SIGKILL and returns when it is gone. Killing one
-// that doesn't run does nothing.
+// Kill ends the scanner with SIGKILL and waits until it is gone. If the scanner isn't
+// running, Kill does nothing.
 func (s *Scanner) Kill() error {
 	if err := s.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -197,26 +196,26 @@ func (s *Scanner) Kill() error {
 	return nil
 }
 
-// Pause freezes the scanner with SIGSTOP: its connections stay open and it does
-// nothing, as in a long stall.
+// Pause freezes the scanner with SIGSTOP, as in a long stall: its connections stay open,
+// but it does nothing.
 func (s *Scanner) Pause() error { return s.Signal(syscall.SIGSTOP) }
 
-// Resume ends a Pause.
+// Resume ends a pause with SIGCONT.
 func (s *Scanner) Resume() error { return s.Signal(syscall.SIGCONT) }
 
-// Signal sends sig unless the scanner ended.
+// Signal sends sig unless the scanner has ended.
 func (s *Scanner) Signal(sig syscall.Signal) error { return s.current().signal(sig) }
 
-// Gone is closed when the scanner ended.
+// Gone is closed when the scanner has ended.
 func (s *Scanner) Gone() <-chan struct{} { return s.current().gone }
 
-// PID is the process ID of the run that was started last.
+// PID returns the process ID of the latest run.
 func (s *Scanner) PID() int { return s.current().cmd.Process.Pid }
 
-// Log is the path of the file that takes its output, over all its runs.
+// Log returns the path of the log, which has the output of all runs.
 func (s *Scanner) Log() string { return s.log }
 
-// Admin is the address where it serves /livez, /readyz and /metrics.
+// Admin returns the address that serves /livez, /readyz and /metrics.
 func (s *Scanner) Admin() string { return s.cfg.Admin }
 
 func (s *Scanner) current() *process {
@@ -225,10 +224,9 @@ func (s *Scanner) current() *process {
 	return s.run
 }
 
-// FreeAddress is an address of 127.0.0.1 where nothing listens. It lies below
-// Linux's ephemeral ports, so that no client is given it by chance, and stays
-// reserved as long as this process lives: neither a scanner nor a server of
-// package servers, started by whatever process, is given the same one.
+// FreeAddress returns a free address of 127.0.0.1. The port is below Linux's ephemeral
+// ports, so that no client gets it by chance. It stays reserved while this process lives:
+// no other caller of FreeAddress or of package servers gets it, in any process.
 func FreeAddress(ctx context.Context) (string, error) {
 	const lowest, highest, tries = 12000, 32000, 200
 	for range tries {
@@ -237,8 +235,8 @@ func FreeAddress(ctx context.Context) (string, error) {
 			continue
 		}
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		// It dials: a socket that listened here for a moment could be inherited by
-		// a program that another goroutine starts just then.
+		// Dial instead of listening: a program that another goroutine starts at this
+		// moment could inherit a listening socket.
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp", addr)
 		if err != nil {
@@ -249,7 +247,7 @@ func FreeAddress(ctx context.Context) (string, error) {
 	return "", errors.New("choose a port: found none free")
 }
 
-// Await polls until the condition holds. It is ctx's error if that ends first.
+// Await polls until the condition holds. If ctx ends first, it returns ctx's error.
 func Await(ctx context.Context, condition func() bool) error {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -263,7 +261,7 @@ func Await(ctx context.Context, condition func() bool) error {
 	return nil
 }
 
-// tail is the end of a log, for an error.
+// tail returns the end of a log, for an error.
 func tail(path string) string {
 	const most = 2000
 	b, err := os.ReadFile(path) //nolint:gosec // the path of our own log

@@ -13,24 +13,24 @@ import (
 	"github.com/gdamore/tcell/v3/vt"
 )
 
-// Screen is a program that has a terminal to itself, and what a person sees on it. There
-// are terminals on Linux only.
+// Screen is a program on a terminal of its own, and the text that a person would see
+// there. It works on Linux only.
 type Screen struct {
 	ours *os.File
 	term vt.MockTerm
 	cmd  *exec.Cmd
-	gone chan error // how the program ended, once all it wrote is on the terminal
+	gone chan error // the program's exit, sent after all its output is on the terminal
 }
 
-// StartScreen starts a program on a terminal of so many columns and rows; ctx kills it.
-// Stdin and Told of the command have no meaning here.
+// StartScreen starts a program on a terminal with the given columns and rows; ctx kills
+// it. Stdin and Told of the command are ignored.
 func StartScreen(ctx context.Context, c Command, columns, rows int) (*Screen, error) {
 	ours, programs, err := openTerminal(columns, rows)
 	if err != nil {
 		return nil, err
 	}
 	s := &Screen{ours: ours, gone: make(chan error, 1), term: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(columns), Y: vt.Row(rows)})}
-	s.cmd = exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running it is what we are for
+	s.cmd = exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // the caller chooses the program
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = programs, programs, programs
 	s.cmd.Env = append(environ(), append([]string{"TERM=xterm", "LC_ALL=C.UTF-8"}, c.Env...)...)
 	s.cmd.SysProcAttr = terminalAttr()
@@ -38,7 +38,7 @@ func StartScreen(ctx context.Context, c Command, columns, rows int) (*Screen, er
 		return nil, errors.Join(err, ours.Close(), programs.Close())
 	}
 	started := make(chan error)
-	go func() { // on a thread that stays: see startProcess
+	go func() { // on a locked thread: see startProcess
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := errors.Join(s.cmd.Start(), programs.Close())
@@ -52,7 +52,7 @@ func StartScreen(ctx context.Context, c Command, columns, rows int) (*Screen, er
 	return s, nil
 }
 
-// follow draws what the program writes until it ends.
+// follow copies the program's output to the terminal until the program ends.
 func (s *Screen) follow() error {
 	copied := make(chan struct{})
 	go func() {
@@ -64,21 +64,21 @@ func (s *Screen) follow() error {
 	return err
 }
 
-// Type gives the program keys, as a terminal sends them.
+// Type sends keys to the program, encoded as a terminal does.
 func (s *Screen) Type(keys string) error {
 	_, err := s.ours.WriteString(keys)
 	return err
 }
 
-// Resize changes the size of the terminal, which the program is told.
+// Resize changes the size of the terminal; the kernel notifies the program.
 func (s *Screen) Resize(columns, rows int) error {
 	s.term.SetSize(vt.Coord{X: vt.Col(columns), Y: vt.Row(rows)})
 	return sizeTerminal(s.ours, columns, rows)
 }
 
-// Text is what the terminal shows, without blanks at the ends of lines.
+// Text returns the text on the terminal, without blanks at the ends of lines.
 func (s *Screen) Text() string {
-	_ = s.term.Drain() // it is not stopped before Wait
+	_ = s.term.Drain() // never fails: the terminal runs until Wait
 	size, err := s.term.WindowSize()
 	if err != nil {
 		return err.Error()
@@ -98,7 +98,8 @@ func (s *Screen) Text() string {
 	return out.String()
 }
 
-// Wait returns the program's exit code once it ended, -1 if a signal ended it.
+// Wait waits until the program ends and returns its exit code, or -1 if a signal ended
+// it.
 func (s *Screen) Wait(ctx context.Context) (code int, err error) {
 	select {
 	case err = <-s.gone:

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo-terminal of so many columns and rows: what a program writes
-// to its end can be read from ours.
+// openTerminal makes a pseudo-terminal with the given columns and rows. Read from ours
+// what a program writes to its end, programs.
 func openTerminal(columns, rows int) (ours, programs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -33,13 +33,13 @@ func openTerminal(columns, rows int) (ours, programs *os.File, err error) {
 	return ours, programs, nil
 }
 
-// sizeTerminal sets how large a terminal is, of which the program on it is told.
+// sizeTerminal sets the size of a terminal. The kernel notifies the program on it.
 func sizeTerminal(ours *os.File, columns, rows int) error {
 	return unix.IoctlSetWinsize(int(ours.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}) //nolint:gosec // terminals are small
 }
 
-// terminalAttr makes the child's standard input its terminal, as a login does, and has the
-// kernel kill it when the thread that started it is gone.
+// terminalAttr makes the child's standard input its controlling terminal, as a login
+// does. The kernel kills the child when the thread that started it ends.
 func terminalAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 }

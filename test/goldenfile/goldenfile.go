@@ -1,4 +1,4 @@
-// Package goldenfile holds what programs print to files that people have read.
+// Package goldenfile compares the output of programs with reviewed files.
 package goldenfile
 
 import (
@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Check holds got to the file at path, which is written first if anew is set. The failure
-// of a test names the command by which it is written, how.
+// Check compares got with the file at path. With -update, it first writes got to that
+// file. A failure names how, the command that rewrites the file.
 func Check(t testing.TB, path, got string, anew bool, how string) {
 	t.Helper()
 	if anew {
@@ -17,9 +17,9 @@ func Check(t testing.TB, path, got string, anew bool, how string) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v; %s makes it", err, how)
+		t.Fatalf("%v; create it with: %s", err, how)
 	}
 	if got != string(want) {
-		t.Errorf("got\n%s\n%s has\n%s\nif what is new is better: %s", got, path, want, how)
+		t.Errorf("got\n%s\n%s has\n%s\nif the new text is better, run: %s", got, path, want, how)
 	}
 }

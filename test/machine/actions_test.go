@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// produce starts a call of a producer's.
+// produce starts a call of an idle producer.
 func (m *machine) produce(t *rapid.T) {
 	var idle []int
 	for n := range producers {
@@ -45,7 +45,7 @@ func (m *machine) produce(t *rapid.T) {
 	})
 }
 
-// drawWhen draws a due time in the past, now, soon or far away.
+// drawWhen draws a due time: in the past, now, soon or far in the future.
 func (m *machine) drawWhen(t *rapid.T) request {
 	millis := rapid.SampledFrom([]int64{0, -5000, 3, 2000, 12_000, 86_400_000}).Draw(t, "in")
 	if rapid.Bool().Draw(t, "absolute") {
@@ -62,8 +62,8 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	var due time.Time
 	switch o.verb {
 	case schedule, ifAbsent:
-		// The machine steps each actor by its own commands. Calls of Schedule may share one,
-		// which another goroutine sends; those of ScheduleMany never do.
+		// The machine stops each actor before its own commands. Calls of Schedule may
+		// share a command that another goroutine sends; calls of ScheduleMany never do.
 		r := c.ScheduleMany(ctx, []producer.Request{{
 			Topic: topic, ID: o.id, When: when, Payload: []byte(o.name), IfAbsent: o.verb == ifAbsent,
 		}})[0]
@@ -94,7 +94,7 @@ func (m *machine) attend(t *rapid.T) {
 	m.launch(t, fmt.Sprintf("%s at shard %d, messages %v", s.name, s.shard, s.fate), func(ctx context.Context, a *actor) { m.broken = m.scan(ctx, a, s) })
 }
 
-// anyShard draws a shard, more often than not one that holds a copy that matters.
+// anyShard draws a shard, most often one that holds a copy for which matters is true.
 func (m *machine) anyShard(t *rapid.T, matters func(stored) bool) int {
 	var at []int
 	for _, c := range m.last.copies {
@@ -141,7 +141,7 @@ func (m *machine) change(t *rapid.T) {
 	})
 }
 
-// wishes are the shard counts that make a task move.
+// wishes returns the shard counts that make a task move.
 func (m *machine) wishes() (counts []int) {
 	p := m.last.placement
 	for to := range most {
@@ -153,7 +153,7 @@ func (m *machine) wishes() (counts []int) {
 	return counts
 }
 
-// unlessMoved leaves out the errors that tell a mover that its time is over.
+// unlessMoved drops the errors that tell a mover to stop.
 func unlessMoved(err error) error {
 	var moved *shard.MovedError
 	if errors.As(err, &moved) || errors.Is(err, shard.ErrLate) {
@@ -165,7 +165,7 @@ func unlessMoved(err error) error {
 // step lets an actor send its next command.
 func (m *machine) step(t *rapid.T) { m.proceed(m.anyActor(t), send) }
 
-// goOn lets an actor send some commands in a row.
+// goOn lets an actor send several commands in a row.
 func (m *machine) goOn(t *rapid.T) { m.some(t, m.anyActor(t)) }
 
 func (m *machine) some(t *rapid.T, a *actor) {
@@ -176,7 +176,7 @@ func (m *machine) some(t *rapid.T, a *actor) {
 	}
 }
 
-// breakDown lets an actor die, a reply be lost, or Redis forget its scripts.
+// breakDown makes an actor die, loses a reply, or makes Redis forget its scripts.
 func (m *machine) breakDown(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "what") == 4 {
 		m.flush()
@@ -195,8 +195,8 @@ func (m *machine) breakDown(t *rapid.T) {
 	}
 }
 
-// pass lets time pass. An export is not imported any more after 4 s and over after
-// 5; a claim is over after 30.
+// pass lets time pass. An export can be imported for 4 s and expires after 5 s; a claim
+// expires after 30 s.
 func (m *machine) pass(t *rapid.T) {
 	m.advance(rapid.SampledFrom([]time.Duration{
 		time.Millisecond, 20 * time.Millisecond, 4200 * time.Millisecond, 6 * time.Second, 6 * time.Second,
@@ -210,7 +210,7 @@ func (m *machine) flush() {
 	m.must(m.rdb.ScriptFlush(m.ctx).Err())
 }
 
-// operate is what an operator does, and what a caller with an old placement does.
+// operate does an operator's work, or sends a script with an old placement.
 func (m *machine) operate(t *rapid.T) {
 	switch rapid.IntRange(0, 3).Draw(t, "what") {
 	case 0:
@@ -222,7 +222,7 @@ func (m *machine) operate(t *rapid.T) {
 	}
 }
 
-// replay makes the parked tasks of a shard due.
+// replay makes the parked tasks of one shard due.
 func (m *machine) replay(t *rapid.T) {
 	at := m.anyShard(t, func(c stored) bool { return c.state() == task.Parked })
 	m.note("replay in shard %d", at)
@@ -243,8 +243,8 @@ func (m *machine) replayIn(at int) {
 	m.observe()
 }
 
-// stale sends a script with an old placement to a shard that has seen a newer
-// one: it must be refused, and change nothing.
+// stale sends a script with an old placement to a shard that has seen a newer one. The
+// shard must refuse it and change nothing.
 func (m *machine) stale(t *rapid.T) {
 	at := rapid.IntRange(0, most-1).Draw(t, "shard")
 	var old []shard.Placement
@@ -272,7 +272,7 @@ func (m *machine) stale(t *rapid.T) {
 	}
 }
 
-// stats compares what is counted with what is there.
+// stats compares the counted tasks with the stored ones.
 func (m *machine) stats() {
 	counted, err := m.topic.Stats(m.ctx, most)
 	m.must(err)

@@ -7,27 +7,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// actor is one producer's operation, one scanner's claim, one mover's or one
-// steward's turn: a goroutine that waits in front of each of its commands.
+// actor is one operation of a producer, one claim of a scanner, or one turn of a mover or
+// steward. It is a goroutine that stops before each of its commands.
 type actor struct {
 	name     string
-	at       string // the command it is about to send
+	at       string // the next command
 	done     bool
-	op       *operation // of a producer
+	op       *operation // a producer's operation
 	verdicts chan verdict
 	waiting  chan string
 }
 
 type actorKey struct{}
 
-// verdict is what becomes of the command an actor is about to send.
+// verdict decides the fate of an actor's next command.
 type verdict int
 
 const (
-	send  verdict = iota // it is carried out
-	lose                 // it is carried out, the reply is lost, and it will be sent again
-	crash                // the actor dies in front of it
-	leave                // it is carried out, and the actor dies before it hears the reply
+	send  verdict = iota // the command is executed
+	lose                 // it is executed, the reply is lost, and the actor sends it again
+	crash                // the actor dies before the command
+	leave                // the command is executed, and the actor dies before it receives the reply
 )
 
 func (v verdict) String() string {
@@ -50,7 +50,7 @@ func (a *actor) wait() {
 	a.at, a.done = at, !open
 }
 
-// proceed lets the actor go on up to its next command.
+// proceed lets the actor run up to its next command.
 func (a *actor) proceed(v verdict) {
 	if a.done {
 		return
@@ -59,17 +59,17 @@ func (a *actor) proceed(v verdict) {
 	a.wait()
 }
 
-// call carries one command of the actor out, as often as the test wants.
+// call executes one command of the actor, as often as the test decides.
 func (a *actor) call(name string, do func() error, again func()) error {
 	for {
 		switch a.pause(name) {
 		case crash:
 			runtime.Goexit()
 		case leave:
-			_ = do() // nobody hears the answer
+			_ = do() // the reply is lost
 			runtime.Goexit()
 		case lose:
-			_ = do() // nobody hears the answer
+			_ = do() // the reply is lost
 			if a.op != nil {
 				a.op.repeated = true
 			}
@@ -80,13 +80,13 @@ func (a *actor) call(name string, do func() error, again func()) error {
 	}
 }
 
-// pause stops the actor until the test has decided.
+// pause stops the actor until the test decides.
 func (a *actor) pause(name string) verdict {
 	a.waiting <- name
 	return <-a.verdicts
 }
 
-// step is a moment of an actor's that is no command: a message published.
+// step is a stop of an actor without a command, such as a published message.
 func (a *actor) step(name string) {
 	switch a.pause(name) {
 	case crash, leave:
@@ -94,7 +94,7 @@ func (a *actor) step(name string) {
 	}
 }
 
-// noteOp learns the number that the records of a producer's operation bear.
+// noteOp records the op number in the records of a producer's operation.
 func (a *actor) noteOp(name string, cmd redis.Cmder) {
 	if a.op == nil || name != "put" && name != "reschedule" {
 		return

@@ -12,20 +12,20 @@ type defect struct{ name, script, from, to string }
 
 var none = defect{}
 
-// defects are rules of the scripts, each left out in turn. Those that take a rare
-// interleaving to be missed are package model's, which tries every interleaving
+// defects are the scripts' rules, each left out in turn. Rules that only a rare
+// interleaving needs are tested in package model, which tries every interleaving
 // (TestEveryRuleIsNeeded).
 var defects = []defect{
 	{
-		"settle without a look at the token", "settle",
+		"settle ignores the token", "settle",
 		"if score and (score == token or tonumber(score) == tonumber(token)) then", "if score then",
 	},
 	{
-		"release without a look at the token", "release",
+		"release ignores the token", "release",
 		"and tonumber(score) == tonumber(ARGV[i]) then", "then",
 	},
 	{
-		"claim takes what is leased", "claim",
+		"claim takes leased tasks", "claim",
 		"redis.call('ZRANGEBYSCORE', due, -now, '(0', 'LIMIT', 0, limit)", "redis.call('ZRANGEBYSCORE', due, '-inf', '(0', 'LIMIT', 0, limit)",
 	},
 	{
@@ -33,40 +33,40 @@ var defects = []defect{
 		"if before > now then return score(id, before) end", "",
 	},
 	{
-		"import at once, whatever the score was", "import",
+		"import makes every task due at once", "import",
 		"score == 'inf' and '+inf' or score", "0",
 	},
 	{
-		"put in whatever epoch", "put",
+		"put ignores the epoch", "put",
 		"if moved then return moved end", "",
 	},
 	{
-		"put does not know its own work", "put",
+		"put doesn't recognise its own record", "put",
 		"if record and string.sub(record, 14, 19) == op then", "if false then",
 	},
 	{
-		"delete in whatever epoch", "delete",
+		"delete ignores the epoch", "delete",
 		"if moved then return moved end", "",
 	},
 	{
-		"delete what was leased leaves it", "delete",
+		"delete leaves a leased task", "delete",
 		"redis.call('ZREM', KEYS[1], id)", "if tonumber(score) >= 0 then redis.call('ZREM', KEYS[1], id) end",
 	},
 	{
-		"read in whatever epoch", "read",
+		"read ignores the epoch", "read",
 		"return {'moved', seen}", "",
 	},
 	{
-		"scan_pass forgets what it met", "scan_pass",
+		"scan_pass forgets that it met misplaced tasks", "scan_pass",
 		"if dirty == '0' then clean = 1 end", "clean = 1",
 	},
 }
 
-// enough is how many checks a defect may go unnoticed: the last is found by the
-// 85th.
+// enough is the number of checks in which each defect must be found. The hardest one is
+// found by check 85.
 const enough = 400
 
-// TestADefectBreaksAPromise tries each defect: a test that can't fail holds nothing.
+// TestADefectBreaksAPromise tries each defect: it proves that the checks can fail.
 func TestADefectBreaksAPromise(t *testing.T) {
 	for _, d := range defects {
 		t.Run(d.name, func(t *testing.T) {
@@ -82,8 +82,7 @@ func TestADefectBreaksAPromise(t *testing.T) {
 	}
 }
 
-// attempt is one check, as rapid would draw it from a seed, and returns what it
-// found.
+// attempt runs one check, drawn by rapid from a seed, and returns the violation it found.
 func attempt(ctx context.Context, rdb linked, seed int) (found error) {
 	type violation struct{ error }
 	checks := rapid.Custom(func(t *rapid.T) (err error) {

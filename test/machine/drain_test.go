@@ -11,8 +11,9 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// drain ends a check: those under way die, go on now, or go on when the others
-// think that all is over; a healthy fleet ends the change and delivers everything.
+// drain ends a check. Each running actor dies, finishes now, or finishes after the fleet
+// believes that the change is over. A healthy fleet ends the change and delivers
+// everything.
 func (m *machine) drain(t *rapid.T) {
 	m.note("the end begins")
 	var late []*actor
@@ -46,7 +47,7 @@ func (m *machine) drain(t *rapid.T) {
 	}
 }
 
-// settleDown lets healthy movers and scanners work until the placement is stable.
+// settleDown runs healthy movers and scanners until the placement is stable.
 func (m *machine) settleDown() {
 	for round := 0; m.last.placement.Phase == shard.Migrating; round++ {
 		if round == 30 {
@@ -67,7 +68,7 @@ func (m *machine) settleDown() {
 	}
 }
 
-// deliverDue lets healthy scanners deliver what is due.
+// deliverDue runs healthy scanners that deliver every due task.
 func (m *machine) deliverDue() {
 	for s := range m.last.placement.Scanned() {
 		if !slices.ContainsFunc(m.last.copies, func(c stored) bool { return c.shard == s }) {
@@ -80,7 +81,7 @@ func (m *machine) deliverDue() {
 	}
 }
 
-// inPlace checks that a stable placement left nothing behind.
+// inPlace checks that a stable placement has no misplaced tasks and no handled IDs.
 func (m *machine) inPlace() {
 	for s, handled := range m.last.handled {
 		if len(handled) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// As in package scanner.
+// These values equal the ones in package scanner.
 const (
 	claimLease = 30 * time.Second
 	moveLease  = 5 * time.Second
@@ -18,10 +18,10 @@ const (
 	moveMargin = time.Second
 )
 
-// reason is why tasks are parked.
+// reason is the reason for parking tasks.
 const reason = "312 NO_ROUTE"
 
-// fate is what becomes of the messages of one claim.
+// fate is the result of publishing the messages of one claim.
 type fate string
 
 const (
@@ -32,15 +32,15 @@ const (
 	refusedForGood fate = "returned for the last time"
 )
 
-// scan is one claim of a scanner's.
+// scan is one claim of a scanner.
 type scan struct {
 	name         string
 	shard, limit int
 	fate         fate
 }
 
-// scan claims, publishes, and settles or gives back, as a worker and its settler
-// do.
+// scan claims tasks, publishes them, and settles or releases them, as a worker and its
+// settler do.
 func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 	claim := shard.Claim{Claimant: s.name, Request: "1", Limit: s.limit, Lease: claimLease}
 	began := m.steps
@@ -77,7 +77,7 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 	return err
 }
 
-// published notes what became of one message.
+// published records the fate of one message.
 func (m *machine) published(v *operation, f fate) error {
 	v.excused = v.excused || f == unknown
 	v.mayPark = v.mayPark || f == refusedForGood
@@ -100,7 +100,7 @@ func (f fate) release(l shard.Lease) shard.Release {
 	return back
 }
 
-// versions are the versions just claimed.
+// versions returns the versions of the tasks just claimed.
 func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, error) {
 	var versions []*operation
 	for _, c := range claimed {
@@ -120,8 +120,8 @@ func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, er
 	return versions, nil
 }
 
-// mover is the mover of package scanner, without its turns, its rests and its
-// lock, on which safety doesn't rest.
+// mover is the mover of package scanner without its turns, pauses and lock, which safety
+// doesn't need.
 type mover struct {
 	*machine
 	name     string
@@ -133,7 +133,7 @@ type mover struct {
 	requests int
 }
 
-// run moves until the shard is clean, or for three passes.
+// run moves tasks until the shard is clean, for at most three passes.
 func (v *mover) run(ctx context.Context) error {
 	var err error
 	if v.p, err = v.topic.Placement(ctx); err != nil {
@@ -204,7 +204,7 @@ func (v *mover) carry(ctx context.Context, ids []string) (dirty bool, err error)
 	return v.handOver(ctx, export, len(ids))
 }
 
-// handOver reports whether any of so many tasks is still here.
+// handOver reports whether any of the wanted tasks is still in this shard.
 func (v *mover) handOver(ctx context.Context, export shard.Exported, wanted int) (dirty bool, err error) {
 	byShard := make([]shard.Share, most)
 	for _, l := range export.Tasks {
@@ -242,8 +242,8 @@ func (v *mover) handOver(ctx context.Context, export shard.Exported, wanted int)
 	return n < wanted, errors.Join(errs...)
 }
 
-// staleScripts are the scripts that a shard must refuse to carry out for a
-// caller whose placement is too old.
+// staleScripts are the scripts that a shard must refuse if the caller's placement is too
+// old.
 var staleScripts = []struct {
 	name string
 	send func(m *machine, at int, p shard.Placement, id string) error

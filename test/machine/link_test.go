@@ -20,24 +20,24 @@ import (
 // clockKey holds the drawn clock, in ms.
 const clockKey = "machine:now"
 
-// scripts are those that are sent.
+// scripts are the names of the scripts that link changes.
 var scripts = []string{
 	"import", "claim", "delete", "export", "scan_pass", "mark_clean", "cas_placement", "purge", "put",
 	"read", "release", "replay", "reschedule", "settle", "stats", "fence",
 }
 
-// script is a script as it is sent: with the drawn clock, and with a defect
-// where one is tried.
+// script is a script as the link sends it: with the drawn clock, and perhaps with a
+// defect.
 type script struct{ name, text, sha string }
 
-// link is a go-redis hook: it changes the scripts on their way, answers TIME
-// with the drawn clock, and stops actors in front of every command.
+// link is a go-redis hook. It replaces the scripts on their way, answers TIME with the
+// drawn clock, and stops actors before every command.
 type link struct {
 	scripts map[string]script // by the SHA-1 of the product's text
 	now     int64
 }
 
-// newLink knows the scripts with some defect, of which there may be none.
+// newLink loads the scripts and puts a defect into one of them, unless d is none.
 func newLink(d defect) (*link, error) {
 	l := &link{scripts: map[string]script{}}
 	for _, name := range scripts {
@@ -90,7 +90,7 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// change replaces the script of a command, if it is one, and names the command.
+// change replaces the script of a command, if it has one, and returns the command's name.
 func (l *link) change(cmd redis.Cmder) string {
 	args := cmd.Args()
 	text, _ := args[min(1, len(args)-1)].(string)
@@ -108,14 +108,13 @@ func (l *link) change(cmd redis.Cmder) string {
 	return cmd.Name()
 }
 
-// arg is where in a command an argument of its script stands.
+// arg returns the index of a script's n-th argument in its command.
 func arg(cmd redis.Cmder, n int) int {
 	keys, _ := cmd.Args()[2].(int)
 	return 3 + keys + n
 }
 
-// extend gives a command that is repeated a not-after time of its own, as the
-// product does.
+// extend gives a repeated command a new deadline, as the product does.
 func (l *link) extend(name string, cmd redis.Cmder) {
 	n, ok := map[string]int{"put": 2, "reschedule": 2, "delete": 1}[name]
 	if ok {
@@ -130,9 +129,9 @@ func (l *link) send(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook
 	return next(ctx, cmd)
 }
 
-// scan answers ZSCAN in an order of its own: Redis's depends on a hash seed that
-// each server draws, and a test would not replay. It keeps ZSCAN's guarantee for
-// the same reason as Redis, by going through the members in the order of a hash.
+// scan answers ZSCAN in an order that replays: Redis's own order depends on a hash seed
+// that each server draws. It keeps ZSCAN's guarantee in the same way as Redis, by going
+// through the members in the order of a hash.
 func (l *link) scan(ctx context.Context, scan *redis.ScanCmd, next redis.ProcessHook) error {
 	args := scan.Args()
 	members := redis.NewStringSliceCmd(ctx, "zrange", args[1], 0, -1)

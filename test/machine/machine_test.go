@@ -16,13 +16,14 @@ import (
 	"github.com/duefleet/duefleet/producer"
 )
 
-// names of the tasks; a check has one to three, so that everybody is after the same.
+// names are the IDs of the tasks. A check uses one to three, so that all actors work on
+// the same ones.
 var names = []string{"a", "b", "c"}
 
 const (
-	// began is Redis's clock when a check begins, in ms.
+	// began is Redis's clock at the start of a check, in ms.
 	began = int64(1_800_000_000_000)
-	// producers, scanners and movers are how many there are at most.
+	// producers, scanners and movers are the most of each kind.
 	producers, scanners, movers = 3, 2, 3
 )
 
@@ -36,17 +37,17 @@ type machine struct {
 	topic   *shard.Topic
 	clients [producers]*producer.Client
 	actors  []*actor
-	past    []shard.Placement // every placement there was
+	past    []shard.Placement // every placement so far
 	last    *picture
 	steps   int
-	named   int // actors and requests so far
+	named   int // number of actors and requests so far
 	trace   []string
-	shown   string // as the trace showed Redis last
-	broken  error  // what an actor found
+	shown   string // Redis's state as the trace last showed it
+	broken  error  // a violation that an actor found
 	fail    func(error)
 }
 
-// newMachine begins a check on an empty Redis.
+// newMachine starts a check on an empty Redis.
 func newMachine(ctx context.Context, rdb *redis.Client, l *link, ids, shards int, fail func(error)) (*machine, error) {
 	m := &machine{model: model{live: map[string]int{}}, ctx: ctx, ids: names[:ids], rdb: rdb, link: l, fail: fail}
 	if err := rdb.FlushDB(ctx).Err(); err != nil {
@@ -82,7 +83,7 @@ func (m *machine) client() (*producer.Client, error) {
 	return producer.New(producer.Config{Redis: m.rdb, Prefix: prefix})
 }
 
-// close ends the goroutines of the actors that are still there.
+// close ends the goroutines of the remaining actors.
 func (m *machine) close() {
 	for _, a := range m.actors {
 		for !a.done {
@@ -91,7 +92,7 @@ func (m *machine) close() {
 	}
 }
 
-// violated ends the check.
+// violated ends the check if err isn't nil.
 func (m *machine) violated(err error) {
 	if err != nil {
 		m.fail(fmt.Errorf("%w, at the end of:\n%s", err, strings.Join(m.trace, "\n")))
@@ -109,7 +110,7 @@ func (m *machine) note(format string, args ...any) {
 	m.trace = append(m.trace, fmt.Sprintf("%4d  %+8d ms  ", m.steps, m.link.now-began)+fmt.Sprintf(format, args...))
 }
 
-// observe compares what is in Redis with what was promised.
+// observe compares the contents of Redis with the promises.
 func (m *machine) observe() {
 	p, err := take(m.ctx, m.rdb)
 	if err != nil {
@@ -130,7 +131,7 @@ func (m *machine) observe() {
 	m.violated(m.model.observe(p, before, m.steps, m.link.now))
 }
 
-// describe shows a picture in one line.
+// describe returns a picture as one line of text.
 func (m *machine) describe(p *picture) string {
 	text := fmt.Sprintf("%v:", p.placement)
 	for _, c := range p.copies {
@@ -154,11 +155,11 @@ func (m *machine) launch(t *rapid.T, name string, program func(ctx context.Conte
 	m.note("%s begins", name)
 	a := start(m.ctx, name, program)
 	m.actors = append(m.actors, a)
-	m.stopped(a) // a pipeline in front of its first command was carried out already
+	m.stopped(a) // commands of a pipeline before the first stop have already run
 	m.some(t, a)
 }
 
-// proceed lets an actor go on by one command.
+// proceed lets an actor execute one command.
 func (m *machine) proceed(a *actor, v verdict) {
 	m.note("%s: %v%s", a.name, v, a.at)
 	if a.op != nil && v == lose && a.op.writes() {
@@ -168,8 +169,7 @@ func (m *machine) proceed(a *actor, v verdict) {
 	m.stopped(a)
 }
 
-// stopped looks at what an actor has done that stands in front of its next command, or
-// is done.
+// stopped records what an actor did, after it reached its next command or its end.
 func (m *machine) stopped(a *actor) {
 	m.violated(m.broken)
 	if a.done {
@@ -196,7 +196,7 @@ func (m *machine) count(kind string) (n int) {
 	return n
 }
 
-// anyActor draws one that is under way.
+// anyActor draws a running actor.
 func (m *machine) anyActor(t *rapid.T) *actor {
 	if len(m.actors) == 0 {
 		t.Skip("nobody is under way")
@@ -204,7 +204,7 @@ func (m *machine) anyActor(t *rapid.T) *actor {
 	return m.actors[rapid.IntRange(0, len(m.actors)-1).Draw(t, "actor")]
 }
 
-// advance sets Redis's clock, and lets expire what would have.
+// advance moves Redis's clock forward, and deletes the keys that expire by then.
 func (m *machine) advance(by time.Duration) {
 	m.link.now += by.Milliseconds()
 	m.note("the clock goes on by %s", by)
@@ -224,8 +224,8 @@ func ignoreNil(err error) error {
 	return err
 }
 
-// property is what rapid checks: any interleaving, then a healthy fleet that
-// delivers what is left.
+// property is the property that rapid checks: any interleaving keeps the promises, and
+// afterwards a healthy fleet delivers everything.
 func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail func(error)) {
 	m, err := newMachine(ctx, rdb, l, rapid.IntRange(1, len(names)).Draw(t, "tasks"), rapid.IntRange(1, most).Draw(t, "shards"), fail)
 	if err != nil {
@@ -252,8 +252,8 @@ func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail 
 	m.drain(t)
 }
 
-// prelude brings a check to where most of what can go wrong is ahead: tasks are
-// stored, and a change that moves some of them has begun.
+// prelude begins a check in a state where many things can go wrong. Tasks are stored, and
+// a change that moves some of them has begun.
 func (m *machine) prelude(t *rapid.T) {
 	for range m.ids {
 		m.produce(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// verb is what a producer was asked to do.
+// verb is the kind of a producer's call.
 type verb string
 
 const (
@@ -20,52 +20,54 @@ const (
 	get        verb = "get"
 )
 
-// operation is one call of a producer's. All but get write, and those that write
-// a task write a version of it, which the operation stands for.
+// operation is one call of a producer. A call that writes a task writes a version of it,
+// and the operation stands for that version. Only get doesn't write.
 type operation struct {
 	verb    verb
 	id      string
-	name    string // and payload, of a task that was scheduled
-	number  string // that its record bears
+	name    string // and payload, of a scheduled task
+	number  string // the op in its record
 	when    request
 	began   int // step
-	ended   int // 0: under way
+	ended   int // 0: it is running
 	crashed bool
-	// repeated: a reply was lost, so that the answer may be about its own work.
+	// repeated: a reply was lost, so the answer may be about an earlier execution of the
+	// same call.
 	repeated bool
 	err      error
-	due      int64 // as answered
-	got      sight // of get
+	due      int64 // as returned to the caller
+	got      sight // the result of get
 
-	// What was seen in Redis at any time while it was under way.
+	// States seen in Redis while the operation ran.
 	seen   map[sight]bool
 	gone   bool // it was not stored
 	others bool // a version of another operation was stored
 
-	// What became of the version.
+	// The version's fate.
 	written   bool
 	payload   string
 	delivered int
-	excused   bool // it may be delivered again: a lease lapsed, a confirm was lost
+	excused   bool // another delivery is allowed: a lease expired, or a confirm was lost
 	mayPark   bool
 	parked    bool
 }
 
-// sight is what a producer sees of a task.
+// sight is a producer's view of a task.
 type sight struct {
 	payload string
 	due     int64
 	state   task.State
 }
 
-// request is a due time as asked for.
+// request is a requested due time.
 type request struct {
 	relative bool
 	millis   int64
-	from     int64 // Redis's clock when it was asked
+	from     int64 // Redis's clock at the request
 }
 
-// early is the first due time that may be answered, late the last.
+// early returns the earliest due time that the call may return. at returns the due time
+// if the script runs at a given time.
 func (r request) early() int64 { return r.at(r.from) }
 func (r request) at(now int64) int64 {
 	if r.relative {
@@ -78,27 +80,27 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s (%s %s)", o.name, o.verb, o.id)
 }
 
-// writes reports whether a version of the task comes of it.
+// writes reports whether the operation writes a version of the task.
 func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
 
-// surely says that it returned and did what it was asked, perhaps that it may
-// have done so.
+// surely reports whether the operation returned and took effect. perhaps reports whether
+// it may have taken effect.
 func (o *operation) surely() bool { return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get }
 func (o *operation) perhaps() bool {
 	return !o.surely() && o.verb != get && (o.ended == 0 || o.crashed || o.repeated)
 }
 
-// follows says that it replaced or removed whatever the other one did: it began
-// when the other was over, and returned.
+// follows reports whether the operation replaced or removed the result of x: it began
+// after x ended, and it returned.
 func (o *operation) follows(x *operation) bool {
 	over := o.surely() || o.verb == cancel && o.ended > 0 && !o.crashed
 	return over && x.ended > 0 && o.began > x.ended
 }
 
-// model is what the producers were promised.
+// model holds the promises made to producers.
 type model struct {
 	operations []*operation
-	live       map[string]int // by ID: the last step at which it was stored
+	live       map[string]int // by ID: the last step at which the task was stored
 }
 
 func (m *model) of(id string) (ops []*operation) {
@@ -110,7 +112,7 @@ func (m *model) of(id string) (ops []*operation) {
 	return ops
 }
 
-// version finds the operation that wrote a record.
+// version returns the operation that wrote a record.
 func (m *model) version(number string) *operation {
 	for _, o := range m.operations {
 		if o.writes() && o.number == number {
@@ -120,8 +122,8 @@ func (m *model) version(number string) *operation {
 	return nil
 }
 
-// superseded returns the operation after which a version must not be delivered
-// by a claim that begins at a step, if there is one.
+// superseded returns the operation that forbids a delivery of a version by a claim that
+// begins at a step, or nil.
 func (m *model) superseded(x *operation, step int) *operation {
 	for _, y := range m.of(x.id) {
 		if y.follows(x) && y.ended < step {
@@ -131,7 +133,7 @@ func (m *model) superseded(x *operation, step int) *operation {
 	return nil
 }
 
-// deliver notes that a message was published for a version that was claimed.
+// deliver records that a message was published for a claimed version.
 func (m *model) deliver(x *operation) error {
 	x.delivered++
 	if x.delivered > 1 && !x.excused && !x.repeated {
@@ -140,8 +142,7 @@ func (m *model) deliver(x *operation) error {
 	return nil
 }
 
-// claimed checks a delivery-to-be at the moment of its claim, which began at a
-// step.
+// claimed checks a task at the moment of its claim, which began at a step.
 func (m *model) claimed(r shard.Record, began int, now int64) error {
 	x := m.version(r.Op)
 	switch {
@@ -158,7 +159,7 @@ func (m *model) claimed(r shard.Record, began int, now int64) error {
 	return nil
 }
 
-// observe compares a picture, taken at a step, with what was promised.
+// observe compares a picture, taken at a step, with the promises.
 func (m *model) observe(p, before *picture, step int, now int64) error {
 	m.watch(p)
 	for _, c := range p.copies {
@@ -181,7 +182,7 @@ func (m *model) observe(p, before *picture, step int, now int64) error {
 	return m.kept(p)
 }
 
-// watch notes for the operations under way what they could have seen.
+// watch records for the running operations which states they may have seen.
 func (m *model) watch(p *picture) {
 	for _, o := range m.operations {
 		if o.seen == nil {
@@ -201,7 +202,7 @@ func (m *model) copied(c stored, p, before *picture, step int, now int64) error 
 	if x == nil || x.id != c.ID {
 		return fmt.Errorf("shard %d holds a version of %s that nobody wrote", c.shard, c.ID)
 	}
-	if !x.written || x.repeated { // a repeated one may have met a newer version
+	if !x.written || x.repeated { // a repeated operation may have met a newer version
 		x.written = true
 		x.payload = string(c.Payload)
 		if err := m.written(x, before, step); err != nil {
@@ -249,7 +250,7 @@ func (m *model) written(x *operation, before *picture, step int) error {
 	return nil
 }
 
-// answered checks what an operation that is over has told its caller.
+// answered checks the result that a finished operation returned to its caller.
 func (m *model) answered(o *operation, p *picture, now int64) error {
 	seen := o.seen
 	o.seen = nil
@@ -289,7 +290,7 @@ func (m *model) answered(o *operation, p *picture, now int64) error {
 	return m.due(o, p, now, seen)
 }
 
-// due checks the due time that an operation answered, beside what was seen meanwhile.
+// due checks the due time that an operation returned, with the states seen meanwhile.
 func (m *model) due(o *operation, p *picture, now int64, seen map[sight]bool) error {
 	latest := o.when.at(now)
 	if latest == now && m.meets(o, now, seen) {
@@ -306,8 +307,9 @@ func (m *model) due(o *operation, p *picture, now int64, seen map[sight]bool) er
 	return nil
 }
 
-// meets reports whether an operation may have replaced a version that was due in this ms,
-// or in the next as one that did so itself. Then it is due in the next ms.
+// meets reports whether an operation may have replaced a version with a due time in this
+// millisecond, or in the next one after another replacement. Its own due time is then one
+// millisecond later.
 func (m *model) meets(o *operation, now int64, seen map[sight]bool) bool {
 	near := func(due int64) bool { return due == now || due == now+1 }
 	for s := range seen {
@@ -318,8 +320,8 @@ func (m *model) meets(o *operation, now int64, seen map[sight]bool) bool {
 	return slices.ContainsFunc(m.of(o.id), func(x *operation) bool { return x != o && x.writes() && near(x.due) })
 }
 
-// kept checks that nothing is lost: of the versions of a task that nothing has
-// replaced or removed, one at least is stored or was delivered.
+// kept checks that nothing is lost. A task may have several versions that nothing
+// replaced or removed; at least one must be stored or delivered.
 func (m *model) kept(p *picture) error {
 	for i, x := range m.operations {
 		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:], func(y *operation) bool { return y.id == x.id && y.follows(x) }) {

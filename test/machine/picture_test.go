@@ -16,11 +16,11 @@ import (
 const (
 	prefix = "m"
 	topic  = "orders"
-	// most is how many shards the topic has at most.
+	// most is the largest number of shards of the topic.
 	most = 8
 )
 
-// look reads all there is of the topic at one moment.
+// look reads everything of the topic at one moment.
 const look = `
 local shards = {}
 for s = 0, tonumber(ARGV[1]) - 1 do
@@ -49,15 +49,15 @@ func (c stored) state() task.State {
 	return task.Waiting
 }
 
-// lapsed reports whether it is leased, and the lease has run out.
+// lapsed reports whether the task is leased and its lease has expired.
 func (c stored) lapsed(now int64) bool { return c.score < 0 && -c.score <= float64(now) }
 
-// picture is all there is of the topic at one moment.
+// picture is everything of the topic at one moment.
 type picture struct {
 	placement shard.Placement
 	copies    []stored
-	fences    [most]int64           // epoch; 0: it has seen none
-	handled   [most]map[string]bool // of the fence's epoch
+	fences    [most]int64           // epochs; 0: the shard has seen none
+	handled   [most]map[string]bool // the handled IDs of the fence's epoch
 }
 
 func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
@@ -87,7 +87,7 @@ func parse(text string) (p shard.Placement) {
 	return p
 }
 
-// read takes in one shard, whose set and hash must hold the same IDs.
+// read adds one shard, whose sorted set and hash must hold the same IDs.
 func (p *picture) read(s int, scores, records []any) error {
 	texts := map[string]string{}
 	for i := 0; i < len(records); i += 2 {
@@ -111,7 +111,7 @@ func (p *picture) read(s int, scores, records []any) error {
 	return nil
 }
 
-// of are the copies of one task.
+// of returns the copies of one task.
 func (p *picture) of(id string) (copies []stored) {
 	for _, c := range p.copies {
 		if c.ID == id {
@@ -121,15 +121,15 @@ func (p *picture) of(id string) (copies []stored) {
 	return copies
 }
 
-// live reports whether a task is stored, and not only as a copy that has been taken
-// over and waits for its mover to remove it.
+// live reports whether a task is stored. A copy that is already imported elsewhere and
+// waits for its mover to remove it doesn't count.
 func (p *picture) live(id string) bool {
 	home := p.placement.New(id)
 	taken := p.fences[home] == p.placement.Epoch && p.handled[home][id]
 	return slices.ContainsFunc(p.of(id), func(c stored) bool { return c.shard == home || !taken })
 }
 
-// same reports whether nothing at all happened between two pictures.
+// same reports whether two pictures are equal.
 func (p *picture) same(q *picture) bool {
 	if p.placement != q.placement || p.fences != q.fences || len(p.copies) != len(q.copies) {
 		return false

@@ -11,35 +11,35 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestMain gives rapid the numbers that continuous integration can afford;
-// flags and rapid's environment variables win.
+// TestMain sets the defaults for rapid that continuous integration can afford. Flags and
+// rapid's environment variables win.
 func TestMain(m *testing.M) {
 	for name, preset := range map[string]struct{ variable, value string }{
 		"rapid.checks": {"RAPID_CHECKS", "200"},
 		"rapid.steps":  {"RAPID_STEPS", "60"},
 	} {
 		if os.Getenv(preset.variable) == "" {
-			_ = flag.Set(name, preset.value) // rapid has defined it
+			_ = flag.Set(name, preset.value) // rapid has defined the flag
 		}
 	}
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// linked is a client whose scripts are changed on their way.
+// linked is a client whose scripts are replaced on their way.
 type linked struct {
 	*redis.Client
 	link *link
 }
 
-// client starts a Redis of this test's own: it empties it, flushes its scripts,
-// and other tests' doing would not replay.
+// client starts a Redis for this test alone. The test empties it and flushes its scripts,
+// and the traffic of other tests would make a replay impossible.
 func client(t *testing.T, d defect) linked {
 	t.Helper()
 	server := servertest.OwnRedis(t, "--appendonly", "no")
-	// A reply that is slow to come must not make the client send a command again:
-	// how often each is sent is drawn.
-	// With ContextTimeoutEnabled a producer's calls stay in its own goroutine, which an actor ends.
+	// The client must not send a command again because a reply is slow: the test draws
+	// how often each command is sent. With ContextTimeoutEnabled, a producer's calls stay
+	// in its own goroutine, which an actor ends.
 	options := &redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang, ContextTimeoutEnabled: true}
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })

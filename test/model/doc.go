@@ -1,16 +1,18 @@
-// Package model explores the protocol for changing M exhaustively in a small
-// scope: every interleaving of scripts, crashes, stalls, lost replies and
-// failovers of one or two tasks, up to three producers, two movers and two
-// scanners. The scripts of internal/shard, the callers in producer and the mover
-// in internal/scanner are told again here, each script as one atomic step; when
-// those change, this changes with them.
+// Package model explores the protocol for changing M exhaustively in a small scope: one or
+// two tasks, with up to three producers, two movers and two scanners. It tries every
+// interleaving of their scripts, crashes, stalls, lost replies and failovers.
 //
-// The search is breadth first, so the trace of a broken promise is a shortest
-// one.
+// The package is a second description of the scripts in internal/shard, the callers in
+// producer, and the mover in internal/scanner. Each script is one atomic step. If those
+// packages change, change this one too.
 //
-// What is left out: batches and payloads. Time is whatever may happen next: a
-// version becomes due at any moment, but not under a mover's lease that has not
-// run out; a lease runs out at any moment if its owner is dead or may stall. Any
-// caller may use any placement that ever was in force, even after a newer one.
-// The traffic of other tasks is a step that shows a shard a placement.
+// The search is breadth first, so the trace of a broken promise is a shortest one.
+//
+// The model has no batches and no payloads. It has no clock either: time passes as steps
+// that may happen at any moment.
+//   - A version becomes due at any moment, except while a mover holds it under a valid
+//     lease.
+//   - A lease expires at any moment if its owner is dead or may stall.
+//   - A caller may use any placement that was ever in force, even after a newer one.
+//   - A step of another task's traffic shows a placement to a shard.
 package model

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// report is what an exploration found.
+// report is the result of an exploration.
 type report struct {
 	states, steps int
 	broken        promises
-	trace         []string // to the first state, or step, that breaks a promise
+	trace         []string // to the first state or step that breaks a promise
 }
 
 func (r report) String() string {
@@ -20,7 +20,7 @@ func (r report) String() string {
 	return fmt.Sprintf("%d states, %d steps: %s", r.states, r.steps, describe(r.broken))
 }
 
-// search is one exploration under way, breadth first.
+// search is an exploration in progress, breadth first.
 type search struct {
 	*world
 	found  table
@@ -29,8 +29,8 @@ type search struct {
 	report
 }
 
-// explore goes through every state that a scope can reach, until a promise is
-// broken.
+// explore visits every state that a scope can reach. It stops at the first broken
+// promise.
 func explore(sc scope) report {
 	x := &search{world: newWorld(sc), found: newTable()}
 	_, _ = x.add(state{}, -1)
@@ -74,9 +74,8 @@ func (x *search) meet(from int32, n *state, st step) {
 	}
 }
 
-// tell replays the way to a state, and from there the step that breaks a promise.
-// States are stored with movers and scanners in order; the replay keeps their
-// names.
+// tell replays the steps to a state, and then the step that breaks a promise. Stored
+// states have their movers and scanners sorted; the replay keeps their names.
 func (x *search) tell(to int32, broken promises) (lines []string) {
 	var way []int32
 	for at := to; at > 0; at = x.parent[at] {
@@ -108,8 +107,7 @@ func (x *search) tell(to int32, broken promises) (lines []string) {
 	return lines
 }
 
-// checkEnds looks for a state from which healthy steps don't lead to a stable
-// placement.
+// checkEnds reports a state from which healthy steps don't lead to a stable placement.
 func (x *search) checkEnds() {
 	back := make([][]int32, len(x.found.states))
 	for _, way := range x.ways {
@@ -139,8 +137,8 @@ func (x *search) checkEnds() {
 	}
 }
 
-// table is the set of states found, each with its number. It holds every state
-// once, where a map would hold a second one as its key.
+// table is the set of states found, each with its number. It holds every state once; a
+// map would hold a second copy as its key.
 type table struct {
 	states []state
 	slots  []int32 // numbers from 1, by hash, with open addressing
@@ -164,7 +162,7 @@ func (t *table) add(s state) (number int32, fresh bool) {
 	return int32(len(t.states) - 1), true
 }
 
-// find is where a state is, or is to be.
+// find returns the slot of a state, or the free slot where it belongs.
 func (t *table) find(s *state) uint64 {
 	mask := uint64(len(t.slots) - 1)
 	at := maphash.Comparable(t.seed, *s) & mask

@@ -1,7 +1,7 @@
 package model
 
-// fall is the one fault of the placement key's server: it fails over to a replica
-// that may be far behind.
+// fall is the only fault of the placement key's server: it fails over to a replica that
+// may be far behind.
 func (w *world) fall(s *state) {
 	if !w.falls || s.struck != 0 || s.copied == s.key {
 		return
@@ -15,8 +15,8 @@ func (w *world) fall(s *state) {
 	w.emit(s, &n, did("failover", 0, "the placement falls back").under(n.placement).maybe())
 }
 
-// strike is the one fault of a shard's server: it fails over to its replica, or
-// restarts with what it holds.
+// strike is the only fault of a shard's server. It fails over to its replica, or restarts
+// with its data.
 func (w *world) strike(s *state, at uint8) {
 	if s.struck != 0 {
 		return
@@ -45,8 +45,9 @@ func (w *world) strike(s *state, at uint8) {
 	}
 }
 
-// replicate lets replicas follow a step. Without waits each is one step behind;
-// with them it may be far behind, but has all that a caller waited for.
+// replicate updates the replicas after a step. Without the rule waits, each is one step
+// behind. With it, a replica may be far behind, but has everything that a caller waited
+// for.
 func (w *world) replicate(s, n *state, st step) {
 	for i := range w.shards {
 		switch {
@@ -75,8 +76,8 @@ func (w *world) unwaited(st step) bool {
 	return false
 }
 
-// socket is what becomes of a copy of a script that lies in a socket: it is
-// carried out after all, or its not-after time passes.
+// socket handles a copy of a script that waits in a socket. Either the script runs after
+// all, or its deadline passes.
 func (w *world) socket(s *state) {
 	c := s.copy
 	if c.verb == noCall {

@@ -8,13 +8,13 @@ import (
 
 var long = flag.Bool("long", false, "explore the large scopes, too; it takes minutes")
 
-// run is one exploration and what must come of it.
+// run is one exploration and its expected result.
 type run struct {
 	name  string
 	scope scope
-	// breaks is the promise that must be found broken. None: all are kept.
+	// breaks is the promise that the exploration must find broken, or 0 if all are kept.
 	breaks promises
-	// large runs are left out without -long.
+	// large runs need -long.
 	large bool
 }
 

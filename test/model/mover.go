@@ -1,6 +1,6 @@
 package model
 
-// mover carries misplaced tasks of one shard to their new shards.
+// mover moves misplaced tasks of one shard to their new shards.
 type mover struct {
 	at      moverStep
 	view    uint8
@@ -8,11 +8,11 @@ type mover struct {
 	id      uint8
 	version uint8 // exported
 	parked  uint8
-	lapsed  uint8 // its export ran out
-	cursor  uint8 // where it believes the pass stands
-	stale   uint8 // that pass is over
+	lapsed  uint8 // its export expired
+	cursor  uint8 // where it believes the pass is
+	stale   uint8 // that pass has ended
 	dirty   uint8
-	other   uint8 // exported is another task than it asked for
+	other   uint8 // the exported task isn't the one it asked for
 }
 
 type moverStep uint8
@@ -21,7 +21,7 @@ const (
 	moverIdle moverStep = iota
 	moverExported
 	moverImported // or skipped
-	moverRefused  // MOVED or LATE: it gives back
+	moverRefused  // MOVED or LATE: it gives the task back
 	moverPassed   // looked at one task of the pass
 	moverClean    // found nothing misplaced
 )
@@ -35,7 +35,7 @@ func (m mover) point() points {
 	return exported
 }
 
-// move is all that movers may do next.
+// move visits every next step of the movers.
 func (w *world) move(s *state) {
 	for i := range uint8(w.movers) {
 		switch m := s.movers[i]; m.at {
@@ -56,13 +56,13 @@ func (w *world) move(s *state) {
 	}
 }
 
-// leave drops what a mover knows. What it had exported stays leased.
+// leave clears a mover. Its exports stay leased.
 func (n *state) leave(i uint8) {
 	n.abandon(i + 1)
 	n.movers[i] = mover{}
 }
 
-// attend begins with some shard under some placement that once was in force.
+// attend starts with any shard under any placement that was in force.
 func (w *world) attend(s *state, i uint8) {
 	for view := uint8(0); view <= s.newest; view++ {
 		if w.path[view].phase != migrating {
@@ -84,15 +84,14 @@ func (w *world) attend(s *state, i uint8) {
 	}
 }
 
-// misplaced reports whether a task that is there belongs elsewhere.
+// misplaced reports whether a task in a shard belongs elsewhere.
 func (w *world) misplaced(sh *shard, view, at, id uint8) bool {
 	l := sh.slots[id]
 	return l.state != none && w.newHome(view, id) != at &&
 		(w.rules&ignoreLeased == 0 || l.state != leased)
 }
 
-// exportable tasks are waiting and not due soon, parked, or leased by somebody
-// whose lease ran out.
+// exportable tasks are parked, waiting and not due soon, or leased with an expired lease.
 func (w *world) exportable(s *state, l slot) bool {
 	if l.state == leased {
 		return l.lapsed != 0 && w.rules&keepLapsed == 0
@@ -100,8 +99,8 @@ func (w *world) exportable(s *state, l slot) bool {
 	return s.due&bit(l.version) == 0 || l.parked != 0 || w.rules&exportDue != 0
 }
 
-// look is the protocol's script of that name; where something is misplaced, any
-// of it may be exported.
+// look runs the protocol's script look. If tasks are misplaced, it exports any one of
+// them.
 func (w *world) look(s *state, i, view, at uint8) {
 	clean := true
 	for id := range w.tasks {
@@ -135,7 +134,7 @@ func (w *world) export(s *state, i, view, at, id uint8) bool {
 	return true
 }
 
-// carry brings a task exported to its new shard, or back.
+// carry moves an exported task to its new shard, or gives it back.
 func (w *world) carry(s *state, i uint8) {
 	m := s.movers[i]
 	if m.lapsed == 0 && w.stall&m.point() != 0 {
@@ -178,7 +177,7 @@ func (w *world) carry(s *state, i uint8) {
 	}
 }
 
-// handOver has the new shard import a task, unless the export's deadline is over.
+// handOver imports a task into its new shard, unless the export's deadline has passed.
 func (w *world) handOver(s *state, i uint8) {
 	m := s.movers[i]
 	to := w.newHome(m.view, m.id)
@@ -206,7 +205,7 @@ func (w *world) handOver(s *state, i uint8) {
 	w.emit(s, &n, st.acked(to))
 }
 
-// importLate is import past the deadline.
+// importLate is an import after the deadline.
 func (w *world) importLate(s *state, i, to uint8, st step) {
 	m := s.movers[i]
 	sh := &s.shards[to]

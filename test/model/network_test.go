@@ -2,7 +2,7 @@ package model
 
 import "testing"
 
-// A script is carried out, its caller hears nothing and sends it again.
+// TestLostReplies: a script runs, but its caller gets no reply and sends it again.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	lost := func(programs string, lost scripts, rules rules, promises promises) scope {
@@ -18,7 +18,7 @@ func TestLostReplies(t *testing.T) {
 		{name: "all, reschedule", large: true, scope: lost("S0;R0", lostAll, 0, safety)},
 		{name: "if absent without op", breaks: noEffect, scope: lost("S0;A0", lostPut, noOp, noEffect)},
 		{name: "reschedule without op", breaks: noEffect, scope: lost("S0;R0", lostPut, noOp, noEffect)},
-		// What op in the record does not cover: a delivery between the two.
+		// The op in the record doesn't cover a delivery between the two executions.
 		{name: "put, delivered in between", breaks: once, scope: lost("S0;C0", lostPut, 0, once)},
 		{name: "reschedule, delivered in between", breaks: noEffect, scope: lost("S0;R0", lostPut, 0, noEffect)},
 	})
@@ -26,8 +26,8 @@ func TestLostReplies(t *testing.T) {
 		scope{lost: lostAll, promises: safety})))
 }
 
-// A mover gives back what was certainly not imported. After a lost reply LATE is
-// such a certainty only because import looks into the handled set first.
+// TestGivingBack: a mover gives back a task that was certainly not imported. After a lost
+// reply, LATE makes this certain only because import checks the handled set first.
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
 	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: exported, promises: safety | once}
@@ -47,8 +47,7 @@ func withRules(sc scope, r rules) scope {
 	return sc
 }
 
-// A copy of a script lies in a socket and is carried out after its caller went
-// on.
+// TestLateCopies: a copy of a script waits in a socket and runs after its caller went on.
 func TestLateCopies(t *testing.T) {
 	t.Parallel()
 	late := func(programs string, r rules) scope {
@@ -72,8 +71,8 @@ func TestLateCopies(t *testing.T) {
 	strict.strict = true
 	explorations(t, []run{
 		{name: "given up", large: true, scope: givenUp},
-		// An operation that ended with an error may take effect until its
-		// not-after time, after a later one.
+		// A failed operation may take effect until its deadline, even after a later
+		// operation.
 		{name: "given up, effective later", breaks: kept | replaced, scope: strict},
 	})
 	faults := scope{delayed: true, crash: imported, stall: exported, promises: safety}

@@ -1,7 +1,7 @@
 package model
 
-// lookOn is a mover's step of a pass: it meets the task at the cursor, and exports
-// it if it is misplaced. The server's order of tasks is its own.
+// lookOn is a mover's step of a pass. It looks at the task at the cursor and exports it
+// if it is misplaced. The order of the tasks depends on the server.
 func (w *world) lookOn(s *state, i, view, at uint8) {
 	if view == s.placement && w.marks(s)&bit(at) != 0 {
 		return
@@ -28,8 +28,8 @@ func (w *world) lookOn(s *state, i, view, at uint8) {
 	w.emit(s, &n, st.of(id, sh.slots[id].version).on(at).under(view))
 }
 
-// exportAnother answers a mover's request with the export of an earlier one of the same
-// name and number, which was given up.
+// exportAnother answers a mover's request with an earlier, abandoned export that had the
+// same name and number.
 func (w *world) exportAnother(s *state, i, view, at, asked uint8) {
 	for id := range w.tasks {
 		l := s.shards[at].slots[id]
@@ -44,8 +44,8 @@ func (w *world) exportAnother(s *state, i, view, at, asked uint8) {
 	}
 }
 
-// advancePass notes what a mover met, by compare-and-set on where the pass
-// stands. Whoever ends a pass that met nothing misplaced marks the shard clean.
+// advancePass records the result of one look by compare-and-set on the pass's position.
+// If the pass ends and met nothing misplaced, the mover marks the shard clean.
 func (w *world) advancePass(s *state, i uint8) {
 	n := *s
 	m := n.movers[i]
@@ -81,7 +81,7 @@ func (w *world) endPass(n *state, i uint8, m mover, st step) step {
 	return st.answer("the pass ends: clean")
 }
 
-// anew begins a shard's next pass.
+// anew starts a shard's next pass.
 func (s *state) anew(at uint8) {
 	s.shards[at].cursor, s.shards[at].dirty = 0, 0
 	for i := range s.movers {

@@ -13,7 +13,7 @@ const (
 	removed
 )
 
-// placement as in internal/shard.
+// placement is as in internal/shard.
 type placement struct {
 	epoch, shards, previous uint8
 	phase                   phase
@@ -23,7 +23,7 @@ func (p placement) String() string {
 	return fmt.Sprintf("%d %d %d %s", p.epoch, p.shards, p.previous, [...]string{"stable", "migrating", "removed"}[p.phase])
 }
 
-// scanned is how many shards are attended.
+// scanned returns the number of shards that scanners poll.
 func (p placement) scanned() uint8 {
 	if p.phase == stable {
 		return p.shards
@@ -31,12 +31,12 @@ func (p placement) scanned() uint8 {
 	return max(p.shards, p.previous)
 }
 
-// start is the path of a topic with m shards.
+// start returns the path of a topic with m shards.
 func start(m uint8) path { return path{{0, m, m, stable}} }
 
 type path []placement
 
-// String names the shard counts in turn: "1 2 removed 1".
+// String lists the shard counts in order, as in "1 2 removed 1".
 func (p path) String() string {
 	var counts []string
 	for i, one := range p {
@@ -52,7 +52,7 @@ func (p path) String() string {
 
 func (p path) last() placement { return p[len(p)-1] }
 
-// begin adds a change to m shards that does not end.
+// begin adds a change to m shards that doesn't end.
 func (p path) begin(m uint8) path {
 	last := p.last()
 	next := placement{last.epoch + 1, m, last.shards, migrating}
@@ -69,14 +69,14 @@ func (p path) change(m uint8) path {
 	return append(p, placement{last.epoch + 1, m, m, stable})
 }
 
-// remove adds the topic's removal.
+// remove adds the removal of the topic.
 func (p path) remove() path {
 	last := p.last()
 	return append(p, placement{last.epoch + 1, last.shards, last.previous, removed})
 }
 
-// gather adds a change that brings home what lies in shards up to the mth, which a
-// stable placement does not attend.
+// gather adds a change that recovers orphaned tasks: tasks in shards below m that a
+// stable placement doesn't scan.
 func (p path) gather(m uint8) path {
 	last := p.last()
 	return append(p,
@@ -84,8 +84,8 @@ func (p path) gather(m uint8) path {
 		placement{last.epoch + 2, last.shards, last.shards, stable})
 }
 
-// fork adds what happens when the placement key falls back by one change, and
-// another change to m shards begins from there.
+// fork adds a fall of the placement key by one change, and then another change to m
+// shards.
 func (p path) fork(m uint8) path {
 	lost := p.last()
 	return append(p,
@@ -93,7 +93,7 @@ func (p path) fork(m uint8) path {
 		placement{lost.epoch + 1, m, m, stable})
 }
 
-// changes is the path from each of the shard counts to the next.
+// changes returns the path from each shard count to the next.
 func changes(counts ...uint8) path {
 	p := start(counts[0])
 	for _, m := range counts[1:] {
@@ -102,9 +102,9 @@ func changes(counts ...uint8) path {
 	return p
 }
 
-// inForce is the newest placement that those who attend shards find: the key's, or, if
-// that fell back, one that a fence has seen; and once that is put back, those that the
-// fences of its shards have seen.
+// inForce returns the newest placement that scanners find. That is normally the key's
+// placement. After the key fell back, it is the newest one that a fence of the scanned
+// shards has seen.
 func (w *world) inForce(s *state) uint8 {
 	p := s.placement
 	for at := uint8(0); at < w.path[p].scanned(); at++ {
@@ -115,8 +115,8 @@ func (w *world) inForce(s *state) uint8 {
 	return p
 }
 
-// marks are the shards that count as clean: those found so under the placement in
-// force.
+// marks returns the shards that count as clean: the ones found clean under the placement
+// in force.
 func (w *world) marks(s *state) uint8 {
 	if s.cleanOf != s.placement && w.rules&untied == 0 {
 		return 0
@@ -132,12 +132,13 @@ func (w *world) mark(n *state, at uint8) {
 func (w *world) newHome(p, id uint8) uint8 { return w.homes[id][w.path[p].shards-1] }
 func (w *world) oldHome(p, id uint8) uint8 { return w.homes[id][w.path[p].previous-1] }
 
-// moving reports whether a task is moving.
+// moving reports whether a task moves under a placement.
 func (w *world) moving(p, id uint8) bool {
 	return w.path[p].phase == migrating && w.oldHome(p, id) != w.newHome(p, id)
 }
 
-// epoch of a placement; under oneEpoch a change ends with the one it began with.
+// epoch returns a placement's epoch. Under oneEpoch, a change ends with the epoch it
+// began with.
 func (w *world) epoch(p uint8) uint8 {
 	if w.rules&oneEpoch != 0 {
 		return (w.path[p].epoch + 1) / 2

@@ -1,13 +1,13 @@
 package model
 
-// producer is one application: where it stands in its program.
+// producer is one application at a step of its program.
 type producer struct {
-	next   uint8 // operation of the program
+	next   uint8 // the next operation of the program
 	at     producerStep
 	view   uint8 // the placement it knows
-	steady uint8 // the task has been there ever since the operation began
+	steady uint8 // the task has been there since the operation began
 	record uint8 // version seen at the old shard
-	absent uint8 // answers "not found" once the copy at the old shard is gone
+	absent uint8 // answers "not found" after it deletes the copy at the old shard
 }
 
 type producerStep uint8
@@ -16,7 +16,7 @@ const (
 	producerIdle producerStep = iota
 	atOld
 	atNew
-	atClosing // the delete at the old shard that ends most operations
+	atClosing // the delete at the old shard, the last step of most operations
 )
 
 func (a producerStep) point() points { return beforeOld << (a - atOld) }
@@ -31,7 +31,7 @@ func (w *world) firstStep(op planned, view uint8) producerStep {
 	return atOld
 }
 
-// script is what a producer sends next.
+// script returns a producer's next script.
 func (w *world) script(i uint8, p producer) call {
 	at := w.programs[i][p.next]
 	op := w.ops[at]
@@ -58,7 +58,7 @@ func (w *world) script(i uint8, p producer) call {
 	return c
 }
 
-// produce is all that producers may do next.
+// produce visits every next step of the producers.
 func (w *world) produce(s *state) {
 	for i := range w.programs {
 		p := &s.producers[i]
@@ -103,8 +103,8 @@ func (w *world) beginOperation(s *state, i uint8) {
 	}
 }
 
-// knows reports whether Schedule may leave out the fence, this process having seen
-// the shard at the placement's epoch before.
+// knows reports whether Schedule may leave out the fence, because this process has seen
+// the shard at the placement's epoch.
 func (w *world) knows(sh *shard, view uint8) bool {
 	if w.rules&knownFence == 0 || w.epoch(sh.fence) < w.epoch(view) {
 		return false
@@ -112,7 +112,8 @@ func (w *world) knows(sh *shard, view uint8) bool {
 	return w.rules&knownByEpoch != 0 || sh.fence == view || w.epoch(sh.fence) > w.epoch(view)
 }
 
-// goOn lets a producer send its next script, or not be able to.
+// goOn visits the outcomes of a producer's next script, and the producer's death before
+// it.
 func (w *world) goOn(s *state, i uint8) {
 	p := s.producers[i]
 	c := w.script(i, p)
@@ -157,14 +158,13 @@ func (w *world) lostKind(v verb) scripts {
 	return 0
 }
 
-// renew reads the placement again and starts the operation over, under the one that
-// the shard has seen if that is newer: the placement key fell back. A topic that was
-// removed is an error.
+// renew reads the placement again and restarts the operation. If the placement key fell
+// back, it uses the newer placement that the shard has seen. A removed topic is an error.
 func (w *world) renew(s *state, i, shard uint8) {
 	n := *s
 	p := &n.producers[i]
 	at := w.programs[i][p.next]
-	st := did("producer", i, "is told MOVED").under(p.view)
+	st := did("producer", i, "receives MOVED").under(p.view)
 	now := s.placement
 	if seen := s.shards[shard].fence; w.epoch(seen) > w.epoch(now) {
 		now = seen
@@ -179,7 +179,7 @@ func (w *world) renew(s *state, i, shard uint8) {
 	w.emit(s, &n, st.answer("starts over"))
 }
 
-// result says in a trace what came of the operation.
+// result adds the operation's result to a step of the trace.
 func (w *world) result(st step, n *state, c call) step {
 	switch n.operations[c.op].status {
 	case returned:
@@ -195,8 +195,8 @@ func (s *state) finish(i, op, status uint8) {
 	s.producers[i] = producer{next: s.producers[i].next + 1}
 }
 
-// advance takes the answer to a script in, and says which promise the answer to
-// the caller breaks.
+// advance takes a script's reply and moves the producer on. It returns the promises that
+// the caller's answer breaks.
 func (w *world) advance(n *state, i uint8, c call, a answer) promises {
 	p := &n.producers[i]
 	op := w.ops[c.op]
@@ -249,8 +249,8 @@ func (w *world) advanceGet(n *state, i uint8, c call, a answer) promises {
 	return 0
 }
 
-// meetOld is what if-absent and reschedule do about a record at the old shard.
-// One of their own was put before the change began; a mover brings it along.
+// meetOld handles a record that if-absent or reschedule finds at the old shard. If the
+// operation wrote that record itself before the change began, a mover brings it along.
 func (w *world) meetOld(n *state, i uint8, c call) promises {
 	p := &n.producers[i]
 	op := w.ops[c.op]
@@ -266,8 +266,8 @@ func (w *world) meetOld(n *state, i uint8, c call) promises {
 	return 0
 }
 
-// advanceNotFound is reschedule that found nothing at the new shard: a copy at
-// the old one is overruled and goes first.
+// advanceNotFound handles a reschedule that finds nothing at the new shard. If a copy is
+// at the old shard, it is superseded and is deleted first.
 func (w *world) advanceNotFound(n *state, i uint8, c call) promises {
 	p := &n.producers[i]
 	broken := p.steady != 0

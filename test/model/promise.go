@@ -2,7 +2,7 @@ package model
 
 import "strings"
 
-// promises to applications, and what the protocol promises itself for them.
+// promises are promises to applications, and the protocol's own invariants behind them.
 type promises = set
 
 const (
@@ -21,7 +21,7 @@ const (
 	ends                                  // P8
 )
 
-// safety is what holds whatever dies or stalls.
+// safety holds the promises that survive every crash and stall.
 const safety = kept | cancelled | replaced | single | getAnswer | attended | inPlace | absentAnswer | rescheduleAnswer
 
 func describe(broken promises) string {
@@ -49,7 +49,7 @@ func describe(broken promises) string {
 	return strings.Join(out, "; ")
 }
 
-// broken says which promises a state breaks by itself.
+// broken returns the promises that a state alone breaks.
 func (w *world) broken(s *state) promises {
 	var b promises
 	for id := range w.tasks {
@@ -67,7 +67,7 @@ func (w *world) broken(s *state) promises {
 	return b & w.promises
 }
 
-// brokenCopies looks at where the copies of one task lie.
+// brokenCopies checks where the copies of one task are.
 func (w *world) brokenCopies(s *state, id uint8) (b promises) {
 	first, placement := uint8(0), w.inForce(s)
 	for at := range w.shards {
@@ -91,7 +91,7 @@ func (w *world) brokenCopies(s *state, id uint8) (b promises) {
 	return b
 }
 
-// allReturned is false while an operation is under way, or was left half done.
+// allReturned returns false while an operation is running or was left half done.
 func (w *world) allReturned(s *state) bool {
 	for i := range w.ops {
 		if st := s.operations[i].status; st == running || st == crashed {
@@ -101,8 +101,8 @@ func (w *world) allReturned(s *state) bool {
 	return true
 }
 
-// overruled says which promise the version of an operation would break by being
-// pending: a later operation on the task, begun after this one had returned, has
+// overruled returns the promise that the version of an operation breaks if it is pending.
+// It breaks one if a later operation on the task, begun after this one returned, has
 // returned too.
 func (w *world) overruled(s *state, op uint8) promises {
 	for j, later := range w.ops {
@@ -125,8 +125,8 @@ func (w *world) overruled(s *state, op uint8) promises {
 	return 0
 }
 
-// lostTask says that an operation returned whose effect is nowhere, with nothing
-// that could have overruled it.
+// lostTask reports whether an operation returned although its effect is gone and nothing
+// superseded it.
 func (w *world) lostTask(s *state, id uint8) bool {
 	promised := false
 	for i, op := range w.ops {
@@ -144,7 +144,7 @@ func (w *world) lostTask(s *state, id uint8) bool {
 	return promised
 }
 
-// pending reports whether a version lies where somebody looks.
+// pending reports whether a version is in a scanned shard.
 func (w *world) pending(s *state, id, version uint8) bool {
 	for at := range w.path[w.inForce(s)].scanned() {
 		if l := s.shards[at].slots[id]; l.state != none && l.version == version {
@@ -180,8 +180,8 @@ func (w *world) present(s *state, id uint8) bool {
 	return false
 }
 
-// authoritative reports whether a task is there that neither was delivered nor is
-// overruled by the handled set of its new shard.
+// authoritative reports whether a task is stored that wasn't delivered and isn't
+// superseded by the handled set of its new shard.
 func (w *world) authoritative(s *state, id uint8) bool {
 	placement := w.inForce(s)
 	for at := range w.shards {

@@ -7,7 +7,7 @@ type scanner struct {
 	shard   uint8
 	id      uint8
 	version uint8
-	lapsed  uint8 // its lease ran out
+	lapsed  uint8 // its lease expired
 }
 
 type scannerStep uint8
@@ -20,7 +20,7 @@ const (
 
 func (a scannerStep) point() points { return claimed << (a - scannerClaimed) }
 
-// scan is all that scanners may do next.
+// scan visits every next step of the scanners.
 func (w *world) scan(s *state) {
 	for i := range uint8(w.scanners) {
 		if s.scanners[i].at == scannerIdle {
@@ -31,8 +31,8 @@ func (w *world) scan(s *state) {
 	}
 }
 
-// claims tries every shard that some placement so far attends: a range that is a
-// little stale harms nothing.
+// claims tries every shard that some placement so far includes: a slightly stale range is
+// harmless.
 func (w *world) claims(s *state, i uint8) {
 	if w.rules&settleChecked == 0 {
 		w.claimAny(s, i, 0, w.attended(s))
@@ -60,8 +60,8 @@ func (w *world) claimAny(s *state, i, view, shards uint8) {
 	}
 }
 
-// claim leases what is due. A lease that ran out goes back to its score from
-// before if that is still to come.
+// claim leases a due task. A task with an expired lease gets its earlier score back if
+// that score is in the future.
 func (w *world) claim(s *state, i, view, at, id uint8) {
 	l := s.shards[at].slots[id]
 	due := s.due&bit(l.version) != 0
@@ -85,8 +85,8 @@ func (w *world) claim(s *state, i, view, at, id uint8) {
 	}
 }
 
-// remember answers a claim with what another one, under way, was answered with: both
-// were asked for under one name and number.
+// remember answers a claim with the batch of another claim in progress that had the same
+// name and number.
 func (w *world) remember(s *state, i, view, at, id uint8) {
 	l := s.shards[at].slots[id]
 	if w.rules&renumbered == 0 || l.state != leased || l.token <= maxMovers || l.token == nobody || l.token == maxMovers+i+1 {
@@ -105,7 +105,7 @@ func (w *world) claimBreaks(s *state, version uint8) promises {
 	return broken
 }
 
-// forward publishes what is claimed, then settles or parks it.
+// forward publishes a claimed task, then settles or parks it.
 func (w *world) forward(s *state, i uint8) {
 	a := s.scanners[i]
 	token := maxMovers + i + 1

@@ -1,45 +1,43 @@
 package model
 
-// scope is what one exploration covers.
+// scope is the range of one exploration.
 type scope struct {
 	// path lists the placements in the order they come into force.
 	path path
-	// homes is the shard of each task under M = 1, 2, 3. Defaults to one task
-	// with another shard under each.
+	// homes is the shard of each task under M = 1, 2, 3. Defaults to one task whose shard
+	// changes with M.
 	homes [][3]uint8
-	// programs of the producers, separated by ";": operations S(chedule),
-	// C(ancel), G(et), A (schedule if absent) and R(eschedule), each with the
-	// number of its task.
+	// programs are the producers' programs, separated by ";". The operations are
+	// S(chedule), C(ancel), G(et), A (schedule if absent) and R(eschedule). Each is
+	// followed by the number of its task.
 	programs string
-	// movers and scanners. Default to 2 and 1.
+	// movers and scanners default to 2 and 1.
 	movers, scanners int
 	// quiet leaves out the traffic of other tasks.
 	quiet bool
-	// crash, stall: where an actor may die, or sleep past its lease.
+	// crash and stall are the points where an actor may die, or sleep past its lease.
 	crash, stall points
-	// lost: scripts that may be carried out while their caller hears nothing and
-	// sends them again.
+	// lost are the scripts that may run without a reply, so that their caller sends them
+	// again.
 	lost scripts
-	// delayed: a copy of put, delete or reschedule may lie in a socket and be
-	// carried out later.
+	// delayed: a copy of put, delete or reschedule may wait in a socket and run later.
 	delayed bool
-	// late: an import may arrive past the export's deadline, though its lease holds.
+	// late: an import may arrive after the export's deadline although its lease is valid.
 	late bool
-	// failover: one shard falls back to its replica.
+	// failover: one shard fails over to its replica.
 	failover bool
 	// falls: the placement key falls back to a copy of any age.
 	falls bool
-	// restart: one shard's server restarts once, with what it holds.
+	// restart: one shard's server restarts once, with its data.
 	restart bool
-	// park: scanners may park what they claimed.
+	// park: scanners may park claimed tasks.
 	park bool
-	// strict: an operation whose caller died must not take effect on operations
-	// begun after that.
+	// strict: an operation whose caller died must not affect operations that begin
+	// afterwards.
 	strict bool
-	// liveness: from every state that is reached, healthy steps alone must end
-	// the change.
+	// liveness: from every reachable state, healthy steps alone must end the change.
 	liveness bool
-	// rules that are other than the project's.
+	// rules that differ from the project's protocol.
 	rules rules
 	// promises to check.
 	promises promises
@@ -47,16 +45,16 @@ type scope struct {
 
 type set uint64
 
-// points are where an actor may die or sleep.
+// points are moments when an actor may die or sleep.
 type points = set
 
 const (
-	beforeOld     points = 1 << iota // a producer, before its script at the old shard
+	beforeOld     points = 1 << iota // a producer before its script at the old shard
 	beforeNew                        // before its script at the new one
 	beforeClosing                    // before its closing delete at the old one
-	exported                         // a mover, with an export
+	exported                         // a mover that holds an export
 	imported                         // before it settles
-	claimed                          // a scanner, before it publishes
+	claimed                          // a scanner before it publishes
 	published                        // before it settles
 	everywhere    points = 1<<iota - 1
 )
@@ -73,44 +71,44 @@ const (
 	lostAll scripts = 1<<iota - 1
 )
 
-// rules that can be left out or varied. None of them: the project's protocol.
+// rules are omissions from the protocol, and variants of it. 0 is the project's protocol.
 type rules = set
 
 const (
 	oneEpoch      rules = 1 << iota // a change ends under the epoch it began with
-	uncheckedRead                   // read answers whatever epoch asks
-	startOver                       // MOVED at the closing delete starts the operation over
-	noTouch                         // Schedule does not show the old shard the placement first
-	knownFence                      // it may leave that out when the old shard is known to have seen the epoch
+	uncheckedRead                   // read answers at any epoch
+	startOver                       // MOVED at the closing delete restarts the operation
+	noTouch                         // Schedule doesn't first show the placement to the old shard
+	knownFence                      // Schedule may leave that out if the old shard is known to have seen the epoch
 	newFirst                        // Cancel deletes at the new shard first
-	noHandled                       // import skips only what is there
+	noHandled                       // import skips only tasks that are already there
 	noFence                         // nothing is ever MOVED
-	ignoreLeased                    // what is leased does not count as misplaced
+	ignoreLeased                    // leased tasks don't count as misplaced
 	newRange                        // only the shards of the new M must be clean
-	settleChecked                   // a scanner's settle is refused for its epoch
-	exportDue                       // movers export what is due, too, and clocks are arbitrary
-	keepLapsed                      // export leaves tasks alone whose lease ran out
-	noGiveBack                      // after MOVED or LATE the mover lets its export lapse
-	noDeadline                      // import does not refuse an export that ran out
-	importForgets                   // import answers LATE past the deadline, though the task is among the handled IDs
-	noOp                            // a record does not say which operation wrote it
-	noPrior                         // an export that ran out is judged by its due time, not by its score from before
-	noOutlast                       // a caller repeats a script while a copy of it may be carried out yet
-	passes                          // movers look by passes instead of by one script
-	noCompare                       // a pass is advanced from wherever a mover believes it stands
-	noDirty                         // a pass does not note what it met
-	noAnew                          // a pass goes on with its cursor after a restart
-	renumbered                      // whoever is hired again numbers requests from the start, and is answered with an older batch
-	byCount                         // what was asked for counts as moved when as much was
+	settleChecked                   // settle is refused if the scanner's epoch is old
+	exportDue                       // movers export due tasks too, and clocks are arbitrary
+	keepLapsed                      // export skips tasks whose lease expired
+	noGiveBack                      // after MOVED or LATE the mover lets its export expire
+	noDeadline                      // import accepts an expired export
+	importForgets                   // after the deadline import answers LATE even if the task is in the handled set
+	noOp                            // a record doesn't name the operation that wrote it
+	noPrior                         // an expired export is judged by its due time, not by its earlier score
+	noOutlast                       // a caller repeats a script although a copy of it may still run
+	passes                          // movers look with passes instead of one script
+	noCompare                       // a mover advances a pass from the position that it believes in
+	noDirty                         // a pass doesn't record that it met misplaced tasks
+	noAnew                          // a pass keeps its cursor after a restart
+	renumbered                      // a restarted worker numbers its requests from the start, and gets an older batch as the answer
+	byCount                         // requested tasks count as moved if as many tasks were moved
 	waits                           // callers and movers wait for the replica
 	noWaitImport                    // ... but not after import
 	noWaitLook                      // ... nor after look
 	noWaitFence                     // ... nor after fence
-	equalAccepted                   // another placement of the same epoch is let through
-	knownByEpoch                    // the memory of fences doesn't tell placements of one epoch apart
-	untied                          // shards that were found clean under another placement count, unless a script dropped them
+	equalAccepted                   // another placement of the same epoch is accepted
+	knownByEpoch                    // the memory of fences doesn't distinguish placements of one epoch
+	untied                          // marks from another placement count, unless a script removed them
 	readByEpoch                     // read answers another placement of the same epoch
 )
 
-// draft is the protocol before it was explored.
+// draft is the protocol before its first exploration.
 const draft = oneEpoch | uncheckedRead | startOver | noTouch | newFirst | noDeadline | noOp | noPrior | keepLapsed | noGiveBack

@@ -2,7 +2,7 @@ package model
 
 import "testing"
 
-// One shard falls back to its replica.
+// TestFailover: one shard fails over to its replica.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	fall := func(p path, programs string, r rules, promises promises) scope {
@@ -28,7 +28,7 @@ func TestFailover(t *testing.T) {
 			promises: kept | cancelled | replaced | single | attended | inPlace})))
 }
 
-// Movers look by passes that any of them may advance, and servers restart.
+// TestPasses: movers look with passes that any mover may advance, and servers restart.
 func TestPasses(t *testing.T) {
 	t.Parallel()
 	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
@@ -60,8 +60,8 @@ func TestPasses(t *testing.T) {
 	})
 }
 
-// A number that a worker gives to two requests is answered with the older one's
-// batch.
+// TestRequestMemory: if a worker gives two requests the same number, the second is
+// answered with the first one's batch.
 func TestRequestMemory(t *testing.T) {
 	t.Parallel()
 	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
@@ -77,7 +77,7 @@ func TestRequestMemory(t *testing.T) {
 	})
 }
 
-// The placement key falls back, and what a fence has seen is put back.
+// TestFall: the placement key falls back, and the fleet restores what a fence has seen.
 func TestFall(t *testing.T) {
 	t.Parallel()
 	fall := func(p path, programs string, r rules, promises promises) scope {
@@ -97,8 +97,8 @@ func TestFall(t *testing.T) {
 	})
 }
 
-// A stable placement attends fewer shards than have tasks: a change to the same
-// count brings them home. What lies in its place keeps every promise meanwhile.
+// TestGather: tasks are in shards that a stable placement doesn't scan. A change to the
+// same count recovers them; tasks in their place keep every promise meanwhile.
 func TestGather(t *testing.T) {
 	t.Parallel()
 	faults := scope{strict: true, crash: someCrashes, stall: exported, promises: safety}
@@ -108,7 +108,7 @@ func TestGather(t *testing.T) {
 		[]string{"S0;C0", "S0;S0", "S0;G0", "S0;A0", "S0;R0"}, faults)))
 }
 
-// The placement falls back, and another change begins under the same epoch.
+// TestFork: the placement falls back, and another change begins with the same epoch.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	fork := func(programs string, r rules, promises promises) scope {
@@ -126,15 +126,15 @@ func TestFork(t *testing.T) {
 	})
 }
 
-// A topic is removed and made again.
+// TestRemoval: a topic is removed and made again.
 func TestRemoval(t *testing.T) {
 	t.Parallel()
 	faults := scope{crash: imported, stall: exported, promises: safety}
 	explorations(t, each([]path{start(2).remove().change(2), start(2).remove().change(1)}, []string{"S0;C0", "S0;G0"}, faults))
 	explorations(t, large(each([]path{start(2).remove().change(1), changes(1, 2).remove().change(1), start(1).remove().change(2)},
 		[]string{"S0;C0", "S0;S0", "S0;G0", "S0;A0", "S0;R0"}, faults)))
-	// What lies where only the count before last would look is found by movers,
-	// and by nobody who asks for it.
+	// Tasks in a shard that only the count before last includes are found by movers, but
+	// not by callers.
 	midway := scope{path: start(2).begin(3).remove().change(1), quiet: true, promises: cancelled | replaced | getAnswer}
 	for programs, breaks := range map[string]promises{"S0;C0": cancelled, "S0;S0": replaced, "S0;G0": getAnswer} {
 		sc := midway

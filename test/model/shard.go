@@ -1,12 +1,12 @@
 package model
 
-// slot is one task's place in a shard, its score and record in one.
+// slot is one task's place in a shard: its score and its record.
 type slot struct {
 	state   uint8
 	version uint8
-	token   uint8 // of its lease
-	lapsed  uint8 // the lease ran out
-	parked  uint8 // parked, or exported and parked before
+	token   uint8 // the token of its lease
+	lapsed  uint8 // the lease expired
+	parked  uint8 // parked, or exported after it was parked
 }
 
 const (
@@ -15,14 +15,14 @@ const (
 	leased
 )
 
-// shard is what one shard's keys hold.
+// shard holds the contents of one shard's keys.
 type shard struct {
 	fence   uint8 // the newest placement it has seen
 	handled uint8
 	slots   [maxTasks]slot
 	cursor  uint8 // of the pass
 	dirty   uint8
-	order   uint8 // in which the server scans: a restarted one has another
+	order   uint8 // of the server's scan: changes with a restart
 }
 
 type answer uint8
@@ -34,7 +34,7 @@ const (
 	gone
 )
 
-// check is the first thing most scripts do.
+// check is the first step of most scripts.
 func (w *world) check(sh *shard, p uint8) bool {
 	seen, asked := w.epoch(sh.fence), w.epoch(p)
 	switch {
@@ -49,12 +49,12 @@ func (w *world) check(sh *shard, p uint8) bool {
 	return true
 }
 
-// seen reports whether a shard has seen just this placement.
+// seen reports whether a shard has seen exactly this placement.
 func (w *world) seen(sh *shard, p uint8) bool {
 	return sh.fence == p || w.epoch(sh.fence) == w.epoch(p) && w.rules&(equalAccepted|oneEpoch) != 0
 }
 
-// verb is a script as producers call it.
+// verb is a script that producers call.
 type verb uint8
 
 const (
@@ -63,7 +63,7 @@ const (
 	put
 	putAbsent
 	remove     // delete
-	removeNote // delete, and note the ID among the handled IDs
+	removeNote // delete, and add the ID to the handled IDs
 	read
 	reschedule
 )
@@ -72,18 +72,18 @@ func (v verb) String() string {
 	return [...]string{"", "fence", "put", "put-if-absent", "delete", "delete", "read", "reschedule"}[v]
 }
 
-// writes reports whether the script carries a not-after time.
+// writes reports whether the script has a deadline.
 func (v verb) writes() bool { return v >= put && v != read }
 
 // call is one script on its way to a shard.
 type call struct {
 	verb                verb
-	caller              uint8 // the producer, from 1; 0: it has gone
+	caller              uint8 // the producer, from 1; 0 if it no longer waits
 	op                  uint8
 	shard, view, record uint8 // record: the fallback's version
 }
 
-// perform carries a producer's script out.
+// perform executes a producer's script.
 func (w *world) perform(s *state, c call) answer {
 	sh, op := &s.shards[c.shard], w.ops[c.op]
 	l := &sh.slots[op.id]
@@ -138,8 +138,8 @@ func (w *world) read(sh *shard, l *slot, p uint8) answer {
 	return there
 }
 
-// import takes a task over that is exported elsewhere. The caller has compared
-// the deadline.
+// importBatch adds a task that is exported from another shard. The caller has checked the
+// deadline.
 func (w *world) importBatch(sh *shard, p, id uint8, l slot) answer {
 	if !w.check(sh, p) {
 		return moved

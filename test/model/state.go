@@ -9,19 +9,19 @@ const (
 	maxOperations = 5
 )
 
-// state is all that the next step depends on. It has no pointers, so that two
-// are equal if their bytes are. A version is what one operation wrote; sets of
+// state holds everything that the next step depends on. It has no pointers, so two states
+// are equal if their bytes are. A version is the result of one operation. Sets of
 // versions, tasks, shards and operations are bits.
 type state struct {
 	key
-	copied     key   // what a copy of the placement key holds, that it may fall back to
-	newest     uint8 // placement that ever was in force
+	copied     key   // a replica of the placement key, which the key may fall back to
+	newest     uint8 // the newest placement that was ever in force
 	due        uint8
 	fired      uint8
 	firedAgain uint8
 	parked     uint8
-	struck     uint8 // the failover, the restart or the fall has been
-	copy       call  // lies in a socket
+	struck     uint8 // the failover, the restart or the fall has happened
+	copy       call  // waits in a socket
 	shards     [maxShards]shard
 	replicas   [maxShards]shard
 	producers  [maxProducers]producer
@@ -30,14 +30,14 @@ type state struct {
 	operations [maxOperations]operation
 }
 
-// key is what the placement key holds.
+// key holds the contents of the placement key.
 type key struct {
-	placement uint8 // the one in force, by its place in the path
+	placement uint8 // the placement in force, by its index in the path
 	clean     uint8 // shards
-	cleanOf   uint8 // the placement that they were found clean under
+	cleanOf   uint8 // the placement under which they were found clean
 }
 
-// operation is how far one operation of a producer came.
+// operation is the progress of one operation of a producer.
 type operation struct {
 	status       uint8
 	after        uint8 // operations that had returned when it began
@@ -48,16 +48,16 @@ const (
 	notBegun uint8 = iota
 	running
 	returned
-	crashed  // its caller died, or was told of an error
-	inEffect // answered, without an effect of its own
+	crashed  // its caller died, or got an error
+	inEffect // answered, but without an effect of its own
 )
 
-// kind says what an operation is: S, C, G, A or R.
+// kind is the kind of an operation: S, C, G, A or R.
 type kind byte
 
 func (k kind) writes() bool { return k != 'G' }
 
-// planned is one operation of a program; the version is 0 if it writes none.
+// planned is one operation of a program. version is 0 if it writes nothing.
 type planned struct {
 	kind
 	id, version uint8
@@ -72,7 +72,7 @@ func (s *state) each(do func(sh *shard)) {
 	}
 }
 
-// leases does something to every task that is leased under a token.
+// leases calls do for every task leased under a token.
 func (s *state) leases(token uint8, do func(l *slot)) {
 	s.each(func(sh *shard) {
 		for i := range sh.slots {
@@ -89,7 +89,7 @@ const nobody = 9
 func (s *state) abandon(token uint8) { s.leases(token, func(l *slot) { l.token = nobody }) }
 func (s *state) lapse(token uint8)   { s.leases(token, func(l *slot) { l.lapsed = 1 }) }
 
-// held reports whether a token is one of a lease that its owner still knows of.
+// held reports whether the owner of a lease with this token still knows of it.
 func (s *state) held(token uint8) bool {
 	if token <= maxMovers {
 		return s.movers[token-1].holds()

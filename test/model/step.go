@@ -11,7 +11,7 @@ type step struct {
 	number                   uint8
 	id, version, shard, view int8
 	waited                   int8 // the shard whose replica the caller waited for
-	optional                 bool // it may never come: what ends a change must do without
+	optional                 bool // it may never happen: a change must end without it
 	broken                   promises
 }
 
@@ -54,7 +54,7 @@ func (st step) breaks(p promises) step {
 	return st
 }
 
-// say writes the step as a line.
+// say returns the step as a line of text.
 func (w *world) say(st step) string {
 	var b strings.Builder
 	b.WriteString(st.who)

@@ -9,7 +9,7 @@ const (
 	moverDies   = exported | imported
 )
 
-// each makes one run of every path and every set of programs.
+// each makes one run for each path and set of programs.
 func each(paths []path, programs []string, sc scope) (runs []run) {
 	for _, p := range paths {
 		for _, text := range programs {
@@ -26,7 +26,7 @@ func withQuiet(sc scope) scope {
 	return sc
 }
 
-// large marks runs that are explored with -long only.
+// large marks runs that need -long.
 func large(runs []run) []run {
 	for i := range runs {
 		runs[i].large = true
@@ -34,7 +34,7 @@ func large(runs []run) []run {
 	return runs
 }
 
-// The protocol as it was first drafted, and what breaks it.
+// TestDraft: the protocol's first draft, and what breaks it.
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	explorations(t, []run{
@@ -53,7 +53,8 @@ func TestDraft(t *testing.T) {
 	})
 }
 
-// Crashes and stalls everywhere, callers that know any placement so far.
+// TestOneChange: crashes and stalls everywhere, and callers that use any placement so
+// far.
 func TestOneChange(t *testing.T) {
 	t.Parallel()
 	faults := scope{strict: true, crash: everywhere, stall: everywhere, promises: safety}
@@ -98,7 +99,7 @@ func TestTwoTasks(t *testing.T) {
 	}))
 }
 
-// Without a crash or a stall, a task is delivered once.
+// TestOnce: without a crash or a stall, a task is delivered once.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	healthy := scope{promises: once}
@@ -113,7 +114,7 @@ func TestOnce(t *testing.T) {
 	}))
 }
 
-// What a single crash or stall can repeat.
+// TestRepeats: a single crash or stall repeats a delivery only in the cases named here.
 func TestRepeats(t *testing.T) {
 	t.Parallel()
 	at := func(crash, stall points, rules rules) scope {
@@ -133,7 +134,7 @@ func TestRepeats(t *testing.T) {
 	})
 }
 
-// From every state, healthy steps end the change.
+// TestEnds: from every state, healthy steps end the change.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	explorations(t, []run{
@@ -170,7 +171,7 @@ func TestParked(t *testing.T) {
 		scope: scope{park: true, path: changes(1, 2), programs: "S0", crash: exported, rules: noPrior, promises: staysParked}}})
 }
 
-// Leaving out a rule breaks a promise.
+// TestEveryRuleIsNeeded: leaving out any rule breaks a promise.
 func TestEveryRuleIsNeeded(t *testing.T) {
 	t.Parallel()
 	without := func(r rules, programs string) scope {

@@ -4,10 +4,10 @@ import (
 	"cmp"
 )
 
-// Movers are alike, and so are scanners: of states that differ only in which is
-// which, one is explored.
+// All movers are alike, and so are all scanners. If states differ only in the order of
+// movers or scanners, the search explores one of them.
 
-// canonical orders movers and scanners.
+// canonical sorts movers and scanners.
 func (w *world) canonical(s *state) {
 	if w.movers == 2 {
 		if c := compareMovers(s.movers[0], s.movers[1]); c > 0 || c == 0 && s.firstToken(1, 2) == 2 {
@@ -34,7 +34,7 @@ func (s *state) swapTokens(a, b uint8) {
 	})
 }
 
-// firstToken is which of two tokens comes first in the shards.
+// firstToken returns the one of two tokens that comes first in the shards.
 func (s *state) firstToken(a, b uint8) uint8 {
 	for i := range s.shards {
 		for _, l := range s.shards[i].slots {

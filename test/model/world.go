@@ -2,10 +2,10 @@ package model
 
 import "strings"
 
-// world is a scope made ready to be explored.
+// world is a scope prepared for exploration.
 type world struct {
 	scope
-	programs [][]uint8 // of operations, a producer each
+	programs [][]uint8 // operations of each producer
 	ops      []planned
 	writer   [maxOperations + 1]uint8 // the operation that wrote a version
 	tasks    uint8
@@ -47,7 +47,7 @@ func newWorld(sc scope) *world {
 	return w
 }
 
-// next visits all that may follow a state.
+// next visits all states that may follow a state.
 func (w *world) next(s *state, visit func(n *state, st step)) {
 	w.visit = visit
 	w.produce(s)
@@ -64,7 +64,7 @@ func (w *world) next(s *state, visit func(n *state, st step)) {
 	w.socket(s)
 }
 
-// emit passes one step on, with what it means for replicas.
+// emit passes a step on after it updated replicas and producers.
 func (w *world) emit(s, n *state, st step) {
 	if w.failover && n.struck == s.struck {
 		w.replicate(s, n, st)
@@ -74,7 +74,7 @@ func (w *world) emit(s, n *state, st step) {
 	w.visit(n, st)
 }
 
-// unsteady notes for operations under way that their task was not there.
+// unsteady marks running operations whose task is missing.
 func (w *world) unsteady(n *state) {
 	for i := range w.programs {
 		p := &n.producers[i]
@@ -88,8 +88,8 @@ func (w *world) unsteady(n *state) {
 	}
 }
 
-// place changes the placement. A change begins only where no fence has seen a newer
-// one than the key holds; that one is put back instead.
+// place changes the placement. If a fence has seen a newer placement than the key holds,
+// the fleet restores that one instead of beginning a change.
 func (w *world) place(s *state) {
 	for at := range w.path[s.placement].scanned() {
 		if seen := s.shards[at].fence; w.epoch(seen) > w.epoch(s.placement) {
@@ -127,8 +127,8 @@ func (w *world) place(s *state) {
 	w.emit(s, &n, st)
 }
 
-// tick makes versions due, but none that a mover holds: it took the export long
-// before that.
+// tick makes versions due, except exported ones: a mover exports a task long before its
+// due time.
 func (w *world) tick(s *state) {
 	for _, op := range w.ops {
 		if op.version == 0 || s.due&bit(op.version) != 0 || w.rules&exportDue == 0 && w.isExported(s, op) {
@@ -154,7 +154,7 @@ func (w *world) isExported(s *state, op planned) bool {
 	return false
 }
 
-// lapse ends leases whose owner is gone.
+// lapse lets leases expire whose owner is gone.
 func (w *world) lapse(s *state, at uint8) {
 	for id := range w.tasks {
 		if l := s.shards[at].slots[id]; l.state == leased && l.token == nobody && l.lapsed == 0 {
@@ -165,7 +165,7 @@ func (w *world) lapse(s *state, at uint8) {
 	}
 }
 
-// traffic of other tasks shows a shard a placement.
+// traffic lets other tasks show a placement to a shard.
 func (w *world) traffic(s *state, at uint8) {
 	if w.quiet {
 		return

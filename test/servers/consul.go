@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// ConsulConfig says which Consul to start.
+// ConsulConfig configures a Consul.
 type ConsulConfig struct {
-	// Dir takes the data and the log; it is made if missing. Required.
+	// Dir is the folder for the data and the log. It is made if missing. Required.
 	Dir string
-	// Port of the HTTP API on 127.0.0.1. Defaults to a free one.
+	// Port is the port of the HTTP API on 127.0.0.1. Defaults to a free one.
 	Port int
-	// Binary is the path of consul. Defaults to what Find finds.
+	// Binary is the path of consul. Defaults to the one that Find returns.
 	Binary string
-	// HCL is further configuration, as in `acl { enabled = true }`. Defaults to
+	// HCL is added to the configuration, as in `acl { enabled = true }`. Defaults to
 	// none.
 	HCL string
 }
@@ -30,8 +30,8 @@ type Consul struct {
 	hcl  string // the file of ConsulConfig.HCL
 }
 
-// StartConsul returns when Consul serves consistent reads. ctx bounds the start
-// alone.
+// StartConsul starts a server and returns when it serves consistent reads. ctx limits the
+// start only.
 func StartConsul(ctx context.Context, cfg ConsulConfig) (*Consul, error) {
 	path, err := consulBinary(cfg)
 	if err != nil {
@@ -69,8 +69,8 @@ func StartConsul(ctx context.Context, cfg ConsulConfig) (*Consul, error) {
 	return c, nil
 }
 
-// Reload has a running agent take further configuration in place of what
-// ConsulConfig.HCL said, as far as Consul calls it reloadable.
+// Reload replaces the configuration of ConsulConfig.HCL in a running agent. Only keys
+// that Consul calls reloadable take effect.
 func (c *Consul) Reload(hcl string) error {
 	if err := os.WriteFile(c.hcl, []byte(hcl), 0o600); err != nil {
 		return fmt.Errorf("reload consul: %w", err)
@@ -78,7 +78,7 @@ func (c *Consul) Reload(hcl string) error {
 	return c.main.signal(syscall.SIGHUP, false)
 }
 
-// Addr is the HTTP API's "127.0.0.1:port".
+// Addr returns the address of the HTTP API, "127.0.0.1:port".
 func (c *Consul) Addr() string { return c.addr }
 
 func consulBinary(cfg ConsulConfig) (string, error) {
@@ -88,8 +88,8 @@ func consulBinary(cfg ConsulConfig) (string, error) {
 	return Find("consul")
 }
 
-// consulArgs describe a server of one node that keeps its data in dir. It is
-// not "agent -dev": that one forgets everything when it ends.
+// consulArgs returns the arguments for a single server that keeps its data in dir. It
+// doesn't use "agent -dev", because that agent keeps nothing on disk.
 func consulArgs(ctx context.Context, hcl, dir string, port int, ports *ports) ([]string, error) {
 	serverPort, err := ports.choose(ctx, 0)
 	if err != nil {
@@ -106,15 +106,16 @@ func consulArgs(ctx context.Context, hcl, dir string, port int, ports *ports) ([
 		"-serf-lan-port", strconv.Itoa(serfPort), "-serf-wan-port", "-1",
 		"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
 		"-log-level", "warn", "-hcl",
-		// All fleets of a test run come from one address, with two connections a scanner.
+		// All fleets of a test run come from one address, with two connections per
+		// scanner.
 		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = false } " +
 			"limits { http_max_conns_per_client = 10000 }",
 		"-config-file", hcl,
 	}, nil
 }
 
-// readConsistently is nil once a leader serves reads of the latest state. The
-// key need not exist, and one who has no token need not be let in.
+// readConsistently returns nil once a leader serves consistent reads. The key may be
+// missing, and a reply that access is denied is enough.
 func (c *Consul) readConsistently(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr+"/v1/kv/ready?consistent", nil)
 	if err != nil {

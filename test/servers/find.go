@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 )
 
-// cachedTools is where the Makefile links what it built, below the root of the
-// repository.
+// cachedTools is the folder below the repository's root where the Makefile links the
+// tools that it built.
 const cachedTools = ".dev/bin"
 
-// known says where a server lies when it isn't on PATH, and how to get it.
+// known says where a server is installed if it isn't on PATH, and how to install it.
 type known struct {
-	// before are places that win over PATH.
+	// before are paths that win over PATH.
 	before []string
-	// after are places that are tried when PATH has none.
+	// after are paths to try if PATH doesn't have the server.
 	after   []string
 	install string
 }
@@ -28,7 +28,7 @@ func knownServer(name string) (known, bool) {
 			install: "apt-get install redis-server",
 		}, true
 	case "rabbitmq-server":
-		// What Debian has on PATH changes the user and the folder.
+		// Debian's script on PATH changes the user and the folder.
 		return known{
 			before:  []string{"/usr/lib/rabbitmq/bin/rabbitmq-server"},
 			after:   []string{"/usr/local/sbin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server"},
@@ -40,9 +40,9 @@ func knownServer(name string) (known, bool) {
 	return known{}, false
 }
 
-// Find returns the path of redis-server, rabbitmq-server or consul: from PATH,
-// the places where Debian and Homebrew put it, or the tools that make built.
-// The error is one line with what is missing and the command that installs it.
+// Find returns the path of redis-server, rabbitmq-server or consul. It searches PATH, the
+// places where Debian and Homebrew install them, and the tools that make built. The error
+// is one line that names the missing program and the command that installs it.
 func Find(name string) (string, error) {
 	k, ok := knownServer(name)
 	if !ok {
@@ -63,8 +63,8 @@ func Find(name string) (string, error) {
 	return "", fmt.Errorf("%s is not installed; to install it: %s", name, k.install)
 }
 
-// findCached looks in the cache of this folder and of those above it, because
-// tests run in the folder of their package.
+// findCached looks for cachedTools in the working directory and above it, because tests
+// run in the folder of their package.
 func findCached(name string) string {
 	dir, err := os.Getwd()
 	if err != nil {

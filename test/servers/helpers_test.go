@@ -25,8 +25,8 @@ func startRedis(t *testing.T, cfg servers.RedisConfig) *servers.Redis {
 	return r
 }
 
-// startRabbitMQ may run beside the test's goroutine: it returns nil after an
-// error.
+// startRabbitMQ may be called outside the test's goroutine. On failure it reports the
+// error and returns nil.
 func startRabbitMQ(t *testing.T, cfg servers.RabbitMQConfig) *servers.RabbitMQ {
 	node, err := servers.StartRabbitMQ(t.Context(), cfg)
 	if err != nil {

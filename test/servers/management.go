@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// AddVhost makes a vhost that guest may use on the node whose HTTP API is at
-// management, as ManagementURL returns it.
+// AddVhost makes a vhost that guest may use. management is the root of the node's HTTP
+// API, as ManagementURL returns it.
 func AddVhost(ctx context.Context, management, name string) error {
 	vhost := url.PathEscape(name)
 	if err := manage(ctx, http.MethodPut, management+"/api/vhosts/"+vhost, "{}"); err != nil {
@@ -23,8 +23,8 @@ func AddVhost(ctx context.Context, management, name string) error {
 	return nil
 }
 
-// DeleteVhost removes a vhost with all that is in it and closes its
-// connections. One that doesn't exist is an error.
+// DeleteVhost removes a vhost with everything in it, and closes its connections. A
+// missing vhost is an error.
 func DeleteVhost(ctx context.Context, management, name string) error {
 	if err := manage(ctx, http.MethodDelete, management+"/api/vhosts/"+url.PathEscape(name), ""); err != nil {
 		return fmt.Errorf("delete vhost %s: %w", name, err)
@@ -32,7 +32,7 @@ func DeleteVhost(ctx context.Context, management, name string) error {
 	return nil
 }
 
-// manage sends one request to the HTTP API; an answer outside 2xx is an error.
+// manage sends one request to the HTTP API. A status outside 2xx is an error.
 func manage(ctx context.Context, method, target, body string) error {
 	req, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
 	if err != nil {
@@ -54,8 +54,8 @@ func manage(ctx context.Context, method, target, body string) error {
 	return nil
 }
 
-// client keeps no connection open, whose goroutines would look like leaks to
-// the tests that count them.
+// client returns an HTTP client that keeps no connection open. Goroutines of idle
+// connections would look like leaks in tests.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }

@@ -8,15 +8,15 @@ import (
 	"syscall"
 )
 
-// childAttr puts a child into a group of its own and has the kernel kill it
-// when the thread that started it is gone.
+// childAttr puts a child into a process group of its own. The kernel kills the child when
+// the thread that started it ends.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// reserve keeps other processes that use this package from choosing port until
-// the result is closed or this process ends, also while no server listens
-// there. It holds an abstract socket, which leaves no file behind.
+// reserve keeps other processes that use this package from choosing port, whether or not
+// a server listens on it. The reservation ends with Close or with this process. It is an
+// abstract socket, which leaves no file behind.
 func reserve(ctx context.Context, port int) (io.Closer, error) {
 	var lc net.ListenConfig
 	return lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-test-port-%d", port))

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// childAttr puts a child into a group of its own. Only Linux can have it
-// killed with its parent.
+// childAttr puts a child into a process group of its own. Only Linux can kill it with its
+// parent.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// process is one child, in a process group of its own, that can be started
-// again after it ended.
+// process is one child in a process group of its own. It can be started again after it
+// ended.
 type process struct {
 	name string
 	path string
@@ -26,9 +26,8 @@ type process struct {
 	gone  chan struct{}
 }
 
-// start runs the child. On Linux a child's death signal follows the thread
-// that started it, so one goroutine starts the child and waits for it, on a
-// thread that it keeps.
+// start starts the child. On Linux a child's death signal depends on the thread that
+// started it. So one goroutine locks its thread, starts the child and waits for it.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,8 +60,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// reap waits for the child, and ends whatever it left behind in its group. How
-// it ended doesn't matter: whoever cares reads the log.
+// reap waits for the child, then kills everything left in its group. It ignores how the
+// child ended: the log tells.
 func (p *process) reap(cmd *exec.Cmd, gone chan struct{}) {
 	_ = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -72,7 +71,7 @@ func (p *process) reap(cmd *exec.Cmd, gone chan struct{}) {
 	close(gone)
 }
 
-// ended is closed when the child that was started last is gone.
+// ended is closed when the latest child is gone.
 func (p *process) ended() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +87,7 @@ func (p *process) pid() int {
 	return p.child.Pid
 }
 
-// stop sends SIGTERM to the child alone: it ends its own children. A paused
+// stop sends SIGTERM to the child alone, since the child ends its own children. A paused
 // child is resumed, because it could not end otherwise.
 func (p *process) stop(ctx context.Context) error {
 	if p.pid() == 0 {
@@ -123,8 +122,8 @@ func (p *process) kill() error {
 func (p *process) pause() error  { return p.signal(syscall.SIGSTOP, true) }
 func (p *process) resume() error { return p.signal(syscall.SIGCONT, true) }
 
-// signal reaches the child, or its whole group. A child that ended in the
-// meantime takes SIGTERM, SIGKILL and SIGCONT without an error.
+// signal sends sig to the child or to its whole group. If the child has ended, only
+// SIGSTOP is an error.
 func (p *process) signal(sig syscall.Signal, group bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

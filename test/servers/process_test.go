@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestStopKillsWhenOutOfTime: a child that doesn't end in time is killed, and
-// the error says so.
+// TestStopKillsWhenOutOfTime: stop kills a child that doesn't end in time, and returns an
+// error.
 func TestStopKillsWhenOutOfTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -40,7 +40,8 @@ func TestStopKillsWhenOutOfTime(t *testing.T) {
 	}
 }
 
-// TestTempDirSweeps: what ended processes left goes, what running ones have stays.
+// TestTempDirSweeps: TempDir removes the folders of processes that ended and keeps the
+// others.
 func TestTempDirSweeps(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	gone := exec.CommandContext(t.Context(), "true")

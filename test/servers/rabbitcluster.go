@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// RabbitMQClusterConfig says which RabbitMQ cluster to start.
+// RabbitMQClusterConfig configures a RabbitMQCluster.
 type RabbitMQClusterConfig struct {
-	// Dir takes a folder for each node; it is made if missing. Required.
+	// Dir is the parent of the nodes' folders. It is made if missing. Required.
 	Dir string
-	// Nodes, at least 3: of fewer no majority is left. Required.
+	// Nodes is at least 3, so that a majority is left if one fails. Required.
 	Nodes int
-	// Conf as in RabbitMQConfig, for every node. Defaults to none.
+	// Conf is as in RabbitMQConfig, for every node. Defaults to none.
 	Conf string
 }
 
-// RabbitMQCluster is a RabbitMQ cluster. Its nodes take one another for lost after
-// some ten seconds of silence, and one that is left without a majority pauses.
+// RabbitMQCluster is a RabbitMQ cluster. A node counts as lost after some ten seconds of
+// silence, and a node without a majority pauses.
 type RabbitMQCluster struct {
 	Nodes []*RabbitMQ
 	epmd  *process
@@ -82,7 +82,7 @@ func (c *RabbitMQCluster) start(ctx context.Context, cfg RabbitMQClusterConfig) 
 	return nil
 }
 
-// join makes the node a member of another's cluster.
+// join makes r a member of the cluster of first.
 func (r *RabbitMQ) join(ctx context.Context, first *RabbitMQ) error {
 	for _, args := range [][]string{{"stop_app"}, {"join_cluster", first.name()}, {"start_app"}} {
 		if _, err := r.Ctl(ctx, args...); err != nil {
@@ -92,7 +92,7 @@ func (r *RabbitMQ) join(ctx context.Context, first *RabbitMQ) error {
 	return r.awaitReady(ctx)
 }
 
-// name is the node's, with its host.
+// name returns the node's name with its host.
 func (r *RabbitMQ) name() string {
 	for _, v := range r.main.env {
 		if name, found := strings.CutPrefix(v, "RABBITMQ_NODENAME="); found {
@@ -102,7 +102,7 @@ func (r *RabbitMQ) name() string {
 	return ""
 }
 
-// URLs are the nodes' AMQP URLs for a vhost.
+// URLs returns the nodes' AMQP URLs for a vhost.
 func (c *RabbitMQCluster) URLs(vhost string) []string {
 	urls := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -111,8 +111,8 @@ func (c *RabbitMQCluster) URLs(vhost string) []string {
 	return urls
 }
 
-// Leader is the node that leads a quorum queue of the default vhost, asked of
-// another node than except, which may be nil.
+// Leader returns the node that leads a quorum queue of the default vhost. It doesn't ask
+// except, which may be nil.
 func (c *RabbitMQCluster) Leader(ctx context.Context, queue string, except *RabbitMQ) (*RabbitMQ, error) {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -133,7 +133,7 @@ func (c *RabbitMQCluster) Leader(ctx context.Context, queue string, except *Rabb
 	return nil, errors.Join(append(errs, fmt.Errorf("no node knows the leader of %s", queue))...)
 }
 
-// Kill ends all nodes as a crash would.
+// Kill ends all nodes with SIGKILL, as a crash would.
 func (c *RabbitMQCluster) Kill() error {
 	var errs []error
 	for _, n := range c.Nodes {

@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestRabbitMQCluster: a quorum queue outlives the node that led it.
+// TestRabbitMQCluster: a quorum queue survives the crash of its leader.
 func TestRabbitMQCluster(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "rabbitmq-server")

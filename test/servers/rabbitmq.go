@@ -15,35 +15,33 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// RabbitMQConfig says which RabbitMQ node to start.
+// RabbitMQConfig configures a RabbitMQ.
 type RabbitMQConfig struct {
-	// Dir takes all of the node's files; it is made if missing. Required.
+	// Dir is the folder for all of the node's files. It is made if missing. Required.
 	Dir string
-	// Port of AMQP on 127.0.0.1. Defaults to a free one.
+	// Port is the AMQP port on 127.0.0.1. Defaults to a free one.
 	Port int
-	// Nodename is the part before the @ of the node's name. Defaults to
-	// "duefleet-" and the port.
+	// Nodename is the part of the node's name before the @. Defaults to "duefleet-" and
+	// the port.
 	Nodename string
-	// Management turns the management plugin and its HTTP API on, on a free
-	// port. It makes the start some seconds longer.
+	// Management enables the management plugin and its HTTP API on a free port. The start
+	// then takes some seconds longer.
 	Management bool
-	// Conf are further lines of rabbitmq.conf, as in
-	// "vm_memory_high_watermark.absolute = 64MB". They win over what stack
-	// sets. Defaults to none.
+	// Conf is added to rabbitmq.conf, as in "vm_memory_high_watermark.absolute = 64MB".
+	// It wins over this package's own settings. Defaults to none.
 	Conf string
 
-	cluster *rabbitCluster // it is to be a node of; nil: none
+	cluster *rabbitCluster // nil for a node without a cluster
 }
 
-// rabbitCluster is what the nodes of a cluster share.
+// rabbitCluster holds the values that all nodes of a cluster share.
 type rabbitCluster struct {
 	cookie string
-	epmd   int // its port
+	epmd   int // the port of epmd
 }
 
-// RabbitMQ is a node of its own: its name, its ports, its port mapper, its
-// cookie and its files are shared with no other. The user is guest, with the
-// password guest.
+// RabbitMQ is an independent node: it shares its name, ports, port mapper, cookie and
+// files with no other node. The user is guest, with the password guest.
 type RabbitMQ struct {
 	server
 	addr       string
@@ -56,8 +54,8 @@ type nodePorts struct {
 	amqp, dist, epmd, management int
 }
 
-// StartRabbitMQ returns when the node accepts AMQP connections, and HTTP
-// requests if Management is on. ctx bounds the start alone. It takes 5 to 8 s.
+// StartRabbitMQ returns when the node accepts AMQP connections and, with Management, HTTP
+// requests. ctx limits the start only. It takes 5 to 8 s.
 func StartRabbitMQ(ctx context.Context, cfg RabbitMQConfig) (*RabbitMQ, error) {
 	path, err := Find("rabbitmq-server")
 	if err != nil {
@@ -103,25 +101,25 @@ func StartRabbitMQ(ctx context.Context, cfg RabbitMQConfig) (*RabbitMQ, error) {
 	return r, nil
 }
 
-// URL is the node's AMQP URL for a vhost, as in "/" or "orders".
+// URL returns the node's AMQP URL for a vhost, as in "/" or "orders".
 func (r *RabbitMQ) URL(vhost string) string { return amqpURL(r.addr, vhost) }
 
-// ManagementURL is the root of the HTTP API with user and password, to which
-// "/api/..." is appended. It is empty unless Management is on.
+// ManagementURL returns the root of the HTTP API with user and password. Append
+// "/api/..." to it. It is empty without Management.
 func (r *RabbitMQ) ManagementURL() string { return r.management }
 
-// Node is ManagementURL and the port of AMQP in one value, as in
-// "http://guest:guest@127.0.0.1:15672?amqp=5672": what servertest reads from
+// Node returns ManagementURL and the AMQP port in one value, as in
+// "http://guest:guest@127.0.0.1:15672?amqp=5672". Package servertest reads it from
 // DUEFLEET_TEST_RABBITMQ. It needs Management.
 func (r *RabbitMQ) Node() string {
 	_, port, _ := strings.Cut(r.addr, ":")
 	return r.management + "?amqp=" + port
 }
 
-// Ctl runs rabbitmqctl on this node and returns what it wrote. It takes a
-// second or two, most of which is the start of an Erlang machine.
+// Ctl runs rabbitmqctl on this node and returns its output. It takes a second or two,
+// most of it for the start of an Erlang VM.
 func (r *RabbitMQ) Ctl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q"}, args...)...) //nolint:gosec // the arguments are the caller's business
+	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q"}, args...)...) //nolint:gosec // the caller chooses the arguments
 	cmd.Env, cmd.Dir = r.main.env, r.main.dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -130,8 +128,8 @@ func (r *RabbitMQ) Ctl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// AddVhost makes a vhost that guest may use: through the HTTP API if
-// Management is on, else with Ctl, which takes seconds.
+// AddVhost makes a vhost that guest may use. It uses the HTTP API with Management,
+// otherwise Ctl, which takes seconds.
 func (r *RabbitMQ) AddVhost(ctx context.Context, name string) error {
 	if r.management != "" {
 		return AddVhost(ctx, r.management, name)
@@ -143,8 +141,8 @@ func (r *RabbitMQ) AddVhost(ctx context.Context, name string) error {
 	return err
 }
 
-// DeleteVhost removes a vhost with all that is in it and closes its
-// connections. One that doesn't exist is an error.
+// DeleteVhost removes a vhost with everything in it, and closes its connections. A
+// missing vhost is an error.
 func (r *RabbitMQ) DeleteVhost(ctx context.Context, name string) error {
 	if r.management != "" {
 		return DeleteVhost(ctx, r.management, name)
@@ -153,8 +151,8 @@ func (r *RabbitMQ) DeleteVhost(ctx context.Context, name string) error {
 	return err
 }
 
-// answers is nil once a client can log in to the default vhost and, where it
-// is on, the HTTP API answers.
+// answers returns nil once a client can log in to the default vhost and the HTTP API
+// answers, if it is enabled.
 func (r *RabbitMQ) answers(ctx context.Context) error {
 	dial := func(network, addr string) (net.Conn, error) {
 		var d net.Dialer
@@ -202,8 +200,8 @@ func chooseNodePorts(ctx context.Context, cfg RabbitMQConfig, held *ports) (node
 	return at, err
 }
 
-// writeNodeFiles writes what the node reads: its configuration, the plugins
-// that are on, and the cookie that rabbitmqctl shares with it.
+// writeNodeFiles writes the node's configuration, its enabled plugins, and the cookie
+// that it shares with rabbitmqctl.
 func writeNodeFiles(cfg RabbitMQConfig, dir string, at nodePorts) error {
 	conf, plugins := "", "[]."
 	if cfg.Management {
@@ -230,9 +228,8 @@ func writeNodeFiles(cfg RabbitMQConfig, dir string, at nodePorts) error {
 	return os.WriteFile(cookie, []byte(secret), 0o400)
 }
 
-// nodeEnv keeps every file, name and port of the node apart from those of
-// other nodes and from those of a service of the system. rabbitmqctl takes the
-// same environment.
+// nodeEnv separates the node's files, name and ports from other nodes and from the
+// system's RabbitMQ service. rabbitmqctl uses the same environment.
 func nodeEnv(cfg RabbitMQConfig, dir string, at nodePorts) []string {
 	name := cfg.Nodename
 	if name == "" {
@@ -255,18 +252,18 @@ func nodeEnv(cfg RabbitMQConfig, dir string, at nodePorts) []string {
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(dir, "advanced.config"),
 		"RABBITMQ_GENERATED_CONFIG_DIR=" + filepath.Join(dir, "generated"),
 		"RABBITMQ_SCHEMA_DIR=" + filepath.Join(dir, "schema"),
-		// The script becomes the Erlang machine instead of waiting for it, so
-		// that signals, the death signal too, reach the machine.
+		// The script execs the Erlang VM instead of waiting for it. Signals, the death
+		// signal included, then reach the VM.
 		"RABBITMQ_ALLOW_INPUT=1", "RABBITMQ_SERVER_START_ARGS=-noinput",
-		// Two schedulers that sleep when idle, no port open to others, and nodes of
-		// a cluster that miss one another soon.
+		// Two schedulers that sleep when idle, ports on 127.0.0.1 only, and a short
+		// timeout for silent cluster nodes.
 		"RABBITMQ_SCHEDULER_BIND_TYPE=u", "RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD=none",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} net_ticktime 10 -start_epmd false",
 	}
 }
 
-// epmdProcess is Erlang's port mapper. The node would start one that stays
-// when the node ends.
+// epmdProcess returns Erlang's port mapper as a process of ours. One that the node starts
+// itself would outlive the node.
 func epmdProcess(path, dir string, port int) *process {
 	return &process{
 		name: "epmd", path: path, args: []string{"-port", strconv.Itoa(port), "-address", "127.0.0.1"},

@@ -11,8 +11,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestTwoRabbitMQNodes: two nodes of one process know nothing of each other,
-// and one keeps its messages over a crash while the other goes on.
+// TestTwoRabbitMQNodes: two nodes of one process are independent. One keeps its messages
+// over a crash while the other keeps running.
 func TestTwoRabbitMQNodes(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "rabbitmq-server")
@@ -32,8 +32,8 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 	checkVhost(t, two, false)
 
 	publish(t, one.URL("only/here"))
-	// On a busy machine a node that is killed within a second of a declare can
-	// forget the queue with the confirmed messages in it.
+	// On a busy machine, a node killed within a second after a declare can lose the queue
+	// and its confirmed messages.
 	if _, err := one.Ctl(t.Context(), "eval", "mnesia:dump_log()."); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestTwoRabbitMQNodes(t *testing.T) {
 	checkVhost(t, one, false)
 }
 
-// TestVhostWithoutManagement: vhosts come and go without the HTTP API too.
+// TestVhostWithoutManagement: vhosts can be made and deleted without the HTTP API.
 func TestVhostWithoutManagement(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "rabbitmq-server")
@@ -104,8 +104,7 @@ func checkVhost(t *testing.T, node *servers.RabbitMQ, want bool) {
 	}
 }
 
-// publish puts one durable message into a durable queue and waits for the
-// confirm.
+// publish publishes one durable message to a durable queue and waits for the confirm.
 func publish(t *testing.T, url string) {
 	t.Helper()
 	ch := servertest.Channel(t, url)

@@ -12,34 +12,35 @@ import (
 	"time"
 )
 
-// RedisConfig says which Redis to start.
+// RedisConfig configures a Redis.
 type RedisConfig struct {
-	// Dir takes the append-only file and the log; it is made if missing. Required.
+	// Dir is the folder for the append-only file and the log. It is made if missing.
+	// Required.
 	Dir string
-	// Port on 127.0.0.1. Defaults to a free one.
+	// Port is the port on 127.0.0.1. Defaults to a free one.
 	Port int
 	// File is a configuration file, which the server may rewrite. Defaults to none.
 	File string
-	// Args are further arguments to redis-server, as in "--maxmemory", "100mb".
-	// They win over what stack sets. Defaults to none.
+	// Args are added to redis-server's arguments, as in "--maxmemory", "100mb". They win
+	// over this package's own settings. Defaults to none.
 	Args []string
 
 	// Env is added to this process's environment. Defaults to none.
 	Env []string
 
-	sentinel   string // the file of one; empty: it is none
-	clusterBus bool   // it is a node of a cluster, and listens for the others too
+	sentinel   string // a sentinel's configuration file; empty for a server
+	clusterBus bool   // a node of a cluster, which listens on a second port for the other nodes
 }
 
-// Redis is a redis-server. It appends every write to a file that is synced
-// each second, so that a Restart finds what a Stop or a Kill left.
+// Redis is a redis-server. It appends every write to a file and syncs it once per second,
+// so that Restart finds the data after Stop or Kill.
 type Redis struct {
 	server
 	addr string
-	bus  string // the port for other nodes of a cluster; empty: it is no node of one
+	bus  string // the port for other nodes of a cluster; empty without a cluster
 }
 
-// StartRedis returns when Redis answers. ctx bounds the start alone.
+// StartRedis returns when Redis answers. ctx limits the start only.
 func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	path, err := Find("redis-server")
 	if err != nil {
@@ -66,7 +67,7 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	r := &Redis{addr: address(port)}
 	listens := []string{r.addr}
 	if cfg.clusterBus {
-		// By itself Redis takes the port that is 10000 above, which is anybody's.
+		// Redis's default is the port 10000 above, which another process may use.
 		bus, err := ports.choose(ctx, 0)
 		if err != nil {
 			return nil, fmt.Errorf("start redis-server: %w", err)
@@ -89,11 +90,11 @@ func StartRedis(ctx context.Context, cfg RedisConfig) (*Redis, error) {
 	return r, nil
 }
 
-// Addr is the server's "127.0.0.1:port".
+// Addr returns the server's address, "127.0.0.1:port".
 func (r *Redis) Addr() string { return r.addr }
 
-// ping is nil once Redis serves commands, or asks for a password before it
-// would: a server that loads its file answers with LOADING until then.
+// ping returns nil once Redis serves commands or asks for a password. While a server
+// loads its file, it answers LOADING.
 func (r *Redis) ping(ctx context.Context) error {
 	reply, err := exchange(ctx, r.addr, "PING\r\n")
 	if err != nil {
@@ -105,7 +106,7 @@ func (r *Redis) ping(ctx context.Context) error {
 	return nil
 }
 
-// exchange sends a line and returns the first line of the answer.
+// exchange sends a line and returns the first line of the reply.
 func exchange(ctx context.Context, addr, line string) (string, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)

@@ -13,33 +13,34 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// slots of a Redis Cluster (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+// slots is the number of slots in a Redis Cluster
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 const slots = 16384
 
-// RedisClusterConfig says which Redis Cluster to start.
+// RedisClusterConfig configures a RedisCluster.
 type RedisClusterConfig struct {
-	// Dir takes a folder for each node; it is made if missing. Required.
+	// Dir is the parent of the nodes' folders. It is made if missing. Required.
 	Dir string
-	// Masters, at least 3: of fewer no majority is left to replace one. Required.
+	// Masters is at least 3, so that a majority is left to replace one. Required.
 	Masters int
-	// Replicas of each master. Defaults to none.
+	// Replicas is the number of replicas per master. Defaults to none.
 	Replicas int
-	// Timeout is after how long a silent node is replaced, at least 500 ms.
-	// Defaults to 2 s.
+	// Timeout is how long a node may be silent before a replica replaces it, at least 500
+	// ms. Defaults to 2 s.
 	Timeout time.Duration
-	// Args are further arguments to every redis-server. Defaults to none.
+	// Args are added to the arguments of every redis-server. Defaults to none.
 	Args []string
 }
 
-// RedisCluster is a Redis Cluster: the masters, in the order of their slots, and
-// then the replicas, the first of each master, the second of each, and so on. That
-// is how it began: a replica may take a master's place.
+// RedisCluster is a Redis Cluster. Nodes holds the masters in the order of their slots,
+// then one replica of each master, then a second one of each, and so on. This is the
+// initial order: a replica may take a master's place.
 type RedisCluster struct {
 	Nodes []*Redis
 }
 
-// StartRedisCluster returns when all slots are served and all replicas follow, and every
-// node tells clients of all others.
+// StartRedisCluster returns when the cluster serves all slots, all replicas follow, and
+// every node announces all others to clients.
 func StartRedisCluster(ctx context.Context, cfg RedisClusterConfig) (*RedisCluster, error) {
 	if cfg.Masters < 3 {
 		return nil, fmt.Errorf("start a redis cluster: %d masters, want at least 3", cfg.Masters)
@@ -75,7 +76,7 @@ func (c *RedisCluster) start(ctx context.Context, cfg RedisClusterConfig) error 
 	return c.join(ctx, cfg.Masters)
 }
 
-// Addrs are the nodes' "127.0.0.1:port".
+// Addrs returns the nodes' addresses, "127.0.0.1:port".
 func (c *RedisCluster) Addrs() []string {
 	addrs := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -84,7 +85,7 @@ func (c *RedisCluster) Addrs() []string {
 	return addrs
 }
 
-// Kill ends all nodes as a crash would.
+// Kill ends all nodes with SIGKILL, as a crash would.
 func (c *RedisCluster) Kill() error {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -95,8 +96,8 @@ func (c *RedisCluster) Kill() error {
 	return errors.Join(errs...)
 }
 
-// MoveSlot gives a slot to another master, with the keys it holds, one after the
-// other with a pause behind each, while both serve: live resharding, as in
+// MoveSlot gives a slot to another master while both serve. It moves the slot's keys one
+// by one, with a pause after each. This is live resharding, as in
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/.
 func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, to *Redis, pause time.Duration) error {
 	target := redis.NewClient(&redis.Options{Addr: to.Addr()})
@@ -130,7 +131,7 @@ func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, to *Redis, pause 
 	)
 }
 
-// moveKeys goes on until the slot holds none: some may be made meanwhile.
+// moveKeys moves keys until the slot is empty: clients may add keys meanwhile.
 func moveKeys(ctx context.Context, source *redis.Client, to *Redis, slot int, pause time.Duration) error {
 	host, port, _ := strings.Cut(to.Addr(), ":")
 	for {
@@ -149,9 +150,9 @@ func moveKeys(ctx context.Context, source *redis.Client, to *Redis, slot int, pa
 	}
 }
 
-// owner is the address of the master that serves a slot.
+// owner returns the address of the master that serves a slot.
 func (c *RedisCluster) owner(ctx context.Context, node *redis.Client, slot int) (string, error) {
-	ranges, err := node.ClusterSlots(ctx).Result() //nolint:staticcheck // it is what go-redis itself asks
+	ranges, err := node.ClusterSlots(ctx).Result() //nolint:staticcheck // go-redis uses it itself
 	if err != nil {
 		return "", err
 	}
@@ -163,7 +164,7 @@ func (c *RedisCluster) owner(ctx context.Context, node *redis.Client, slot int) 
 	return "", fmt.Errorf("slot %d is served by nobody", slot)
 }
 
-// Master is the node that serves a key now.
+// Master returns the node that serves a key now.
 func (c *RedisCluster) Master(ctx context.Context, key string) (*Redis, error) {
 	var errs []error
 	for _, n := range c.Nodes {
@@ -195,7 +196,7 @@ func myID(ctx context.Context, node *redis.Client) (string, error) {
 	return node.Do(ctx, "CLUSTER", "MYID").Text()
 }
 
-// join makes a cluster of nodes that know nothing of each other.
+// join makes a cluster of nodes that don't know each other.
 func (c *RedisCluster) join(ctx context.Context, masters int) error {
 	nodes := make([]*redis.Client, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -238,8 +239,9 @@ func clusterInfo(ctx context.Context, n *redis.Client) (string, error) {
 	return n.ClusterInfo(ctx).Result()
 }
 
-// slotsInfo is how many nodes a client is told of, replicas too, while each master has
-// its slots in one row. A row is its first slot, its last, and the nodes.
+// slotsInfo returns how many nodes, with replicas, CLUSTER SLOTS names. It assumes that
+// each master's slots are one range. A row is the first slot, the last slot, and the
+// nodes.
 func slotsInfo(ctx context.Context, n *redis.Client) (string, error) {
 	rows, err := n.Do(ctx, "CLUSTER", "SLOTS").Slice()
 	told := 0
@@ -255,7 +257,7 @@ func replicationInfo(ctx context.Context, n *redis.Client) (string, error) {
 	return n.Info(ctx, "replication").Result()
 }
 
-// each waits until all nodes say a line.
+// each waits until the reply of every node contains the line.
 func each(ctx context.Context, nodes []*redis.Client, ask func(context.Context, *redis.Client) (string, error), line string) error {
 	for _, n := range nodes {
 		for {

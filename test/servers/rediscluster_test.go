@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestRedisCluster: it serves all slots, a slot moves with its keys, and a replica
-// takes over from a master that died.
+// TestRedisCluster: a cluster serves all slots, a slot moves with its keys, and a replica
+// takes over from a dead master.
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
@@ -76,6 +76,6 @@ func TestRedisClusterNeedsAMajority(t *testing.T) {
 	t.Parallel()
 	_, err := servers.StartRedisCluster(t.Context(), servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 2})
 	if err == nil || !strings.Contains(err.Error(), "at least 3") {
-		t.Errorf("two masters: %v, want to be told that it takes 3", err)
+		t.Errorf("two masters: %v, want an error that says at least 3", err)
 	}
 }

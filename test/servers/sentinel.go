@@ -15,30 +15,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// MasterName is what sentinels call the master they watch.
+// MasterName is the sentinels' name for the master they watch.
 const MasterName = "duefleet"
 
-// SentinelConfig says which Redis servers to start under which sentinels.
+// SentinelConfig configures RedisSentinels.
 type SentinelConfig struct {
-	// Dir takes a folder for each server; it is made if missing. Required.
+	// Dir is the parent of the servers' folders. It is made if missing. Required.
 	Dir string
-	// Replicas of the master, and Sentinels, at least 3: of fewer no majority is
-	// left to replace a master. Required.
+	// Replicas is the number of the master's replicas, at least 1. Sentinels is at least
+	// 3, so that a majority is left to replace a master. Required.
 	Replicas, Sentinels int
-	// DownAfter is how long a silent master is waited for. Defaults to 2 s.
+	// DownAfter is how long a master may be silent before it counts as down. Defaults to
+	// 2 s.
 	DownAfter time.Duration
-	// Args are further arguments to every redis-server. Defaults to none.
+	// Args are added to the arguments of every redis-server. Defaults to none.
 	Args []string
 }
 
-// RedisSentinels is a Redis with replicas and the sentinels that watch it.
+// RedisSentinels is a Redis with replicas, and the sentinels that watch it.
 type RedisSentinels struct {
-	// Servers are first the one that began as the master, then its replicas.
+	// Servers holds the initial master, then its replicas.
 	Servers   []*Redis
 	Sentinels []*Redis
 }
 
-// StartRedisSentinels returns when all sentinels know each other and all replicas.
+// StartRedisSentinels returns when every sentinel knows all others and all replicas.
 func StartRedisSentinels(ctx context.Context, cfg SentinelConfig) (*RedisSentinels, error) {
 	if cfg.Sentinels < 3 || cfg.Replicas < 1 {
 		return nil, fmt.Errorf("start redis sentinels: %d replicas and %d sentinels, want at least 1 and 3", cfg.Replicas, cfg.Sentinels)
@@ -81,7 +82,8 @@ func (s *RedisSentinels) start(ctx context.Context, cfg SentinelConfig) (err err
 	return s.await(ctx)
 }
 
-// startSentinel gives the sentinel a file, which it rewrites as it learns.
+// startSentinel starts a sentinel with a configuration file, which the sentinel rewrites
+// later.
 func startSentinel(ctx context.Context, dir, host, port string, cfg SentinelConfig) (*Redis, error) {
 	dir, err := makeDir(dir)
 	if err != nil {
@@ -118,7 +120,7 @@ func (s *RedisSentinels) await(ctx context.Context) error {
 	return nil
 }
 
-// Addrs are the sentinels' "127.0.0.1:port".
+// Addrs returns the sentinels' addresses, "127.0.0.1:port".
 func (s *RedisSentinels) Addrs() []string {
 	addrs := make([]string, len(s.Sentinels))
 	for i, one := range s.Sentinels {
@@ -127,7 +129,7 @@ func (s *RedisSentinels) Addrs() []string {
 	return addrs
 }
 
-// Master is the server that the sentinels take for the master now.
+// Master returns the server that the sentinels name as the master now.
 func (s *RedisSentinels) Master(ctx context.Context) (*Redis, error) {
 	var errs []error
 	for _, one := range s.Sentinels {
@@ -143,7 +145,7 @@ func (s *RedisSentinels) Master(ctx context.Context) (*Redis, error) {
 	return nil, errors.Join(append(errs, errors.New("no sentinel knows the master"))...)
 }
 
-// Kill ends all servers as a crash would.
+// Kill ends all servers with SIGKILL, as a crash would.
 func (s *RedisSentinels) Kill() error {
 	var errs []error
 	for _, r := range append(append([]*Redis{}, s.Sentinels...), s.Servers...) {

@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestRedisSentinels: they replace a master that died, and one that comes back
-// follows the new one.
+// TestRedisSentinels: sentinels replace a dead master. If the old master returns, it
+// becomes a replica of the new one.
 func TestRedisSentinels(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
@@ -56,7 +56,7 @@ func TestRedisSentinels(t *testing.T) {
 	wait.For(t, "the former master to follow", func() bool { return role(t, first) == "slave" })
 }
 
-// role is what a server takes itself for; empty: it doesn't answer.
+// role returns the role that a server reports, or "" if it doesn't answer.
 func role(t *testing.T, r *servers.Redis) string {
 	client := redis.NewClient(&redis.Options{Addr: r.Addr()})
 	defer client.Close()

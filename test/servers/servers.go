@@ -1,10 +1,8 @@
-// Package servers starts real redis-server, rabbitmq-server and consul processes
-// for the demo, the tests and the benchmarks. Servers listen on 127.0.0.1
-// alone, keep their files in a folder the caller names, and die with the
-// process that started them, so that nothing of them outlives a test.
+// Package servers starts real redis-server, rabbitmq-server and consul processes for the
+// demo, the tests and the benchmarks. Servers listen on 127.0.0.1 only, keep their files
+// in a folder that the caller names, and end with the process that started them.
 //
-// Every handle can stop, kill, pause and restart its server, which is how the
-// fault tests make a server fail.
+// Tests make a server fail with the methods Stop, Kill, Pause and Restart.
 package servers
 
 import (
@@ -18,34 +16,34 @@ import (
 )
 
 const (
-	// startLimit bounds a start where ctx has no earlier deadline: RabbitMQ
-	// takes 5 to 8 s alone, ten times that on a machine that is busy.
+	// startLimit bounds a start if ctx has no earlier deadline. RabbitMQ takes 5 to 8 s
+	// alone, and ten times as long on a busy machine.
 	startLimit = 3 * time.Minute
 	// stopLimit bounds a graceful stop in the same way.
 	stopLimit = time.Minute
-	// askEvery is the pause between two questions to a server that starts.
+	// askEvery is the pause between two checks of a starting server.
 	askEvery = 25 * time.Millisecond
-	// askLimit bounds one such question.
+	// askLimit bounds one such check.
 	askLimit = 2 * time.Second
 )
 
-// server is what Redis, RabbitMQ and Consul have in common. Its methods may be
-// called from several goroutines, though not Restart beside Stop or Restart.
+// server is the common part of Redis, RabbitMQ and Consul. Its methods are safe for
+// concurrent use, except that Restart must not overlap with Stop or another Restart.
 type server struct {
 	main *process
-	// side is a process that main needs; nil where it needs none.
+	// side is a process that main needs, or nil.
 	side *process
 	// listens are the addresses that must be free before a start.
 	listens []string
-	// ready answers nil once the server does what it is for.
+	// ready returns nil once the server is ready for use.
 	ready func(context.Context) error
-	// ports keeps the chosen ports from being chosen again.
+	// ports keeps the chosen ports reserved.
 	ports *ports
 }
 
-// Stop asks the server to end and waits until it has; what it acknowledged is
-// on disk then. When ctx ends first, or after a minute, the server is killed and
-// the error says so. Stopping a server that doesn't run does nothing.
+// Stop ends the server gracefully and waits for the end: everything it acknowledged is
+// then on disk. If ctx ends first, or after a minute, Stop kills the server and returns
+// an error. If the server isn't running, Stop does nothing.
 func (s *server) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
@@ -56,8 +54,8 @@ func (s *server) Stop(ctx context.Context) error {
 	return err
 }
 
-// Kill ends the server with SIGKILL, as a crash would, and returns when it is
-// gone. Killing a server that doesn't run does nothing.
+// Kill ends the server with SIGKILL, as a crash would, and waits until it is gone. If the
+// server isn't running, Kill does nothing.
 func (s *server) Kill() error {
 	err := s.main.kill()
 	if s.side != nil {
@@ -66,15 +64,15 @@ func (s *server) Kill() error {
 	return err
 }
 
-// Pause freezes the server with SIGSTOP: connections stay open and nothing
-// answers, as in a long stall.
+// Pause freezes the server with SIGSTOP, as in a long stall: connections stay open, but
+// nothing answers.
 func (s *server) Pause() error { return s.main.pause() }
 
-// Resume ends a Pause.
+// Resume ends a pause with SIGCONT.
 func (s *server) Resume() error { return s.main.resume() }
 
-// Restart starts the server again on the same ports and the same data, and
-// stops it first if it runs. It returns when the server answers.
+// Restart starts the server again on the same ports and data, and returns when it
+// answers. A running server is stopped first.
 func (s *server) Restart(ctx context.Context) error {
 	if err := s.Stop(ctx); err != nil {
 		return fmt.Errorf("restart: %w", err)
@@ -82,17 +80,17 @@ func (s *server) Restart(ctx context.Context) error {
 	return s.start(ctx)
 }
 
-// PID is the server's process ID, or 0 while it doesn't run.
+// PID returns the server's process ID, or 0 if it isn't running.
 func (s *server) PID() int { return s.main.pid() }
 
-// Ended is closed when the process that was started last is gone.
+// Ended is closed when the latest process of the server is gone.
 func (s *server) Ended() <-chan struct{} { return s.main.ended() }
 
-// Log is the path of the file that takes the server's output, over all its
-// restarts.
+// Log returns the path of the server's log, which has the output of all restarts.
 func (s *server) Log() string { return s.main.log }
 
-// start returns when the server answers, or kills it and says why it doesn't.
+// start returns when the server answers. Otherwise it kills the server and returns the
+// reason.
 func (s *server) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -116,7 +114,7 @@ func (s *server) start(ctx context.Context) error {
 	return nil
 }
 
-// awaitReady asks until the server answers, its process ends, or ctx does.
+// awaitReady waits until the server answers, its process ends, or ctx ends.
 func (s *server) awaitReady(ctx context.Context) error {
 	ended := s.main.ended()
 	tick := time.NewTicker(askEvery)
@@ -142,8 +140,7 @@ func (s *server) ask(ctx context.Context) error {
 	return s.ready(ctx)
 }
 
-// makeDir makes the folder a server keeps its files in and returns its
-// absolute path.
+// makeDir makes a server's folder and returns its absolute path.
 func makeDir(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("dir must not be empty")
@@ -159,7 +156,7 @@ func address(port int) string {
 	return net.JoinHostPort("127.0.0.1", fmt.Sprint(port))
 }
 
-// Tail is the end of a log, for an error.
+// Tail returns the end of a log, for an error.
 func Tail(path string) string {
 	const most = 1500
 	b, err := os.ReadFile(path) //nolint:gosec // the path of our own log

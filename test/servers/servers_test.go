@@ -18,7 +18,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// parentVar makes this test binary the parent of TestChildrenDieWithTheParent.
+// parentVar makes this test binary the parent in TestChildrenDieWithTheParent.
 const parentVar = "DUEFLEET_STACK_PARENT_DIR"
 
 func TestMain(m *testing.M) {
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 	os.Exit(wait.Leaks(m))
 }
 
-// TestRestartKeepsPortAndData: what was written is there on the same address
-// after a stop, after a crash, and after a restart of a running server.
+// TestRestartKeepsPortAndData: address and data stay the same after a stop, a crash, and
+// a restart of a running server.
 func TestRestartKeepsPortAndData(t *testing.T) {
 	t.Parallel()
-	// What a kill -9 leaves is only certain where each write is synced.
+	// Only with a sync after each write is it certain that data survives kill -9.
 	r := startRedis(t, servers.RedisConfig{Dir: t.TempDir(), Args: []string{"--appendfsync", "always"}})
 	client := dial(t, r)
 	ends := map[string]func() error{
@@ -64,8 +64,8 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 	}
 }
 
-// TestPause: a paused server takes connections and doesn't answer; resumed, it
-// does. It can be stopped while it is paused.
+// TestPause: a paused server accepts connections but doesn't answer until it is resumed.
+// It can be stopped while paused.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	r := startRedis(t, servers.RedisConfig{Dir: t.TempDir()})
@@ -95,8 +95,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestStartSaysWhy: a server that can't start tells what it wrote last, and
-// leaves nothing running.
+// TestStartSaysWhy: if a server can't start, the error has the end of its log, and
+// nothing keeps running.
 func TestStartSaysWhy(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
@@ -149,7 +149,7 @@ func TestConsulRestartKeepsData(t *testing.T) {
 	}
 }
 
-// TestFind: the error is one line that tells how to install what is missing.
+// TestFind: the error is one line that names the install command for the missing program.
 func TestFind(t *testing.T) {
 	t.Setenv("PATH", "")
 	t.Chdir(t.TempDir())
@@ -176,8 +176,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestChildrenDieWithTheParent: after SIGKILL of the process that started
-// them, nothing listens on the servers' ports.
+// TestChildrenDieWithTheParent: after SIGKILL of the process that started them, nothing
+// listens on the servers' ports.
 func TestChildrenDieWithTheParent(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server", "rabbitmq-server")
@@ -215,8 +215,8 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	}
 }
 
-// beParent starts servers, tells where they listen, and waits to be killed, or
-// for the end of the test that would kill it.
+// beParent starts servers and prints their addresses. Then it waits until the test kills
+// it or closes its stdin.
 func beParent(dir string) {
 	ctx := context.Background()
 	r, err := servers.StartRedis(ctx, servers.RedisConfig{Dir: dir + "/redis"})

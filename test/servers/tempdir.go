@@ -10,10 +10,9 @@ import (
 	"syscall"
 )
 
-// TempDir makes a folder for what this process starts, named by a purpose, as in
-// "run". Those that processes made for the same purpose and left behind when they
-// ended are removed, and with them the logs that somebody may have wanted to read:
-// until the next run is long enough.
+// TempDir makes a folder for this process, named after a purpose, as in "run". It removes
+// folders that ended processes left behind for the same purpose, with their logs. So logs
+// are kept until the next run.
 func TempDir(purpose string) (string, error) {
 	prefix := "duefleet-" + purpose + "-"
 	old, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))

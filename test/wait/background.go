@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Background runs something beside the test until end is called, or the test is over:
-// then its context ends, and it must end too, without an error.
+// Background runs a function in a goroutine until the caller calls end or the test ends.
+// Then run's context ends, and run must return nil within Hang.
 func Background(t testing.TB, what string, run func(context.Context) error) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -9,9 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Leaks runs a package's tests and returns their exit code: that of a failure
-// too if goroutines of theirs are left, after they had Hang to end. It is for
-// TestMain.
+// Leaks runs a package's tests and returns their exit code, for use in TestMain. If
+// goroutines are still running after Hang, it prints them and returns 1.
 func Leaks(m *testing.M, allowed ...goleak.Option) int {
 	code := m.Run()
 	if code != 0 {

@@ -5,21 +5,21 @@ import (
 	"sync"
 )
 
-// Log is what a program or a logger writes, to be read while it does. It may be used
-// concurrently; the zero value is empty.
+// Log collects the output of a program or a logger and can be read while they still
+// write. It is safe for concurrent use; the zero value is empty.
 type Log struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-// Write adds to the log, and never fails.
+// Write appends to the log. It never fails.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-// String returns all that was written so far.
+// String returns everything written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

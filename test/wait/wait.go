@@ -1,7 +1,7 @@
-// Package wait is how a test waits for something: for as long as it takes.
+// Package wait waits for conditions in tests, however slow the machine is.
 //
-// How fast a machine is decides no test. The one limit here is against hanging,
-// and it counts from the last sign of progress, never in total.
+// A limit of Hang guards against tests that hang. It counts from the last sign of
+// progress, never in total.
 package wait
 
 import (
@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	// Hang is how long a test goes on without any progress before it is taken
-	// for one that hangs.
+	// Hang is how long a wait lasts without progress before the test fails.
 	Hang = 60 * time.Second
-	// between is the time from one look at a condition to the next.
+	// between is the pause between two checks of a condition.
 	between = 5 * time.Millisecond
 )
 
-// For returns when done does, and fails the test when it didn't for as long as
-// Hang. For what comes bit by bit, use Progress.
+// For waits until done returns true, and fails the test after Hang. If things arrive one
+// by one, use Progress.
 func For(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	Progress(t, what, func() int { return 0 }, done)
 }
 
-// Progress returns when done does, and fails the test when count has stayed the
-// same for as long as Hang: a count of what arrived, say.
+// Progress waits until done returns true. It fails the test if count, for example a
+// number of arrivals, hasn't changed for Hang.
 func Progress(t testing.TB, what string, count func() int, done func() bool) {
 	t.Helper()
 	if err := progress(t.Context(), count, done); err != nil {
@@ -34,15 +33,15 @@ func Progress(t testing.TB, what string, count func() int, done func() bool) {
 	}
 }
 
-// Count returns when count is at least n, and fails the test when it has stayed
-// below it, and the same, for as long as Hang.
+// Count waits until count returns at least n. It fails the test if the count hasn't
+// changed for Hang.
 func Count(t testing.TB, what string, n int, count func() int) {
 	t.Helper()
 	Progress(t, what, count, func() bool { return count() >= n })
 }
 
-// Receive returns what comes out of a channel next, and fails the test when
-// nothing does for as long as Hang, or the channel is closed.
+// Receive returns the next value from a channel. It fails the test if none comes within
+// Hang, or if the channel is closed.
 func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	timer := time.NewTimer(Hang)
@@ -59,7 +58,8 @@ func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	panic("unreachable")
 }
 
-// Closed returns when a channel is closed, whatever comes out of it before.
+// Closed waits until a channel is closed, and discards values that come before. It fails
+// the test if neither happens for Hang.
 func Closed[T any](t testing.TB, what string, ch <-chan T) {
 	t.Helper()
 	timer := time.NewTimer(Hang)
@@ -77,7 +77,7 @@ func Closed[T any](t testing.TB, what string, ch <-chan T) {
 	}
 }
 
-// Context returns one that ends after Hang, for a single call that must not
+// Context returns a context that ends after Hang. It is for a single call that must not
 // block a test for ever.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), Hang)

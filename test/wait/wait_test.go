@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestProgressCountsFromTheLastSign: what goes on for long is waited for, what
-// stands still isn't.
+// TestProgressCountsFromTheLastSign: progress resets the limit; a standstill runs into
+// it.
 func TestProgressCountsFromTheLastSign(t *testing.T) {
 	t.Parallel()
 	const step = 50 * time.Second
@@ -40,7 +40,7 @@ func TestProgressCountsFromTheLastSign(t *testing.T) {
 	})
 }
 
-// TestProgressIsOverAtOnce: a condition that holds needs no tick.
+// TestProgressIsOverAtOnce: a condition that already holds needs no tick.
 func TestProgressIsOverAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

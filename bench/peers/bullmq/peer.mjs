@@ -1,10 +1,10 @@
 // BullMQ as a peer of the benchmarks.
 //
 //   node peer.mjs produce   reads lines [number of the batch, [[id, due ms, payload], ...]],
-//                           adds them and answers with the number
-//   node peer.mjs work      publishes what is due, each with a confirm, until stdin ends
+//                           adds the tasks, and answers with the number of the batch
+//   node peer.mjs work      publishes due tasks, with confirms, until stdin ends
 //
-// REDIS_PORT, AMQP_URL and EXCHANGE say where.
+// REDIS_PORT, AMQP_URL and EXCHANGE name the servers.
 import { createInterface } from 'node:readline'
 import amqp from 'amqplib'
 import { Queue, Worker } from 'bullmq'

@@ -1,6 +1,7 @@
-// Command demo is a small application around duefleet, for compose.yaml: produce
-// schedules orders that are to be cancelled unless they are paid, and pays for
-// some; consume receives those that fell due. Its environment is the scanners'.
+// Command demo is a small application with duefleet, for the file compose.yaml in this
+// folder's parent. The command produce schedules orders that are cancelled unless they
+// are paid in time, and pays some of them. The command consume receives orders that fell
+// due.
 package main
 
 import (
@@ -26,9 +27,9 @@ const (
 	queue = "orders.due"
 	// every is the pause between two orders.
 	every = 100 * time.Millisecond
-	// longest is the time an order has to be paid, at most.
+	// longest is the longest time for paying an order.
 	longest = 30 * time.Second
-	// report is how often consume says what arrived.
+	// report is how often consume prints a summary.
 	report = 5 * time.Second
 )
 
@@ -56,7 +57,7 @@ func produce(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	run := time.Now().UnixMilli() // a restart repeats no ID
+	run := time.Now().UnixMilli() // unique, so that a restart repeats no ID
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("order-%d-%d", run, n)
 		wait := time.Duration(rand.Int64N(int64(longest)))
@@ -64,7 +65,7 @@ func produce(ctx context.Context) error {
 			return err
 		}
 		if n%4 == 0 {
-			// One that fell due meanwhile is on its way to be cancelled.
+			// An order that fell due meanwhile is already on its way to consume.
 			if err := client.Cancel(ctx, topic, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 				return err
 			}
@@ -77,7 +78,7 @@ func produce(ctx context.Context) error {
 	}
 }
 
-// consume counts what arrives, and how long after it was due.
+// consume counts the arriving messages, and measures how late they are.
 func consume(ctx context.Context) error {
 	url, _, _ := strings.Cut(os.Getenv("DUEFLEET_RABBITMQ_URLS"), ",")
 	conn, err := amqp.Dial(url)
@@ -115,11 +116,11 @@ func consume(ctx context.Context) error {
 	}
 }
 
-// tally is what arrived so far. A real application would remember the
-// message-ids it has worked on, since a repeat carries the same.
+// tally counts the messages so far. A real application would store the message-ids it has
+// handled, since a repeat has the same message-id.
 type tally struct {
 	orders, repeats int
-	late            time.Duration // the most, by this machine's clock
+	late            time.Duration // the largest lateness, by this machine's clock
 }
 
 func (t *tally) add(d amqp.Delivery) {

@@ -1,9 +1,9 @@
 //go:build chaos
 
-// Command crasher is a scanner that kills itself at one step of its work: before
-// or after the n-th execution of one of its scripts. DUEFLEET_TEST_CRASH says
-// which, as in "after claim 20" or "after claim 20 2ms", which is two
-// milliseconds later, in the middle of publishing.
+// Command crasher is a scanner that kills itself at one step of its work: before or after
+// the n-th execution of one of its scripts. DUEFLEET_TEST_CRASH names the step. Examples
+// are "after claim 20", and "after claim 20 2ms", which is two milliseconds later, in the
+// middle of publishing.
 package main
 
 import (
@@ -64,13 +64,13 @@ func run(path string) error {
 	return member.Run(ctx)
 }
 
-// crashPoint kills this process at its step.
+// crashPoint is a redis.Hook that kills this process at its step.
 type crashPoint struct {
 	after bool
-	claim bool   // of which only those count that bring something
+	claim bool   // only claims that return tasks count
 	hash  string // of the script
 	later time.Duration
-	left  atomic.Int64 // executions until then
+	left  atomic.Int64 // executions left until the crash
 }
 
 func newCrashPoint(text string) (*crashPoint, error) {
@@ -95,7 +95,7 @@ func newCrashPoint(text string) (*crashPoint, error) {
 // DialHook implements redis.Hook.
 func (p *crashPoint) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook implements redis.Hook. What comes after the step isn't sent.
+// ProcessPipelineHook implements redis.Hook. It doesn't send the commands after the step.
 func (p *crashPoint) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for i, cmd := range cmds {
@@ -137,7 +137,7 @@ func (p *crashPoint) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// empty tells a claim that brought nothing.
+// empty reports whether a claim returned no tasks.
 func empty(cmd redis.Cmder) bool {
 	c, ok := cmd.(*redis.Cmd)
 	if !ok || len(cmd.Args()) < 4 {
@@ -149,5 +149,5 @@ func empty(cmd redis.Cmder) bool {
 
 func (p *crashPoint) crash() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // nothing more happens here
+	select {} // wait for the signal
 }

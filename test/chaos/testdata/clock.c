@@ -1,6 +1,6 @@
-// Put in front of the C library's with LD_PRELOAD, these let a program's clock be set while
-// it runs: the file that CLOCK_OFFSET names holds how many seconds it is ahead, a long. The
-// clocks that only go on stay as they are.
+// These functions replace the C library's with LD_PRELOAD. They let a test set a
+// program's clock while it runs: the file named by CLOCK_OFFSET holds, as a long, how
+// many seconds it is ahead. Monotonic clocks don't change.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

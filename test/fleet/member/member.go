@@ -1,6 +1,5 @@
-// Package member runs a scanner, and reads a fleet's status, within a test's own
-// process. It is not part of package fleet, which needs none of the scanner's own
-// packages.
+// Package member runs a scanner, and reads a fleet's status, within a test's own process.
+// It is separate from package fleet, which doesn't import the scanner's packages.
 package member
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// Run is a scanner within this process, for tests of what lies behind one: it
-// serves the topics of a configuration until ctx ends.
+// Run runs a scanner in this process, for tests of its internals. It serves the topics of
+// a configuration until ctx ends.
 func Run(ctx context.Context, path string) error {
 	cfg, err := config.Load(path, []string{"DUEFLEET_ADMIN_LISTEN=127.0.0.1:0"})
 	if err != nil {
@@ -45,8 +44,8 @@ func Run(ctx context.Context, path string) error {
 	return member.Run(ctx)
 }
 
-// Status is what `scanner status -o json` shows of the fleet under a prefix,
-// without a process for every look.
+// Status returns what `scanner status -o json` prints for the fleet under a prefix,
+// without starting a process.
 func Status(ctx context.Context, rdb redis.UniversalClient, prefix string) (fleet.Status, error) {
 	var s fleet.Status
 	store, err := shard.New(rdb, prefix)

@@ -1,15 +1,15 @@
-// Command withservers starts a Redis, a RabbitMQ and a Consul, runs a command
-// with the variables that package servertest reads, stops the servers, and ends
-// with the command's exit code:
+// Command withservers starts a Redis, a RabbitMQ and a Consul, and runs a command with
+// the variables that package servertest reads. Then it stops the servers and exits with
+// the command's exit code:
 //
 //	withservers -- go test ./...
 //
 // With -cluster the Redis is a cluster of three masters with a replica each.
 //
-// One set of servers then does for all test binaries of the run. Nothing outlives
-// it: the command and all that it starts in its process group end with withservers,
-// and so do the servers. A server that ends while it is needed ends the run. What
-// failed is followed by the end of each server's log.
+// All test binaries of the run share these servers. Nothing outlives the run: the
+// servers, the command and everything in its process group end with withservers. If a
+// server ends too soon, the run fails. After a failure withservers prints the end of each
+// server's log.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	// grace is what the command has to end after SIGTERM.
+	// grace is how long the command may run after SIGTERM.
 	grace = 10 * time.Second
 )
 
@@ -46,8 +46,8 @@ func main() {
 		flag.Usage()
 		os.Exit(exitUsage)
 	}
-	// A child's death signal follows the thread that started it: this one is
-	// there until the end.
+	// A child's death signal depends on the thread that started it. The main goroutine's
+	// thread lives until the end.
 	runtime.LockOSThread()
 	code, err := run(*cluster, flag.Args())
 	if err != nil {
@@ -56,7 +56,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run keeps the servers' logs where something went wrong, until the next run.
+// run starts the servers and runs the command. After a failure it keeps the servers' logs
+// until the next run.
 func run(cluster bool, args []string) (int, error) {
 	dir, err := servers.TempDir("withservers")
 	if err != nil {
@@ -86,11 +87,11 @@ func run(cluster bool, args []string) (int, error) {
 	return code, os.RemoveAll(dir)
 }
 
-// command runs in a process group of its own. When ctx ends first, the whole group
-// gets SIGTERM, and SIGKILL if the command is still there after grace; the error is
-// the cause. What the command leaves behind in its group is killed.
+// command runs a command in a process group of its own. If ctx ends first, the whole
+// group gets SIGTERM, and SIGKILL after grace; the error is the cause of ctx's end. At
+// the end, everything left in the group is killed.
 func command(ctx context.Context, args, env []string) (int, error) {
-	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // running it is what we are for; its group ends with ctx
+	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec,noctx // the caller chooses the command; its group ends with ctx
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = groupAttr()
@@ -129,16 +130,16 @@ func exitCode(name string, err error) (int, error) {
 	return 0, nil
 }
 
-// one is what withservers needs of each server.
+// one is the part of a server that withservers uses.
 type one interface {
 	Ended() <-chan struct{}
 	Log() string
 	Kill() error
 }
 
-// shared are the servers that one run shares.
+// shared holds the servers that all test binaries of a run share.
 type shared struct {
-	clustered bool // which of the two it is
+	clustered bool // the Redis is a cluster
 
 	redis    *servers.Redis
 	cluster  *servers.RedisCluster
@@ -146,7 +147,7 @@ type shared struct {
 	consul   *servers.Consul
 }
 
-// start starts all at once: RabbitMQ takes as long as it takes.
+// start starts all servers at the same time, since RabbitMQ takes seconds.
 func (s *shared) start(ctx context.Context, dir string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -184,7 +185,7 @@ func (s *shared) env() []string {
 	}
 }
 
-// all are those that were started.
+// all returns the servers that were started.
 func (s *shared) all() (all []one) {
 	if s.redis != nil {
 		all = append(all, s.redis)
@@ -203,7 +204,7 @@ func (s *shared) all() (all []one) {
 	return all
 }
 
-// await returns an error that names the first server to end, or nil when ctx does.
+// await returns an error that names the first server to end, or nil when ctx ends.
 func (s *shared) await(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, server := range s.all() {
@@ -227,8 +228,8 @@ func (s *shared) printLogs() {
 	}
 }
 
-// kill ends what was started. Their data goes with their folder, so nothing is
-// lost by not stopping them gracefully.
+// kill ends all servers. Nothing is lost without a graceful stop, since the data's folder
+// is deleted anyway.
 func (s *shared) kill() {
 	for _, server := range s.all() {
 		_ = server.Kill()

@@ -15,8 +15,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestCommand: the run ends as its command does, so that a failed test fails
-// make, and the command sees the servers.
+// TestCommand: the run ends with the command's exit code, so that a failed test fails
+// make. The command sees the servers.
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -40,8 +40,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCommandInterrupted: an interrupt ends the command and what the command
-// started, and the run fails with the reason.
+// TestCommandInterrupted: an interrupt ends the command and its children, and the run
+// fails with the reason.
 func TestCommandInterrupted(t *testing.T) {
 	t.Parallel()
 	held := filepath.Join(t.TempDir(), "held")
@@ -52,7 +52,7 @@ func TestCommandInterrupted(t *testing.T) {
 	reason := errors.New("the reason")
 	opened := make(chan *os.File, 1)
 	go func() {
-		f, _ := os.Open(held) //nolint:gosec // of this test; it opens when there is a writer
+		f, _ := os.Open(held) //nolint:gosec // a file of this test; opens when there is a writer
 		opened <- f
 		interrupt(reason)
 	}()
@@ -62,14 +62,14 @@ func TestCommandInterrupted(t *testing.T) {
 	}
 	f := wait.Receive(t, "the command's child", opened)
 	defer f.Close()
-	// The end of the file comes when nobody has it open for writing any more.
+	// The end of the file comes once no process has it open for writing.
 	if _, err := io.Copy(io.Discard, f); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAServerThatEndsIsNamed: a run whose server is gone fails for that, instead
-// of for whatever its tests make of it.
+// TestAServerThatEndsIsNamed: if a server ends, the run fails with an error that names
+// it, rather than with failures of its tests.
 func TestAServerThatEndsIsNamed(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")

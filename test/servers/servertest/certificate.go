@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Certificate makes one for 127.0.0.1 that is its own authority.
+// Certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
 func Certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,15 +1,14 @@
-// Package servertest gives each test its own corner of a Redis, a RabbitMQ and
-// a Consul that all tests share, so that they run beside each other.
+// Package servertest gives each test a sandbox in a Redis, a RabbitMQ and a Consul that
+// all tests share. So tests can run in parallel.
 //
 // The environment names the servers, as withservers sets it:
 //
-//	DUEFLEET_TEST_REDIS=127.0.0.1:6379 (several with commas between: a Redis Cluster)
+//	DUEFLEET_TEST_REDIS=127.0.0.1:6379 (several separated by commas: a Redis Cluster)
 //	DUEFLEET_TEST_RABBITMQ=http://guest:guest@127.0.0.1:15672?amqp=5672
 //	DUEFLEET_TEST_CONSUL=127.0.0.1:8500
 //
-// What it doesn't name is started at the first call in a test binary and ends
-// with that binary. A test that makes servers fail starts its own with package
-// servers.
+// A server without a variable starts at the first call in a test binary and ends with
+// that binary. A test that makes servers fail starts its own with package servers.
 package servertest
 
 import (
@@ -31,12 +30,12 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// cleanupLimit bounds what a test's cleanup may take.
+// cleanupLimit bounds a test's cleanup.
 const cleanupLimit = time.Minute
 
-// Redis returns a server's "127.0.0.1:port", or those of a Redis Cluster with
-// commas between, and a key prefix of this test's own. Keys that begin with it are
-// removed when the test is over.
+// Redis returns a server's "127.0.0.1:port" and a key prefix for this test alone. For a
+// Redis Cluster, addr holds several addresses separated by commas. Keys with that prefix
+// are removed when the test ends.
 func Redis(t testing.TB) (addr, prefix string) {
 	t.Helper()
 	addr = shared.redis.get(t)
@@ -51,8 +50,8 @@ func Redis(t testing.TB) (addr, prefix string) {
 	return addr, prefix
 }
 
-// RabbitMQ returns the AMQP URL of a vhost of this test's own, which is
-// deleted when the test is over. The user is guest, with the password guest.
+// RabbitMQ returns the AMQP URL of a vhost for this test alone, which is deleted when the
+// test ends. The user is guest, with the password guest.
 func RabbitMQ(t testing.TB) string {
 	t.Helper()
 	node := shared.rabbitmq.get(t)
@@ -76,8 +75,8 @@ func RabbitMQ(t testing.TB) string {
 	return "amqp://guest:guest@" + addr + "/" + vhost
 }
 
-// Channel opens a channel for the test's own doings, on a connection of its own that
-// ends with the test. However busy the machine is, neither is given up.
+// Channel opens a channel on a connection of its own, which closes when the test ends.
+// The timeouts are as long as wait.Hang, for busy machines.
 func Channel(t testing.TB, url string) *amqp.Channel {
 	t.Helper()
 	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: wait.Hang, Dial: amqp.DefaultDial(wait.Hang)})
@@ -92,9 +91,9 @@ func Channel(t testing.TB, url string) *amqp.Channel {
 	return ch
 }
 
-// Consul returns the "127.0.0.1:port" of an agent's HTTP API and a key prefix
-// of this test's own, without a slash at its end. Keys that begin with it are
-// removed when the test is over.
+// Consul returns the "127.0.0.1:port" of an agent's HTTP API and a key prefix for this
+// test alone, without a slash at its end. Keys with that prefix are removed when the test
+// ends.
 func Consul(t testing.TB) (addr, prefix string) {
 	t.Helper()
 	addr = shared.consul.get(t)
@@ -109,9 +108,9 @@ func Consul(t testing.TB) (addr, prefix string) {
 	return addr, prefix
 }
 
-// Need is for a test that starts servers of its own with package servers. Unless
-// all of them are installed the test is skipped, or fails where servers are
-// required: with CI=true or DUEFLEET_TEST_REQUIRE=1.
+// Need checks that the named servers are installed, for a test that starts its own with
+// package servers. If one is missing, the test is skipped. It fails instead where servers
+// are required: with CI=true or DUEFLEET_TEST_REQUIRE=1.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -124,8 +123,8 @@ func Need(t testing.TB, names ...string) {
 	}
 }
 
-// OwnRedis starts a server for one test, which may fill, flush, pause or kill it; it
-// ends with the test. args are those of redis-server.
+// OwnRedis starts a server for one test, which may fill, flush, pause or kill it. The
+// server ends with the test. args are arguments of redis-server.
 func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	t.Helper()
 	Need(t, "redis-server")
@@ -141,19 +140,19 @@ func OwnRedis(t testing.TB, args ...string) *servers.Redis {
 	return server
 }
 
-// Leaks is wait.Leaks for a package whose tests use what this one starts, which outlives
-// them.
+// Leaks is wait.Leaks for a package whose tests use servers of this package, which
+// outlive the tests.
 func Leaks(m *testing.M) int {
 	return wait.Leaks(m, goleak.IgnoreAnyFunction("github.com/duefleet/duefleet/test/servers.(*process).reap"))
 }
 
-// RedisOptions are those of a client to what Redis returned.
+// RedisOptions returns client options for an address that Redis returned.
 func RedisOptions(addr string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{Addrs: strings.Split(addr, ",")}
 }
 
-// unique is a name for this test's corner: letters, digits and dashes, and at
-// its end a number that makes it the beginning of no other name.
+// unique returns a name for this test's sandbox: letters, digits and dashes. The random
+// number at its end makes sure that it isn't a prefix of another name.
 func unique(t testing.TB) string {
 	const most = 40
 	name := strings.Map(func(r rune) rune {
@@ -165,8 +164,7 @@ func unique(t testing.TB) string {
 	return fmt.Sprintf("%.*s-%016x", most, name, rand.Uint64())
 }
 
-// removeKeys walks over all keys of the server: those of a test that runs
-// beside this one are few.
+// removeKeys scans all keys of the server. That is cheap: other tests have few keys.
 func removeKeys(ctx context.Context, addr, prefix string) error {
 	client := redis.NewUniversalClient(RedisOptions(addr))
 	defer client.Close()
@@ -205,8 +203,8 @@ func removeTree(ctx context.Context, addr, prefix string) error {
 	return nil
 }
 
-// splitNode takes the root of the HTTP API and the AMQP address out of a value
-// of DUEFLEET_TEST_RABBITMQ.
+// splitNode splits a value of DUEFLEET_TEST_RABBITMQ into the root of the HTTP API and
+// the AMQP address.
 func splitNode(node string) (management, amqp string, err error) {
 	u, err := url.Parse(node)
 	if err != nil {
@@ -220,7 +218,7 @@ func splitNode(node string) (management, amqp string, err error) {
 	return strings.TrimSuffix(u.String(), "/"), u.Hostname() + ":" + port, nil
 }
 
-// required is true where a missing server fails a test instead of skipping it.
+// required returns true if a missing server must fail a test instead of skipping it.
 func required() bool {
 	return os.Getenv("CI") == "true" || os.Getenv("DUEFLEET_TEST_REQUIRE") == "1"
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestRedisCorner: a test's keys are gone when it is over, those of its
-// neighbour stay.
+// TestRedisCorner: a test's keys are removed when it ends, and another test's keys stay.
 func TestRedisCorner(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -37,8 +36,8 @@ func TestRedisCorner(t *testing.T) {
 	}
 }
 
-// TestRabbitMQCorner: a test's vhost takes publishes, and is gone when the
-// test is over.
+// TestRabbitMQCorner: a test can publish to its vhost, which is deleted when the test
+// ends.
 func TestRabbitMQCorner(t *testing.T) {
 	t.Parallel()
 	var at string
@@ -69,8 +68,7 @@ func TestRabbitMQCorner(t *testing.T) {
 	}
 }
 
-// TestConsulCorner: a test's keys are gone when it is over, those of its
-// neighbour stay.
+// TestConsulCorner: a test's keys are removed when it ends, and another test's keys stay.
 func TestConsulCorner(t *testing.T) {
 	t.Parallel()
 	addr, mine := Consul(t)
@@ -91,7 +89,7 @@ func TestConsulCorner(t *testing.T) {
 	}
 }
 
-// TestRequired: a missing server skips a test at home and fails it in CI.
+// TestRequired: a missing server skips a test locally and fails it in CI.
 func TestRequired(t *testing.T) {
 	t.Setenv("CI", "")
 	t.Setenv("DUEFLEET_TEST_REQUIRE", "")
@@ -104,7 +102,8 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestSplitNode reads what withservers writes, and refuses what has no AMQP port.
+// TestSplitNode: splitNode reads a value of withservers, and rejects one without an AMQP
+// port.
 func TestSplitNode(t *testing.T) {
 	t.Parallel()
 	management, addr, err := splitNode("http://guest:guest@127.0.0.1:15672?amqp=5672")

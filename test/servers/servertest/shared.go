@@ -9,15 +9,15 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// The variables that name servers to use instead of starting some.
+// These variables name servers to use instead of starting new ones.
 const (
 	redisVar    = "DUEFLEET_TEST_REDIS"
 	rabbitmqVar = "DUEFLEET_TEST_RABBITMQ"
 	consulVar   = "DUEFLEET_TEST_CONSUL"
 )
 
-// shared are the servers of this test binary: starting them once is what makes
-// real servers affordable, and a test binary has no better place for them.
+// shared holds the servers of this test binary. Tests with real servers are affordable
+// only if the servers start once.
 var shared = kinds{ //nolint:gochecknoglobals // see above
 	redis:    lazy{variable: redisVar, binary: "redis-server", start: startRedis},
 	rabbitmq: lazy{variable: rabbitmqVar, binary: "rabbitmq-server", start: startRabbitMQ},
@@ -39,8 +39,8 @@ type lazy struct {
 	err  error
 }
 
-// get returns where the server is. A test that needs one that isn't installed
-// is skipped, or fails where servers are required.
+// get returns the server's address. If the server isn't installed, the test is skipped,
+// or fails where servers are required.
 func (l *lazy) get(t testing.TB) string {
 	t.Helper()
 	if at := os.Getenv(l.variable); at != "" {

@@ -14,7 +14,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{- /* The scanner's configuration: what the user gave, the files of secrets, and what belongs to the pod. */ -}}
+{{- /* The scanner's configuration: the values under config, the files of secrets, and the pod's own settings. */ -}}
 {{- define "duefleet.config" -}}
 {{- $config := deepCopy .Values.config }}
 {{- $dir := "/run/secrets/duefleet/" }}
@@ -33,7 +33,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- toYaml $config }}
 {{- end }}
 
-{{- /* What a scanner reads once, when it starts. */ -}}
+{{- /* The part of the configuration that a scanner reads only at its start. */ -}}
 {{- define "duefleet.connections" -}}
 {{- omit (include "duefleet.config" . | fromYaml) "topics" | toYaml }}
 {{- end }}
