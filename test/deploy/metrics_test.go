@@ -33,7 +33,7 @@ const (
 	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#"
 )
 
-// rules are the parts of the alerts that tests read.
+// rules are the alerts, as far as they are looked at here.
 type rules struct {
 	Groups []struct {
 		Rules []struct {
@@ -59,7 +59,7 @@ func readRules(t *testing.T) rules {
 	return r
 }
 
-// dashboard is the part of Grafana's dashboard that tests read.
+// dashboard is Grafana's, as far as it is looked at here.
 type dashboard struct {
 	UID    string `json:"uid"`
 	Panels []struct {
@@ -86,7 +86,7 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// expressions returns all queries of dashboard and alerts, by their place.
+// expressions are all that Prometheus is asked for, by where they stand.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -103,7 +103,7 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// metricNames returns the metrics that a text names, histograms without their suffixes.
+// metricNames are the metrics a text names; those of histograms without suffix.
 func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
 	var names []string
 	for _, name := range regexp.MustCompile(`\b(duefleet|process|go)_[a-z0-9_]+`).FindAllString(text, -1) {
@@ -118,8 +118,9 @@ func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
 	return names
 }
 
-// TestMetricsExist: a running scanner exports every metric that a dashboard, an alert or
-// the Helm chart uses.
+// TestMetricsExist: whatever a dashboard, an alert or the Helm chart asks
+// Prometheus for is exported by a running scanner, with the labels it is
+// grouped by.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	exported, recorded := scrape(t), recordings(t)
@@ -140,9 +141,9 @@ func TestMetricsExist(t *testing.T) {
 		}
 	}
 	if used < 60 {
-		t.Errorf("found only %d names of metrics: does the search still work?", used)
+		t.Errorf("found only %d names of metrics: are they still looked for?", used)
 	}
-	// Each of our metrics must be on the dashboard or in an alert.
+	// Each metric of our own is shown somewhere, or nobody would see it.
 	shown := strings.Join(slices.Collect(mapValues(texts)), " ")
 	for name := range exported {
 		if strings.HasPrefix(name, "duefleet_") && !strings.Contains(shown, name) {
@@ -151,8 +152,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// recordings returns the metrics that users record themselves, with the rules of
-// expectedFile.
+// recordings are the metrics that users record themselves, by the rules of expectedFile.
 func recordings(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -172,7 +172,7 @@ func mapValues(m map[string]string) func(func(string) bool) {
 	}
 }
 
-// scrape starts a scanner with Consul and returns the metrics it exports.
+// scrape starts a scanner with Consul and reads what it exports.
 func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	servertest.Need(t, "redis-server", "rabbitmq-server", "consul")
@@ -191,15 +191,14 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		if families, err = parser.TextToMetricFamilies(&body); err != nil {
 			t.Fatal(err)
 		}
-		// Shards are counted, and Consul is queried, a moment after the start.
+		// Shards are counted, and Consul is asked, a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
 	})
 	maps.Copy(families, scrapeTLS(t))
 	return families
 }
 
-// scrapeTLS returns the metrics on certificates, from a scanner whose servers don't use
-// TLS.
+// scrapeTLS is what a scanner exports of certificates, one whose servers have no TLS.
 func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	const name = "duefleet_certificate_expiry_timestamp_seconds"
@@ -220,7 +219,7 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	wait.For(t, "the certificate to be in the metrics", func() bool {
 		var body bytes.Buffer
 		if scanner.Get(t.Context(), "/metrics", &body) != nil {
-			return false // it has just started
+			return false // it has just begun
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		families, err = parser.TextToMetricFamilies(&body)
@@ -229,7 +228,7 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	return map[string]*dto.MetricFamily{name: families[name]}
 }
 
-// putDocument writes a topic's document to Consul directly.
+// putDocument writes a topic's document to Consul, as anybody may.
 func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	t.Helper()
 	cfg := api.DefaultConfig()
@@ -268,7 +267,7 @@ func TestAlertsAreExplained(t *testing.T) {
 	}
 	for name := range page.sections {
 		if strings.HasPrefix(name, "Duefleet") {
-			t.Errorf("docs/alerts.md explains %s, but there is no such alert", name)
+			t.Errorf("docs/alerts.md explains %s, and there is no such alert", name)
 		}
 	}
 }
@@ -332,7 +331,8 @@ func TestAlertsPageMistakes(t *testing.T) {
 	}
 }
 
-// TestPromtool: promtool accepts the alerts, and they fire as their tests say.
+// TestPromtool: Prometheus's own tool reads the alerts, and fires them where
+// their tests say.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
@@ -340,8 +340,8 @@ func TestPromtool(t *testing.T) {
 	must(t, command(t, nil, promtool, "test", "rules", filepath.Join(root, ruleTestsFile)))
 }
 
-// TestDashboardQueries: promtool accepts every query of the dashboard, and each panel has
-// its own number.
+// TestDashboardQueries: Prometheus's own tool reads every query of the
+// dashboard; no panel has the number of another.
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
@@ -349,7 +349,7 @@ func TestDashboardQueries(t *testing.T) {
 	seen := map[int]bool{}
 	for _, p := range readDashboard(t).Panels {
 		if seen[p.ID] {
-			t.Errorf("panel %d exists twice", p.ID)
+			t.Errorf("panel %d is there twice", p.ID)
 		}
 		seen[p.ID] = true
 		for i, target := range p.Targets {

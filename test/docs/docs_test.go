@@ -14,7 +14,6 @@ func wide() []string {
 	return []string{
 		"CHANGELOG.md", "docs/benchmarks.md", "docs/protocol.md",
 		"docs/protocol/conform/README.md", "docs/reference/producer.md", "docs/reference/scanner.md",
-		"examples/python/README.md",
 	}
 }
 
