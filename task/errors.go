@@ -33,7 +33,7 @@ var (
 	// another began under the same epoch. The page docs/operate.md says what to do.
 	ErrForked = errors.New("two placements of one epoch")
 	// ErrNoNext: the delivery was made without a way to store a next step.
-	ErrNoNext = errors.New("this delivery can't be followed by a next step")
+	ErrNoNext = errors.New("this delivery can't be followed by a next step; a test of a handler gives NewDelivery a next")
 )
 
 // RuleError says which rule of input a value broke. Nothing was written.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/consumer"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -155,7 +156,7 @@ func (c collected) MustRegister(all ...prometheus.Collector) {
 // Unregister implements prometheus.Registerer.
 func (c collected) Unregister(prometheus.Collector) bool { return false }
 
-// readMetrics returns the metrics of scanners and consumers, and those that operators
+// readMetrics returns the metrics of scanners, producers and consumers, and those that operators
 // record.
 func readMetrics(t *testing.T) map[string]bool {
 	t.Helper()
@@ -178,6 +179,11 @@ func readMetrics(t *testing.T) map[string]bool {
 		URLs: []string{"amqp://127.0.0.1:1/"}, Queue: "q", Registerer: all, Log: slog.New(slog.DiscardHandler),
 		Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}},
 		Handler: func(context.Context, task.Delivery) error { return nil },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := producer.New(producer.Config{
+		Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Registerer: all,
 	}); err != nil {
 		t.Fatal(err)
 	}
