@@ -57,6 +57,7 @@ func readersFiles() []string {
 
 // paths in spans of code exist. A path begins with a folder of the root, or of the page's
 // folder. A name without a folder is checked if it has an extension of this repository.
+// NAME stands for any name.
 func paths(r repository, p page) (mistakes []string) {
 	name := regexp.MustCompile(`^(?:\./)?([\w.@*-]+(?:/[\w.@*-]*)*)$`)
 	source := regexp.MustCompile(`^[\w.@-]+\.(?:go|lua|acl|sh|tpl|md|ya?ml|conf|service)$`)
@@ -65,7 +66,7 @@ func paths(r repository, p page) (mistakes []string) {
 		if m == nil {
 			continue
 		}
-		at := strings.TrimSuffix(strings.TrimSuffix(m[1], "/..."), "/")
+		at := strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(m[1], "/..."), "/"), "NAME", "*")
 		first, _, nested := strings.Cut(m[1], "/")
 		switch {
 		case nested && (r.files[first] || r.files[path.Join(path.Dir(p.path), first)]):

@@ -124,6 +124,8 @@ func TestMistakesAreFound(t *testing.T) {
 		{"links", "[b]: c.md", "docs/a.md:1: the link to c.md leads to no file"},
 		{"links", "`[b](c.md)`\n```\n[b](c.md)\n```", ""},
 		{"paths", "`internal/x/y.go`, `internal/x/`, `internal/x/*.go`, `y.go`, `sub/z.lua`, `config.yaml`, `application/json`", ""},
+		{"paths", "`internal/x/NAME.go`", ""},
+		{"paths", "`internal/x/NAME.lua`", "docs/a.md:1: there is no internal/x/NAME.lua"},
 		{"paths", "`internal/x/z.go`", "docs/a.md:1: there is no internal/x/z.go"},
 		{"paths", "`internal/w/`", "docs/a.md:1: there is no internal/w/"},
 		{"paths", "`internal/x/*.lua`", "docs/a.md:1: there is no internal/x/*.lua"},
