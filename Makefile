@@ -209,7 +209,7 @@ lint: $(linter) ## Check style, mistakes, and which package may import which
 .PHONY: prose
 prose: $(vale) ## Check how the project writes English (ONLY='files' chooses, ARGS is for vale)
 	@$(vale) --config tools/prose/comments.ini $(ARGS) $(or $(ONLY),$$(git ls-files '*.md' '*.go' ':!docs/reference'))
-	@$(vale) --config tools/prose/messages.ini $(ARGS) $(or $(filter-out %_test.go %.md,$(ONLY)),$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'))
+	@$(vale) --config tools/prose/messages.ini $(ARGS) $(if $(ONLY),$(filter-out %_test.go %.md,$(ONLY)) /dev/null,$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'))
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -238,7 +238,7 @@ func (s *TopicStatus) noteUnreadable() {
 	for i, u := range s.Unreadable {
 		shards[i] = u.Shard
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf("the counts leave out %s, which can't be read: %s", shard.ShardNames(shards), s.Unreadable[0].Error))
+	s.Notes = append(s.Notes, fmt.Sprintf("%s can't be read, so the counts are too low: %s", shard.ShardNames(shards), s.Unreadable[0].Error))
 }
 
 // readChange returns the progress of a change, without the shards that an
