@@ -214,7 +214,7 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	f = examineFile(t, right)
 	f.exitsOne()
 	f.want("redis.rights", "fail", "user shop may not run zrangebyscore, spublish, ssubscribe", "+zrangebyscore +spublish +ssubscribe")
-	f.want("redis.persistence", "ok", "may not ask", "")
+	f.want("redis.persistence", "ok", "may not read how often it is synced", "")
 	acl("+zrangebyscore", "+spublish", "+ssubscribe")
 	examineFile(t, right).want("redis.rights", "ok", "user shop may run all", "")
 	acl("resetkeys", "~other:*")
