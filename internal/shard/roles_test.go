@@ -45,7 +45,8 @@ func roles() []role {
 		{
 			name:     "producer",
 			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note", "list", "fetch"},
-			commands: slices.Concat(always, []string{"zscan"}), keys: orders,
+			commands: slices.Concat(always, []string{"zscan", "smembers"}),
+			keys:     slices.Insert(slices.Clone(orders), 7, "%R~duefleet:topics"),
 		},
 		{
 			name:     "consumer",

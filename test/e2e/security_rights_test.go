@@ -215,10 +215,27 @@ func TestLeastRightsOfProducers(t *testing.T) {
 	if listed != 20 {
 		t.Errorf("%d IDs listed, want 20", listed)
 	}
+	for i := range 60 { // more than one page for each shard
+		large := producer.Request{Topic: "orders", ID: fmt.Sprintf("large %d", i), When: producer.In(time.Hour), Payload: make([]byte, 250<<10)}
+		if _, err := p.library().Schedule(t.Context(), large); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, err := range p.library().List(t.Context(), "orders", producer.Filter{State: task.Waiting}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The task isn't stored, but a message may be on its way, so the cancel is recorded
 	// for consumers.
 	if err := p.library().Cancel(t.Context(), "orders", "delivered"); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("cancel of a task that isn't there: %v", err)
+	}
+	if err := w.redis.Del(t.Context(), "duefleet:placement:{orders}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.library().Get(t.Context(), "orders", "any"); !errors.Is(err, task.ErrUnknownTopic) {
+		t.Fatalf("get in a topic that nobody serves: %v", err)
 	}
 	checkUsed(t, w.redis, line)
 	checkRefused(t, w.redis)
