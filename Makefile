@@ -1,15 +1,15 @@
-# All that continuous integration does is done by these targets.
+# Continuous integration runs only these targets.
 #
-# What they measure lies in .dev/. The pinned tools are built once a machine, not
-# once a clone: they lie in the user's cache folder, in
-# duefleet/tools/<name>-<version>/, with a link to this clone's in .dev/bin/.
+# Their measurements are in .dev/. The pinned tools are built once per machine, not
+# once per clone: in duefleet/tools/<name>-<version>/ of the user's cache folder. This
+# clone links to them in .dev/bin/.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-# pinned is the version that a tools module requires of a module.
+# pinned is the version of a module that a tools module requires.
 pinned = $(shell awk 'NF > 1 && $$1 == "$(2)" { print $$2 }' $(1)/go.mod)
 
 cache  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/duefleet
@@ -21,12 +21,12 @@ gotestsum := $(tools)/gotestsum-$(call pinned,tools,gotest.tools/gotestsum)/gote
 linter := $(tools)/golangci-lint-$(call pinned,tools,github.com/golangci/golangci-lint/v2)/golangci-lint
 sbom := $(tools)/cyclonedx-gomod-$(call pinned,tools/release,github.com/CycloneDX/cyclonedx-gomod)/cyclonedx-gomod
 vale := $(tools)/vale-$(call pinned,tools/prose,github.com/vale-cli/vale/v3)/vale
-# checkers read what lies in deploy/ as those will who run it. Their folder is
-# named by what they are built of.
+# checkers are tools that read the files in deploy/, as operators' tools do. The name of
+# their folder is a checksum of their sources.
 checkers := $(tools)/deploy-$(shell cat tools/deploy/go.* tools/deploy/kinds tools/deploy/*/*.go | cksum | cut -d ' ' -f 1)
 
-# compile spends memory for time: with the collector at rest most of the time,
-# all that a fresh machine compiles takes about half as long (up to 1.5 GB).
+# compile trades memory for time: with less garbage collection, all compilations on a new
+# machine take about half as long and up to 1.5 GB.
 compile := GOGC=400 go build
 
 .PHONY: help
@@ -37,7 +37,7 @@ help: ## List the targets
 build: ## Build bin/scanner and bin/producer
 	$(compile) -trimpath -o bin/ ./cmd/scanner ./cmd/producer
 
-# The image's build has no .git (Containerfile.dockerignore), so it is told.
+# The image's build has no .git (Containerfile.dockerignore), so it gets these values.
 .PHONY: image
 image: ## Build the container image with its version (DOCKER=podman IMAGE=registry/duefleet-scanner:tag)
 	$(or $(DOCKER),docker) build -f deploy/container/Containerfile -t $(or $(IMAGE),duefleet-scanner) \
@@ -51,7 +51,7 @@ release: $(sbom) ## Build static programs with checksums and SBOMs into dist/ (A
 	@tools/release/build.sh $(sbom) $(release) $(or $(DIST),dist) $(or $(ARCHES),amd64 arm64)
 
 .PHONY: demo
-demo: ## See 20,000 tasks arrive on time (KEEP=1 leaves it running, CONSUL=1 with Consul)
+demo: ## Show 20,000 tasks arrive on time (KEEP=1 keeps it running, CONSUL=1 uses Consul)
 	@$(MAKE) --no-print-directory -j2 brokers demo-programs
 	@$(if $(CONSUL),$(MAKE) --no-print-directory consul)
 	@bin/demo $(if $(KEEP),-keep) $(if $(CONSUL),-consul)
@@ -61,14 +61,14 @@ demo-programs: installable
 	@echo "building scanner, producer and demo: the first time this takes a minute or more"
 	@$(compile) -ldflags '-s -w' -o bin/ ./cmd/scanner ./cmd/producer ./test/demo
 
-# The tests run in stages, each with fresh servers, and with its packages in turn
-# where they load the machine: whole fleets do. A package is in the stage that
-# names it; one that needs no server is in unit; any other, a new one too, is in fleet.
+# The tests run in stages, each with fresh servers. Packages with whole fleets load the
+# machine, so they run one after the other. A package is in the stage that names it. If
+# none does, it is in unit if it needs no server, and otherwise in fleet.
 store  := internal/shard internal/balance producer cmd/producer test/machine
 broker := internal/forward test/servers test/servers/run test/servers/servertest
 
-# with-tests lists the packages that have tests, and those of them that start
-# servers. The model is one goroutine an exploration: it has no races to detect.
+# with-tests lists the packages with tests, and which of them start servers. The model
+# uses one goroutine per exploration, so it needs no race detector.
 module := github.com/duefleet/duefleet
 with-tests = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}}{{end}}' ./... | sort -u)
 serving    = $(shell go list -test -f '{{if .ForTest}}{{.ForTest}} {{.Deps}}{{end}}' ./... | awk '/duefleet\/test\/servers/ { print $$1 }' | sort -u)
@@ -78,10 +78,11 @@ model        = $(module)/test/model
 stage-unit   = $(filter-out $(serving) $(model),$(with-tests))
 stage-fleet  = $(filter-out $(stage-store) $(stage-broker),$(serving))
 
-# run-stage runs packages: name, packages, flags, and what to run it in. It prints
-# what failed with its output, the time, and the slowest tests. With exec a signal to
-# make reaches what the tests run in, which ends them and its servers.
-# With -p 1 go compiles in turn too, so list does that before, on all cores.
+# run-stage runs packages. Its arguments are a name, the packages, flags, and a command
+# that runs the tests. It prints the failures with their output, the time, and the
+# slowest tests. With exec, a signal to make reaches that command, which ends the tests
+# and their servers. With -p 1 go also compiles one package at a time, so go list
+# compiles them before, on all cores.
 define run-stage
 	@mkdir -p $(logs); echo "== $(1)"; go list -test -deps -export $(filter -race,$(3)) -f '' $(2) >/dev/null
 	@exec $(4) $(gotestsum) --no-color --format standard-quiet --jsonfile $(logs)/$(1).json \
@@ -91,7 +92,7 @@ endef
 withservers := $(links)/withservers
 
 .PHONY: test
-test: test-unit test-store test-broker test-fleet test-bench ## Run all tests, in stages, on real servers
+test: test-unit test-store test-broker test-fleet test-orders test-bench ## Run all tests, in stages, on real servers
 
 .PHONY: test-unit
 test-unit: $(gotestsum) ## Run the tests that need no server
@@ -99,40 +100,45 @@ test-unit: $(gotestsum) ## Run the tests that need no server
 	$(call run-stage,unit,$(stage-unit),-race -timeout 20m)
 
 .PHONY: test-store
-test-store: test-tools ## Run the tests of what Redis holds
+test-store: test-tools ## Run the tests of the data in Redis
 	$(call run-stage,store,$(stage-store),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-broker
-test-broker: test-tools ## Run the tests of forwarding, and of the servers themselves
+test-broker: test-tools postgres ## Run the tests of forwarding, and of the servers themselves
 	$(call run-stage,broker,$(stage-broker),-race -timeout 30m,$(withservers) --)
 
 .PHONY: test-fleet
 test-fleet: test-tools deploy-tools $(sbom) ## Run the tests of whole fleets
 	$(call run-stage,fleet,$(stage-fleet),-race -p 1 -timeout 40m,$(withservers) --)
 
+# Its database driver is nobody's dependency who takes the libraries.
+.PHONY: test-orders
+test-orders: test-tools postgres ## Run the tests of examples/orders, a module of its own
+	cd examples/orders && exec $(withservers) -- go test -race -timeout 20m ./...
+
 .PHONY: test-bench
-test-bench: bench-go bench-program ## Run each benchmark once, so that none of them rots
+test-bench: bench-go bench-program ## Run each benchmark once, so that all of them keep working
 	cd bench && go test ./...
 
 .PHONY: test-race
 test-race: test-tools deploy-tools ## Run all tests three times in random order, to find races and flakes
 	$(withservers) -- go test -race -p 1 -count 3 -shuffle on -timeout 120m ./...
 
-# What is measured is measured alone: no other test, no race detector.
+# Measurements run alone: no other test, no race detector.
 .PHONY: measure
-measure: test-tools ## Hold lateness, rates and memory to their bounds, on a machine that does nothing else
+measure: test-tools ## Check the limits for lateness, rates and memory, on an otherwise idle machine
 	$(withservers) -- go test -tags measure -p 1 -count 1 -v -timeout 60m -run '^TestMeasure' ./...
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 60m -run 'NarrowNetwork$$' ./test/chaos
 
 .PHONY: model
-model: ## Explore the protocol for changing M in its large scopes too, in some minutes
+model: ## Explore the protocol for changing M, large scopes included, in some minutes
 	go test -count 1 -timeout 60m ./test/model -long
 
 .PHONY: nightly
-nightly: chaos measure bench model test-race ## All that takes too long for every change
+nightly: chaos measure bench model test-race ## Run everything that takes too long for every change
 
-# What stages need: built first, so that a signal to make reaches the tests and
-# their servers.
+# The stages' tools are built first, so that a signal to make reaches the tests and their
+# servers.
 .PHONY: test-tools
 test-tools: servers $(gotestsum) withservers python
 
@@ -140,55 +146,55 @@ test-tools: servers $(gotestsum) withservers python
 withservers:
 	@$(compile) -o $(links)/withservers ./test/servers/run
 
-# seed, length and choice of make chaos
+# The options of make chaos: seed, length and choice of tests.
 SOAK := 2m
 SEED := 0
 
 .PHONY: chaos
-chaos: servers compiler ## Break everything there is, then mix it at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
+chaos: servers compiler ## Inject every fault, then mix faults at random (SOAK=2m SEED=n ONLY=TestSoak UPDATE=1)
 	PATH="$$PATH:$(links)" go test -tags chaos -count 1 -v -timeout 90m -run '$(or $(ONLY),.)' ./test/chaos \
 		-skip '^TestCluster|NarrowNetwork$$' -soak $(SOAK) -seed $(SEED) $(if $(UPDATE),-update)
 
-# A clock of Redis that can be set is a few lines of C in front of the C library's.
+# A library in C replaces the C library's clock, so that tests can set Redis's clock.
 .PHONY: compiler
 compiler:
 	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
-# several are the packages that talk to Redis, to run on a cluster too.
+# several are the packages that use Redis; they also run on a cluster.
 several := ./internal/shard ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
 
 .PHONY: cluster
-cluster: test-tools ## Run the tests on a Redis Cluster, and break clusters and sentinels (UPDATE=1)
+cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into clusters and sentinels (UPDATE=1)
 	$(withservers) -cluster -- go test -p 1 -timeout 40m $(several)
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestRabbitMQCluster$$' ./test/servers
 	go test -tags chaos -count 1 -v -timeout 60m -run '^TestCluster' ./test/chaos -target cluster $(if $(UPDATE),-update)
 
 .PHONY: cover
-cover: test-tools deploy-tools ## Measure what the tests cover: a total here, the lines in .dev/cover.html
+cover: test-tools deploy-tools ## Measure the coverage of the tests: prints the total, lines in .dev/cover.html
 	@mkdir -p .dev
 	$(withservers) -- go test -p 1 -coverpkg ./... -coverprofile .dev/cover.out -timeout 40m ./...
 	@go tool cover -html .dev/cover.out -o .dev/cover.html
 	@go tool cover -func .dev/cover.out | tail -n 1
 
-# ONLY=name,... chooses measures, which bin/bench -list shows; RUNS=3 has those run so
-# often that run once else, which takes ten minutes more.
+# ONLY=name,... chooses measures, which bin/bench -list shows. RUNS=3 also repeats the
+# measures that normally run once, which takes ten minutes more.
 .PHONY: bench
-bench: brokers bench-peers build bench-program ## Measure beside limits and peers in half an hour, and write docs/benchmarks.md (ONLY=... RUNS=n)
+bench: brokers bench-peers build bench-program ## Measure against limits and peers in half an hour, and write docs/benchmarks.md (ONLY=... RUNS=n)
 	bin/bench -update $(if $(ONLY),-only $(ONLY)) $(if $(RUNS),-runs $(RUNS))
 
 .PHONY: bench-quick
-bench-quick: brokers bench-peers build bench-program ## Run a tenth of all that in five minutes and write nothing: does it work? (ONLY=...)
+bench-quick: brokers bench-peers build bench-program ## Run a tenth of make bench in five minutes, as a check that it works; write nothing (ONLY=...)
 	bin/bench -quick $(if $(ONLY),-only $(ONLY))
 
 .PHONY: bench-program
 bench-program:
 	$(compile) -C bench -trimpath -o ../bin/bench .
 
-# The Go benchmarks of the hot paths run once, so that none of them rots. To
-# compare two versions: make bench-go COUNT=10 >old.txt, the same with the other
-# one, and go -C tools tool benchstat ../old.txt ../new.txt.
+# The Go benchmarks of the hot paths run once, so that all of them keep working. To
+# compare two versions: make bench-go COUNT=10 >old.txt, the same with the other version
+# to new.txt, and go -C tools tool benchstat ../old.txt ../new.txt.
 .PHONY: bench-go
-bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or COUNT times as long as it takes
+bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or COUNT times with full length
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
 		./internal/shard ./internal/forward ./producer ./cmd/producer ./consumer
 
@@ -196,9 +202,10 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 lint: $(linter) ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
 	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...; fi
+	@cd examples/orders && $(linter) run --allow-parallel-runners --config ../../.golangci.yml ./...
 
-# Vale reads pages and comments with one configuration and what the programs say with
-# the other. docs/reference is made of what the programs say.
+# Vale checks pages and comments with one configuration, and the programs' texts with the
+# other. docs/reference is generated from the programs' texts.
 .PHONY: prose
 prose: $(vale) ## Check how the project writes English (ONLY='files' chooses, ARGS is for vale)
 	@$(vale) --config tools/prose/comments.ini $(ARGS) $(or $(ONLY),$$(git ls-files '*.md' '*.go' ':!docs/reference'))
@@ -209,13 +216,13 @@ fmt: ## Format the code
 	gofmt -w .
 
 .PHONY: clean
-clean: ## Remove what was built and measured, the pinned tools excepted
+clean: ## Remove builds and measurements, but not the pinned tools
 	rm -rf bin dist .dev
 
 .PHONY: servers
-servers: brokers consul ## Install redis-server, rabbitmq-server and consul where they are missing
+servers: brokers consul ## Install redis-server, rabbitmq-server and consul if they are missing
 
-# missing is a shell array of the brokers that are not there.
+# missing is a shell array of the brokers that are not installed.
 define missing
 	missing=(); \
 	type -P redis-server >/dev/null || missing+=(redis-server); \
@@ -223,11 +230,19 @@ define missing
 endef
 
 .PHONY: brokers
-brokers: installable ## Install redis-server and rabbitmq-server where they are missing
+brokers: installable ## Install redis-server and rabbitmq-server if they are missing
 	@$(missing); if [ $${#missing[@]} -gt 0 ]; then $(call apt-install,"$${missing[@]}"); fi
 
-# What is missing of the peers is installed if that is possible, and else named
-# in the tables: they are no reason not to measure the rest.
+.PHONY: postgres
+postgres: # for the tests of examples/orders and of test/servers
+	@type -P postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || \
+			{ echo "not installed: postgresql; on Debian and Ubuntu: sudo apt-get install postgresql" >&2; exit 1; }; \
+		$(call apt-install,postgresql); \
+	}
+
+# Missing peers are installed if possible. Otherwise the tables name them, and the rest
+# is still measured.
 .PHONY: bench-peers
 bench-peers:
 	@peers=(); \
@@ -250,8 +265,8 @@ installable:
 		echo "not installed: $${missing[*]}; on Debian and Ubuntu: sudo apt-get install $${missing[*]}" >&2; exit 1; \
 	fi
 
-# apt-install asks nothing and starts no service: the tests start servers of
-# their own. Debian's policy-rc.d is what keeps packages from starting theirs.
+# apt-install asks nothing and starts no service, since the tests start their own
+# servers. Debian's policy-rc.d keeps packages from starting services.
 define apt-install
 	policy=/usr/sbin/policy-rc.d; \
 	if [ ! -e $$policy ]; then \
@@ -264,8 +279,8 @@ define apt-install
 	apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 $(1) </dev/null >/dev/null
 endef
 
-# The producer in examples/python is tried where there is Python for it, which is
-# everywhere on Debian.
+# The producer in examples/python is tested if its Python modules are installed, or can
+# be, as on Debian.
 .PHONY: python
 python: # for examples/python
 	@/usr/bin/python3 -c 'import redis, xxhash' 2>/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,python3-redis python3-xxhash); }
@@ -295,13 +310,13 @@ $(sbom):
 	@echo "cyclonedx-gomod: building $(notdir $(@D)) once"
 	$(compile) -C tools/release -ldflags '-s -w' -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
-# Vale reads Go with a parser in C.
+# Vale needs a C compiler for its Go parser.
 $(vale): | compiler
 	@echo "vale: building $(notdir $(@D)) once; this takes a minute"
 	$(compile) -C tools/prose -ldflags '-s -w' -o $@ github.com/vale-cli/vale/v3/cmd/vale
 
 .PHONY: deploy-tools
-deploy-tools: $(checkers)/schemas promtool systemd ## Build helm and what else checks deploy/ once, in some minutes
+deploy-tools: $(checkers)/schemas promtool systemd ## Build helm and the other tools that check deploy/ once, in some minutes
 	@mkdir -p $(links); for tool in helm kubeconform compose schemas; do ln -sfn $(checkers)/$$tool $(links)/$$tool; done
 
 $(checkers)/schemas:
@@ -310,8 +325,8 @@ $(checkers)/schemas:
 	go run -C tools/deploy ./schemas $@.part $$(for m in $$(<tools/deploy/kinds); do go mod download -json $$m | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p'; done)
 	mv $@.part $@
 
-# promtool takes longer to build than all else together, so it comes out of
-# Debian's package, of which nothing is installed and nothing started.
+# promtool takes longer to build than everything else, so it is extracted from Debian's
+# package, without installing or starting that package.
 .PHONY: systemd
 systemd: # for systemd-analyze, which reads the unit
 	@type -P systemd-analyze >/dev/null || { [ "$$(id -u)" = 0 ] && type -P apt-get >/dev/null || exit 0; $(call apt-install,systemd); }

@@ -42,7 +42,8 @@ type Config struct {
 
 	// Handler of every task. Required.
 	Handler Handler
-	// Policy of retries. Defaults to Exponential(time.Second, 5*time.Minute, 10).
+	// Policy of retries; NoRetry for none. Defaults to
+	// Exponential(time.Second, 5*time.Minute, 10).
 	Policy Policy
 	// Timeout is the deadline of one handler. Defaults to 30s.
 	Timeout time.Duration
@@ -54,7 +55,7 @@ type Config struct {
 	Concurrency int
 	// Prefetch is how many deliveries this consumer holds, those that handlers
 	// have included, and those that wait because Redis refuses a call for their
-	// topic alone: Prefetch of these hold up the queue. Defaults to twice
+	// topic alone: Prefetch of these hold up the queue. At most 65535. Defaults to twice
 	// Concurrency.
 	Prefetch int
 	// QueueTimeout is for how long a Run that has not consumed before waits for the queue
@@ -119,13 +120,13 @@ func New(cfg Config) (*Consumer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	shards, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
-	if err != nil {
-		return nil, fmt.Errorf("consumer: %w", err)
-	}
 	m, err := newMetrics(cfg.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("consumer: register metrics: %w", err)
+	}
+	shards, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
@@ -175,20 +176,38 @@ func orDefault[T comparable](value *T, other T) {
 	}
 }
 
+// The limits of AMQP: of a short string, in bytes, and of a prefetch count.
+const (
+	maxShortString = 255
+	maxPrefetch    = 1<<16 - 1
+)
+
 func (cfg Config) check() error {
 	switch {
 	case len(cfg.URLs) == 0:
-		return errors.New("Config.URLs must name a broker")
+		return errors.New("Config.URLs must name a broker, as in amqp://user:password@host:5672/vhost")
 	case cfg.Queue == "":
 		return errors.New("Config.Queue must name a queue")
+	case len(cfg.Queue) > maxShortString:
+		return fmt.Errorf("Config.Queue must be at most %d bytes; got %d", maxShortString, len(cfg.Queue))
+	case len(cfg.Name) > maxShortString:
+		return fmt.Errorf("Config.Name must be at most %d bytes; got %d", maxShortString, len(cfg.Name))
 	case cfg.Handler == nil:
 		return errors.New("Config.Handler must be given")
-	case cfg.Concurrency < 0 || cfg.Prefetch < cfg.Concurrency:
-		return fmt.Errorf("Config.Prefetch must be at least Config.Concurrency, and that at least 1; got %d and %d", cfg.Prefetch, cfg.Concurrency)
-	case cfg.Timeout < 0 || cfg.StopTimeout < 0:
-		return errors.New("Config.Timeout and Config.StopTimeout must be above 0")
+	case cfg.Concurrency < 0:
+		return fmt.Errorf("Config.Concurrency must be at least 1; got %d", cfg.Concurrency)
+	case cfg.Prefetch < cfg.Concurrency || cfg.Prefetch > maxPrefetch:
+		return fmt.Errorf("Config.Prefetch must be Config.Concurrency, which is %d, to %d; got %d",
+			cfg.Concurrency, maxPrefetch, cfg.Prefetch)
+	case cfg.Timeout < 0:
+		return fmt.Errorf("Config.Timeout must be above 0; got %s", cfg.Timeout)
+	case cfg.StopTimeout < 0:
+		return fmt.Errorf("Config.StopTimeout must be above 0; got %s", cfg.StopTimeout)
 	case cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload:
 		return fmt.Errorf("Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
+	}
+	if _, _, err := cfg.Policy.call(1); err != nil {
+		return err
 	}
 	for i, url := range cfg.URLs {
 		if _, err := amqp.ParseURI(url); err != nil {

@@ -24,5 +24,18 @@
 // A delivery whose topic has no placement in this Redis under this prefix comes from
 // scanners that have another one: it waits in the same way, and its handler doesn't run.
 //
-// Those with a loop of their own use Parse alone.
+// A Mux chooses the handler by the task's topic, where the topics share a queue. JSON
+// decodes payloads for a handler.
+//
+// A Consumer has one queue. For several queues run several Consumers, which may share
+// Config.Redis and Config.Registerer, in a group of golang.org/x/sync/errgroup: all stop
+// together with its context.
+//
+//	group, ctx := errgroup.WithContext(ctx)
+//	group.Go(func() error { return orders.Run(ctx) })
+//	group.Go(func() error { return bills.Run(ctx) })
+//	err := group.Wait()
+//
+// Those with a loop of their own use Parse alone. docs/guide.md is for developers of
+// applications.
 package consumer

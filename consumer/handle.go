@@ -129,13 +129,18 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 		return drop, nil
 	}
 	f := &following{attempts: t.Attempt, reason: err.Error(), payload: t.Payload}
-	delay, again := c.cfg.Policy(t.Attempt)
-	if decided(err) == park || !again {
-		f.park = true
-		return park, f
+	if decided(err) != park {
+		delay, again, broken := c.cfg.Policy.call(t.Attempt)
+		if again {
+			f.when = task.In(max(delay, 0))
+			return retried, f
+		}
+		if broken != nil {
+			f.reason = fmt.Sprintf("%s; the attempt failed: %s", broken, f.reason)
+		}
 	}
-	f.when = task.In(max(delay, 0))
-	return retried, f
+	f.park = true
+	return park, f
 }
 
 // conclude stores what follows and remembers the delivery, in this order, so that

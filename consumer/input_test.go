@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/producer"
@@ -245,6 +245,7 @@ func TestPolicies(t *testing.T) {
 		"linear": {Linear(minute, 4), []time.Duration{minute, 3 * minute, 5 * minute}},
 		"list":   {Delays(minute, time.Hour), []time.Duration{minute, time.Hour}},
 		"once":   {Fixed(minute, 1), nil},
+		"never":  {NoRetry, nil},
 	} {
 		for i, want := range row.delays {
 			if got, ok := row.policy(i + 1); got != want || !ok {
@@ -272,37 +273,13 @@ func TestTheExponentialPolicyDoublesWithJitter(t *testing.T) {
 			different[got] = true
 		}
 	}
+	if got, ok := Exponential(time.Second, math.MaxInt64, 1000)(500); !ok || got < math.MaxInt64/2 {
+		t.Errorf("after attempt 500 of a policy without a longest delay: %v, %v", got, ok)
+	}
 	if len(different) < 100 {
 		t.Errorf("only %d different delays of 250", len(different))
 	}
 	if _, ok := policy(1000); ok {
 		t.Error("there is an attempt after the last")
-	}
-}
-
-func TestNewRefusesWhatCanNotWork(t *testing.T) {
-	t.Parallel()
-	good := Config{
-		URLs: []string{"amqp://guest:guest@127.0.0.1/"}, Queue: queue,
-		Handler: func(context.Context, task.Delivery) error { return nil },
-		Options: &redis.UniversalOptions{},
-	}
-	for name, change := range map[string]func(*Config){
-		"URLs":     func(c *Config) { c.URLs = nil },
-		"URLs[0]":  func(c *Config) { c.URLs = []string{"amqp://u:secret%@h/"} },
-		"Queue":    func(c *Config) { c.Queue = "" },
-		"Handler":  func(c *Config) { c.Handler = nil },
-		"Redis":    func(c *Config) { c.Options = nil },
-		"Prefetch": func(c *Config) { c.Prefetch = 1 },
-		"MaxPayload": func(c *Config) {
-			c.MaxPayload = task.MaxMaxPayload + 1
-		},
-	} {
-		cfg := good
-		change(&cfg)
-		_, err := New(cfg)
-		if err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: got %v", name, err)
-		}
 	}
 }

@@ -9,8 +9,11 @@ import (
 
 // Handler does the work of one task. Its context ends with its deadline
 // (Config.Timeout), or when a consumer that stops has waited long enough, and
-// carries the trace that the producer's headers name. See the package for what it
-// returns; a panic is an error.
+// carries the trace that the headers traceparent and tracestate name: package producer
+// sets them. Retries and next steps keep the headers, so all of them belong to the trace
+// of the call that scheduled the task, also a step that a handler asks for within a span
+// of its own. A task that a handler schedules with its context belongs to it, too.
+// See the package for what a handler returns; a panic is an error.
 type Handler func(ctx context.Context, d task.Delivery) error
 
 // Park is the error that parks a task at once, with err as the reason: `scanner

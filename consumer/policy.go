@@ -1,24 +1,40 @@
 package consumer
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // Policy says how long after a failed attempt, counted from 1, the next one is
 // due; or not ok: that was the last, and the task is parked. Any function may be
 // one. x-duefleet-attempt counts the broker's returns too, as far as there were any.
+//
+// New calls it once, for attempt 1. A policy that panics later parks the task, with the
+// panic as the reason.
 type Policy func(attempt int) (delay time.Duration, ok bool)
 
-// Fixed retries after the same delay, until there were most attempts.
+// NoRetry is the Policy that parks a task after its first failed attempt.
+func NoRetry(int) (time.Duration, bool) { return 0, false }
+
+// Fixed retries after the same delay, until there were most attempts. New refuses a
+// negative delay, and most below 1.
 func Fixed(delay time.Duration, most int) Policy {
+	if wrong := firstOf(negative("delay", delay), tooFew(most)); wrong != "" {
+		return mistaken(fmt.Sprintf("Fixed(%s, %d): %s", delay, most, wrong))
+	}
 	return func(attempt int) (time.Duration, bool) { return delay, attempt < most }
 }
 
 // Linear retries after (2n+1) units, n being the retries made before: 1, 3, 5, 7
 // and so on, until there were most attempts. With a unit of a minute it is how
-// payment callbacks are commonly repeated.
+// payment callbacks are commonly repeated. New refuses a negative unit, and most below 1.
 func Linear(unit time.Duration, most int) Policy {
+	if wrong := firstOf(negative("unit", unit), tooFew(most)); wrong != "" {
+		return mistaken(fmt.Sprintf("Linear(%s, %d): %s", unit, most, wrong))
+	}
 	return func(attempt int) (time.Duration, bool) {
 		return time.Duration(2*attempt-1) * unit, attempt < most
 	}
@@ -27,28 +43,78 @@ func Linear(unit time.Duration, most int) Policy {
 // Exponential retries after a delay that begins at first and doubles up to
 // longest, until there were most attempts. Half of it is drawn by lot, so that
 // what failed together doesn't come back together (Brooker, "Exponential Backoff
-// And Jitter", 2015: equal jitter).
+// And Jitter", 2015: equal jitter). New refuses a negative first, longest below first,
+// and most below 1.
 func Exponential(first, longest time.Duration, most int) Policy {
+	wrong := firstOf(negative("first", first), negative("longest", longest), tooFew(most))
+	if wrong == "" && longest < first {
+		wrong = "longest must be at least first"
+	}
+	if wrong != "" {
+		return mistaken(fmt.Sprintf("Exponential(%s, %s, %d): %s", first, longest, most, wrong))
+	}
 	return func(attempt int) (time.Duration, bool) {
-		delay := max(first, 1)
-		for range attempt - 1 {
-			if delay >= longest {
-				break
-			}
-			delay *= 2
-		}
-		half := min(delay, max(longest, 1)) / 2
+		delay := retry.Exponential(max(first, 1), max(longest, 1), attempt-1)
+		half := delay / 2
 		return half + rand.N(half+1), attempt < most //nolint:gosec // jitter needs no secrecy
 	}
 }
 
 // Delays retries after each of the delays in turn; there is one attempt more than
-// there are delays.
+// there are delays. New refuses no delays at all, and a negative one.
 func Delays(delays ...time.Duration) Policy {
+	if len(delays) == 0 {
+		return mistaken("Delays(): give at least one delay, or NoRetry if none is meant")
+	}
+	for i, delay := range delays {
+		if wrong := negative(fmt.Sprintf("delay %d", i+1), delay); wrong != "" {
+			return mistaken("Delays: " + wrong)
+		}
+	}
 	return func(attempt int) (time.Duration, bool) {
 		if attempt < 1 || attempt > len(delays) {
 			return 0, false
 		}
 		return delays[attempt-1], true
 	}
+}
+
+func negative(name string, d time.Duration) string {
+	if d >= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s must not be negative; got %s", name, d)
+}
+
+func tooFew(most int) string {
+	if most >= 1 {
+		return ""
+	}
+	return fmt.Sprintf("most must be at least 1, the first attempt; got %d; NoRetry is for no retries", most)
+}
+
+func firstOf(wrong ...string) string {
+	for _, w := range wrong {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// mistaken is the policy of a constructor that was called with nonsense. A function can't
+// carry an error: this one panics with it, when New tries it.
+func mistaken(wrong string) Policy {
+	return func(int) (time.Duration, bool) { panic("consumer." + wrong) }
+}
+
+// call is the policy's answer, or an error if it panics.
+func (p Policy) call(attempt int) (delay time.Duration, ok bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			delay, ok, err = 0, false, fmt.Errorf("Config.Policy: %v", r)
+		}
+	}()
+	delay, ok = p(attempt)
+	return delay, ok, nil
 }

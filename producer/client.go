@@ -8,7 +8,8 @@
 // done. One that is task.ErrUncertain says that Redis may have done it, or may within 3 s:
 // call again with the same ID, which replaces what may be there.
 //
-// How long a call may take is bounded by its ctx, and by Config.Timeout.
+// How long a call may take is bounded by its ctx, and by Config.Timeout. docs/guide.md is
+// for developers of applications.
 package producer
 
 import (
@@ -16,6 +17,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
@@ -44,12 +46,17 @@ type Config struct {
 	// although the master may have stored it: call again. Redis must be one server,
 	// sentinels or a cluster. Defaults to 0.
 	MinReplicas int
-	// Timeout bounds each call whose ctx ends later or never, IDs excepted. Defaults to 0:
+	// Timeout bounds each call whose ctx ends later or never, IDs excepted, and each page of
+	// List. Defaults to 0:
 	// none. Then a call whose ctx has no end takes as long as the options of the Redis
 	// client allow for its connections and its repeats: with go-redis's own some 5 s
-	// while connections are refused, and minutes while packets are lost. Calls that wait
-	// for somebody, as an HTTP request, want a second or two.
+	// while connections are refused, half a minute while Redis stands still, and minutes
+	// while packets are lost. Calls that wait for somebody, as an HTTP request, want a
+	// second or two.
 	Timeout time.Duration
+	// Registerer takes the metrics, duefleet_producer_*. Clients may share one.
+	// Defaults to none: then nothing is measured.
+	Registerer prometheus.Registerer
 }
 
 // Client schedules tasks. It is safe for concurrent use.
@@ -58,6 +65,7 @@ type Client struct {
 	close      func() error
 	maxPayload int
 	timeout    time.Duration // 0: none
+	metrics    *metrics      // nil: none
 	// endsWithContext: Redis's answers are awaited no longer than a call's context lasts.
 	endsWithContext bool
 }
@@ -76,11 +84,18 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Timeout < 0 {
 		return nil, fmt.Errorf("producer: Config.Timeout must not be negative; got %s", cfg.Timeout)
 	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
 	store, closeRedis, err := shard.Open(cfg.Redis, cfg.Options, cfg.Prefix, cfg.MinReplicas)
 	if err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
-	return &Client{store: store, close: closeRedis, maxPayload: cfg.MaxPayload, timeout: cfg.Timeout, endsWithContext: endsWithContext(cfg.Redis)}, nil
+	return &Client{
+		store: store, close: closeRedis, maxPayload: cfg.MaxPayload, timeout: cfg.Timeout, metrics: m,
+		endsWithContext: endsWithContext(cfg.Redis),
+	}, nil
 }
 
 // Close closes the client's own connections. A Config.Redis stays open.
@@ -116,6 +131,11 @@ type Request struct {
 	ContentType string
 	// Headers of the message: at most 32, keys of up to 128 bytes that don't
 	// begin with x-duefleet-, 64 KiB together.
+	//
+	// Schedule and ScheduleMany add traceparent and tracestate (W3C Trace Context) where
+	// their ctx carries a trace and the headers have neither of the two: an empty
+	// traceparent of your own keeps a task out of the trace. What doesn't fit into the
+	// limits is left out.
 	Headers map[string]string
 	// Options of the message: a routing key of its own, priority, expiration,
 	// correlation ID, reply-to.

@@ -47,6 +47,21 @@ func ExampleClient_Schedule() {
 	fmt.Println("the reminder is due at", due)
 }
 
+func ExampleRequest_SetJSON() {
+	type order struct {
+		Number int `json:"number"`
+	}
+	request := producer.Request{Topic: "orders", ID: "o-4711/remind", When: producer.In(30 * time.Minute)}
+	if err := request.SetJSON(order{Number: 4711}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s is %s\n", request.Payload, request.ContentType)
+	// client.Schedule(ctx, request)
+
+	// Output:
+	// {"number":4711} is application/json
+}
+
 func ExampleClient_Schedule_ifAbsent() {
 	client := connect()
 	_, err := client.Schedule(context.Background(), producer.Request{

@@ -408,7 +408,7 @@ func TestTwoPlacementsOfOneEpochAreAnError(t *testing.T) {
 	equal(t, "placement", f.placement(), other)
 	f.inPlace(map[string]bool{})
 
-	// As docs/operations.md says.
+	// As docs/operate.md says.
 	mended := shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating}
 	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", mended.String()).Err())
 	_, err := stale.Schedule(f.ctx(), request("a", In(time.Hour)))

@@ -88,3 +88,30 @@ func BenchmarkScheduleParallel(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkCancelMany cancels tasks that wait, 500 in a call.
+func BenchmarkCancelMany(b *testing.B) {
+	const batch = 500
+	c := benchClient(b)
+	requests := benchRequests(batch)
+	ids := make([]string, batch)
+	for i := range requests {
+		ids[i] = requests[i].ID
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for left := b.N; left > 0; left -= batch {
+		b.StopTimer()
+		for _, r := range c.ScheduleMany(b.Context(), requests[:min(batch, left)]) {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+		b.StartTimer()
+		for _, err := range c.CancelMany(b.Context(), "orders", ids[:min(batch, left)]) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -30,13 +30,14 @@ func named(topic, id string, err error) error {
 // Errors: task.ErrNotFound if it is not stored: delivered, cancelled before or
 // never scheduled. After a lost connection, also if this very call removed it.
 // task.ErrUnavailable and task.ErrUncertain as from Schedule.
-func (c *Client) Cancel(ctx context.Context, topic, id string) error {
+func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
+	defer c.metrics.begin(verbCancel).end(&err)
 	if err := checkName(topic, id); err != nil {
 		return err
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	_, err := writes(ctx, c, func() (none struct{}, err error) { return none, c.store.Router(topic).Cancel(ctx, id) })
+	_, err = writes(ctx, c, func() (none struct{}, err error) { return none, c.store.Router(topic).Cancel(ctx, id) })
 	return named(topic, id, err)
 }
 
@@ -48,6 +49,7 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) error {
 // task.ErrReplicas, beside the due time if the master has that. If a consumer of package consumer
 // has it then, and its handler fails, it is tried again at the time asked for.
 func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (due time.Time, err error) {
+	defer c.metrics.begin(verbReschedule).end(&err)
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	now, err := c.now(ctx)
@@ -77,7 +79,8 @@ type Stored struct {
 
 // Get reads a task. Attempt counts the next one. Errors: task.ErrNotFound if it is not
 // stored: delivered, cancelled or never scheduled; task.ErrUnavailable.
-func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
+func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err error) {
+	defer c.metrics.begin(verbGet).end(&err)
 	if err := checkName(topic, id); err != nil {
 		return Stored{}, err
 	}
@@ -87,7 +90,7 @@ func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}
-	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: s.Reason}, nil
+	return newStored(s), nil
 }
 
 // IDs yields the ID of every stored task of a topic that begins with prefix, in no order:

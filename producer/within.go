@@ -44,10 +44,16 @@ func reads[T any](ctx context.Context, c *Client, call func() (T, error)) (T, er
 }
 
 // within returns what call returns, or an error of a kind as soon as ctx is over. Then
-// call goes on by itself, and the shard does nothing that reaches it more than 3 s later.
+// call goes on by itself, and the shard does nothing that reaches it more than 3 s later. A
+// ctx that was over before is task.ErrUnavailable.
 func within[T any](ctx context.Context, c *Client, kind error, call func() (T, error)) (T, error) {
+	if err := ctx.Err(); err != nil {
+		var none T
+		return none, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
 	if c.endsWithContext || ctx.Done() == nil {
-		return call()
+		value, err := call()
+		return value, explained(err)
 	}
 	type answer struct {
 		value    T
@@ -68,11 +74,24 @@ func within[T any](ctx context.Context, c *Client, kind error, call func() (T, e
 		if a.panicked != nil {
 			panic(a.panicked)
 		}
-		return a.value, a.err
+		return a.value, explained(a.err)
 	case <-ctx.Done():
 		var none T
 		return none, fmt.Errorf("%w: %w", kind, ctx.Err())
 	}
+}
+
+// explained says what to do about an error whose words don't.
+func explained(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: make calls before Close, that of the Client and that of Config.Redis", err)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return fmt.Errorf("%w: another program writes under this prefix of this Redis; give it another", err)
+	}
+	return err
 }
 
 // errUnanswered is the error of a call whose goroutine a hook of the client ended.

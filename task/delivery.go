@@ -36,7 +36,7 @@ func (d Delivery) WithMaxPayload(limit int) Delivery {
 }
 
 // NextWhen asks for the next step of the same task: under the same topic and ID, with
-// the same headers, its attempts counted from 1. It is stored once the handler has
+// the same headers, those of its trace included, its attempts counted from 1. It is stored once the handler has
 // returned nil, and before the delivery is acked; not if the handler fails, and not
 // if the producer has cancelled or replaced the task since. The last call counts, of
 // Next and NextWhen together.

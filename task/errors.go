@@ -30,10 +30,10 @@ var (
 	// than were asked for have it.
 	ErrReplicas = errors.New("not on enough replicas of Redis")
 	// ErrForked: Redis lost a change of the topic's shard count in a failover, and
-	// another began under the same epoch. Docs/operations.md says what to do.
+	// another began under the same epoch. The page docs/operate.md says what to do.
 	ErrForked = errors.New("two placements of one epoch")
 	// ErrNoNext: the delivery was made without a way to store a next step.
-	ErrNoNext = errors.New("this delivery can't be followed by a next step")
+	ErrNoNext = errors.New("this delivery can't be followed by a next step; a test of a handler gives NewDelivery a next")
 )
 
 // RuleError says which rule of input a value broke. Nothing was written.

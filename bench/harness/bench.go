@@ -78,7 +78,7 @@ func (b *Bench) NewRun(ctx context.Context, redisArgs ...string) (*Run, error) {
 // Defer adds a function for Close, which calls the last one first.
 func (r *Run) Defer(f func() error) { r.closers = append(r.closers, f) }
 
-// Close ends what the run started.
+// Close stops everything that the run started.
 func (r *Run) Close() error {
 	var errs []error
 	for i := len(r.closers) - 1; i >= 0; i-- {

@@ -71,7 +71,7 @@ func startPostgres(ctx context.Context, _ *harness.Run) (s store, err error) {
 	s.addr = "postgres://bench@" + addr + "/postgres?sslmode=disable"
 	s.stop = func() error {
 		err := cmd.Process.Signal(syscall.SIGQUIT) // which also ends its children
-		_ = cmd.Wait()                             // told to end
+		_ = cmd.Wait()                             // the exit code doesn't matter
 		return errors.Join(err, remove())
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

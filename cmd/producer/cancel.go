@@ -94,7 +94,7 @@ func cancelFile(cmd *cobra.Command, conn *connection, topic string, flags *sourc
 func cancelLines(ctx context.Context, conn *connection, topic string, source io.Reader, client *producer.Client, bad *badLines) (output, error) {
 	c := canceller{
 		topic:  topic,
-		cancel: client.Cancel,
+		cancel: client.CancelMany,
 		bad:    bad.add, progress: bad.progress,
 	}
 	return c.run(ctx, source, conn.maxPayload)
@@ -175,8 +175,8 @@ func (s cancelSummary) text() string {
 // canceller cancels a stream of IDs.
 type canceller struct {
 	topic string
-	// cancel removes a task. It is called from several goroutines.
-	cancel func(ctx context.Context, topic, id string) error
+	// cancel removes tasks. It is called from several goroutines.
+	cancel func(ctx context.Context, topic string, ids []string) []error
 	// bad is told of every bad line, and progress where each line ends, in bytes, when
 	// it is done or refused: one call at a time, in the order of the lines.
 	bad      func(line int, err error)
@@ -197,7 +197,7 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	defer halt()
 	s := stream{
 		parse: c.parse, do: c.do, maxPayload: maxPayload,
-		lanes: pipeLanes, batch: 1, ahead: pipeAhead,
+		together: "cancel", lanes: loadLanes, batch: defaultBatch, ahead: (2*loadLanes - 1) * defaultBatch,
 		finished: func(r *request) { c.count(r, halt) }, idle: func() {},
 	}
 	err := s.run(reading, r)
@@ -223,19 +223,23 @@ func (c *canceller) parse(line []byte) (*request, error) {
 	return r, task.CheckID(r.ID)
 }
 
-// do cancels one task, as a batch is for tasks to be scheduled alone. Once one has failed
-// no other is begun.
+// do cancels a batch. Once a task has failed no other batch is begun.
 func (c *canceller) do(ctx context.Context, batch []*request) {
-	for _, r := range batch {
-		if failure := c.failure.Load(); failure != nil {
+	if failure := c.failure.Load(); failure != nil {
+		for _, r := range batch {
 			r.reply(nil, *failure)
-			continue
 		}
-		err := c.cancel(ctx, r.Topic, r.ID)
+		return
+	}
+	ids := make([]string, len(batch))
+	for i, r := range batch {
+		ids[i] = r.ID
+	}
+	for i, err := range c.cancel(ctx, c.topic, ids) {
 		if err != nil && !errors.Is(err, task.ErrNotFound) {
 			c.failure.CompareAndSwap(nil, &err)
 		}
-		r.reply(nil, err)
+		batch[i].reply(nil, err)
 	}
 }
 

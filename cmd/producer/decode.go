@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ type taskLine struct {
 	ID          given[string]                   `json:"id"`
 	In          given[string]                   `json:"in"`
 	At          given[textOrNumber]             `json:"at"`
-	Payload     given[string]                   `json:"payload"`
+	Payload     given[textOrJSON]               `json:"payload"`
 	Base64      given[string]                   `json:"payload_base64"`
 	ContentType given[string]                   `json:"content_type"`
 	Headers     given[map[string]given[string]] `json:"headers"`
@@ -73,8 +74,16 @@ func (f *taskLine) fill(r *request) error {
 	}
 	payload, err := f.payload()
 	r.setDue(due)
-	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.ContentType.value, f.headers()
+	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
 	return err
+}
+
+// contentType is what the line says; without a word a payload in JSON is JSON.
+func (f *taskLine) contentType() string {
+	if !f.ContentType.ok && f.Payload.value.json {
+		return "application/json"
+	}
+	return f.ContentType.value
 }
 
 // due gives the due time's fields their meaning.
@@ -99,7 +108,7 @@ func (f *taskLine) payload() ([]byte, error) {
 		return nil, errors.New("payload, payload_base64: only one of them may be given")
 	}
 	if !f.Base64.ok {
-		return []byte(f.Payload.value), nil
+		return f.Payload.value.bytes, nil
 	}
 	payload, err := base64.StdEncoding.Strict().DecodeString(f.Base64.value)
 	return payload, inField("payload_base64", err)
@@ -148,6 +157,25 @@ func (t *textOrNumber) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return err
 }
 
+// textOrJSON is the text of a string, or another JSON value byte for byte as it is written.
+type textOrJSON struct {
+	bytes []byte
+	json  bool
+}
+
+// UnmarshalJSONFrom takes any value; given refuses null.
+func (t *textOrJSON) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	if in.PeekKind() == jsontext.KindString {
+		var text string
+		err := json.UnmarshalDecode(in, &text)
+		t.bytes = []byte(text)
+		return err
+	}
+	value, err := in.ReadValue()
+	t.bytes, t.json = bytes.Clone(value), true
+	return err
+}
+
 // parseLine reads exactly one JSON object into the fields of a line. It refuses what
 // the standard library's encoding/json would mend in silence (unknown and repeated
 // fields, names in another case, bytes that are not UTF-8, half a surrogate pair, null),
@@ -187,6 +215,8 @@ func parseLine[T any](line []byte) (T, error) {
 // syntaxError says what of a line is no JSON, and where, but not what stands there.
 func syntaxError(e *jsontext.SyntacticError) error {
 	switch {
+	case errors.Is(e.Err, jsontext.ErrDuplicateName) && strings.HasPrefix(string(e.JSONPointer), "/payload/"):
+		return inField("payload", errors.New("an object in it gives a name twice"))
 	case errors.Is(e.Err, jsontext.ErrDuplicateName):
 		return inField(fieldName(e.JSONPointer), errors.New("given twice"))
 	case strings.HasPrefix(e.Err.Error(), "invalid surrogate pair"):
@@ -210,6 +240,9 @@ func typeError(e *json.SemanticError) error {
 		want = "true or false"
 	case reflect.Int:
 		want = "a whole number"
+	}
+	if e.GoType == reflect.TypeFor[textOrJSON]() {
+		want = "a string or another JSON value"
 	}
 	got := map[jsontext.Kind]string{
 		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string", jsontext.KindNumber: "a number",

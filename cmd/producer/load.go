@@ -51,9 +51,16 @@ func loadCommand(conn *connection) *cobra.Command {
 "in" is a duration and "at" RFC 3339 or Unix milliseconds; what was due more than a
 minute ago is delivered at once, and counted. "payload_base64" is for bytes;
 "headers", "content_type", "routing_key", "priority", "expiration" (a duration),
-"correlation_id" and "reply_to" may be given. What a pipe has brought is written within
-50 ms. Lines of one ID are written in their order; others may overtake each other. Bad lines are reported with their numbers, ten of them and a count, or all
-in the file that --errors names, and the exit code is 1; the good ones are written.
+"correlation_id" and "reply_to" may be given. A "payload" that is an object, an array, a
+number, true or false is taken byte for byte as it stands in the line, and
+"content_type" is application/json where it isn't given:
+
+  {"id":"o-1","in":"30m","payload":{"order":1}}
+
+What a pipe has brought is written within 50 ms. Lines of one ID are written in their
+order; others may overtake each other. Bad lines are reported with their numbers, ten of
+them and a count, or all in the file that --errors names, and the exit code is 1; the
+good ones are written.
 Ctrl-C stops reading and writes what was read.`,
 		Example: `  producer load orders --file orders.ndjson
   generate | producer load orders --strict -o json -`,
@@ -323,7 +330,7 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := stream{
-		parse: l.decoder.decode, do: l.do, maxPayload: l.decoder.maxPayload, strict: l.strict,
+		parse: l.decoder.decode, do: l.do, together: "schedule", maxPayload: l.decoder.maxPayload, strict: l.strict,
 		// Each lane but one may have a batch on its way, and the next one waiting.
 		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
 		finished: func(r *request) { l.count(r, halt) }, idle: func() {},

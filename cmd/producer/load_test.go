@@ -64,6 +64,25 @@ func wantCounts(t testing.TB, sum map[string]any, counts string) {
 	}
 }
 
+// TestLoadTakesPayloadsInJSON: as they stand in the line, also through a pipe.
+func TestLoadTakesPayloadsInJSON(t *testing.T) {
+	t.Parallel()
+	c := newCorner(t)
+	const object = `{ "order":1, "price":1.50, "name":"<\u00fc>" }`
+	const line = `"id":"o-%d","in":"1h","payload":` + object + `}` + "\n"
+	_, sum := c.load(strings.NewReader(fmt.Sprintf("{"+line, 1) + `{"content_type":"a/b",` + fmt.Sprintf(line, 2)))
+	wantCounts(t, sum, "scheduled=2 bad=0")
+	if r := c.run(fmt.Sprintf(`{"verb":"schedule",`+line, 3), "pipe", "--topic", "orders"); r.code != 0 {
+		t.Errorf("pipe: exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	for id, contentType := range map[string]string{"o-1": "application/json", "o-2": "a/b", "o-3": "application/json"} {
+		got := c.must("get", "--topic", "orders", "--id", id)
+		if got["payload"] != object || got["content_type"] != contentType {
+			t.Errorf("%s: got %v of type %v", id, got["payload"], got["content_type"])
+		}
+	}
+}
+
 // TestLoadManyLines: 100,000 tasks go in, each as its line says.
 func TestLoadManyLines(t *testing.T) {
 	t.Parallel()

@@ -85,7 +85,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := stream{
-		parse: func(line []byte) (*request, error) { return parseRequest(line, p.topic) }, do: p.do,
+		parse: func(line []byte) (*request, error) { return parseRequest(line, p.topic) }, do: p.do, together: "schedule",
 		maxPayload: maxPayload, lanes: pipeLanes, batch: maxBatch, ahead: pipeAhead,
 		finished: func(r *request) {
 			if r.err != nil {

@@ -48,11 +48,12 @@ type stream struct {
 	finished func(r *request)
 	idle     func()
 
-	maxPayload int  // in bytes
-	lanes      int  // how many calls to Redis are on their way at most
-	batch      int  // the most tasks of one call
-	ahead      int  // how many requests are read before the first of them is done, at most
-	strict     bool // a line that is wrong is the last one
+	maxPayload int    // in bytes
+	together   string // the verb whose requests go out together
+	lanes      int    // how many calls to Redis are on their way at most
+	batch      int    // the most tasks of one call
+	ahead      int    // how many requests are read before the first of them is done, at most
+	strict     bool   // a line that is wrong is the last one
 
 	budget *semaphore.Weighted
 	lines  *lineReader
@@ -129,8 +130,8 @@ func (s *stream) request(line []byte, wrong error) (*request, error) {
 	return r, wrong
 }
 
-// work does a lane's requests in their order. Tasks to be scheduled that wait one
-// behind the other go out together.
+// work does a lane's requests in their order. Those of one verb that wait one behind the
+// other go out together.
 func (s *stream) work(ctx context.Context, lane <-chan *request) {
 	for first := <-lane; first != nil; {
 		batch, next := s.gather(first, lane)
@@ -141,17 +142,17 @@ func (s *stream) work(ctx context.Context, lane <-chan *request) {
 	}
 }
 
-// gather takes what waits to be scheduled, up to what one call takes, and the first
-// request that is something else.
+// gather takes what waits of the verb whose requests go out together, up to what one call
+// takes, and the first request that is something else.
 func (s *stream) gather(first *request, lane <-chan *request) (batch []*request, other *request) {
 	batch = []*request{first}
-	if first.verb != "schedule" {
+	if first.verb != s.together {
 		return batch, nil
 	}
 	for bytes := first.weight; len(batch) < s.batch && bytes < maxBatchBytes; {
 		select {
 		case r := <-lane:
-			if r == nil || r.verb != "schedule" {
+			if r == nil || r.verb != s.together {
 				return batch, r
 			}
 			batch, bytes = append(batch, r), bytes+r.weight

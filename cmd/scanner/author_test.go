@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
@@ -67,7 +68,7 @@ func TestWhoCameBySudoOrSSH(t *testing.T) {
 		"ann@" + host: {"SUDO_USER": "ann", "SSH_USER": "bob"},
 		"bob@" + host: {"SSH_USER": "bob"},
 	} {
-		if got := caller(func(name string) string { return env[name] }); got != want {
+		if got := topicdocs.Caller(func(name string) string { return env[name] }); got != want {
 			t.Errorf("%v: got %s, want %s", env, got, want)
 		}
 	}
@@ -118,7 +119,7 @@ func TestATokenNamesItsHolder(t *testing.T) {
 	}
 	as("")
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=20", "--no-wait")
-	if got := o.newest().By; got != caller(os.Getenv) {
-		t.Errorf("without a token: by %q, want %q", got, caller(os.Getenv))
+	if got := o.newest().By; got != topicdocs.Caller(os.Getenv) {
+		t.Errorf("without a token: by %q, want %q", got, topicdocs.Caller(os.Getenv))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func checkCommand(s *settings) *cobra.Command {
@@ -78,11 +79,11 @@ func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error
 
 // checkConsul checks every document there is.
 func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
-	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	docs, err := consulTopics{client}.List(cmd.Context())
+	docs, err := client.List(cmd.Context())
 	if err != nil {
 		return fmt.Errorf("the file is good; its topics in consul can't be read: %w", err)
 	}

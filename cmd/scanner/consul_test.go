@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -33,11 +34,10 @@ func TestABrokenDocumentAffectsOnlyItself(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client, err := openConsul(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
+	c, err := topicdocs.Open(config.Consul{Addr: addr, Prefix: prefix}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := consulTopics{client}
 	want := map[string]string{
 		"good":     "",
 		"bad":      "bad:2: shards: must be 1 to 4096; got 0",
@@ -93,11 +93,10 @@ func wantDocument(t *testing.T, doc config.Document, want string) {
 // to look at.
 func TestAnUnreachableConsulIsNoDocuments(t *testing.T) {
 	t.Parallel()
-	client, err := openConsul(config.Consul{Addr: "127.0.0.1:1", Prefix: "duefleet"}, slog.New(slog.DiscardHandler))
+	c, err := topicdocs.Open(config.Consul{Addr: "127.0.0.1:1", Prefix: "duefleet"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := consulTopics{client}
 	s := firstSnapshot(t, c)
 	if s.Err == nil || s.Documents != nil || !strings.Contains(s.Err.Error(), "; check that the server runs there, and consul.addr") {
 		t.Errorf("got %+v", s)

@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func doctorCommand(s *settings) *cobra.Command {
@@ -77,7 +78,9 @@ func newPatient(s *settings, cfg *config.Config) (p doctor.Patient, done func(),
 	}
 	p = doctor.Patient{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
 	if cfg.Consul.Addr != "" {
-		p.Consul, err = openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+		var documents topicdocs.Documents
+		documents, err = topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
+		p.Consul = documents.Consul
 	}
 	if err != nil {
 		return p, nil, errors.Join(err, rdb.Close())

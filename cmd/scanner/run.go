@@ -19,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 // settings is where every verb finds its configuration.
@@ -178,11 +179,11 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 // file: then a send to reread has it read anew.
 func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (reread chan<- struct{}, err error) {
 	if cfg.Consul.Addr != "" {
-		client, err := openConsul(cfg.Consul, log)
+		client, err := topicdocs.Open(cfg.Consul, log)
 		if err != nil {
 			return nil, err
 		}
-		sc.Source, sc.Register = consulTopics{client}, client
+		sc.Source, sc.Register = client, client.Consul
 		sc.SourceName = config.ConsulSource(cfg.Consul.Prefix)
 		return nil, nil
 	}

@@ -149,8 +149,7 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 		return at, nil
 	}
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		// From 2001 to 2100 in seconds; as milliseconds that is January and February 1970.
-		if 1_000_000_000 <= ms && ms <= 4_100_000_000 {
+		if task.LooksLikeSeconds(ms) {
 			return time.Time{}, cli.UsageError(fmt.Sprintf("%s %s: looks like Unix seconds; want milliseconds, as in %s000", flag, text, text))
 		}
 		return time.UnixMilli(ms), nil

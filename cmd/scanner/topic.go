@@ -14,8 +14,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/consul"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -35,7 +35,7 @@ func topicCommand(s *settings) *cobra.Command {
 }
 
 // withConsul runs a verb's work on the documents in Consul.
-func withConsul(s *settings, work func(ctx context.Context, c consulTopics) error) func(*cobra.Command) error {
+func withConsul(s *settings, work func(ctx context.Context, c topicdocs.Documents) error) func(*cobra.Command) error {
 	return func(cmd *cobra.Command) error {
 		cfg, err := s.connections()
 		if err != nil {
@@ -44,11 +44,11 @@ func withConsul(s *settings, work func(ctx context.Context, c consulTopics) erro
 		if cfg.Consul.Addr == "" {
 			return fileTopicsError(s.path)
 		}
-		client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+		client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
 		}
-		return work(cmd.Context(), consulTopics{client})
+		return work(cmd.Context(), client)
 	}
 }
 
@@ -70,7 +70,7 @@ func topicList(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "Lists the topics that have a document", Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
+			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
 				docs, err := c.List(ctx)
 				if err != nil {
 					return err
@@ -133,25 +133,6 @@ func pauseText(t config.Topic) string {
 	return fmt.Sprint(t.Paused)
 }
 
-// document reads one that must be there.
-func document(ctx context.Context, c consulTopics, topic string) (config.Document, error) {
-	doc, there, err := c.Read(ctx, topic)
-	if err == nil && !there {
-		err = noDocumentError(topic)
-	}
-	return doc, err
-}
-
-// noDocumentError names a topic that has no document in Consul. It is a
-// task.ErrNotFound, for the exit code alone.
-type noDocumentError string
-
-func (e noDocumentError) Error() string {
-	return fmt.Sprintf("topic %s has no document in consul; `scanner topic create %s key=value...` makes one", string(e), string(e))
-}
-
-func (e noDocumentError) Is(target error) bool { return target == task.ErrNotFound }
-
 func topicSet(s *settings) *cobra.Command {
 	var f setFlags
 	cmd := &cobra.Command{
@@ -191,7 +172,7 @@ That and Ctrl-C end the waiting alone: the change goes on.`,
 			if cmd.Flags().Changed("timeout") && (!f.wait || f.timeout < 0) {
 				return cli.UsageError("--timeout is how long to --wait, and not negative")
 			}
-			return withConsul(s, func(_ context.Context, c consulTopics) error { return f.run(cmd, s, c, args) })(cmd)
+			return withConsul(s, func(_ context.Context, c topicdocs.Documents) error { return f.run(cmd, s, c, args) })(cmd)
 		}),
 	}
 	cmd.ValidArgsFunction = s.completeAssignments
@@ -221,7 +202,7 @@ func (f *setFlags) register(cmd *cobra.Command) {
 }
 
 // run writes the topic's document, and waits for what the flags ask for.
-func (f *setFlags) run(cmd *cobra.Command, s *settings, c consulTopics, args []string) error {
+func (f *setFlags) run(cmd *cobra.Command, s *settings, c topicdocs.Documents, args []string) error {
 	if f.old && len(args) == 1 {
 		return unbindOld(cmd, s, c, args[0])
 	}
@@ -261,40 +242,37 @@ func registerDryRun(cmd *cobra.Command, dry *bool) {
 }
 
 // set changes a document, prints the difference, and returns the document as it is now.
-func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
+func set(cmd *cobra.Command, c topicdocs.Documents, e edit) (config.Document, error) {
 	topic, out := e.topic, cmd.OutOrStdout()
 	doc, there, err := c.Read(cmd.Context(), topic)
 	if err == nil && !there && e.inForce != nil {
-		err = noDocumentError(topic)
+		err = topicdocs.NoDocumentError(topic)
 	}
 	if err == nil && !there && e.likely {
-		err = c.refuseSlip(cmd, topic)
-	}
-	if err == nil && there && e.create {
-		err = fmt.Errorf("topic %s has a document already; `scanner topic set %s key=value...` changes it", topic, topic)
+		err = refuseSlip(cmd, c, topic)
 	}
 	if err != nil {
 		return doc, err
 	}
-	before := doc.Raw
-	if e.replace {
-		before = nil
-	}
-	raw, changes, err := config.Edit(topic, before, e.assignments)
-	mended := err == nil && doc.Err != nil // which may change no setting: an unknown key is none
+	edited, err := topicdocs.Edit{Assignments: e.assignments, Replace: e.replace, Create: e.create}.Of(topic, doc)
 	if err != nil && doc.Err != nil && e.inForce != nil {
-		raw, changes, err = e.ofForce(cmd, err)
+		edited.Raw, edited.Changes, err = e.ofForce(cmd, err)
+		edited.Same = len(edited.Changes) == 0
+	}
+	var exists topicdocs.ExistsError
+	if errors.As(err, &exists) {
+		return doc, err
 	}
 	if err != nil {
 		return doc, e.explain(err, doc)
 	}
-	if there && len(changes) == 0 && !e.replace && !mended {
+	if edited.Same {
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
 		return doc, err
 	}
-	printDifference(out, topic, changes)
-	printLeftBinding(out, doc, config.ParseDocument(topic, raw, 0))
-	if mended {
+	printDifference(out, topic, edited.Changes)
+	printLeftBinding(out, doc, config.ParseDocument(topic, edited.Raw, 0))
+	if edited.Mended {
 		fmt.Fprintf(out, "topic %s: its mistakes are mended\n", topic)
 	}
 	if e.dry {
@@ -302,11 +280,11 @@ func set(cmd *cobra.Command, c consulTopics, e edit) (config.Document, error) {
 		return doc, err
 	}
 	if !there && e.likely && canAsk(cmd) {
-		if err := c.confirmNew(cmd, topic); err != nil {
+		if err := confirmNew(cmd, c, topic); err != nil {
 			return doc, err
 		}
 	}
-	if doc, err = c.write(cmd, doc, topic, raw); err == nil {
+	if doc, err = write(cmd, c, doc, topic, edited.Raw); err == nil {
 		_, err = fmt.Fprintf(out, "topic %s written\n", topic)
 	}
 	return doc, err
@@ -317,31 +295,17 @@ func canAsk(cmd *cobra.Command) bool {
 	return cli.OnTerminal(cmd.InOrStdin()) && cli.OnTerminal(cmd.ErrOrStderr())
 }
 
-// slip returns the topic whose name a new one's is likely a slip of, "" if there is none.
-func (c consulTopics) slip(ctx context.Context, topic string) (string, error) {
-	docs, err := c.List(ctx)
-	names := make([]string, len(docs))
-	for i, d := range docs {
-		names[i] = d.Name
-	}
-	return config.Slip(topic, names), err
-}
-
 // refuseSlip fails where a new topic's name is like another's and nobody can be asked.
-func (c consulTopics) refuseSlip(cmd *cobra.Command, topic string) error {
+func refuseSlip(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
 	if canAsk(cmd) {
 		return nil
 	}
-	slip, err := c.slip(cmd.Context(), topic)
-	if err == nil && slip != "" {
-		err = fmt.Errorf("there is no topic %s; did you mean %s? `scanner topic create %s key=value...` makes a new one; nothing was written", topic, slip, topic)
-	}
-	return err
+	return c.RefuseSlip(cmd.Context(), topic)
 }
 
 // confirmNew asks whether a new topic is to be made.
-func (c consulTopics) confirmNew(cmd *cobra.Command, topic string) error {
-	slip, err := c.slip(cmd.Context(), topic)
+func confirmNew(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
+	slip, err := c.Slip(cmd.Context(), topic)
 	if err != nil {
 		return err
 	}
@@ -487,11 +451,11 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 	if cfg.Consul.Addr == "" {
 		return cli.UsageError(bad.Error())
 	}
-	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	docs, err := consulTopics{client}.List(cmd.Context())
+	docs, err := client.List(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -502,9 +466,9 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 	if err := confirm.Ask(cmd, fmt.Sprintf("delete the document %q, which is no topic's", name)); err != nil {
 		return err
 	}
-	ok, err := client.Delete(cmd.Context(), name, docs[at].Index)
+	ok, err := client.Consul.Delete(cmd.Context(), name, docs[at].Index)
 	if err == nil && !ok {
-		err = fmt.Errorf("document %q %w; nothing was removed", name, errMeanwhile)
+		err = fmt.Errorf("document %q %w; nothing was removed", name, topicdocs.ErrMeanwhile)
 	}
 	if err != nil {
 		return err
@@ -516,7 +480,7 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 // foundDocument is a topic's document in Consul as it was looked at, if Consul is
 // configured and holds one.
 type foundDocument struct {
-	topics consulTopics
+	topics topicdocs.Documents
 	config.Document
 }
 
@@ -526,12 +490,12 @@ func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundD
 	if cfg.Consul.Addr == "" {
 		return foundDocument{}, nil
 	}
-	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return foundDocument{}, err
 	}
-	doc, _, err := consulTopics{client}.Read(ctx, topic)
-	return foundDocument{consulTopics{client}, doc}, err
+	doc, _, err := client.Read(ctx, topic)
+	return foundDocument{client, doc}, err
 }
 
 // remove deletes the document unless somebody wrote it meanwhile.
@@ -539,6 +503,9 @@ func (d foundDocument) remove(cmd *cobra.Command) error {
 	if !d.there() {
 		return nil
 	}
-	_, err := d.topics.change(cmd, d.Name, d.Document, consul.Change{Removed: true})
-	return err
+	removed, err := d.topics.Remove(cmd.Context(), d.Document, authorOf(cmd))
+	if err != nil {
+		return err
+	}
+	return tellUnkept(cmd, d.Name, removed)
 }

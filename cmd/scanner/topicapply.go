@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func topicApply(s *settings) *cobra.Command {
@@ -45,7 +46,7 @@ asks nobody.`,
 			if len(docs) == 0 {
 				return fmt.Errorf("no topics in %s", path)
 			}
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
+			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
 				plan, err := planTopics(ctx, c, docs)
 				if err != nil {
 					return err
@@ -79,7 +80,7 @@ type planned struct {
 }
 
 // planTopics lists the topics that are not as docs have them.
-func planTopics(ctx context.Context, c consulTopics, docs []config.Document) ([]planned, error) {
+func planTopics(ctx context.Context, c topicdocs.Documents, docs []config.Document) ([]planned, error) {
 	list, err := c.List(ctx)
 	if err != nil {
 		return nil, err
@@ -127,10 +128,10 @@ func printDryRun(out io.Writer, dry bool) error {
 }
 
 // writePlan writes the topics one after the other, up to the first that can't be written.
-func writePlan(cmd *cobra.Command, c consulTopics, plan []planned) error {
+func writePlan(cmd *cobra.Command, c topicdocs.Documents, plan []planned) error {
 	for i := range plan {
 		p := &plan[i]
-		doc, err := c.write(cmd, p.found, p.doc.Name, p.doc.Raw)
+		doc, err := write(cmd, c, p.found, p.doc.Name, p.doc.Raw)
 		if err != nil {
 			return fmt.Errorf("written: %s; not written: %s: %w", names(plan[:i]), names(plan[i:]), err)
 		}

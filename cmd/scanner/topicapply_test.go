@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 // file writes a file of topics.
@@ -89,7 +90,7 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := openConsul(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := planTopics(t.Context(), consulTopics{client}, docs)
+	plan, err := planTopics(t.Context(), client, docs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	cmd, out := &cobra.Command{Use: "apply"}, &bytes.Buffer{}
 	cmd.SetContext(context.WithoutCancel(t.Context()))
 	cmd.SetOut(out)
-	err = writePlan(cmd, consulTopics{client}, plan)
+	err = writePlan(cmd, client, plan)
 	if err == nil || !strings.HasPrefix(err.Error(), "written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") || cli.Code(err) != cli.Failed {
 		t.Errorf("got %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 // printLeftBinding says what a change of declare.queue leaves at the broker: scanners bind
@@ -27,13 +28,13 @@ func printLeftBinding(out io.Writer, before, after config.Document) {
 // unbindOld removes the bindings that earlier documents of a topic left, once all living
 // scanners deliver by the one in force: before that one of them would bind the old queue
 // again, or nobody has bound the new one.
-func unbindOld(cmd *cobra.Command, s *settings, c consulTopics, topic string) error {
-	h, doc, err := c.history(cmd.Context(), topic)
+func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string) error {
+	h, doc, err := c.History(cmd.Context(), topic)
 	switch {
 	case err != nil:
 		return fmt.Errorf("topic %s: which queues were declared before can't be told: %w", topic, err)
 	case doc.Index == 0:
-		return noDocumentError(topic)
+		return topicdocs.NoDocumentError(topic)
 	case doc.Err != nil:
 		return fmt.Errorf("topic %s: its document has mistakes, nothing was unbound: %w", topic, doc.Err)
 	}

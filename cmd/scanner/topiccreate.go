@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func topicCreate(s *settings) *cobra.Command {
@@ -20,7 +21,7 @@ already, which stays as it is.`,
 		Example: `  scanner topic create orders shards=8 declare.queue=orders.due`,
 		Args:    oneTopic(func(*cobra.Command, []string) error { return nil }),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(_ context.Context, c consulTopics) error {
+			return withConsul(s, func(_ context.Context, c topicdocs.Documents) error {
 				doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], create: true, dry: dry})
 				if err != nil || dry {
 					return err

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/config"
 )
 
 // TestANewTopicMayBeASlip: set refuses a new topic whose name is like another's, and says
@@ -30,16 +29,4 @@ func TestANewTopicMayBeASlip(t *testing.T) {
 	o.wants(cli.Done, "a dry run, nothing was written", "topic", "create", "later", "--dry-run")
 	o.wants(cli.NotFound, "has no document", "topic", "get", "later")
 	o.wants(cli.Usage, "name a topic", "topic", "create")
-}
-
-func TestSlips(t *testing.T) {
-	t.Parallel()
-	names := []string{"orders", "invoices.eu", "t38", "jobs1"}
-	for name, want := range map[string]string{
-		"order": "orders", "odrers": "", "ordrs": "orders", "invoice.eu": "invoices.eu", "invoces.ue": "", "t39": "", "jobs2": "", "jobs": "", "mails": "", "ord": "",
-	} {
-		if got := config.Slip(name, names); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
 }

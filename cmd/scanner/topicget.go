@@ -9,6 +9,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func topicGet(s *settings) *cobra.Command {
@@ -23,8 +24,8 @@ As JSON it is an object with the settings of the document, or of all with --effe
 the document as it is stored, and its error if it is broken.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				doc, err := document(ctx, c, args[0])
+			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
+				doc, err := c.Find(ctx, args[0])
 				if err == nil && effective {
 					err = doc.Err
 				}

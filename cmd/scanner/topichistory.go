@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func topicHistory(s *settings) *cobra.Command {
@@ -27,8 +28,8 @@ or removed, as "consul kv put" does, or that is older than its history, is liste
 without who and when. The history outlives the topic. -o json has the documents as well.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
-				h, _, err := c.history(ctx, args[0])
+			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
+				h, _, err := c.History(ctx, args[0])
 				if err != nil {
 					return err
 				}
@@ -41,27 +42,6 @@ without who and when. The history outlives the topic. -o json has the documents 
 	}
 	cmd.Flags().VarP(&format, "output", "o", "how to print")
 	return cmd
-}
-
-// history returns a topic's history and its document as they were at one moment; without
-// either there is no such topic. The newest change is that of the document.
-func (c consulTopics) history(ctx context.Context, topic string) (consul.History, config.Document, error) {
-	h, err := c.client.History(ctx, topic)
-	for err == nil {
-		var doc config.Document
-		if doc, _, err = c.Read(ctx, topic); err != nil {
-			break
-		}
-		read := h.Index
-		if h, err = c.client.History(ctx, topic); err != nil || h.Index != read {
-			continue // written while the document was read
-		}
-		if h = h.Seen(doc.Raw, doc.Index > 0); len(h.Changes) == 0 {
-			err = noDocumentError(topic)
-		}
-		return h, doc, err
-	}
-	return h, config.Document{}, err
 }
 
 // historyLine is one change of `topic history -o json`.

@@ -12,6 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 // pauseLong is what pause and resume have in common.
@@ -70,7 +71,7 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 	if _, err := parseMoment("--until", v.until, time.Now()); err != nil {
 		return err
 	}
-	err := withConsul(s, func(_ context.Context, c consulTopics) error {
+	err := withConsul(s, func(_ context.Context, c topicdocs.Documents) error {
 		assignments, err := v.assignments(cmd, s, topic)
 		if err != nil {
 			return err

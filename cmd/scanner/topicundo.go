@@ -13,6 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func topicUndo(s *settings) *cobra.Command {
@@ -35,7 +36,7 @@ nobody. A topic that had no document before is removed by "scanner topic rm" alo
 			if cmd.Flags().Changed("to") && to == 0 {
 				return cli.UsageError("--to 0: changes count from 1")
 			}
-			return withConsul(s, func(ctx context.Context, c consulTopics) error {
+			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
 				doc, err := undo(cmd, c, args[0], to, dry)
 				if err != nil || dry {
 					return err
@@ -53,8 +54,8 @@ nobody. A topic that had no document before is removed by "scanner topic rm" alo
 
 // undo writes the document of an earlier change, of the one before the newest if to is 0,
 // and returns it as it is now.
-func undo(cmd *cobra.Command, c consulTopics, topic string, to uint64, dry bool) (config.Document, error) {
-	h, found, err := c.history(cmd.Context(), topic)
+func undo(cmd *cobra.Command, c topicdocs.Documents, topic string, to uint64, dry bool) (config.Document, error) {
+	h, found, err := c.History(cmd.Context(), topic)
 	if err != nil {
 		return found, err
 	}
@@ -74,7 +75,7 @@ func undo(cmd *cobra.Command, c consulTopics, topic string, to uint64, dry bool)
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
 		return found, err
 	}
-	doc, err := c.write(cmd, found, topic, before.Raw)
+	doc, err := write(cmd, c, found, topic, before.Raw)
 	if err != nil {
 		return doc, err
 	}

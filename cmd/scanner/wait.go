@@ -16,6 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -33,7 +34,7 @@ const (
 // awaitShards follows a topic's placement until it is what the document says. It fails
 // when the document is changed to ask for another shard count, and after timeout, unless
 // that is 0; the change goes on then, as it does when the command is interrupted.
-func awaitShards(cmd *cobra.Command, s *settings, c consulTopics, doc config.Document, timeout time.Duration) error {
+func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc config.Document, timeout time.Duration) error {
 	rdb, store, err := s.open()
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Arguments are checked before the first write: a script that stopped halfway would
--- leave a record without a score, or a score that means another state.
+-- leave a record without a score, or with the score of another state.
 local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65520
 
 local function refuse(what, got)
@@ -8,8 +8,8 @@ local function refuse(what, got)
   error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
 end
 
--- expect says how many keys and arguments there are: so many, then `each` for every
--- task.
+-- expect checks how many keys and arguments there are: `fixed` ones, then `each` for
+-- every task.
 local function expect(keys, fixed, each)
   if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
   local tasks = (#ARGV - fixed) / (each or 1)
@@ -17,8 +17,8 @@ local function expect(keys, fixed, each)
   if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
 end
 
--- whole is a whole number from low to high: 0, unless given, to the latest ms that
--- a record holds.
+-- whole returns a whole number from low to high, by default from 0 to the latest ms
+-- that a record holds.
 local function whole(what, text, low, high)
   local n = tonumber(text)
   if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
@@ -33,7 +33,7 @@ local function sized(what, text, low, high)
   if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
 end
 
--- leased_under checks a token: it is the score of a lease, which no other state has.
+-- leased_under checks that a token is the score of a lease.
 local function leased_under(token)
   local n = tonumber(token)
   if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
@@ -47,11 +47,11 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
--- Rights are checked before the first write, as arguments are: a script runs until
--- the call that its user may not make, and what it wrote before stays. So a right
--- that is missing shows at the first call, and not when the shard count changes.
+-- Rights are checked before the first write, as arguments are: a script stops at the
+-- first command that its user may not run, and what it wrote before stays. So a missing
+-- right shows at the first call, and not when the shard count changes.
 
--- may stops a script whose user may not run all of these commands on a key, or
+-- may stops a script if its user may not run all of these commands on a key, or
 -- publish to a channel.
 local function may(key, command, ...)
   if not redis.acl_check_cmd(command, key) then
@@ -59,14 +59,14 @@ local function may(key, command, ...)
   end
   if ... then may(key, ...) end
 end
--- Redis's clock, the only one that decides: microseconds and whole milliseconds.
+-- Redis's clock, the only one that decides, in µs and in whole ms.
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
--- FENCED, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Returns nil to go on, or the
--- caller's whole reply if this shard has seen a newer placement, or another one
--- of the same epoch, as after a failover that lost one of them.
+-- fenced comes first in a script that knows a placement ("epoch shards previous phase").
+-- It returns nil to go on. If this shard has seen a newer placement, it returns the
+-- caller's whole reply; also for another one of the same epoch, as after a failover that
+-- lost one of them.
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
@@ -78,18 +78,18 @@ local function fenced(fence, handled, placement)
   end
   redis.call('UNLINK', handled) -- it may be large
   redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest is done
   return nil
 end
 -- uses: args rights clock fence
--- Removes tasks in whatever state they are.
+-- Removes tasks in any state.
 -- KEYS  due, task, fence, handled
 -- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), id...
--- Returns {"ok", for each id 0: not there, 1: it was, 2: it was, and a message of
---       it may be out: leased, or tried before; then now (ms)};
+-- Returns {"ok", for each id 0: it was not there, 1: it was, 2: it was, and a message
+--       of it may be out: it was leased, or tried before; then now (ms)};
 --       {"moved", placement}; {"late", now} with nothing written.
--- Executed twice: the second time nothing is there any more; a caller that
---       retries after a lost reply may be told "not there" of what it removed.
+-- Executed twice: the second time finds nothing. So a caller that retries after a
+--       lost reply may get 0 for a task that it removed.
 expect(4, 3, 1)
 either('handled', ARGV[3], '0', '1')
 if now > whole('not_after', ARGV[2]) then return {'late', now} end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Arguments are checked before the first write: a script that stopped halfway would
--- leave a record without a score, or a score that means another state.
+-- leave a record without a score, or with the score of another state.
 local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65520
 
 local function refuse(what, got)
@@ -8,8 +8,8 @@ local function refuse(what, got)
   error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
 end
 
--- expect says how many keys and arguments there are: so many, then `each` for every
--- task.
+-- expect checks how many keys and arguments there are: `fixed` ones, then `each` for
+-- every task.
 local function expect(keys, fixed, each)
   if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
   local tasks = (#ARGV - fixed) / (each or 1)
@@ -17,8 +17,8 @@ local function expect(keys, fixed, each)
   if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
 end
 
--- whole is a whole number from low to high: 0, unless given, to the latest ms that
--- a record holds.
+-- whole returns a whole number from low to high, by default from 0 to the latest ms
+-- that a record holds.
 local function whole(what, text, low, high)
   local n = tonumber(text)
   if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
@@ -33,7 +33,7 @@ local function sized(what, text, low, high)
   if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
 end
 
--- leased_under checks a token: it is the score of a lease, which no other state has.
+-- leased_under checks that a token is the score of a lease.
 local function leased_under(token)
   local n = tonumber(token)
   if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
@@ -47,11 +47,11 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
--- Rights are checked before the first write, as arguments are: a script runs until
--- the call that its user may not make, and what it wrote before stays. So a right
--- that is missing shows at the first call, and not when the shard count changes.
+-- Rights are checked before the first write, as arguments are: a script stops at the
+-- first command that its user may not run, and what it wrote before stays. So a missing
+-- right shows at the first call, and not when the shard count changes.
 
--- may stops a script whose user may not run all of these commands on a key, or
+-- may stops a script if its user may not run all of these commands on a key, or
 -- publish to a channel.
 local function may(key, command, ...)
   if not redis.acl_check_cmd(command, key) then
@@ -59,12 +59,15 @@ local function may(key, command, ...)
   end
   if ... then may(key, ...) end
 end
--- The past of one ID, a hash: <due> the ms when the delivery of that due was done
--- with, 0 while a handler has it; r<due> of a delivery that its consumer stored:
--- its root, the due of the producer's own with which the chain began, and when that
--- was scheduled, since the producer may store another version of the same due;
--- newest the latest root seen; cancelled the ms of the last cancel; wished and
--- wish, when a move was asked for, and to when; swept how far the hash is pruned.
+-- The delivery history of one ID, a hash:
+--   <due>         ms when the delivery of that due was handled; 0: a handler has it
+--   r<due>        of a delivery that its consumer stored: its chain start (the due of
+--                 the producer's version), and when that version was scheduled, since
+--                 the producer may store another one of the same due
+--   newest        the latest chain start seen
+--   cancelled     ms of the last cancel
+--   wished, wish  ms when the producer asked to move the task, and the requested due
+--   swept         how far the hash is pruned
 local past = KEYS[1]
 
 local function keep(ms)
@@ -76,8 +79,8 @@ local function root_of(due, scheduled)
   return tonumber(of == scheduled and root or due)
 end
 
--- over says that the producer has cancelled the chain, or replaced it by one that
--- was delivered.
+-- over reports whether a chain is superseded: the producer has cancelled it, or
+-- replaced it by one that was delivered.
 local function over(root)
   local p = redis.call('HMGET', past, 'newest', 'cancelled')
   return tonumber(p[1] or 0) > root or tonumber(p[2] or 0) > root
@@ -87,13 +90,13 @@ local function raise(field, ms)
   if tonumber(redis.call('HGET', past, field) or -1) < ms then redis.call('HSET', past, field, string.format('%.0f', ms)) end
 end
 -- uses: args rights past
--- Tells consumers that a producer cancelled a task, or asked to move it, whose
--- message may be with them.
+-- Notes for consumers that a producer cancelled a task, or asked to move it, whose
+-- message they may have.
 -- KEYS  past
 -- ARGV  at (ms, by the clock of the task's shard; "": only ask whether there is a
---       past), due (ms it is to be moved to; "": cancelled), keep (ms)
--- Returns 1 or 0: was there a past before.
--- Executed twice: the same, and noted once.
+--       history), due (ms, the requested due; "": cancelled), keep (ms)
+-- Returns 1 or 0: whether there was a history before.
+-- Executed twice: noted once; the second time there is a history.
 expect(1, 3)
 if ARGV[1] ~= '' then whole('at', ARGV[1]) end
 if ARGV[2] ~= '' then whole('due', ARGV[2], -MOST_MS) end

@@ -1,6 +1,6 @@
 #!lua
 -- Arguments are checked before the first write: a script that stopped halfway would
--- leave a record without a score, or a score that means another state.
+-- leave a record without a score, or with the score of another state.
 local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65520
 
 local function refuse(what, got)
@@ -8,8 +8,8 @@ local function refuse(what, got)
   error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
 end
 
--- expect says how many keys and arguments there are: so many, then `each` for every
--- task.
+-- expect checks how many keys and arguments there are: `fixed` ones, then `each` for
+-- every task.
 local function expect(keys, fixed, each)
   if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
   local tasks = (#ARGV - fixed) / (each or 1)
@@ -17,8 +17,8 @@ local function expect(keys, fixed, each)
   if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
 end
 
--- whole is a whole number from low to high: 0, unless given, to the latest ms that
--- a record holds.
+-- whole returns a whole number from low to high, by default from 0 to the latest ms
+-- that a record holds.
 local function whole(what, text, low, high)
   local n = tonumber(text)
   if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
@@ -33,7 +33,7 @@ local function sized(what, text, low, high)
   if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
 end
 
--- leased_under checks a token: it is the score of a lease, which no other state has.
+-- leased_under checks that a token is the score of a lease.
 local function leased_under(token)
   local n = tonumber(token)
   if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
@@ -47,11 +47,11 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
--- Rights are checked before the first write, as arguments are: a script runs until
--- the call that its user may not make, and what it wrote before stays. So a right
--- that is missing shows at the first call, and not when the shard count changes.
+-- Rights are checked before the first write, as arguments are: a script stops at the
+-- first command that its user may not run, and what it wrote before stays. So a missing
+-- right shows at the first call, and not when the shard count changes.
 
--- may stops a script whose user may not run all of these commands on a key, or
+-- may stops a script if its user may not run all of these commands on a key, or
 -- publish to a channel.
 local function may(key, command, ...)
   if not redis.acl_check_cmd(command, key) then
@@ -59,14 +59,14 @@ local function may(key, command, ...)
   end
   if ... then may(key, ...) end
 end
--- Redis's clock, the only one that decides: microseconds and whole milliseconds.
+-- Redis's clock, the only one that decides, in µs and in whole ms.
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
--- FENCED, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Returns nil to go on, or the
--- caller's whole reply if this shard has seen a newer placement, or another one
--- of the same epoch, as after a failover that lost one of them.
+-- fenced comes first in a script that knows a placement ("epoch shards previous phase").
+-- It returns nil to go on. If this shard has seen a newer placement, it returns the
+-- caller's whole reply; also for another one of the same epoch, as after a failover that
+-- lost one of them.
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
@@ -78,13 +78,12 @@ local function fenced(fence, handled, placement)
   end
   redis.call('UNLINK', handled) -- it may be large
   redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest is done
   return nil
 end
--- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
--- is absolute; the past means now. Returns it in ms, and once more as ZADD is to be
--- given it: what the caller wrote, where that will do, since Redis prints a number of
--- Lua's with 17 digits first.
+-- due_of reads a caller's due time: "+1500" is that many ms from now, "1796119200000"
+-- is absolute; the past means now. It returns the ms, and the score for ZADD. That is
+-- the caller's text if possible, which spares Redis from formatting a Lua number.
 local function due_of(when)
   local ms, first = tonumber(when), string.byte(when)
   if not ms or ms % 1 ~= 0 or ms > MOST_MS or ms < -MOST_MS then refuse('when', when) end
@@ -92,42 +91,42 @@ local function due_of(when)
   if relative then ms = now + ms end
   if ms <= now then return now, now end
   if relative then return whole('due', ms), ms end
-  -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
+  -- a digit first and last: tonumber accepts blanks, and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
--- out_now says that a message may be out of a version that is due in this ms; the one that
--- replaces it is due in the next ms then. So is one that replaces that one. It reads
--- records of every format.
+-- out_now reports whether a version that replaces this one, due now, must be due in the
+-- next ms: a message of this one, due in this ms, may be out, or this one replaced such a
+-- version itself. It reads records of every format.
 local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
   if due ~= now then return due == now + 1 end
   local score = redis.call('ZSCORE', KEYS[1], id)
   return not score or tonumber(score) < 0 or string.byte(record) ~= 16
 end
--- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
--- of Lua's with 17 digits first.
+-- earliest returns the score of the earliest waiting task, or +inf. The arguments are
+-- texts, which spares Redis from formatting Lua's numbers with 17 digits.
 local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
 end
 -- uses: args rights clock fence when out wake
--- Stores tasks as waiting, replacing whatever is there under their IDs.
+-- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
 --       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
--- A task that is due now and replaces one that was due, and claimed, in the same ms is due
---       a ms later: consumers tell deliveries by their due.
--- Executed twice: a record of the same op is left as it is and gives the same
---       answer, so only a task delivered in between is put again.
+--       A task due now becomes due a ms later if it replaces one that was due, and
+--       claimed, in the same ms: consumers tell deliveries apart by their due.
+-- Executed twice: a record of the same op stays as it is and gives the same answer,
+--       so only a task delivered in between is put again.
 expect(5, 5, 3)
 local ARGV, placement, op, absent = ARGV, ARGV[1], ARGV[2], ARGV[4] == 'absent'
 local not_after, moving = whole('not_after', ARGV[3]), ARGV[5] == '1'
 sized('op', op, 6, 6)
 either('mode', ARGV[4], '', 'absent')
 either('moving', ARGV[5], '0', '1')
--- in loops: checks without a call
+-- the checks are inlined: a call for each task costs too much
 local ids, dues, scores_of, n = {}, {}, {}, 0
 for i = 6, #ARGV, 3 do
   local id = ARGV[i]

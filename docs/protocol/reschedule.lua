@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Arguments are checked before the first write: a script that stopped halfway would
--- leave a record without a score, or a score that means another state.
+-- leave a record without a score, or with the score of another state.
 local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65520
 
 local function refuse(what, got)
@@ -8,8 +8,8 @@ local function refuse(what, got)
   error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
 end
 
--- expect says how many keys and arguments there are: so many, then `each` for every
--- task.
+-- expect checks how many keys and arguments there are: `fixed` ones, then `each` for
+-- every task.
 local function expect(keys, fixed, each)
   if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
   local tasks = (#ARGV - fixed) / (each or 1)
@@ -17,8 +17,8 @@ local function expect(keys, fixed, each)
   if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
 end
 
--- whole is a whole number from low to high: 0, unless given, to the latest ms that
--- a record holds.
+-- whole returns a whole number from low to high, by default from 0 to the latest ms
+-- that a record holds.
 local function whole(what, text, low, high)
   local n = tonumber(text)
   if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
@@ -33,7 +33,7 @@ local function sized(what, text, low, high)
   if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
 end
 
--- leased_under checks a token: it is the score of a lease, which no other state has.
+-- leased_under checks that a token is the score of a lease.
 local function leased_under(token)
   local n = tonumber(token)
   if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end
@@ -47,11 +47,11 @@ local function placed(text)
   whole('shards', shards, 1, 4096)
   whole('previous shards', previous, 1, 4096)
 end
--- Rights are checked before the first write, as arguments are: a script runs until
--- the call that its user may not make, and what it wrote before stays. So a right
--- that is missing shows at the first call, and not when the shard count changes.
+-- Rights are checked before the first write, as arguments are: a script stops at the
+-- first command that its user may not run, and what it wrote before stays. So a missing
+-- right shows at the first call, and not when the shard count changes.
 
--- may stops a script whose user may not run all of these commands on a key, or
+-- may stops a script if its user may not run all of these commands on a key, or
 -- publish to a channel.
 local function may(key, command, ...)
   if not redis.acl_check_cmd(command, key) then
@@ -59,14 +59,14 @@ local function may(key, command, ...)
   end
   if ... then may(key, ...) end
 end
--- Redis's clock, the only one that decides: microseconds and whole milliseconds.
+-- Redis's clock, the only one that decides, in µs and in whole ms.
 local clock = redis.call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 local now = math.floor(now_us / 1000)
--- FENCED, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Returns nil to go on, or the
--- caller's whole reply if this shard has seen a newer placement, or another one
--- of the same epoch, as after a failover that lost one of them.
+-- fenced comes first in a script that knows a placement ("epoch shards previous phase").
+-- It returns nil to go on. If this shard has seen a newer placement, it returns the
+-- caller's whole reply; also for another one of the same epoch, as after a failover that
+-- lost one of them.
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
@@ -78,17 +78,17 @@ local function fenced(fence, handled, placement)
   end
   redis.call('UNLINK', handled) -- it may be large
   redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest is done
   return nil
 end
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
 -- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
--- reason of the last release and when that was, as in "why @1796119300456", if NOTED; then
--- the body, which scripts never look into.
+-- reason of the last release and its time in ms, as in "why @1796119300456", if NOTED;
+-- then the body, which scripts never read.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
 local STAMP = ' @' .. string.rep('%d', 13)
 
--- known says that a record is of this format.
+-- known reports whether a record is of this format.
 local function known(record)
   local first = string.byte(record)
   return first and first >= FORMAT and first < 2 * FORMAT
@@ -107,7 +107,7 @@ local function parse(record)
   end
   if flags % 8 >= NOTED then
     r.note, at = struct.unpack('>I2c0', record, at)
-    local stamp = string.sub(r.note, -15) -- a reason without a time ends otherwise
+    local stamp = string.sub(r.note, -15) -- a reason may have no time
     if string.find(stamp, STAMP) then
       r.note, r.noted = string.sub(r.note, 1, -16), tonumber(string.sub(stamp, 3))
     end
@@ -116,8 +116,8 @@ local function parse(record)
   return r
 end
 
--- open returns nil for a record that is damaged or of a newer format: an error
--- would stop the script, and with it every other task of the shard.
+-- open returns nil for a record that is damaged or of a newer format. An error would
+-- stop the script, and with it all other tasks of the shard.
 local function open(record)
   if not known(record) then return nil end
   local readable, r = pcall(parse, record)
@@ -142,10 +142,9 @@ local function seal(r)
   end
   return struct.pack('>BI6I6', flags, r.due, r.scheduled) .. r.op .. attempts .. prior .. note .. r.body
 end
--- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
--- is absolute; the past means now. Returns it in ms, and once more as ZADD is to be
--- given it: what the caller wrote, where that will do, since Redis prints a number of
--- Lua's with 17 digits first.
+-- due_of reads a caller's due time: "+1500" is that many ms from now, "1796119200000"
+-- is absolute; the past means now. It returns the ms, and the score for ZADD. That is
+-- the caller's text if possible, which spares Redis from formatting a Lua number.
 local function due_of(when)
   local ms, first = tonumber(when), string.byte(when)
   if not ms or ms % 1 ~= 0 or ms > MOST_MS or ms < -MOST_MS then refuse('when', when) end
@@ -153,20 +152,20 @@ local function due_of(when)
   if relative then ms = now + ms end
   if ms <= now then return now, now end
   if relative then return whole('due', ms), ms end
-  -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
+  -- a digit first and last: tonumber accepts blanks, and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end
--- out_now says that a message may be out of a version that is due in this ms; the one that
--- replaces it is due in the next ms then. So is one that replaces that one. It reads
--- records of every format.
+-- out_now reports whether a version that replaces this one, due now, must be due in the
+-- next ms: a message of this one, due in this ms, may be out, or this one replaced such a
+-- version itself. It reads records of every format.
 local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
   if due ~= now then return due == now + 1 end
   local score = redis.call('ZSCORE', KEYS[1], id)
   return not score or tonumber(score) < 0 or string.byte(record) ~= 16
 end
--- The score of the earliest waiting task, or +inf. Texts, since Redis prints a number
--- of Lua's with 17 digits first.
+-- earliest returns the score of the earliest waiting task, or +inf. The arguments are
+-- texts, which spares Redis from formatting Lua's numbers with 17 digits.
 local function earliest(due)
   local head = redis.call('ZRANGEBYSCORE', due, '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   return head[2] and tonumber(head[2]) or math.huge
@@ -176,9 +175,9 @@ end
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
--- A task that was claimed in this ms and is to be due now is due a ms later, as in put.
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
---       the error UNREADABLE with the task as it was.
+--       the error UNREADABLE with the task unchanged.
+--       A task claimed in this ms and to be due now becomes due a ms later, as in put.
 -- Executed twice: a record of the same op gives the same answer again.
 expect(5, 7)
 local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]

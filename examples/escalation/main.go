@@ -1,5 +1,6 @@
-// Command escalation tells Ann of an alarm; unacknowledged for 5 minutes, Bob; then
-// Cid. Acknowledging cancels the task, which ends the chain.
+// Command escalation alerts Ann. If nobody acknowledges the alarm within 5 minutes, it
+// alerts Bob, and after 5 more minutes Cid. An acknowledgement cancels the task, which
+// ends the chain.
 package main
 
 import (
@@ -24,9 +25,9 @@ func run(ctx context.Context, a *app.App) error {
 	return a.Consume(ctx, consumer.Fixed(a.Minutes(0.1), 10), func(_ context.Context, d task.Delivery) error {
 		step, err := strconv.Atoi(string(d.Payload))
 		if err != nil || step < 0 || step >= len(onCall) {
-			return consumer.Park(errors.New("the payload is no step"))
+			return consumer.Park(errors.New("the payload is not a step"))
 		}
-		a.Say("%s is told of %s", onCall[step], d.ID)
+		a.Say("%s is alerted: %s", onCall[step], d.ID)
 		if step+1 == len(onCall) {
 			return nil
 		}
@@ -34,7 +35,7 @@ func run(ctx context.Context, a *app.App) error {
 	})
 }
 
-// acknowledge ends an alarm, whether its next step waits or a handler has it.
+// acknowledge ends an alarm, whether its next step waits or is being handled.
 func acknowledge(ctx context.Context, a *app.App, alarm string) error {
 	if err := a.Cancel(ctx, topic, alarm); err != nil && !errors.Is(err, task.ErrNotFound) {
 		return err

@@ -1,6 +1,6 @@
-// Command notify calls a receiver back, again after 1, 3, 5 and so on minutes until
-// it answers, ten times at most. Then the callback is parked as abnormal: `scanner
-// parked ls` shows it and `scanner parked replay` revives it.
+// Command notify calls a receiver, and again after 1, 3, 5 and so on minutes until the
+// receiver answers, at most ten times. Then the task is parked as abnormal: `scanner
+// parked ls` shows it, and `scanner parked replay` starts it again.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 const topic = "notify"
 
 func main() {
-	receiver := os.Getenv("RECEIVER") // as in http://127.0.0.1:8080/paid
+	receiver := os.Getenv("RECEIVER") // for example http://127.0.0.1:8080/paid
 	app.Main(topic, func(ctx context.Context, a *app.App) error { return run(ctx, a, receiver) })
 }
 

@@ -1,4 +1,4 @@
-// Command order-timeout cancels an order that is unpaid for 30 minutes; paying
+// Command order-timeout cancels an order that isn't paid within 30 minutes. A payment
 // cancels the task.
 package main
 
@@ -25,9 +25,9 @@ func run(ctx context.Context, a *app.App) error {
 		return err
 	}
 	return a.Consume(ctx, consumer.Exponential(a.Minutes(0.1), a.Minutes(5), 10), func(_ context.Context, d task.Delivery) error {
-		// A paid order has no task any more; one that is paid at this very moment
-		// is for the orders' own database to decide.
-		a.Say("%s is cancelled: it wasn't paid for 30 minutes", d.ID)
+		// A paid order has no task any more. If it is paid at this very moment, the
+		// orders' own database must decide.
+		a.Say("%s is cancelled: it wasn't paid within 30 minutes", d.ID)
 		return nil
 	})
 }

@@ -14,18 +14,18 @@ func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
 	s := apptest.Run(t, topic, 20*time.Millisecond, run)
 	s.Tells("order-1 is paid")
 	s.Serve()
-	// Both would be due at the same time, and nothing comes after the last line.
-	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid for 30 minutes")
+	// Both orders are due at the same time, and nothing is printed after the last line.
+	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid within 30 minutes")
 	if err := s.In(t.Context(), "order-3", 1, ""); err != nil {
 		t.Fatal(err)
 	}
-	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid for 30 minutes", "order-3 is cancelled: it wasn't paid for 30 minutes")
-	s.Eventually("the scanner has let go of it", func() bool {
+	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid within 30 minutes", "order-3 is cancelled: it wasn't paid within 30 minutes")
+	s.Eventually("the scanner has settled it", func() bool {
 		_, err := s.Get(t.Context(), topic, "order-3")
 		return errors.Is(err, task.ErrNotFound)
 	})
 	if err := pay(t.Context(), s.App, "order-3"); err != nil {
 		t.Fatal(err)
 	}
-	s.Eventually("the buyer hears of it", func() bool { return s.Lines()[len(s.Lines())-1] == "order-3 is paid too late" })
+	s.Eventually("the late payment is reported", func() bool { return s.Lines()[len(s.Lines())-1] == "order-3 is paid too late" })
 }

@@ -1,5 +1,5 @@
-// Command poll-refund asks for the status of a refund again and again until it is
-// final. An answer that is not final is the next step; one that fails is a retry.
+// Command poll-refund asks for the status of a refund until the status is final. If the
+// status isn't final, the next step asks again; if asking fails, the task is retried.
 package main
 
 import (

@@ -1,9 +1,9 @@
-"""The producer at the other end of a pipe, as docs/pipe.md has it: a request a line on
-standard input, an answer a line on standard output, one after the other.
+"""Serves the producer over a pipe as in docs/pipe.md: one request per line on standard
+input, one answer per line on standard output, in the same order.
 
     python3 pipe.py [--noting]
 
-Redis is where DUEFLEET_REDIS_ADDRS says, the keys begin with DUEFLEET_REDIS_PREFIX.
+DUEFLEET_REDIS_ADDRS is the address of Redis, DUEFLEET_REDIS_PREFIX the prefix of its keys.
 """
 
 import base64
@@ -21,7 +21,7 @@ UNITS = {"d": 86400000, "h": 3600000, "m": 60000, "s": 1000, "ms": 1, "us": 1e-3
 
 
 class Misunderstood(Exception):
-    """A line that is no request."""
+    """A line that is not a request."""
 
 
 def once(pairs):

@@ -4,8 +4,8 @@
     due = producer.schedule("orders", "o-1", after(30 * 60 * 1000), b'{"order":1}')
     producer.cancel("orders", "o-1")
 
-Times are whole milliseconds by Redis's clock. It talks to one Redis server; a
-Producer is for one thread. `producer conform` tries it; see README.md.
+Times are whole milliseconds by Redis's clock. It talks to one Redis server. Use a
+Producer from one thread only. `producer conform` tests it; see README.md.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ import xxhash
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-CALL_LIFE = 3000  # ms that a script may take to reach Redis before it does nothing
-CLOCK_AGE = 60  # seconds that an estimate of Redis's clock is trusted
-NOTE_LIFE = 24 * 60 * 60 * 1000  # ms that a note for consumers stays
+CALL_LIFE = 3000  # ms: a script that reaches Redis later does nothing
+CLOCK_AGE = 60  # seconds that an estimate of Redis's clock is used
+NOTE_LIFE = 24 * 60 * 60 * 1000  # ms that a note for consumers is kept
 REPEATS = 5
 RESTARTS = 100
 CENTURY = 36525 * 24 * 60 * 60 * 1000  # ms
@@ -31,14 +31,14 @@ MAX_PAYLOAD = 256 << 10
 
 
 class ProducerError(Exception):
-    """A call that failed. After one with retry it may have taken effect, and may for
-    three seconds; the same call may do better later."""
+    """A call that failed. If retry is true, it may have taken effect, or may do so within
+    three seconds, and the same call may succeed later."""
 
     retry = True
 
 
 class RuleError(ProducerError):
-    """Input that breaks a rule: nothing was sent."""
+    """Input that breaks a rule. Nothing was sent."""
 
     retry = False
 
@@ -50,7 +50,7 @@ class UnknownTopic(ProducerError):
 
 
 class NotFound(ProducerError):
-    """There is no such task; at is when a reschedule missed it, in ms by its shard's clock."""
+    """There is no such task. After a reschedule, at is the time of the search, in ms by the shard's clock."""
 
     retry = False
 
@@ -60,7 +60,7 @@ class NotFound(ProducerError):
 
 
 class Exists(ProducerError):
-    """There is a task of this ID already."""
+    """There is already a task with this ID."""
 
     retry = False
 
@@ -74,26 +74,26 @@ class _Late(Exception):
 
 
 class _NotExecuted(Exception):
-    """A command that was certainly not carried out, and may be soon."""
+    """A command that was certainly not executed. It may succeed soon."""
 
 
 class _Unknown(Exception):
-    """A command that may have been carried out, or may be yet."""
+    """A command that may have been executed, or may still be."""
 
 
 def after(ms):
-    """A due time so many ms from Redis's now."""
+    """A due time this many ms after Redis's now."""
     return "+%d" % max(ms, 0)
 
 
 def at(ms):
-    """A due time by Redis's clock; the past means now."""
+    """A due time by Redis's clock. A time in the past means now."""
     return "%d" % ms
 
 
 @dataclass
 class Task:
-    """A stored task. next is when it is looked at, or its lease ends; None if parked."""
+    """A stored task. next is the time of its next claim, or the end of its lease; None if parked."""
 
     state: str
     due: int
@@ -109,7 +109,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a topic's tasks are."""
+    """The shards of a topic's tasks."""
 
     text: str
     epoch: int
@@ -162,24 +162,24 @@ NOTE = Script("note", "past")
 
 
 class Producer:
-    """Schedules tasks. With noting, consumers that retry (Go's package consumer) hear
-    of what is cancelled and moved."""
+    """Schedules tasks. With noting, consumers that retry (Go's package consumer) learn
+    of cancelled and rescheduled tasks."""
 
     def __init__(self, address="127.0.0.1:6379", prefix="duefleet", noting=False, **options):
         host, _, port = address.rpartition(":")
-        # A client that repeats commands by itself would carry out what is long over.
+        # A client that repeats commands by itself could execute outdated ones.
         never = Retry(NoBackoff(), 0)
         self._pool = redis.ConnectionPool(host=host, port=int(port), retry=never, socket_timeout=2 * CALL_LIFE / 1000, **options)
         self._prefix = prefix
         self._noting = noting
-        self._placements = {}  # by topic, as last heard of
-        self._asked = None  # Redis's ms, and our own clock then
+        self._placements = {}  # by topic, as last read
+        self._asked = None  # Redis's time in ms, and our own clock at that moment
 
-    # The operations. Each is done under the placement known, and from its beginning
-    # under a newer one whenever a shard says that there is one.
+    # The operations. Each uses the known placement, and starts again with a newer one
+    # if a shard has seen one.
 
     def schedule(self, topic, id, when, payload=b"", content_type="", headers=None, if_absent=False):
-        """Stores a task, in place of one of the same ID, and returns when it is due."""
+        """Stores a task, replaces one with the same ID, and returns the due time."""
         check_name(topic, id)
         self._check_when(when)
         body = encode_body(payload, content_type, headers or {})
@@ -209,7 +209,7 @@ class Producer:
         return self._operate(topic, under)
 
     def cancel(self, topic, id):
-        """Removes a task. Returns whether a message of it may be out already."""
+        """Removes a task. Returns whether its message may already be on its way."""
         check_name(topic, id)
         found, now = self._delete(topic, id)
         if self._noting and (found != 1 or self._note(topic, id, "", "")):
@@ -220,7 +220,7 @@ class Producer:
         return found == 2
 
     def _delete(self, topic, id):
-        found, now = 0, 0  # what one shard found counts, though the operation starts over
+        found, now = 0, 0  # these results are kept if the operation starts again
 
         def delete(p, shard, handled):
             nonlocal found, now
@@ -236,7 +236,7 @@ class Producer:
         return found, now
 
     def reschedule(self, topic, id, when):
-        """Gives a task another due time, and returns that."""
+        """Gives a task another due time, and returns it."""
         check_name(topic, id)
         self._check_when(when)
         op = os.urandom(6)
@@ -284,7 +284,7 @@ class Producer:
 
         return self._operate(topic, under)
 
-    # How scripts are combined and repeated.
+    # Combining and repeating scripts.
 
     def _operate(self, topic, under):
         placement = self._placements.get(topic) or self._read_placement(topic)
@@ -299,7 +299,7 @@ class Producer:
                 placement = self._read_placement(topic)
                 if placement.epoch == seen.epoch and placement != seen:
                     raise ProducerError("two placements of one epoch: %r is in force, and a shard has seen %r" % (placement.text, seen.text))
-                if placement.epoch < seen.epoch:  # Redis lost it in a failover; scanners put it back
+                if placement.epoch < seen.epoch:  # Redis lost it in a failover; scanners restore it
                     placement = self._learn(topic, seen)
         raise ProducerError("refused %d times during one call" % RESTARTS)
 
@@ -315,19 +315,19 @@ class Producer:
         return placement
 
     def _close(self, topic, p, id):
-        """Removes the old copy of what is stored. The operation doesn't start over any more."""
+        """Removes the old copy of a stored task. From here on, the operation doesn't start again."""
         for _ in range(RESTARTS):
             try:
                 self._change(DELETE, topic, p.old(id), lambda limit: [p.text, limit, 0, id])
                 return
             except _Moved:
-                return  # the movers of that change were done with the copy
+                return  # the movers of that change removed the copy
             except _Late:
                 self._asked = None
         raise ProducerError("reached late %d times during one call" % RESTARTS)
 
     def _change(self, script, topic, shard, arguments):
-        """Sends a script that has a not_after; a copy of it must be over before the next one goes."""
+        """Sends a script with a not_after. A copy must be outdated before the next one is sent."""
         keys = self._keys(script, "%s:%d" % (topic, shard))
         pause, failure = 0.02, None
         for _ in range(REPEATS + 1):
@@ -408,7 +408,7 @@ class Producer:
     # The time.
 
     def _now(self):
-        """An estimate of Redis's clock, for what needs no exactness."""
+        """An estimate of Redis's clock, for uses that need no exact time."""
         if self._asked is None or time.monotonic() - self._asked[1] > CLOCK_AGE:
             self._asked = self._time(), time.monotonic()
         ms, then = self._asked
@@ -419,7 +419,7 @@ class Producer:
         return int(seconds) * 1000 + int(micros) // 1000
 
     def _outlast(self, limit):
-        """Waits until Redis itself says that a copy of a script can do nothing any more."""
+        """Waits until, by Redis's own clock, a copy of a script can no longer take effect."""
         self._asked = None
         while (now := self._time()) <= limit:
             time.sleep((limit - now + 1) / 1000)
@@ -432,7 +432,7 @@ class Producer:
         return now
 
 
-# The rules of input.
+# The rules for input.
 
 
 def check_name(topic, id):
@@ -465,7 +465,7 @@ def check_headers(headers):
 
 
 def encode_body(payload, content_type, headers):
-    """Packs what a producer decides of a task."""
+    """Packs the part of a record that the producer sets."""
     check_headers(headers)
     kind = utf8("content_type", content_type)
     if len(payload) > MAX_PAYLOAD:
@@ -481,7 +481,7 @@ def encode_body(payload, content_type, headers):
 
 
 class Record:
-    """A record as Redis has it."""
+    """A record as stored in Redis."""
 
     def __init__(self, raw):
         if len(raw) < 19 or raw[0] >> 4 != 1:
@@ -496,10 +496,10 @@ class Record:
         if flags & 2:
             self._take(8)  # the score from before a mover exported it
         note = self._take(self._number(2)).decode() if flags & 4 else ""
-        self.reason = re.sub(r" @[0-9]{13}$", "", note)  # without the time when that was
+        self.reason = re.sub(r" @[0-9]{13}$", "", note)  # without its time
 
     def task(self, score):
-        """The whole task, where its score tells the state."""
+        """The whole task. Its state depends on the score."""
         task = Task("waiting", self.due, self.scheduled, self.attempts, self.redelivered, int(abs(score)) if score != float("inf") else None, self.reason)
         if score < 0:
             task.state = "leased"

@@ -1,5 +1,5 @@
-// Package python_test holds the producer in Python to the protocol, and the kit that
-// tries it to finding what is wrong with a producer.
+// Package python_test checks that the Python producer follows the protocol, and that the
+// kit finds mistakes in a producer.
 package python_test
 
 import (
@@ -18,8 +18,8 @@ var programs fleet.Binaries
 
 func TestMain(m *testing.M) { os.Exit(fleet.RunTests(m, fleet.BuildConfig{}, &programs)) }
 
-// python finds an interpreter that has what the producer needs. `make test-tools`
-// installs it where that can be done.
+// python returns an interpreter with the modules that the producer needs. `make
+// test-tools` installs them where it can.
 func python(t *testing.T) string {
 	t.Helper()
 	for _, path := range []string{"python3", "/usr/bin/python3"} {
@@ -27,7 +27,7 @@ func python(t *testing.T) string {
 			return path
 		}
 	}
-	const line = "no Python with redis and xxhash is there; on Debian: apt-get install python3-redis python3-xxhash"
+	const line = "no Python with redis and xxhash is installed; on Debian: apt-get install python3-redis python3-xxhash"
 	if os.Getenv("CI") == "true" || os.Getenv("DUEFLEET_TEST_REQUIRE") == "1" {
 		t.Fatal(line)
 	}
@@ -47,7 +47,8 @@ func conform(t *testing.T, addr, only string, program ...string) (output string,
 	return string(out), err == nil
 }
 
-// TestTheProducerInPythonConforms: with notes for consumers, and without.
+// TestTheProducerInPythonConforms: the producer passes with notes for consumers, and
+// without.
 func TestTheProducerInPythonConforms(t *testing.T) {
 	t.Parallel()
 	interpreter, addr := python(t), servertest.OwnRedis(t).Addr()
@@ -61,7 +62,7 @@ func TestTheProducerInPythonConforms(t *testing.T) {
 	}
 }
 
-// defect is a mistake in producer.py, and how the kit finds it.
+// defect is a mistake in producer.py, and the words with which the kit reports it.
 type defect struct {
 	about      string
 	from, to   string
@@ -76,7 +77,7 @@ var defects = []defect{
 	{"draws an op for each script", "[p.text, op, limit, mode,", "[p.text, os.urandom(6), limit, mode,", "schedule-lost-absent", "code: got 4, want 0"},
 	{"has one op for all calls", "op = os.urandom(6)", "op = b'always'", "schedule-stable-calls", "has the op of request 1"},
 	{"gives scripts an hour", "CALL_LIFE = 3000", "CALL_LIFE = 3600000", "schedule-stable", "want about 3000"},
-	{"repeats while a copy may be carried out", "                self._outlast(limit)\n", "                pass\n", "schedule-held", "ms too early"},
+	{"repeats while a copy may still run", "                self._outlast(limit)\n", "                pass\n", "schedule-held", "ms too early"},
 	{"gives up after a lost reply", "                self._outlast(limit)\n", "                break\n", "schedule-lost", "code: got 1, want 0"},
 	{"repeats what Redis has no memory for", "            raise ProducerError(str(e)) from e\n        except (redis.ConnectionError", "            raise _NotExecuted(str(e)) from e\n        except (redis.ConnectionError", "schedule-full", "script"},
 	{"sends no script by its text", `"EVAL", script.text`, `"EVALSHA", script.sha`, "schedule-unloaded", "the program ended, or writes no more answers"},
@@ -84,7 +85,7 @@ var defects = []defect{
 	{"doesn't show the old shard the placement", "there = self._ask(FENCE, topic, p.old(id), p.text, id)[1]\n            if if_absent", "there = None\n            if if_absent", "schedule-moving", "want fence at shard 1"},
 	{"leaves the old copy", "            if not if_absent:\n                self._close(topic, p, id)\n", "", "schedule-moving", "no script 3 was sent, want delete at shard 1"},
 	{"notes nothing among the handled IDs", "due = put(p, 1)", "due = put(p, 0)", "schedule-moving-exported", "moving is"},
-	{"starts over at the closing delete", "                return  # the movers of that change were done with the copy\n", "                raise\n", "schedule-moved-closing", "a script too many was sent"},
+	{"starts over at the closing delete", "                return  # the movers of that change removed the copy\n", "                raise\n", "schedule-moved-closing", "a script too many was sent"},
 	{"takes no look at the old shard, if absent", "            if if_absent and there:\n", "            if False:\n", "schedule-moving-absent-old", "code: got 0, want 4"},
 	{"doesn't know its own task again", "                if record.op == op:\n                    return record.due  # stored before the change began\n", "                return record.due\n", "schedule-moving-absent-old", "code: got 0, want 4"},
 	{"cancels without the handled set", "1 if p.moving(id) else 0", "0", "cancel-moving-exported", "handled is"},
@@ -106,8 +107,8 @@ var defects = []defect{
 	{"doesn't delete once more after its note", "            found = max(found, self._delete(topic, id)[0])", "            pass", "cancel-stable", "script"},
 }
 
-// TestTheKitFindsWhatIsWrong: each mistake, made in the producer, fails a transcript
-// that says what it was.
+// TestTheKitFindsWhatIsWrong: each mistake in the producer fails a transcript, whose
+// failure names the mistake.
 func TestTheKitFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	interpreter, addr := python(t), servertest.OwnRedis(t).Addr()
@@ -122,8 +123,8 @@ func TestTheKitFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestASlowProgramIsTriedAgain: where a script comes late and nothing held it up, what
-// came of the transcript says nothing of the program. This one is slow once.
+// TestASlowProgramIsTriedAgain: if a script comes late although no fault delayed it, the
+// result says nothing about the program. This program is slow once.
 func TestASlowProgramIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	interpreter, addr := python(t), servertest.OwnRedis(t).Addr()
@@ -142,7 +143,7 @@ func TestASlowProgramIsTriedAgain(t *testing.T) {
 	}
 }
 
-// plant returns the path of a copy of pipe.py beside a producer.py with the defect.
+// plant returns the path of a copy of pipe.py next to a producer.py with the defect.
 func (d defect) plant(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "examples", "python")
@@ -160,7 +161,7 @@ func (d defect) plant(t *testing.T) string {
 		}
 		if name == "producer.py" {
 			if !strings.Contains(string(text), d.from) {
-				t.Fatalf("producer.py doesn't hold %q", d.from)
+				t.Fatalf("producer.py doesn't contain %q", d.from)
 			}
 			text = []byte(strings.ReplaceAll(string(text), d.from, d.to))
 		}

@@ -1,5 +1,5 @@
-// Command reminders sends a push some minutes after an event; a newer event of the
-// same user moves it, since the user's name is the task's ID.
+// Command reminders sends a push message some minutes after an event. A newer event of
+// the same user moves it, since the task's ID is the user's name.
 package main
 
 import (
@@ -14,7 +14,7 @@ const topic = "reminders"
 
 func main() { app.Main(topic, run) }
 
-// event is when a user put something into the basket.
+// event is called when a user puts something into the basket.
 func event(ctx context.Context, a *app.App, user, item string) error {
 	return a.In(ctx, user, 10, item)
 }

@@ -46,7 +46,7 @@ func addressKey(section string) string {
 func advices() []struct{ about, advice string } {
 	const (
 		untrusted = "the server does not take this client's certificate: check SECTION.tls.cert_file"
-		rights    = "docs/operations.md lists the rights that are needed"
+		rights    = "docs/deploy.md lists the rights that are needed"
 	)
 	return []struct{ about, advice string }{
 		{"remote error: tls: expired certificate", "this client's certificate has expired: check SECTION.tls.cert_file, and renew it"},

@@ -47,7 +47,7 @@ type Redis struct {
 	TLS TLS `yaml:"tls"`
 	// Prefix of every key.
 	Prefix string `yaml:"prefix" default:"duefleet" check:"prefix"`
-	// Replicas that must have a write before it counts; see docs/operations.md.
+	// Replicas that must have a write before it counts; see docs/deploy.md.
 	MinReplicas int `yaml:"min_replicas" default:"0" check:"0..10"`
 	// UsernameFile and PasswordFile are the files with these secrets; empty: none.
 	UsernameFile, PasswordFile string

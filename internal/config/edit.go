@@ -15,7 +15,7 @@ type Change struct{ Key, Old, New string }
 
 // Diff returns the differences between two topics' settings, defaults included.
 func Diff(before, after Topic) []Change {
-	was, is := shown(before), shown(after)
+	was, is := Effective(before), Effective(after)
 	var changes []Change
 	for _, f := range topicFields() {
 		if was[f.key] != is[f.key] {
@@ -25,8 +25,9 @@ func Diff(before, after Topic) []Change {
 	return changes
 }
 
-// shown returns every setting of a topic, without the sections that it lacks.
-func shown(t Topic) map[string]string {
+// Effective returns every setting of a topic by its key, as Edit takes them, defaults
+// included. It leaves out the sections that the topic lacks.
+func Effective(t Topic) map[string]string {
 	all := map[string]string{}
 	for _, f := range topicFields() {
 		if value, there := f.of(t); there {

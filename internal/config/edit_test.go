@@ -193,7 +193,7 @@ func drawTopic(t *rapid.T) Topic {
 
 func assignmentsOf(topic Topic) []string {
 	var all []string
-	for key, text := range shown(topic) {
+	for key, text := range Effective(topic) {
 		all = append(all, key+"="+text)
 	}
 	return all

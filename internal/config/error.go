@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/duefleet/duefleet/internal/slip"
 )
 
 // FieldError is one mistake in the settings. It never contains a secret's value.
@@ -128,55 +130,9 @@ func meant(word string, candidates []string, prefix string) string {
 func nearest(word string, candidates []string) string {
 	best, least := "", max(2, len(word)/3)+1
 	for _, c := range candidates {
-		if d := distance(word, c); d < least {
+		if d := slip.Distance(word, c); d < least {
 			best, least = c, d
 		}
 	}
 	return best
-}
-
-// Slip returns the name that was likely meant, or "" if none is like it. Names that
-// differ only in digits are a series, not slips.
-func Slip(name string, names []string) string {
-	best, least := "", max(1, len(name)/4)+1
-	for _, n := range names {
-		if d := distance(name, n); d < least && withoutDigits(n) != withoutDigits(name) {
-			best, least = n, d
-		}
-	}
-	if len(name) < 4 { // short names are all alike
-		return ""
-	}
-	return best
-}
-
-func withoutDigits(name string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, name)
-}
-
-// distance returns how many letters to insert, delete or replace to turn a into b
-// (Levenshtein). It computes one row of the matrix at a time.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -147,7 +147,7 @@ func FuzzEdit(f *testing.F) {
 			return
 		}
 		want, _ := f.fromText(text)
-		if got := shown(topic)[key]; got != show(want) {
+		if got := Effective(topic)[key]; got != show(want) {
 			t.Fatalf("%q with %q became %q: %s is %q, want %q", doc, assignment, written, key, got, show(want))
 		}
 	})

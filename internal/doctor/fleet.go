@@ -191,7 +191,7 @@ func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there", "degraded: %s", reason.Text)
 			}
 		case operate.OtherSource:
-			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of topics\" in docs/operations.md", "%s", reason.Text)
+			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of topics\" in docs/deploy.md", "%s", reason.Text)
 		case operate.Unread:
 			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
 		case operate.Late:
@@ -218,7 +218,7 @@ func (p Patient) examineWaiting(r *report, view fleetView, brokers brokers) {
 				"%d tasks wait for another attempt: %s", t.Retrying, t.RetryReason)
 		}
 		if text, late := view.late[t.Topic]; late && !t.Paused && !r.failed("topic "+t.Topic+" ") {
-			r.fail("topic "+t.Topic+" late", p.command("status --topic "+t.Topic)+"; see DuefleetTasksLate in docs/operations.md", "%s", text)
+			r.fail("topic "+t.Topic+" late", p.command("status --topic "+t.Topic)+"; see DuefleetTasksLate in docs/alerts.md", "%s", text)
 		}
 	}
 }

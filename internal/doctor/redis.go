@@ -113,10 +113,10 @@ func (p Patient) mendRedis(addr string, err error) string {
 		if file := p.Settings.Redis.PasswordFile; file != "" {
 			password = "the password in " + file
 		}
-		return fmt.Sprintf("set redis.username and %s to the server's, or the server's to these: %s; if a restart of the server forgot the user, make it and its rights again: docs/operations.md, Rights",
+		return fmt.Sprintf("set redis.username and %s to the server's, or the server's to these: %s; if a restart of the server forgot the user, make it and its rights again: docs/deploy.md, Rights",
 			password, n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
 	case strings.Contains(text, "NOPERM"):
-		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/operations.md")
+		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/deploy.md")
 	case plainPort(err):
 		return "the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs to the port that speaks it"
 	case tlsTrouble(err):

@@ -31,7 +31,7 @@ func (p Patient) examineUsers(ctx context.Context, r *report, n node, info map[s
 		r.info(check, "can't tell whether user %s outlives a restart of %s: that takes the right +config|get, which shows requirepass, too; "+
 			"a user that ACL SETUSER made is kept by ACL SAVE or CONFIG REWRITE", user, n.addr)
 	case file == "":
-		r.warn(check, "start the server with an aclfile, or with a configuration file: docs/operations.md, Rights",
+		r.warn(check, "start the server with an aclfile, or with a configuration file: docs/deploy.md, Rights",
 			"%s has neither: a restart forgets user %s, unless the server's command line names it", n.addr, user)
 	case !read:
 		r.info(check, "%s keeps its users in %s, which can't be read here; a user that ACL SETUSER made is kept by %s", n.addr, file, save)

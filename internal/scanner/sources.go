@@ -216,7 +216,7 @@ func (s *sources) why() string {
 		from = append(from, named(others[source])+" "+where)
 	}
 	return fmt.Sprintf("this scanner takes its settings from %s, but the fleet takes those of %s: "+
-		"this scanner's own settings for them are not applied; see \"One source of topics\" in docs/operations.md",
+		"this scanner's own settings for them are not applied; see \"One source of topics\" in docs/deploy.md",
 		s.own, strings.Join(from, ", of "))
 }
 

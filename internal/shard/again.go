@@ -5,38 +5,39 @@ import (
 	"fmt"
 )
 
-// Again is a task that its consumer, who has a delivery of it, stores again.
+// Again is a task that its consumer stores again, to retry it or to park it.
 type Again struct {
 	ID string
-	// Op is the number of the operation: a caller that tries again after an error gives
-	// the same one, and is not refused for what it stored itself. Defaults to a new one.
+	// Op identifies the operation. A caller that retries after an error passes the same
+	// Op, and is then not refused because of what it stored itself. Defaults to a new
+	// one.
 	Op Op
-	// Due in ms and Attempt are of the delivery: what was stored since stays.
+	// Due, in ms, and Attempt are the delivery's. A version stored after it stays.
 	Due     int64
 	Attempt int
-	// Next is when it is due again, in ms, after Due. Park parks it instead.
+	// Next is when the task is due again, in ms, later than Due. Park parks it instead.
 	Next int64
 	Park bool
-	// Attempts it has had, which the next one counts on from.
+	// Attempts is how many attempts the task has had. The next one counts on from it.
 	Attempts int
-	// Scheduled in ms, as the delivery had it: it is no new version.
+	// Scheduled is the delivery's scheduled time, in ms: the task is no new version.
 	Scheduled int64
 	// Reason of the failure; "" if there was none.
 	Reason string
 	Body   []byte
 }
 
-// kept is a record that stays as it is, in place of one that was to be stored;
-// without an op one that can't be read.
+// kept is the stored record that stays in place of the one to be stored. Its op is "" if
+// the record can't be read.
 type kept struct {
 	due, scheduled int64 // ms
 	op             string
 }
 
-// Again stores a task for its consumer and reports whether it did: one that was
-// put, moved, replayed or stored by its consumer since the delivery stays as it
-// is. What a consumer stored of an older version doesn't: that chain is over, and
-// nothing else would try this one again.
+// Again stores a task for its consumer and reports whether it did. A task that was put,
+// moved, replayed or stored by its consumer after the delivery stays as it is. One
+// exception is a task that a consumer stored after the delivery of an older version.
+// Again replaces it: that chain is superseded, and nothing else would retry this task.
 func (r *Router) Again(ctx context.Context, a Again) (stored bool, err error) {
 	replace := ""
 	if a.Op == "" {
@@ -64,16 +65,16 @@ func (r *Router) Again(ctx context.Context, a Again) (stored bool, err error) {
 	return false, nil
 }
 
-// older says that a record follows a version before that of a's delivery.
+// older reports whether a stored record follows an older version than a's delivery does.
 func (r *Router) older(ctx context.Context, a Again, there kept) (bool, error) {
 	args := []any{a.Due, a.Scheduled, there.due, there.scheduled}
 	n, err := r.run(ctx, call{script: "older", keys: r.pastKeys(a.ID), args: args}).Int()
-	return n == 1, wrapIf(err, "look up the past")
+	return n == 1, wrapIf(err, "look up the delivery history")
 }
 
-// again goes the way of a put: while the task is moving, its old shard sees
-// the placement first and loses its copy last. A copy there that was stored since the
-// delivery counts unless the new shard had the task already.
+// again keeps to the order of a put: while the task is moving, its old shard sees the
+// placement first and loses its copy last. A copy there that was stored after the
+// delivery stays, unless the new shard has had the task already.
 func (r *Router) again(ctx context.Context, p Placement, replace string, a Again) (stays *kept, err error) {
 	if !p.Moving(a.ID) {
 		return r.sendAgain(ctx, p, replace, nil, a)
@@ -85,7 +86,7 @@ func (r *Router) again(ctx context.Context, p Placement, replace string, a Again
 	var since *kept
 	if old := there[0]; old != nil {
 		if old.Op == string(a.Op) {
-			return nil, nil // done before the change began; a mover brings it along
+			return nil, nil // stored before the change began; a mover brings it along
 		}
 		newer := old.Due.UnixMilli() > a.Due || old.Due.UnixMilli() == a.Due && old.Attempt < a.Attempt
 		if newer && old.Op != replace {

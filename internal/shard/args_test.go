@@ -34,7 +34,7 @@ func acceptedCalls(c *corner) map[string]accepted {
 	memory := c.Shard(0).taskKeys(c.Shard(0).memory("w"))
 	number := []any{"", "x", "nan", "inf", "-inf", "-1", "1.5", "1e300"}
 	positive := append([]any{"0"}, number...)
-	either := []any{"", "2", "x"}
+	either, parts := []any{"", "2", "x"}, []any{"", "3", "-1", "1.5", "x"}
 	ops := []any{"", "short", "eight by", strings.Repeat("x", 1000)}
 	whens := []any{"", "x", "nan", "+nan", "inf", "+inf", "-inf", "+-1", "1.5", "+1.5", "1e300", "281474976710656"}
 	ids := []any{"", strings.Repeat("x", 256)}
@@ -88,8 +88,9 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"list": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks()},
 			[]any{"0", "inf", "0", "", "", "10", "10", "1000", "0"},
-			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive, 8: either}, false,
+			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive, 8: parts}, false,
 		},
+		"fetch":  {all[:3], []any{c.p.String(), "1000", "2", "there"}, map[int][]any{0: placements[1:], 1: positive, 2: parts}, true},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
 		"recall": {past, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},

@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// script is one script, known to Redis by the hash of its text.
+// script is one script. Redis knows it by the hash of its text.
 type script struct {
 	*redis.Script
 	text string
@@ -25,19 +25,20 @@ type call struct {
 	script string
 	keys   []string
 	args   []any
-	// notAfter is where in args the Redis ms stands after which the script does
-	// nothing. 0: it has none, and may be repeated at any time.
+	// notAfter is the index in args of a Redis time in ms, after which the script does
+	// nothing. 0: the call has no such time and may be repeated at any time.
 	notAfter int
-	// fence is the hash that notes that replicas were waited for, if they are to have
-	// what this writes: the shard's fence, or the history of an ID.
+	// fence is the hash that notes how many replicas were waited for, if replicas must
+	// have what this call writes. It is the shard's fence, or the history of an ID.
 	fence string
-	// renew returns the arguments with a new not-after time, and without what nobody
-	// waits for any more; nil if nothing is left. nil: notAfter alone is replaced.
+	// renew returns the arguments with a new not-after time, without the entries that
+	// nobody waits for any more; nil if none is left. A nil renew replaces notAfter
+	// alone.
 	renew func(notAfter int64) []any
 }
 
-// renewed returns the call with a new not-after time. It reports false if nobody
-// waits for the call any more.
+// renewed returns the call with a new not-after time. It returns false if nobody waits
+// for the call any more.
 func (c call) renewed(notAfter int64) (call, bool) {
 	if c.renew == nil {
 		c.args[c.notAfter] = notAfter
@@ -50,24 +51,23 @@ func (c call) renewed(notAfter int64) (call, bool) {
 // once is a command that go-redis never repeats by itself.
 type once struct{ *redis.Cmd }
 
-// NoRetry is what go-redis asks.
+// NoRetry tells go-redis not to repeat the command.
 func (once) NoRetry() bool { return true }
 
 const (
 	// repeats bounds how often a script with a not-after time is sent again.
 	repeats = 5
-	// redirectFor bounds for how long a script is sent again that the nodes of a Redis
-	// Cluster send from one to the other: after a slot moved, a busy cluster takes some
+	// redirectFor bounds how long a script is sent again while the nodes of a Redis
+	// Cluster redirect it to each other. After a slot moved, a busy cluster takes some
 	// seconds to agree on its owner.
 	redirectFor = 10 * time.Second
-	// redirectPause is the longest pause meanwhile.
+	// redirectPause is the longest pause between these tries.
 	redirectPause = 500 * time.Millisecond
 )
 
-// run executes one script. One without a not-after time go-redis may repeat by
-// itself. One with such a time is repeated here, and only when the copy sent
-// before can't be carried out any more: a copy that lay in a socket would undo
-// what was done since.
+// run executes one script. go-redis may repeat a script without a not-after time by
+// itself. A script with such a time is repeated here, once the copy sent before can't be
+// executed any more. Otherwise a copy held up in a socket would undo later changes.
 func (s *Store) run(ctx context.Context, c call) *redis.Cmd {
 	if c.notAfter > 0 {
 		return named(s.repeat(ctx, c, s.send(ctx, c)))
@@ -82,17 +82,17 @@ func (s *Store) run(ctx context.Context, c call) *redis.Cmd {
 	return named(cmd)
 }
 
-// Relearn asks a Redis Cluster which of its servers holds what. The client asks
-// by itself once a minute, and when a server says that a slot moved; one that is
-// dead doesn't say so.
+// Relearn asks a Redis Cluster which of its servers hold which slots. The client asks by
+// itself only once a minute, and when a server says that a slot moved. A dead server
+// doesn't say so.
 func (s *Store) Relearn(ctx context.Context) {
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		cluster.ReloadState(ctx)
 	}
 }
 
-// send executes a script once, by its hash or, where Redis doesn't know that, by
-// its text.
+// send executes a script once: by its hash or, if Redis doesn't know the hash, by its
+// text.
 func (s *Store) send(ctx context.Context, c call) *redis.Cmd {
 	cmd := s.sendAs(ctx, c, false)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
@@ -128,7 +128,8 @@ func (s *Store) command(ctx context.Context, c call, text bool) *redis.Cmd {
 	return cmd
 }
 
-// repeat sends a script again while its last answer leaves room for that.
+// repeat sends a call again as long as its last answer allows it. That is so if Redis
+// didn't know the script, if the call was not executed, or if its fate is unknown.
 func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd {
 	began, pause := time.Now(), 20*time.Millisecond
 	for tries := 0; tries < repeats || redirected(last.Err()) && time.Since(began) < redirectFor; tries++ {
@@ -168,8 +169,8 @@ func (s *Store) repeat(ctx context.Context, c call, last *redis.Cmd) *redis.Cmd 
 	return last
 }
 
-// unsent says that a script was certainly not executed, and may be soon: no
-// connection was had, or the server said that it can't right now.
+// unsent reports whether a script was certainly not executed, but may be soon: no
+// connection could be made, or the server refused for now.
 func unsent(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -178,30 +179,32 @@ func unsent(err error) bool {
 	return redirected(err) || hasPrefix(err, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "BUSY")
 }
 
-// redirected says that a node of a Redis Cluster doesn't serve the slot of a script. The
-// client follows by itself, but not in a pipeline with WAIT, and a few times at most.
+// redirected reports whether a node of a Redis Cluster doesn't serve the slot of a
+// script. The client follows redirects by itself, but only a few times, and not in a
+// pipeline with WAIT.
 func redirected(err error) bool { return hasPrefix(err, "MOVED", "ASK", "TRYAGAIN") }
 
 func hasPrefix(err error, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return redis.HasErrorPrefix(err, p) })
 }
 
-// unknown says that a script may have been executed, or may be yet, and that the
-// client is still open.
+// unknown reports whether a script may have been executed, or may still be, and the
+// client is open.
 func unknown(err error) bool {
 	var answered redis.Error
 	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, task.ErrReplicas)
 }
 
-// Unknown reports whether a call that ended so may have been carried out, or may be
-// yet: its answer did not come.
+// Unknown reports whether a call that ended with err may have been carried out, or may
+// still be: its answer did not come.
 func Unknown(err error) bool {
 	return unknown(err) && !unsent(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder) && !errors.Is(err, task.ErrRedisFull)
 }
 
-// awaitExpiry waits until a copy of the call does nothing any more, and reports
-// whether it could. The server itself must say so: the estimate of Redis's clock
-// may be of one that another took over from, or of another one of a Redis Cluster.
+// awaitExpiry waits until no copy of the call can do anything any more, and reports
+// whether it succeeded. It asks the server of the call's keys for the time. The estimate
+// of Redis's clock may come from a server that was replaced, or from another server of a
+// Redis Cluster.
 func (s *Store) awaitExpiry(ctx context.Context, c call) bool {
 	end, ok := c.args[c.notAfter].(int64)
 	now, err := s.Now(ctx)
@@ -218,11 +221,10 @@ func (s *Store) awaitExpiry(ctx context.Context, c call) bool {
 	return false
 }
 
-// runAll executes scripts of several shards in one pipeline. What could not be
-// carried out there is executed alone: inside a pipeline a script that Redis
-// doesn't know can't be sent by its text instead. Once that was in vain for one,
-// the others keep their errors: together they would take as long as there are
-// shards.
+// runAll executes scripts of several shards in one pipeline. A call that the pipeline
+// could not carry out is executed alone. Inside a pipeline, a script that Redis doesn't
+// know can't be sent by its text instead. Once such a repeat has failed, the other calls
+// keep their errors. To repeat each of them would take too long.
 func (s *Store) runAll(ctx context.Context, calls []call) []*redis.Cmd {
 	if len(calls) == 1 {
 		return []*redis.Cmd{s.run(ctx, calls[0])}

@@ -11,15 +11,14 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// claimBudget bounds the records of one claim that says no bound of its own, in bytes,
-// whatever their number.
+// claimBudget bounds the records of one claim, in bytes, if the claim itself sets no
+// bound.
 const claimBudget = 1 << 20
 
 // Claimed is one leased task.
 type Claimed struct {
 	task.Task
-	// Shard and Token name the lease: only with them is the task settled or
-	// released.
+	// Shard and Token name the lease: the task is settled or released only with both.
 	Shard int
 	Token string
 }
@@ -31,15 +30,15 @@ type Batch struct {
 	Bad []BadRecord
 	// Now is Redis's clock at the claim, to the microsecond.
 	Now time.Time
-	// Next is when the shard needs attention again; zero: not before a task is
-	// put there. It may lie in the past: there is more.
+	// Next is when the shard needs attention again. It may lie in the past: there is
+	// more. Zero: not before a task is put there.
 	Next time.Time
-	// Skipped counts what could not be claimed: tasks without a record, which
-	// are parked, and records of a newer format, left alone for a minute.
+	// Skipped counts tasks that could not be claimed. Tasks without a record are now
+	// parked; records of a newer format are left alone for a minute.
 	Skipped int
-	// Attended is until when another claimant attends the shard, by Redis's clock; zero:
-	// none does. Until then this one gets only what the other leaves for longer than the
-	// claim's grace.
+	// Attended is until when another claimant is the shard's primary, by Redis's clock;
+	// zero: no other claimant is. Until then this claimant gets only tasks that the
+	// primary leaves for longer than the claim's grace.
 	Attended time.Time
 }
 
@@ -49,30 +48,29 @@ type BadRecord struct {
 	Err error
 }
 
-// Claim is one request for a batch. The same Claimant and Request, sent again
-// before the lease is over, is answered with the same batch; an older Request of the
-// Claimant's is refused.
+// Claim is one request for a batch. The same Claimant and Request, sent again before the
+// lease ends, gets the same batch. An older Request of the same Claimant is refused.
 type Claim struct {
 	Claimant string // names one worker
 	Request  string // a number in decimal, greater than the claimant's last
 	Limit    int    // 0 asks for Next alone; at most MaxBatch
-	// Bytes of records in the answer at most, but for a first one that is larger by
-	// itself. Defaults to 1 MiB.
+	// Bytes bounds the records of the answer, but a larger record may be the only one.
+	// Defaults to 1 MiB.
 	Bytes int
 	Lease time.Duration
-	// Stay is for how long the claimant attends the shard yet. Of several that attend one
-	// shard who claimed last goes on, as long as it stays: it alone claims what comes due,
-	// and the others what has been due for longer than Grace. So a task costs one claim
-	// while all goes well, and one that fell silent is made up for.
+	// Stay is how much longer the claimant polls the shard. When several poll a shard,
+	// the last to claim is the primary while it stays. It alone claims what comes due, so
+	// that a task costs one claim. The others claim only what has been due for longer
+	// than Grace, which covers a dead primary (docs/adr/0014).
 	Stay, Grace time.Duration
 }
 
-// errOlder says that a claimant's later request has been carried out already.
+// errOlder says that a later request of the same claimant was carried out already.
 var errOlder = errors.New("an older request than the last one")
 
-// Claim leases what is due in a shard. A copy of it that lies in a socket does
-// nothing later: it would lease tasks that nobody forwards. One that was itself too
-// slow for that is sent again.
+// Claim leases what is due in a shard. A copy of the call that was held up in a socket
+// leases nothing, since nobody would forward the tasks. If the call itself was held up
+// for that long, Claim sends it again.
 func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 	for tries := 1; ; tries++ {
 		notAfter, err := s.topic.NotAfter(ctx)
@@ -87,7 +85,7 @@ func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 	}
 }
 
-// claimHead is how many elements of a claim's answer are in front of its tasks.
+// claimHead is how many elements of a claim's answer come before its tasks.
 const claimHead = 5
 
 func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
@@ -134,15 +132,15 @@ func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, err
 type Attention struct {
 	// Now is Redis's clock at the look, to the microsecond.
 	Now time.Time
-	// Next is when something is due there, or may be claimed again; zero: not
-	// before a task is put there. It may lie in the past.
+	// Next is when a task there is due, or may be claimed again. It may lie in the past.
+	// Zero: not before a task is put there.
 	Next time.Time
 	// Err is why the shard could not be looked at.
 	Err error
 }
 
-// Attention looks at shards in one round trip, and leases nothing. The results are in
-// the order of the shards.
+// Attention looks at shards in one round trip and leases nothing. The results are in the
+// order of the shards.
 func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
 	calls := make([]call, len(shards))
 	for i, at := range shards {
@@ -174,9 +172,9 @@ type Lease struct {
 	Token string
 }
 
-// Settle removes delivered tasks of one shard that are still leased under their
-// tokens, and returns how many: the others ran out of their lease, or were
-// cancelled, replaced or rescheduled meanwhile.
+// Settle removes delivered tasks of one shard that are still leased under their tokens,
+// and returns how many. The leases of the others ran out and were taken over, or the
+// tasks were cancelled, replaced or rescheduled meanwhile.
 func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	settled := 0
 	for len(leases) > 0 {
@@ -192,8 +190,8 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 	return settled, nil
 }
 
-// byToken is each token of leases, then how many of them have it, and their IDs: most
-// that are settled at once come from one claim.
+// byToken returns the arguments of settle: each token, the number of its tasks, and their
+// IDs. Most tasks that are settled at once come from one claim.
 func byToken(leases []Lease) []any {
 	var tokens []string
 	ids := map[string][]any{}
@@ -213,16 +211,16 @@ func byToken(leases []Lease) []any {
 // Release says how one leased task is given back.
 type Release struct {
 	Lease
-	// Delay until it is due again; 0: as soon as may be, in its old place.
+	// Delay until the task is due again; 0: as soon as possible, in its old place.
 	Delay time.Duration
 	// Park it instead.
 	Park bool
-	// Exported: the lease is an export's. The task returns to where it stood before, as it
-	// was; the other fields say nothing.
+	// Exported says that an export made the lease. The task returns unchanged to its
+	// score from before, and the fields below mean nothing.
 	Exported bool
 	// Attempted counts an attempt: the broker returned or refused the message.
 	Attempted bool
-	// Redelivered marks it: the message may have reached the broker.
+	// Redelivered marks the task: a message of it may have reached the broker.
 	Redelivered bool
 	// Reason is kept with the task; "" keeps the last one.
 	Reason string
@@ -231,8 +229,8 @@ type Release struct {
 // maxReason bounds what is kept of a reason, in bytes.
 const maxReason = 512
 
-// Release gives tasks of one shard back that are still leased under their
-// tokens, and returns how many.
+// Release gives back tasks of one shard that are still leased under their tokens, and
+// returns how many.
 func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 	released := 0
 	for len(releases) > 0 {

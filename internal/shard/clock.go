@@ -10,26 +10,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// clock estimates Redis's clock from its TIME and this process's monotonic one.
-// It serves only what needs no exactness: a bound after which a script that was
-// held up does nothing, and input checks. Due times are decided by scripts.
+// clock estimates Redis's clock from its TIME and this process's monotonic clock. The
+// estimate serves only where it need not be exact: for not-after times and for input
+// checks. Scripts decide due times by Redis's own clock.
 type clock struct {
 	mu     sync.Mutex
 	asked  time.Time // when the estimate was made, monotonic
 	millis int64     // Redis's clock then
 }
 
-// clockAge is how long an estimate is trusted: far shorter than any two clocks
-// need to drift by the slack in notAfter.
+// clockAge is how long an estimate is used. Clocks take far longer to drift apart by the
+// slack in a not-after time.
 const clockAge = time.Minute
 
-// clockPatience bounds how long the masters of a Redis Cluster are asked for
-// their time: one that stands still holds up nobody for longer.
+// clockPatience bounds how long the masters of a Redis Cluster are asked for their time,
+// so that a master that hangs delays nobody for longer.
 const clockPatience = 500 * time.Millisecond
 
-// callLife is how long a script may take to reach Redis before it does nothing;
-// so it is also how long a caller waits, after a connection died, until it may
-// repeat a call whose fate it doesn't know.
+// callLife is how long a script may take to reach Redis; after that it does nothing. So a
+// caller whose connection died waits that long before it repeats a call of unknown fate.
 const callLife = 3 * time.Second
 
 // Now estimates Redis's clock in ms.
@@ -54,8 +53,8 @@ func (s *Store) askClock(ctx context.Context) (int64, error) {
 	return now, nil
 }
 
-// latest is the clock of Redis; of a Redis Cluster, that which is furthest ahead
-// of those of the masters that answer: what it bounds is not late anywhere.
+// latest returns Redis's clock in ms. In a Redis Cluster this is the clock furthest ahead
+// among the masters that answer. So a not-after time isn't over too early on any of them.
 func (s *Store) latest(ctx context.Context) (int64, error) {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -78,7 +77,7 @@ func (s *Store) latest(ctx context.Context) (int64, error) {
 	return latest, nil
 }
 
-// clockOf is the clock of the server that holds a key.
+// clockOf returns the clock, in ms, of the server that holds a key.
 func (s *Store) clockOf(ctx context.Context, key string) (int64, error) {
 	cluster, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
@@ -99,15 +98,15 @@ func timeOf(ctx context.Context, rdb redis.Cmdable) (int64, error) {
 	return now.UnixMilli(), nil
 }
 
-// NotAfter returns the Redis ms after which a call that begins now must do nothing. It
-// returns the error of a ctx that is over: the call must not begin.
+// NotAfter returns the Redis time in ms after which a call that begins now must do
+// nothing. If ctx has ended it returns ctx's error: the call must not begin.
 func (s *Store) NotAfter(ctx context.Context) (int64, error) {
 	now, err := s.Now(ctx)
 	return now + callLife.Milliseconds(), cmp.Or(err, ctx.Err())
 }
 
-// ForgetClock drops the estimate, after a script was refused as late: Redis's
-// clock was set, or another server took over.
+// ForgetClock drops the estimate. It is called after a script was refused as late:
+// Redis's clock was set, or another server took over.
 func (s *Store) ForgetClock() {
 	s.clock.mu.Lock()
 	defer s.clock.mu.Unlock()

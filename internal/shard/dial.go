@@ -8,9 +8,9 @@ import (
 	"github.com/duefleet/duefleet/internal/dial"
 )
 
-// Dialing returns a copy of options whose connections find out soon that the server
-// speaks no TLS at the port, say so, and don't send a refused password more than once a
-// second. It changes none that have a Dialer of their own.
+// Dialing returns a copy of options with a Dialer of this project, unless they have one.
+// Its connections find out soon that the server speaks no TLS at the port, and say so.
+// They send a refused password at most once a second.
 func Dialing(options *redis.UniversalOptions) *redis.UniversalOptions {
 	own := *options
 	if own.Dialer == nil {

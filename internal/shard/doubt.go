@@ -14,41 +14,42 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// doubt is set once a script that writes was sent and its answer did not come: whatever
-// follows, the operation that sent it may have been carried out.
+// doubt says that an operation may have been carried out, whatever follows. It is set
+// when a script that writes was sent and its answer did not come.
 type doubt struct{ set atomic.Bool }
 
 type doubtKey struct{}
 
-// withDoubt returns the context of an operation, whose scripts report to the doubt.
+// withDoubt returns ctx with a doubt, to which the scripts of one operation report.
 func withDoubt(ctx context.Context) (context.Context, *doubt) {
 	d := &doubt{}
 	return context.WithValue(ctx, doubtKey{}, d), d
 }
 
-// note sets the operation's doubt if a script ended so that it may have been executed.
+// note sets the operation's doubt if a script that ended with err may have been executed.
 func note(ctx context.Context, err error) {
 	if d, ok := ctx.Value(doubtKey{}).(*doubt); ok && unknown(err) && !neverSent(err) {
 		d.set.Store(true)
 	}
 }
 
-// carriedOut sets the operation's doubt: a part of it is done, whatever follows.
+// carriedOut sets the operation's doubt: a part of the operation is done.
 func carriedOut(ctx context.Context) {
 	if d, ok := ctx.Value(doubtKey{}).(*doubt); ok {
 		d.set.Store(true)
 	}
 }
 
-// judge returns the error of an operation as task.ErrUncertain if it may have been carried
-// out, or may be yet, and as task.ErrUnavailable if it surely was not since Redis could
-// not be asked. What Redis answered it returns as it is.
+// judge adds task.ErrUncertain to err if the operation may have been carried out, or may
+// still be. It adds task.ErrUnavailable if Redis could not be asked, so that the
+// operation was certainly not carried out. It returns other errors, which Redis answered,
+// unchanged.
 func (d *doubt) judge(err error) error {
 	switch {
 	case err == nil, errors.Is(err, task.ErrUncertain), errors.Is(err, task.ErrReplicas):
 		return err
 	case errors.Is(err, task.ErrExists), errors.Is(err, task.ErrNotFound):
-		return err // by the number of the operation it knows its own copies
+		return err // a script knows the record that an earlier copy of it stored
 	case d.set.Load():
 		return uncertain(err)
 	}
@@ -57,8 +58,8 @@ func (d *doubt) judge(err error) error {
 
 func uncertain(err error) error { return fmt.Errorf("%w: %w", task.ErrUncertain, err) }
 
-// Unasked returns the error of a call that has not written as task.ErrUnavailable, if it
-// is that Redis could not be asked, or that the caller's ctx ended before.
+// Unasked adds task.ErrUnavailable to the error of a call that has written nothing, if
+// Redis could not be asked or the caller's ctx had ended.
 func Unasked(err error) error {
 	if err == nil || errors.Is(err, task.ErrUnavailable) || !unasked(err) {
 		return err
@@ -80,7 +81,8 @@ func unasked(err error) bool {
 	return errors.As(err, &network) || strings.Contains(err.Error(), "redis: all sentinels")
 }
 
-// neverSent says that a command has not left this process.
+// neverSent reports whether a command was certainly not executed: it did not leave this
+// process, or the server refused it for now.
 func neverSent(err error) bool {
 	return unsent(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }

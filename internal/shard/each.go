@@ -17,7 +17,7 @@ const scanned = 500
 func (t *Topic) EachID(ctx context.Context, prefix string, yield func(id string) bool) error {
 	p, err := t.Placement(ctx)
 	if err != nil {
-		return err
+		return t.meant(ctx, err)
 	}
 	seed, met := maphash.MakeSeed(), map[uint64]struct{}{}
 	first := func(id string) bool {

@@ -50,6 +50,11 @@ func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 		_, err := c.Shard(0).Read(c.ctx(), p, "there")
 		return err
 	}
+	calls["fetch"] = func(c *corner, p Placement) error {
+		ids := []string{"there"}
+		_, err := c.fetched(c.run(c.ctx(), c.Shard(0).fetchCall(p.String(), partWhole, ids)), partWhole, ids)
+		return err
+	}
 	for name, do := range calls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Heartbeat notes that an instance lives, and returns how many do: those that were
-// silent for no longer than alive. It forgets those that were silent for longer than
+// Heartbeat notes that an instance lives, and returns how many instances do: they were
+// silent for no longer than alive. It forgets instances that were silent for longer than
 // forget.
 func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget time.Duration) (int, error) {
 	args := []any{instance, alive.Milliseconds(), forget.Milliseconds()}
@@ -24,7 +24,7 @@ func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget ti
 	return int(live), nil
 }
 
-// Leave takes an instance off the fleet.
+// Leave removes an instance from the fleet.
 func (s *Store) Leave(ctx context.Context, instance string) error {
 	if err := s.rdb.ZRem(ctx, s.fleetKey(), instance).Err(); err != nil {
 		return fmt.Errorf("leave the fleet: %w", err)
@@ -32,7 +32,7 @@ func (s *Store) Leave(ctx context.Context, instance string) error {
 	return s.rdb.HDel(ctx, s.fleetNotesKey(), instance).Err()
 }
 
-// Describe stores what an instance says of itself.
+// Describe stores an instance's note about itself.
 func (s *Store) Describe(ctx context.Context, instance string, note []byte) error {
 	if err := s.rdb.HSet(ctx, s.fleetNotesKey(), instance, note).Err(); err != nil {
 		return fmt.Errorf("describe instance %s: %w", instance, err)
@@ -40,17 +40,17 @@ func (s *Store) Describe(ctx context.Context, instance string, note []byte) erro
 	return nil
 }
 
-// Heartbeat is the last one of an instance.
+// Heartbeat is the last heartbeat of an instance.
 type Heartbeat struct {
 	Instance string
 	// At is when it came, by Redis's clock.
 	At time.Time
-	// Note is what the instance said of itself; "" before it did, and after it left.
+	// Note is the instance's note about itself; "" before Describe and after Leave.
 	Note string
 }
 
-// Fleet returns the last heartbeats of all instances that are not forgotten, the oldest
-// first, and what Redis's clock showed before it looked.
+// Fleet returns the last heartbeat of each instance that is not forgotten, the oldest
+// first. It also returns Redis's clock from before it read them.
 func (s *Store) Fleet(ctx context.Context) (all []Heartbeat, now time.Time, err error) {
 	millis, err := s.askClock(ctx)
 	if err != nil {

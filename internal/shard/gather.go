@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// gatherBeside is how many calls are awaited before others gather: with two at a
-	// time Redis works while answers are read, and two goroutines never wait.
+	// gatherBeside is how many calls are in flight before others gather. With two, Redis
+	// works while answers are read, and two goroutines never wait.
 	gatherBeside = 2
-	// gatherPatience is how long an entry waits for an answer that others await before
-	// it is sent beside them: a lost answer holds up those alone who wait for it, and a
-	// distant Redis delays nobody by more.
+	// gatherPatience is how long an entry waits for the answer to a call of others before
+	// it is sent too. So a lost answer delays only its own callers, and a distant Redis
+	// delays others by no more than this.
 	gatherPatience = time.Millisecond
 )
 
-// lanes gather what many goroutines schedule one by one: few calls at a time are sent at
-// once, and what comes while their answers are awaited shares the next call, since a
-// script costs Redis more than the task that it stores. Of a Redis Cluster each shard has a lane of
-// its own, so that a master that is away holds up no others.
+// lanes batches what many goroutines schedule one by one. Only a few calls are in flight
+// at once. Entries that come meanwhile share the next call, since a script costs Redis
+// more than the task that it stores (docs/adr/0017). In a Redis Cluster each shard has a
+// lane of its own, so that an unreachable master delays no others.
 type lanes struct {
 	beside   int
 	patience time.Duration
@@ -33,22 +33,22 @@ type lanes struct {
 	all      map[int]*lane
 }
 
-// lane is the calls that entries share. What its mutex guards is its own and its
-// gathered ones'.
+// lane is a batcher: the calls that its entries share. Its mutex guards its own fields
+// and those in its gathered calls.
 type lane struct {
 	mu     sync.Mutex
-	flying int       // calls that are awaited
-	open   *gathered // what waits for an answer of theirs; nil: nothing
+	flying int       // calls in flight
+	open   *gathered // the call that waits to be sent; nil: none
 }
 
-// gathered is one call of several goroutines' entries.
+// gathered is one call with entries of several goroutines.
 type gathered struct {
 	ctx     context.Context // ends when nobody waits for the call
 	cancel  context.CancelFunc
 	waiting []*waiter
 	ids     map[string]bool
 	bytes   int
-	present int // how many still wait
+	present int // how many entries still wait
 	timer   *time.Timer
 	done    chan struct{} // closed once the results are there
 }
@@ -59,9 +59,9 @@ type waiter struct {
 	left   bool // it no longer waits; guarded by the lane's mutex
 }
 
-// ScheduleOne stores a task like Schedule, in one call with what other goroutines
-// schedule meanwhile. Each ends with its own ctx; where the call was sent by then the
-// task may be stored yet.
+// ScheduleOne stores a task like Schedule, but shares its call with tasks that other
+// goroutines schedule meanwhile. It returns when its own ctx ends; if the call was sent
+// by then, the task may still be stored.
 func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 	l := r.lane(e.ID)
 	l.mu.Lock()
@@ -89,7 +89,7 @@ func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 	}
 }
 
-// lane is that of a task.
+// lane returns the lane for a task. Without a Redis Cluster there is only one.
 func (r *Router) lane(id string) *lane {
 	n := 0
 	if _, ok := r.rdb.(*redis.ClusterClient); ok {
@@ -107,8 +107,8 @@ func (r *Router) lane(id string) *lane {
 	return l
 }
 
-// gather begins a call, which is sent after a while even if the answer that it waits
-// for doesn't come. What hooks of the client find in its context is that of the first.
+// gather begins a call. After gatherPatience the call is sent even if no answer came. Its
+// context has the values of the first entry's context, for hooks of the client.
 func (r *Router) gather(ctx context.Context, l *lane) *gathered {
 	g := &gathered{ids: map[string]bool{}, done: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -126,8 +126,8 @@ func (r *Router) gather(ctx context.Context, l *lane) *gathered {
 	return g
 }
 
-// takes says that an entry may share the call: of each ID there is one at most, and a
-// call is one script of each shard.
+// takes reports whether an entry may share the call. A call holds each ID once at most,
+// and no more entries than one script takes.
 func (g *gathered) takes(e Entry) bool {
 	return !g.ids[e.ID] && len(g.waiting) < scriptTasks && g.bytes+len(e.Body) <= scriptBytes
 }
@@ -140,7 +140,8 @@ func (g *gathered) add(w *waiter) (at int) {
 	return len(g.waiting) - 1
 }
 
-// take makes what waits a call under way. The lane is locked.
+// take removes the call that waits and counts it as in flight; nil if none waits. The
+// caller must hold the lane's lock.
 func (l *lane) take() *gathered {
 	g := l.open
 	if g != nil {
@@ -151,7 +152,7 @@ func (l *lane) take() *gathered {
 	return g
 }
 
-// landed ends a call, and returns what is to be sent in its place.
+// landed ends a call, and returns the call to send in its place; nil if there is none.
 func (r *Router) landed(l *lane) (next *gathered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +162,7 @@ func (r *Router) landed(l *lane) (next *gathered) {
 	return l.take()
 }
 
-// leave gives up a place in a call.
+// leave gives up an entry's place in a call, and returns the error for its caller.
 func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,18 +178,18 @@ func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 	return fmt.Errorf("%w: %w", task.ErrUncertain, ctx.Err())
 }
 
-// next ends a call, and has what gathered meanwhile sent. It is deferred: a hook of the
-// client may panic, or end its goroutine, and others wait behind it.
+// next ends a call and has the one that waits sent. It must be deferred: a hook of the
+// client may panic or end its goroutine, and others wait for their turn.
 func (r *Router) next(l *lane) {
 	if g := r.landed(l); g != nil {
 		go r.fly(l, g)
 	}
 }
 
-// errUnanswered is what those get who wait for a call that a hook ended.
+// errUnanswered is the result of entries whose call was ended by a hook of the client.
 var errUnanswered = fmt.Errorf("%w: a hook of the client ended the call", task.ErrUncertain)
 
-// fly sends a call. What a caller that left asked for is in no send that begins later,
+// fly sends a call. If a caller has left, its entry is in no send that begins later,
 // repeats included: the caller may have cancelled the task meanwhile.
 func (r *Router) fly(l *lane, g *gathered) {
 	defer r.next(l)
@@ -216,8 +217,8 @@ func (r *Router) fly(l *lane, g *gathered) {
 	}
 }
 
-// end tells those who wait. Whom it wakes is likely to have the next task, which then
-// shares the next call.
+// end wakes the callers and lets them run. They are likely to have the next tasks, which
+// then share the next call.
 func (g *gathered) end() {
 	close(g.done)
 	g.cancel()

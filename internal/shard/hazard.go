@@ -11,27 +11,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hazard is a way in which Redis is set to lose tasks that it acknowledged.
+// Hazard is a setting of Redis that may lose tasks that Redis acknowledged.
 type Hazard string
 
 const (
-	// Eviction is of keys at maxmemory, in place of refusing new tasks.
+	// Eviction: Redis removes keys at maxmemory instead of refusing new tasks.
 	Eviction Hazard = "eviction"
-	// Persistence is missing: no append-only file is kept.
+	// Persistence: Redis keeps no append-only file.
 	Persistence Hazard = "persistence"
 )
 
-// Hazards returns what is known of each: which servers are set so, and the command
-// that mends it; "" if none is. What Redis doesn't tell is left out, as where a
-// service keeps INFO or a line of it to itself. The error is that of a server that did
-// not answer, or of who may not ask (see Denied).
+// Hazards returns a text for each setting: the servers that have it, and the command that
+// fixes it; "" if none has it. A setting that Redis doesn't tell is left out, as where a
+// service hides INFO or a line of it. The error is about a server that did not answer, or
+// that refuses this user (see Denied).
 func (s *Store) Hazards(ctx context.Context) (map[Hazard]string, error) {
 	var mu sync.Mutex
 	found := map[Hazard][]string{}
 	err := s.eachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
 		text, err := server.Info(ctx, "memory", "persistence").Result()
 		if err != nil {
-			return fmt.Errorf("ask %s how it keeps tasks: %w", server.Options().Addr, err)
+			return fmt.Errorf("ask %s for its memory and persistence: %w", server.Options().Addr, err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -55,8 +55,8 @@ func (s *Store) Hazards(ctx context.Context) (map[Hazard]string, error) {
 	return known, nil
 }
 
-// eachMaster calls do for each server that holds shards, of a cluster for several at
-// the same time.
+// eachMaster calls do for each server that holds shards. In a Redis Cluster it calls do
+// for several of them at the same time.
 func (s *Store) eachMaster(ctx context.Context, do func(context.Context, *redis.Client) error) error {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
@@ -64,10 +64,10 @@ func (s *Store) eachMaster(ctx context.Context, do func(context.Context, *redis.
 	case *redis.ClusterClient:
 		return rdb.ForEachMaster(ctx, do)
 	}
-	return errors.New("not known which servers a client of this type has")
+	return errors.New("can't list the servers of a client of this type")
 }
 
-// hazardsOf reads what INFO tells of one server: "" for what is as it should be.
+// hazardsOf reads INFO of one server. The text is "" for a safe setting.
 func hazardsOf(text string) map[Hazard]string {
 	info := ParseInfo(text)
 	known := map[Hazard]string{}
@@ -78,7 +78,8 @@ func hazardsOf(text string) map[Hazard]string {
 	case policy == "noeviction" || limit == "0":
 		known[Eviction] = ""
 	case strings.HasPrefix(policy, "volatile-"): // tasks never expire
-		known[Eviction] = "evicts at maxmemory what consumers remember, so that tasks are repeated (CONFIG SET maxmemory-policy noeviction in place of " + policy + ")"
+		known[Eviction] = "evicts delivery histories at maxmemory, so that tasks are repeated " +
+			"(CONFIG SET maxmemory-policy noeviction in place of " + policy + ")"
 	default:
 		known[Eviction] = "evicts tasks at maxmemory (CONFIG SET maxmemory-policy noeviction in place of " + policy + ")"
 	}
@@ -92,7 +93,7 @@ func hazardsOf(text string) map[Hazard]string {
 	return known
 }
 
-// ParseInfo reads the lines of INFO by their names.
+// ParseInfo returns the fields of INFO by their names.
 func ParseInfo(text string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestHazards: a Redis as docs/operations.md wants it has none; each setting that may
+// TestHazards: a Redis as docs/deploy.md wants it has none; each setting that may
 // lose what was acknowledged is named as it comes, and is gone with it. A user with the
 // rights in deploy/redis may ask.
 func TestHazards(t *testing.T) {

@@ -47,7 +47,7 @@ func (r *Router) refresh(ctx context.Context) (Placement, error) {
 	if err != nil {
 		r.Relearn(ctx)
 		r.Assume(Placement{})
-		return p, err
+		return p, r.meant(ctx, err)
 	}
 	r.Assume(p)
 	return p, nil
@@ -180,7 +180,7 @@ func (r *Router) renew(ctx context.Context, refusal error) (Placement, error) {
 	case p.Epoch == seen.Epoch:
 		return p, r.forked(p, seen)
 	case seen.Phase == Removed:
-		return p, unknownTopic(r.name)
+		return p, r.meant(ctx, unknownTopic(r.name))
 	default:
 		r.Assume(seen)
 		return seen, nil

@@ -58,9 +58,17 @@ type List struct {
 	begun  bool
 	over   bool
 	tasks  int64 // of a page at most
-	// headers: with content types and headers.
-	headers bool
+	part   part
 }
+
+// part is how much of each record is read.
+type part int
+
+const (
+	partHead  part = iota // without content types, headers and payloads
+	partMeta              // without payloads
+	partWhole             // all of it
+)
 
 // List returns a walk in front of the tasks of a span whose IDs begin with prefix.
 func (s Shard) List(span Span, prefix string) *List {
@@ -69,9 +77,9 @@ func (s Shard) List(span Span, prefix string) *List {
 
 func scoreText(score float64) string { return strconv.FormatFloat(score, 'g', -1, 64) }
 
-// Next returns more tasks, without their content types, headers and payloads; none: it
-// is over. One whose record can't be read has an Err. A task that was lent to a mover
-// stands as it did before.
+// Next returns more tasks, with the part of each record that was set; none: it is over. One
+// whose record can't be read has an Err. A task that was lent to a mover stands as it did
+// before.
 func (l *List) Next(ctx context.Context) ([]Stored, error) {
 	for !l.over {
 		tasks, err := l.page(ctx)
@@ -84,7 +92,10 @@ func (l *List) Next(ctx context.Context) ([]Stored, error) {
 
 func (l *List) page(ctx context.Context) ([]Stored, error) {
 	s := l.shard
-	args := []any{l.from, l.to, oneIf(l.begun), l.last, l.prefix, listLooked, min(l.tasks, listTasks), listBytes, oneIf(l.headers)}
+	args := []any{
+		l.from, l.to, oneIf(l.begun), l.last, l.prefix,
+		listLooked, min(l.tasks, listTasks), listBytes, int(l.part),
+	}
 	reply, err := s.topic.run(ctx, call{script: "list", keys: []string{s.due(), s.tasks()}, args: args}).Slice()
 	if err == nil && len(reply) < 4 {
 		err = errors.New("short answer")
@@ -99,24 +110,25 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 	now, _ := reply[3].(int64)
 	for r := reply[4:]; len(r) >= 4; r = r[4:] {
 		left, _ := r[3].(int64)
-		tasks = append(tasks, l.listed(now, r[0], r[1], r[2], int(left)))
+		id, _ := r[0].(string)
+		tasks = append(tasks, s.topic.listed(l.part, now, id, r[1], r[2], int(left)))
 	}
 	return tasks, nil
 }
 
-// listed reads what the script says at a ms of one task, of whose record so many bytes
-// were left out. What is leased and not due yet a mover has.
-func (l *List) listed(now int64, id, score, part any, left int) Stored {
-	topic := l.shard.topic.name
-	name, _ := id.(string)
-	text, there := part.(string)
-	stored := Stored{Record: Record{Task: task.Task{Topic: topic, ID: name}}}
+// listed reads what a script says at a ms of one task: its score, and a part of its record,
+// of which so many bytes were left out. What is leased and not due yet a mover has.
+func (t *Topic) listed(p part, now int64, id string, score, record any, left int) Stored {
+	text, there := record.(string)
+	stored := Stored{Record: Record{Task: task.Task{Topic: t.name, ID: id}}}
 	err := errors.New("it has no record")
 	switch {
-	case there && l.headers:
-		stored.Record, err = decodeWithoutPayload(topic, name, text, left)
+	case there && p == partWhole:
+		stored.Record, err = DecodeRecord(t.name, id, text)
+	case there && p == partMeta:
+		stored.Record, err = decodeWithoutPayload(t.name, id, text, left)
 	case there:
-		stored.Record, err = DecodeHead(topic, name, text)
+		stored.Record, err = DecodeHead(t.name, id, text)
 	}
 	if err != nil {
 		stored.Err, stored.Reason = err, err.Error()

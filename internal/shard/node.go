@@ -6,9 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Node names the master that holds the shard, as the client knows it: nothing is asked,
-// and after a failover the answer may be out of date for a moment. It is "" where Redis
-// is no cluster: then all shards have one node.
+// Node returns the address of the master that holds the shard, as the client knows it. It
+// asks nobody, so the answer may be out of date for a moment after a failover. It is ""
+// if Redis is no cluster: then all shards have one node.
 func (s Shard) Node(ctx context.Context) string {
 	cluster, ok := s.topic.rdb.(*redis.ClusterClient)
 	if !ok {

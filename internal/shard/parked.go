@@ -70,7 +70,7 @@ type ParkedCursor struct {
 // ParkedCursor returns a cursor in front of a shard's parked tasks.
 func (s Shard) ParkedCursor() *ParkedCursor {
 	l := s.List(SpanOf(task.Parked), "")
-	l.headers = true
+	l.part = partMeta
 	return &ParkedCursor{list: l}
 }
 

@@ -12,11 +12,11 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Place says which of shards holds id: jump consistent hashing over the 64-bit
-// xxHash of the ID, so that going from M to M+1 shards moves 1/(M+1) of the
-// tasks and no others (Lamping and Veach, "A Fast, Minimal Memory, Consistent
-// Hash Algorithm", 2014). shards must be at least 1. Other languages must place
-// alike: testdata/place.json and docs/protocol.md hold vectors.
+// Place returns the shard that holds id, from 0 to shards-1; shards must be at least 1.
+// It is jump consistent hashing (Lamping and Veach, "A Fast, Minimal Memory, Consistent
+// Hash Algorithm", 2014) over the 64-bit xxHash of the ID. Going from M to M+1 shards
+// moves 1/(M+1) of the tasks and no others. Other languages must place alike:
+// testdata/place.json and docs/protocol.md hold vectors.
 func Place(id string, shards int) int {
 	return jump(xxhash.Sum64String(id), shards)
 }
@@ -31,24 +31,24 @@ func jump(key uint64, buckets int) int {
 	return int(b)
 }
 
-// Phase is whether a topic's shard count stands or is changing.
+// Phase is the state of a topic's placement.
 type Phase string
 
 const (
 	// Stable placements have every task in its place.
 	Stable Phase = "stable"
-	// Migrating placements have tasks where the previous shard count put them.
+	// Migrating placements may still have tasks where the previous shard count put them.
 	Migrating Phase = "migrating"
-	// Removed placements belong to a topic an operator removed. They stay, so
-	// that a topic of the same name begins above the epochs its shards have seen.
+	// Removed placements belong to a topic that an operator removed. They stay, so that a
+	// new topic of the same name begins above the epochs its shards have seen.
 	Removed Phase = "removed"
 )
 
 // MaxShards is the most shards of a topic.
 const MaxShards = 4096
 
-// Placement says where tasks lie: the truth, while a topic's document says
-// what is desired. Every step takes a new epoch: stable E, migrating E+1, stable E+2.
+// Placement says where tasks lie. It is the truth, while a topic's document says what is
+// desired. Every step takes a new epoch: stable E, migrating E+1, stable E+2.
 type Placement struct {
 	Epoch    int64
 	Shards   int
@@ -56,7 +56,7 @@ type Placement struct {
 	Phase    Phase
 }
 
-// String is the form that scripts and keys hold.
+// String returns the form that scripts and keys hold.
 func (p Placement) String() string {
 	return fmt.Sprintf("%d %d %d %s", p.Epoch, p.Shards, p.Previous, p.Phase)
 }
@@ -68,12 +68,12 @@ func parsePlacement(text string) (Placement, error) {
 	}
 	known := p.Phase == Stable || p.Phase == Migrating || p.Phase == Removed
 	if !known || p.Shards < 1 || p.Shards > MaxShards || p.Previous < 1 || p.Previous > MaxShards {
-		return p, fmt.Errorf("placement %.100q: not of this version's format; is an older duefleet beside a newer one?", text)
+		return p, fmt.Errorf("placement %.100q: not of this version's format; is an older duefleet running next to a newer one?", text)
 	}
 	return p, nil
 }
 
-// Scanned is how many shards the fleet attends: all that may hold tasks.
+// Scanned returns how many shards the fleet polls: all that may hold tasks.
 func (p Placement) Scanned() int {
 	if p.Phase == Migrating {
 		return max(p.Shards, p.Previous)
@@ -81,28 +81,28 @@ func (p Placement) Scanned() int {
 	return p.Shards
 }
 
-// New is the shard an ID belongs to.
+// New returns the shard an ID belongs to.
 func (p Placement) New(id string) int { return Place(id, p.Shards) }
 
-// Old is the shard an ID belonged to before the change that is under way.
+// Old returns the shard an ID belonged to before the change that is under way.
 func (p Placement) Old(id string) int { return Place(id, p.Previous) }
 
-// Moving reports whether an ID goes from one shard to another in this change: then
-// operations on it ask both.
+// Moving reports whether an ID goes from one shard to another in this change. Operations
+// on such an ID ask both shards.
 func (p Placement) Moving(id string) bool {
 	return p.Phase == Migrating && p.Old(id) != p.New(id)
 }
 
-// Placement reads the placement. A topic that no scanner ever served, and one
-// that was removed, is task.ErrUnknownTopic.
+// Placement reads the placement. It returns task.ErrUnknownTopic if no scanner ever
+// served the topic, or if the topic was removed.
 func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 	return t.placementFrom(t.rdb.HGet(ctx, t.placementKey(), "value").Result())
 }
 
 // Draw takes the next n tickets of the topic, 1 to MaxShards, and reads the placement,
-// with the errors of Topic.Placement. It returns the first of them; the others follow
-// it. Tickets whose answer was lost are nobody's: the next ones stand for their shards
-// one round later.
+// with the errors of Topic.Placement. It returns the first ticket; the others follow it.
+// If the answer is lost nobody has these tickets, and their shards come again one round
+// later.
 func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
 	reply, err := t.run(ctx, call{script: "draw", keys: []string{t.ticketKey(), t.placementKey()}, args: []any{n}}).Slice()
 	if err != nil {
@@ -135,8 +135,8 @@ func unknownTopic(name string) error {
 	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it where running scanners take their topics from: their file, or Consul by `scanner topic create`", task.ErrUnknownTopic, name)
 }
 
-// Ensure returns the topic's placement and makes one of that many shards if
-// there is none. It also notes the topic among the known ones.
+// Ensure returns the topic's placement. If there is none, it makes one of that many
+// shards. It also adds the topic to the known ones.
 func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
 	if err := checkShards(shards); err != nil {
 		return Placement{}, err
@@ -145,7 +145,7 @@ func (t *Topic) Ensure(ctx context.Context, shards int) (Placement, error) {
 	if err != nil {
 		return p, err
 	}
-	return p, t.list(ctx) // last: a removal that ends now would take it off again
+	return p, t.list(ctx) // last: a removal that ends before would take it off the list
 }
 
 func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
@@ -161,7 +161,7 @@ func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
 			continue
 		}
 		wanted := Placement{Epoch: p.Epoch + 1, Shards: shards, Previous: shards, Phase: Stable}
-		if p.Phase == Removed { // what its removal may have left is moved like anything else
+		if p.Phase == Removed { // tasks its removal may have left are moved like any others
 			wanted.Previous, wanted.Phase = max(p.Shards, p.Previous), Migrating
 		}
 		if done, err := t.change(ctx, p, wanted); err != nil || done {
@@ -170,9 +170,9 @@ func (t *Topic) ensure(ctx context.Context, shards int) (Placement, error) {
 	}
 }
 
-// Begin starts a change from a stable placement to another shard count, and
-// reports whether it did: another may have been first, or a shard has seen a newer
-// placement, which is put back instead.
+// Begin starts a change from a stable placement to another shard count, and reports
+// whether it did. It doesn't if another caller was first. Neither does it if a shard has
+// seen a newer placement: then it puts that one back.
 func (t *Topic) Begin(ctx context.Context, from Placement, shards int) (bool, error) {
 	if err := checkShards(shards); err != nil {
 		return false, err
@@ -193,8 +193,8 @@ func checkShards(n int) error {
 	return nil
 }
 
-// Finish ends a change whose shards are all clean, and shows every shard the
-// stable placement, which empties their handled sets.
+// Finish ends a change whose shards are all clean, and reports whether it did. Then it
+// shows every shard the stable placement, which empties their handled sets.
 func (t *Topic) Finish(ctx context.Context, from Placement) (bool, error) {
 	stable := Placement{from.Epoch + 1, from.Shards, from.Shards, Stable}
 	done, err := t.change(ctx, from, stable)

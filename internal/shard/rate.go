@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Grant asks for a share of a topic's rate over the whole fleet, in tasks;
-// a negative want gives unused tasks back. With nothing granted, wait is how
-// long until one more is to be had. burst is how much of the rate may leave at
-// once.
+// Grant asks for want tasks of a topic's rate, in tasks a second over the whole fleet; a
+// negative want gives unused tasks back. burst is how much of the rate may leave at once.
+// If nothing is granted, wait is the time until one more task is available.
 func (t *Topic) Grant(ctx context.Context, rate, want int, burst time.Duration) (granted int, wait time.Duration, err error) {
 	v, err := t.run(ctx, call{script: "rate", keys: []string{t.rateKey()}, args: []any{rate, want, burst.Microseconds()}}).Int64Slice()
 	if err != nil {

@@ -28,7 +28,7 @@ const MaxReplicas = 10
 // impossible (https://redis.io/docs/latest/commands/wait/).
 func (s *Store) AwaitReplicas(n int) error {
 	if n < 0 || n > MaxReplicas {
-		return fmt.Errorf("min replicas: %d, want 0 to %d", n, MaxReplicas)
+		return fmt.Errorf("MinReplicas must be 0 to %d; got %d", MaxReplicas, n)
 	}
 	s.replicas = n
 	return nil

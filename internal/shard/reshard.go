@@ -16,15 +16,14 @@ import (
 type Exported struct {
 	Shard int
 	Token string
-	// Deadline is Redis's ms at which the lease ends.
+	// Deadline is the Redis time in ms at which the lease ends.
 	Deadline int64
 	Tasks    []ExportedTask
-	// Left is how many of the IDs, the last ones, were not looked at: the budget was
-	// used up.
+	// Left is how many IDs at the end were not looked at: the budget was used up.
 	Left int
 }
 
-// ExportedTask is one task exported, as it is to be imported elsewhere.
+// ExportedTask is one exported task, ready to be imported elsewhere.
 type ExportedTask struct {
 	ID     string
 	score  string
@@ -36,10 +35,10 @@ type Export struct {
 	Claimant string
 	Request  string
 	Lease    time.Duration
-	// Soon leaves tasks that are due within it, or were within the last
-	// second, to be delivered where they lie.
+	// Soon leaves tasks to be delivered where they lie: those due within it, or due
+	// within the last second.
 	Soon time.Duration
-	// Bytes of records in the answer at most. The first task is exported even if it is
+	// Bytes bounds the records of the answer. The first task is exported even if it is
 	// larger. Defaults to 1 MiB.
 	Bytes int
 	IDs   []string
@@ -48,11 +47,11 @@ type Export struct {
 // exportBudget bounds the records of one export, and so of its imports, in bytes.
 const exportBudget = 1 << 20
 
-// exportHead is how many elements of an export's answer precede its tasks.
+// exportHead is how many elements of an export's answer come before its tasks.
 const exportHead = 3
 
-// Export leases those of the tasks that wait or are parked to a mover, as many as its
-// budget allows.
+// Export leases tasks to a mover, as many of l.IDs as the budget allows. It leaves out
+// tasks that are leased, missing or due soon.
 func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, error) {
 	args := make([]any, 5, 5+len(l.IDs))
 	args[0], args[1], args[2], args[3] = p.String(), l.Request, l.Lease.Milliseconds(), l.Soon.Milliseconds()
@@ -83,24 +82,23 @@ func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, err
 	return export, nil
 }
 
-// Share is what one shard is to import of an export.
+// Share is the part of an export that one shard is to import.
 type Share struct {
 	Shard int
 	Tasks []ExportedTask
 }
 
-// Imported is what became of one share.
+// Imported is the result for one share.
 type Imported struct {
-	// Tasks that were new to the shard.
+	// Tasks is how many tasks were new to the shard.
 	Tasks int
-	// Err is for the whole share: a *MovedError, ErrLate, or Redis's. Without one
-	// all tasks of the share, also those skipped, are to be settled where they
-	// were exported.
+	// Err is for the whole share: a *MovedError, ErrLate, or Redis's. If it is nil, all
+	// tasks of the share must be settled where they were exported, skipped ones too.
 	Err error
 }
 
-// Import has shards take tasks exported over, in one round trip. An export's budget bounds
-// what it sends.
+// Import has shards take over exported tasks, in one round trip. The budget of the export
+// bounds what Import sends.
 func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares ...Share) []Imported {
 	calls, placement := make([]call, len(shares)), p.String()
 	for i, s := range shares {
@@ -124,24 +122,25 @@ func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares 
 	return results
 }
 
-// Pass is how far the look through a shard for misplaced tasks has come.
+// Pass is how far a shard has been scanned for misplaced tasks.
 type Pass struct {
 	Number string
 	// Count is how many passes this shard has seen in a row, this one included.
 	Count  int
 	Cursor uint64
-	// Clean: the pass that has just ended met nothing misplaced that stayed.
+	// Clean: the pass that has just ended met no misplaced task that stayed.
 	Clean bool
 }
 
-// Pass reads where the look through a shard stands; p must be the placement the
-// shard was fenced with.
+// Pass reads how far a shard has been scanned; p must be the placement the shard was
+// fenced with.
 func (s Shard) Pass(ctx context.Context, p Placement) (Pass, error) {
 	return s.scanPass(ctx, p, "", 0, 0, false)
 }
 
-// ScanPass notes that the pass through a shard came from one cursor to another,
-// and returns where it stands: elsewhere, if another mover was faster.
+// ScanPass notes that a caller scanned the shard from one cursor to another. It returns
+// where the pass is now: elsewhere if another mover was faster. dirty says that a
+// misplaced task was met and is still there.
 func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, dirty bool) (Pass, error) {
 	return s.scanPass(ctx, p, from.Number, from.Cursor, to, dirty)
 }
@@ -163,9 +162,9 @@ func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to 
 	return at, err
 }
 
-// Scan returns IDs of a shard from a cursor on, in no order, about count of
-// them, and the cursor to go on from; 0: the end. Every task that is in the
-// shard from the first call to the last is met at least once (SCAN's guarantee).
+// Scan returns about count IDs of a shard from a cursor on, in no order, and the next
+// cursor; 0 is the end. It returns each task that is in the shard from the first call to
+// the last at least once (SCAN's guarantee).
 func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, uint64, error) {
 	pairs, next, err := s.topic.rdb.ZScan(ctx, s.due(), cursor, "", int64(count)).Result()
 	if err != nil {
@@ -178,9 +177,9 @@ func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, ui
 	return ids, next, nil
 }
 
-// TryMove asks to be a shard's only mover for a while, so that two workers don't
-// scanPass through it at once. It saves work; safety doesn't rest on it. Who is the
-// mover and asks again, for its answer was lost, is told so.
+// TryMove asks to be the shard's only mover for the time hold, and reports whether the
+// claimant is. It keeps two workers from scanning the shard at once; safety doesn't
+// depend on it. Repeating the call after a lost reply returns true.
 func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration) (bool, error) {
 	is, err := s.topic.rdb.SetArgs(ctx, s.key("mover"), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()
 	if errors.Is(err, redis.Nil) { // there was none
@@ -189,15 +188,15 @@ func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration)
 	return err == nil && is == claimant, wrapIf(err, "become mover of shard %d of topic %s", s.n, s.topic.name)
 }
 
-// StopMove lets the next worker move on. If the claimant is not the shard's mover it
-// changes nothing.
+// StopMove lets the next worker be the mover. It changes nothing if the claimant is not
+// the shard's mover.
 func (s Shard) StopMove(ctx context.Context, claimant string) error {
 	err := s.topic.run(ctx, call{script: "yield", keys: []string{s.key("mover")}, args: []any{claimant}}).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }
 
-// MarkClean notes that a shard holds nothing misplaced under p, and returns how
-// many shards are left; -1 if the placement is another one by now.
+// MarkClean notes that a shard holds nothing misplaced under p. It returns how many
+// shards are not clean, or -1 if p is no longer the placement.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
 	c := call{script: "mark_clean", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}
 	left, err = t.run(ctx, c).Int()
@@ -207,8 +206,8 @@ func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int
 	return left, nil
 }
 
-// Clean tells for each attended shard of a migrating placement whether it is
-// clean: whether it was found so under that placement.
+// Clean returns for each shard that p polls whether it is clean. A migrating placement's
+// shard is clean if it was found so under that placement.
 func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
 	noted, err := t.rdb.HGet(ctx, t.placementKey(), "clean").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -227,19 +226,18 @@ func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
 
 // Progress is how far a change of the shard count has come.
 type Progress struct {
-	// Since is when it began, by Redis's clock.
+	// Since is when the change began, by Redis's clock.
 	Since time.Time
-	// Moved tasks so far.
+	// Moved is how many tasks were moved so far.
 	Moved int64
-	// Misplaced tasks still to be moved or delivered: counted in small shards,
-	// estimated from samples in large ones.
+	// Misplaced is how many tasks must still be moved or delivered. They are counted in
+	// small shards and estimated from samples in large ones.
 	Misplaced int64
-	// Clean shards, and how many there are to be.
+	// Clean is how many shards are clean, of Shards.
 	Clean, Shards int
 }
 
-// Rate is how many tasks were moved a second, on the average since the change
-// began.
+// Rate returns how many tasks were moved a second, on average since the change began.
 func (p Progress) Rate(now time.Time) float64 {
 	if took := now.Sub(p.Since).Seconds(); took > 0 {
 		return float64(p.Moved) / took
@@ -247,8 +245,7 @@ func (p Progress) Rate(now time.Time) float64 {
 	return 0
 }
 
-// Left is how long the change will take yet at that rate; 0 if that can't be
-// told.
+// Left returns how long the change will still take at that rate; 0 if that isn't known.
 func (p Progress) Left(now time.Time) time.Duration {
 	rate := p.Rate(now)
 	if rate == 0 {
@@ -257,12 +254,12 @@ func (p Progress) Left(now time.Time) time.Duration {
 	return time.Duration(float64(p.Misplaced) / rate * float64(time.Second))
 }
 
-// progressSample is how many tasks of a shard are looked at to estimate how many
-// are misplaced.
+// progressSample is how many tasks of a shard are sampled to estimate how many are
+// misplaced.
 const progressSample = 64
 
-// Progress reads how far the change under p has come. Shards that can't be read are
-// left out, and named by an *UnreadableError.
+// Progress reads how far the change under p has come. It leaves out shards that can't be
+// read; an *UnreadableError names them.
 func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	clean, err := t.Clean(ctx, p)
 	if err != nil {
@@ -270,7 +267,7 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	}
 	since, err := t.rdb.HGet(ctx, t.placementKey(), "since").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return Progress{}, fmt.Errorf("read since when topic %s changes: %w", t.name, err)
+		return Progress{}, fmt.Errorf("read when the change of topic %s began: %w", t.name, err)
 	}
 	out := Progress{Since: time.UnixMilli(since), Shards: len(clean)}
 	pipe := t.rdb.Pipeline()
@@ -302,7 +299,7 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	return out, t.LeftOut(len(clean), failed)
 }
 
-// movedUnder reads a fence's count if it is of this placement.
+// movedUnder returns how many tasks a fence counts as moved under p.
 func movedUnder(fence []any, p Placement) int64 {
 	if len(fence) < 2 || fence[0] != p.String() {
 		return 0
@@ -312,7 +309,7 @@ func movedUnder(fence []any, p Placement) int64 {
 	return n
 }
 
-// estimate is how many of count tasks are misplaced, going by a sample of them.
+// estimate returns how many of count tasks are misplaced, judging by a sample of them.
 func estimate(count int64, sample []string, shard int, p Placement) int64 {
 	if len(sample) == 0 {
 		return 0

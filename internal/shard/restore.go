@@ -10,17 +10,18 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Strays are tasks in shards that a placement does not attend, where nobody would
-// deliver them: Redis lost a placement, and what the shards had seen of it too.
+// Strays counts orphaned tasks. They lie in shards that a placement doesn't poll, so
+// nobody would deliver them. Redis lost a placement, and what the shards had seen of it
+// too.
 type Strays struct {
 	Tasks int64
-	// Within is the least number of shards that holds all of them.
+	// Within is the smallest number of shards that holds all of them.
 	Within int
 }
 
-// Strays counts the tasks in shards that p does not attend, all up to MaxShards: a
-// command for each. Those that can't be read are left out, and named by an
-// *UnreadableError.
+// Strays counts the tasks in shards that p does not poll, up to MaxShards, with one
+// command for each shard. It leaves out shards that can't be read; an *UnreadableError
+// names them.
 func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 	pipe := t.rdb.Pipeline()
 	counts := map[int]*redis.IntCmd{}
@@ -33,7 +34,7 @@ func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 	for at, count := range counts {
 		n, err := count.Result()
 		if err != nil {
-			failed[at] = fmt.Errorf("look for tasks outside the shards of topic %s: shard %d: %w", t.name, at, err)
+			failed[at] = fmt.Errorf("count orphaned tasks in shard %d of topic %s: %w", at, t.name, err)
 		} else if n > 0 {
 			out.Tasks += n
 			out.Within = max(out.Within, at+1)
@@ -42,9 +43,9 @@ func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 	return out, t.LeftOut(len(counts), failed)
 }
 
-// Gather begins a change from a stable placement to the same shard count that brings
-// strays home, and reports whether it did, as Begin does. What lies in its place is
-// not touched.
+// Gather begins a change from a stable placement to the same shard count, which moves
+// orphaned tasks to their shards. It reports whether it did, as Begin does. Tasks in
+// their place are not touched.
 func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool, error) {
 	if from.Phase != Stable || strays.Within <= from.Shards {
 		return false, nil
@@ -55,10 +56,10 @@ func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool
 	return t.change(ctx, from, Placement{from.Epoch + 1, from.Shards, strays.Within, Migrating})
 }
 
-// Restore puts back a placement that a shard's fence has seen and the placement
-// key has not, as after a failover to a replica that lagged behind. Where the key
-// has another one of the same epoch it is task.ErrForked: each has tasks where the
-// other would not look for them.
+// Restore puts back a placement that a shard's fence has seen and the placement key has
+// lost. A failover to a replica that lagged behind may cause that. It returns
+// task.ErrForked if the key has another placement of the same epoch. Then each placement
+// has tasks where the other would not look for them.
 func (t *Topic) Restore(ctx context.Context, seen Placement) error {
 	p, err := t.Placement(ctx)
 	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
@@ -78,9 +79,9 @@ func (t *Topic) forked(p, seen Placement) error {
 	return fmt.Errorf("topic %s: %w: %q is in force, and a shard has seen %q", t.name, task.ErrForked, p, seen)
 }
 
-// Forked is task.ErrForked if one of the attended shards has seen another placement
-// of the same epoch. Its callers are refused, and it can't be found clean. Else shards
-// that can't be read are named by an *UnreadableError.
+// Forked returns task.ErrForked if a shard that p polls has seen another placement of the
+// same epoch. That shard refuses the callers of p and can't be found clean. Otherwise an
+// *UnreadableError names the shards that can't be read.
 func (t *Topic) Forked(ctx context.Context, p Placement) error {
 	seen, err := t.seen(ctx, p.Scanned())
 	for _, s := range seen {
@@ -91,9 +92,9 @@ func (t *Topic) Forked(ctx context.Context, p Placement) error {
 	return err
 }
 
-// restoreSeen puts back the newest placement that one of the first n shards has
-// seen, if it is newer than p, and reports whether there was one. A change that
-// began from p would have that one's epoch.
+// restoreSeen puts back the newest placement that one of the first n shards has seen, if
+// it is newer than p. It reports whether there was one. A change that began from p would
+// reuse its epoch.
 func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, error) {
 	seen, err := t.seen(ctx, n)
 	if err != nil {
@@ -111,9 +112,9 @@ func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, erro
 	return true, t.Restore(ctx, newest)
 }
 
-// seen are the placements that the fences of the first n shards have seen; shards
-// that have seen none are left out, and those that can't be read are named by an
-// *UnreadableError.
+// seen returns the placements that the fences of the first n shards have seen. Shards
+// that have seen none are left out. An *UnreadableError names the shards that can't be
+// read.
 func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
 	pipe := t.rdb.Pipeline()
 	fences := make([]*redis.StringCmd, n)

@@ -9,19 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refusedAt tells a script by its hash, and the line of it, from 1, where the
-// rights of its user ended, as Redis 7.0 puts it.
+// refusedAt finds in a refusal by Redis 7.0 the hash of the script, and its line, from 1,
+// that the user's rights don't allow.
 var refusedAt = regexp.MustCompile(`executing the script can't run.* script: ([0-9a-f]{40}), on @user_script:(\d+)`)
 
-// refusedInScript is the same as later versions put it (8.0 does), with what is missing
-// in the words that it has outside scripts.
+// refusedInScript matches the refusal of later versions (8.0 does so). It names what is
+// missing in the same words as outside scripts.
 var refusedInScript = regexp.MustCompile(`^ERR ACL failure in script: (.*?)( script: [0-9a-f]{40}, on @user_script:\d+\.?)?$`)
 
 // commandIn finds the command that a line of a script runs.
 var commandIn = regexp.MustCompile(`redis\.call\('(\w+)'`)
 
-// named names the command that the user may not run, which Redis 7.0 does only
-// outside scripts, and words the refusal as there.
+// named rewrites a refusal inside a script as Redis words it outside scripts, so that it
+// names the command that the user may not run. Redis 7.0 doesn't name it inside scripts.
 func named(cmd *redis.Cmd) *redis.Cmd {
 	err := cmd.Err()
 	if err == nil {
@@ -40,7 +40,7 @@ type deniedError string
 
 func (e deniedError) Error() string { return string(e) }
 
-// RedisError makes it one of those that Redis answers with.
+// RedisError marks the error as one that Redis answered.
 func (deniedError) RedisError() {}
 
 func refusedCommand(text string) string {

@@ -44,7 +44,7 @@ func roles() []role {
 		},
 		{
 			name:     "producer",
-			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note"},
+			scripts:  []string{"put", "delete", "reschedule", "fence", "read", "note", "list", "fetch"},
 			commands: slices.Concat(always, []string{"zscan"}), keys: orders,
 		},
 		{

@@ -8,15 +8,15 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Router carries out what is asked of a topic's tasks by their IDs. Here stands, for
-// each operation, which scripts are sent to which shards in which order while the
-// shard count changes; docs/protocol.md says the same without Go, and test/model
-// holds each of these orders to the promises. It is safe for concurrent use.
+// Router carries out operations on a topic's tasks by their IDs. Its methods say which
+// scripts are sent to which shards, and in which order, while the shard count changes.
+// docs/protocol.md says the same for other languages, and test/model checks each of these
+// orders against the promises. A Router is safe for concurrent use.
 //
-// What all have in common: a shard that has seen a newer placement than the router's
-// refuses the script, and the operation starts over under the newer one (retry).
-// While a task is moving its old shard is shown the placement before the new one
-// is written, and loses its copy last.
+// All operations share two rules. A shard that has seen a newer placement than the
+// router's refuses the script, and the operation starts over under the newer one (retry).
+// While a task is moving, its old shard is shown the placement before the new one is
+// written, and loses its copy last.
 type Router struct {
 	*Topic
 	known known
@@ -39,8 +39,8 @@ func (s *Store) Router(topic string) *Router {
 	return r
 }
 
-// Where are the shards where a task may lie. The old one comes first: tasks move from
-// there to the new one, and never back, so that none is missed that is on its way.
+// Where returns the shards where a task may lie, the old one first. Tasks move from there
+// to the new one and never back, so a caller that asks in this order misses none.
 func (p Placement) Where(id string) []int {
 	if p.Moving(id) {
 		return []int{p.Old(id), p.New(id)}
@@ -48,8 +48,8 @@ func (p Placement) Where(id string) []int {
 	return []int{p.New(id)}
 }
 
-// InOrder are all shards that may hold tasks, those that tasks move away from first:
-// the lower ones while there are to be more shards, else the higher ones.
+// InOrder returns all shards that may hold tasks. Shards that tasks move away from come
+// first: the higher ones if the shard count shrinks, else the lower ones.
 func (p Placement) InOrder() []int {
 	all := make([]int, p.Scanned())
 	for i := range all {
@@ -61,23 +61,25 @@ func (p Placement) InOrder() []int {
 	return all
 }
 
-// Scheduled is what became of one entry.
+// Scheduled is the result for one entry.
 type Scheduled struct {
-	// Due in ms by Redis's clock; 0 with an error other than task.ErrReplicas.
+	// Due in ms by Redis's clock. It is 0 with an error other than task.ErrReplicas.
 	Due int64
-	// Err is task.ErrExists of an entry with IfAbsent, task.ErrReplicas, or Redis's.
+	// Err is task.ErrExists for an entry with IfAbsent, task.ErrReplicas,
+	// task.ErrUncertain, task.ErrUnavailable, or Redis's.
 	Err error
 }
 
-// Schedule stores tasks, in one round trip for each 500 or so of a shard. Of each ID
-// there may be one at most. While they are moving: fence the old shards, and ask
-// them for those that must not be there; put into the new shards; delete from the old.
+// Schedule stores tasks, in one round trip with one script for each 500 or so of a shard.
+// Entries must have different IDs. For entries that are moving it fences the old shards,
+// and asks them for entries with IfAbsent. Then it puts into the new shards, and at last
+// deletes from the old ones.
 func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
 	return r.schedule(ctx, entries, nil)
 }
 
-// schedule leaves entries out of every send that begins when they are no longer wanted;
-// their results mean nothing. nil: all stay wanted.
+// schedule is Schedule for entries that may become unwanted. Such an entry is in no send
+// that begins later, and its result means nothing. If wanted is nil, all stay wanted.
 func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i int) bool) []Scheduled {
 	ctx, doubt := withDoubt(ctx)
 	s := scheduling{Router: r, op: NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
@@ -97,10 +99,10 @@ func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i in
 	return s.results
 }
 
-// Cancel removes a task in whatever state, or returns task.ErrNotFound: delete from
-// the old shard, delete from the new one, which notes the ID. A consumer may have the
-// task, or have had it: then it is told by a note, and what it stored before it could
-// see that is removed, too.
+// Cancel removes a task in any state, or returns task.ErrNotFound. It deletes from the
+// old shard, then from the new one, which notes the ID. A consumer may have the task, or
+// may have had it. Then Cancel leaves it a note, and also removes what the consumer
+// stored before it could see the note.
 func (r *Router) Cancel(ctx context.Context, id string) error {
 	ctx, doubt := withDoubt(ctx)
 	return doubt.judge(r.cancel(ctx, id))
@@ -122,7 +124,7 @@ func (r *Router) cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// remove deletes a task wherever it lies. What was found counts from all tries.
+// remove deletes a task wherever it lies. Its result covers all tries.
 func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err error) {
 	err = r.retry(ctx, func(p Placement) error {
 		for _, at := range p.Where(id) {
@@ -143,12 +145,14 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 	return gone, err
 }
 
-// Reschedule gives a stored task a new due time and returns it in ms, with
-// task.ErrReplicas too, or task.ErrNotFound: fence and read at the old shard;
-// reschedule in the new one, which takes what was read if it never had the task; delete
-// from the old. One that isn't stored a consumer may have: it is told by a note of
-// when the new shard missed it, by the clock that its due time went by, and what it
-// stored before it could see that is moved.
+// Reschedule gives a stored task a new due time and returns it in ms, also with
+// task.ErrReplicas. If there is no task it returns task.ErrNotFound. It fences and reads
+// at the old shard, reschedules in the new one, and deletes from the old one. The new
+// shard takes what was read if it never had the task.
+//
+// If the task isn't stored, a consumer may have it. Then Reschedule leaves a note, and
+// also moves what the consumer stored before it could see the note. The note's time is
+// when the new shard missed the task, by the clock that counts for its due time.
 func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int64, err error) {
 	ctx, doubt := withDoubt(ctx)
 	due, err = r.move(ctx, id, when)
@@ -160,7 +164,7 @@ func (r *Router) move(ctx context.Context, id string, when When) (due int64, err
 	due, err = r.reschedule(ctx, m)
 	var missing *missingError
 	if errors.As(err, &missing) {
-		carriedOut(ctx) // as far as the note goes, whose answer may be lost
+		carriedOut(ctx) // the answer to the note may be lost
 		if err := r.noteMoved(ctx, id, missing.at, when.millisFrom(missing.at)); err != nil {
 			return 0, err
 		}
@@ -192,7 +196,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 		return 0, err
 	}
 	if there[0] != nil && there[0].Op == string(m.Op) {
-		return there[0].Due.UnixMilli(), nil // done before the change began; a mover brings it along
+		return there[0].Due.UnixMilli(), nil // stored before the change began; a mover brings it along
 	}
 	m.Moving, m.Fallback = true, there[0]
 	due, err := r.Topic.Shard(p.New(m.ID)).Reschedule(ctx, p, notAfter, m)
@@ -211,7 +215,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 	return due, err
 }
 
-// Get reads a task, or returns task.ErrNotFound: read at the old shard, then at the
+// Get reads a task, or returns task.ErrNotFound. It reads at the old shard, then at the
 // new one.
 func (r *Router) Get(ctx context.Context, id string) (s Stored, err error) {
 	err = r.retry(ctx, func(p Placement) error {

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// scriptTasks and scriptBytes bound what one script stores, so that it holds Redis
-	// up for about a millisecond.
+	// scriptTasks and scriptBytes bound what one script stores, so that it blocks Redis
+	// for about a millisecond.
 	scriptTasks = 500
 	scriptBytes = 1 << 20
 )
 
-// scheduling is one Router.Schedule under way. Entries are named by their indices.
+// scheduling is one Router.Schedule under way. It names entries by their indices.
 type scheduling struct {
 	*Router
 	op      Op
@@ -23,8 +23,8 @@ type scheduling struct {
 	wanted  func(i int) bool // nil: all are
 }
 
-// attempt stores entries under one placement. It returns those to be stored under a
-// newer one, and why.
+// attempt stores entries under one placement. It returns the entries to store under a
+// newer one, and the refusal that calls for it.
 func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
 	if p.Phase == Migrating {
 		if todo, again, refusal = s.beforeMove(ctx, p, todo); refusal != nil {
@@ -47,7 +47,7 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 		case s.outdated(r.Err):
 			again, refusal = append(again, sh.entries...), r.Err
 		case errors.Is(r.Err, task.ErrReplicas):
-			// What a failover may undo must not remove the old copies.
+			// A failover may still undo the put, so the old copies must stay.
 			s.stored(sh, r)
 		case r.Err != nil:
 			s.fail(sh.entries, r.Err)
@@ -59,9 +59,10 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	return again, refusal
 }
 
-// beforeMove fences the old shards of entries that are moving, and returns the entries
-// to put. One that must be absent and lies at its old shard gets its result here, and so
-// does one whose old shard can't be reached. With a refusal, again are those that met it.
+// beforeMove fences the old shards of entries that are moving, and returns the entries to
+// put as left. Two kinds of entries get their results here: entries with IfAbsent that
+// lie at their old shards, and entries whose old shards can't be reached. If shards
+// refuse the placement, again has their entries.
 func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) (left, again []int, refusal error) {
 	var moving, asked []int
 	for _, i := range todo {
@@ -83,8 +84,8 @@ func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) (l
 	return append(append(left, shown...), free...), append(again, refused...), refusal
 }
 
-// showOld shows the old shards of entries the placement, and returns the entries whose
-// old shards have seen it.
+// showOld shows the placement to the old shards of entries. It returns the entries whose
+// old shards have seen it. If shards refuse it, again has their entries.
 func (s *scheduling) showOld(ctx context.Context, p Placement, todo []int) (shown, again []int, refusal error) {
 	olds := make([]int, len(todo))
 	for i, at := range todo {
@@ -104,9 +105,9 @@ func (s *scheduling) showOld(ctx context.Context, p Placement, todo []int) (show
 	return shown, again, refusal
 }
 
-// absentAtOld gives entries whose tasks lie at their old shards their result, and
-// returns the others as free. A record of this very call was put before the change
-// began; a mover brings it along. One that can't be read is another's: this call's can.
+// absentAtOld gives their results to entries whose tasks lie at their old shards, and
+// returns the others as free. A record with the op of this call was put before the change
+// began; a mover brings it along. A record that can't be read isn't from this call.
 func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free, again []int, refusal error) {
 	if len(todo) == 0 {
 		return nil, nil, nil
@@ -150,7 +151,7 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 	}
 }
 
-// share is what one script takes of the entries.
+// share is the entries that one script takes.
 type share struct {
 	shard   int
 	absent  bool
@@ -159,8 +160,8 @@ type share struct {
 	bytes   int
 }
 
-// share sorts entries by a shard of theirs and by what a script is told once for all,
-// and cuts the shares to what one script takes.
+// share groups entries by one of their shards and by the arguments that a script takes
+// only once. It cuts the groups to the size that one script takes.
 func (s *scheduling) share(p Placement, todo []int, shardOf func(p Placement, id string) int) []*share {
 	type key struct {
 		shard          int
@@ -205,7 +206,8 @@ func (s *scheduling) put(sh *share) Put {
 	return put
 }
 
-// stored notes what a put answered, and returns the entries whose old copies must go.
+// stored takes over the results of a put, and returns the entries whose old copies must
+// go.
 func (s *scheduling) stored(sh *share, r PutResult) (moving []int) {
 	for i, at := range sh.entries {
 		if r.Due[i] == 0 {

@@ -15,7 +15,7 @@ import (
 //go:embed scripts/*.lua
 var sources embed.FS
 
-// scriptFiles are those of all scripts, without the libraries.
+// scriptFiles returns the names of all scripts, without the libraries.
 func scriptFiles() []string {
 	files, _ := sources.ReadDir("scripts") // it is compiled in
 	var names []string
@@ -27,7 +27,7 @@ func scriptFiles() []string {
 	return names
 }
 
-// usesLine names the libraries of a script, in the order they are put in front.
+// usesLine names a script's libraries, in the order in which they go in front of it.
 var usesLine = regexp.MustCompile(`(?m)^-- uses: (.*)$`)
 
 // Script returns the whole text of a script, its libraries included, as it is
@@ -53,8 +53,8 @@ func Script(name string) (string, error) {
 	return text.String(), nil
 }
 
-// MovedError says that a shard has seen a newer placement than the caller's:
-// nothing was done there.
+// MovedError says that a shard has seen a newer placement than the caller's, and did
+// nothing.
 type MovedError struct {
 	// Placement is the one the shard has seen.
 	Placement Placement
@@ -64,12 +64,11 @@ func (e *MovedError) Error() string {
 	return fmt.Sprintf("placement changed to %q", e.Placement)
 }
 
-// ErrLate says that a script reached Redis after the time its caller set for
-// it: nothing was done.
+// ErrLate says that a script reached Redis after its not-after time, and did nothing.
 var ErrLate = errors.New("reached Redis too late to be carried out")
 
-// answer is the reply of a script that knows a placement, after its status; with
-// a *ReplicasError there is one too.
+// answer returns the reply of a script that knows a placement: its status, and what
+// follows it. There is a reply with a *ReplicasError too.
 func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
 	reply, err := cmd.Slice()
 	switch {
@@ -98,7 +97,7 @@ func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
 	return "", nil, fmt.Errorf("unknown answer of a script: %q", status)
 }
 
-// redisError turns Redis's refusal for lack of memory into task.ErrRedisFull.
+// redisError turns Redis's out-of-memory error into task.ErrRedisFull.
 func redisError(err error) error {
 	if redis.HasErrorPrefix(err, "OOM") {
 		return fmt.Errorf("%w: raise maxmemory or let the backlog drain", task.ErrRedisFull)

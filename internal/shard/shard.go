@@ -1,14 +1,14 @@
-// Package shard keeps one topic's tasks in M sorted sets in Redis: the keys,
-// the placement of an ID, one Lua file a script and one Go method a script.
+// Package shard keeps one topic's tasks in M sorted sets (shards) in Redis. It has the
+// keys, the placement of IDs and the scripts, each with one Lua file and one Go method.
 //
-// A task is a member of its shard's sorted set and a record in the hash beside
-// it. The score says where it stands:
+// A task is a member of its shard's sorted set, and has a record in a hash. The score is
+// the task's state:
 //
 //	0 <= score < +inf   waiting: due, or to be tried again, at that Redis ms
 //	score < 0           leased until -score; the score is also the lease's token
 //	score = +inf        parked
 //
-// Scripts on one shard are atomic, nothing across shards is. docs/protocol.md
+// Scripts on one shard are atomic; nothing is atomic across shards. docs/protocol.md
 // says how callers combine them.
 package shard
 
@@ -24,14 +24,14 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Shard is one of a topic's sorted sets, with the keys beside it. Its methods are one
-// script each.
+// Shard is one of a topic's sorted sets, with its other keys. Most methods run one
+// script.
 type Shard struct {
 	topic *Topic
 	n     int
 }
 
-// Shard returns the handle of the shard of a number, from 0 on; it need not exist.
+// Shard returns a handle of shard n, from 0; the shard need not exist.
 func (t *Topic) Shard(n int) Shard { return Shard{t, n} }
 
 // Entry is one task to put.
@@ -39,8 +39,8 @@ type Entry struct {
 	ID   string
 	When When
 	Body []byte
-	// IfAbsent: not where there is a task already. For the router, which puts such
-	// tasks apart.
+	// IfAbsent stores the task only if none has its ID. It is for the Router, which puts
+	// such tasks in batches of their own.
 	IfAbsent bool
 }
 
@@ -48,18 +48,18 @@ type Entry struct {
 type Put struct {
 	Shard   int
 	Op      Op
-	Absent  bool // refuse where there is a task already
-	Moving  bool // all of them are to go from one shard to another
+	Absent  bool // refuse entries whose task is there already
+	Moving  bool // all entries go from one shard to another in this change
 	Entries []Entry
-	// Wanted reports whether somebody still waits for Entries[i]. Put asks just before
-	// each send, repeats included, and leaves the others out. nil: all are wanted.
+	// Wanted reports whether somebody still waits for Entries[i]. It is asked just before
+	// each send, repeats included; unwanted entries are left out. nil: all are wanted.
 	Wanted func(i int) bool
 }
 
 // PutResult is the result of one batch.
 type PutResult struct {
-	// Due in ms of each entry, in order; 0 where the task exists already, and for an
-	// entry that the last send left out. It is there with task.ErrReplicas too.
+	// Due in ms of each entry, in order. It is 0 for a task that exists already, and for
+	// an entry that the last send left out. It is set with task.ErrReplicas too.
 	Due []int64
 	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
 	Err error
@@ -100,8 +100,8 @@ func (s Shard) putCall(p *put, notAfter int64) call {
 	return call{script: "put", keys: s.taskKeys(s.Wake()), args: p.args(notAfter), notAfter: 2, fence: s.fence(), renew: p.args}
 }
 
-// args returns the script's arguments for the entries that are still wanted; nil if
-// none is.
+// args returns the script's arguments for the entries that are still wanted; nil if none
+// is.
 func (p *put) args(notAfter int64) []any {
 	b, mode := p.batch, ""
 	if b.Absent {
@@ -146,17 +146,17 @@ type Names struct {
 	IDs   []string
 }
 
-// Fenced is what a shard answered when it was shown a placement.
+// Fenced is the answer of a shard that was shown a placement.
 type Fenced struct {
-	// Records of the tasks asked for, in order; nil for one that isn't there. One that
-	// can't be read has an Err, and nothing else.
+	// Records of the requested tasks, in order; nil for a task that isn't there. A record
+	// that can't be read has only its Err set.
 	Records []*Record
 	// Err is for the whole shard: a *MovedError, or Redis's.
 	Err error
 }
 
-// Fence shows a shard a placement and reads tasks under it; a record that isn't
-// there is nil. A record that can't be read is an error.
+// Fence shows a shard a placement and reads tasks under it. A record that isn't there is
+// nil; one that can't be read is an error.
 func (s Shard) Fence(ctx context.Context, p Placement, ids ...string) ([]*Record, error) {
 	fenced := s.topic.FenceAll(ctx, p, []Names{{s.n, ids}})[0]
 	for _, r := range fenced.Records {
@@ -167,7 +167,8 @@ func (s Shard) Fence(ctx context.Context, p Placement, ids ...string) ([]*Record
 	return fenced.Records, fenced.Err
 }
 
-// FenceAll is Fence for several shards, in one round trip.
+// FenceAll is Fence for several shards, in one round trip. A record that can't be read
+// has its Err set.
 func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced {
 	calls := make([]call, len(at))
 	placement := p.String()
@@ -209,8 +210,8 @@ func (t *Topic) fenced(cmd *redis.Cmd, n Names) Fenced {
 	return Fenced{Records: records}
 }
 
-// deletion removes tasks in whatever state. With handled their IDs are noted as
-// taken over, so that no mover brings them back.
+// deletion returns the call that removes tasks in any state. With handled, it notes their
+// IDs as taken over, so that no mover brings them back.
 func (t *Topic) deletion(p Placement, notAfter int64, handled bool, n Names) call {
 	args := make([]any, 3, 3+len(n.IDs))
 	args[0], args[1], args[2] = p.String(), notAfter, oneIf(handled)
@@ -224,21 +225,21 @@ func (s Shard) undeleted(err error) error {
 	return fmt.Errorf("delete from shard %d of topic %s: %w", s.n, s.topic.name, err)
 }
 
-// Withdrawn is what Withdraw met.
+// Withdrawn is the result of Withdraw.
 type Withdrawn struct {
-	// There: it was stored.
+	// There: the task was stored.
 	There bool
 	// Tried: a message of it may be out.
 	Tried bool
-	// Past: a consumer remembers the ID.
+	// Past: the ID has a delivery history.
 	Past bool
-	// At is the shard's ms.
+	// At is the time of the shard's server, in ms.
 	At int64
 }
 
-// Withdraw deletes one task in whatever state, and looks in the same round trip
-// whether its ID has a past. With handled its ID is noted as taken over, so that
-// no mover brings it back.
+// Withdraw deletes one task in any state. In the same round trip it looks whether the ID
+// has a delivery history. With handled, it notes the ID as taken over, so that no mover
+// brings the task back.
 func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, handled bool, id string) (Withdrawn, error) {
 	ask := s.topic.note(id, "", "")
 	cmds := s.topic.runAll(ctx, []call{s.topic.deletion(p, notAfter, handled, Names{s.n, []string{id}}), ask})
@@ -251,33 +252,33 @@ func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, handle
 		past, err = s.topic.run(ctx, ask).Int()
 	}
 	if err != nil || len(rest) < 2 {
-		return Withdrawn{}, fmt.Errorf("look up the past of task %q of topic %s: %w", id, s.topic.name, err)
+		return Withdrawn{}, fmt.Errorf("look up the delivery history of task %q of topic %s: %w", id, s.topic.name, err)
 	}
 	r := Withdrawn{There: rest[0] != int64(0), Tried: rest[0] == int64(2), Past: past == 1}
 	r.At, _ = rest[1].(int64)
 	return r, nil
 }
 
-// Move describes one new due time; see Topic.Reschedule.
+// Move describes one new due time; see Shard.Reschedule.
 type Move struct {
 	Op     Op
 	ID     string
 	When   When
 	Moving bool
-	// Fallback is the task as read at the old shard while it is moving;
-	// nil if it is not there.
+	// Fallback is the task as read at the old shard while it is moving; nil if it is not
+	// there.
 	Fallback *Record
 }
 
-// missingError is task.ErrNotFound of a task that was not in its shard at a ms by the
-// clock of that.
+// missingError is task.ErrNotFound with the time in ms, by the clock of the shard, at
+// which the task was missing there.
 type missingError struct{ at int64 }
 
 func (e *missingError) Error() string { return task.ErrNotFound.Error() }
 func (e *missingError) Unwrap() error { return task.ErrNotFound }
 
-// Reschedule gives a task a new due time and returns it in ms, with
-// task.ErrReplicas too, or task.ErrNotFound.
+// Reschedule gives a task a new due time and returns it in ms, also with
+// task.ErrReplicas. If there is no task it returns task.ErrNotFound.
 func (s Shard) Reschedule(ctx context.Context, p Placement, notAfter int64, m Move) (int64, error) {
 	status, rest, err := answer(s.topic.run(ctx, s.rescheduleCall(p, notAfter, m)))
 	if err != nil {
@@ -303,11 +304,11 @@ func (s Shard) rescheduleCall(p Placement, notAfter int64, m Move) call {
 	return call{script: "reschedule", keys: s.taskKeys(s.Wake()), args: args, notAfter: 2, fence: s.fence()}
 }
 
-// Stored is a record and where it stands.
+// Stored is a record and its state.
 type Stored struct {
 	Record
 	State task.State
-	// Next is when the task is to be tried, or its lease ends; zero if parked.
+	// Next is when the task is to be tried, or when its lease ends; zero if parked.
 	Next time.Time
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// ShortID is an ID for a log or a table. One that a task may have is whole; of a longer
-// one, which another client put into Redis, the beginning is left, and its size in bytes.
+// ShortID returns an ID for a log or a table. An ID that a task may have stays whole. A
+// longer one, which another client put into Redis, is cut, and its size in bytes follows.
 func ShortID(id string) string {
 	if len(id) <= task.MaxID {
 		return id
@@ -16,5 +16,5 @@ func ShortID(id string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(id[:shortID], ""), len(id))
 }
 
-// shortID is how much of an ID that is too long is shown, in bytes.
+// shortID is how many bytes of an ID that is too long are shown.
 const shortID = 64

@@ -13,14 +13,14 @@ type SourceRecord struct {
 	// Source is "" where none is recorded.
 	Source string
 	Err    error
-	// Refused says that Redis answers so each time, to this user: a right is missing, or the
-	// key is of another type.
+	// Refused says that Redis gives this user the same answer each time: a right is
+	// missing, or the key is of another type.
 	Refused bool
 }
 
-// TakeSources records source for topics, each if its record is still the one that replace
-// has for it; "" is none. It returns by topic what is recorded then. A topic whose record
-// is to be read alone has source itself in replace.
+// TakeSources records source for each topic whose present record is the value that
+// replace has for it; "" is none. It returns by topic what is recorded afterwards. To
+// only read a topic's record, a caller gives source itself as the value.
 func (s *Store) TakeSources(ctx context.Context, source string, replace map[string]string) map[string]SourceRecord {
 	names, calls := make([]string, 0, len(replace)), make([]call, 0, len(replace))
 	for name, recorded := range replace {
@@ -30,14 +30,14 @@ func (s *Store) TakeSources(ctx context.Context, source string, replace map[stri
 	records := make(map[string]SourceRecord, len(names))
 	for i, cmd := range s.runAll(ctx, calls) {
 		recorded, err := cmd.Text()
-		stranger := hasPrefix(err, "NOAUTH", "WRONGPASS") // who will be somebody else when let in
+		stranger := hasPrefix(err, "NOAUTH", "WRONGPASS") // not logged in: a later call may be answered
 		records[names[i]] = SourceRecord{recorded, wrapIf(redisError(err), "record the source of topic %s", names[i]), Definite(err) && !stranger}
 	}
 	return records
 }
 
-// Keep lists the topic among the known ones and saves its document, unless another source
-// is recorded. Source "" records and compares nothing.
+// Keep adds the topic to the known ones and saves its document, unless another source is
+// recorded. With source "" it saves without recording or comparing a source.
 func (t *Topic) Keep(ctx context.Context, source string, document []byte) error {
 	if err := t.keep(ctx, source, document); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (t *Topic) owning(source, replace, save string, document []byte) call {
 	return call{script: "own", keys: []string{t.documentKey(), t.sourceKey()}, args: []any{source, replace, save, document}}
 }
 
-// Source returns the recorded source of the topic's document, "" if there is none.
+// Source returns the recorded source of the topic's document; "" if there is none.
 func (t *Topic) Source(ctx context.Context) (string, error) {
 	source, err := t.rdb.Get(ctx, t.sourceKey()).Result()
 	if errors.Is(err, redis.Nil) {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Stats counts one shard.
+// Stats counts the tasks of one shard.
 type Stats struct {
 	Shard   int   `json:"shard"`
 	Pending int64 `json:"pending"` // all that is stored
-	Backlog int64 `json:"backlog"` // due, and not leased
+	Backlog int64 `json:"backlog"` // due, or their lease ran out
 	Leased  int64 `json:"leased"`
 	Parked  int64 `json:"parked"`
 	// Oldest is the due time of the earliest waiting task; zero if none waits.
@@ -19,8 +19,8 @@ type Stats struct {
 	Now time.Time `json:"-"`
 }
 
-// Stats counts the first n shards in one round trip. Those that can't be read are left
-// out, and named by an *UnreadableError.
+// Stats counts the first n shards in one round trip. It leaves out shards that can't be
+// read; an *UnreadableError names them.
 func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 	shards := make([]int, n)
 	for i := range shards {
@@ -29,7 +29,7 @@ func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 	return t.StatsOf(ctx, shards)
 }
 
-// StatsOf is Stats of some shards, in their order.
+// StatsOf is Stats for the given shards, in their order.
 func (t *Topic) StatsOf(ctx context.Context, shards []int) ([]Stats, error) {
 	calls := make([]call, len(shards))
 	for i, at := range shards {

@@ -3,6 +3,8 @@ package shard
 import (
 	"errors"
 	"fmt"
+	"net"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -26,7 +28,7 @@ type Store struct {
 // decide which slot of a Redis Cluster a key is in. New doesn't talk to Redis.
 func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return nil, fmt.Errorf("prefix %q: must not hold braces", prefix)
+		return nil, fmt.Errorf("prefix %q must not hold braces, which decide over slots of a Redis Cluster", prefix)
 	}
 	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
 	for _, name := range scriptFiles() {
@@ -47,6 +49,9 @@ func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) erro
 	case rdb != nil && options != nil:
 		return errors.New("both Config.Redis and Config.Options are given; give one of them")
 	}
+	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("Config.Redis is a nil %T; give a client, or Config.Options alone", rdb)
+	}
 	return nil
 }
 
@@ -58,7 +63,7 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	}
 	closing = func() error { return nil }
 	if rdb == nil {
-		if err := checkAddrs(options.Addrs); err != nil {
+		if err := checkAddrs(options); err != nil {
 			return nil, nil, err
 		}
 		own := Dialing(options)
@@ -75,21 +80,36 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	return s, closing, nil
 }
 
-// checkAddrs refuses URLs, which the client would take for a host and quote in its
-// errors, with the password that may be in them.
-func checkAddrs(addrs []string) error {
-	if len(addrs) == 0 {
+// checkAddrs returns an error for an address that can't be dialed. It doesn't quote it: a
+// URL may hold a password.
+func checkAddrs(options *redis.UniversalOptions) error {
+	if len(options.Addrs) == 0 {
 		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
 	}
-	for i, addr := range addrs {
-		if addr == "" {
-			return fmt.Errorf("address %d of Redis: must be host:port; it is empty", i+1)
-		}
-		if strings.Contains(addr, "://") || strings.Contains(addr, "@") {
-			return fmt.Errorf("address %d of Redis: must be host:port; it is a URL: user, password and TLS are options of their own", i+1)
+	for i, addr := range options.Addrs {
+		if mistake := wrongAddr(addr, options.Dialer != nil); mistake != "" {
+			return fmt.Errorf("Config.Options.Addrs[%d] must be host:port, as in 127.0.0.1:6379; %s", i, mistake)
 		}
 	}
 	return nil
+}
+
+// wrongAddr says what is wrong with an address, "" if nothing is. A path is a Unix socket,
+// and a dialer of the caller may know names without a port.
+func wrongAddr(addr string, dialer bool) string {
+	_, _, err := net.SplitHostPort(addr)
+	var split *net.AddrError
+	switch {
+	case addr == "":
+		return "it is empty"
+	case strings.Contains(addr, "://"), strings.Contains(addr, "@"):
+		return "it is a URL: user, password and TLS are options of their own"
+	case dialer, strings.HasPrefix(addr, "/"):
+		return ""
+	case errors.As(err, &split):
+		return strings.TrimSuffix(split.Err, " in address")
+	}
+	return ""
 }
 
 // Place is the address and the database of the Redis of this store, for messages.

@@ -7,6 +7,9 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/slip"
+	"github.com/duefleet/duefleet/task"
 )
 
 // Gone is the placement that a removal leaves behind.
@@ -72,6 +75,19 @@ func (t *Topic) Known(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("list topics: %w", err)
 	}
 	return slices.Contains(names, t.name), nil
+}
+
+// meant adds to a task.ErrUnknownTopic the topic whose name was likely meant, if there is one
+// and the user may list the topics. Other errors it returns as they are.
+func (t *Topic) meant(ctx context.Context, err error) error {
+	if !errors.Is(err, task.ErrUnknownTopic) {
+		return err
+	}
+	names, unlisted := t.Topics(ctx)
+	if like := slip.Of(t.name, names); unlisted == nil && like != "" {
+		return fmt.Errorf("%w; did you mean topic %s?", err, like)
+	}
+	return err
 }
 
 // Forget takes a topic that was removed, or never had a placement, off the list of

@@ -12,10 +12,10 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Definite reports whether Redis answered a call with an error that the same call,
-// made again, would meet again: a key of the wrong type, a right that is missing. A
-// connection that failed, a server that loads its file or is not the master, a lack
-// of memory and what scripts answer in words are not such errors.
+// Definite reports whether Redis answered a call with an error that a repeat would meet
+// again. Examples are a key of the wrong type and a missing right. It is false for a
+// failed connection, and for a server that lacks memory, loads its file or is not the
+// master. It is also false for errors made from a script's reply, such as ErrLate.
 func Definite(err error) bool {
 	var answered redis.Error
 	if !errors.As(err, &answered) || errors.Is(err, redis.Nil) || errors.Is(err, task.ErrReplicas) {
@@ -24,8 +24,8 @@ func Definite(err error) bool {
 	return !unsent(err) && !redis.HasErrorPrefix(err, "OOM") && !redis.HasErrorPrefix(err, "NOSCRIPT")
 }
 
-// Denied reports whether Redis refused a call for who makes it: a right, or a
-// password, that another client may have.
+// Denied reports whether Redis refused a call because of its user: a right is missing, or
+// the password is missing or wrong.
 func Denied(err error) bool {
 	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
 }
@@ -36,13 +36,13 @@ type UnreadableShard struct {
 	Error string `json:"error"`
 }
 
-// UnreadableError names shards that could not be read. What was read of the others
-// is returned beside it.
+// UnreadableError names shards that could not be read. The results of the other shards
+// are returned with it.
 type UnreadableError struct {
 	Topic string
 	// Shards that were left out, in their order.
 	Shards []UnreadableShard
-	cause  error // the first one's
+	cause  error // the first shard's
 }
 
 func (e *UnreadableError) Error() string {
@@ -53,14 +53,14 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("read %s of topic %s: %s", ShardNames(numbers), e.Topic, e.Shards[0].Error)
 }
 
-// Unwrap is why the first of them can't be read.
+// Unwrap returns the error of the first of these shards.
 func (e *UnreadableError) Unwrap() error { return e.cause }
 
-// shardsNamed is how many shards are named at once; the others are counted.
+// shardsNamed is how many shards a message names at most; it counts the others.
 const shardsNamed = 10
 
-// ShardNames is a list of shards for people, as in "shard 2" or "shards 2, 3, 5";
-// of more than ten the others are counted.
+// ShardNames returns a list of shards for people, as in "shard 2" or "shards 2, 3, 5". It
+// names ten shards at most and counts the others.
 func ShardNames(shards []int) string {
 	if len(shards) == 1 {
 		return "shard " + strconv.Itoa(shards[0])
@@ -76,8 +76,8 @@ func ShardNames(shards []int) string {
 	return text
 }
 
-// Unreadable are the shards that an error names; nil if it is of another kind, and
-// nothing was read.
+// Unreadable returns the shards that an *UnreadableError names; nil if err is another
+// error, with which nothing was read.
 func Unreadable(err error) []UnreadableShard {
 	var partial *UnreadableError
 	if errors.As(err, &partial) {
@@ -86,9 +86,9 @@ func Unreadable(err error) []UnreadableShard {
 	return nil
 }
 
-// LeftOut makes one error of what reading so many of a topic's shards ended with, by
-// shard: an *UnreadableError, nil if all were read. Where none was, and the cause may pass or is a right
-// that the caller lacks, it is that cause alone: no shard is to blame.
+// LeftOut combines the errors of reading "of" shards, by shard: nil if there are none,
+// otherwise an *UnreadableError. If all shards failed and the first error is transient or
+// a missing right, LeftOut returns that error alone: no shard is to blame.
 func (t *Topic) LeftOut(of int, failed map[int]error) error {
 	if len(failed) == 0 {
 		return nil

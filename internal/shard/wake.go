@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// wakePause is between two tries to listen.
+	// wakePause is the pause between two tries to listen.
 	wakePause = 300 * time.Millisecond
-	// wakeSilence is after how long without a message the connection is asked
-	// whether it is still there.
+	// wakeSilence is how long a connection may be silent before it is pinged.
 	wakeSilence = 5 * time.Second
 )
 
-// Wakes listens to the wake channels of the first n shards until ctx ends, and
-// tells heard of every score, in ms, that became a shard's earliest; and to that of
-// the topic, and tells changed of every placement that is put in force. Messages
-// published while a connection is down are lost; a worker that waits for the
-// next due time notices at the end of its tick. It tells refused of each try that
-// Redis denies this user (see Denied), and of nil once it listens.
+// Wakes listens to the wake channels of the first n shards and to the topic's own channel
+// until ctx ends. It calls heard with each score, in ms, that became a shard's earliest,
+// and changed for each placement put in force. It calls refused with each error by which
+// Redis denies this user to listen (see Denied), and with nil once it listens. Messages
+// published while a connection is down are lost; a worker that waits for the next due
+// time notices at the end of its tick.
 func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func(), refused func(error)) {
 	var listening sync.WaitGroup
 	for _, channels := range t.together(n) {
@@ -47,10 +46,9 @@ func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score in
 // noShard stands for the topic's own channel.
 const noShard = -1
 
-// together are the channels that share a connection, and the shard of each: all, but
-// on a Redis Cluster each has its own, as channels of several slots can't be
-// subscribed to in one command, which is how the client does it when it connects
-// again.
+// together groups the channels that share a connection, each with its shard. Usually all
+// share one. In a Redis Cluster each channel has its own: when the client reconnects it
+// subscribes with one command, which can't name channels of several slots.
 func (t *Topic) together(n int) (groups []map[string]int) {
 	all := map[string]int{t.changes(): noShard}
 	for i := range n {
@@ -65,8 +63,8 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 	return groups
 }
 
-// hear listens to some channels on one connection until that is lost, or the slot
-// of one moves to another server.
+// hear listens to channels on one connection. It returns when the connection is lost, or
+// when the slot of a channel moves to another server.
 func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(), refused func(error)) error {
 	sub := t.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
@@ -81,7 +79,7 @@ func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(sh
 		} else {
 			silences = 0
 		}
-		if listening && Denied(err) { // PING is: the connection is there
+		if listening && Denied(err) { // only PING is denied: the connection is there
 			refused(err)
 			continue
 		}

@@ -14,13 +14,13 @@ type When struct {
 	relative bool
 }
 
-// At is the absolute time t, cut to the millisecond.
+// At returns the absolute time t, cut to the millisecond.
 func At(t time.Time) When { return When{t.UnixMilli(), false} }
 
-// In is d after Redis's now, cut to the millisecond.
+// In returns the time d after Redis's now, cut to the millisecond.
 func In(d time.Duration) When { return When{d.Milliseconds(), true} }
 
-// WhenOf is the due time that w, which must have passed task.CheckWhen, asks for.
+// WhenOf returns the due time that w asks for; w must have passed task.CheckWhen.
 func WhenOf(w task.When) When {
 	if d, relative := w.Wait(); relative {
 		return In(d)
@@ -28,7 +28,7 @@ func WhenOf(w task.When) When {
 	return At(w.Time(time.Time{}))
 }
 
-// Time is the due time as seen from now.
+// Time returns the due time as seen from now.
 func (w When) Time(now time.Time) time.Time {
 	if w.relative {
 		return now.Add(time.Duration(w.millis) * time.Millisecond)
@@ -36,7 +36,7 @@ func (w When) Time(now time.Time) time.Time {
 	return time.UnixMilli(w.millis)
 }
 
-// millisFrom is the due time in ms as seen from a ms.
+// millisFrom returns the due time in ms as seen from now, in ms.
 func (w When) millisFrom(now int64) int64 { return w.Time(time.UnixMilli(now)).UnixMilli() }
 
 func (w When) String() string {

@@ -68,9 +68,12 @@ func TestLargeParkedTasksMove(t *testing.T) {
 	}
 	r.checkMemory()
 	r.bind()
-	if out := r.run(programs.Scanner, "parked", "replay", "--topic", "orders", "--all", "--yes"); out.Code != 0 {
+	began := time.Now()
+	out := r.runWithin(10*time.Minute, programs.Scanner, "parked", "replay", "--topic", "orders", "--all", "--yes")
+	if out.Code != 0 {
 		t.Fatal(out.Stderr)
 	}
+	t.Logf("the replay took %v", time.Since(began).Round(time.Second))
 	r.begin()
 	r.verdict("500 parked tasks of 4 MiB, M 2 -> 4", allowance{})
 }

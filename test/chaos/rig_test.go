@@ -250,7 +250,13 @@ func (r *rig) set(topic string, t fleet.Topic) {
 // run runs a program with the rig's configuration.
 func (r *rig) run(program string, args ...string) fleet.Output {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
+	return r.runWithin(patience, program, args...)
+}
+
+// runWithin is run for a program that has much to do.
+func (r *rig) runWithin(limit time.Duration, program string, args ...string) fleet.Output {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), limit)
 	defer cancel()
 	out, err := fleet.Command{Path: program, Args: append(args, "--config", r.config)}.Run(ctx)
 	if err != nil {

@@ -58,15 +58,15 @@ func newKept(t *testing.T, way string) *kept {
 	return k
 }
 
-// documented runs a command from docs/operations.md, Rights: the one that begins with the
+// documented runs a command from docs/deploy.md, Rights: the one that begins with the
 // given text. scanner.password contains "least", and redis-cli connects to this server.
 func (k *kept) documented(begin string) {
 	k.t.Helper()
-	_, section, _ := strings.Cut(file(k.t, "docs/operations.md"), "\n## Rights\n")
+	_, section, _ := strings.Cut(file(k.t, "docs/deploy.md"), "\n## Rights\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	line := regexp.MustCompile(`(?m)^` + begin + `.*$`).FindString(section)
 	if line == "" {
-		k.t.Fatalf("docs/operations.md, Rights, has no command %q", begin)
+		k.t.Fatalf("docs/deploy.md, Rights, has no command %q", begin)
 	}
 	dir := k.t.TempDir()
 	_, port, _ := strings.Cut(k.server.Addr(), ":")

@@ -72,7 +72,7 @@ func TestImage(t *testing.T) {
 // buildImage builds the folder, and removes all write permissions.
 func buildImage(t *testing.T) *image {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "duefleet-image-") // t.TempDir may lie below a folder that nobody else may enter
+	dir, err := os.MkdirTemp("", "duefleet-image-") // t.TempDir may be in a folder that other users can't enter
 	if err != nil {
 		t.Fatal(err)
 	}

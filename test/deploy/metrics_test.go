@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -29,16 +30,17 @@ const (
 	ruleTestsFile = "deploy/prometheus/duefleet.test.yaml"
 	expectedFile  = "deploy/prometheus/duefleet.expected.yaml"
 	dashboardFile = "deploy/grafana/duefleet.json"
-	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/operations.md#"
+	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#"
 )
 
-// rules are the parts of the alerts that tests read.
+// rules are the alerts, as far as they are looked at here.
 type rules struct {
 	Groups []struct {
 		Rules []struct {
 			Alert       string            `yaml:"alert"`
 			Record      string            `yaml:"record"`
 			Expr        string            `yaml:"expr"`
+			For         string            `yaml:"for"`
 			Labels      map[string]string `yaml:"labels"`
 			Annotations map[string]string `yaml:"annotations"`
 		} `yaml:"rules"`
@@ -57,7 +59,7 @@ func readRules(t *testing.T) rules {
 	return r
 }
 
-// dashboard is the part of Grafana's dashboard that tests read.
+// dashboard is Grafana's, as far as it is looked at here.
 type dashboard struct {
 	UID    string `json:"uid"`
 	Panels []struct {
@@ -84,7 +86,7 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// expressions returns all queries of dashboard and alerts, by their place.
+// expressions are all that Prometheus is asked for, by where they stand.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -101,7 +103,7 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// metricNames returns the metrics that a text names, histograms without their suffixes.
+// metricNames are the metrics a text names; those of histograms without suffix.
 func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
 	var names []string
 	for _, name := range regexp.MustCompile(`\b(duefleet|process|go)_[a-z0-9_]+`).FindAllString(text, -1) {
@@ -116,8 +118,9 @@ func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
 	return names
 }
 
-// TestMetricsExist: a running scanner exports every metric that a dashboard, an alert or
-// the Helm chart uses.
+// TestMetricsExist: whatever a dashboard, an alert or the Helm chart asks
+// Prometheus for is exported by a running scanner, with the labels it is
+// grouped by.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	exported, recorded := scrape(t), recordings(t)
@@ -138,9 +141,9 @@ func TestMetricsExist(t *testing.T) {
 		}
 	}
 	if used < 60 {
-		t.Errorf("found only %d names of metrics: does the search still work?", used)
+		t.Errorf("found only %d names of metrics: are they still looked for?", used)
 	}
-	// Each of our metrics must be on the dashboard or in an alert.
+	// Each metric of our own is shown somewhere, or nobody would see it.
 	shown := strings.Join(slices.Collect(mapValues(texts)), " ")
 	for name := range exported {
 		if strings.HasPrefix(name, "duefleet_") && !strings.Contains(shown, name) {
@@ -149,8 +152,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// recordings returns the metrics that users record themselves, with the rules of
-// expectedFile.
+// recordings are the metrics that users record themselves, by the rules of expectedFile.
 func recordings(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -170,7 +172,7 @@ func mapValues(m map[string]string) func(func(string) bool) {
 	}
 }
 
-// scrape starts a scanner with Consul and returns the metrics it exports.
+// scrape starts a scanner with Consul and reads what it exports.
 func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	servertest.Need(t, "redis-server", "rabbitmq-server", "consul")
@@ -189,15 +191,14 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 		if families, err = parser.TextToMetricFamilies(&body); err != nil {
 			t.Fatal(err)
 		}
-		// Shards are counted, and Consul is queried, a moment after the start.
+		// Shards are counted, and Consul is asked, a moment after the start.
 		return families["duefleet_pending_tasks"] != nil && families["duefleet_consul_up"] != nil
 	})
 	maps.Copy(families, scrapeTLS(t))
 	return families
 }
 
-// scrapeTLS returns the metrics on certificates, from a scanner whose servers don't use
-// TLS.
+// scrapeTLS is what a scanner exports of certificates, one whose servers have no TLS.
 func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	const name = "duefleet_certificate_expiry_timestamp_seconds"
@@ -218,7 +219,7 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	wait.For(t, "the certificate to be in the metrics", func() bool {
 		var body bytes.Buffer
 		if scanner.Get(t.Context(), "/metrics", &body) != nil {
-			return false // it has just started
+			return false // it has just begun
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		families, err = parser.TextToMetricFamilies(&body)
@@ -227,7 +228,7 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	return map[string]*dto.MetricFamily{name: families[name]}
 }
 
-// putDocument writes a topic's document to Consul directly.
+// putDocument writes a topic's document to Consul, as anybody may.
 func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	t.Helper()
 	cfg := api.DefaultConfig()
@@ -242,20 +243,18 @@ func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	}
 }
 
-// TestAlertsAreExplained: each alert has a severity, a link to its section of
-// docs/operations.md, one test that fires it, and one that doesn't.
+// TestAlertsAreExplained: docs/alerts.md has a section for each alert, and a row with its
+// severity and its time. The alert links to the section. The rules' own tests have a case
+// where it fires and one where it doesn't. The page explains no other alert.
 func TestAlertsAreExplained(t *testing.T) {
 	t.Parallel()
-	headings := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(file(t, "docs/operations.md"), -1) {
-		headings[m[1]] = true
-	}
+	page := readAlertsPage(file(t, "docs/alerts.md"))
 	tests := file(t, ruleTestsFile)
 	for _, r := range readRules(t).Groups[0].Rules {
-		if !headings[r.Alert] {
-			t.Errorf("docs/operations.md has no section %s", r.Alert)
+		for _, mistake := range page.mistakes(r.Alert, r.Labels["severity"], r.For) {
+			t.Errorf("docs/alerts.md: %s", mistake)
 		}
-		delete(headings, r.Alert)
+		delete(page.sections, r.Alert)
 		if want := runbooks + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
 			t.Errorf("%s: runbook_url is %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
@@ -266,14 +265,74 @@ func TestAlertsAreExplained(t *testing.T) {
 			t.Errorf("%s has %d tests, want one where it fires and one where it doesn't", r.Alert, n)
 		}
 	}
-	for name := range headings {
+	for name := range page.sections {
 		if strings.HasPrefix(name, "Duefleet") {
-			t.Errorf("docs/operations.md explains %s, but there is no such alert", name)
+			t.Errorf("docs/alerts.md explains %s, and there is no such alert", name)
 		}
 	}
 }
 
-// TestPromtool: promtool accepts the alerts, and they fire as their tests say.
+// alertsPage is docs/alerts.md: its sections by heading, and the severity and the time
+// of each alert in its table, as in "page | 2m".
+type alertsPage struct{ sections, rows map[string]string }
+
+func readAlertsPage(text string) alertsPage {
+	p := alertsPage{sections: map[string]string{}, rows: map[string]string{}}
+	for _, section := range strings.Split(text, "\n## ")[1:] {
+		heading, body, _ := strings.Cut(section, "\n")
+		p.sections[heading] = body
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(#\w+\) \| (\w+ \| [\w ]+) \|`).FindAllStringSubmatch(text, -1) {
+		p.rows[m[1]] = m[2]
+	}
+	return p
+}
+
+// mistakes returns the faults in the explanation of an alert. After is the rule's "for",
+// "" if the alert fires at once.
+func (p alertsPage) mistakes(alert, severity, after string) (all []string) {
+	body, there := p.sections[alert]
+	if !there {
+		all = append(all, "no section "+alert)
+	}
+	steps := "**Do.**"
+	for _, part := range []string{"**Meaning.**", "**Look at.**", steps} {
+		if there && !strings.Contains(body, "\n"+part) {
+			all = append(all, alert+" has no "+part)
+		}
+	}
+	if _, do, found := strings.Cut(body, "\n"+steps); found && !strings.Contains(do, "\n1. ") {
+		all = append(all, alert+" has no numbered steps")
+	}
+	if want := severity + " | " + cmp.Or(after, "at once"); p.rows[alert] != want {
+		all = append(all, fmt.Sprintf("the row of %s says %q, want %q", alert, p.rows[alert], want))
+	}
+	return all
+}
+
+// TestAlertsPageMistakes: each mistake of docs/alerts.md is found.
+func TestAlertsPageMistakes(t *testing.T) {
+	t.Parallel()
+	const row = "| [DuefleetA](#duefleeta) | page | 2m | in short |\n"
+	const good = row + "\n## DuefleetA\n\n**Meaning.** m\n\n**Look at.** l\n\n**Do.**\n\n1. d\n"
+	for name, c := range map[string]struct{ page, want string }{
+		"good":            {good, ""},
+		"no section":      {row, "no section DuefleetA"},
+		"another heading": {strings.Replace(good, "## DuefleetA", "## DuefleetB", 1), "no section DuefleetA"},
+		"no meaning":      {strings.Replace(good, "**Meaning.** m", "m", 1), "DuefleetA has no **Meaning.**"},
+		"no steps":        {strings.Replace(good, "1. d", "d", 1), "DuefleetA has no numbered steps"},
+		"severity":        {strings.Replace(good, "| page |", "| ticket |", 1), `the row of DuefleetA says "ticket | 2m", want "page | 2m"`},
+		"time":            {strings.Replace(good, "| 2m |", "| at once |", 1), `the row of DuefleetA says "page | at once", want "page | 2m"`},
+		"no row":          {strings.Replace(good, row, "", 1), `the row of DuefleetA says "", want "page | 2m"`},
+	} {
+		if got := strings.Join(readAlertsPage(c.page).mistakes("DuefleetA", "page", "2m"), "; "); got != c.want {
+			t.Errorf("%s: found %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestPromtool: Prometheus's own tool reads the alerts, and fires them where
+// their tests say.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
@@ -281,8 +340,8 @@ func TestPromtool(t *testing.T) {
 	must(t, command(t, nil, promtool, "test", "rules", filepath.Join(root, ruleTestsFile)))
 }
 
-// TestDashboardQueries: promtool accepts every query of the dashboard, and each panel has
-// its own number.
+// TestDashboardQueries: Prometheus's own tool reads every query of the
+// dashboard; no panel has the number of another.
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
@@ -290,7 +349,7 @@ func TestDashboardQueries(t *testing.T) {
 	seen := map[int]bool{}
 	for _, p := range readDashboard(t).Panels {
 		if seen[p.ID] {
-			t.Errorf("panel %d exists twice", p.ID)
+			t.Errorf("panel %d is there twice", p.ID)
 		}
 		seen[p.ID] = true
 		for i, target := range p.Targets {

@@ -177,7 +177,7 @@ func forgottenUsers(t *testing.T) {
 	tr := newTrial(t, k.settings())
 	k.restart()
 	tr.schedule("0s")
-	tr.says(tr.finds("redis.connection", "fail", "WRONGPASS")["redis.connection"], "docs/operations.md, Rights")
+	tr.says(tr.finds("redis.connection", "fail", "WRONGPASS")["redis.connection"], "docs/deploy.md, Rights")
 	k.documented("sed ")
 	k.documented("redis-cli CONFIG REWRITE")
 	tr.heals()

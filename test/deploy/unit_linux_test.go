@@ -108,7 +108,7 @@ func admit(t *testing.T, addr, user, password string) {
 
 func newService(t *testing.T, settings fleet.Settings, secrets map[string]string) *service {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "duefleet-unit-") // t.TempDir may lie below a folder that nobody else may enter
+	dir, err := os.MkdirTemp("", "duefleet-unit-") // t.TempDir may be in a folder that other users can't enter
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFork: a fleet that finds two placements with one epoch names both in its log and in
-// status, and keeps delivering. After the operator fixes this as docs/operations.md says,
+// status, and keeps delivering. After the operator fixes this as docs/operate.md says,
 // the change ends, and nothing is lost.
 func TestFork(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestFork(t *testing.T) {
 	w.check()
 }
 
-// setPlacement sets the placement of topic orders, as docs/operations.md tells an
+// setPlacement sets the placement of topic orders, as docs/operate.md tells an
 // operator to do.
 func (w *world) setPlacement(p shard.Placement) {
 	w.t.Helper()

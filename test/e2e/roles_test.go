@@ -71,7 +71,7 @@ func (w *world) narrowed(line []string) []string {
 		}
 	}
 	if _, ok := w.redis.(*redis.ClusterClient); ok {
-		line = append(line, "+cluster|slots", "+asking", "+command") // as docs/operations.md has it
+		line = append(line, "+cluster|slots", "+asking", "+command") // as docs/deploy.md has it
 	}
 	return line
 }

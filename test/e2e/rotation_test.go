@@ -98,7 +98,7 @@ service_prefix "" { policy = "write" }
 node_prefix "" { policy = "read" }
 agent_prefix "" { policy = "read" }`
 
-// TestRotation: all secrets are replaced as docs/operations.md describes, while 1,000
+// TestRotation: all secrets are replaced as docs/deploy.md describes, while 1,000
 // tasks per second fall due. They are the passwords of Redis and RabbitMQ, Consul's
 // token, the authority, and the certificates of server and client. No task is lost or
 // early, no scanner needs a restart, and a refused password isn't retried all the time.

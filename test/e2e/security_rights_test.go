@@ -28,7 +28,7 @@ import (
 const mostRefusals = 100_000
 
 // rights are the files of deploy/redis, and the code blocks of section Rights in
-// docs/operations.md.
+// docs/deploy.md.
 type rights struct {
 	redisScanner, redisProducer, redisConsumer, redisOperator []string // words of ACL SETUSER
 	rabbitmq, rabbitmqDeclare                                 []string // arguments of rabbitmqctl
@@ -37,7 +37,7 @@ type rights struct {
 
 func readRights(t *testing.T) rights {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "deploy.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func readRights(t *testing.T) rights {
 	section, _, _ = strings.Cut(section, "\n## ")
 	found := regexp.MustCompile("```(?:sh\n(rabbitmqctl [^`]*)|hcl\n([^`]*))```").FindAllStringSubmatch(section, -1)
 	if len(found) != 4 {
-		t.Fatalf("docs/operations.md has %d blocks of rights, want 2 for RabbitMQ and 2 for Consul", len(found))
+		t.Fatalf("docs/deploy.md has %d blocks of rights, want 2 for RabbitMQ and 2 for Consul", len(found))
 	}
 	unquoted := func(block string) []string {
 		return strings.Fields(strings.ReplaceAll(strings.TrimPrefix(block, "rabbitmqctl "), `"`, ""))
@@ -88,7 +88,7 @@ func words(line []string, password string, without ...string) (args []any) {
 }
 
 // TestLeastRights: scanners, producers and operators have exactly the rights in
-// deploy/redis and docs/operations.md. They can do all their work, Redis refuses them
+// deploy/redis and docs/deploy.md. They can do all their work, Redis refuses them
 // nothing, and they use every right.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()

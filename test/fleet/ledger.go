@@ -172,7 +172,7 @@ func (a *account) failed(nowMillis int64, id identity) {
 }
 
 // made returns the version that a message's identity belongs to. Normally that is id
-// itself. It differs if a failed call was carried out after its due time.
+// itself. It differs if a failed call was executed after its due time.
 func (a *account) made(id identity) identity {
 	late := id
 	for _, v := range a.versions {

@@ -48,7 +48,7 @@ type Report struct {
 	// Findings names some of the mistakes, for debugging.
 	Findings []Finding
 
-	named map[string]int // findings by what they are
+	named map[string]int // number of findings by kind
 }
 
 // Finding is one mistake.

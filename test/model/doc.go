@@ -1,6 +1,7 @@
-// Package model explores the protocol for changing M exhaustively in a small scope: one or
-// two tasks, with up to three producers, two movers and two scanners. It tries every
-// interleaving of their scripts, crashes, stalls, lost replies and failovers.
+// Package model explores the protocol for changing M exhaustively in a small scope. The
+// scope is one or two tasks, up to three producers, two movers and two scanners. The
+// search tries every interleaving of their scripts, crashes, stalls, lost replies and
+// failovers.
 //
 // The package is a second description of the scripts in internal/shard, the callers in
 // producer, and the mover in internal/scanner. Each script is one atomic step. If those

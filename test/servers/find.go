@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // cachedTools is the folder below the repository's root where the Makefile links the
@@ -34,13 +35,19 @@ func knownServer(name string) (known, bool) {
 			after:   []string{"/usr/local/sbin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server"},
 			install: "apt-get install rabbitmq-server",
 		}, true
+	case "postgres", "initdb", "pg_isready", "psql":
+		// Debian has one folder a version, and none of them on PATH. The newest is the last.
+		found, _ := filepath.Glob(filepath.Join("/usr/lib/postgresql/*/bin", name)) // the pattern is good
+		slices.Reverse(found)
+		return known{before: found, install: "apt-get install postgresql"}, true
 	case "consul":
 		return known{install: "make consul"}, true
 	}
 	return known{}, false
 }
 
-// Find returns the path of redis-server, rabbitmq-server or consul. It searches PATH, the
+// Find returns the path of redis-server, rabbitmq-server, consul or a program of
+// PostgreSQL. It searches PATH, the
 // places where Debian and Homebrew install them, and the tools that make built. The error
 // is one line that names the missing program and the command that installs it.
 func Find(name string) (string, error) {

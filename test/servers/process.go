@@ -20,6 +20,10 @@ type process struct {
 	env  []string
 	dir  string
 	log  string
+	// quit ends the child in order. 0: SIGTERM.
+	quit syscall.Signal
+	// user is who the child runs as. nil: as this process does.
+	user *syscall.Credential
 
 	mu    sync.Mutex
 	child *os.Process
@@ -43,6 +47,7 @@ func (p *process) start() error {
 	cmd := exec.Command(p.path, p.args...) //nolint:gosec,noctx // outlives the call that starts it; end it with Stop or Kill
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = p.env, p.dir, out, out
 	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr.Credential = p.user
 	started, gone := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
@@ -87,13 +92,17 @@ func (p *process) pid() int {
 	return p.child.Pid
 }
 
-// stop sends SIGTERM to the child alone, since the child ends its own children. A paused
+// stop sends SIGTERM, or quit, to the child alone, since the child ends its own children. A paused
 // child is resumed, because it could not end otherwise.
 func (p *process) stop(ctx context.Context) error {
 	if p.pid() == 0 {
 		return nil
 	}
-	if err := p.signal(syscall.SIGTERM, false); err != nil {
+	quit := p.quit
+	if quit == 0 {
+		quit = syscall.SIGTERM
+	}
+	if err := p.signal(quit, false); err != nil {
 		return err
 	}
 	if err := p.signal(syscall.SIGCONT, true); err != nil {

@@ -1,4 +1,4 @@
-// Package app is what the examples share: flags, and the two ends of a topic.
+// Package app has the parts that the examples share: flags, a producer and a consumer.
 package app
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/duefleet/duefleet/producer"
 )
 
-// Config says where the servers are.
+// Config configures an App.
 type Config struct {
 	Redis, Prefix, RabbitMQ string
-	// Topic is served by a scanner, to the queue <topic>.due.
+	// Topic is the topic. A scanner serves it with the queue <topic>.due.
 	Topic string
-	// Minute is how long a minute of the story lasts.
+	// Minute is the length of one minute of the example.
 	Minute time.Duration
-	// Patience is how long Redis may take to answer. Defaults to the client's own.
+	// Patience is how long Redis may take to answer. Defaults to the client's timeouts.
 	Patience time.Duration
-	// Out is told the story.
+	// Out receives the example's output.
 	Out io.Writer
 }
 
@@ -37,7 +37,7 @@ type App struct {
 	*producer.Client
 }
 
-// Open puts an application together. Close it.
+// Open returns an App, which must be closed.
 func Open(cfg Config) (*App, error) {
 	client, err := producer.New(producer.Config{Options: cfg.options(), Prefix: cfg.Prefix})
 	return &App{cfg, client}, err
@@ -50,7 +50,7 @@ func (cfg Config) options() *redis.UniversalOptions {
 	}
 }
 
-// In schedules a task some minutes from now, replacing the one of that ID.
+// In schedules a task that is due in some minutes. It replaces a task with the same ID.
 func (a *App) In(ctx context.Context, id string, minutes float64, payload string) error {
 	_, err := a.Schedule(ctx, producer.Request{
 		Topic: a.Topic, ID: id, When: producer.In(a.Minutes(minutes)), Payload: []byte(payload),
@@ -58,15 +58,15 @@ func (a *App) In(ctx context.Context, id string, minutes float64, payload string
 	return err
 }
 
-// Minutes of the story.
+// Minutes returns the length of n minutes of the example.
 func (a *App) Minutes(n float64) time.Duration { return time.Duration(n * float64(a.Minute)) }
 
-// Say tells the story on.
+// Say prints a line of the example's output.
 func (a *App) Say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.Out, format+"\n", args...)
 }
 
-// Consume handles what is due until ctx ends.
+// Consume handles due tasks until ctx ends.
 func (a *App) Consume(ctx context.Context, policy consumer.Policy, handler consumer.Handler) error {
 	c, err := consumer.New(consumer.Config{
 		URLs: []string{a.RabbitMQ}, Queue: a.Topic + ".due", Prefix: a.Prefix,
@@ -79,13 +79,13 @@ func (a *App) Consume(ctx context.Context, policy consumer.Policy, handler consu
 	return c.Run(ctx)
 }
 
-// Main runs an example by its flags until it is over or interrupted.
+// Main reads the flags and runs an example until it ends or is interrupted.
 func Main(topic string, run func(context.Context, *App) error) {
 	cfg := Config{Topic: topic, Out: os.Stdout}
-	flag.StringVar(&cfg.Redis, "redis", "127.0.0.1:6379", "address of Redis, or several of a Redis Cluster with commas between")
-	flag.StringVar(&cfg.Prefix, "prefix", "duefleet", "prefix of every key, as the scanners have it")
+	flag.StringVar(&cfg.Redis, "redis", "127.0.0.1:6379", "address of Redis, or several separated by commas for a Redis Cluster")
+	flag.StringVar(&cfg.Prefix, "prefix", "duefleet", "prefix of all keys, as in the scanners' configuration")
 	flag.StringVar(&cfg.RabbitMQ, "rabbitmq", "amqp://guest:guest@127.0.0.1:5672/", "URL of RabbitMQ")
-	flag.DurationVar(&cfg.Minute, "minute", time.Minute, "how long a minute lasts")
+	flag.DurationVar(&cfg.Minute, "minute", time.Minute, "length of one minute in this example")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -23,10 +23,10 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// shards of the topic.
+// shards is the shard count of the topic.
 const shards = 4
 
-// Story is one example at work.
+// Story is a running example.
 type Story struct {
 	*app.App
 	t      *testing.T
@@ -38,7 +38,7 @@ type Story struct {
 	held map[string]chan struct{}
 }
 
-// Write takes what the example says.
+// Write records a line of the example's output. It blocks on a line that Hold holds.
 func (s *Story) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	n, err := s.text.Write(p)
@@ -53,7 +53,7 @@ func (s *Story) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Hold keeps whoever says that line, once it is said, until release is called.
+// Hold blocks the goroutine that prints this line until the caller calls release.
 func (s *Story) Hold(line string) (release func()) {
 	held := make(chan struct{})
 	s.mu.Lock()
@@ -62,7 +62,7 @@ func (s *Story) Hold(line string) (release func()) {
 	return func() { close(held) }
 }
 
-// Lines said so far.
+// Lines returns the lines printed so far.
 func (s *Story) Lines() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,12 +72,12 @@ func (s *Story) Lines() []string {
 	return strings.Split(strings.TrimSpace(s.text.String()), "\n")
 }
 
-// Run starts the example, whose minutes last that long; it ends with the test. Its
-// topic exists, and nothing is delivered until Serve.
+// Run starts the example with the given length of a minute, and stops it when the test
+// ends. Its topic exists, but nothing is delivered before Serve.
 func Run(t *testing.T, topic string, minute time.Duration, run func(context.Context, *app.App) error) *Story {
 	t.Helper()
 	s := &Story{t: t, config: filepath.Join(t.TempDir(), "config.yaml"), held: map[string]chan struct{}{}}
-	// An answer of Redis that was given up would be asked for again.
+	// With a short timeout the client would repeat requests.
 	cfg := app.Config{Topic: topic, Minute: minute, Patience: wait.Hang, Out: s}
 	cfg.Redis, cfg.Prefix = servertest.Redis(t)
 	cfg.RabbitMQ = servertest.RabbitMQ(t)
@@ -102,12 +102,12 @@ func Run(t *testing.T, topic string, minute time.Duration, run func(context.Cont
 	return s
 }
 
-// Serve starts a scanner. It ends when stop returns, or with the test.
+// Serve starts a scanner, which runs until the caller calls stop or the test ends.
 func (s *Story) Serve() (stop func()) {
 	return s.start(func(ctx context.Context) error { return member.Run(ctx, s.config) })
 }
 
-// start runs a part of the story until stop has returned.
+// start runs a part of the example until stop returns.
 func (s *Story) start(part func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -131,7 +131,8 @@ func (s *Story) ok(err error) {
 	}
 }
 
-// Parked are the parked tasks, as `scanner parked ls` shows them: the reason by ID.
+// Parked returns the reasons of the parked tasks by ID, as `scanner parked ls` shows
+// them.
 func (s *Story) Parked() map[string]string {
 	s.t.Helper()
 	parked := map[string]string{}
@@ -142,14 +143,14 @@ func (s *Story) Parked() map[string]string {
 	return parked
 }
 
-// Replay makes parked tasks due, as `scanner parked replay` does.
+// Replay makes the parked tasks due, as `scanner parked replay` does.
 func (s *Story) Replay() {
 	s.t.Helper()
 	_, err := operate.Parked{Topic: s.stored}.Replay(s.t.Context(), "")
 	s.ok(err)
 }
 
-// Payload of a stored task; "" if there is none.
+// Payload returns the payload of a stored task, or "" if there is none.
 func (s *Story) Payload(id string) string {
 	s.t.Helper()
 	stored, err := s.Get(s.t.Context(), s.Topic, id)
@@ -160,23 +161,23 @@ func (s *Story) Payload(id string) string {
 	return string(stored.Payload)
 }
 
-// Eventually waits until it is so.
+// Eventually waits until the condition holds.
 func (s *Story) Eventually(what string, is func() bool) {
 	s.t.Helper()
 	defer func() {
 		if s.t.Failed() {
-			s.t.Logf("the story so far: %q", s.Lines())
+			s.t.Logf("the output so far: %q", s.Lines())
 		}
 	}()
 	wait.Progress(s.t, what, func() int { return len(s.Lines()) }, is)
 }
 
-// Tells waits until the example has said so many lines, and ends the test unless
-// they are these.
+// Tells waits until the example has printed as many lines, and fails the test unless they
+// are equal.
 func (s *Story) Tells(want ...string) {
 	s.t.Helper()
-	s.Eventually("the story is told", func() bool { return len(s.Lines()) >= len(want) })
+	s.Eventually("the example's output", func() bool { return len(s.Lines()) >= len(want) })
 	if got := s.Lines(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		s.t.Fatalf("the story is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		s.t.Fatalf("the output is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

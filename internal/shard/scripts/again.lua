@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- uses: args rights clock fence record wake
--- Stores a task for its consumer, who has a delivery of it: to be delivered again,
--- or parked. A task that was put, moved, replayed or stored by its consumer since
--- that delivery stays as it is, unless it is the one that may be replaced.
+-- Stores a task again for its consumer, which has a delivery of it: to be delivered
+-- again, or parked. A task that was put, moved, replayed or stored by its consumer
+-- after that delivery stays as it is, unless its op is `replace`.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, due and attempt (of the
 --       delivery), next (ms when it is due again; "park"), attempts (so far),
 --       scheduled (ms), moving (1 or 0), reason ("": none), replace (op of a
---       record, or ""), since (1: the old shard has what was stored since), body
--- Returns {"ok"}; {"none", due (ms), scheduled (ms), op}, of the record that stays
---       as it is, or {"none"} if that can't be read; {"old"}: what the old shard has
---       stays, since the task wasn't here under this placement; {"moved", placement};
---       {"late", now}.
+--       record, or ""), since (1: the old shard has a copy stored after the
+--       delivery), body
+-- Returns {"ok"}; {"none", due (ms), scheduled (ms), op} of the record that stays, or
+--       {"none"} if it can't be read; {"old"}: the old shard's copy stays, since the
+--       task wasn't here under this placement; {"moved", placement}; {"late", now}.
 -- Executed twice: a record of the same op gives the same answer again.
 expect(5, 14)
 local op, id, due, attempt = ARGV[2], ARGV[4], whole('due', ARGV[5]), whole('attempt', ARGV[6])
@@ -33,13 +33,13 @@ may(KEYS[4], 'SISMEMBER', 'SADD')
 may(KEYS[5], 'SPUBLISH')
 local moved = fenced(KEYS[3], KEYS[4], ARGV[1])
 if moved then return moved end
--- what the old shard has of a task that was here is to be removed there, whatever it
--- is due: who stored the newer one here died before
+-- a task that was here is newer than the old shard's copy, whatever the due of that:
+-- a caller stored it here and died before it removed the copy
 if ARGV[13] == '1' and redis.call('SISMEMBER', KEYS[4], id) == 0 then return {'old'} end
 if record then
   local there = open(record)
-  -- scheduled tells versions apart that a shard under change was given before the
-  -- delivery came from the other one, or that are due in the same ms
+  -- due alone doesn't order versions: two may be due in the same ms, and while the shard
+  -- count changes a newer one here may be due before a delivery from the other shard
   local newer = not there or there.scheduled > scheduled
   local same = there and there.due == due and there.attempts + 1 >= attempt
   local behind = there and (there.due < due or there.op == ARGV[12])

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- uses: args rights clock
--- Changes a topic's placement by compare-and-set on the whole old value, and tells
--- the fleet of it.
+-- Changes a topic's placement by compare-and-set on the whole old value, and announces
+-- the new one to the fleet.
 -- KEYS  placement, changes (the channel)
--- ARGV  expected ("" : there is none yet), wanted, nonce (of this call, the same
+-- ARGV  expected ("": there is none yet), wanted, nonce (of this call, the same
 --       in each execution)
--- Returns {1 or 0: is wanted in place by this call's doing, the placement now}.
--- Executed twice: the nonce tells the second execution that the change is its own.
+-- Returns {1 or 0: whether this call put wanted in place, the placement now}.
+-- Executed twice: the second execution recognizes its own change by the nonce.
 expect(2, 3)
 if ARGV[1] ~= '' then placed(ARGV[1]) end
 placed(ARGV[2])

@@ -1,21 +1,22 @@
 #!lua flags=allow-oom
 -- uses: args rights clock record attention
 -- Leases what is due: tasks whose time has come, and tasks whose lease ran out.
+-- When several claimants poll a shard, the last to claim is the primary while it
+-- stays. Another claimant gets only tasks that the primary leaves for longer than
+-- grace, and becomes the primary then.
 -- KEYS  due, task, fence, memory (of this claimant)
--- ARGV  request (a number that grows with each of the claimant's), limit, lease
---       (ms), budget (bytes of records; the first task always fits), not_after (ms),
---       stay (ms: for how long the claimant attends the shard yet), grace (ms)
+-- ARGV  request (a number, greater than the claimant's last), limit, lease (ms),
+--       budget (bytes of records; the first task always fits), not_after (ms),
+--       stay (ms: how much longer the claimant polls the shard), grace (ms)
 -- Returns {token, now (µs), next (ms, when this shard next needs attention;
---       -1: never), skipped, attended (ms), id, record, id, record, ...}. The token is
---       the score the tasks have now: minus the lease's deadline in ms, with a
---       fraction that tells claims of one millisecond apart.
---       Of several claimants that attend a shard one claims: who claimed last, as long
---       as it stays. Until `attended`, another one gets what it leaves for longer than
---       grace, and is the one then; attended is 0 for the one.
---       skipped counts tasks without a record, now parked, and records of a
---       newer format, left alone for a minute. {"late", now (ms)}, or {"older",
---       the request remembered}, with nothing done: nobody waits for the answer any
---       more.
+--       -1: never), skipped, attended (ms until when another claimant is the
+--       primary; 0: none is), id, record, id, record, ...}.
+--       token is the score the tasks have now: minus the lease's deadline in ms, with
+--       a fraction that tells apart claims of one millisecond.
+--       skipped counts tasks without a record, now parked, and records of a newer
+--       format, left alone for a minute.
+--       {"late", now (ms)}, or {"older", the request remembered}: nothing was done,
+--       since nobody waits for the answer any more.
 -- Executed twice: the same request answers with what is left of its batch, also
 --       when it is late.
 expect(4, 7)
@@ -56,7 +57,7 @@ if attended > now then
   local next = attention(due)
   if next == -1 or next > now - grace then return {'', now_us, next, 0, attended} end
 end
-repeat -- past the tokens of other leases that end in the same ms
+repeat -- skips the tokens of other leases that end in the same ms
   number = number + 1
   token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
 until redis.call('ZCOUNT', due, token, token) == 0
@@ -67,7 +68,7 @@ local function score(id, value)
   scores[#scores + 1] = id
 end
 
--- take leases one task unless its record is missing or not ours to read.
+-- take leases one task, unless its record is missing or of a newer format.
 local function take(id, record, lapsed)
   if not record then
     skipped = skipped + 1
@@ -79,7 +80,7 @@ local function take(id, record, lapsed)
   end
   local r = lapsed and open(record)
   if r then
-    local before = r.prior or r.due -- of an export; what was claimed is due
+    local before = r.prior or r.due -- prior is of an export; a claimed task was due
     r.prior, r.redelivered = nil, true -- also after an export: it may have been imported
     record = seal(r)
     redis.call('HSET', tasks, id, record)
@@ -91,8 +92,8 @@ local function take(id, record, lapsed)
   answer[#answer + 1] = record
 end
 
--- take_all reads as many records at a time as fit into the budget if they are no
--- larger than the largest so far.
+-- take_all reads records in steps that fit into the budget if no record is larger than
+-- the largest so far.
 local step, largest = 1, 1
 local function take_all(ids, lapsed)
   local from = 1

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- uses: args rights fence
--- Removes all that a shard of a removed topic holds.
+-- Removes everything that a shard of a removed topic holds.
 -- KEYS  due, task, fence, handled
--- ARGV  placement (of a removed topic), purge (1: tasks go, too; 0: nothing is done
---       if there are any)
--- Returns {"ok", tasks that went}; {"none", tasks}: they stay; {"moved", placement}:
---       the topic was made anew.
--- Executed twice: the second time finds no task. What is stored after the topic was
---       made anew is stored in a shard that has seen so, and refuses a late copy.
+-- ARGV  placement (of a removed topic), purge (1: tasks are removed too; 0: nothing
+--       is done if there are any)
+-- Returns {"ok", tasks removed}; {"none", tasks}: they stay; {"moved", placement}:
+--       the topic was created again.
+-- Executed twice: the second time finds no task. If the topic was created again in
+--       between, the shard has seen its placement and refuses a late copy.
 local placement, purge = ARGV[1], ARGV[2]
 expect(4, 2)
 either('purge', purge, '0', '1')

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- uses: args rights clock fence
--- Removes tasks in whatever state they are.
+-- Removes tasks in any state.
 -- KEYS  due, task, fence, handled
 -- ARGV  placement, not_after (ms), handled (1: note the IDs there, else 0), id...
--- Returns {"ok", for each id 0: not there, 1: it was, 2: it was, and a message of
---       it may be out: leased, or tried before; then now (ms)};
+-- Returns {"ok", for each id 0: it was not there, 1: it was, 2: it was, and a message
+--       of it may be out: it was leased, or tried before; then now (ms)};
 --       {"moved", placement}; {"late", now} with nothing written.
--- Executed twice: the second time nothing is there any more; a caller that
---       retries after a lost reply may be told "not there" of what it removed.
+-- Executed twice: the second time finds nothing. So a caller that retries after a
+--       lost reply may get 0 for a task that it removed.
 expect(4, 3, 1)
 either('handled', ARGV[3], '0', '1')
 if now > whole('not_after', ARGV[2]) then return {'late', now} end

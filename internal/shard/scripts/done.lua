@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- uses: args rights clock past prune
--- Notes that a delivery was done with, and prunes a long history: what was done
--- before the window goes, and what was due before it and never done; the latter
--- after a day at the earliest, as consumers let a message wait.
+-- Notes that a delivery was handled, and prunes a long delivery history: deliveries
+-- handled before the window, and deliveries due before it and never handled. The latter
+-- stay for at least a day, since consumers let messages wait.
 -- KEYS  past
 -- ARGV  due (ms, of the delivery), window (ms)
--- Returns how many fields the past has.
+-- Returns how many fields the history has.
 -- Executed twice: the same, and a long history is pruned further.
 expect(1, 2)
 whole('due', ARGV[1])

@@ -1,15 +1,15 @@
 #!lua
 -- uses: args rights clock fence record
--- Leases misplaced tasks to a mover: waiting ones that are not about to be
--- delivered, ones whose lease ran out, and parked ones. A score from before that
--- isn't the due time is kept in the record. Records are read one by one until the
+-- Leases misplaced tasks to a mover: waiting tasks that are not about to be
+-- delivered, tasks whose lease ran out, and parked tasks. If a score from before
+-- isn't the due time, the record keeps it. Records are read one by one until the
 -- next one doesn't fit into the budget.
 -- KEYS  due, task, fence, handled, memory (of this mover)
--- ARGV  placement, request, lease (ms), soon (ms: what is due within it, or was
---       within the last second, is left for delivery), budget (bytes of records; the
+-- ARGV  placement, request, lease (ms), soon (ms: tasks due within it, or due within
+--       the last second, are left for delivery), budget (bytes of records; the
 --       first task always fits), id...
--- Returns {"ok", token, deadline (ms), left (IDs at the end that were not looked at:
---       the budget was used up), id, score, record, ...}; {"moved", placement}.
+-- Returns {"ok", token, deadline (ms), left (how many IDs at the end were not looked
+--       at: the budget was used up), id, score, record, ...}; {"moved", placement}.
 -- Executed twice: the same request answers with the same export.
 local due, tasks = KEYS[1], KEYS[2]
 expect(5, 5, 1)
@@ -45,7 +45,7 @@ end
 
 local number = redis.call('HGET', KEYS[3], 'claims') or 0
 local token
-repeat -- past the tokens of other leases that end in the same ms
+repeat -- skips the tokens of other leases that end in the same ms
   number = number + 1
   token = string.format('%.17g', -(now + lease + (number % 1023 + 1) / 1024))
 until redis.call('ZCOUNT', due, token, token) == 0
@@ -60,11 +60,11 @@ if #ids == 0 then return answer end
 local stored = redis.call('ZMSCORE', due, unpack(ids))
 local leased, sealed, size = {}, {}, 0
 
--- take exports one task, unless it may not be.
+-- take exports one task if it may be exported.
 local function take(id, score, record)
   local r = record and open(record)
   if not record then
-    redis.call('ZREM', due, id) -- nothing is left of it that could be moved
+    redis.call('ZREM', due, id) -- without a record there is nothing to move
   end
   if r and score < 0 then -- its lease ran out, and nobody claims here
     score, r.redelivered, record = r.prior or r.due, true, nil

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- uses: args rights clock past prune
--- Asks whether a delivery may be followed by another of the same task, and notes
--- that it belongs to the same chain. A move the producer asked for meanwhile
--- decides when it is due. A long history is pruned: what was done before the window
--- goes, and what was due before it and never done.
+-- Asks whether a delivery may be followed by another one of the same task, and notes
+-- that both belong to the same chain. If the producer asked meanwhile to move the task,
+-- its requested due counts. A long delivery history is pruned: deliveries handled
+-- before the window, and deliveries due before it and never handled.
 -- KEYS  past
 -- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
 --       window (ms)
--- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced it.
+-- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced the task.
 -- Executed twice: the same, unless the producer changed it in between; a long
 --       history is pruned further.
 expect(1, 4)
@@ -23,8 +23,8 @@ if ARGV[3] == '' then
   return {'ok', 0}
 end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
--- A wish is for the delivery that it missed: what follows that is due after the
--- wish was made, and goes by the policy again.
+-- A requested due counts for the delivery that it missed. The next one is due after
+-- the request, so what follows that goes by the policy again.
 local p = redis.call('HMGET', past, 'wished', 'wish')
 if p[1] and tonumber(p[1]) > tonumber(due) then
   next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- uses: args
--- Forgets what is kept of a removed topic beside its placement, which stays.
+-- Removes what is kept of a removed topic besides its placement, which stays.
 -- KEYS  placement, document, rate, source
 -- ARGV  placement of the removed topic; "" if it never had one
--- Returns 1; 0 if the topic was made anew, and nothing is done.
+-- Returns 1; 0 if the topic was created again, and then nothing is done.
 -- Executed twice: the same.
 expect(4, 1)
 if (redis.call('HGET', KEYS[1], 'value') or '') ~= ARGV[1] then return 0 end

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- uses: args rights clock
--- Tells the fleet that a scanner lives, forgets those long silent. Heartbeats that lie
--- ahead came before Redis's clock was set back, and count from now on.
+-- Notes that a scanner lives, and forgets scanners that were silent for long. Heartbeats
+-- in the future came before Redis's clock was set back, and count from now on.
 -- KEYS  fleet
--- ARGV  instance, alive (ms: a scanner silent for longer is taken for dead),
+-- ARGV  instance, alive (ms: a scanner silent for longer counts as dead),
 --       forget (ms)
 -- Returns {how many scanners live, instances forgotten now...}.
 -- Executed twice: the same.

@@ -3,11 +3,12 @@
 -- Takes over tasks exported from their old shard, with their scores from before.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, deadline of the export (ms), then for each task: id, score, record
--- Returns {"ok", imported}: the others were here, or had been, and are skipped;
---       {"late", now} past the deadline, with none of them imported by this call;
+-- Returns {"ok", imported}: the other tasks are or were here, and are skipped;
+--       {"late", now}: the deadline is over, and this call imported none of them;
 --       {"moved", placement}.
--- Executed twice: the second time all are among the handled IDs and are skipped, past the
---       deadline too: given back to their old shard they would be there twice.
+-- Executed twice: the second time all IDs are in handled and are skipped, also past the
+--       deadline. Otherwise the mover would give them back to their old shard, and
+--       both shards would have them.
 expect(5, 2, 3)
 for i = 3, #ARGV, 3 do
   if not ((tonumber(ARGV[i + 1]) or -1) >= 0) then refuse('score', ARGV[i + 1]) end

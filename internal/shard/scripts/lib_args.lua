@@ -1,5 +1,5 @@
 -- Arguments are checked before the first write: a script that stopped halfway would
--- leave a record without a score, or a score that means another state.
+-- leave a record without a score, or with the score of another state.
 local MOST_TASKS, MOST_MS, MOST_REASON = 1000, 2 ^ 48 - 1, 65520
 
 local function refuse(what, got)
@@ -7,8 +7,8 @@ local function refuse(what, got)
   error({err = 'ARGUMENT ' .. what .. '; got ' .. got})
 end
 
--- expect says how many keys and arguments there are: so many, then `each` for every
--- task.
+-- expect checks how many keys and arguments there are: `fixed` ones, then `each` for
+-- every task.
 local function expect(keys, fixed, each)
   if #KEYS ~= keys then refuse(keys .. ' keys', #KEYS) end
   local tasks = (#ARGV - fixed) / (each or 1)
@@ -16,8 +16,8 @@ local function expect(keys, fixed, each)
   if tasks > MOST_TASKS then refuse('at most ' .. MOST_TASKS .. ' tasks', tasks) end
 end
 
--- whole is a whole number from low to high: 0, unless given, to the latest ms that
--- a record holds.
+-- whole returns a whole number from low to high, by default from 0 to the latest ms
+-- that a record holds.
 local function whole(what, text, low, high)
   local n = tonumber(text)
   if not n or n ~= math.floor(n) or n < (low or 0) or n > (high or MOST_MS) then refuse(what, text) end
@@ -32,7 +32,7 @@ local function sized(what, text, low, high)
   if #text < low or high and #text > high then refuse('bytes of ' .. what, #text) end
 end
 
--- leased_under checks a token: it is the score of a lease, which no other state has.
+-- leased_under checks that a token is the score of a lease.
 local function leased_under(token)
   local n = tonumber(token)
   if not n or not (n < 0 and n > -math.huge) then refuse('token', token) end

@@ -1,5 +1,5 @@
--- When a shard needs attention next, in ms: when its earliest waiting task is due, or
--- its earliest lease runs out; -1: never.
+-- attention returns when a shard needs attention next, in ms: its earliest waiting task
+-- is due, or its earliest lease runs out; -1: never.
 local function attention(due)
   local waiting = redis.call('ZRANGEBYSCORE', due, 0, '(+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   local lease_end = redis.call('ZREVRANGEBYSCORE', due, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]

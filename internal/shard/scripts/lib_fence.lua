@@ -1,7 +1,7 @@
--- FENCED, the first thing a script that knows a placement does.
--- placement: "epoch shards previous state". Returns nil to go on, or the
--- caller's whole reply if this shard has seen a newer placement, or another one
--- of the same epoch, as after a failover that lost one of them.
+-- fenced comes first in a script that knows a placement ("epoch shards previous phase").
+-- It returns nil to go on. If this shard has seen a newer placement, it returns the
+-- caller's whole reply; also for another one of the same epoch, as after a failover that
+-- lost one of them.
 local function fenced(fence, handled, placement)
   may(fence, 'HSET', 'HDEL')
   may(handled, 'UNLINK')
@@ -13,6 +13,6 @@ local function fenced(fence, handled, placement)
   end
   redis.call('UNLINK', handled) -- it may be large
   redis.call('HDEL', fence, 'pass', 'cursor', 'dirty', 'moved')
-  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest was done
+  redis.call('HSET', fence, 'placement', placement) -- last: it says that the rest is done
   return nil
 end

@@ -1,6 +1,6 @@
--- out_now says that a message may be out of a version that is due in this ms; the one that
--- replaces it is due in the next ms then. So is one that replaces that one. It reads
--- records of every format.
+-- out_now reports whether a version that replaces this one, due now, must be due in the
+-- next ms: a message of this one, due in this ms, may be out, or this one replaced such a
+-- version itself. It reads records of every format.
 local function out_now(id, record)
   local due = #record >= 7 and struct.unpack('>I6', record, 2)
   if due ~= now then return due == now + 1 end

@@ -1,9 +1,12 @@
--- The past of one ID, a hash: <due> the ms when the delivery of that due was done
--- with, 0 while a handler has it; r<due> of a delivery that its consumer stored:
--- its root, the due of the producer's own with which the chain began, and when that
--- was scheduled, since the producer may store another version of the same due;
--- newest the latest root seen; cancelled the ms of the last cancel; wished and
--- wish, when a move was asked for, and to when; swept how far the hash is pruned.
+-- The delivery history of one ID, a hash:
+--   <due>         ms when the delivery of that due was handled; 0: a handler has it
+--   r<due>        of a delivery that its consumer stored: its chain start (the due of
+--                 the producer's version), and when that version was scheduled, since
+--                 the producer may store another one of the same due
+--   newest        the latest chain start seen
+--   cancelled     ms of the last cancel
+--   wished, wish  ms when the producer asked to move the task, and the requested due
+--   swept         how far the hash is pruned
 local past = KEYS[1]
 
 local function keep(ms)
@@ -15,8 +18,8 @@ local function root_of(due, scheduled)
   return tonumber(of == scheduled and root or due)
 end
 
--- over says that the producer has cancelled the chain, or replaced it by one that
--- was delivered.
+-- over reports whether a chain is superseded: the producer has cancelled it, or
+-- replaced it by one that was delivered.
 local function over(root)
   local p = redis.call('HMGET', past, 'newest', 'cancelled')
   return tonumber(p[1] or 0) > root or tonumber(p[2] or 0) > root

@@ -1,12 +1,12 @@
--- An ID that is delivered for months has a delivery history that never expires, so
--- what no delivery needs any more goes field by field. One call reads about SOME
--- fields of a large hash, and the next call goes on where that one ended.
+-- An ID that is delivered for months has a delivery history that never expires. So
+-- fields that no delivery needs any more are removed. One call reads about SOME fields
+-- of a large hash, and the next call goes on where that one ended.
 -- swept: the cursor (0: the pass is over), a space, the ms when the pass began.
 local FEW, SOME, MOST = 64, 32, 512
 
--- some_fields is fields with their values, and the cursor of the next ones. Redis
--- hands out a small hash as a whole (hash-max-listpack-entries). A user without
--- HSCAN, which histories were not pruned with before, still has small ones pruned.
+-- some_fields returns fields with their values, and the cursor of the next ones. Redis
+-- returns a small hash as a whole (hash-max-listpack-entries). For a user without HSCAN,
+-- which older versions didn't need, only small hashes are pruned.
 local function some_fields(cursor, fields)
   if redis.acl_check_cmd('HSCAN', past) then
     local reply = redis.call('HSCAN', past, cursor, 'COUNT', SOME)
@@ -15,16 +15,16 @@ local function some_fields(cursor, fields)
   return fields <= MOST and redis.call('HGETALL', past) or {}, '0'
 end
 
--- outlived says that a field, r<due> or <due>, is of a delivery that was done before
--- the window, or never done and due before unfinished, a window of its own.
+-- outlived reports whether a field, r<due> or <due>, is of a delivery handled before
+-- the window, or never handled and due before unfinished, a window of its own.
 local function outlived(root, due, value, window, unfinished)
   local late = tonumber(due) < now - unfinished
   if root == 'r' then return late and not redis.call('HGET', past, due) end
   return value == '0' and late or value ~= '0' and tonumber(value) < now - window
 end
 
--- prune removes what has outlived its window, but not of the delivery at hand, and
--- returns how many fields are left. A pass begins when a sixteenth of the window has
+-- prune removes fields that have outlived their window, but keeps the current delivery's.
+-- It returns how many fields are left. A pass begins once a sixteenth of the window has
 -- gone by since the last one began.
 local function prune(window, unfinished)
   local fields = redis.call('HLEN', past)

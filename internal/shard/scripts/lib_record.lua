@@ -1,11 +1,11 @@
 -- The record, format 1 (see record.go): format and flags, due, scheduled, op; then
 -- the attempts, if ATTEMPTED; then the score from before an export, if EXPORTED; then the
--- reason of the last release and when that was, as in "why @1796119300456", if NOTED; then
--- the body, which scripts never look into.
+-- reason of the last release and its time in ms, as in "why @1796119300456", if NOTED;
+-- then the body, which scripts never read.
 local FORMAT, REDELIVERED, EXPORTED, NOTED, ATTEMPTED = 16, 1, 2, 4, 8
 local STAMP = ' @' .. string.rep('%d', 13)
 
--- known says that a record is of this format.
+-- known reports whether a record is of this format.
 local function known(record)
   local first = string.byte(record)
   return first and first >= FORMAT and first < 2 * FORMAT
@@ -24,7 +24,7 @@ local function parse(record)
   end
   if flags % 8 >= NOTED then
     r.note, at = struct.unpack('>I2c0', record, at)
-    local stamp = string.sub(r.note, -15) -- a reason without a time ends otherwise
+    local stamp = string.sub(r.note, -15) -- a reason may have no time
     if string.find(stamp, STAMP) then
       r.note, r.noted = string.sub(r.note, 1, -16), tonumber(string.sub(stamp, 3))
     end
@@ -33,8 +33,8 @@ local function parse(record)
   return r
 end
 
--- open returns nil for a record that is damaged or of a newer format: an error
--- would stop the script, and with it every other task of the shard.
+-- open returns nil for a record that is damaged or of a newer format. An error would
+-- stop the script, and with it all other tasks of the shard.
 local function open(record)
   if not known(record) then return nil end
   local readable, r = pcall(parse, record)

@@ -1,7 +1,6 @@
--- A due time from the caller: "+1500" is that many ms from now, "1796119200000"
--- is absolute; the past means now. Returns it in ms, and once more as ZADD is to be
--- given it: what the caller wrote, where that will do, since Redis prints a number of
--- Lua's with 17 digits first.
+-- due_of reads a caller's due time: "+1500" is that many ms from now, "1796119200000"
+-- is absolute; the past means now. It returns the ms, and the score for ZADD. That is
+-- the caller's text if possible, which spares Redis from formatting a Lua number.
 local function due_of(when)
   local ms, first = tonumber(when), string.byte(when)
   if not ms or ms % 1 ~= 0 or ms > MOST_MS or ms < -MOST_MS then refuse('when', when) end
@@ -9,6 +8,6 @@ local function due_of(when)
   if relative then ms = now + ms end
   if ms <= now then return now, now end
   if relative then return whole('due', ms), ms end
-  -- a digit first and last: no blanks, which tonumber takes and ZADD doesn't
+  -- a digit first and last: tonumber accepts blanks, and ZADD doesn't
   return ms, first > 47 and string.byte(when, -1) > 47 and when or ms
 end

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- uses: args rights clock record
+-- uses: args rights clock record part
 -- Lists tasks of a shard in the order of their scores, and those of one score in the
 -- order of their IDs' bytes: a page behind the task that was listed last, which may be
 -- gone by now. It is found by its rank and by halving, so a page costs as much in a
@@ -8,12 +8,11 @@
 -- ARGV  from, to (scores, with "-inf" and "inf"), begun (1: tasks of score `from` were
 --       listed, the last of them the next one; 0), last (ID), prefix (of the IDs asked
 --       for), most (IDs to look at), tasks (to return), bytes (of records to read: the
---       page ends behind the one that reaches it), headers (1: with content types and
---       headers, else 0)
+--       page ends behind the one that reaches it), part (of the records to return: 2 is
+--       all, 1 without payloads, 0 without content types and headers as well)
 -- Returns {more (1, or 0: there is nothing behind this page), score and ID of the last
---       one looked at, now (ms), then for each task: ID, score, its record without
---       the payload, or without the whole body, or nil where there is none, and how many
---       bytes were left out}.
+--       one looked at, now (ms), then for each task: ID, score, that part of its record,
+--       or nil where there is none, and how many bytes were left out}.
 -- Executed twice: the same, nothing is written.
 expect(2, 9)
 local from, last, prefix = ARGV[1], ARGV[4], ARGV[5]
@@ -22,7 +21,7 @@ if not tonumber(from) then refuse('from', from) end
 if not to then refuse('to', ARGV[2]) end
 either('begun', ARGV[3], '0', '1')
 local most, tasks, bytes = whole('most', ARGV[6], 1, MOST_TASKS), whole('tasks', ARGV[7], 1, MOST_TASKS), whole('bytes', ARGV[8], 1)
-either('headers', ARGV[9], '0', '1')
+local wanted = whole('part', ARGV[9], 0, 2)
 may(KEYS[1], 'ZSCORE', 'ZRANK', 'ZCOUNT', 'ZRANGE')
 may(KEYS[2], 'HGET')
 
@@ -47,39 +46,6 @@ local function behind(score, id)
   return low
 end
 
--- payload_at is where in a record the payload begins, whose body begins at a byte.
-local function payload_at(record, at)
-  local function number(bytes)
-    local n = 0
-    for i = at, at + bytes - 1 do n = n * 256 + (string.byte(record, i) or 0) end
-    at = at + bytes
-    return n
-  end
-  local function skip(bytes)
-    local n = number(bytes)
-    at = at + n
-  end
-  if number(1) > 0 then
-    skip(1)
-    for _ = 1, number(1) do
-      skip(1)
-      skip(2)
-    end
-  end
-  return at
-end
-
--- shortened is what is returned of a record; all of one that is cut short.
-local function shortened(record)
-  if not known(record) or #record < 21 then return string.sub(record, 1, 21) end
-  local flags, size = string.byte(record) % FORMAT, 19
-  if flags >= ATTEMPTED then size = size + 2 end
-  if flags % 4 >= EXPORTED then size = size + 8 end
-  if flags % 8 >= NOTED and #record >= size + 2 then size = size + 2 + struct.unpack('>I2', record, size + 1) end
-  if ARGV[9] == '1' then size = payload_at(record, size + 1) - 1 end
-  return string.sub(record, 1, size)
-end
-
 local first = ARGV[3] == '1' and behind(from, last) or redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. from)
 local page = redis.call('ZRANGE', KEYS[1], first, first + most - 1, 'WITHSCORES')
 local out, read = {#page == 2 * most and 1 or 0, from, last, now}, 0
@@ -96,7 +62,7 @@ for i = 1, #page, 2 do
   out[2], out[3] = score, id
   if string.sub(id, 1, #prefix) == prefix then
     local record = redis.call('HGET', KEYS[2], id)
-    local part = record and shortened(record)
+    local part = record and part_of(record, wanted)
     out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = id, score, part, part and #record - #part or 0
     tasks, read = tasks - 1, read + (record and #record or 0)
   end

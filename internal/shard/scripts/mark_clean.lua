@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- uses: args
--- Notes that a shard holds nothing misplaced any more. What is noted begins with the
--- placement it was found under, and counts under no other: a placement may fall back,
--- and be put back by somebody who knows nothing of this note.
+-- Notes that a shard holds no misplaced task any more. The note begins with the
+-- placement it was found under, and counts for no other. A placement may be lost, and
+-- be put back by a caller that doesn't know this note.
 -- KEYS  placement
 -- ARGV  placement as the caller knows it, shard, scanned (how many shards are
---       attended while migrating)
+--       polled while migrating)
 -- Returns how many shards are not clean yet; -1 if the placement is another one.
 -- Executed twice: the same.
 expect(1, 3)

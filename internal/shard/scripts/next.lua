@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- uses: args clock attention
--- Tells when a shard needs attention next, and leases nothing.
+-- Looks when a shard needs attention next, and leases nothing.
 -- KEYS  due
 -- Returns {now (µs), next (ms; -1: never)}.
 -- Executed twice: the same, nothing is written.

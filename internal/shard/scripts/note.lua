@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 -- uses: args rights past
--- Tells consumers that a producer cancelled a task, or asked to move it, whose
--- message may be with them.
+-- Notes for consumers that a producer cancelled a task, or asked to move it, whose
+-- message they may have.
 -- KEYS  past
 -- ARGV  at (ms, by the clock of the task's shard; "": only ask whether there is a
---       past), due (ms it is to be moved to; "": cancelled), keep (ms)
--- Returns 1 or 0: was there a past before.
--- Executed twice: the same, and noted once.
+--       history), due (ms, the requested due; "": cancelled), keep (ms)
+-- Returns 1 or 0: whether there was a history before.
+-- Executed twice: noted once; the second time there is a history.
 expect(1, 3)
 if ARGV[1] ~= '' then whole('at', ARGV[1]) end
 if ARGV[2] ~= '' then whole('due', ARGV[2], -MOST_MS) end

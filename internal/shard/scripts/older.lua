@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
 -- uses: args past
--- Asks whether what is stored of a task follows a version that is older than a
--- delivery's: the next delivery of a chain that is over.
+-- Asks whether a stored task follows an older version than a delivery does. It then
+-- belongs to a superseded chain.
 -- KEYS  past
--- ARGV  due and scheduled (ms, of the delivery), due and scheduled (ms, of what is
---       stored)
+-- ARGV  due and scheduled (ms, of the delivery), due and scheduled (ms, of the stored
+--       task)
 -- Returns 1 or 0.
 -- Executed twice: the same answer.
 expect(1, 4)

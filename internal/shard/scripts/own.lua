@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- uses: args
 -- Records the source of a topic's document, and saves the document of that source. It
--- does so in a Redis that is full, too: scanners serve a topic only after that.
+-- works in a full Redis too: scanners serve a topic only after that.
 -- KEYS  document, source
 -- ARGV  the caller's source, the recorded source that it replaces ("" for none),
 --       "1" to save the document, document
--- Returns the source that is recorded then. Where it isn't the caller's nothing is done.
+-- Returns the source recorded afterwards. If it isn't the caller's, nothing was done.
 -- Executed twice: the same.
 expect(2, 4)
 sized('source', ARGV[1], 1)

@@ -1,22 +1,22 @@
 #!lua
 -- uses: args rights clock fence when out wake
--- Stores tasks as waiting, replacing whatever is there under their IDs.
+-- Stores tasks as waiting, and replaces tasks with the same IDs.
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), mode ("" or "absent"), moving (1
 --       while the tasks are moving, else 0), then for each task: id, when, body
 -- Returns {"ok", due...}, where 0 stands for "exists" (mode absent only);
 --       {"moved", placement} or {"late", now} with nothing written.
--- A task that is due now and replaces one that was due, and claimed, in the same ms is due
---       a ms later: consumers tell deliveries by their due.
--- Executed twice: a record of the same op is left as it is and gives the same
---       answer, so only a task delivered in between is put again.
+--       A task due now becomes due a ms later if it replaces one that was due, and
+--       claimed, in the same ms: consumers tell deliveries apart by their due.
+-- Executed twice: a record of the same op stays as it is and gives the same answer,
+--       so only a task delivered in between is put again.
 expect(5, 5, 3)
 local ARGV, placement, op, absent = ARGV, ARGV[1], ARGV[2], ARGV[4] == 'absent'
 local not_after, moving = whole('not_after', ARGV[3]), ARGV[5] == '1'
 sized('op', op, 6, 6)
 either('mode', ARGV[4], '', 'absent')
 either('moving', ARGV[5], '0', '1')
--- in loops: checks without a call
+-- the checks are inlined: a call for each task costs too much
 local ids, dues, scores_of, n = {}, {}, {}, 0
 for i = 6, #ARGV, 3 do
   local id = ARGV[i]

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- uses: args clock
--- Grants a share of a topic's rate over the whole fleet: the generic cell rate
+-- Grants a share of a topic's rate over the whole fleet, by the generic cell rate
 -- algorithm (ITU-T I.371). The key holds the theoretical arrival time in µs. A grant
--- leaves it at most a burst ahead: what is further ahead is from before Redis's clock
+-- leaves it at most a burst ahead. A time further ahead is from before Redis's clock
 -- was set back, or from a lower rate.
 -- KEYS  rate
 -- ARGV  rate (tasks a second), want (tasks; negative gives unused ones back),
 --       burst (µs of tasks that may leave at once)
--- Returns {granted, wait (µs until one more is to be had)}.
+-- Returns {granted, wait (µs until one more task is available)}.
 -- Executed twice: a lost grant is made up for within the burst.
 expect(1, 3)
 local interval = 1000000 / whole('rate', ARGV[1], 1)

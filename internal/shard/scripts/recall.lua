@@ -2,10 +2,10 @@
 -- uses: args rights past
 -- Asks whether a delivery is to be handled, and notes that a handler has it.
 -- KEYS  past
--- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: only look), window
+-- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: write nothing), window
 --       (ms)
 -- Returns "run"; "done": it was handled within the window; "over": its consumer
---       scheduled it, and the producer has cancelled or replaced it since.
+--       stored it, and the producer has cancelled or replaced the task since.
 -- Executed twice: the same answer.
 expect(1, 4)
 whole('due', ARGV[1])

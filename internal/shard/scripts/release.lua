@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
 -- uses: args rights clock record wake
--- Gives leased tasks back, each only if still leased under the token of its
--- claim: due again after a delay, or parked. A mover gives an export back instead:
--- to its score from before. Only the caller knows which of both it is: a claimed task
--- isn't due any more once Redis's clock was set back. A record that can't be read
+-- Gives leased tasks back, each only if it is still leased under the token of its
+-- claim: due again after a delay, or parked. A mover gives an export back instead, to
+-- its score from before. Only the caller knows which of the two applies: a claimed task
+-- may not be due any more, after Redis's clock was set back. A record that can't be read
 -- keeps its bytes.
 -- KEYS  due, task, wake
 -- ARGV  for each task: token, id, delay (ms; 0: at its due time; "park"; "back": it
---       was exported, and the rest says nothing), attempts to add (0 or 1),
---       redelivered (1: an attempt may have reached the broker), reason ("" leaves the
---       last one); when it is given, or the task parked, is noted beside it
+--       was exported, and the rest is ignored), attempts to add (0 or 1),
+--       redelivered (1: an attempt may have reached the broker), reason ("" keeps the
+--       last one; the time is kept with a new reason, and when a task is parked)
 -- Returns how many were given back.
 -- Executed twice: the second time changes nothing.
 expect(3, 0, 6)

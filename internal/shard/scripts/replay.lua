@@ -3,7 +3,7 @@
 -- Makes parked tasks due now, with a fresh count of attempts.
 -- KEYS  due, task, wake
 -- ARGV  id...
--- Returns how many were parked and are due now. What can't be read stays parked.
+-- Returns how many were parked and are due now. Records that can't be read stay parked.
 -- Executed twice: the second time finds none of them parked.
 expect(3, 0, 1)
 may(KEYS[1], 'ZSCORE', 'ZADD')

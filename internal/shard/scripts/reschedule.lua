@@ -4,9 +4,9 @@
 -- KEYS  due, task, fence, handled, wake
 -- ARGV  placement, op (6 bytes), not_after (ms), id, when, moving (1 or 0),
 --       fallback (the record as read at the old shard, or "")
--- A task that was claimed in this ms and is to be due now is due a ms later, as in put.
 -- Returns {"ok", due}; {"none", now}; {"moved", placement}; {"late", now};
---       the error UNREADABLE with the task as it was.
+--       the error UNREADABLE with the task unchanged.
+--       A task claimed in this ms and to be due now becomes due a ms later, as in put.
 -- Executed twice: a record of the same op gives the same answer again.
 expect(5, 7)
 local op, not_after, id, fallback = ARGV[2], whole('not_after', ARGV[3]), ARGV[4], ARGV[7]

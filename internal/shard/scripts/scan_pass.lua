@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- uses: args rights fence
 -- Advances the pass that looks through a shard for misplaced tasks. A pass goes
--- through the whole shard with ZSCAN; what it has been through is noted here, so
--- that any worker can go on from there. Since the fence refuses the old placement,
--- nothing misplaced can come in: a pass that met none, or saw each one off, proves
--- the shard clean. A cursor means nothing to another server process, whose hash
--- seed is its own: a pass that began in one begins anew in the next.
+-- through the whole shard with ZSCAN. Its progress is noted here, so that any worker
+-- can continue. The fence refuses the old placement, so no misplaced task comes in.
+-- A pass that met none, or saw all of them leave, therefore proves the shard clean.
+-- A cursor is valid in one server process only, since each has its own hash seed. After
+-- a restart of Redis the pass begins again.
 -- KEYS  fence, handled
--- ARGV  placement, pass, from, to (cursors of ZSCAN), dirty (1: something
---       misplaced was met and is still here)
+-- ARGV  placement, pass, from, to (cursors of ZSCAN), dirty (1: a misplaced task was
+--       met and is still here)
 -- Returns {"ok", pass, cursor, clean (1 or 0)}: where to go on; {"moved", placement}.
--- Executed twice: only the first advances, since a step must begin where the
---       pass stands; the second answers with where it stands.
+-- Executed twice: only the first advances, since a step must begin where the pass is;
+--       the second answers with where it is.
 expect(2, 5)
 for i = 3, 4 do
   if not string.match(ARGV[i], '^%d+$') then refuse('cursor', ARGV[i]) end

@@ -23,7 +23,7 @@ local scores = redis.call('ZMSCORE', KEYS[1], unpack(ids))
 local held = {}
 for i = 1, n do
   local score, token = scores[i], tokens[i]
-  -- Redis 7.0 writes a score as claim does a token, others write it shorter
+  -- Redis 7.0 formats a score as claim does; other versions format it shorter
   if score and (score == token or tonumber(score) == tonumber(token)) then held[#held + 1] = ids[i] end
 end
 if #held == 0 then return 0 end

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- uses: clock
--- Counts one shard.
+-- Counts the tasks of one shard.
 -- KEYS  due
 -- Returns {now (ms), pending, backlog, leased, parked, oldest (ms: the score of
 --       the earliest waiting task; -1: none waits)}.

@@ -1,0 +1,36 @@
+-- A part of a record, for those who read many: it uses lib_record.
+
+-- payload_at is where in a record the payload begins, whose body begins at a byte.
+local function payload_at(record, at)
+  local function number(bytes)
+    local n = 0
+    for i = at, at + bytes - 1 do n = n * 256 + (string.byte(record, i) or 0) end
+    at = at + bytes
+    return n
+  end
+  local function skip(bytes)
+    local n = number(bytes)
+    at = at + n
+  end
+  if number(1) > 0 then
+    skip(1)
+    for _ = 1, number(1) do
+      skip(1)
+      skip(2)
+    end
+  end
+  return at
+end
+
+-- part_of is what is returned of a record: 2 is all, 1 without the payload, 0 without the
+-- content type and the headers as well. One that is cut short is returned as it is.
+local function part_of(record, wanted)
+  if wanted == 2 then return record end
+  if not known(record) or #record < 21 then return string.sub(record, 1, 21) end
+  local flags, size = string.byte(record) % FORMAT, 19
+  if flags >= ATTEMPTED then size = size + 2 end
+  if flags % 4 >= EXPORTED then size = size + 8 end
+  if flags % 8 >= NOTED and #record >= size + 2 then size = size + 2 + struct.unpack('>I2', record, size + 1) end
+  if wanted == 1 then size = payload_at(record, size + 1) - 1 end
+  return string.sub(record, 1, size)
+end

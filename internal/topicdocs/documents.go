@@ -1,0 +1,138 @@
+// Package topicdocs is the topics' documents in Consul, for `scanner topic` and package
+// topics: it joins what holds them, internal/consul, to what knows what they say,
+// internal/config. It reads them, checks edits, and writes documents with their histories.
+package topicdocs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/slip"
+	"github.com/duefleet/duefleet/task"
+)
+
+// Documents are those of one Consul. It implements config.Source.
+type Documents struct{ Consul *consul.Client }
+
+var _ config.Source = Documents{}
+
+// Open makes the client of the configured Consul; nothing is sent yet.
+func Open(cfg config.Consul, log *slog.Logger) (Documents, error) {
+	token, secure, err := cfg.Fresh(log)
+	if err != nil {
+		return Documents{}, err
+	}
+	client, err := consul.New(consul.Config{
+		Addr: cfg.Addr, Token: token, TLS: secure, Prefix: cfg.Prefix, Log: log,
+		Advice: func(text string) string { return config.Advice("consul", text) },
+	})
+	return Documents{client}, err
+}
+
+// Watch implements config.Source.
+func (d Documents) Watch(ctx context.Context, apply func(config.Snapshot)) error {
+	return d.Consul.Watch(ctx, func(s consul.Snapshot) {
+		snapshot := config.Snapshot{Index: s.Index, Err: s.Err}
+		if s.Err == nil {
+			snapshot.Documents = make(map[string]config.Document, len(s.Documents))
+		}
+		for topic, doc := range s.Documents {
+			snapshot.Documents[topic] = parsed(doc)
+		}
+		apply(snapshot)
+	})
+}
+
+// Read implements config.Source.
+func (d Documents) Read(ctx context.Context, topic string) (config.Document, bool, error) {
+	doc, there, err := d.Consul.Get(ctx, topic)
+	if err != nil || !there {
+		return config.Document{}, false, err
+	}
+	return parsed(doc), true, nil
+}
+
+// Find is Read of a document that must be there: else it is a NoDocumentError.
+func (d Documents) Find(ctx context.Context, topic string) (config.Document, error) {
+	doc, there, err := d.Read(ctx, topic)
+	if err == nil && !there {
+		err = NoDocumentError(topic)
+	}
+	return doc, err
+}
+
+// List returns all topics' documents, by name.
+func (d Documents) List(ctx context.Context) ([]config.Document, error) {
+	list, err := d.Consul.List(ctx)
+	docs := make([]config.Document, len(list))
+	for i, doc := range list {
+		docs[i] = parsed(doc)
+	}
+	return docs, err
+}
+
+// Slip returns the topic whose name a new one's is likely a slip of, "" if there is none.
+func (d Documents) Slip(ctx context.Context, topic string) (string, error) {
+	docs, err := d.List(ctx)
+	names := make([]string, len(docs))
+	for i, doc := range docs {
+		names[i] = doc.Name
+	}
+	return slip.Of(topic, names), err
+}
+
+// RefuseSlip returns a SlipError if a new topic's name is likely a slip of another's.
+func (d Documents) RefuseSlip(ctx context.Context, topic string) error {
+	like, err := d.Slip(ctx, topic)
+	if err == nil && like != "" {
+		err = SlipError{topic, like}
+	}
+	return err
+}
+
+// SlipError names a topic that there is none of, and the one that was likely meant.
+type SlipError struct{ Topic, Like string }
+
+func (e SlipError) Error() string {
+	return fmt.Sprintf("there is no topic %s; did you mean %s? `scanner topic create %s key=value...` makes a new one; "+
+		"nothing was written", e.Topic, e.Like, e.Topic)
+}
+
+// History returns a topic's history and its document as they were at one moment; without
+// either it is a NoDocumentError. The newest change is that of the document.
+func (d Documents) History(ctx context.Context, topic string) (consul.History, config.Document, error) {
+	h, err := d.Consul.History(ctx, topic)
+	for err == nil {
+		var doc config.Document
+		if doc, _, err = d.Read(ctx, topic); err != nil {
+			break
+		}
+		read := h.Index
+		if h, err = d.Consul.History(ctx, topic); err != nil || h.Index != read {
+			continue // written while the document was read
+		}
+		if h = h.Seen(doc.Raw, doc.Index > 0); len(h.Changes) == 0 {
+			err = NoDocumentError(topic)
+		}
+		return h, doc, err
+	}
+	return h, config.Document{}, err
+}
+
+// NoDocumentError names a topic that has no document in Consul. It is a task.ErrNotFound.
+type NoDocumentError string
+
+func (e NoDocumentError) Error() string {
+	const text = "topic %s has no document in consul; `scanner topic create %s key=value...` makes one"
+	return fmt.Sprintf(text, string(e), string(e))
+}
+
+// Is makes it a task.ErrNotFound.
+func (e NoDocumentError) Is(target error) bool { return target == task.ErrNotFound }
+
+func parsed(d consul.Document) config.Document {
+	return config.ParseDocument(d.Topic, d.Raw, d.Index)
+}

@@ -1,0 +1,56 @@
+package topicdocs
+
+import (
+	"fmt"
+
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// Edit is a change of a topic's document by some of its settings.
+type Edit struct {
+	// Assignments are as config.Edit takes them: shards=8, declare.queue=q.
+	Assignments []string
+	// Replace begins from an empty document.
+	Replace bool
+	// Create refuses a topic that has a document.
+	Create bool
+}
+
+// Edited is a document with an edit, which was checked and not written yet.
+type Edited struct {
+	// Raw is the document, and Changes are the settings that differ.
+	Raw     []byte
+	Changes []config.Change
+	// Mended: the document had mistakes before, and has none with the edit. That may
+	// change no setting.
+	Mended bool
+	// Same: there is nothing to write.
+	Same bool
+}
+
+// Of applies the edit to the document that was found, which has no index if there is none.
+// Errors: an ExistsError, or config.Errors with every mistake.
+func (e Edit) Of(topic string, found config.Document) (Edited, error) {
+	there, before := found.Index > 0, found.Raw
+	if there && e.Create {
+		return Edited{}, ExistsError(topic)
+	}
+	if e.Replace {
+		before = nil
+	}
+	raw, changes, err := config.Edit(topic, before, e.Assignments)
+	if err != nil {
+		return Edited{}, err
+	}
+	mended := found.Err != nil
+	same := there && len(changes) == 0 && !e.Replace && !mended
+	return Edited{Raw: raw, Changes: changes, Mended: mended, Same: same}, nil
+}
+
+// ExistsError names a topic that has a document already.
+type ExistsError string
+
+func (e ExistsError) Error() string {
+	const text = "topic %s has a document already; `scanner topic set %s key=value...` changes it"
+	return fmt.Sprintf(text, string(e), string(e))
+}

@@ -1,0 +1,170 @@
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// scheduled stores tasks that are due in an hour, and returns their IDs.
+func (f *fleet) scheduled(c *Client, n int, idOf func(i int) string) (ids []string) {
+	f.t.Helper()
+	requests := make([]Request, n)
+	for i := range requests {
+		requests[i] = request(idOf(i), In(time.Hour))
+		ids = append(ids, requests[i].ID)
+	}
+	for _, r := range c.ScheduleMany(f.ctx(), requests) {
+		f.ok(r.Err)
+	}
+	return ids
+}
+
+// TestCancelManyHasAnErrorForEachTask, in the order of the IDs, and cancels tasks in
+// whatever state. A consumer that has one can't bring it back.
+func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4)
+	c := f.client()
+	_, err := c.Schedule(f.ctx(), request("leased", Now()))
+	f.ok(err)
+	claimed := f.claimAll()
+	equal(t, "claimed", len(claimed), 1)
+	due := claimed[0].Due.UnixMilli()
+	wait.For(t, "a cancel to be later than the due time", func() bool { return f.now() > due })
+	f.scheduled(c, 3, func(i int) string { return fmt.Sprint("o-", i) })
+	ids := []string{"o-0", "nothing", "leased", "", "o-1", "o-1"}
+	errs := c.CancelMany(f.ctx(), orders, ids)
+	for i, want := range []error{nil, task.ErrNotFound, nil, task.ErrInvalid, nil, task.ErrNotFound} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("%q: got %v, want %v", ids[i], errs[i], want)
+		}
+	}
+	is(t, errs[1], task.ErrNotFound, "topic orders", `ID "nothing"`)
+	f.inPlace(map[string]bool{"o-2": true})
+	d := shard.Delivered{ID: "leased", Due: due, Scheduled: claimed[0].Scheduled.UnixMilli()}
+	_, goesOn, err := f.Follow(f.ctx(), d, due+time.Hour.Milliseconds(), time.Minute)
+	f.ok(err)
+	equal(t, "its consumer may try it again", goesOn, false)
+
+	equal(t, "of no IDs", len(c.CancelMany(f.ctx(), orders, nil)), 0)
+	for _, err := range c.CancelMany(f.ctx(), "bills", []string{"a", "b"}) {
+		is(t, err, task.ErrUnknownTopic)
+	}
+	is(t, c.CancelMany(f.ctx(), "no topic", []string{"a"})[0], task.ErrInvalid)
+}
+
+// TestCancelManyWaitsForReplicas: without one each task says so, as of Cancel.
+func TestCancelManyWaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	ids := f.scheduled(f.client(), 4, func(i int) string { return fmt.Sprint("o-", i) })
+	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 1})
+	f.ok(err)
+	for _, err := range c.CancelMany(f.ctx(), orders, ids) {
+		is(t, err, task.ErrReplicas)
+	}
+}
+
+// TestManyAreCancelledWhileTheShardCountChanges: more than one round of them, while movers
+// move them, from a producer that doesn't know of the change. None comes back.
+func TestManyAreCancelledWhileTheShardCountChanges(t *testing.T) {
+	t.Parallel()
+	for _, change := range [][2]int{{2, 5}, {5, 2}} {
+		t.Run(fmt.Sprint(change), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, change[0])
+			c := f.informed()
+			ids := f.scheduled(c, 2600, func(i int) string { return fmt.Sprint("o-", i) })
+			stays := f.scheduled(c, 200, func(i int) string { return fmt.Sprint("stays-", i) })
+			want := map[string]bool{}
+			for _, id := range stays {
+				want[id] = true
+			}
+			p := f.begin(change[1])
+			for i, id := range ids {
+				if i%2 == 0 && p.Moving(id) {
+					f.moveOne(p, p.Old(id), p.New(id), id)
+				}
+			}
+			var moving sync.WaitGroup
+			moving.Go(f.move)
+			for i, err := range c.CancelMany(f.ctx(), orders, ids) {
+				if err != nil {
+					t.Errorf("%s: %v", ids[i], err)
+				}
+			}
+			moving.Wait()
+			f.inPlace(want)
+		})
+	}
+}
+
+// TestGetManyIsGetInTheOrderOfTheIDs, also of large tasks, of which a reply holds few.
+func TestGetManyIsGetInTheOrderOfTheIDs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	c := f.client()
+	f.scheduled(c, 1200, func(i int) string { return fmt.Sprint("o-", i) })
+	var ids []string
+	for i := range 1200 {
+		ids = append(ids, fmt.Sprint("o-", 1199-i))
+	}
+	for i := range 12 {
+		r := request(fmt.Sprint("large-", i), In(time.Hour))
+		r.Payload, r.Headers = []byte(strings.Repeat(fmt.Sprint(i%10), 250<<10)), map[string]string{"k": "v"}
+		_, err := c.Schedule(f.ctx(), r)
+		f.ok(err)
+		ids = append(ids, r.ID)
+	}
+	results := c.GetMany(f.ctx(), orders, append(ids, "nothing", "", "o-5"))
+	for i, id := range append(ids, "", "", "o-5") {
+		if id == "" {
+			continue
+		}
+		f.ok(results[i].Err)
+		got := results[i].Task
+		equal(t, "ID", got.ID, id)
+		if i >= len(ids)-12 && i < len(ids) || i%200 == 0 {
+			want, err := c.Get(f.ctx(), orders, id)
+			f.ok(err)
+			equal(t, "what is read of "+id, fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
+		}
+	}
+	is(t, results[len(ids)].Err, task.ErrNotFound, "topic orders", `ID "nothing"`)
+	is(t, results[len(ids)+1].Err, task.ErrInvalid)
+	is(t, c.GetMany(f.ctx(), "bills", []string{"a"})[0].Err, task.ErrUnknownTopic)
+}
+
+// TestGetManyFindsTasksWhereverTheyLieDuringAChange: at their old shards, at their new
+// ones, and from a producer that doesn't know of the change.
+func TestGetManyFindsTasksWhereverTheyLieDuringAChange(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	c := f.informed()
+	ids := f.scheduled(c, 300, func(i int) string { return fmt.Sprint("o-", i) })
+	all := func(when string) {
+		for i, r := range c.GetMany(f.ctx(), orders, ids) {
+			if r.Err != nil || r.Task.ID != ids[i] || r.Task.State != task.Waiting {
+				t.Errorf("%s: %s: got %+v", when, ids[i], r)
+			}
+		}
+	}
+	p := f.begin(5)
+	all("nothing has moved")
+	for i, id := range ids {
+		if i%2 == 0 && p.Moving(id) {
+			f.moveOne(p, p.Old(id), p.New(id), id)
+		}
+	}
+	all("half has moved")
+	f.move()
+	all("the change has ended")
+}

@@ -1,0 +1,51 @@
+package producer
+
+import (
+	"context"
+	"maps"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/duefleet/duefleet/task"
+)
+
+// The headers of W3C Trace Context (https://www.w3.org/TR/trace-context/).
+const (
+	traceParent = "traceparent"
+	traceState  = "tracestate"
+)
+
+// traceHeaders returns the headers that name the trace of ctx, or nil if it has none.
+func traceHeaders(ctx context.Context) map[string]string {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return nil
+	}
+	headers := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, headers)
+	return headers
+}
+
+// withTrace returns the caller's headers with those of a trace. They stay as they are if
+// they name a trace, or if traceparent doesn't fit; tracestate alone may be left out.
+func withTrace(headers, named map[string]string) map[string]string {
+	if len(named) == 0 {
+		return headers
+	}
+	_, parent := headers[traceParent]
+	_, state := headers[traceState]
+	if parent || state {
+		return headers
+	}
+	both := make(map[string]string, len(headers)+len(named))
+	maps.Copy(both, headers)
+	maps.Copy(both, named)
+	if task.CheckHeaders(both) == nil {
+		return both
+	}
+	delete(both, traceState)
+	if task.CheckHeaders(both) == nil {
+		return both
+	}
+	return headers
+}

@@ -1,0 +1,90 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func guidePath() string { return filepath.Join("..", "..", "docs", "guide.md") }
+
+var shownInGo = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+
+// TestTheGuideShowsCodeThatIsTested: each block in Go is, line for line, in a file that the
+// guide links to, and that file is a program's, or of examples that are compiled.
+func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile(guidePath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources []string
+	for _, link := range regexp.MustCompile(`\]\((\.\./[^)#]+\.go)\)`).FindAllStringSubmatch(string(guide), -1) {
+		if !strings.HasPrefix(link[1], "../examples/") && !strings.HasSuffix(link[1], "example_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(filepath.Join(filepath.Dir(guidePath()), link[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, string(source))
+	}
+	blocks := shownInGo.FindAllStringSubmatch(string(guide), -1)
+	if len(blocks) < 5 || len(sources) < 3 {
+		t.Fatalf("found %d blocks and %d files: that is not the whole of it", len(blocks), len(sources))
+	}
+	for _, block := range blocks {
+		if !isIn(sources, block[1]) {
+			t.Errorf("no file that the guide links to has this:\n%s", block[1])
+		}
+	}
+	if other := strings.Replace(blocks[0][1], "client", "customer", 1); isIn(sources, other) {
+		t.Errorf("this, too, is found:\n%s", other)
+	}
+}
+
+// isIn reports whether a source has whole lines that are those of the block.
+func isIn(sources []string, block string) bool {
+	for _, source := range sources {
+		if strings.Contains("\n"+source, "\n"+block) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestTheGuideNamesEveryError that applications meet.
+func TestTheGuideNamesEveryError(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile(guidePath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, declared := 0, regexp.MustCompile(`(?m)^(?:\t|var )(Err[A-Z]\w+) += |^type (\w+Error) struct`)
+	for _, folder := range []string{"task", "producer", "consumer"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file) //nolint:gosec // a file of ours
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range declared.FindAllStringSubmatch(string(source), -1) {
+				named++
+				if want := "`" + folder + "." + name[1] + "`"; name[1] != "" && !strings.Contains(string(guide), want) {
+					t.Errorf("the guide lacks %s", want)
+				}
+				if want := "`*" + folder + "." + name[2] + "`"; name[2] != "" && !strings.Contains(string(guide), want) {
+					t.Errorf("the guide lacks %s", want)
+				}
+			}
+		}
+	}
+	if named < 13 {
+		t.Errorf("found %d errors, want 13 at least", named)
+	}
+}

@@ -1,0 +1,54 @@
+package servers_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/duefleet/duefleet/test/servers"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// TestPostgres: it starts whoever runs the tests, keeps what it committed over a restart, and
+// leaves nothing behind.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	servertest.Need(t, "postgres", "initdb", "pg_isready", "psql")
+	psql, err := servers.Find("psql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := servers.StartPostgres(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close(context.Background()) })
+	ask := func(statement string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), psql, "-qtA", "-d", server.URL(), "-c", statement).CombinedOutput() //nolint:gosec // ours
+		if err != nil {
+			t.Fatalf("%s: %v: %s", statement, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	ask("CREATE TABLE kept AS SELECT 42 AS n")
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask("SELECT n FROM kept"); got != "42" {
+		t.Errorf("after a restart it holds %q", got)
+	}
+	files := filepath.Dir(server.Log())
+	if err := server.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(files); !os.IsNotExist(err) {
+		t.Errorf("its files are left: %v", err)
+	}
+	if server.PID() != 0 {
+		t.Error("it still runs")
+	}
+}
