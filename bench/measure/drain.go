@@ -25,9 +25,9 @@ func drain(queueType string, goals ...report.Goal) Measure {
 			report.Goal{Subject: duefleet, Name: faults, None: true},
 			report.Goal{Subject: oneScanner, Name: faults, None: true}),
 		Notes: []string{
-			"From the due time, which is the same for all, to the last task confirmed by RabbitMQ and removed from Redis",
-			"The bare publishers send to a queue of the same kind with amqp091-go and 2,000 unconfirmed, and store nothing; naked bodies have a delivery mode and no other property, and aren't mandatory",
-			"faults: messages in the queue more or fewer than tasks",
+			"The time runs from the due time, which is the same for all, until RabbitMQ has confirmed the last task and Redis has removed it",
+			"The bare publishers send to a queue of the same kind with amqp091-go and 2,000 unconfirmed messages, and store nothing. Naked bodies have a delivery mode and no other property, and aren't mandatory",
+			"faults: the difference between the messages in the queue and the tasks",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			n := r.Size(80_000)

@@ -22,8 +22,8 @@ func idle() Measure {
 		Name: "idle", Title: "nothing to do", Takes: 27 * time.Second,
 		Goals: []report.Goal{{Subject: of(64), Name: membersCPU, AtMost: 1}, {Subject: of(4), Name: membersCPU, AtMost: 1}},
 		Notes: []string{
-			"% of one core; all three scanners together, and Redis's main thread",
-			"Commands as clients send them, a script being one, and as INFO commandstats counts them",
+			"CPU is in % of one core, for all three scanners together and for Redis's main thread",
+			"Commands are counted as clients send them, with a script as one, and as INFO commandstats counts them",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			for _, shards := range []int{64, 4} {

@@ -23,7 +23,7 @@ func instant() Measure {
 			{Subject: duefleet, Name: faults, None: true},
 		},
 		Notes: []string{
-			"MB: the most resident memory of the largest scanner. Redelivered: tasks whose lease ran out",
+			"MB: the most resident memory of the largest scanner. Redelivered: tasks whose lease ended",
 			"The bare publisher sends 100,000 messages",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
@@ -71,7 +71,7 @@ func inFlight() Measure {
 			{Subject: duefleet, Name: redelivered, None: true},
 			{Subject: duefleet, Name: faults, None: true},
 		},
-		Notes: []string{"MB: resident memory; the most there was, or that before the first was due. All payloads together are 524 MB"},
+		Notes: []string{"MB: the most resident memory, or for raw the resident memory before the first task is due. All payloads together are 524 MB"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			const bytes = 256 << 10
 			f, err := r.StartFleet(ctx, harness.FleetConfig{Scanners: 1})

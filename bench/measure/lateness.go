@@ -81,9 +81,9 @@ func lateness() Measure {
 		Name: "lateness-1000", Title: "Poisson 1,000/s, delays 0.2 to 5 s", Takes: 55 * time.Second,
 		Goals: goals, Run: latenessRun(load, both()...),
 		Notes: []string{
-			"Lateness is the consumer's clock minus due, of the same machine; what came early or twice is counted and stands in no percentile",
-			"publish to consume is the same load, published and confirmed when it comes and late from then on: what the broker and the consumer take",
-			"Columns of µs/task are processor time for each task that arrived, from when as many are due as are scheduled until the last is scheduled; Redis is its main thread",
+			"Lateness is the consumer's clock minus due, on the same machine. Early and repeated messages are counted, and are in no percentile",
+			"publish to consume is the same load without a delay: each message is published and confirmed when it comes, and late from then on. It is the time of the broker and the consumer",
+			"Columns of µs/task are processor time for each task that arrived. They count from when as many tasks are due as are scheduled, until the last one is scheduled. Redis is its main thread",
 		},
 	}
 }
@@ -108,7 +108,7 @@ func lateness5000() Measure {
 	return Measure{
 		Name: "lateness-5000", Title: "Poisson 5,000/s, delays 0.2 to 5 s", Takes: 63 * time.Second,
 		Goals: goals, Run: latenessRun(load, append(both(), threadsLateness)...),
-		Notes: []string{"The textbook's process stands in the column of the scanners"},
+		Notes: []string{"The textbook's process is in the column of the scanners"},
 	}
 }
 

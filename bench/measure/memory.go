@@ -22,7 +22,7 @@ func memory() Measure {
 	return Measure{
 		Name: "memory", Title: "Redis memory of a pending task, ID of 18 bytes", Takes: 9 * time.Second,
 		Goals: goals,
-		Notes: []string{"Growth of used_memory_dataset by 100,000 tasks, payload included; raw: one sorted set and one hash a shard, as many shards"},
+		Notes: []string{"Growth of used_memory_dataset by 100,000 tasks, payload included. Raw: one sorted set and one hash a shard, as many shards"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, err := scheduleOnly(ctx, r)
 			if err != nil {

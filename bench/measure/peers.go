@@ -19,13 +19,13 @@ type system interface {
 
 func peersMeasure() Measure {
 	return Measure{
-		Name: "peers", Title: "duefleet and its peers: at rest, with 5,000 due tasks, under Poisson 1,000/s with delays of 0.2 to 5 s", Takes: 310 * time.Second, Once: true,
+		Name: "peers", Title: "duefleet and its peers: idle, with 5,000 due tasks, and under Poisson 1,000/s with delays of 0.2 to 5 s", Takes: 310 * time.Second, Once: true,
 		Notes: []string{
-			"How each is set up: see Peers. A peer that doesn't keep up with the load has p50 and p99 of what arrived within 8 s after the last was due",
-			"At rest: % of one core, all members together, and Redis's main thread, which not all of them use",
-			"tasks/s: from the due time to the last arrival, into a durable classic queue that is consumed, or of those that arrived within 8 s",
-			"bytes/task: growth of Redis's data by 20,000 pending tasks of 200 bytes; of beanstalkd's resident memory; of PostgreSQL's tables and indexes",
-			"RabbitMQ's messages wait in a queue of one delay, because one whose TTL is over waits behind one whose isn't: other delays need other queues",
+			"The section Peers says how each is set up. A peer may be too slow for the load. Its p50 and p99 then count only messages that arrived within 8 s after the last due time",
+			"Idle: % of one core, all members together, and Redis's main thread, which not all of them use",
+			"tasks/s: from the due time to the last arrival, into a durable classic queue that is consumed. If a peer is slower, only messages that arrived within 8 s count",
+			"bytes/task: growth by 20,000 pending tasks of 200 bytes. It is the growth of Redis's data, of beanstalkd's resident memory, or of PostgreSQL's tables and indexes",
+			"RabbitMQ's messages wait in a queue of one delay, because an expired message waits behind one that has not expired. Other delays need other queues",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			if err := eachSystem(ctx, r, s, func(sys system, subject, queue string) error {

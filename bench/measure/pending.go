@@ -24,9 +24,9 @@ func pending() Measure {
 		// Storing 5 million tasks would otherwise rewrite the file several times.
 		Redis: []string{"--auto-aof-rewrite-percentage", "0"},
 		Notes: []string{
-			"30,000 tasks stored and delivered in batches of 500 while the others are due in a day. The sizes are each other's limit",
-			"Raw: one ZADD and one HSET a batch, then a range, HMGET, ZREM and HDEL a batch, with no lease, nothing safe to repeat, and nothing else pending",
-			"Redis doesn't rewrite its append-only file meanwhile, which forks it and slows it at any size",
+			"30,000 tasks are stored and delivered in batches of 500 while the others are due in a day. The sizes are each other's limit",
+			"Raw: one ZADD and one HSET a batch, then a range, HMGET, ZREM and HDEL a batch. It has no lease, nothing is safe to repeat, and nothing else is pending",
+			"Redis doesn't rewrite its append-only file meanwhile: that forks it and slows it at any size",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			if err := rawCPU(ctx, r, s, r.Size(30_000)); err != nil {

@@ -26,7 +26,7 @@ func scale() Measure {
 	return Measure{
 		Name: "scale", Title: "M = 1 to 64, and 1 to 8 scanners", Takes: 95 * time.Second, Once: true,
 		Notes: []string{
-			"tasks/s: 20,000 due at one instant into a classic queue; lateness: Poisson 500/s, delays 0.2 to 2 s",
+			"tasks/s: 20,000 due at one instant into a classic queue. Lateness: Poisson 500/s, delays 0.2 to 2 s",
 			"All on one machine: more scanners take their processor time from the broker. The points are each other's limit",
 		},
 		Charts: []report.Chart{

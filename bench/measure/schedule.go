@@ -24,7 +24,7 @@ func scheduleMany() Measure {
 	return Measure{
 		Name: "schedule-many", Title: "ScheduleMany in batches of 500 from 4 goroutines, one client", Takes: 4 * time.Second,
 		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawLua, AtLeast: 0.8}, {Subject: duefleet, Name: redisCost, AtMost: 7.5}},
-		Notes: []string{"Raw: the same IDs, due times and payloads to the same number of sorted sets and hashes, over the same client library; nothing is checked and nothing can be repeated safely"},
+		Notes: []string{"Raw: the same IDs, due times and payloads to the same number of sorted sets and hashes, over the same client library. Nothing is checked, and nothing can be repeated safely"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, err := scheduleOnly(ctx, r)
 			if err != nil {

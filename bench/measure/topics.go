@@ -14,7 +14,7 @@ func topics() Measure {
 		Name: "topics", Title: "100 topics, Poisson 10/s each, M = 4 each, 3 scanners", Takes: 43 * time.Second,
 		Goals: whole(many),
 		Notes: []string{
-			"Idle: before the load, % of one core, all three scanners together, and Redis's main thread",
+			"Idle figures are from before the load: % of one core, for all three scanners together and for Redis's main thread",
 			"publish to consume is the same load without a delay; lateness-1000 is the same load in one topic",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {

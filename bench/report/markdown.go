@@ -24,10 +24,11 @@ func (r Report) Markdown(w io.Writer, charts map[string][]string) error {
 
 func (r Report) heading(b *strings.Builder) {
 	m := r.Machine
-	fmt.Fprintf(b, "Machine: %s, %d cores, %.0f GiB, %s. %s.\n\n", m.Processor, m.Cores, m.MemoryGiB, m.System, strings.Join(r.Versions, ", "))
+	fmt.Fprintf(b, "Machine: %s, %d cores, %.0f GiB, %s.\n\n- %s\n\n",
+		m.Processor, m.Cores, m.MemoryGiB, m.System, strings.Join(r.Versions, "\n- "))
 	if slices.ContainsFunc(r.Sheets, func(s Sheet) bool { return s.Quick }) {
-		b.WriteString("**Some of this was measured with `-quick`, a tenth of the sizes and one run, which shows that the measures work. " +
-			"Those figures say nothing about speed; they are marked (quick).**\n\n")
+		b.WriteString("**Some of this was measured with `-quick`, with a tenth of the sizes and one run. " +
+			"That shows that the measures work. Those figures say nothing about speed. They are marked (quick).**\n\n")
 	}
 }
 

@@ -161,13 +161,13 @@ func median(values []float64) float64 {
 func (g Goal) String() string {
 	of := g.Subject + ": " + g.Name
 	if g.Over != "" {
-		of = fmt.Sprintf("%s: %s over that of %s", g.Subject, g.Name, g.Over)
+		of = fmt.Sprintf("%s: %s divided by %s", g.Subject, g.Name, g.Over)
 	}
 	switch {
 	case g.None:
-		return of + " none"
+		return of + " = 0"
 	case g.AtMostMore > 0:
-		return fmt.Sprintf("%s: %s <= that of %s + %g", g.Subject, g.Name, g.Over, g.AtMostMore)
+		return fmt.Sprintf("%s: %s <= %s + %g", g.Subject, g.Name, g.Over, g.AtMostMore)
 	case g.AtMost > 0 && g.AtLeast > 0:
 		return fmt.Sprintf("%s %g to %g", of, g.AtLeast, g.AtMost)
 	case g.AtMost > 0:
