@@ -11,15 +11,15 @@ import (
 // Release is the version of this source, as in a tag without its v.
 const Release = "0.1.0"
 
-// The linker sets version and commit where a build has no .git, as the build of the image:
-// see deploy/container/rootfs.sh. "" leaves Release, and the commit that the build recorded.
+// The linker sets version and commit if a build has no .git, as in deploy/container/rootfs.sh.
+// If they are "", Release and the commit that the build recorded apply.
 var version, commit string //nolint:gochecknoglobals // -X sets nothing else
 
 // Build says how a program was built. The JSON names are an interface.
 type Build struct {
 	Program string `json:"program"`
-	// Version is what the linker was given. Without that it is Release, and behind a + the
-	// beginning of the commit, if the build recorded one.
+	// Version is the version that the linker set. Without one it is Release, with + and the
+	// beginning of the commit if the build recorded one.
 	Version string `json:"version"`
 	// Commit it was built from; "" if the build recorded none, as a build of an archive.
 	// Modified reports whether files differed from the commit.

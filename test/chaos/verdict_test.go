@@ -18,37 +18,38 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// update says that the table in docs/faults.md is to be written.
+// These flags make TestMain write the table of faults into docs/faults.md.
 var (
 	update = flag.Bool("update", false, "write the table of faults into docs/faults.md")
 	target = flag.String("target", "chaos", "the target of make whose table that is")
 )
 
-// allowance is what a fault explains.
+// allowance is the effect that a fault explains.
 type allowance struct {
-	// repeats is how many messages may come twice, each marked as redelivered.
+	// repeats is the number of messages that may arrive again, each marked as
+	// redelivered.
 	repeats int
-	// unmarked is how many of them need not be marked: those of a schedule whose
-	// reply was lost, and of messages that Redis forgot to have settled.
+	// unmarked is how many of the repeats need no mark. They come from a schedule whose
+	// reply was lost, or from a settle that Redis lost.
 	unmarked int
-	// lost is how many tasks may be lost.
+	// lost is the number of tasks that may be lost.
 	lost int
-	// undone is how many cancels and moves may be, whose task is then delivered as
-	// if they had not been.
+	// undone is the number of cancels and reschedules that may be lost. Their tasks are
+	// then delivered as before.
 	undone int
-	// stored tasks may be left over: parked ones.
+	// stored is the number of tasks that may be left over: parked ones.
 	stored int
 }
 
-// verdict ends a test: the load stops, what was promised arrives, and the ledger
-// finds nothing that the fault doesn't explain.
+// verdict ends a test: it stops the load, waits for the promised tasks, and checks that
+// the ledger finds nothing that the fault doesn't explain.
 func (r *rig) verdict(fault string, allowed allowance) {
 	r.t.Helper()
 	r.load.stop()
 	ledger := r.recorder.Ledger
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
 	defer cancel()
-	// What may be lost is waited for as long as it may take to come after all.
+	// Lost tasks never arrive, so wait only as long as a late one may take.
 	if allowed.lost > 0 {
 		ctx, cancel = context.WithTimeout(ctx, 2*leaseTime+5*time.Second)
 		defer cancel()
@@ -70,7 +71,7 @@ func (r *rig) verdict(fault string, allowed allowance) {
 	}
 }
 
-// judge leaves out of a report what is allowed, and returns the rest as an error.
+// judge returns an error for everything in a report that isn't allowed.
 func judge(report fleet.Report, allowed allowance) error {
 	var errs []error
 	if report.Duplicated > allowed.repeats {
@@ -88,12 +89,12 @@ func judge(report fleet.Report, allowed allowance) error {
 	found := report.Err()
 	report.Duplicated, report.Lost, report.Cancelled, report.Outdated = 0, 0, 0, 0
 	if report.Err() != nil || len(errs) > 0 {
-		errs = append(errs, found) // names tasks
+		errs = append(errs, found) // names the tasks
 	}
 	return errors.Join(errs...)
 }
 
-// awaitEmpty waits until no more than so many tasks are stored, and returns how
+// awaitEmpty waits until at most the given number of tasks is stored, and returns how
 // many are.
 func (r *rig) awaitEmpty(most int64) (stored int64) {
 	r.t.Helper()
@@ -109,7 +110,7 @@ func (r *rig) awaitEmpty(most int64) (stored int64) {
 	return stored
 }
 
-// quiet waits until nothing has arrived for a while.
+// quiet waits until nothing has arrived for a second.
 func (r *rig) quiet() {
 	for before := -1; before != r.recorder.Ledger.Count(); {
 		before = r.recorder.Ledger.Count()
@@ -117,7 +118,7 @@ func (r *rig) quiet() {
 	}
 }
 
-// row is what one fault did.
+// row is the result of one fault.
 type row struct {
 	fault  string
 	report fleet.Report
@@ -126,7 +127,7 @@ type row struct {
 	failed int
 }
 
-// table is the rows of all tests that ran.
+// table holds the rows of all tests that ran.
 type table struct {
 	mu   sync.Mutex
 	rows []row
@@ -140,7 +141,7 @@ func (t *table) add(r row) {
 	t.rows = append(t.rows, r)
 }
 
-// publish prints the table, and writes it into docs/faults.md if asked to.
+// publish prints the table, and writes it into docs/faults.md with -update.
 func (t *table) publish(passed bool) error {
 	if len(t.rows) == 0 {
 		return nil
@@ -168,7 +169,7 @@ func (t *table) print() {
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 
-// tableEnds is the line after a table. The one before it names the target.
+// tableEnds is the line after a table. The line before the table names the target.
 const tableEnds = "<!-- end of the table of faults -->"
 
 func (t *table) write(path string) error {

@@ -33,7 +33,7 @@ const (
 	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#"
 )
 
-// rules are the alerts, as far as they are looked at here.
+// rules are the fields of the alerts that the tests read.
 type rules struct {
 	Groups []struct {
 		Rules []struct {
@@ -59,7 +59,7 @@ func readRules(t *testing.T) rules {
 	return r
 }
 
-// dashboard is Grafana's, as far as it is looked at here.
+// dashboard has the fields of Grafana's dashboard that the tests read.
 type dashboard struct {
 	UID    string `json:"uid"`
 	Panels []struct {
@@ -103,7 +103,7 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// metricNames are the metrics a text names; those of histograms without suffix.
+// metricNames returns the metrics that a text names, histograms without their suffix.
 func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
 	var names []string
 	for _, name := range regexp.MustCompile(`\b(duefleet|process|go)_[a-z0-9_]+`).FindAllString(text, -1) {
@@ -118,9 +118,8 @@ func metricNames(text string, exported map[string]*dto.MetricFamily) []string {
 	return names
 }
 
-// TestMetricsExist: whatever a dashboard, an alert or the Helm chart asks
-// Prometheus for is exported by a running scanner, with the labels it is
-// grouped by.
+// TestMetricsExist: a running scanner exports every metric that the dashboard, an alert or
+// the Helm chart queries, with the labels that they group by.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	exported, recorded := scrape(t), recordings(t)
@@ -198,7 +197,7 @@ func scrape(t *testing.T) map[string]*dto.MetricFamily {
 	return families
 }
 
-// scrapeTLS is what a scanner exports of certificates, one whose servers have no TLS.
+// scrapeTLS returns the metrics of certificates. The scanner's servers have no TLS.
 func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	const name = "duefleet_certificate_expiry_timestamp_seconds"

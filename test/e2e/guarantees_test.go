@@ -106,7 +106,7 @@ func folders(t *testing.T, root string) []string {
 	return all
 }
 
-// testNames are those of all tests below root.
+// testNames returns the names of all tests below root.
 func testNames(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

@@ -12,8 +12,8 @@ func guidePath() string { return filepath.Join("..", "..", "docs", "guide.md") }
 
 var shownInGo = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// TestTheGuideShowsCodeThatIsTested: each block in Go is, line for line, in a file that the
-// guide links to, and that file is a program's, or of examples that are compiled.
+// TestTheGuideShowsCodeThatIsTested: each Go block stands, line for line, in a file that the
+// guide links to. The file belongs to a program or to compiled examples.
 func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(guidePath())
@@ -45,7 +45,7 @@ func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 	}
 }
 
-// isIn reports whether a source has whole lines that are those of the block.
+// isIn reports whether a source has the lines of the block.
 func isIn(sources []string, block string) bool {
 	for _, source := range sources {
 		if strings.Contains("\n"+source, "\n"+block) {

@@ -21,8 +21,8 @@ type Postgres struct {
 }
 
 // StartPostgres makes a cluster and returns when it answers. ctx bounds the start alone.
-// PostgreSQL refuses to run as root: there it runs as the user postgres of Debian's
-// package, in a folder of its own, which that user may read.
+// PostgreSQL refuses to run as root. Then it runs as the user postgres of Debian's package,
+// in its own folder, which that user may read.
 func StartPostgres(ctx context.Context) (*Postgres, error) {
 	programs := map[string]string{"initdb": "", "postgres": "", "pg_isready": ""}
 	for name := range programs {
@@ -90,8 +90,8 @@ func (p *Postgres) Close(ctx context.Context) error {
 	return errors.Join(p.Stop(ctx), os.RemoveAll(p.dir))
 }
 
-// ordinaryUser is who runs a server that refuses to run as root; nil if this process
-// isn't root's.
+// ordinaryUser returns the user for a server that refuses to run as root. It returns nil if
+// this process doesn't run as root.
 func ordinaryUser() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestPostgres: it starts whoever runs the tests, keeps what it committed over a restart, and
-// leaves nothing behind.
+// TestPostgres: it starts for root and for other users, keeps committed rows over a restart,
+// and leaves nothing behind.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "postgres", "initdb", "pg_isready", "psql")

@@ -22,7 +22,7 @@ type process struct {
 	log  string
 	// quit ends the child in order. 0: SIGTERM.
 	quit syscall.Signal
-	// user is who the child runs as. nil: as this process does.
+	// user runs the child; nil is the user of this process.
 	user *syscall.Credential
 
 	mu    sync.Mutex

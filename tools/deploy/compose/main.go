@@ -1,6 +1,5 @@
-// Command compose reads a compose file as `docker compose config` does, with
-// the library docker compose is made of, and prints what it makes of it: for
-// machines whose docker has no compose.
+// Command compose reads a compose file as `docker compose config` does, and prints the
+// result. It uses the library of docker compose. Some machines' docker has no compose.
 //
 //	compose FILE
 package main

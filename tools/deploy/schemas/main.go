@@ -1,11 +1,10 @@
-// Command schemas writes the JSON schemas that kubeconform checks against, one
-// file a kind. kubeconform would take them from the internet; these come from
-// the modules of those who define the kinds: Kubernetes' own OpenAPI documents,
-// and the custom resource definitions of the Prometheus operator and of KEDA.
+// Command schemas writes the JSON schemas that kubeconform checks against, one file for
+// each kind. kubeconform would download them. These come from modules: Kubernetes' OpenAPI
+// documents, and the resource definitions of the Prometheus operator and of KEDA.
 //
 //	schemas OUT KUBERNETES PROMETHEUS-OPERATOR KEDA
 //
-// where the last three are the folders of the modules that the file kinds pins.
+// The last three arguments are the folders of the modules that the file kinds pins.
 package main
 
 import (
@@ -109,9 +108,8 @@ func fromCRD(out, path string) error {
 	return nil
 }
 
-// strict refuses properties that a schema doesn't name, as a server does that
-// is asked to validate strictly, and turns what OpenAPI says in its own way
-// into JSON schema.
+// strict refuses properties that a schema doesn't name, as a server does if it validates
+// strictly. It also turns constructs of OpenAPI into JSON schema.
 func strict(node any) {
 	switch n := node.(type) {
 	case []any:
