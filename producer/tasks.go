@@ -87,6 +87,7 @@ func (c *Client) Get(ctx context.Context, topic, id string) (Stored, error) {
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}
+	shard.HideNext(&s.Task)
 	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: s.Reason}, nil
 }
 

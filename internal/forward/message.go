@@ -12,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is how many of a message's headers are duefleet's, at most.
-	ownHeaders = 6
+	ownHeaders = 7
 	appID      = "duefleet"
 	// firstAttempt is what attempts count from; a lean message doesn't name it.
 	firstAttempt = 1
@@ -100,12 +100,16 @@ func Publishing(t task.Task) amqp.Publishing {
 // publishing fills headers, which may be used again once the message is written.
 // A lean message has the times of the task, which tell its version from others, and
 // says beyond them only what isn't so of most: another attempt than the first, and
-// that it may be a repeat. Its type is the topic in both forms.
+// that it may be a repeat. When a task was due first stands in both forms, where that
+// isn't its due. Its type is the topic in both forms.
 func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	for k, v := range t.Headers {
 		headers[k] = v
 	}
 	headers[task.HeaderDue] = t.Due.UnixMilli()
+	if !t.FirstDue.IsZero() && !t.FirstDue.Equal(t.Due) {
+		headers[task.HeaderFirstDue] = t.FirstDue.UnixMilli()
+	}
 	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
 	if !lean || t.Attempt != firstAttempt {
 		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31
