@@ -23,7 +23,7 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 		return
 	}
 	w.handled = false
-	_, next := d.Headers[headerNext]
+	_, next := d.Headers[shard.HeaderNext]
 	became := w.process(work, &t, next)
 	c.metrics.deliveries.WithLabelValues(t.Topic, string(became)).Inc()
 	if became == requeued {
@@ -60,7 +60,7 @@ func rejection(err error) string {
 
 // process runs the handler unless that was done, and stores what follows. A task whose
 // payload is too large for this consumer is parked without its handler. next: a
-// consumer stored it, and its attempts count from 1 again.
+// consumer stored it.
 func (w *worker) process(work context.Context, t *task.Task, next bool) outcome {
 	standing := shard.Run
 	err := w.insist(work, t, "look_up", func() (err error) {
@@ -173,19 +173,18 @@ func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f 
 // follow stores f, unless the producer has changed the task since. errRemoved: its
 // topic was removed.
 func (w *worker) follow(work context.Context, t *task.Task, f following) (stored bool, err error) {
-	var due int64
-	var allowed bool
+	var at permit
 	err = w.insist(work, t, "look_up", func() (err error) {
-		due, allowed, err = w.c.store.allow(work, t, f)
+		at, err = w.c.store.allow(work, t, f)
 		return err
 	})
 	w.c.cfg.step(stepAllowed)
-	if err != nil || !allowed {
+	if err != nil || !at.allowed {
 		return false, err
 	}
 	f.op = shard.NewOp()
 	err = w.insist(work, t, "store", func() (err error) {
-		stored, err = w.c.store.put(work, t, f, due)
+		stored, err = w.c.store.put(work, t, f, at)
 		return err
 	})
 	w.c.cfg.step(stepStored)

@@ -150,8 +150,8 @@ func TestParseReadsALeanMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := task.Task{
-		Topic: orders, ID: "a", Due: time.UnixMilli(1796119200000).UTC(), Scheduled: time.UnixMilli(1796119100000).UTC(),
-		Attempt: 1, Headers: map[string]string{"k": "v"}, Payload: []byte("pay"),
+		Topic: orders, ID: "a", Due: time.UnixMilli(1796119200000).UTC(), FirstDue: time.UnixMilli(1796119200000).UTC(),
+		Scheduled: time.UnixMilli(1796119100000).UTC(), Attempt: 1, Headers: map[string]string{"k": "v"}, Payload: []byte("pay"),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

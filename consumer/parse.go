@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -40,6 +41,8 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 		},
 		Payload: d.Body,
 	}
+	mark, _ := d.Headers[shard.HeaderNext].(string) // a scanner from before HeaderFirstDue passes on this alone
+	t.FirstDue = time.UnixMilli(fieldOr(&in, task.HeaderFirstDue, shard.FirstDue(mark, t.Due).UnixMilli())).UTC()
 	if in.err != nil {
 		return task.Task{}, in.err
 	}
@@ -122,6 +125,6 @@ func ownHeaders(table amqp.Table) map[string]string {
 }
 
 func isReserved(key string) bool {
-	return strings.HasPrefix(key, task.ReservedHeaderPrefix) || key == headerNext ||
+	return strings.HasPrefix(key, task.ReservedHeaderPrefix) || key == shard.HeaderNext ||
 		strings.HasPrefix(key, "x-first-death-") || strings.HasPrefix(key, "x-last-death-")
 }

@@ -11,12 +11,6 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// headerNext marks what a consumer stored whose attempts count from 1 again: a next
-// step, and what it parked, once that is replayed. So a consumer without a memory looks
-// up whether it is still wanted. It is none of the reserved headers: scanners refuse to
-// deliver those that they don't know, and this one they pass on.
-const headerNext = "duefleet-next"
-
 // chainWindow is how long it is known which delivery follows which, where nothing
 // else is remembered.
 const chainWindow = 24 * time.Hour
@@ -65,7 +59,8 @@ func (s *store) served(ctx context.Context, topic string) error {
 func (s *store) remembers() bool { return s.window > 0 }
 
 // begin asks what is to be done with a delivery. A first attempt of what its producer
-// stored is handled unasked where nothing is remembered.
+// stored is handled unasked where nothing is remembered. Not so a next step, or what was
+// parked and replayed, whose attempts count from 1 again: next, from shard.HeaderNext.
 func (s *store) begin(ctx context.Context, t *task.Task, next bool) (shard.Standing, error) {
 	if !s.remembers() && t.Attempt == 1 && !next {
 		return shard.Run, nil
@@ -106,18 +101,26 @@ func (f following) due(now int64, here time.Time) int64 {
 	return max(due, now+max(f.least, 0).Milliseconds())
 }
 
-// allow asks whether f may follow the delivery of t, and when it is due, in ms. Not
-// if the producer cancelled or replaced the task.
-func (s *store) allow(ctx context.Context, t *task.Task, f following) (due int64, ok bool, err error) {
+// permit says whether something may follow a delivery, and when that is due, in ms.
+type permit struct {
+	allowed bool // false: the producer cancelled or replaced the task
+	due     int64
+	moved   bool // the producer rescheduled the task meanwhile, to due
+}
+
+// allow asks whether f may follow the delivery of t, and when it is due.
+func (s *store) allow(ctx context.Context, t *task.Task, f following) (at permit, err error) {
 	var next int64
 	if !f.park {
 		now, err := s.Now(ctx)
 		if err != nil {
-			return 0, false, err
+			return permit{}, err
 		}
-		next = f.due(notBefore(now, t.Due.UnixMilli()), s.clock())
+		next = max(f.due(notBefore(now, t.Due.UnixMilli()), s.clock()), t.Due.UnixMilli()+1)
 	}
-	return s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
+	at.due, at.allowed, err = s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
+	at.moved = !f.park && at.due != next
+	return at, err
 }
 
 // estimateError is by how many ms an estimate of Redis's clock may be behind it.
@@ -132,21 +135,37 @@ func notBefore(now, due int64) int64 {
 	return now
 }
 
+// mark is the value of shard.HeaderNext for f, or "" for none. A retry and what is parked
+// keep when the task was due first; what is parked keeps the delivery's due, too. A next
+// step begins again, as does a retry that the producer rescheduled.
+func (f following) mark(t *task.Task, at permit) string {
+	first := t.FirstDue.UnixMilli()
+	switch {
+	case f.park:
+		return shard.NextMark(first, t.Due.UnixMilli())
+	case f.attempts == 0:
+		return shard.NextMark(at.due, at.due)
+	case at.moved:
+		return ""
+	}
+	return shard.NextMark(first, at.due)
+}
+
 // put stores f after the delivery of t, and reports whether it did: the task may
 // have changed since. errRemoved: its topic was removed.
-func (s *store) put(ctx context.Context, t *task.Task, f following, due int64) (bool, error) {
+func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (bool, error) {
 	next := *t
 	next.Payload = f.payload
-	if f.attempts == 0 || f.park {
+	if mark := f.mark(t, at); mark != "" {
 		next.Headers = maps.Clone(t.Headers)
 		if next.Headers == nil {
 			next.Headers = map[string]string{}
 		}
-		next.Headers[headerNext] = "1"
+		next.Headers[shard.HeaderNext] = mark
 	}
 	stored, err := s.Router(t.Topic).Again(ctx, shard.Again{
 		ID: t.ID, Op: f.op, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
-		Next: due, Park: f.park, Attempts: f.attempts,
+		Next: at.due, Park: f.park, Attempts: f.attempts,
 		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),
 	})
 	if s.isRemoved(ctx, t.Topic, err) {

@@ -93,5 +93,6 @@ func (c *Client) page(ctx context.Context, listing *shard.Listing) ([]shard.Stor
 
 // newStored copies the reason, which would keep the whole record in memory.
 func newStored(s shard.Stored) Stored {
+	shard.HideNext(&s.Task)
 	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: strings.Clone(s.Reason)}
 }

@@ -40,6 +40,9 @@ const (
 	HeaderTopic = ReservedHeaderPrefix + "topic"
 	// HeaderDue is when the task was due, an int64 of Unix milliseconds.
 	HeaderDue = ReservedHeaderPrefix + "due"
+	// HeaderFirstDue is when it was due first, an int64 of Unix milliseconds. In either
+	// form of a message, only where it differs from HeaderDue: in retries.
+	HeaderFirstDue = ReservedHeaderPrefix + "first-due"
 	// HeaderScheduled is when it was stored, an int64 of Unix milliseconds.
 	HeaderScheduled = ReservedHeaderPrefix + "scheduled"
 	// HeaderAttempt counts from 1, an int32. In a lean message only above 1.

@@ -18,6 +18,11 @@ type Task struct {
 	// Due is when the task is to be delivered, by Redis's clock, to the
 	// millisecond.
 	Due time.Time
+	// FirstDue is when the task was due first. It differs from Due in what package
+	// consumer stored for a retry: there Due is the retry's. A new Schedule, a Reschedule
+	// to another time and a next step begin again: FirstDue is their Due. Zero on the way
+	// in, and in lists without headers.
+	FirstDue time.Time
 	// Scheduled is when Redis stored this version of the task, by Redis's
 	// clock. Zero on the way in. Every delivery of the version has the same, retries
 	// included, whose Due differs: topic, ID and Scheduled together are an idempotency key.

@@ -301,6 +301,8 @@ type getOutput struct {
 	State           task.State `json:"state"`
 	Due             string     `json:"due"`
 	DueMillis       int64      `json:"due_ms"`
+	FirstDue        string     `json:"first_due"`
+	FirstDueMillis  int64      `json:"first_due_ms"`
 	Scheduled       string     `json:"scheduled"`
 	ScheduledMillis int64      `json:"scheduled_ms"`
 	// NextAttempt is when the task is looked at next, where that is not its due
@@ -325,6 +327,8 @@ func newGetOutput(name named, s producer.Stored) getOutput {
 		State:           s.State,
 		Due:             formatTime(s.Due),
 		DueMillis:       s.Due.UnixMilli(),
+		FirstDue:        formatTime(s.FirstDue),
+		FirstDueMillis:  s.FirstDue.UnixMilli(),
 		Scheduled:       formatTime(s.Scheduled),
 		ScheduledMillis: s.Scheduled.UnixMilli(),
 		Attempts:        max(s.Attempt-1, 0),

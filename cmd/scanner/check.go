@@ -99,7 +99,7 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	}
 	if len(docs) == 0 {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok, but there are no topics in consul under %s/topics/, and nothing would be delivered: "+
-			"`scanner topic create orders declare.queue=orders.due` makes one\n", cfg.Consul.Prefix)
+			"`scanner topic create orders declare.queue=orders.due declare.dead_letter=orders.dead` makes one\n", cfg.Consul.Prefix)
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics in consul\n", len(docs))

@@ -28,7 +28,7 @@ func TestShellsCompleteStatesAndSettings(t *testing.T) {
 	for line, want := range map[string]string{
 		"tasks ls --state ":              "waiting leased parked retrying :4",
 		"topic set ":                     "orders :4",
-		"topic set orders de":            "declare.type= declare.queue= declare.queue_type= :6",
+		"topic set orders de":            "declare.type= declare.queue= declare.queue_type= declare.dead_letter= :6",
 		"topic set orders rate=5 bat":    "batch= :6",
 		"topic set orders rate=5 ra":     ":6", // it is given already
 		"topic set orders paused=":       "paused=true paused=false :4",

@@ -85,9 +85,10 @@ func parkedList(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [TOPIC]",
 		Short: "Lists parked tasks with their reasons",
-		Long: `Lists the parked tasks of a topic, or of all topics: since when each is parked, and why.
-Of one whose record is damaged nobody knows since when. IDs that aren't plain are JSON
-strings in the table.
+		Long: `Lists the parked tasks of a topic, or of all topics: since when each is parked, when
+it was due first, when its last attempt was due, and why it is parked. Nobody knows since
+when one is parked whose record is damaged. IDs that aren't plain are JSON strings in the
+table.
 
 With -o json it prints an array, with -o ndjson an object a line.`,
 		Example: `  scanner parked ls
@@ -122,6 +123,9 @@ type parkedTask struct {
 	ID    string `json:"id"`
 	Due   string `json:"due,omitempty"`
 	DueMs int64  `json:"due_ms"`
+	// FirstDue is absent where the record can't be read; Due is the last retry's.
+	FirstDue   string `json:"first_due,omitempty"`
+	FirstDueMs int64  `json:"first_due_ms,omitempty"`
 	// ParkedAt is absent where the record doesn't say.
 	ParkedAt   string `json:"parked_at,omitempty"`
 	ParkedAtMs int64  `json:"parked_at_ms,omitempty"`
@@ -129,12 +133,16 @@ type parkedTask struct {
 	Bytes      int    `json:"payload_bytes"`
 	Reason     string `json:"reason"`
 
-	due, parkedAt time.Time // zero: the record is damaged, or of a newer format, and Reason says so
+	due, firstDue, parkedAt time.Time // zero: the record is damaged, or of a newer format, and Reason says so
 }
 
 func newParkedTask(r shard.Record) parkedTask {
-	p := parkedTask{Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: r.PayloadBytes, Reason: r.Reason, due: r.Due, parkedAt: r.ReasonAt}
+	p := parkedTask{
+		Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: r.PayloadBytes, Reason: r.Reason,
+		due: r.Due, firstDue: r.FirstDue, parkedAt: r.ReasonAt,
+	}
 	p.Due, p.DueMs = moment(r.Due)
+	p.FirstDue, p.FirstDueMs = moment(r.FirstDue)
 	p.ParkedAt, p.ParkedAtMs = moment(r.ReasonAt)
 	return p
 }
@@ -150,14 +158,15 @@ func (sel *selection) none() string {
 // printParked is the table for people, as seen from now, of the tasks that list
 // visits; none is what it says if there are none.
 func printParked(out io.Writer, list func(visit func(parkedTask) error) error, none string, now time.Time) error {
-	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tDUE\tATTEMPTS\tBYTES\tREASON"}
+	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tFIRST DUE\tDUE\tATTEMPTS\tBYTES\tREASON"}
 	return t.print(none, func() error {
 		return list(func(p parkedTask) error {
 			attempts := "-"
 			if !p.due.IsZero() {
 				attempts = fmt.Sprint(p.Attempts)
 			}
-			return t.row("%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)), relativeOr(p.parkedAt, now), relativeOr(p.due, now),
+			return t.row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)),
+				relativeOr(p.parkedAt, now), relativeOr(p.firstDue, now), relativeOr(p.due, now),
 				attempts, p.Bytes, cli.OneLine(p.Reason))
 		})
 	})

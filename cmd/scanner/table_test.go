@@ -72,6 +72,7 @@ var parkedTasks = []parkedTask{
 func parkedRecord(id string, due int64, attempt int, reason string) shard.Record {
 	r := shard.Record{Reason: reason, ReasonAt: now.Add(-time.Minute)}
 	r.Topic, r.ID, r.Due, r.Attempt, r.PayloadBytes = "orders", id, time.UnixMilli(due), attempt, 200
+	r.FirstDue = r.Due.Add(-time.Duration(attempt-1) * time.Hour)
 	return r
 }
 

@@ -149,6 +149,10 @@ A new topic is made after a question on a terminal. Elsewhere it is made at once
 its name is like another topic's: that is refused with code 1, since it is likely a slip.
 "scanner topic create" makes new topics alone, whatever their names.
 
+declare.dead_letter=orders.dead, for a queue that isn't there, keeps what consumers reject.
+A queue that is there is refused with it, and without it if it was made with it; the
+reason says what to do.
+
 A change of declare.queue leaves the old queue bound, so that each task arrives in both.
 --unbind-old unbinds the queues that earlier documents declared, once all living scanners
 deliver by the new one; it needs no key=value. It deletes no queue.
@@ -206,7 +210,7 @@ func (f *setFlags) run(cmd *cobra.Command, s *settings, c topicdocs.Documents, a
 	if f.old && len(args) == 1 {
 		return unbindOld(cmd, s, c, args[0])
 	}
-	doc, err := set(cmd, c, edit{topic: args[0], assignments: args[1:], replace: f.replace, dry: f.dry, likely: true})
+	doc, err := set(cmd, s, c, edit{topic: args[0], assignments: args[1:], replace: f.replace, dry: f.dry, likely: true})
 	if f.dry {
 		return err
 	}
@@ -242,7 +246,7 @@ func registerDryRun(cmd *cobra.Command, dry *bool) {
 }
 
 // set changes a document, prints the difference, and returns the document as it is now.
-func set(cmd *cobra.Command, c topicdocs.Documents, e edit) (config.Document, error) {
+func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, e edit) (config.Document, error) {
 	topic, out := e.topic, cmd.OutOrStdout()
 	doc, there, err := c.Read(cmd.Context(), topic)
 	if err == nil && !there && e.inForce != nil {
@@ -270,8 +274,12 @@ func set(cmd *cobra.Command, c topicdocs.Documents, e edit) (config.Document, er
 		_, err := fmt.Fprintf(out, "topic %s: nothing to change\n", topic)
 		return doc, err
 	}
+	after := config.ParseDocument(topic, edited.Raw, 0)
 	printDifference(out, topic, edited.Changes)
-	printLeftBinding(out, doc, config.ParseDocument(topic, edited.Raw, 0))
+	printLeftBinding(out, doc, after)
+	if err := s.refuseOlder(cmd, doc, after); err != nil {
+		return doc, err
+	}
 	if edited.Mended {
 		fmt.Fprintf(out, "topic %s: its mistakes are mended\n", topic)
 	}

@@ -52,6 +52,11 @@ asks nobody.`,
 					return err
 				}
 				printPlan(cmd.OutOrStdout(), plan, len(docs))
+				for _, p := range plan {
+					if err := s.refuseOlder(cmd, p.found, p.doc); err != nil {
+						return err
+					}
+				}
 				if dry || len(plan) == 0 {
 					return printDryRun(cmd.OutOrStdout(), dry)
 				}

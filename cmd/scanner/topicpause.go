@@ -76,7 +76,7 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 		if err != nil {
 			return err
 		}
-		doc, err := set(cmd, c, edit{topic: topic, assignments: assignments, inForce: s.inForce})
+		doc, err := set(cmd, s, c, edit{topic: topic, assignments: assignments, inForce: s.inForce})
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 	if v.until == "" && reason == "" {
 		return "", "", nil
 	}
-	now, old, err := s.older(cmd.Context(), config.Format)
+	now, old, err := s.older(cmd.Context(), config.FormatPausedUntil)
 	switch {
 	case v.until != "" && err != nil:
 		return "", "", fmt.Errorf("whether all scanners know of --until can't be told, nothing was written; without --until the topic can be paused: %w", err)

@@ -99,7 +99,8 @@ def due(ms):
 
 
 def stored(task):
-    answer = {"state": task.state, **due(task.due), "scheduled": instant(task.scheduled), "scheduled_ms": task.scheduled}
+    answer = {"state": task.state, **due(task.due), "first_due": instant(task.first_due), "first_due_ms": task.first_due}
+    answer |= {"scheduled": instant(task.scheduled), "scheduled_ms": task.scheduled}
     if task.next not in (None, task.due):
         answer["next_attempt"] = instant(task.next)
     answer |= {"attempts": task.attempts, "redelivered": task.redelivered, "content_type": task.content_type, "headers": task.headers}

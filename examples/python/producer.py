@@ -97,6 +97,7 @@ class Task:
 
     state: str
     due: int
+    first_due: int
     scheduled: int
     attempts: int = 0
     redelivered: bool = False
@@ -500,7 +501,7 @@ class Record:
 
     def task(self, score):
         """The whole task. Its state depends on the score."""
-        task = Task("waiting", self.due, self.scheduled, self.attempts, self.redelivered, int(abs(score)) if score != float("inf") else None, self.reason)
+        task = Task("waiting", self.due, self.due, self.scheduled, self.attempts, self.redelivered, int(abs(score)) if score != float("inf") else None, self.reason)
         if score < 0:
             task.state = "leased"
         elif task.next is None:
@@ -510,6 +511,9 @@ class Record:
             for _ in range(self._number(1)):
                 key = self._take(self._number(1)).decode()
                 task.headers[key] = self._take(self._number(2)).decode()
+        mark = re.fullmatch(r"1 (\d+) (\d+)", task.headers.pop("duefleet-next", ""))  # a consumer's own
+        if mark and int(mark[2]) == task.due:
+            task.first_due = int(mark[1])
         task.payload = self._rest
         return task
 

@@ -11,6 +11,8 @@ import (
 func Complete(t Topic) []byte {
 	s := newSettings()
 	defaults := DefaultTopic("orders")
+	defaults.Declare = &Declare{}
+	setDefaults(defaults.Declare)
 	for _, f := range topicFields() {
 		byDefault, _ := f.of(defaults)
 		if value, there := f.of(t); there && (value != "" || byDefault != "") {

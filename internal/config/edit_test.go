@@ -105,7 +105,7 @@ func TestEditRefuses(t *testing.T) {
 		"shards.=8":              `orders: shards.: unknown key; did you mean shards?`,
 		"shard=":                 `orders: shard: unknown key; did you mean shards?`,
 		"declare.queues=q":       `orders: declare.queues: unknown key; did you mean declare.queue?`,
-		"declare=q":              `orders: declare: is a section; set one of its keys: type, queue, queue_type`,
+		"declare=q":              `orders: declare: is a section; set one of its keys: type, queue, queue_type, dead_letter`,
 		"declare.type=topic":     `orders: declare.queue: is required where declare is given`,
 		"declare.type=headers":   `orders: declare.type: must be one of direct, topic, fanout; got "headers"`,
 		"declare.queue=amq.gone": `orders: declare.queue: must not begin with amq., which is the broker's own`,
@@ -186,6 +186,10 @@ func drawTopic(t *rapid.T) Topic {
 			Type:      rapid.SampledFrom([]string{"direct", "topic", "fanout"}).Draw(t, "type"),
 			Queue:     name.Draw(t, "queue"),
 			QueueType: rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "queue_type"),
+		}
+		other := name.Filter(func(s string) bool { return s != topic.Exchange && s != topic.Declare.Queue })
+		if rapid.Bool().Draw(t, "dead letters") {
+			topic.Declare.DeadLetter = other.Draw(t, "dead_letter")
 		}
 	}
 	return topic

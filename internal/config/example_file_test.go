@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite "+exampleFile)
 func exampleTopic() Topic {
 	orders := DefaultTopic("orders")
 	orders.RoutingKey = "order.due"
-	orders.Declare = &Declare{Queue: "orders.due"}
+	orders.Declare = &Declare{Queue: "orders.due", DeadLetter: "orders.dead"}
 	setDefaults(orders.Declare)
 	return orders
 }

@@ -33,7 +33,7 @@ func ruleOf(tag string, zero any) rule {
 	}
 	named := map[string]rule{
 		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "moment": moment, "prefix": letters("._-:/", 64),
-		"queue": queueName, "url or address": consulAddr,
+		"queue": queueName, "dead letter": optional(queueName), "url or address": consulAddr,
 	}
 	r, ok := named[tag]
 	if !ok {
@@ -96,6 +96,16 @@ func queueName(value any) string {
 		return "must not begin with amq., which is the broker's own"
 	}
 	return within("", "1", "255")(value)
+}
+
+// optional allows an empty text, too.
+func optional(r rule) rule {
+	return func(value any) string {
+		if value == "" {
+			return ""
+		}
+		return r(value)
+	}
 }
 
 // letters allows ASCII letters, digits and the extra characters, up to most.

@@ -47,9 +47,14 @@ type Topic struct {
 }
 
 // Format counts the additions of keys to topics' documents. Members of a fleet report the
-// Format that they read. A member with a lower one refuses documents with newer keys. 1
-// is the first, with paused_until and paused_reason.
-const Format = 1
+// Format that they read. A member with a lower one refuses documents with newer keys.
+const Format = FormatDeadLetter
+
+// These formats added keys: paused_until and paused_reason, and declare.dead_letter.
+const (
+	FormatPausedUntil = 1
+	FormatDeadLetter  = 2
+)
 
 // PauseEnds returns when a pause ends by itself. It is zero if the topic isn't paused or
 // somebody must end the pause.
@@ -69,6 +74,11 @@ type Declare struct {
 	Queue string `yaml:"queue" check:"queue"`
 	// Quorum or classic.
 	QueueType string `yaml:"queue_type" default:"quorum" check:"quorum|classic"`
+	// Exchange and queue of this name are made, and keep what consumers reject; empty: it is lost.
+	//
+	// RabbitMQ refuses another value for a queue that exists, so the default is none: no
+	// upgrade may stop a topic. See docs/adr/0020.
+	DeadLetter string `yaml:"dead_letter" check:"dead letter"`
 }
 
 // Backoff is how long a task waits after the broker returned or refused it:
@@ -137,6 +147,9 @@ func checkDeclare(t Topic, s settings, errs *errorList) {
 	_, refused := s.refused["declare.queue"]
 	if t.Declare.Queue == "" && !refused {
 		errs.about(s, "declare.queue", "is required where declare is given")
+	}
+	if d := t.Declare.DeadLetter; d != "" && (d == t.Exchange || d == t.Declare.Queue) {
+		errs.about(s, "declare.dead_letter", "must be another name than exchange and declare.queue; got %s", show(d))
 	}
 	if t.Exchange == "" {
 		errs.about(s, "exchange", "must have a name where declare is given: AMQP's default exchange can't be declared")

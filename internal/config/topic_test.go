@@ -12,13 +12,13 @@ func TestParseTopic(t *testing.T) {
 	want := DefaultTopic("orders")
 	want.Shards = 8
 	want.RoutingKey = "order.due"
-	want.Declare = &Declare{Type: "direct", Queue: "q", QueueType: "classic"}
+	want.Declare = &Declare{Type: "direct", Queue: "q", QueueType: "classic", DeadLetter: "dead"}
 	want.Backoff.Max = time.Hour
 	for _, doc := range []string{
-		"shards: 8\nrouting_key: order.due\ndeclare: {queue: q, queue_type: classic}\nbackoff:\n  max: 1h\n",
-		`{"shards":8,"routing_key":"order.due","declare":{"queue":"q","queue_type":"classic"},"backoff":{"max":"1h"}}`,
-		"{\n\t\"shards\": 8,\n\t\"routing_key\": \"order\\u002edue\",\n\t\"declare\": {\"queue\": \"q\", \"queue_type\": \"classic\"},\n\t\"backoff\": {\"max\": \"60m\"}\n}",
-		"---\r\nshards: 8\r\nrouting_key: 'order.due'\r\ndeclare:\r\n  queue: q\r\n  queue_type: \"classic\"\r\nbackoff: {max: 1h}\r\n",
+		"shards: 8\nrouting_key: order.due\ndeclare: {queue: q, queue_type: classic, dead_letter: dead}\nbackoff:\n  max: 1h\n",
+		`{"shards":8,"routing_key":"order.due","declare":{"queue":"q","queue_type":"classic","dead_letter":"dead"},"backoff":{"max":"1h"}}`,
+		"{\n\t\"shards\": 8,\n\t\"routing_key\": \"order\\u002edue\",\n\t\"declare\": {\"queue\": \"q\", \"queue_type\": \"classic\", \"dead_letter\": \"dead\"},\n\t\"backoff\": {\"max\": \"60m\"}\n}",
+		"---\r\nshards: 8\r\nrouting_key: 'order.due'\r\ndeclare:\r\n  queue: q\r\n  queue_type: \"classic\"\r\n  dead_letter: dead\r\nbackoff: {max: 1h}\r\n",
 	} {
 		got, err := ParseTopic("orders", []byte(doc))
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -30,19 +30,22 @@ func TestParseTopic(t *testing.T) {
 func TestParseTopicErrors(t *testing.T) {
 	t.Parallel()
 	for doc, want := range map[string]string{
-		"tick: 1s\nshard: 4\n":              `orders:2: shard: unknown key; did you mean shards?`,
-		"orders:\n  shards: 4\n":            `orders:1: orders: unknown key; did you mean workers?`,
-		"declare.queue: q\n":                `orders:1: declare.queue: unknown key`,
-		"\"a\\nbcdefgh\": 1\n":              `orders:1: "a\nbcdefgh": unknown key`,
-		"tick: 1h\n":                        `orders:1: tick: must be 10ms to 1m; got 1h`,
-		"tick: 1s\nheaders: small\n":        `orders:2: headers: must be one of full, lean; got "small"`,
-		"header: lean\n":                    `orders:1: header: unknown key; did you mean headers?`,
-		"declare:\n":                        `orders:1: declare.queue: is required where declare is given`,
-		"\ndeclare: {queue: }\n":            `orders:2: declare.queue: must be a text, in quotes if it looks like something else; got no value`,
-		"exchange: ''\ndeclare: {queue: q}": `orders:1: exchange: must have a name where declare is given: AMQP's default exchange can't be declared`,
-		"backoff: {max: 10ms}":              `orders:1: backoff.min: must be at most backoff.max, which is 10ms; got 1s`,
-		strings.Repeat("[", 200_000):        `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
-		strings.Repeat("a: 1\n", 100_000):   `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
+		"tick: 1s\nshard: 4\n":                     `orders:2: shard: unknown key; did you mean shards?`,
+		"orders:\n  shards: 4\n":                   `orders:1: orders: unknown key; did you mean workers?`,
+		"declare.queue: q\n":                       `orders:1: declare.queue: unknown key`,
+		"\"a\\nbcdefgh\": 1\n":                     `orders:1: "a\nbcdefgh": unknown key`,
+		"tick: 1h\n":                               `orders:1: tick: must be 10ms to 1m; got 1h`,
+		"tick: 1s\nheaders: small\n":               `orders:2: headers: must be one of full, lean; got "small"`,
+		"header: lean\n":                           `orders:1: header: unknown key; did you mean headers?`,
+		"declare:\n":                               `orders:1: declare.queue: is required where declare is given`,
+		"\ndeclare: {queue: }\n":                   `orders:2: declare.queue: must be a text, in quotes if it looks like something else; got no value`,
+		"exchange: ''\ndeclare: {queue: q}":        `orders:1: exchange: must have a name where declare is given: AMQP's default exchange can't be declared`,
+		"declare: {queue: q, dead_letter: q}":      `orders:1: declare.dead_letter: must be another name than exchange and declare.queue; got q`,
+		"declare: {queue: q, dead_letter: orders}": `orders:1: declare.dead_letter: must be another name than exchange and declare.queue; got orders`,
+		"declare: {queue: q, dead_letter: amq.q}":  `orders:1: declare.dead_letter: must not begin with amq., which is the broker's own`,
+		"backoff: {max: 10ms}":                     `orders:1: backoff.min: must be at most backoff.max, which is 10ms; got 1s`,
+		strings.Repeat("[", 200_000):               `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
+		strings.Repeat("a: 1\n", 100_000):          `orders: not valid YAML: more than 4096 lines, brackets and other marks`,
 	} {
 		_, err := ParseTopic("orders", []byte(doc))
 		wantLines(t, err, want)

@@ -55,6 +55,7 @@ func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs m
 			b.examineBinding(r, name, docs[name], fleet.returned(name))
 			p.examineLeft(ctx, r, b, name, docs[name])
 		}
+		b.examineDeadLetters(r, name, docs[name], len(fleet.live()) > 0)
 	}
 }
 
@@ -229,8 +230,9 @@ func (b *broker) examineQueue(r *report, name string, t config.Topic, queue stri
 	case notFound(err) && t.Declare != nil && !running:
 		r.info(check, "queue %s isn't there; the first scanner will make it", queue)
 	case notFound(err) && t.Declare != nil:
+		properties := fmt.Sprintf(`name=%s arguments='%s'`, queue, queueArguments(*t.Declare))
 		r.fail(check, fmt.Sprintf("%s; then %s; or restart a scanner, which makes both",
-			b.declare("queue", fmt.Sprintf(`name=%s arguments='{"x-queue-type":"%s"}'`, queue, t.Declare.QueueType)), b.bind(t, queue)), "%v", err)
+			b.declare("queue", properties), b.bind(t, queue)), "%v", err)
 	case notFound(err):
 		r.fail(check, b.declare("queue", "name="+queue), "%v", err)
 	default:

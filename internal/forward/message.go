@@ -12,7 +12,7 @@ import (
 
 const (
 	// ownHeaders is the largest number of duefleet's own headers on a message.
-	ownHeaders = 6
+	ownHeaders = 7
 	appID      = "duefleet"
 	// firstAttempt is the number of the first attempt; a lean message omits it.
 	firstAttempt = 1
@@ -98,12 +98,15 @@ func Publishing(t task.Task) amqp.Publishing {
 // publishing fills headers, which may be reused once the message is written. A lean
 // message always has the task's times, which identify its version. It has an attempt
 // header only after the first attempt, and a redelivered header only if it may be a
-// repeat. Its type is the topic in both forms.
+// repeat. Both forms have the first due time if it differs, and the topic as their type.
 func publishing(t *task.Task, headers amqp.Table, lean bool) amqp.Publishing {
 	for k, v := range t.Headers {
 		headers[k] = v
 	}
 	headers[task.HeaderDue] = t.Due.UnixMilli()
+	if !t.FirstDue.IsZero() && !t.FirstDue.Equal(t.Due) {
+		headers[task.HeaderFirstDue] = t.FirstDue.UnixMilli()
+	}
 	headers[task.HeaderScheduled] = t.Scheduled.UnixMilli()
 	if !lean || t.Attempt != firstAttempt {
 		headers[task.HeaderAttempt] = int32(t.Attempt) //nolint:gosec // attempts stay far below 2^31

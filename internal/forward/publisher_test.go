@@ -25,11 +25,11 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 		binary[i] = byte(i * 7)
 	}
 	full := task.Task{
-		Topic: "orders", ID: "🚚 o-1", Due: due, Scheduled: due.Add(-time.Hour), Attempt: 3, Redelivered: true,
+		Topic: "orders", ID: "🚚 o-1", Due: due, FirstDue: due.Add(-time.Minute), Scheduled: due.Add(-time.Hour), Attempt: 3, Redelivered: true,
 		ContentType: "application/json", Payload: binary,
 		Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "k=v", "größe": "übergröße"},
 	}
-	plain := task.Task{Topic: "orders", ID: "plain", Due: due, Scheduled: due, Attempt: 1}
+	plain := task.Task{Topic: "orders", ID: "plain", Due: due, FirstDue: due, Scheduled: due, Attempt: 1}
 	asked := task.Task{Topic: "orders", ID: "asked", Due: due, Scheduled: due, Attempt: 1, Options: task.Options{
 		RoutingKey: "order.express", Priority: 255, Expiration: 49*24*time.Hour + 1999*time.Microsecond, CorrelationID: "c-1", ReplyTo: "answers",
 	}}
@@ -91,6 +91,9 @@ func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, con
 	}
 	for k, v := range want.Headers {
 		headers[k] = v
+	}
+	if !want.FirstDue.IsZero() && !want.FirstDue.Equal(want.Due) {
+		headers["x-duefleet-first-due"] = want.FirstDue.UnixMilli()
 	}
 	if want.Options.RoutingKey != "" {
 		headers["x-duefleet-routing-key"] = want.Options.RoutingKey

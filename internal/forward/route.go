@@ -42,6 +42,10 @@ type Declare struct {
 	// QueueType is its x-queue-type, as in classic or quorum. Defaults to the
 	// vhost's.
 	QueueType string
+	// DeadLetter names a fanout exchange, and a queue of the type QueueType behind it, to
+	// make for what consumers reject and what expires in Queue. A queue that exists without
+	// it is an error. Defaults to none.
+	DeadLetter string
 }
 
 func (r Route) withDefaults() Route {
@@ -72,6 +76,7 @@ func (r Route) check() error {
 	names := map[string]string{"exchange": r.Exchange, "routing_key": r.RoutingKey}
 	if r.Declare != nil {
 		names["declare.type"], names["declare.queue"] = r.Declare.Type, r.Declare.Queue
+		names["declare.dead_letter"] = r.Declare.DeadLetter
 	}
 	for field, name := range names {
 		if len(name) > maxShortString {
@@ -129,12 +134,11 @@ func (r Route) declare(channel *amqp.Channel) error {
 	if d.Queue == "" {
 		return nil
 	}
-	var args amqp.Table
-	if d.QueueType != "" {
-		args = amqp.Table{amqp.QueueTypeArg: d.QueueType}
+	if err := d.declareDeadLetter(channel); err != nil {
+		return err
 	}
-	if _, err := channel.QueueDeclare(d.Queue, true, false, false, false, args); err != nil {
-		return fmt.Errorf("declare queue %q: %w", d.Queue, brokerError{err})
+	if _, err := channel.QueueDeclare(d.Queue, true, false, false, false, d.arguments()); err != nil {
+		return fmt.Errorf("declare queue %q: %w%s", d.Queue, brokerError{err}, d.deadLetterAdvice(err))
 	}
 	if r.Exchange == "" {
 		return nil

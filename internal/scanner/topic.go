@@ -208,7 +208,8 @@ func routeOf(s config.Topic) forward.Route {
 		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Lean: s.Headers == config.LeanHeaders, Window: s.Window, ConfirmTimeout: s.Lease / 2,
 	}
 	if s.Declare != nil {
-		r.Declare = &forward.Declare{Type: s.Declare.Type, Queue: s.Declare.Queue, QueueType: s.Declare.QueueType}
+		d := s.Declare
+		r.Declare = &forward.Declare{Type: d.Type, Queue: d.Queue, QueueType: d.QueueType, DeadLetter: d.DeadLetter}
 	}
 	return r
 }

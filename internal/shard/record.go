@@ -145,6 +145,7 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	if err := in.cut(); err != nil {
 		return r, err
 	}
+	r.FirstDue = FirstDue(r.Headers[HeaderNext], r.Due)
 	return r, takeOptions(&r.Task)
 }
 
@@ -158,7 +159,8 @@ func decodeWithoutPayload(topic, id, record string, left int) (Record, error) {
 	return r, err
 }
 
-// DecodeHead unpacks what a record has in front of its body, of which it needs nothing.
+// DecodeHead unpacks what a record has in front of its body, of which it needs nothing. It
+// leaves FirstDue zero: the body says it.
 func DecodeHead(topic, id string, record string) (Record, error) {
 	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
 	in, err := decodeHead(&r)

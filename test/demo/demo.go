@@ -19,6 +19,7 @@ const (
 	scanners = 3
 	topic    = "orders"
 	queue    = "orders.due"
+	dead     = "orders.dead"
 	shards   = 4
 )
 
@@ -109,7 +110,7 @@ func (d *demo) configure(ctx context.Context) error {
 		RedisAddr: d.redis.Addr(), RedisPrefix: "duefleet", RabbitMQURL: d.rabbitmq.URL("/"),
 		Topics: map[string]fleet.Topic{topic: {
 			"shards": shards, "exchange": topic, "routing_key": "order.due",
-			"declare": map[string]any{"type": "direct", "queue": queue, "queue_type": "quorum"},
+			"declare": map[string]any{"type": "direct", "queue": queue, "queue_type": "quorum", "dead_letter": dead},
 		}},
 	}
 	if d.consul == nil {
@@ -122,7 +123,7 @@ func (d *demo) configure(ctx context.Context) error {
 	}
 	out, err := fleet.Command{Path: scannerPath, Args: []string{
 		"topic", "set", topic, fmt.Sprintf("shards=%d", shards), "exchange=" + topic, "routing_key=order.due",
-		"declare.type=direct", "declare.queue=" + queue, "declare.queue_type=quorum", "--config", d.config,
+		"declare.type=direct", "declare.queue=" + queue, "declare.queue_type=quorum", "declare.dead_letter=" + dead, "--config", d.config,
 	}}.Run(ctx)
 	if err == nil && out.Code != 0 {
 		err = errors.New(out.Stderr)

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// refuseOlder fails where a change brings declare.dead_letter and living scanners don't read
+// it: they would refuse the document, go on by the one before, and declare the queue
+// without the argument that RabbitMQ then asks for.
+func (s *settings) refuseOlder(cmd *cobra.Command, before, after config.Document) error {
+	if after.Err != nil || !hasDeadLetter(after.Topic) || before.Err == nil && hasDeadLetter(before.Topic) {
+		return nil
+	}
+	_, old, err := s.older(cmd.Context(), config.FormatDeadLetter)
+	if err != nil {
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(),
+			"topic %s: whether all scanners know of declare.dead_letter can't be told: %v\n", after.Name, err)
+		return err
+	}
+	if len(old) > 0 {
+		return fmt.Errorf("topic %s: scanners of an older version, which would refuse declare.dead_letter: %s; "+
+			"nothing was written: upgrade them first", after.Name, strings.Join(old, ", "))
+	}
+	return nil
+}
+
+func hasDeadLetter(t config.Topic) bool { return t.Declare != nil && t.Declare.DeadLetter != "" }

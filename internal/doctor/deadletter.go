@@ -1,0 +1,55 @@
+package doctor
+
+import (
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/config"
+)
+
+// queueArguments are those that a scanner makes a topic's queue with, as JSON.
+func queueArguments(d config.Declare) string {
+	dead := ""
+	if d.DeadLetter != "" {
+		dead = fmt.Sprintf(`,"x-dead-letter-exchange":"%s"`, d.DeadLetter)
+		if d.QueueType == "quorum" {
+			dead += `,"x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"`
+		}
+	}
+	return fmt.Sprintf(`{"x-queue-type":"%s"%s}`, d.QueueType, dead)
+}
+
+// examineDeadLetters looks into the dead-letter queue that a topic declares. Whether a queue
+// has a dead-letter exchange AMQP can't tell.
+func (b *broker) examineDeadLetters(r *report, name string, t config.Topic, running bool) {
+	if t.Declare == nil || t.Declare.DeadLetter == "" {
+		return
+	}
+	check, queue := "topic "+name+" dead letters", t.Declare.DeadLetter
+	var found amqp.Queue
+	err := b.ask(func(ch *amqp.Channel) (err error) {
+		found, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	switch {
+	case err == nil && found.Messages > 0:
+		r.warn(check, "look at the headers and bodies of what is in "+queue+", mend what sends them, then move or purge them",
+			"queue %s holds %s that consumers rejected, or that expired", queue, messages(found.Messages))
+	case err == nil:
+		r.ok(check, "queue %s is there and empty", queue)
+	case notFound(err) && !running:
+		r.info(check, "queue %s isn't there; the first scanner will make it", queue)
+	case notFound(err):
+		r.fail(check, "restart a scanner, which makes exchange and queue "+queue, "%v", err)
+	default:
+		r.fail(check, b.permit(), "queue %s: %v", queue, err)
+	}
+}
+
+func messages(n int) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", n)
+}

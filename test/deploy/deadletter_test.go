@@ -1,0 +1,31 @@
+package deploy_test
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/test/fleet"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+)
+
+// TestDoctorTellsOfDeadLetters: they wait for somebody to look at them.
+func TestDoctorTellsOfDeadLetters(t *testing.T) {
+	t.Parallel()
+	s := newSettings(t)
+	s.Topics = map[string]fleet.Topic{"orders": {
+		"shards": 1, "declare": map[string]any{"queue": "orders.due", "dead_letter": "orders.dead"},
+	}}
+	examine(t, s).want("topic orders dead letters", "info", "the first scanner will make it", "")
+	startScanner(t, s)
+	until(t, s, "doctor to find the queue", nil, func(f findings) bool {
+		return f.says("topic orders dead letters", "ok", "orders.dead is there and empty", "")
+	})
+	ch := servertest.Channel(t, s.RabbitMQURL)
+	if err := ch.PublishWithContext(t.Context(), "orders.dead", "", true, false, amqp.Publishing{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, s, "doctor to tell of a dead letter", nil, func(f findings) bool {
+		return f.says("topic orders dead letters", "warn", "1 message", "move or purge")
+	})
+}
