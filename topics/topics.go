@@ -4,7 +4,7 @@
 //
 // It is for programs that make topics, as one for each tenant. It doesn't wait for scanners,
 // and removes no topic: `scanner topic rm` does, for a topic's tasks are in Redis. The
-// token in Consul needs the rights of docs/operations.md for who calls `scanner topic`.
+// token in Consul needs the rights of docs/deploy.md for who calls `scanner topic`.
 package topics
 
 import (

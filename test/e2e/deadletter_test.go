@@ -25,7 +25,7 @@ func deadLetterTopic(dead string) map[string]fleet.Topic {
 	}}
 }
 
-// deadLetters is a fleet whose scanners have the rights that docs/operations.md lists for
+// deadLetters is a fleet whose scanners have the rights that docs/deploy.md lists for
 // topics with declare.dead_letter, on a RabbitMQ of the test's own.
 type deadLetters struct {
 	*world
@@ -83,7 +83,7 @@ func (d deadLetters) reject(ch *amqp.Channel, body string) {
 	}))
 }
 
-// TestWhatIsNoTaskIsKept: the rights of docs/operations.md are enough to declare the
+// TestWhatIsNoTaskIsKept: the rights of docs/deploy.md are enough to declare the
 // queues, and what a consumer rejects ends up in the second.
 func TestWhatIsNoTaskIsKept(t *testing.T) {
 	t.Parallel()
