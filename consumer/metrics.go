@@ -47,7 +47,7 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	)
 }
 
-// register registers a collector, or takes the one that is registered already.
+// register registers a collector. If an equal one is registered already, it uses that.
 func register[C prometheus.Collector](to prometheus.Registerer, c *C) error {
 	err := to.Register(*c)
 	var there prometheus.AlreadyRegisteredError
