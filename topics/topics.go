@@ -40,8 +40,8 @@ type Config struct {
 	TLS *tls.Config
 	// Prefix of every key: consul.prefix of the scanners. Defaults to "duefleet".
 	Prefix string
-	// Author is who makes the changes, for the topics' histories; up to 128 bytes. Defaults to
-	// the description of the token, else user@host.
+	// Author names the author of changes in the topics' histories; up to 128 bytes.
+	// Defaults to the description of the token, else user@host.
 	Author string
 	// Log gets a warning if the token has no right to write a topic's history. Defaults
 	// to slog.Default().
