@@ -92,9 +92,10 @@ func checkText(field, text string, most int) error {
 type Document struct {
 	// Topic is the topic's name.
 	Topic string
-	// Settings are all of the topic's, with the defaults of those that the document leaves
-	// out, by the keys of config.example.yaml with a dot behind a section: "shards",
-	// "declare.queue". Those of a section that it lacks aren't there. Nil if Err is set.
+	// Settings are all settings of the topic, defaults included. The keys are those of
+	// config.example.yaml, with a dot after a section: "shards", "declare.queue". If the
+	// document lacks a section, the settings of that section are missing too. Nil if Err
+	// is set.
 	Settings map[string]string
 	// Raw is the document as it is stored, YAML or JSON.
 	Raw []byte

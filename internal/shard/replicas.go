@@ -49,7 +49,7 @@ func (e *ReplicasError) Unwrap() error { return task.ErrReplicas }
 // waits reports whether a call waits for replicas.
 func (s *Store) waits(c call) bool { return s.replicas > 0 && c.fence != "" }
 
-// pipeline is calls that one client sends together.
+// pipeline is a set of calls that one client sends together.
 type pipeline struct {
 	rdb interface{ Pipeline() redis.Pipeliner }
 	// fence is the key of a shard on the server whose replicas are waited for; "" for

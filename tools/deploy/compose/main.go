@@ -1,6 +1,5 @@
-// Command compose reads a compose file as `docker compose config` does, with
-// the library docker compose is made of, and prints what it makes of it: for
-// machines whose docker has no compose.
+// Command compose prints what `docker compose config` prints for a compose file. It is
+// for machines whose docker has no compose, and uses the library of docker compose.
 //
 //	compose FILE
 package main

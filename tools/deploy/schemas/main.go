@@ -1,11 +1,11 @@
-// Command schemas writes the JSON schemas that kubeconform checks against, one
-// file a kind. kubeconform would take them from the internet; these come from
-// the modules of those who define the kinds: Kubernetes' own OpenAPI documents,
-// and the custom resource definitions of the Prometheus operator and of KEDA.
+// Command schemas writes JSON schemas for kubeconform, one file for each kind.
+// kubeconform would download them; this command takes them from the modules that define
+// the kinds. These are the OpenAPI documents of Kubernetes, and the custom resource
+// definitions of the Prometheus operator and of KEDA.
 //
 //	schemas OUT KUBERNETES PROMETHEUS-OPERATOR KEDA
 //
-// where the last three are the folders of the modules that the file kinds pins.
+// The last three are the directories of the modules that the file kinds pins.
 package main
 
 import (
@@ -48,8 +48,8 @@ func run(out, kubernetes, operator, keda string) error {
 	)
 }
 
-// fromOpenAPI writes each kind that a group's document defines, with all that
-// it refers to.
+// fromOpenAPI writes each kind that a group's document defines, with everything it refers
+// to.
 func fromOpenAPI(out, path string) error {
 	doc, err := read(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func fromOpenAPI(out, path string) error {
 		schema, _ := s.(object)
 		kinds, _ := schema["x-kubernetes-group-version-kind"].([]any)
 		if len(kinds) != 1 {
-			continue // not a kind, or one that belongs to every group
+			continue // not a kind, or a kind of every group
 		}
 		gvk, _ := kinds[0].(object)
 		whole := object{"$ref": "#/components/schemas/" + name, "components": object{"schemas": schemas}}
@@ -76,15 +76,14 @@ func fromOpenAPI(out, path string) error {
 	return nil
 }
 
-// loose gives the two types that are a number or a text back their meaning.
+// loose restores the meaning of the two types that are a number or a string.
 func loose(schemas object) {
 	either := object{"oneOf": []any{object{"type": "string"}, object{"type": "integer"}}}
 	schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = either
 	schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{object{"type": "string"}, object{"type": "number"}}}
 }
 
-// fromCRD writes the kind that a custom resource definition defines, in each of
-// its versions.
+// fromCRD writes the kind of a custom resource definition, in each of its versions.
 func fromCRD(out, path string) error {
 	doc, err := read(path)
 	if err != nil {
@@ -109,9 +108,9 @@ func fromCRD(out, path string) error {
 	return nil
 }
 
-// strict refuses properties that a schema doesn't name, as a server does that
-// is asked to validate strictly, and turns what OpenAPI says in its own way
-// into JSON schema.
+// strict makes a schema refuse properties that it doesn't name, as a server with strict
+// validation does. It also rewrites the constructs that OpenAPI has in place of JSON
+// schema's.
 func strict(node any) {
 	switch n := node.(type) {
 	case []any:
