@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// misuse is one mistake of a caller, and the whole message that it gets.
+// misuse is one mistake of a caller, and the whole error message.
 type misuse struct {
 	err  error
 	want string
@@ -32,7 +32,7 @@ func told(t *testing.T, misuses map[string]misuse) {
 	}
 }
 
-// TestMisuseOfConfig: New says which field is wrong, and what to write in its place.
+// TestMisuseOfConfig: New names the wrong field and says what is valid.
 func TestMisuseOfConfig(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -92,7 +92,7 @@ func TestMisuseOfConfig(t *testing.T) {
 	}
 }
 
-// TestMisuseOfSchedule: a rule that is broken is named, with what would keep it.
+// TestMisuseOfSchedule: the error names the broken rule and says what is valid.
 func TestMisuseOfSchedule(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -198,8 +198,8 @@ func TestMisuseOfSchedule(t *testing.T) {
 	equal(t, "the payload after SetJSON failed", string(r.Payload), "payload of a")
 }
 
-// TestMisuseOfCalls: of what can't be done the message says which task it is about, and of
-// what is used at the wrong time what to do before.
+// TestMisuseOfCalls: an error names the task. If a call comes at the wrong time, it also
+// says what to do first.
 func TestMisuseOfCalls(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -285,7 +285,7 @@ func firstError(ctx context.Context, c *Client, topic string) error {
 	return nil
 }
 
-// TestMisuseOfRedis: of a key that another program has made the message says so.
+// TestMisuseOfRedis: the error names a key that another program has written.
 func TestMisuseOfRedis(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestMisuse: what a caller did wrong, and the whole message that it gets.
+// TestMisuse compares the whole message of each mistake of a caller.
 func TestMisuse(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
