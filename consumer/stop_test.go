@@ -88,7 +88,7 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	}
 	finish := make(chan struct{})
 	began := make(chan struct{}, 10)
-	// The queue isn't there yet, and a URL leads nowhere.
+	// The queue doesn't exist yet, and one URL is dead.
 	c := w.consume(Config{URLs: []string{"amqp://127.0.0.1:1/", node.URL("/")}, Handler: func(_ context.Context, d task.Delivery) error {
 		began <- struct{}{}
 		if d.ID == "a" {
