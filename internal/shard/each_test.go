@@ -25,8 +25,8 @@ func (c *corner) move(id string) {
 	equal(c.t, "settled", n, 1)
 }
 
-// TestEachIDIsMetOnce yields thousands of IDs in several shards once each, also IDs with
-// characters that mean something in a pattern, and while the shard count changes.
+// TestEachIDIsMetOnce yields thousands of IDs in several shards, each once, while the
+// shard count changes. Some prefixes have pattern characters.
 func TestEachIDIsMetOnce(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 3)

@@ -116,9 +116,9 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 	return tasks, nil
 }
 
-// listed decodes what a script returned at now, in ms, about one task: its score and a
-// part of its record, without left bytes of the payload. If the task is leased and not
-// due yet, a mover has it, so listed returns it as waiting.
+// listed decodes the reply of a script about one task. now is the time of the reply in
+// ms. record is a part of the task's record, without left bytes of the payload. If the
+// task is leased and not due yet, a mover has it, so listed returns it as waiting.
 func (t *Topic) listed(p part, now int64, id string, score, record any, left int) Stored {
 	text, there := record.(string)
 	stored := Stored{Record: Record{Task: task.Task{Topic: t.name, ID: id}}}

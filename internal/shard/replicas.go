@@ -40,7 +40,7 @@ type ReplicasError struct {
 }
 
 func (e *ReplicasError) Error() string {
-	return fmt.Sprintf("%v: %d of %d have it; the master has, and it is lost if that fails now", task.ErrReplicas, e.Have, e.Want)
+	return fmt.Sprintf("%v: %d of %d replicas have the change; it is lost if the master fails now", task.ErrReplicas, e.Have, e.Want)
 }
 
 // Unwrap makes the error match task.ErrReplicas.
@@ -96,12 +96,12 @@ func (s *Store) server(ctx context.Context, key string) (*redis.Client, error) {
 	case *redis.ClusterClient:
 		return rdb.MasterForKey(ctx, key)
 	}
-	return nil, fmt.Errorf("wait for replicas: not known how with a client of type %T", s.rdb)
+	return nil, fmt.Errorf("can't wait for replicas with a client of type %T", s.rdb)
 }
 
-// exec sends a pipeline, and waits for replicas if p.fence is set. It writes to the fence
-// before WAIT, because scripts that find their work done write nothing: WAIT covers the
-// writes of this connection, and everything before them.
+// exec sends a pipeline, and waits for replicas if p.fence is set. WAIT covers the writes
+// of this connection, and everything before them. A script that finds its work done
+// writes nothing, so exec writes to the fence before WAIT.
 func (s *Store) exec(ctx context.Context, p *pipeline, calls []call, cmds []*redis.Cmd) {
 	pipe := p.rdb.Pipeline()
 	for _, i := range p.which {

@@ -28,7 +28,7 @@ type Store struct {
 // change a key's slot in a Redis Cluster. New sends nothing to Redis.
 func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return nil, fmt.Errorf("prefix %q must not hold braces, which decide over slots of a Redis Cluster", prefix)
+		return nil, fmt.Errorf("prefix %q must not have braces, which change a key's slot in a Redis Cluster", prefix)
 	}
 	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
 	for _, name := range scriptFiles() {
