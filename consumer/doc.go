@@ -1,6 +1,6 @@
 // Package consumer passes due tasks from a RabbitMQ queue to a handler. It decodes
-// messages, remembers which deliveries are done, retries failed tasks with a delay, and
-// parks a task after the last attempt, so that it can be replayed.
+// messages and remembers which deliveries are done. It retries failed tasks with a delay,
+// and parks a task after the last attempt, so that it can be replayed.
 //
 // The result of a handler decides what happens to its task:
 //

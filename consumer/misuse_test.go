@@ -133,7 +133,7 @@ func TestMisuseOfConfig(t *testing.T) {
 		},
 		"braces": {
 			func(c *Config) { c.Prefix = "a}" },
-			`prefix "a}" must not hold braces, which decide over slots of a Redis Cluster`,
+			`prefix "a}" must not have braces, which change a key's slot in a Redis Cluster`,
 		},
 		"many replicas": {func(c *Config) { c.MinReplicas = 11 }, "MinReplicas must be 0 to 10; got 11"},
 	} {

@@ -341,7 +341,7 @@ func TestConsumersShareARegisterer(t *testing.T) {
 		c.metrics.rejected.WithLabelValues("foreign").Inc()
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP duefleet_consumer_rejected_total Deliveries that are no task, sent to the queue's dead-letter exchange.
+# HELP duefleet_consumer_rejected_total Deliveries that aren't tasks, sent to the queue's dead-letter exchange.
 # TYPE duefleet_consumer_rejected_total counter
 duefleet_consumer_rejected_total{reason="foreign"} 2
 `), "duefleet_consumer_rejected_total"); err != nil {

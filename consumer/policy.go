@@ -28,9 +28,9 @@ func Fixed(delay time.Duration, most int) Policy {
 	return func(attempt int) (time.Duration, bool) { return delay, attempt < most }
 }
 
-// Linear retries after (2n+1) units, where n is the number of earlier retries: 1, 3, 5, 7
-// and so on, up to most attempts in all. Payment callbacks are commonly repeated like
-// this, with a unit of a minute. New refuses a negative unit, and most below 1.
+// Linear retries up to most attempts in all. The delay before retry n is 2n-1 units: 1,
+// 3, 5, 7 and so on. Payment callbacks are commonly repeated like this, with a unit of a
+// minute. New refuses a negative unit, and most below 1.
 func Linear(unit time.Duration, most int) Policy {
 	if wrong := firstOf(negative("unit", unit), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Linear(%s, %d): %s", unit, most, wrong))

@@ -13,13 +13,12 @@ import (
 const stopGrace = time.Second
 
 // Run consumes until ctx ends and then returns nil. Before it returns it takes no new
-// deliveries, waits up to StopTimeout for the running handlers, cancels the contexts of
-// those that still run, and requeues unhandled deliveries. While RabbitMQ is away Run
-// tries all URLs in turn. Call it once.
+// deliveries, and waits up to StopTimeout for the running handlers. Then it cancels the
+// contexts of those that still run, and requeues unhandled deliveries. While RabbitMQ is
+// away Run tries all URLs in turn. Call it once.
 //
-// Run returns an error for a problem that waiting doesn't fix, but only until it has
-// consumed once: RabbitMQ refuses the user, the password or the vhost, or the queue
-// doesn't exist for QueueTimeout.
+// Run returns an error if RabbitMQ refuses the user, the password or the vhost, or if the
+// queue doesn't exist for QueueTimeout. After it has consumed once, it retries these too.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("consumer: Run was called before; a Consumer runs once, make another by New")
@@ -119,7 +118,7 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*sessio
 		}
 		if outage.IsZero() {
 			outage = time.Now()
-			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, to be tried again", "queue", c.cfg.Queue, "error", err)
+			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, retrying", "queue", c.cfg.Queue, "error", err)
 		}
 		pause.Wait(ctx)
 	}

@@ -43,9 +43,11 @@ func (s *starting) failed(err error) error {
 	cfg := &s.c.cfg
 	switch {
 	case s.refusal != nil && s.tries >= len(cfg.URLs):
-		return fmt.Errorf("consumer: rabbitmq refuses the consumer: %w; Config.URLs must name a user, its password and a vhost that it may use, and the user needs the right to read queue %s", s.refusal, cfg.Queue)
+		return fmt.Errorf("consumer: rabbitmq refuses the consumer: %w; Config.URLs must name a user, its password "+
+			"and a vhost that it may use, and the user needs the right to read queue %s", s.refusal, cfg.Queue)
 	case missing(err) && cfg.QueueTimeout >= 0 && time.Since(s.began) >= cfg.QueueTimeout:
-		return fmt.Errorf("consumer: no queue %s after %s: %w; make it, set declare.queue of its topic, or mend Config.Queue or the vhost of Config.URLs", cfg.Queue, cfg.QueueTimeout, err)
+		return fmt.Errorf("consumer: no queue %s after %s: %w; create it, set declare.queue of its topic, "+
+			"or correct Config.Queue or the vhost of Config.URLs", cfg.Queue, cfg.QueueTimeout, err)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// worker handles one delivery at a time. There are Concurrency workers, and besides them
-// replaced workers, each of which ends after its current delivery.
+// worker handles one delivery at a time. There are Concurrency workers. In addition there
+// are replaced workers; a replaced worker ends after its current delivery.
 type worker struct {
 	c        *Consumer
 	stop     context.Context //nolint:containedctx // ends when the consumer stops, like Run's
@@ -62,8 +62,8 @@ func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryT
 // one's place. After Config.hold insist returns the error, and the caller requeues the
 // delivery.
 //
-// Once the consumer stops, insist returns an error at once, unless the handler has run
-// and Redis is away: then the result is still worth waiting for.
+// Once the consumer stops, insist returns every error at once. One exception: if the
+// handler has run and Redis is away, it keeps trying to store the result.
 func (w *worker) insist(work context.Context, t *task.Task, operation string, try func() error) error {
 	pause := newPause()
 	var held time.Time // start of the current run of own errors

@@ -49,11 +49,12 @@ type Config struct {
 	// one server, sentinels or a cluster. Defaults to 0.
 	MinReplicas int
 	// Timeout limits each call, also if its ctx ends later or never. It limits each page
-	// of List, and doesn't apply to IDs. Defaults to 0: no limit. Then the options of the
-	// Redis client limit a call whose ctx has no end. With the defaults of go-redis a
-	// call takes about 5 s while connections are refused, half a minute while Redis
-	// hangs, and minutes while packets are lost. If somebody waits for the call, as in an
-	// HTTP request, set a second or two.
+	// of List, and doesn't apply to IDs. Defaults to 0: no limit.
+	//
+	// Without it, the options of the Redis client limit a call whose ctx has no end. With
+	// the defaults of go-redis that is about 5 s while connections are refused. It is
+	// half a minute while Redis hangs, and minutes while packets are lost. If somebody
+	// waits for the call, as in an HTTP request, set a second or two.
 	Timeout time.Duration
 	// Registerer registers the metrics, duefleet_producer_*. Clients may share one.
 	// Defaults to nil: no metrics.

@@ -53,10 +53,12 @@ type GetResult struct {
 	Err error
 }
 
-// GetMany reads tasks of a topic like Get. It makes one round trip for each 2000 IDs, or
-// more if the tasks are large: a reply of Redis holds about 1 MiB, or one task. The
-// results are in the order of the IDs, all in memory at once. If a task moves to another
-// shard during the call, its result may show the state before the move.
+// GetMany reads tasks of a topic like Get. It makes one round trip for each 2000 IDs. If
+// the tasks are large it makes more, because a reply of Redis holds about 1 MiB or one
+// task. The results are in the order of the IDs, all in memory at once.
+//
+// If a task moves to another shard during the call, its result may show the state before
+// the move.
 func (c *Client) GetMany(ctx context.Context, topic string, ids []string) []GetResult {
 	results := make([]GetResult, len(ids))
 	good, at, errs := checkNames(topic, ids)

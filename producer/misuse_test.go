@@ -71,7 +71,7 @@ func TestMisuseOfConfig(t *testing.T) {
 		},
 		"braces": {
 			Config{Redis: rdb, Prefix: "{a}"},
-			`prefix "{a}" must not hold braces, which decide over slots of a Redis Cluster`,
+			`prefix "{a}" must not have braces, which change a key's slot in a Redis Cluster`,
 		},
 		"a negative limit": {Config{Redis: rdb, MaxPayload: -1}, "Config.MaxPayload must be 1 to 16777216 bytes; got -1"},
 		"a large limit": {
@@ -220,7 +220,7 @@ func TestMisuseOfCalls(t *testing.T) {
 			"running scanners take their topics from: their file, or Consul by `scanner topic create`"
 		asked  = "ask Redis for the time: "
 		placed = "read placement of topic orders: "
-		ended  = "redis: client is closed: make calls before Close, that of the Client and that of Config.Redis"
+		ended  = "redis: client is closed: the Client or Config.Redis was closed; close them after the last call"
 	)
 	told(t, map[string]misuse{
 		"a task that is there": {

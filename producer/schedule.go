@@ -85,8 +85,8 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 type name struct{ topic, id string }
 
 // scheduleRound stores the first request for each task and returns the others for a later
-// round: a shard recognizes a repeated call by its op alone, so a round names a task only
-// once. named holds the trace headers.
+// round. A shard recognizes the records of a call by its op alone, so a round must name a
+// task only once. named holds the trace headers.
 func (c *Client) scheduleRound(
 	ctx context.Context, requests []Request, results []Result, todo []int, named map[string]string,
 ) (later []int) {

@@ -86,7 +86,7 @@ func explained(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, redis.ErrClosed):
-		return fmt.Errorf("%w: make calls before Close, that of the Client and that of Config.Redis", err)
+		return fmt.Errorf("%w: the Client or Config.Redis was closed; close them after the last call", err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: another program writes under this prefix of this Redis; give it another", err)
 	}

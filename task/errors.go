@@ -34,7 +34,7 @@ var (
 	// another change began under the same epoch. See docs/operate.md for the fix.
 	ErrForked = errors.New("two placements of one epoch")
 	// ErrNoNext: the delivery was made without a function that stores a next step.
-	ErrNoNext = errors.New("this delivery can't be followed by a next step; a test of a handler gives NewDelivery a next")
+	ErrNoNext = errors.New("this delivery can't have a next step; a test of a handler must pass a function to NewDelivery")
 )
 
 // RuleError names the input rule that a value broke. Nothing was written.

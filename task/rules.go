@@ -89,11 +89,10 @@ func CheckPayload(payload []byte, limit int) error {
 	return nil
 }
 
-// CheckHeaders returns a RuleError unless headers keep these rules: at most 32 headers,
-// keys of 1 to 128 bytes that don't begin with x-duefleet-, valid UTF-8, and at most 64
-// KiB of keys and values together. The keys CC and BCC are not allowed: RabbitMQ uses
-// them for routing and refuses them as text
-// (https://www.rabbitmq.com/docs/sender-selected).
+// CheckHeaders returns a RuleError unless there are at most 32 headers, with keys of 1 to
+// 128 bytes. Keys and values must be valid UTF-8, and at most 64 KiB together. A key must
+// not begin with x-duefleet-. It can't be CC or BCC, which RabbitMQ uses for routing and
+// refuses as text (https://www.rabbitmq.com/docs/sender-selected).
 func CheckHeaders(headers map[string]string) error {
 	if len(headers) > MaxHeaders {
 		return &RuleError{"headers", fmt.Sprintf("must be at most %d", MaxHeaders), fmt.Sprintf("%d headers", len(headers))}

@@ -1,7 +1,7 @@
 // Package topics reads and writes the topics' documents in Consul. It makes the same
-// checks as the verbs ls, get, create and set of `scanner topic`, and also writes only if
-// nobody else wrote meanwhile, with an entry in the topic's history. Running scanners
-// apply a change within seconds.
+// checks as the verbs ls, get, create and set of `scanner topic`. It writes only if
+// nobody else wrote meanwhile, and records each change in the topic's history. Running
+// scanners apply a change within seconds.
 //
 // The package is for programs that create topics, for example one for each tenant. It
 // doesn't wait for scanners. It can't remove a topic, because the topic's tasks are in
@@ -92,7 +92,7 @@ func checkText(field, text string, most int) error {
 type Document struct {
 	// Topic is the topic's name.
 	Topic string
-	// Settings are all settings of the topic, defaults included. The keys are those of
+	// Settings are all settings of the topic, defaults included. Their keys are as in
 	// config.example.yaml, with a dot after a section: "shards", "declare.queue". If the
 	// document lacks a section, the settings of that section are missing too. Nil if Err
 	// is set.
