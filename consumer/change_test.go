@@ -238,7 +238,7 @@ func TestAChainEndsWithACancel(t *testing.T) {
 	close(goOn)
 	wait.For(t, "the step is done", func() bool { return counted(c, done) == 1 })
 	w.schedule("b", "")
-	wait.For(t, "what was due after it is done", func() bool { return counted(c, done) == 2 })
+	wait.For(t, "a task that was due later is done", func() bool { return counted(c, done) == 2 })
 	if n := seen.of("a"); n != 1 {
 		t.Errorf("handled %d times", n)
 	}
@@ -372,7 +372,7 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		for j := i * tasks / 4; j < (i+1)*tasks/4; j++ {
 			id := fmt.Sprint(j)
 			n := seen.of(id)
-			wait.For(t, "it fails on and on", func() bool { return seen.of(id) > n })
+			wait.For(t, "it fails again and again", func() bool { return seen.of(id) > n })
 			if err := w.producer.Cancel(t.Context(), orders, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}

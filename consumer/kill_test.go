@@ -112,7 +112,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			wait.For(t, "all is handled", func() bool { return w.handled()["a/2"] >= want["a/2"] && w.handled()["a/1"] >= row.first })
 			w.forgotten()
 			w.schedule("z", "") // repeats come before it
-			wait.For(t, "what is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
+			wait.For(t, "the task that is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
 			c.stop()
 			got := w.handled()
 			if got["a/1"] != want["a/1"] || got["a/2"] != want["a/2"] {

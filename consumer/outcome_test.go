@@ -181,7 +181,7 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 	if p := w.parked(); len(p) != 1 || p["park"].Reason != errTest.Error() {
 		t.Errorf("parked %+v", p)
 	}
-	wait.For(t, "what was dropped is stored no more", func() bool {
+	wait.For(t, "the dropped task isn't stored any more", func() bool {
 		_, there := w.stored("drop")
 		return !there
 	})

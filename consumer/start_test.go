@@ -85,7 +85,7 @@ func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 	w := newWorld(t)
 	var out wait.Log
 	c := w.consume(Config{Queue: "later", Handler: nothing, Log: slog.New(slog.NewTextHandler(&out, nil))})
-	wait.For(t, "it is said that there is no queue", func() bool { return strings.Contains(out.String(), "no queue 'later'") })
+	wait.For(t, "the log says that there is no queue", func() bool { return strings.Contains(out.String(), "no queue 'later'") })
 	_, err := w.channel.QueueDeclare("later", true, false, false, false, nil)
 	w.ok(err)
 	wait.For(t, "the queue is consumed", func() bool {

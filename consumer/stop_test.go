@@ -100,7 +100,7 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	wait.Receive(t, "a is being handled", began)
 	w.ok(node.Kill())
 	close(finish)
-	wait.For(t, "what was running is done", func() bool { return counted(c, done) == 1 })
+	wait.For(t, "the running handler is done", func() bool { return counted(c, done) == 1 })
 	w.ok(node.Restart(t.Context()))
 	send("b")
 	wait.For(t, "the consumer goes on", func() bool { return counted(c, done) == 2 })

@@ -75,8 +75,8 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	const n, others = 12, 20
 	w.deliver(bills, n)
 	w.deliver(orders, others)
-	wait.For(t, "the other topic's are done", func() bool { return countedOf(c, orders, done) == others })
-	wait.For(t, "those of the removed topic are counted", func() bool { return countedOf(c, bills, removed) == n })
+	wait.For(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == others })
+	wait.For(t, "deliveries of the removed topic are counted", func() bool { return countedOf(c, bills, removed) == n })
 	c.stop()
 	if left := w.waiting(queue); left != 0 {
 		t.Errorf("%d messages were left unanswered", left)
@@ -131,7 +131,7 @@ func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 			c := w.consume(Config{Concurrency: 1, Prefetch: 4, Policy: Fixed(time.Hour, 5), Handler: seen.failing})
 			w.deliver(bills, 3)
 			w.deliver(orders, 20)
-			wait.For(t, "the other topic's are done", func() bool { return countedOf(c, orders, done) == 20 })
+			wait.For(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == 20 })
 			trouble.end(w, topic)
 			wait.For(t, "the others are stored", func() bool { return countedOf(c, bills, retried) == 3 })
 			for i := range 3 {

@@ -14,7 +14,7 @@ import (
 func late(t *testing.T, answer string) {
 	t.Helper()
 	if !strings.Contains(answer, "late") {
-		t.Fatalf("a script that was held up was answered %q", answer)
+		t.Fatalf("the delayed script was answered %q", answer)
 	}
 }
 

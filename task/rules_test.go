@@ -58,7 +58,7 @@ func TestTopicIsUpTo64OfItsCharacters(t *testing.T) {
 	})
 	for _, r := range "@[`{/:,^" {
 		if CheckTopic(string(r)) == nil {
-			t.Errorf("topic %q was taken", r)
+			t.Errorf("topic %q was accepted", r)
 		}
 	}
 }

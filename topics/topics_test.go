@@ -97,7 +97,7 @@ func TestAProgramMakesAndChangesTopics(t *testing.T) {
 	}
 	same, err := p.client.Set(ctx, "orders", topics.Change{Settings: map[string]string{"shards": "16"}})
 	if same = p.good(same, err, string(set.Raw)); same.Index != set.Index {
-		t.Error("what is so already was written")
+		t.Error("an unchanged document was written")
 	}
 	h, _, err := p.scanner.History(ctx, "orders")
 	if err != nil || len(h.Changes) != 3 {
@@ -153,7 +153,7 @@ func TestNothingIsWrittenThatIsWrong(t *testing.T) {
 	p.is(err, task.ErrInvalid, "topic")
 	now, err := p.client.Get(ctx, "orders")
 	if now = p.good(now, err, "rate: 5\n"); now.Index != made.Index {
-		t.Error("it was written")
+		t.Error("the document was written")
 	}
 	set, err := p.client.Set(ctx, "orders", topics.Change{Settings: map[string]string{"rate": "6"}, Index: made.Index})
 	p.good(set, err, "rate: 6\n")

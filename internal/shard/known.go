@@ -17,7 +17,7 @@ const maxRestarts = 100
 type known struct {
 	mu        sync.Mutex
 	placement Placement         // Epoch 0: none read yet
-	fenced    map[int]Placement // by shard: the newest placement that its fence has seen
+	fenced    map[int]Placement // by shard: a placement that its fence has seen
 }
 
 // Known returns the last known placement. Its Epoch is 0 if there is none.
@@ -144,8 +144,8 @@ func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, to
 	return late
 }
 
-// retry runs an operation under the known placement. If a shard refuses it because of a
-// newer placement, retry runs the whole operation again under that one.
+// retry runs an operation under the known placement. If a shard refuses it as outdated,
+// retry runs the whole operation again, under the newer placement if there is one.
 func (r *Router) retry(ctx context.Context, operation func(p Placement) error) error {
 	p, err := r.placement(ctx)
 	var refusal error
