@@ -6,7 +6,7 @@
 // The package is for programs that create topics, for example one for each tenant. It
 // doesn't wait for scanners. It can't remove a topic, because the topic's tasks are in
 // Redis: use `scanner topic rm`. The Consul token needs the same rights as for `scanner
-// topic`; see docs/operations.md.
+// topic`; see docs/deploy.md.
 package topics
 
 import (
