@@ -7,20 +7,20 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// acks answers the deliveries of one session. What ends while an ack is being
-// written is acked with the next one, and a run of deliveries that has no gap as a
-// whole (AMQP 0-9-1, basic.ack, multiple): a write for each costs more than a
-// quick handler.
+// acks acks the deliveries of one session. While one ack is written, later acks collect
+// and go out together. An unbroken run of deliveries is acked as one (AMQP 0-9-1,
+// basic.ack, multiple), because a write for each delivery costs more than a quick
+// handler.
 type acks struct {
 	channel *amqp.Channel
 
 	mu       sync.Mutex
 	sending  bool
-	waiting  []uint64 // tags to ack that nobody has begun to send
+	waiting  []uint64 // tags whose ack isn't being sent yet
 	answered spans
 }
 
-// ack acks a delivery, or leaves it to the caller that is sending already.
+// ack acks a delivery. If another goroutine is sending, that one sends this ack too.
 func (a *acks) ack(tag uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -38,7 +38,7 @@ func (a *acks) ack(tag uint64) error {
 	return nil
 }
 
-// send acks what waits. It lets go of the lock while it writes.
+// send sends the acks that wait. It unlocks the mutex while it writes.
 func (a *acks) send() error {
 	tags := a.waiting
 	a.waiting = nil
@@ -48,7 +48,7 @@ func (a *acks) send() error {
 	whole := a.answered.first()
 	a.mu.Unlock()
 	defer a.mu.Lock()
-	run := uint64(0) // the last tag before the first gap that is still to be acked
+	run := uint64(0) // the highest tag to ack before the first gap
 	for _, tag := range tags {
 		if tag <= whole {
 			run = max(run, tag)
@@ -64,7 +64,7 @@ func (a *acks) send() error {
 	return a.channel.Ack(run, true)
 }
 
-// nack gives a delivery back, to be delivered again, or dead-lettered.
+// nack returns a delivery to the broker, which delivers it again or dead-letters it.
 func (a *acks) nack(tag uint64, requeue bool) error {
 	if err := a.channel.Nack(tag, false, requeue); err != nil {
 		return err
@@ -75,11 +75,11 @@ func (a *acks) nack(tag uint64, requeue bool) error {
 	return nil
 }
 
-// spans is a set of delivery tags, which count from 1: the runs without a gap, in
-// order. There are at most as many as deliveries without an answer, and one.
+// spans is a set of delivery tags, which count from 1. It holds the runs without a gap,
+// in order: at most one more than there are unanswered deliveries.
 type spans []span
 
-type span struct{ from, to uint64 } // both in it
+type span struct{ from, to uint64 } // both included
 
 // add puts one tag into the set.
 func (s *spans) add(tag uint64) {
@@ -90,7 +90,7 @@ func (s *spans) add(tag uint64) {
 		case s.from > tag:
 			return 1
 		}
-		return 0 // in it, or just behind it
+		return 0 // in s, or just behind it
 	})
 	if !there {
 		*s = slices.Insert(*s, i, span{tag, tag})
@@ -102,7 +102,7 @@ func (s *spans) add(tag uint64) {
 	}
 }
 
-// first is up to which tag there is no gap.
+// first returns the last tag of the run that begins at 1, or 0 if there is none.
 func (s spans) first() uint64 {
 	if len(s) == 0 || s[0].from != 1 {
 		return 0

@@ -6,9 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSpansKnowTheFirstGap: whatever the order in which tags are added, the set
-// knows up to where none is missing, and holds no more spans than there are gaps,
-// and one.
+// TestSpansKnowTheFirstGap: tags are added in any order. The set finds the first gap, and
+// holds at most one span more than there are gaps.
 func TestSpansKnowTheFirstGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tags := rapid.Permutation([]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}).Draw(t, "tags")

@@ -18,11 +18,11 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// benchPrefetch is the prefetch of all that is compared.
+// benchPrefetch is the prefetch of all benchmarks.
 const benchPrefetch = 200
 
-// BenchmarkConsume drains a queue of b.N tasks of 200 bytes: with a bare amqp091
-// consumer that acks each, and with this package, without and with a memory.
+// BenchmarkConsume drains a queue of b.N tasks of 200 bytes. It compares a plain amqp091
+// consumer that acks each message with this package, with Remember and without.
 func BenchmarkConsume(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { benchmark(b, bare) })
 	for name, remember := range map[string]time.Duration{"wrapped": -1, "remembering": time.Hour} {
@@ -117,7 +117,7 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 	})
 }
 
-// placeOrders makes the placement of topic orders: without one no task is handled.
+// placeOrders creates the placement of the topic orders, which handlers need.
 func placeOrders(b *testing.B, rdb redis.UniversalClient, prefix string) {
 	b.Helper()
 	store, err := shard.New(rdb, prefix)
@@ -129,7 +129,7 @@ func placeOrders(b *testing.B, rdb redis.UniversalClient, prefix string) {
 	}
 }
 
-// redisTime is the processor time that Redis has used, in seconds.
+// redisTime returns the processor time that Redis has used, in seconds.
 func redisTime(b *testing.B, rdb redis.UniversalClient) float64 {
 	return info(b, rdb, "cpu", "used_cpu_user") + info(b, rdb, "cpu", "used_cpu_sys")
 }

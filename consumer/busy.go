@@ -6,13 +6,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// busy is the tasks whose handlers run.
+// busy is the set of tasks whose handlers run.
 type busy struct {
 	mu    sync.Mutex
 	tasks map[*task.Task]struct{}
 }
 
-// add notes that the handler of a task runs, until the function that it returns is called.
+// add records that a task's handler runs, until the caller calls remove.
 func (b *busy) add(t *task.Task) (remove func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -27,7 +27,7 @@ func (b *busy) add(t *task.Task) (remove func()) {
 	}
 }
 
-// names returns how many handlers run, and the topic and ID of some of their tasks.
+// names returns the number of running handlers, and the topic and ID of up to ten tasks.
 func (b *busy) names() (n int, some []string) {
 	const most = 10
 	b.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// leastApart is the shortest time between the due times of deliveries that follow each
-// other, by Redis's clock.
+// leastApart returns the shortest time between the due times of two successive
+// deliveries, by Redis's clock.
 func leastApart(all []task.Delivery) time.Duration {
 	least := never
 	for i := range all[1:] {
@@ -37,11 +37,11 @@ func TestAChainThatAsksForNoDelayDoesNotRunAsFastAsItCan(t *testing.T) {
 	}
 }
 
-// behind is a clock that is an hour behind.
+// behind returns a time one hour behind the clock.
 func behind() time.Time { return time.Now().Add(-time.Hour) }
 
-// TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly: what its handler asks for in five
-// minutes is due in five minutes, by Redis's clock.
+// TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly: a step in five minutes is due in
+// five minutes by Redis's clock.
 func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 	t.Parallel()
 	const wanted = 5 * time.Minute
@@ -72,8 +72,8 @@ func (w *world) redisNow() time.Time {
 	return now.Truncate(time.Millisecond)
 }
 
-// TestAStepIsDueByTheLaterClock: a due time of the handler's clock is read by Redis's,
-// and as what is left until then by the consumer's.
+// TestAStepIsDueByTheLaterClock: a due time of the handler's clock is read by Redis's
+// clock, and as the time left by the consumer's clock. The later counts.
 func TestAStepIsDueByTheLaterClock(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1796119200000)
@@ -101,7 +101,7 @@ func TestAStepIsDueByTheLaterClock(t *testing.T) {
 	}
 }
 
-// TestANextStepWithoutATimeIsRefused: a forgotten time is no wish for now.
+// TestANextStepWithoutATimeIsRefused: a forgotten time doesn't mean now.
 func TestANextStepWithoutATimeIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()

@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// gate holds up the handler of one attempt of one payload, which then fails.
+// gate blocks the handler of one attempt of one payload, and then fails it.
 type gate struct {
 	t            *testing.T
 	seen         log
@@ -29,7 +29,7 @@ func newGate(t *testing.T) *gate {
 	return &gate{t: t, began: make(chan struct{}), fails: make(chan struct{})}
 }
 
-// handler holds up the first attempt at "first" and fails it; all else succeeds.
+// handler blocks the first attempt at "first" and fails it; others succeed.
 func (g *gate) handler(_ context.Context, d task.Delivery) error {
 	g.seen.add(d)
 	if string(d.Payload) != "first" || d.Attempt != 1 {
@@ -40,7 +40,7 @@ func (g *gate) handler(_ context.Context, d task.Delivery) error {
 	return errTest
 }
 
-// hold keeps a handler until it may go on, or its test is over.
+// hold blocks a handler until it may continue, or its test ends.
 func hold(t *testing.T, goOn <-chan struct{}) {
 	select {
 	case <-goOn:
@@ -48,7 +48,7 @@ func hold(t *testing.T, goOn <-chan struct{}) {
 	}
 }
 
-// payloads that were handled, in order.
+// payloads returns the handled payloads, in order.
 func (g *gate) payloads() (all []string) {
 	for _, d := range g.seen.all() {
 		all = append(all, fmt.Sprintf("%s/%d", d.Payload, d.Attempt))
@@ -56,7 +56,8 @@ func (g *gate) payloads() (all []string) {
 	return all
 }
 
-// quiet ends the test if more than want is handled while a retry would be due.
+// quiet ends the test if more than want is handled in the time in which a retry would be
+// due.
 func (w *world) quiet(g *gate, want ...string) {
 	w.t.Helper()
 	wait.For(w.t, "all is handled", func() bool { return len(g.payloads()) >= len(want) })
@@ -76,8 +77,8 @@ func (w *world) forgotten() {
 	})
 }
 
-// changes a producer makes while a handler has the task, and what is handled in
-// the end.
+// changes are calls of a producer while a handler has the task, and the payloads handled
+// in the end.
 func changes() map[string]struct {
 	change func(w *world, g *gate)
 	want   []string
@@ -133,8 +134,8 @@ func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
 	}
 }
 
-// Only a consumer that remembers knows of a second version that came and went
-// while the first was being handled.
+// Only a consumer that remembers recognizes a second version that was stored and removed
+// while the first was handled.
 func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"cancelled", "replaced by a later one", "moved"} {
@@ -154,8 +155,8 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 	}
 }
 
-// lease puts a task's message into the queue and leaves the task leased, as when a
-// scanner has published it and is about to settle.
+// lease publishes a task's message and leaves the task leased, like a scanner that has
+// published it and is about to settle.
 func (w *world) lease(id string) (settle func()) {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 1)
@@ -237,7 +238,7 @@ func TestAChainEndsWithACancel(t *testing.T) {
 	close(goOn)
 	wait.For(t, "the step is done", func() bool { return counted(c, done) == 1 })
 	w.schedule("b", "")
-	wait.For(t, "what was due after it is done", func() bool { return counted(c, done) == 2 })
+	wait.For(t, "a task that was due later is done", func() bool { return counted(c, done) == 2 })
 	if n := seen.of("a"); n != 1 {
 		t.Errorf("handled %d times", n)
 	}
@@ -246,8 +247,8 @@ func TestAChainEndsWithACancel(t *testing.T) {
 	}
 }
 
-// TestACancelReachesANextStepThatIsBeingStored: whatever lies between the cancel and
-// the step's message, its handler doesn't run.
+// TestACancelReachesANextStepThatIsBeingStored at any point between the cancel and the
+// step's message: the step's handler doesn't run.
 func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
 	t.Parallel()
 	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
@@ -286,7 +287,7 @@ func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
 	}
 }
 
-// TestANextStepHasNoHeaderMore: what marks it is the consumer's own.
+// TestANextStepHasNoHeaderMore: the consumer removes its own mark.
 func TestANextStepHasNoHeaderMore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
@@ -335,13 +336,13 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 	}
 }
 
-// TestChangesHoldWhileShardsChange lets many tasks fail again and again while the
-// shard count goes up and down, and cancels or replaces each once.
+// TestChangesHoldWhileShardsChange: many tasks fail again and again while the shard count
+// goes up and down. Each is cancelled or replaced once.
 func TestChangesHoldWhileShardsChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
 	const tasks, workers = 60, 8
-	var cancelled sync.Map // ID -> when Cancel had returned
+	var cancelled sync.Map // ID -> time after Cancel returned
 	var broken atomic.Int64
 	var seen log
 	meeting := newMeeting(t, workers)
@@ -371,11 +372,11 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		for j := i * tasks / 4; j < (i+1)*tasks/4; j++ {
 			id := fmt.Sprint(j)
 			n := seen.of(id)
-			wait.For(t, "it fails on and on", func() bool { return seen.of(id) > n })
+			wait.For(t, "it fails again and again", func() bool { return seen.of(id) > n })
 			if err := w.producer.Cancel(t.Context(), orders, id); err != nil && !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
-			// A handler that began before Cancel returned may go on; none is left now.
+			// A handler that began before Cancel returned may continue; none is left now.
 			w.meet(meeting, "met "+id)
 			cancelled.Store(id, true)
 			if j%2 == 0 {
@@ -414,8 +415,8 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 // meets is the payload of tasks whose handlers wait for each other.
 const meets = "meets"
 
-// meeting is of all the workers of a consumer: each has a handler at it, so that
-// none has a delivery from before.
+// meeting brings all workers of a consumer together. Each has a handler in it, so none
+// still has an earlier delivery.
 type meeting struct {
 	t    *testing.T
 	size int
@@ -429,7 +430,7 @@ func newMeeting(t *testing.T, size int) *meeting {
 	return &meeting{t: t, size: size, over: make(chan struct{})}
 }
 
-// attend is a handler's part: it waits until all have come.
+// attend is called by a handler. It waits until all handlers have called it.
 func (m *meeting) attend() {
 	m.mu.Lock()
 	over := m.over
@@ -448,7 +449,7 @@ func (m *meeting) attended() int {
 	return m.here
 }
 
-// meet returns once all workers were at a meeting.
+// meet returns when all workers were at a meeting.
 func (w *world) meet(m *meeting, name string) {
 	w.t.Helper()
 	before := m.attended()

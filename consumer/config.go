@@ -17,80 +17,79 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Config of a Consumer.
+// Config configures a Consumer.
 type Config struct {
-	// URLs of RabbitMQ are tried in turn, as in amqp://user:password@host:5672/vhost.
+	// URLs of RabbitMQ, tried in turn, as in amqp://user:password@host:5672/vhost.
 	// Required.
 	URLs []string
-	// TLS is used with amqps:// URLs. Defaults to the system's authorities.
+	// TLS is for amqps:// URLs. Defaults to the system's certificate authorities.
 	TLS *tls.Config
-	// Queue to consume from; it must exist, or be made by a scanner (declare) within
-	// QueueTimeout. What is no message of duefleet goes to
-	// its dead-letter exchange, or is lost where it has none. Required.
+	// Queue to consume from. It must exist, or a scanner must create it (declare) within
+	// QueueTimeout. A message that isn't from duefleet goes to the queue's dead-letter
+	// exchange, or is lost if the queue has none. Required.
 	Queue string
-	// Redis is the caller's client, which Run leaves open. Either it or Options
-	// must be given: the Redis of the scanners.
+	// Redis is the caller's client for the scanners' Redis; Run leaves it open. Either
+	// Redis or Options must be given.
 	Redis redis.UniversalClient
-	// Options make a client of our own, which ends with Run.
+	// Options are for a client that New makes. It is closed when Run returns.
 	Options *redis.UniversalOptions
-	// Prefix of every key; the scanners' redis.prefix. Defaults to "duefleet".
+	// Prefix of every key: redis.prefix of the scanners. Defaults to "duefleet".
 	Prefix string
 
-	// MinReplicas of Redis must have a retry before its delivery is acked, at most
-	// 10; see producer.Config. Defaults to 0.
+	// MinReplicas is the number of Redis replicas that must have a retry before its
+	// delivery is acked, at most 10; see producer.Config. Defaults to 0.
 	MinReplicas int
 
-	// Handler of every task. Required.
+	// Handler handles every task. Required.
 	Handler Handler
-	// Policy of retries; NoRetry for none. Defaults to
+	// Policy decides about retries; NoRetry for none. Defaults to
 	// Exponential(time.Second, 5*time.Minute, 10).
 	Policy Policy
-	// Timeout is the deadline of one handler. Defaults to 30s.
+	// Timeout limits one run of the handler. Defaults to 30s.
 	Timeout time.Duration
-	// MinStep is the least time from when a next step is stored until it is due, so that
-	// a chain that asks for no delay doesn't run as fast as it can. Negative: none.
-	// Defaults to 100ms.
+	// MinStep is the minimum delay of a next step, from when it is stored. It slows down
+	// a chain that asks for no delay. Negative: no minimum. Defaults to 100ms.
 	MinStep time.Duration
-	// Concurrency is how many handlers run at once. Defaults to 10.
+	// Concurrency is the number of handlers that run at once. Defaults to 10.
 	Concurrency int
-	// Prefetch is how many deliveries this consumer holds, those that handlers
-	// have included, and those that wait because Redis refuses a call for their
-	// topic alone: Prefetch of these hold up the queue. At most 65535. Defaults to twice
-	// Concurrency.
+	// Prefetch is the number of deliveries that this consumer holds, at most 65535. It
+	// includes deliveries in handlers, and deliveries that wait because Redis refuses a
+	// call for their topic alone. If as many as Prefetch wait like that, the queue stops.
+	// Defaults to twice Concurrency.
 	Prefetch int
-	// QueueTimeout is for how long a Run that has not consumed before waits for the queue
-	// to be made, before it returns an error. Negative: for ever. Defaults to 1m.
+	// QueueTimeout is how long Run waits for the queue to exist before it returns an
+	// error. It applies only until Run has consumed once. Negative: no limit. Defaults to
+	// 1m.
 	QueueTimeout time.Duration
-	// StopTimeout is how long running handlers have to finish once Run's context
+	// StopTimeout is how long running handlers may take to finish after Run's context
 	// ends. Defaults to 15s.
 	StopTimeout time.Duration
-	// Remember is for how long a delivery is remembered as done, by topic, ID and
-	// due; that takes some 270 bytes of Redis a delivery, and two round trips.
-	// Negative: not at all, and handlers of first attempts start without asking
-	// Redis, but for next steps. Defaults to 24h. BenchmarkConsume measures what it costs.
+	// Remember is how long a delivery is remembered as done, by topic, ID and due. That
+	// takes about 270 bytes of Redis and two round trips for each delivery. Negative: it
+	// isn't remembered; then the handler of a first attempt starts without a call to
+	// Redis, except for next steps. Defaults to 24h. BenchmarkConsume measures the cost.
 	Remember time.Duration
-	// MaxPayload is the largest payload handled, in bytes, at most 16 MiB. A larger
-	// task is parked without its handler, with the size and the limit as the reason:
-	// raise MaxPayload and replay it. Give it the value that producers have. A message
-	// above 16 MiB is no task. Defaults to 256 KiB.
+	// MaxPayload is the largest payload that is handled, in bytes, at most 16 MiB. Set it
+	// to the limit of the producers. A task with a larger payload is parked without its
+	// handler, with the size and the limit as the reason: raise MaxPayload, then replay
+	// it. A message above 16 MiB isn't a task. Defaults to 256 KiB.
 	MaxPayload int
 
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
 	// "duefleet".
 	Name string
-	// Log takes outages and what fails. Payloads are never logged. Defaults to
-	// slog.Default().
+	// Log gets outages and failures, never payloads. Defaults to slog.Default().
 	Log *slog.Logger
-	// Registerer takes the metrics, duefleet_consumer_*. Consumers may share one.
-	// Defaults to none.
+	// Registerer registers the metrics, duefleet_consumer_*. Consumers may share one.
+	// Defaults to nil: no metrics.
 	Registerer prometheus.Registerer
 
-	step func(step)       // a test's: what was just done
-	hold time.Duration    // a test's: holdFor
-	now  func() time.Time // a test's: time.Now
+	step func(step)       // tests: called after each step
+	hold time.Duration    // tests: replaces holdFor
+	now  func() time.Time // tests: replaces time.Now
 }
 
-// step of an outcome, after which a test may end the process.
+// step names a step of an outcome. Tests end the process after one.
 type step string
 
 const (
@@ -107,14 +106,14 @@ type Consumer struct {
 	store   *store
 	close   func() error
 	metrics *metrics
-	// Kinds of lines of which there may be one for each delivery.
+	// Log lines that could come once for each delivery: their rate is limited.
 	parked, panicked, refused, unstored, refusedOne, unknown, removed *notice.Notice
 	busy                                                              busy
 	ran                                                               atomic.Bool
 }
 
-// New checks the configuration and starts nothing. An error names a bad URL by
-// its place in the list, since it holds a password.
+// New checks the configuration and starts nothing. An error names a bad URL by its index,
+// because the URL may hold a password.
 func New(cfg Config) (*Consumer, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -133,8 +132,8 @@ func New(cfg Config) (*Consumer, error) {
 		store:      &store{Store: shards, window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{}, met: map[string]bool{}},
 		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
 		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
-		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it is no task"),
-		unstored:   notice.New(cfg.Log, slog.LevelError, "redis can't be used, to be tried again"),
+		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),
+		unstored:   notice.New(cfg.Log, slog.LevelError, "redis can't be used, retrying"),
 		refusedOne: notice.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
 		unknown: notice.New(cfg.Log, slog.LevelError,
 			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the scanners' redis and prefix"),
@@ -176,7 +175,7 @@ func orDefault[T comparable](value *T, other T) {
 	}
 }
 
-// The limits of AMQP: of a short string, in bytes, and of a prefetch count.
+// The limits of AMQP: a short string, in bytes, and a prefetch count.
 const (
 	maxShortString = 255
 	maxPrefetch    = 1<<16 - 1

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestATestOfAHandlerSeesWhatItDecides: also through wrapping.
+// TestATestOfAHandlerSeesWhatItDecides, also if the error is wrapped.
 func TestATestOfAHandlerSeesWhatItDecides(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -1,41 +1,44 @@
-// Package consumer hands due tasks from a RabbitMQ queue to a handler, and does
-// around it what is easily done wrong by hand: decoding, remembering what was
-// done, retrying with a delay, giving up in a way that can be undone.
+// Package consumer passes due tasks from a RabbitMQ queue to a handler. It decodes
+// messages and remembers which deliveries are done. It retries failed tasks with a delay,
+// and parks a task after the last attempt, so that it can be replayed.
 //
-// What became of a task is decided by what its handler returns:
+// The result of a handler decides what happens to its task:
 //
 //	nil          acked and remembered: a redelivery is acked without the handler
 //	an error     stored again under the same ID, by the policy, attempt + 1
 //	Park(err)    parked with the reason, as after the last attempt
 //	Drop(err)    acked and counted
 //
-// The task is stored first and acked last, so that a crash repeats and never
-// loses. A task that the producer cancelled, moved or replaced while a handler
-// had it is not brought back by its retry. docs/guarantees.md has the windows.
+// A task is stored before its delivery is acked, so a crash causes a repeat, never a
+// loss. If the producer cancels, reschedules or replaces a task while a handler has it, a
+// retry doesn't restore the old task. docs/guarantees.md lists the windows.
 //
 // While Redis is away, handlers that need it keep their places, and the queue waits.
-// An error that is one topic's, one shard's or one task's own (a key of the wrong type,
-// a missing right, an unknown topic) holds up that delivery alone: it waits without a
-// handler's place, and the consumer asks Redis again. After ten minutes it requeues the
-// delivery, so the handler runs again. Deliveries that wait count for Config.Prefetch.
-// Where `scanner topic rm` removed the topic, the failed delivery is logged, counted as
-// topic_removed and acked: nothing follows it.
 //
-// A delivery whose topic has no placement in this Redis under this prefix comes from
-// scanners that have another one: it waits in the same way, and its handler doesn't run.
+// Some errors of Redis concern one topic, shard or task only: a key of the wrong type, a
+// missing right, an unknown topic. Then only this delivery waits, without a handler's
+// place, and the consumer asks Redis again. After ten minutes it requeues the delivery,
+// so the handler runs again. Deliveries that wait count for Config.Prefetch.
 //
-// A Mux chooses the handler by the task's topic, where the topics share a queue. JSON
-// decodes payloads for a handler.
+// If `scanner topic rm` removed the topic, the failed delivery is logged, counted as
+// topic_removed and acked; it isn't retried.
 //
-// A Consumer has one queue. For several queues run several Consumers, which may share
-// Config.Redis and Config.Registerer, in a group of golang.org/x/sync/errgroup: all stop
-// together with its context.
+// If the topic of a delivery has no placement under this prefix in this Redis, the
+// scanners use another Redis or prefix. The delivery waits in the same way, and its
+// handler doesn't run.
+//
+// If topics share a queue, a Mux chooses the handler by the task's topic. JSON decodes
+// payloads for a handler.
+//
+// A Consumer has one queue. For several queues run several Consumers in a group of
+// golang.org/x/sync/errgroup: all stop together with its context. They may share
+// Config.Redis and Config.Registerer.
 //
 //	group, ctx := errgroup.WithContext(ctx)
 //	group.Go(func() error { return orders.Run(ctx) })
 //	group.Go(func() error { return bills.Run(ctx) })
 //	err := group.Wait()
 //
-// Those with a loop of their own use Parse alone. docs/guide.md is for developers of
-// applications.
+// A program with a consume loop of its own can use Parse alone. For developers of
+// applications there is docs/guide.md.
 package consumer

@@ -19,7 +19,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// message is what a scanner publishes.
+// message is a message as a scanner publishes it.
 func message(change func(*amqp.Publishing)) amqp.Publishing {
 	p := amqp.Publishing{
 		MessageId: "a", Type: orders, Body: []byte("pay"),
@@ -44,7 +44,7 @@ func header(key string, value any) func(*amqp.Publishing) {
 	}
 }
 
-// bad are deliveries that are no task, and why.
+// bad are deliveries that aren't tasks, and the reasons.
 func bad() map[string]struct {
 	change func(*amqp.Publishing)
 	reason string
@@ -100,7 +100,7 @@ func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
 			t.Errorf("rejected for %s: counted %v, want %v", reason, got, n)
 		}
 	}
-	minutes := int(time.Since(began) / time.Minute) // whole ones that this took
+	minutes := int(time.Since(began) / time.Minute) // whole minutes
 	if n := strings.Count(out.String(), "delivery rejected"); n < 1 || n > 1+minutes {
 		t.Errorf("logged %d times", n)
 	}
@@ -138,7 +138,7 @@ func TestParseReadsWhatAScannerPublishes(t *testing.T) {
 	}
 }
 
-// What a lean message lacks is as the absence says.
+// A header that a lean message lacks has its default.
 func TestParseReadsALeanMessage(t *testing.T) {
 	t.Parallel()
 	p := message(func(p *amqp.Publishing) {
@@ -178,8 +178,8 @@ func TestParseRefusesWhatIsNoTask(t *testing.T) {
 	}
 }
 
-// TestATaskAboveTheConsumersLimitIsParked: it is a task all the same. Its producer's limit
-// is higher, and the consumer's can be raised.
+// TestATaskAboveTheConsumersLimitIsParked, because it is a valid task: its producer has a
+// higher limit, and the consumer's can be raised.
 func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
@@ -210,8 +210,8 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	}
 }
 
-// TestACancelledTaskAboveTheConsumersLimitIsNotParked: nothing brings back what its
-// producer gave up.
+// TestACancelledTaskAboveTheConsumersLimitIsNotParked: parking doesn't restore a
+// cancelled task.
 func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 	t.Parallel()
 	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {

@@ -9,13 +9,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// JSON is a Handler that decodes the payload into a T, as encoding/json does: fields that T
-// lacks are ignored. The payload's bytes are still in d.Payload. The content type isn't
-// looked at.
+// JSON returns a Handler that decodes the payload into a T with encoding/json, which
+// ignores fields that T lacks. d.Payload still has the bytes. JSON doesn't check the
+// content type.
 //
-// A task whose payload can't be decoded is parked at once, since another attempt would
-// meet the same bytes. The reason has the place and the types, and nothing of the payload.
-// A nil handle makes a nil Handler, which New refuses.
+// A task whose payload can't be decoded is parked at once, because another attempt would
+// fail in the same way. The reason has the position and the types, and nothing of the
+// payload. If handle is nil, JSON returns nil, which New refuses.
 func JSON[T any](handle func(ctx context.Context, d task.Delivery, v T) error) Handler {
 	if handle == nil {
 		return nil
@@ -29,8 +29,9 @@ func JSON[T any](handle func(ctx context.Context, d task.Delivery, v T) error) H
 	}
 }
 
-// undecoded says why a payload of some bytes isn't a T. The words of encoding/json, and of a
-// type's own UnmarshalJSON, may quote the payload: they are left out.
+// undecoded returns the reason why a payload of size bytes can't be decoded into a T. It
+// leaves out the messages of encoding/json and of UnmarshalJSON, because they may quote
+// the payload.
 func undecoded[T any](size int, err error) error {
 	var syntax *json.SyntaxError
 	var wrong *json.UnmarshalTypeError

@@ -27,11 +27,11 @@ type purchaseLine struct {
 
 type coded struct{}
 
-// UnmarshalJSON refuses everything, and quotes it.
+// UnmarshalJSON refuses every value and quotes it.
 func (*coded) UnmarshalJSON(b []byte) error { return errors.New("no code: " + string(b)) }
 
-// TestAPayloadThatCanNotBeDecodedIsParked: the reason has the place, and nothing of the
-// payload.
+// TestAPayloadThatCanNotBeDecodedIsParked: the reason has the position, and nothing of
+// the payload.
 func TestAPayloadThatCanNotBeDecodedIsParked(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]string{
@@ -59,8 +59,8 @@ func TestAPayloadThatCanNotBeDecodedIsParked(t *testing.T) {
 	}
 }
 
-// TestAPayloadIsDecodedForItsHandler: what it returns is what the task's handler returns,
-// and the bytes are there.
+// TestAPayloadIsDecodedForItsHandler: the handler's result is returned, and d.Payload has
+// the bytes.
 func TestAPayloadIsDecodedForItsHandler(t *testing.T) {
 	t.Parallel()
 	const payload = `{"number":3,"unknown":true}`
@@ -88,7 +88,8 @@ func TestAPayloadIsDecodedForItsHandler(t *testing.T) {
 	}
 }
 
-// TestAValueGoesFromTheProducerToTheHandler, and what is none is parked, in Redis.
+// TestAValueGoesFromTheProducerToTheHandler. A payload that isn't such a value is parked
+// in Redis.
 func TestAValueGoesFromTheProducerToTheHandler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()

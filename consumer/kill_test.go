@@ -17,19 +17,19 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// victimEnv holds what a process of this test binary needs to be a consumer that
-// is killed.
+// victimEnv is the environment variable that makes a process of this test binary a
+// victim: a consumer that is killed.
 const victimEnv = "DUEFLEET_TEST_VICTIM"
 
-// order is a victim's: where to consume, and when to die.
+// order tells a victim where to consume, and when to exit.
 type order struct {
 	URL, Redis, Prefix string
 	Fails              bool
 	Step               step
 }
 
-// handler notes each call in Redis, where it outlasts its process. If it fails it is
-// for the first attempt of task a; what marks the end, z, is not tried again.
+// handler records each call in Redis, where it survives the process. It may fail the
+// first attempt of task a. z marks the end and isn't retried.
 func (o order) handler(rdb redis.UniversalClient) Handler {
 	return func(ctx context.Context, d task.Delivery) error {
 		if err := rdb.RPush(ctx, o.Prefix+":handled", fmt.Sprintf("%s/%d", d.ID, d.Attempt)).Err(); err != nil {
@@ -49,8 +49,8 @@ func (o order) config(rdb redis.UniversalClient) Config {
 	}
 }
 
-// victim consumes until it has done the step of its order, and dies there; or when
-// its standard input ends, with whoever started it.
+// victim consumes until it has done the step in its order, and exits there. It also exits
+// when its standard input ends, because then its parent has exited.
 func victim() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -81,7 +81,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 	for _, row := range []struct {
 		fails bool
 		at    step
-		first int // how often the first attempt is handled
+		first int // number of calls for the first attempt
 	}{
 		{false, stepHandled, 2},
 		{false, stepRemembered, 1},
@@ -111,8 +111,8 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			}
 			wait.For(t, "all is handled", func() bool { return w.handled()["a/2"] >= want["a/2"] && w.handled()["a/1"] >= row.first })
 			w.forgotten()
-			w.schedule("z", "") // whatever repeats comes before it
-			wait.For(t, "what is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
+			w.schedule("z", "") // repeats come before it
+			wait.For(t, "the task that is due later is handled", func() bool { return w.handled()["z/1"] == 1 })
 			c.stop()
 			got := w.handled()
 			if got["a/1"] != want["a/1"] || got["a/2"] != want["a/2"] {
@@ -128,7 +128,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 	}
 }
 
-// die runs a victim to its end, until the broker has given back what it had.
+// die runs a victim until it exits and the broker has requeued its deliveries.
 func (w *world) die(o order) {
 	w.t.Helper()
 	env, err := json.Marshal(o)
@@ -152,7 +152,7 @@ func (w *world) die(o order) {
 	})
 }
 
-// handled counts the calls of all consumers' handlers, by ID and attempt.
+// handled returns the calls of the handlers of all consumers, by ID and attempt.
 func (w *world) handled() map[string]int {
 	w.t.Helper()
 	all, err := w.rdb.LRange(w.t.Context(), w.settings.RedisPrefix+":handled", 0, -1).Result()

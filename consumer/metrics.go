@@ -27,8 +27,8 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + name, Help: help})
 	}
 	m := &metrics{
-		deliveries: count("deliveries_total", "Deliveries by what became of them.", "topic", "outcome"),
-		rejected:   count("rejected_total", "Deliveries that are no task, sent to the queue's dead-letter exchange.", "reason"),
+		deliveries: count("deliveries_total", "Deliveries by topic and outcome.", "topic", "outcome"),
+		rejected:   count("rejected_total", "Deliveries that aren't tasks, sent to the queue's dead-letter exchange.", "reason"),
 		panics:     count("panics_total", "Handlers that panicked.", "topic"),
 		errors:     count("redis_errors_total", "Operations on Redis that failed and are tried again.", "operation"),
 		running:    gauge("running", "Handlers that run."),
@@ -47,7 +47,7 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	)
 }
 
-// register registers a collector, or takes the one that is registered already.
+// register registers a collector. If an equal one is registered already, it uses that.
 func register[C prometheus.Collector](to prometheus.Registerer, c *C) error {
 	err := to.Register(*c)
 	var there prometheus.AlreadyRegisteredError

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// misuse is one mistake of a caller, and the whole message that it gets.
+// misuse is one mistake of a caller, and the whole error message.
 type misuse struct {
 	err  error
 	want string
@@ -31,7 +31,7 @@ func told(t *testing.T, misuses map[string]misuse) {
 	}
 }
 
-// changed is what New says of a good configuration after one change.
+// changed returns the error of New for a valid configuration after one change.
 func changed(t *testing.T, change func(cfg *Config)) error {
 	t.Helper()
 	cfg := Config{
@@ -46,7 +46,7 @@ func changed(t *testing.T, change func(cfg *Config)) error {
 	return err
 }
 
-// TestMisuseOfConfig: New says which field is wrong, and what to write in its place.
+// TestMisuseOfConfig: New names the wrong field and says what is valid.
 func TestMisuseOfConfig(t *testing.T) {
 	t.Parallel()
 	if err := changed(t, func(*Config) {}); err != nil {
@@ -133,7 +133,7 @@ func TestMisuseOfConfig(t *testing.T) {
 		},
 		"braces": {
 			func(c *Config) { c.Prefix = "a}" },
-			`prefix "a}" must not hold braces, which decide over slots of a Redis Cluster`,
+			`prefix "a}" must not have braces, which change a key's slot in a Redis Cluster`,
 		},
 		"many replicas": {func(c *Config) { c.MinReplicas = 11 }, "MinReplicas must be 0 to 10; got 11"},
 	} {
@@ -147,8 +147,8 @@ func TestMisuseOfConfig(t *testing.T) {
 	}
 }
 
-// TestMisuseOfPolicies: nonsense in a policy is an error of New, also within a function of
-// the caller's; to park after the first attempt is NoRetry, or one attempt.
+// TestMisuseOfPolicies: New refuses invalid policies, also within a function of the
+// caller. To park after the first attempt, use NoRetry or one attempt.
 func TestMisuseOfPolicies(t *testing.T) {
 	t.Parallel()
 	const few = "most must be at least 1, the first attempt; got 0; NoRetry is for no retries"
@@ -196,7 +196,7 @@ func TestMisuseOfPolicies(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatPanicsParks: the consumer goes on, and the reason has both errors.
+// TestAPolicyThatPanicsParks: the consumer continues, and the reason has both errors.
 func TestAPolicyThatPanicsParks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
@@ -223,7 +223,7 @@ func TestAPolicyThatPanicsParks(t *testing.T) {
 	wait.For(t, "the next is done", func() bool { return counted(c, done) == 1 })
 }
 
-// TestMisuseOfRun: a Consumer that has run says that it runs once.
+// TestMisuseOfRun: a second Run returns an error.
 func TestMisuseOfRun(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{

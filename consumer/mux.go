@@ -10,20 +10,21 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Mux chooses a handler by a task's topic. Its method Handler is a Config.Handler:
+// Mux chooses a handler by a task's topic. Its method Handler is a value for
+// Config.Handler:
 //
 //	consumer.Config{Handler: consumer.Mux{Topics: map[string]consumer.Handler{"orders": remind}}.Handler}
 //
 // Don't change Topics while a consumer runs.
 type Mux struct {
-	// Topics are the handlers, each by the exact name of its topic.
+	// Topics maps the exact name of a topic to its handler.
 	Topics map[string]Handler
-	// Fallback handles every other topic. Defaults to none: then a task of another topic
-	// is parked, with a reason that names the topics there are handlers for.
+	// Fallback handles every other topic. Defaults to nil: then a task of another topic
+	// is parked, with a reason that names the topics that have handlers.
 	Fallback Handler
 }
 
-// Handler calls the handler of the task's topic. A nil handler is none.
+// Handler calls the handler of the task's topic. A nil handler counts as none.
 func (m Mux) Handler(ctx context.Context, d task.Delivery) error {
 	if handle := m.Topics[d.Topic]; handle != nil {
 		return handle(ctx, d)
@@ -35,7 +36,7 @@ func (m Mux) Handler(ctx context.Context, d task.Delivery) error {
 		"add a handler, then replay the task", d.Topic, m.names()))
 }
 
-// names lists the topics with handlers, a few of them by name.
+// names lists up to three topics with handlers, and counts the others.
 func (m Mux) names() string {
 	const most = 3
 	var names []string

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestAMuxChoosesByTopic: the exact name, then Fallback, then it parks.
+// TestAMuxChoosesByTopic: by the exact name, else Fallback, else it parks.
 func TestAMuxChoosesByTopic(t *testing.T) {
 	t.Parallel()
 	var called string
@@ -63,8 +63,8 @@ func TestAMuxChoosesByTopic(t *testing.T) {
 	}
 }
 
-// TestATaskOfATopicWithoutAHandlerIsParked with the topic as the
-// reason; what has a handler goes on.
+// TestATaskOfATopicWithoutAHandlerIsParked with the topic in the reason. Tasks of other
+// topics are handled.
 func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,7 +90,8 @@ func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 	}
 }
 
-// TestConsumersOfSeveralQueuesShareARedisClient: one that stops leaves it open for the other.
+// TestConsumersOfSeveralQueuesShareARedisClient: if one stops, the client stays open for
+// the other.
 func TestConsumersOfSeveralQueuesShareARedisClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

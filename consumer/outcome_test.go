@@ -56,7 +56,7 @@ func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 	})
 }
 
-// TestARetryKeepsTheOptions: the message of each attempt is as its producer asked for.
+// TestARetryKeepsTheOptions: the message of each attempt has the options of its producer.
 func TestARetryKeepsTheOptions(t *testing.T) {
 	t.Parallel()
 	eitherForm(t, func(t *testing.T, w *world) {
@@ -104,7 +104,8 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 	c := w.consume(Config{Remember: time.Hour, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
 	w.schedule("a", "")
 	wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
-	// Both by Redis's clock: when it was noted as done, and when that is forgotten.
+	// Both times are by Redis's clock: when it was noted as done, and when the note
+	// expires.
 	noted, err := w.rdb.HGet(t.Context(), w.past("a"), fmt.Sprint(seen.all()[0].Due.UnixMilli())).Int64()
 	w.ok(err)
 	expires, err := w.rdb.PExpireTime(t.Context(), w.past("a")).Result()
@@ -180,7 +181,7 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 	if p := w.parked(); len(p) != 1 || p["park"].Reason != errTest.Error() {
 		t.Errorf("parked %+v", p)
 	}
-	wait.For(t, "what was dropped is stored no more", func() bool {
+	wait.For(t, "the dropped task isn't stored any more", func() bool {
 		_, there := w.stored("drop")
 		return !there
 	})
@@ -211,7 +212,8 @@ func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	}
 }
 
-// TestWhatFailsForManyTasksIsOneLine: a log doesn't grow with what is parked.
+// TestWhatFailsForManyTasksIsOneLine: the log doesn't grow with the number of parked
+// tasks.
 func TestWhatFailsForManyTasksIsOneLine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()
@@ -226,7 +228,7 @@ func TestWhatFailsForManyTasksIsOneLine(t *testing.T) {
 		w.schedule(fmt.Sprint("a", i), "")
 	}
 	wait.For(t, "all are parked", func() bool { return counted(c, park) == n })
-	minutes := int(time.Since(began) / time.Minute) // whole ones that this took
+	minutes := int(time.Since(began) / time.Minute) // whole minutes
 	for _, line := range []string{`msg="task parked"`, `msg="handler panicked"`} {
 		if got := strings.Count(out.String(), line); got < 1 || got > 1+minutes {
 			t.Errorf("%d times %s in the log of %d tasks", got, line, n)
@@ -269,7 +271,7 @@ func TestAChainGoesOnStepByStep(t *testing.T) {
 				return err
 			}
 			if step == "b" && d.Attempt == 1 {
-				return errTest // a step that fails is tried again, and its next step forgotten
+				return errTest // a failed step is retried, and its next step isn't stored
 			}
 			return nil
 		},
@@ -339,7 +341,7 @@ func TestConsumersShareARegisterer(t *testing.T) {
 		c.metrics.rejected.WithLabelValues("foreign").Inc()
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP duefleet_consumer_rejected_total Deliveries that are no task, sent to the queue's dead-letter exchange.
+# HELP duefleet_consumer_rejected_total Deliveries that aren't tasks, sent to the queue's dead-letter exchange.
 # TYPE duefleet_consumer_rejected_total counter
 duefleet_consumer_rejected_total{reason="foreign"} 2
 `), "duefleet_consumer_rejected_total"); err != nil {

@@ -8,19 +8,19 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// Policy says how long after a failed attempt, counted from 1, the next one is
-// due; or not ok: that was the last, and the task is parked. Any function may be
-// one. x-duefleet-attempt counts the broker's returns too, as far as there were any.
+// Policy returns the delay from failed attempt n, counted from 1, to the next. If ok is
+// false there is no next attempt, and the task is parked. Any function can be a policy.
+// The attempt is x-duefleet-attempt, which also counts messages that the broker returned.
 //
-// New calls it once, for attempt 1. A policy that panics later parks the task, with the
-// panic as the reason.
+// New calls the policy once, for attempt 1. If a policy panics later, the task is parked
+// with the panic as the reason.
 type Policy func(attempt int) (delay time.Duration, ok bool)
 
 // NoRetry is the Policy that parks a task after its first failed attempt.
 func NoRetry(int) (time.Duration, bool) { return 0, false }
 
-// Fixed retries after the same delay, until there were most attempts. New refuses a
-// negative delay, and most below 1.
+// Fixed retries after the same delay, up to most attempts in all. New refuses a negative
+// delay, and most below 1.
 func Fixed(delay time.Duration, most int) Policy {
 	if wrong := firstOf(negative("delay", delay), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Fixed(%s, %d): %s", delay, most, wrong))
@@ -28,9 +28,9 @@ func Fixed(delay time.Duration, most int) Policy {
 	return func(attempt int) (time.Duration, bool) { return delay, attempt < most }
 }
 
-// Linear retries after (2n+1) units, n being the retries made before: 1, 3, 5, 7
-// and so on, until there were most attempts. With a unit of a minute it is how
-// payment callbacks are commonly repeated. New refuses a negative unit, and most below 1.
+// Linear retries up to most attempts in all. The delay before retry n is 2n-1 units: 1,
+// 3, 5, 7 and so on. Payment callbacks are commonly repeated like this, with a unit of a
+// minute. New refuses a negative unit, and most below 1.
 func Linear(unit time.Duration, most int) Policy {
 	if wrong := firstOf(negative("unit", unit), tooFew(most)); wrong != "" {
 		return mistaken(fmt.Sprintf("Linear(%s, %d): %s", unit, most, wrong))
@@ -40,11 +40,10 @@ func Linear(unit time.Duration, most int) Policy {
 	}
 }
 
-// Exponential retries after a delay that begins at first and doubles up to
-// longest, until there were most attempts. Half of it is drawn by lot, so that
-// what failed together doesn't come back together (Brooker, "Exponential Backoff
-// And Jitter", 2015: equal jitter). New refuses a negative first, longest below first,
-// and most below 1.
+// Exponential retries after a delay that starts at first and doubles up to longest, up to
+// most attempts in all. Half of each delay is random, so that tasks that failed together
+// don't return together (Brooker, "Exponential Backoff And Jitter", 2015: equal jitter).
+// New refuses a negative first, longest below first, and most below 1.
 func Exponential(first, longest time.Duration, most int) Policy {
 	wrong := firstOf(negative("first", first), negative("longest", longest), tooFew(most))
 	if wrong == "" && longest < first {
@@ -60,8 +59,8 @@ func Exponential(first, longest time.Duration, most int) Policy {
 	}
 }
 
-// Delays retries after each of the delays in turn; there is one attempt more than
-// there are delays. New refuses no delays at all, and a negative one.
+// Delays retries after each of the delays in turn, so there is one attempt more than
+// there are delays. New refuses an empty list and a negative delay.
 func Delays(delays ...time.Duration) Policy {
 	if len(delays) == 0 {
 		return mistaken("Delays(): give at least one delay, or NoRetry if none is meant")
@@ -102,13 +101,13 @@ func firstOf(wrong ...string) string {
 	return ""
 }
 
-// mistaken is the policy of a constructor that was called with nonsense. A function can't
-// carry an error: this one panics with it, when New tries it.
+// mistaken returns the policy for a constructor call with invalid arguments. A policy
+// can't return an error, so this one panics with the message when New calls it.
 func mistaken(wrong string) Policy {
 	return func(int) (time.Duration, bool) { panic("consumer." + wrong) }
 }
 
-// call is the policy's answer, or an error if it panics.
+// call calls the policy. A panic becomes an error.
 func (p Policy) call(attempt int) (delay time.Duration, ok bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {

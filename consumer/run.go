@@ -9,17 +9,16 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// stopGrace is how long handlers whose context was ended may take to return.
+// stopGrace is how long handlers may take to return after their context was cancelled.
 const stopGrace = time.Second
 
-// Run consumes until ctx ends: then it takes no new deliveries, waits for the
-// running handlers for StopTimeout, ends the contexts of those left, gives back
-// what was not handled, and returns nil. While RabbitMQ is away it tries all URLs
-// in turn, again and again. Call it once.
+// Run consumes until ctx ends and then returns nil. Before it returns it takes no new
+// deliveries, and waits up to StopTimeout for the running handlers. Then it cancels the
+// contexts of those that still run, and requeues unhandled deliveries. While RabbitMQ is
+// away Run tries all URLs in turn. Call it once.
 //
-// It returns an error for what waiting doesn't mend, unless it has consumed before: that
-// RabbitMQ refuses the user, the password or the vhost, or that there is no such queue
-// for QueueTimeout.
+// Run returns an error if RabbitMQ refuses the user, the password or the vhost, or if the
+// queue doesn't exist for QueueTimeout. After it has consumed once, it retries these too.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("consumer: Run was called before; a Consumer runs once, make another by New")
@@ -37,7 +36,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	last, failure := c.supervise(ctx, feed)
 	end()
 	deadline := time.Now().Add(c.cfg.StopTimeout)
-	if last != nil { // what handlers have is acked through it: it lasts as long as they may
+	if last != nil { // keep it open while handlers may still ack
 		last.stop(max(c.cfg.StopTimeout, closeTimeout))
 	}
 	idle := make(chan struct{})
@@ -57,22 +56,22 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return errors.Join(failure, c.close())
 }
 
-// reachRedis logs where this consumer looks for its topics, if nobody answers there.
+// reachRedis logs the address and prefix of Redis if Redis doesn't answer at the start.
 func (c *Consumer) reachRedis(ctx context.Context) {
 	if _, err := c.store.Now(ctx); err != nil && ctx.Err() == nil {
 		c.unstored.Say(ctx, append(c.place(), "operation", "start", "error", err)...)
 	}
 }
 
-// The limits of the pauses between tries.
+// The limits of the pause between two tries.
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
 )
 
-// holdFor is how long a delivery waits that Redis refuses something for, before it is
-// requeued and its handler runs again. RabbitMQ ends the channel of a delivery that
-// is not acked for half an hour.
+// holdFor is how long a delivery waits if Redis refuses a call for it. Then it is
+// requeued and its handler runs again. RabbitMQ closes the channel of a delivery that
+// isn't acked for half an hour.
 const holdFor = 10 * time.Minute
 
 func newPause() retry.Backoff { return retry.Backoff{Min: backoffMin, Max: backoffMax} }
@@ -88,8 +87,8 @@ func within(d time.Duration, ended <-chan struct{}) bool {
 	}
 }
 
-// supervise keeps a session open until ctx ends, and returns the one that is open
-// then, or the error of a start that is in vain.
+// supervise keeps a session open until ctx ends, and returns the session that is open
+// then. It returns an error if starting.failed does.
 func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*session, error) {
 	pause := newPause()
 	var outage time.Time
@@ -119,14 +118,14 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*sessio
 		}
 		if outage.IsZero() {
 			outage = time.Now()
-			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, to be tried again", "queue", c.cfg.Queue, "error", err)
+			c.cfg.Log.WarnContext(ctx, "can't consume from rabbitmq, retrying", "queue", c.cfg.Queue, "error", err)
 		}
 		pause.Wait(ctx)
 	}
 }
 
-// attend lets the workers have a session's deliveries until it is lost, with the
-// reason, or ctx ends.
+// attend offers the session to idle workers until ctx ends. If the session is lost first,
+// it returns the reason.
 func (c *Consumer) attend(ctx context.Context, s *session, feed chan<- *session) error {
 	c.metrics.connected.Inc()
 	defer c.metrics.connected.Dec()
@@ -136,7 +135,7 @@ func (c *Consumer) attend(ctx context.Context, s *session, feed chan<- *session)
 			return nil
 		case err := <-s.lost:
 			return err
-		case feed <- s: // to whichever worker is idle
+		case feed <- s: // to an idle worker
 		}
 	}
 }

@@ -16,7 +16,7 @@ const (
 	closeTimeout   = 2 * time.Second
 )
 
-// session is one connection that is being delivered to.
+// session is one connection with a consumer on it.
 type session struct {
 	conn       *amqp.Connection
 	channel    *amqp.Channel
@@ -40,7 +40,7 @@ func (c *Consumer) open(ctx context.Context, url string) (*session, error) {
 				return nil, err
 			}
 			s.raw = raw
-			return raw, raw.SetDeadline(time.Now().Add(connectTimeout)) // lifted by the library
+			return raw, raw.SetDeadline(time.Now().Add(connectTimeout)) // the library removes it
 		},
 	})
 	if err != nil {
@@ -82,21 +82,22 @@ func (s *session) consume(queue string, prefetch int) (err error) {
 	return nil
 }
 
-// stop takes no new deliveries. Those that were sent already still come, and the
-// deliveries end. A broker that doesn't answer within limit is cut off, which also
-// gives back what handlers still have.
+// stop cancels the consumer. Deliveries that the broker sent before still arrive, then
+// the channel of deliveries closes. If the broker doesn't answer within limit, stop cuts
+// the connection, and the broker requeues deliveries that handlers still have.
 func (s *session) stop(limit time.Duration) {
 	bounded(limit, func() { _ = s.channel.Cancel(s.tag, false) }, func() { _ = s.raw.Close() })
 }
 
-// close ends the connection; what was not answered is given back by the broker. One
-// that doesn't answer within limit is cut off, and with it acks that it has not read.
+// close closes the connection; the broker requeues unanswered deliveries. If the broker
+// doesn't answer within limit, close cuts the connection, and acks that the broker hasn't
+// read are lost.
 func (s *session) close(limit time.Duration) {
 	bounded(limit, func() { _ = s.conn.Close() }, func() { _ = s.raw.Close() })
 }
 
-// bounded runs what may hang on a broker that is silent, and cuts it short after
-// limit.
+// bounded calls run, which may hang on a silent broker, and calls cut if that takes
+// longer than limit.
 func bounded(limit time.Duration, run, cut func()) {
 	ended := make(chan struct{})
 	go func() {

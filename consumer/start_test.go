@@ -16,7 +16,7 @@ import (
 
 func nothing(context.Context, task.Delivery) error { return nil }
 
-// run runs a consumer until it ends by itself.
+// run runs a consumer until it returns.
 func (w *world) run(cfg Config) error {
 	w.t.Helper()
 	cfg.Handler = nothing
@@ -36,8 +36,8 @@ func says(t *testing.T, err error, words ...string) {
 	}
 }
 
-// TestRunEndsWithAnErrorThatWaitingDoesNotMend: and it names what is to be mended, without
-// the password.
+// TestRunEndsWithAnErrorThatWaitingDoesNotMend: the error says what to fix, without the
+// password.
 func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -79,13 +79,13 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 	}
 }
 
-// TestAConsumerMayStartBeforeItsQueue: a scanner makes it.
+// TestAConsumerMayStartBeforeItsQueue, which a scanner creates.
 func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var out wait.Log
 	c := w.consume(Config{Queue: "later", Handler: nothing, Log: slog.New(slog.NewTextHandler(&out, nil))})
-	wait.For(t, "it is said that there is no queue", func() bool { return strings.Contains(out.String(), "no queue 'later'") })
+	wait.For(t, "the log says that there is no queue", func() bool { return strings.Contains(out.String(), "no queue 'later'") })
 	_, err := w.channel.QueueDeclare("later", true, false, false, false, nil)
 	w.ok(err)
 	wait.For(t, "the queue is consumed", func() bool {
@@ -111,9 +111,9 @@ func TestTheLogIsTheDefaultOne(t *testing.T) {
 	}
 }
 
-// TestAConsumerThatLooksElsewhereSaysSo: with another prefix, another database or another
-// Redis than the scanners', no handler runs, the log says where the consumer looks, and
-// it stops at once.
+// TestAConsumerThatLooksElsewhereSaysSo: its prefix, database or Redis isn't the
+// scanners'. No handler runs, the log says where the consumer looks, and Run ends quickly
+// when it is stopped.
 func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

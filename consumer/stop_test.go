@@ -88,7 +88,7 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	}
 	finish := make(chan struct{})
 	began := make(chan struct{}, 10)
-	// The queue isn't there yet, and a URL leads nowhere.
+	// The queue doesn't exist yet, and one URL is dead.
 	c := w.consume(Config{URLs: []string{"amqp://127.0.0.1:1/", node.URL("/")}, Handler: func(_ context.Context, d task.Delivery) error {
 		began <- struct{}{}
 		if d.ID == "a" {
@@ -100,7 +100,7 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	wait.Receive(t, "a is being handled", began)
 	w.ok(node.Kill())
 	close(finish)
-	wait.For(t, "what was running is done", func() bool { return counted(c, done) == 1 })
+	wait.For(t, "the running handler is done", func() bool { return counted(c, done) == 1 })
 	w.ok(node.Restart(t.Context()))
 	send("b")
 	wait.For(t, "the consumer goes on", func() bool { return counted(c, done) == 2 })

@@ -16,14 +16,14 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// bills is a topic beside orders, whose messages wait in the same queue.
+// bills is a second topic, whose messages are in the same queue as those for orders.
 const bills = "bills"
 
 func countedOf(c *running, topic string, became outcome) float64 {
 	return testutil.ToFloat64(c.metrics.deliveries.WithLabelValues(topic, string(became)))
 }
 
-// makeBills makes the topic bills, of one shard. No scanner serves it.
+// makeBills creates the topic bills with one shard. No scanner serves it.
 func (w *world) makeBills() *shard.Topic {
 	w.t.Helper()
 	w.makeOrders()
@@ -35,7 +35,7 @@ func (w *world) makeBills() *shard.Topic {
 	return topic
 }
 
-// makeOrders makes the topic orders, of four shards, as serve does.
+// makeOrders creates the topic orders with four shards, as serve does.
 func (w *world) makeOrders() {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 4)
@@ -51,7 +51,7 @@ func (w *world) deliver(topic string, n int) {
 	}
 }
 
-// failing handles orders, and fails bills.
+// failing succeeds for orders and fails for bills.
 func (l *log) failing(_ context.Context, d task.Delivery) error {
 	l.add(d)
 	if d.Topic == bills {
@@ -60,8 +60,8 @@ func (l *log) failing(_ context.Context, d task.Delivery) error {
 	return nil
 }
 
-// TestARemovedTopicHoldsUpNoOther: what fails of it can't be stored any more. It is
-// acked, counted and logged once.
+// TestARemovedTopicHoldsUpNoOther: its failed deliveries can't be stored again. They are
+// acked and counted, and logged once.
 func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -75,8 +75,8 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	const n, others = 12, 20
 	w.deliver(bills, n)
 	w.deliver(orders, others)
-	wait.For(t, "the other topic's are done", func() bool { return countedOf(c, orders, done) == others })
-	wait.For(t, "those of the removed topic are counted", func() bool { return countedOf(c, bills, removed) == n })
+	wait.For(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == others })
+	wait.For(t, "deliveries of the removed topic are counted", func() bool { return countedOf(c, bills, removed) == n })
 	c.stop()
 	if left := w.waiting(queue); left != 0 {
 		t.Errorf("%d messages were left unanswered", left)
@@ -86,13 +86,13 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 			t.Errorf("handled %d times", got)
 		}
 	}
-	minutes := int(time.Since(began) / time.Minute) // whole ones that this took
+	minutes := int(time.Since(began) / time.Minute) // whole minutes
 	if got := strings.Count(out.String(), "topic was removed"); got < 1 || got > 1+minutes {
 		t.Errorf("logged %d times", got)
 	}
 }
 
-// troubles of one topic alone, and their end.
+// troubles are faults of one topic alone, and their fixes.
 func troubles() map[string]struct {
 	begin, end func(w *world, topic *shard.Topic)
 } {
@@ -117,8 +117,8 @@ func troubles() map[string]struct {
 	}
 }
 
-// TestOneTopicsTroubleHoldsUpNoOther: deliveries that Redis refuses to store wait, and
-// are stored once it takes them, without their handlers running again.
+// TestOneTopicsTroubleHoldsUpNoOther: deliveries that Redis refuses to store wait. They
+// are stored when Redis accepts them, and their handlers don't run again.
 func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range troubles() {
@@ -131,7 +131,7 @@ func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 			c := w.consume(Config{Concurrency: 1, Prefetch: 4, Policy: Fixed(time.Hour, 5), Handler: seen.failing})
 			w.deliver(bills, 3)
 			w.deliver(orders, 20)
-			wait.For(t, "the other topic's are done", func() bool { return countedOf(c, orders, done) == 20 })
+			wait.For(t, "deliveries of the other topic are done", func() bool { return countedOf(c, orders, done) == 20 })
 			trouble.end(w, topic)
 			wait.For(t, "the others are stored", func() bool { return countedOf(c, bills, retried) == 3 })
 			for i := range 3 {
@@ -143,7 +143,7 @@ func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestWhatCanNotBeStoredForLongIsRequeued: its handler runs again.
+// TestWhatCanNotBeStoredForLongIsRequeued, so its handler runs again.
 func TestWhatCanNotBeStoredForLongIsRequeued(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -161,7 +161,8 @@ func TestWhatCanNotBeStoredForLongIsRequeued(t *testing.T) {
 	wait.For(t, "it is stored", func() bool { return countedOf(c, bills, retried) == 1 })
 }
 
-// TestWhatCanNotBeLookedUpHoldsUpNoOther: its handler doesn't run before.
+// TestWhatCanNotBeLookedUpHoldsUpNoOther, and its handler doesn't run before the lookup
+// succeeds.
 func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -171,7 +172,7 @@ func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	var running, most int
 	var seen log
 	c := w.consume(Config{Concurrency: 1, Handler: func(_ context.Context, d task.Delivery) error {
-		running++ // one at a time: the race detector sees it otherwise
+		running++ // without a lock: the race detector finds two at a time
 		most = max(most, running)
 		seen.add(d)
 		running--

@@ -6,8 +6,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// withTrace continues the trace that a task's headers name (W3C Trace Context):
-// what the handler starts belongs to it. A retry carries the headers on.
+// withTrace returns a context that continues the trace in a task's headers (W3C Trace
+// Context).
 func withTrace(ctx context.Context, headers map[string]string) context.Context {
 	if headers["traceparent"] == "" {
 		return ctx

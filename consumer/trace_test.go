@@ -17,14 +17,14 @@ type handled struct {
 	span trace.SpanContext
 }
 
-// inSpan is ctx within a span of a trace with this first byte.
+// inSpan returns ctx within a span of a trace with this first byte.
 func inSpan(ctx context.Context, first byte) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{first, 15: 1}, SpanID: trace.SpanID{first, 7: 1}, TraceFlags: trace.FlagsSampled,
 	}))
 }
 
-// TestATraceGoesFromTheProducerToTheHandler: through a scanner and RabbitMQ, a retry, a
+// TestATraceGoesFromTheProducerToTheHandler through a scanner and RabbitMQ, a retry, a
 // next step and a task that the handler schedules.
 func TestATraceGoesFromTheProducerToTheHandler(t *testing.T) {
 	t.Parallel()
@@ -66,8 +66,8 @@ func TestATraceGoesFromTheProducerToTheHandler(t *testing.T) {
 	})
 }
 
-// TestTasksOfOneCallShareItsTrace: those of ScheduleMany, but for one that names its own,
-// and none without a span.
+// TestTasksOfOneCallShareItsTrace: tasks of one ScheduleMany share the trace, except one
+// that names its own. Without a span there is no trace.
 func TestTasksOfOneCallShareItsTrace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).serve()

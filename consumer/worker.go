@@ -14,13 +14,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// worker handles one delivery at a time. There are Concurrency of them, and those that
-// were replaced: a replaced worker ends with the delivery it has.
+// worker handles one delivery at a time. There are Concurrency workers. In addition there
+// are replaced workers; a replaced worker ends after its current delivery.
 type worker struct {
 	c        *Consumer
-	stop     context.Context //nolint:containedctx // ends when the consumer is to stop, like Run's
+	stop     context.Context //nolint:containedctx // ends when the consumer stops, like Run's
 	handled  bool            // the handler of its delivery has run
-	session  *session        // that its delivery came from
+	session  *session        // of its delivery
 	replace  func()          // starts another worker
 	replaced bool
 }
@@ -31,7 +31,7 @@ func (c *Consumer) start(ctx, work context.Context, feed <-chan *session, worker
 	workers.Go(func() { w.work(ctx, work, feed) })
 }
 
-// work handles what one session after the other delivers.
+// work handles the deliveries of one session after the other.
 func (w *worker) work(ctx, work context.Context, feed <-chan *session) {
 	for {
 		select {
@@ -51,21 +51,22 @@ func (w *worker) work(ctx, work context.Context, feed <-chan *session) {
 	}
 }
 
-// giveBack requeues a delivery; if the connection is gone, the broker does.
+// giveBack requeues a delivery. If the connection is lost, the broker requeues it.
 func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryTag, true) }
 
-// insist tries an operation on Redis until it succeeds or work ends. It holds up
-// one handler's place meanwhile, and so the queue: nothing is handled that could
-// be neither remembered nor stored.
+// insist retries an operation on Redis until it succeeds or work ends. Meanwhile it
+// occupies a handler's place, so the queue waits: no handler runs whose result could
+// neither be remembered nor stored.
 //
-// An error of this topic or this task alone holds up no others: another worker takes
-// the place. After Config.hold the error is returned, and the delivery is requeued.
+// An error of this topic or task alone doesn't block others: another worker takes this
+// one's place. After Config.hold insist returns the error, and the caller requeues the
+// delivery.
 //
-// Once the consumer is to stop, only the result of a handler is worth waiting for, and
-// only while Redis is away: else the error is returned at once.
+// Once the consumer stops, insist returns every error at once. One exception: if the
+// handler has run and Redis is away, it keeps trying to store the result.
 func (w *worker) insist(work context.Context, t *task.Task, operation string, try func() error) error {
 	pause := newPause()
-	var held time.Time // since when, by an error of its own
+	var held time.Time // start of the current run of own errors
 	for {
 		err := try()
 		if err == nil || work.Err() != nil || errors.Is(err, errRemoved) {
@@ -94,7 +95,7 @@ func (w *worker) insist(work context.Context, t *task.Task, operation string, tr
 	}
 }
 
-// pause waits for the next try, or until the consumer is to stop.
+// pause waits for the next try, or until the consumer stops.
 func (w *worker) pause(work context.Context, pause *retry.Backoff) {
 	if w.stop.Err() == nil {
 		work = w.stop
@@ -102,7 +103,7 @@ func (w *worker) pause(work context.Context, pause *retry.Backoff) {
 	pause.Wait(work)
 }
 
-// complain logs why Redis can't be used, or what it refuses.
+// complain logs the failed operation, by the kind of its error.
 func (c *Consumer) complain(ctx context.Context, t *task.Task, operation string, err error) {
 	switch {
 	case errors.Is(err, task.ErrUnknownTopic):
@@ -114,13 +115,13 @@ func (c *Consumer) complain(ctx context.Context, t *task.Task, operation string,
 	}
 }
 
-// place is where this consumer looks for topics and their tasks.
+// place returns the log attributes that say where this consumer looks for topics.
 func (c *Consumer) place() []any {
 	addr, db := c.store.Place()
 	return []any{"redis", addr, "db", db, "prefix", c.cfg.Prefix, "queue", c.cfg.Queue}
 }
 
-// giveWay has another worker take this one's place.
+// giveWay starts another worker in place of this one, once.
 func (w *worker) giveWay() {
 	if !w.replaced {
 		w.replaced = true
@@ -128,8 +129,9 @@ func (w *worker) giveWay() {
 	}
 }
 
-// own reports whether an error is of one topic, shard or task: the others can go on.
-// What Redis refuses to everybody, and what is over by itself, is no such error.
+// own reports whether an error concerns one topic, shard or task, so that others can go
+// on. It is false for errors that concern every call, and for errors that end by
+// themselves.
 func own(err error) bool {
 	var format *shard.FormatError
 	switch {

@@ -26,12 +26,12 @@ import (
 const (
 	orders = "orders"
 	queue  = "orders.due"
-	// never is longer than any test: for leases that aren't to end, and handlers
-	// that aren't to be cut short.
+	// never is longer than any test: for leases that must not end, and handlers that must
+	// not time out.
 	never = time.Hour
 )
 
-// world is one test's corner of the servers, with the topic orders.
+// world is one test's part of the servers, with the topic orders.
 type world struct {
 	t        *testing.T
 	settings fleet.Settings
@@ -43,8 +43,8 @@ type world struct {
 	headers  string // the topic's setting
 }
 
-// eitherForm runs a test with full messages and with lean ones, each in a world of
-// its own.
+// eitherForm runs a test with full messages and with lean ones, each in a world of its
+// own.
 func eitherForm(t *testing.T, test func(t *testing.T, w *world)) {
 	for _, headers := range []string{"full", "lean"} {
 		t.Run(headers, func(t *testing.T) {
@@ -56,7 +56,7 @@ func eitherForm(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// newWorld starts no scanner: a test that forwards by hand decides when.
+// newWorld starts no scanner, so that a test can forward tasks itself.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, headers: "full", config: filepath.Join(t.TempDir(), "config.yaml")}
@@ -74,15 +74,15 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// connect returns a client for which no answer comes too late: one that was given
-// up is asked for again, and stored twice.
+// connect returns a client with long timeouts, so that no request is repeated because of
+// a slow reply and stored twice.
 func connect(addr string) redis.UniversalClient {
 	o := servertest.RedisOptions(addr)
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = wait.Hang, wait.Hang, wait.Hang, wait.Hang
 	return redis.NewUniversalClient(o)
 }
 
-// declare makes the queue with a dead-letter exchange, and a queue behind that.
+// declare declares the queue with a dead-letter exchange and a dead-letter queue.
 func (w *world) declare() {
 	w.t.Helper()
 	_, err := w.channel.QueueDeclare("dead", true, false, false, false, nil)
@@ -93,19 +93,19 @@ func (w *world) declare() {
 	w.ok(err)
 }
 
-// past names the key of what is remembered of a task.
+// past returns the key of a task's delivery history.
 func (w *world) past(id string) string {
 	return w.settings.RedisPrefix + ":past:{" + orders + ":" + id + "}"
 }
 
-// serve runs a scanner, with four shards.
+// serve runs a scanner for a topic with four shards.
 func (w *world) serve() *world {
 	w.t.Helper()
 	w.reshard(4)
 	return w.scan()
 }
 
-// scan runs a scanner with the configuration that was written last.
+// scan runs a scanner with the last configuration written.
 func (w *world) scan() *world {
 	w.t.Helper()
 	wait.Background(w.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, w.config) })
@@ -116,7 +116,7 @@ func (w *world) scan() *world {
 	return w
 }
 
-// reshard writes the configuration with a shard count.
+// reshard writes the configuration with another shard count.
 func (w *world) reshard(shards int) {
 	w.t.Helper()
 	w.settings.Topics = map[string]fleet.Topic{orders: {
@@ -133,13 +133,13 @@ func (w *world) ok(err error) {
 	}
 }
 
-// running is a consumer that runs.
+// running is a running consumer.
 type running struct {
 	*Consumer
 	stop func()
 }
 
-// consume runs a consumer until the test is over, or stop was called.
+// consume runs a consumer until the test ends or stop is called.
 func (w *world) consume(cfg Config) *running {
 	w.t.Helper()
 	cfg = w.configure(cfg)
@@ -191,7 +191,7 @@ func (w *world) stored(id string) (producer.Stored, bool) {
 	return s, true
 }
 
-// parked reads the parked tasks whole: a list has no payloads.
+// parked reads the whole records of the parked tasks, because a list has no payloads.
 func (w *world) parked() map[string]shard.Record {
 	w.t.Helper()
 	var listed []string
@@ -212,7 +212,7 @@ func (w *world) parked() map[string]shard.Record {
 	return all
 }
 
-// waiting is how many messages wait in a queue, unhandled ones only.
+// waiting returns the number of ready messages in a queue.
 func (w *world) waiting(queue string) int {
 	w.t.Helper()
 	q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
@@ -220,8 +220,8 @@ func (w *world) waiting(queue string) int {
 	return q.Messages
 }
 
-// take empties a queue, and returns the messages that waited in it, each with what
-// tells it from others.
+// take empties a queue. It returns its messages, each with the properties that
+// distinguish it.
 func (w *world) take(queue string) (all []string) {
 	w.t.Helper()
 	for {
@@ -235,7 +235,7 @@ func (w *world) take(queue string) (all []string) {
 	}
 }
 
-// log of deliveries that a handler was called with.
+// log records the deliveries of a handler.
 type log struct {
 	mu   sync.Mutex
 	seen []task.Delivery
@@ -253,7 +253,7 @@ func (l *log) all() []task.Delivery {
 	return append([]task.Delivery(nil), l.seen...)
 }
 
-// of is how often the task was handled.
+// of returns how often the task was handled.
 func (l *log) of(id string) (n int) {
 	for _, d := range l.all() {
 		if d.ID == id {
@@ -263,7 +263,7 @@ func (l *log) of(id string) (n int) {
 	return n
 }
 
-// publish puts a message of a task into the queue, as a scanner does.
+// publish publishes a task's message to the queue, as a scanner does.
 func (w *world) publish(t task.Task) {
 	w.t.Helper()
 	headers := amqp.Table{task.HeaderDue: t.Due.UnixMilli(), task.HeaderScheduled: t.Scheduled.UnixMilli()}

@@ -19,13 +19,13 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// trouble is what keeps Redis from answering, and the bounds within which a call without
-// a Timeout ends meanwhile, as docs/guarantees.md and docs/guide.md say.
+// trouble is a fault of Redis, and the bounds in which a call without a Timeout ends
+// during it, as in docs/guarantees.md and docs/guide.md.
 type trouble struct {
 	name        string
 	begin       func(t *testing.T) (redisAddr string, begin func())
 	least, most time.Duration
-	unreachable bool // from the beginning: no client can be prepared
+	unreachable bool // from the start, so no client can be prepared
 }
 
 func troubles() []trouble {
@@ -67,8 +67,9 @@ func beginReadOnly(t *testing.T) (string, func()) {
 	}
 }
 
-// beginDropping is a port whose queue of connections is full: the kernel drops what asks
-// for one, as a network that loses all packets does. No client knows it before.
+// beginDropping opens a port whose queue of connections is full. The kernel drops new
+// requests, like a network that loses all packets. No client has a connection to it
+// before.
 func beginDropping(t *testing.T) (string, func()) {
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -93,9 +94,9 @@ func beginDropping(t *testing.T) (string, func()) {
 	}
 }
 
-// TestMeasureHowLongACallTakes prints how long each call takes while Redis doesn't answer,
-// without a Timeout and with one, all with go-redis's own settings: with a new client, one
-// that has an idle connection, and one with several; of our own and the caller's.
+// TestMeasureHowLongACallTakes prints how long each call takes while Redis doesn't
+// answer, without a Timeout and with one. It uses go-redis's own settings, New's client
+// and a caller's, each new, with one idle connection, and with several.
 //
 //	go test -tags measure -count 1 -v -run '^TestMeasureHowLongACallTakes$' ./producer
 func TestMeasureHowLongACallTakes(t *testing.T) {
@@ -114,7 +115,7 @@ func TestMeasureHowLongACallTakes(t *testing.T) {
 							continue
 						}
 						c := blockedClient(t, addr, own, connections)
-						c.timeout = timeout // from here on: to prepare takes as long as it takes
+						c.timeout = timeout // set late: the preparation has no limit
 						tries = append(tries, try{what, name, call, own, connections, c})
 					}
 				}
@@ -139,7 +140,7 @@ func TestMeasureHowLongACallTakes(t *testing.T) {
 	}
 }
 
-// try is one call of a client of its own.
+// try makes one call with a client of its own.
 type try struct {
 	what        trouble
 	name        string
@@ -165,7 +166,7 @@ func (o try) measure(t *testing.T) string {
 	return line
 }
 
-// blockedClient is one with idle connections; 0: it has used none.
+// blockedClient returns a client with idle connections; 0 means an unused client.
 func blockedClient(t *testing.T, addr string, own bool, connections int) *Client {
 	t.Helper()
 	cfg := Config{Options: servertest.RedisOptions(addr)}

@@ -1,15 +1,17 @@
-// Package producer schedules tasks that are due later, and cancels, moves and
-// reads them by their ID. What is due is delivered by the fleet of scanners to
-// RabbitMQ; this package talks to Redis alone.
+// Package producer schedules tasks that are due later, and cancels, reschedules and reads
+// them by their ID. It connects to Redis only. The scanners publish due tasks to
+// RabbitMQ.
 //
-// Once Schedule returned without an error the task is delivered at least once,
-// never before its due time by Redis's clock, as long as Redis keeps what it
-// acknowledged. An error that is task.ErrUnavailable says that surely nothing was
-// done. One that is task.ErrUncertain says that Redis may have done it, or may within 3 s:
-// call again with the same ID, which replaces what may be there.
+// A task whose Schedule returned without error is delivered at least once, as long as
+// Redis keeps its acknowledged writes. It is never delivered before its due time by
+// Redis's clock.
 //
-// How long a call may take is bounded by its ctx, and by Config.Timeout. docs/guide.md is
-// for developers of applications.
+// An error that is task.ErrUnavailable means that certainly nothing was done. An error
+// that is task.ErrUncertain means that Redis may have executed the call, or may execute
+// it within 3 s. Call again with the same ID: it replaces the task if there is one.
+//
+// The ctx and Config.Timeout limit how long a call takes. For developers of applications
+// there is docs/guide.md.
 package producer
 
 import (
@@ -24,38 +26,38 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Config of a Client.
+// Config configures a Client.
 type Config struct {
-	// Redis is the caller's client, which Close leaves open. Calls end with their
-	// context whether or not it has ContextTimeoutEnabled; with it they cost less.
-	// Either it or Options must be given.
+	// Redis is the caller's client; Close leaves it open. Calls end with their context
+	// whether or not the client has ContextTimeoutEnabled; with it they cost less. Either
+	// Redis or Options must be given.
 	Redis redis.UniversalClient
-	// Options make a client of our own, which Close closes. It connects with the user,
-	// the password and the TLSConfig that they have, unless CredentialsProviderContext
-	// and a Dialer of theirs read them again for each connection.
+	// Options are for a client that New makes and Close closes. It uses their user,
+	// password and TLSConfig. CredentialsProviderContext and Dialer can read these again
+	// for each connection.
 	Options *redis.UniversalOptions
-	// Prefix of every key; the scanners' redis.prefix. Defaults to "duefleet".
+	// Prefix of every key: redis.prefix of the scanners. Defaults to "duefleet".
 	Prefix string
-	// MaxPayload is the largest payload taken, in bytes, at most 16 MiB. Consumers
-	// have a limit of their own, consumer.Config.MaxPayload: raise that first, since
-	// they park what is larger. Defaults to 256 KiB.
+	// MaxPayload is the largest payload, in bytes, at most 16 MiB. Consumers park a task
+	// whose payload is larger than their own limit, consumer.Config.MaxPayload: raise
+	// that first. Defaults to 256 KiB.
 	MaxPayload int
-	// MinReplicas of Redis must have what a call stored, moved or removed before it
-	// returns, at most 10; it waits for them for a second (WAIT), which must be less
-	// than the client's ReadTimeout. With too few it returns task.ErrReplicas,
-	// although the master may have stored it: call again. Redis must be one server,
-	// sentinels or a cluster. Defaults to 0.
+	// MinReplicas is the number of Redis replicas that must have a change before the call
+	// returns, at most 10. The call waits for them for a second (WAIT), so the client's
+	// ReadTimeout must be longer. If too few replicas have the change, the call returns
+	// task.ErrReplicas, although the master may have stored it: call again. Redis must be
+	// one server, sentinels or a cluster. Defaults to 0.
 	MinReplicas int
-	// Timeout bounds each call whose ctx ends later or never, IDs excepted, and each page of
-	// List. Defaults to 0:
-	// none. Then a call whose ctx has no end takes as long as the options of the Redis
-	// client allow for its connections and its repeats: with go-redis's own some 5 s
-	// while connections are refused, half a minute while Redis stands still, and minutes
-	// while packets are lost. Calls that wait for somebody, as an HTTP request, want a
-	// second or two.
+	// Timeout limits each call, also if its ctx ends later or never. It limits each page
+	// of List, and doesn't apply to IDs. Defaults to 0: no limit.
+	//
+	// Without it, the options of the Redis client limit a call whose ctx has no end. With
+	// the defaults of go-redis that is about 5 s while connections are refused. It is
+	// half a minute while Redis hangs, and minutes while packets are lost. If somebody
+	// waits for the call, as in an HTTP request, set a second or two.
 	Timeout time.Duration
-	// Registerer takes the metrics, duefleet_producer_*. Clients may share one.
-	// Defaults to none: then nothing is measured.
+	// Registerer registers the metrics, duefleet_producer_*. Clients may share one.
+	// Defaults to nil: no metrics.
 	Registerer prometheus.Registerer
 }
 
@@ -66,11 +68,11 @@ type Client struct {
 	maxPayload int
 	timeout    time.Duration // 0: none
 	metrics    *metrics      // nil: none
-	// endsWithContext: Redis's answers are awaited no longer than a call's context lasts.
+	// endsWithContext: a call waits for Redis no longer than its context lasts.
 	endsWithContext bool
 }
 
-// New returns a client; it connects when it is first used.
+// New returns a client. It connects at the first call.
 func New(cfg Config) (*Client, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "duefleet"
@@ -98,56 +100,54 @@ func New(cfg Config) (*Client, error) {
 	}, nil
 }
 
-// Close closes the client's own connections. A Config.Redis stays open.
+// Close closes the client's own connections. Config.Redis stays open.
 func (c *Client) Close() error { return c.close() }
 
-// When is a due time: Now, In a while from now, or At an instant. The zero value is none,
-// and breaks a rule.
+// When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule.
 type When = task.When
 
-// Now is due at once.
+// Now means due at once.
 func Now() When { return task.Now() }
 
-// In is d after now by the clock of the Redis that stores the task, cut to the
-// millisecond. 0 and a negative d are due now.
+// In means d from now by the clock of the Redis that stores the task, cut to the
+// millisecond. 0 and a negative d mean due now.
 func In(d time.Duration) When { return task.In(d) }
 
-// At is the instant t as it is, cut to the millisecond. The past is due now, but for the
-// zero time.Time and for Unix seconds given to time.UnixMilli, which break a rule. At
-// most 100 years ahead.
+// At means the instant t, cut to the millisecond, at most 100 years ahead. A time in the
+// past means due now. Two mistakes break a rule: the zero time.Time, and Unix seconds
+// given to time.UnixMilli.
 func At(t time.Time) When { return task.At(t) }
 
 // Request is one task to schedule.
 type Request struct {
-	// Topic it belongs to: 1 to 64 of A-Z a-z 0-9 . _ -, served by the fleet.
+	// Topic of the task: 1 to 64 of A-Z a-z 0-9 . _ -. Scanners must serve it.
 	Topic string
-	// ID names it within the topic: 1 to 255 bytes of valid UTF-8.
+	// ID of the task within its topic: 1 to 255 bytes of valid UTF-8.
 	ID string
-	// When it is due: Now, In or At. Required.
+	// When the task is due: Now, In or At. Required.
 	When When
 	// Payload is delivered byte for byte, at most Config.MaxPayload.
 	Payload []byte
 	// ContentType of the payload. Defaults to application/octet-stream.
 	ContentType string
-	// Headers of the message: at most 32, keys of up to 128 bytes that don't
-	// begin with x-duefleet-, 64 KiB together.
+	// Headers of the message: at most 32, keys of up to 128 bytes that don't begin with
+	// x-duefleet-, 64 KiB together.
 	//
-	// Schedule and ScheduleMany add traceparent and tracestate (W3C Trace Context) where
-	// their ctx carries a trace and the headers have neither of the two: an empty
-	// traceparent of your own keeps a task out of the trace. What doesn't fit into the
-	// limits is left out.
+	// If ctx carries a trace, Schedule and ScheduleMany add traceparent and tracestate
+	// (W3C Trace Context), unless Headers has one of the two. An empty traceparent keeps
+	// a task out of the trace. A trace header that exceeds the limits is left out.
 	Headers map[string]string
-	// Options of the message: a routing key of its own, priority, expiration,
-	// correlation ID, reply-to.
+	// Options of the message: routing key, priority, expiration, correlation ID,
+	// reply-to.
 	Options task.Options
-	// IfAbsent refuses with task.ErrExists where a task of this ID is stored,
-	// in place of replacing it.
+	// IfAbsent returns task.ErrExists if a task of this ID is stored, instead of
+	// replacing it.
 	IfAbsent bool
 }
 
-// Check holds the request to the rules of input, with the largest payload in bytes and
-// the due time seen from now, and returns a *task.RuleError for the first that is broken.
-// Schedule does so too, by Redis's clock: Check is for those who want to know before.
+// Check returns a *task.RuleError for the first input rule that the request breaks.
+// maxPayload is in bytes. Schedule makes the same check, with Redis's clock as now; call
+// Check to know earlier.
 func (r *Request) Check(maxPayload int, now time.Time) error {
 	return first(
 		task.CheckTopic(r.Topic),
@@ -169,7 +169,7 @@ func first(errs ...error) error {
 	return nil
 }
 
-// now is Redis's clock, for checks.
+// now returns the time by Redis's clock, for checks.
 func (c *Client) now(ctx context.Context) (time.Time, error) {
 	ms, err := reads(ctx, c, func() (int64, error) { return c.store.Now(ctx) })
 	return time.UnixMilli(ms), shard.Unasked(err)

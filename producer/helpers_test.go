@@ -17,7 +17,7 @@ import (
 
 const orders = "orders"
 
-// fleet stands in for the scanners: it makes topics, moves tasks and claims.
+// fleet takes the place of the scanners: it creates topics, moves tasks and claims.
 type fleet struct {
 	t      *testing.T
 	addr   string
@@ -27,7 +27,7 @@ type fleet struct {
 	*shard.Topic
 }
 
-// newFleet serves the topic orders in some shards.
+// newFleet serves the topic orders in the given number of shards.
 func newFleet(t *testing.T, shards int) *fleet {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
@@ -45,7 +45,7 @@ func newFleet(t *testing.T, shards int) *fleet {
 	return f
 }
 
-// client is a producer that knows no placement yet.
+// client returns a producer that knows no placement yet.
 func (f *fleet) client() *Client {
 	f.t.Helper()
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix})
@@ -53,7 +53,7 @@ func (f *fleet) client() *Client {
 	return c
 }
 
-// informed is a producer that has read the present placement.
+// informed returns a producer that has read the current placement.
 func (f *fleet) informed() *Client {
 	f.t.Helper()
 	c := f.client()
@@ -72,7 +72,7 @@ func (f *fleet) ok(err error) {
 	}
 }
 
-// now is Redis's clock in ms.
+// now returns Redis's clock in ms.
 func (f *fleet) now() int64 {
 	f.t.Helper()
 	now, err := f.rdb.Time(f.ctx()).Result()
@@ -87,7 +87,7 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// is ends the test unless err is of a kind and says some words.
+// is ends the test unless err matches a kind and contains the given words.
 func is(t *testing.T, err, kind error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -121,7 +121,7 @@ func (f *fleet) begin(shards int) shard.Placement {
 	return p
 }
 
-// move takes every misplaced task to its shard and ends the change.
+// move moves every misplaced task to its shard and completes the change.
 func (f *fleet) move() {
 	f.t.Helper()
 	p := f.placement()
@@ -169,8 +169,8 @@ func (f *fleet) stored(at int) map[string]bool {
 	return ids
 }
 
-// inPlace ends the test unless exactly these tasks are stored, each once and in
-// the shard where it belongs.
+// inPlace ends the test unless exactly these tasks are stored, each once and in its own
+// shard.
 func (f *fleet) inPlace(want map[string]bool) {
 	f.t.Helper()
 	p := f.placement()
@@ -190,7 +190,7 @@ func (f *fleet) inPlace(want map[string]bool) {
 	}
 }
 
-// claimAll leases what is due in all shards.
+// claimAll leases the due tasks in all shards.
 func (f *fleet) claimAll() []shard.Claimed {
 	f.t.Helper()
 	var all []shard.Claimed
@@ -204,7 +204,7 @@ func (f *fleet) claimAll() []shard.Claimed {
 	return all
 }
 
-// splitID is an ID that is moving under p, the n-th of its kind.
+// splitID returns the n-th ID that is moving under p.
 func splitID(p shard.Placement, n int) string {
 	for i := 0; ; i++ {
 		id := "split-" + string(rune('a'+i%26)) + strings.Repeat("x", i/26)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// SetJSON makes v the payload, as encoding/json encodes it. The content type is
-// application/json, unless the request has one.
+// SetJSON sets the payload to the JSON encoding of v (encoding/json). It sets the content
+// type to application/json if the request has none.
 func (r *Request) SetJSON(v any) error {
 	payload, err := json.Marshal(v)
 	if err != nil {

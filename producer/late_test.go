@@ -10,11 +10,11 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// late ends the test unless Redis refused a script that was held up.
+// late ends the test unless Redis refused a delayed script.
 func late(t *testing.T, answer string) {
 	t.Helper()
 	if !strings.Contains(answer, "late") {
-		t.Fatalf("a script that was held up was answered %q", answer)
+		t.Fatalf("the delayed script was answered %q", answer)
 	}
 }
 
@@ -95,9 +95,9 @@ func TestACancelWhoseReplyIsLostLeavesNoTask(t *testing.T) {
 	f.inPlace(nil)
 }
 
-// TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain: what docs/guarantees.md says
-// of a Schedule whose reply was lost. The copy that is delivered twice has another
-// due time: the one asked for was over.
+// TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain checks a statement in
+// docs/guarantees.md about a Schedule whose reply was lost. The second copy has another
+// due time, because the requested time was past.
 func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -120,7 +120,7 @@ func TestATaskDeliveredWhileTheReplyIsLostIsStoredAgain(t *testing.T) {
 	})
 	equal(t, "tasks claimed", len(first), 1)
 	before := asked
-	if first[0].Scheduled.After(asked) { // the past means now
+	if first[0].Scheduled.After(asked) { // a past time means now
 		before = first[0].Scheduled
 	}
 	equal(t, "due", first[0].Due.UnixMilli(), before.UnixMilli())

@@ -11,19 +11,19 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Filter is which tasks List yields; the zero value is all of them.
+// Filter selects the tasks that List yields. The zero value selects all.
 type Filter struct {
-	// Prefix that their IDs begin with. Defaults to any.
+	// Prefix of the task's ID. Defaults to any.
 	Prefix string
-	// State they are in: task.Waiting, task.Leased or task.Parked. Defaults to any.
+	// State of the task: task.Waiting, task.Leased or task.Parked. Defaults to any.
 	State task.State
-	// DueFrom and DueTo bound when they are due, both included, to the millisecond. A task
-	// that waits for another attempt counts by Stored.NextAttempt, when it is due again.
-	// Default to no bound.
+	// DueFrom and DueTo bound the due time, both included, to the millisecond. For a task
+	// that waits for another attempt Stored.NextAttempt counts instead. Default to no
+	// bound.
 	DueFrom, DueTo time.Time
-	// Limit is how many of them are yielded at most. Defaults to 0: no limit.
+	// Limit is the largest number of tasks to yield. Defaults to 0: no limit.
 	Limit int
-	// WithoutPayload leaves their payloads out, and takes less of the network.
+	// WithoutPayload leaves out the payloads, which saves network traffic.
 	WithoutPayload bool
 }
 
@@ -40,20 +40,22 @@ func (f Filter) check() error {
 	return nil
 }
 
-// List yields stored tasks of a topic, and none twice, also while the shard count changes:
-//   - without State, DueFrom and DueTo each that stays stored from the first call to the
-//     last, in no order;
-//   - with them each whose state and times stay as they are, shard by shard. Only tasks of
-//     that state, or waiting ones of that window, are read, and leased ones. A task that is
-//     claimed, tried again or rescheduled meanwhile may be left out.
+// List yields the stored tasks of a topic, none twice, also while the shard count
+// changes:
+//   - Without State, DueFrom and DueTo: every task that stays stored from the first call to
+//     the last, in no order.
+//   - With one of them: every task whose state and times stay the same, shard by shard. A task
+//     that is claimed, retried or rescheduled meanwhile may be left out. List reads only tasks
+//     of that state, or waiting tasks of that window and leased tasks.
 //
-// It reads a page at a time, holds up nobody, and remembers 8 bytes for each task. A page
-// holds about 1 MiB, or one task. Config.Timeout bounds each page; all of it ends with ctx.
+// List reads a page at a time and blocks nobody. It keeps 8 bytes of memory for each
+// task. A page holds about 1 MiB, or one task. Config.Timeout limits each page; ctx
+// limits all of them.
 //
-// A task whose record can't be read comes with an error and with its Topic and ID, and the
-// others follow. Any other error is the last thing that it yields, beside an empty Stored:
-// *task.RuleError, task.ErrUnknownTopic, task.ErrUnavailable, or Redis's. A user with the
-// rights of deploy/redis needs ZSCAN, ZCOUNT, ZRANGE and ZRANK for it.
+// A task whose record can't be read is yielded with its Topic and ID and an error, and
+// the others follow. Any other error comes last, with an empty Stored: *task.RuleError,
+// task.ErrUnknownTopic, task.ErrUnavailable, or an error of Redis. A user with the rights
+// of deploy/redis also needs ZSCAN, ZCOUNT, ZRANGE and ZRANK.
 func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		if err := first(task.CheckTopic(topic), f.check()); err != nil {
@@ -84,14 +86,14 @@ func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Sto
 	}
 }
 
-// page is the next one; an empty one is the end.
+// page returns the next page. An empty page is the end.
 func (c *Client) page(ctx context.Context, listing *shard.Listing) ([]shard.Stored, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	return reads(ctx, c, func() ([]shard.Stored, error) { return listing.Next(ctx) })
 }
 
-// newStored copies the reason, which would keep the whole record in memory.
+// newStored clones the reason, which otherwise would keep the whole record in memory.
 func newStored(s shard.Stored) Stored {
 	shard.HideNext(&s.Task)
 	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: strings.Clone(s.Reason)}

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// listed are the IDs that a filter yields, in their order.
+// listed returns the IDs that a filter yields, in order.
 func (f *fleet) listed(c *Client, filter Filter) (ids []string) {
 	f.t.Helper()
 	for s, err := range c.List(f.ctx(), orders, filter) {
@@ -26,7 +26,7 @@ func (f *fleet) listed(c *Client, filter Filter) (ids []string) {
 	return ids
 }
 
-// TestListYieldsWhatIsAskedFor: by state, beginning of the ID, due time and limit.
+// TestListYieldsWhatIsAskedFor filters by state, ID prefix, due time and limit.
 func TestListYieldsWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
@@ -86,8 +86,8 @@ func TestListYieldsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// asGet ends the test unless what a filter yields is what Get returns, but for the payload
-// where that is left out.
+// asGet ends the test unless the filter yields the same as Get, except for a payload that
+// is left out.
 func (f *fleet) asGet(c *Client, filter Filter) {
 	f.t.Helper()
 	for got, err := range c.List(f.ctx(), orders, filter) {
@@ -101,8 +101,8 @@ func (f *fleet) asGet(c *Client, filter Filter) {
 	}
 }
 
-// TestListYieldsWhatStaysOnce: thousands, while the shard count changes and half of them
-// get other due times in the middle of it.
+// TestListYieldsWhatStaysOnce lists thousands of tasks while the shard count changes and
+// half of them get other due times.
 func TestListYieldsWhatStaysOnce(t *testing.T) {
 	t.Parallel()
 	for name, filter := range map[string]Filter{
@@ -140,7 +140,7 @@ func TestListYieldsWhatStaysOnce(t *testing.T) {
 	}
 }
 
-// TestListEndsWhereItsCallerDoes, and a task that can't be read hides no others.
+// TestListEndsWhereItsCallerDoes, and an unreadable task doesn't hide others.
 func TestListEndsWhereItsCallerDoes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -191,8 +191,8 @@ func (c *count) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// TestListReadsNoMoreThanItsWindow: of thousands of tasks, of which a few are due in the
-// window, a page of those that wait, that are parked and that are leased is read.
+// TestListReadsNoMoreThanItsWindow: only a few of thousands of tasks are due in the
+// window. List reads one page of waiting, one of parked and one of leased tasks.
 func TestListReadsNoMoreThanItsWindow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -202,7 +202,7 @@ func TestListReadsNoMoreThanItsWindow(t *testing.T) {
 	f.ok(err)
 	hook := &count{}
 	f.rdb.AddHook(hook)
-	for range 2 { // the first one finds out that Redis doesn't know the script
+	for range 2 { // the first loads the script
 		hook.calls.Store(0)
 		ids := f.listed(c, Filter{DueTo: time.Now().Add(10 * time.Minute)})
 		equal(t, "listed", strings.Join(ids, " "), "soon")

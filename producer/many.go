@@ -6,13 +6,13 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// CancelMany removes tasks of a topic, with the promises of Cancel for each, in some round
-// trips for each 1000 of them. The errors are in the order of the IDs, and each is as from
+// CancelMany removes tasks of a topic, each with the promises of Cancel. It needs a few
+// round trips for each 1000 IDs. The errors are in the order of the IDs. Each is as from
 // Cancel: nil, task.ErrNotFound, task.ErrUnavailable, task.ErrUncertain, *task.RuleError.
-// Of an ID that is given twice the second is task.ErrNotFound.
+// If an ID is given twice, the second gets task.ErrNotFound.
 //
-// Once Redis can't be asked, or doesn't answer, the thousands behind are not begun:
-// task.ErrUnavailable. Call again with the IDs that failed.
+// If Redis can't be reached or doesn't answer, CancelMany doesn't start the remaining
+// thousands: they get task.ErrUnavailable. Call again with the IDs that failed.
 func (c *Client) CancelMany(ctx context.Context, topic string, ids []string) []error {
 	good, at, errs := checkNames(topic, ids)
 	if len(good) == 0 {
@@ -32,8 +32,8 @@ func (c *Client) CancelMany(ctx context.Context, topic string, ids []string) []e
 	return errs
 }
 
-// checkNames returns the IDs that keep the rules of input, their places, and the errors of
-// the others.
+// checkNames returns the IDs that keep the rules of input, their indexes, and an error
+// for each of the others.
 func checkNames(topic string, ids []string) (good []string, at []int, errs []error) {
 	errs = make([]error, len(ids))
 	for i, id := range ids {
@@ -46,16 +46,19 @@ func checkNames(topic string, ids []string) (good []string, at []int, errs []err
 
 // GetResult is the result for one ID.
 type GetResult struct {
-	// Task is as from Get; the zero value with an error.
+	// Task is as from Get; the zero value if Err is set.
 	Task Stored
-	// Err is nil, task.ErrNotFound, task.ErrUnavailable, or why the task can't be read.
+	// Err is nil, task.ErrNotFound, task.ErrUnavailable, or the reason why the task can't
+	// be read.
 	Err error
 }
 
-// GetMany reads tasks of a topic like Get, in one round trip for each 2000 of them, or fewer
-// if they are large: a reply of Redis's holds about 1 MiB, or one task. The results are in
-// the order of the IDs, and all in memory at once. A task that moves to another shard at
-// this moment has the state from before.
+// GetMany reads tasks of a topic like Get. It makes one round trip for each 2000 IDs. If
+// the tasks are large it makes more, because a reply of Redis holds about 1 MiB or one
+// task. The results are in the order of the IDs, all in memory at once.
+//
+// If a task moves to another shard during the call, its result may show the state before
+// the move.
 func (c *Client) GetMany(ctx context.Context, topic string, ids []string) []GetResult {
 	results := make([]GetResult, len(ids))
 	good, at, errs := checkNames(topic, ids)

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// scheduled stores tasks that are due in an hour, and returns their IDs.
+// scheduled stores n tasks that are due in an hour, and returns their IDs.
 func (f *fleet) scheduled(c *Client, n int, idOf func(i int) string) (ids []string) {
 	f.t.Helper()
 	requests := make([]Request, n)
@@ -27,8 +27,8 @@ func (f *fleet) scheduled(c *Client, n int, idOf func(i int) string) (ids []stri
 	return ids
 }
 
-// TestCancelManyHasAnErrorForEachTask, in the order of the IDs, and cancels tasks in
-// whatever state. A consumer that has one can't bring it back.
+// TestCancelManyHasAnErrorForEachTask, in the order of the IDs, and cancels tasks in any
+// state. A consumer that has one can't restore it.
 func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)
@@ -61,7 +61,8 @@ func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 	is(t, c.CancelMany(f.ctx(), "no topic", []string{"a"})[0], task.ErrInvalid)
 }
 
-// TestCancelManyWaitsForReplicas: without one each task says so, as of Cancel.
+// TestCancelManyWaitsForReplicas: if one is missing, each task has the same error as from
+// Cancel.
 func TestCancelManyWaitsForReplicas(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -73,8 +74,9 @@ func TestCancelManyWaitsForReplicas(t *testing.T) {
 	}
 }
 
-// TestManyAreCancelledWhileTheShardCountChanges: more than one round of them, while movers
-// move them, from a producer that doesn't know of the change. None comes back.
+// TestManyAreCancelledWhileTheShardCountChanges: movers move the tasks meanwhile, and the
+// producer doesn't know of the change. The call needs several rounds, and no task
+// returns.
 func TestManyAreCancelledWhileTheShardCountChanges(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]int{{2, 5}, {5, 2}} {
@@ -107,7 +109,7 @@ func TestManyAreCancelledWhileTheShardCountChanges(t *testing.T) {
 	}
 }
 
-// TestGetManyIsGetInTheOrderOfTheIDs, also of large tasks, of which a reply holds few.
+// TestGetManyIsGetInTheOrderOfTheIDs, also for large tasks, when a reply holds few.
 func TestGetManyIsGetInTheOrderOfTheIDs(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3)
@@ -144,7 +146,7 @@ func TestGetManyIsGetInTheOrderOfTheIDs(t *testing.T) {
 }
 
 // TestGetManyFindsTasksWhereverTheyLieDuringAChange: at their old shards, at their new
-// ones, and from a producer that doesn't know of the change.
+// shards, and from a producer that doesn't know of the change.
 func TestGetManyFindsTasksWhereverTheyLieDuringAChange(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)

@@ -20,7 +20,7 @@ type metrics struct {
 
 const prefix = "duefleet_producer_"
 
-// newMetrics returns nil where nobody registers.
+// newMetrics returns nil if to is nil.
 func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	if to == nil {
 		return nil, nil
@@ -47,7 +47,7 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// register registers a collector, or takes the one that is registered already.
+// register registers a collector. If an equal one is registered already, it uses that.
 func register[C prometheus.Collector](to prometheus.Registerer, c *C) error {
 	err := to.Register(*c)
 	var there prometheus.AlreadyRegisteredError
@@ -62,7 +62,7 @@ func register[C prometheus.Collector](to prometheus.Registerer, c *C) error {
 	return nil
 }
 
-// verb is a call, as metrics name it.
+// verb is the name of a call in metrics.
 type verb string
 
 const (
@@ -73,7 +73,7 @@ const (
 	verbGet          verb = "get"
 )
 
-// measured is a call that began.
+// measured is a call in progress.
 type measured struct {
 	m     *metrics
 	verb  verb
@@ -87,7 +87,7 @@ func (m *metrics) begin(v verb) measured {
 	return measured{m, v, time.Now()}
 }
 
-// end counts a call with the error that it returns.
+// end counts a call by the error that it returns.
 func (c measured) end(err *error) {
 	if c.m == nil {
 		return
@@ -96,8 +96,8 @@ func (c measured) end(err *error) {
 	c.m.seconds.WithLabelValues(string(c.verb)).Observe(time.Since(c.began).Seconds())
 }
 
-// endBatch counts a call of ScheduleMany and each of its tasks. The call's result is that
-// of its first task that failed.
+// endBatch counts a call of ScheduleMany and each of its tasks. The result of the call is
+// the result of the first task that failed.
 func (c measured) endBatch(results []Result) {
 	if c.m == nil {
 		return
@@ -113,7 +113,7 @@ func (c measured) endBatch(results []Result) {
 	c.end(&first)
 }
 
-// resultOf names the kind of an error.
+// resultOf returns the name of err's kind.
 func resultOf(err error) string {
 	if err == nil {
 		return "ok"

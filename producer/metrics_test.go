@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestCallsAreCountedByVerbAndResult: of two clients that share a registerer together.
+// TestCallsAreCountedByVerbAndResult for two clients that share a registerer.
 func TestCallsAreCountedByVerbAndResult(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -116,7 +116,7 @@ func measuredTimes(t *testing.T, registry *prometheus.Registry) {
 	}
 }
 
-// TestEveryKindOfErrorIsAResult: also one that says more than one thing.
+// TestEveryKindOfErrorIsAResult, also an error of several kinds.
 func TestEveryKindOfErrorIsAResult(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
@@ -133,7 +133,8 @@ func TestEveryKindOfErrorIsAResult(t *testing.T) {
 	}
 }
 
-// TestTheMetricsAreDocumented: docs/alerts.md names each with its labels, and no others.
+// TestTheMetricsAreDocumented: docs/alerts.md names exactly these metrics, with their
+// labels.
 func TestTheMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	m, err := newMetrics(prometheus.NewRegistry())

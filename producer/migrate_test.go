@@ -17,9 +17,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestEveryCallFindsATaskWhereverItLiesDuringAChange runs each call on tasks
-// that have not moved yet and on tasks that have, from producers that know of
-// the change and from producers that don't.
+// TestEveryCallFindsATaskWhereverItLiesDuringAChange runs each call on tasks that have
+// moved and on tasks that haven't. Some of the producers know of the change.
 func TestEveryCallFindsATaskWhereverItLiesDuringAChange(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]int{{2, 3}, {3, 2}, {1, 2}} {
@@ -172,8 +171,8 @@ func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T)
 	equal(t, "tasks stored", len(f.stored(0))+len(f.stored(1)), 0)
 }
 
-// trips counts the round trips in which a client executes scripts, and the scripts
-// that Redis refused since they came late.
+// trips counts the round trips with scripts, and the scripts that Redis refused because
+// they were late.
 type trips struct{ n, late atomic.Int64 }
 
 func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -206,9 +205,9 @@ func (c *trips) count(err error, cmds ...redis.Cmder) error {
 	return err
 }
 
-// TestScheduleManyDuringAChangeTakesThreeRoundTrips: however many shards its
-// tasks move between, the old ones see the placement unless they are known to,
-// the new ones take the tasks and note those that are moving, and the old ones lose them.
+// TestScheduleManyDuringAChangeTakesThreeRoundTrips, for any number of shards. First the
+// old shards are fenced, unless they are known to be. Then the new shards store the tasks
+// and note the moving ones. Last the old shards remove them.
 func TestScheduleManyDuringAChangeTakesThreeRoundTrips(t *testing.T) {
 	t.Parallel()
 	for _, change := range [][2]int{{1, 64}, {16, 3}} {
@@ -225,7 +224,7 @@ func scheduleManyDuringAChange(t *testing.T, from, to int, absent bool) {
 	wait.For(t, "no script comes late", func() bool { return scheduleManyInTime(t, from, to, absent) })
 }
 
-// scheduleManyInTime reports whether no script came so late that it was sent again.
+// scheduleManyInTime reports whether no script was late and had to be sent again.
 func scheduleManyInTime(t *testing.T, from, to int, absent bool) bool {
 	f := newFleet(t, from)
 	p := f.begin(to)
@@ -270,8 +269,8 @@ func scheduleManyInTime(t *testing.T, from, to int, absent bool) bool {
 	return inTime
 }
 
-// TestCallsGoOnUnderAPlacementThatRedisLost: a producer goes by what a shard has seen;
-// the placement itself is the scanners' to put back.
+// TestCallsGoOnUnderAPlacementThatRedisLost: a producer uses the placement that a shard
+// has seen. The scanners restore the placement in Redis.
 func TestCallsGoOnUnderAPlacementThatRedisLost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -291,9 +290,9 @@ func TestCallsGoOnUnderAPlacementThatRedisLost(t *testing.T) {
 	f.inPlace(map[string]bool{"a": true})
 }
 
-// TestNothingIsLostOrBroughtBackWhileShardsChange lets producers schedule, cancel
-// and move tasks of their own through four changes, and compares what is stored
-// with what they were told.
+// TestNothingIsLostOrBroughtBackWhileShardsChange runs producers through four changes.
+// Each schedules, cancels and moves its own tasks. Then the test compares the stored
+// tasks with the results of the calls.
 func TestNothingIsLostOrBroughtBackWhileShardsChange(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -336,7 +335,7 @@ func TestNothingIsLostOrBroughtBackWhileShardsChange(t *testing.T) {
 	f.inPlace(want)
 }
 
-// step does one thing to a task and notes what it must be afterwards.
+// step makes one call on a task, and records the expected state.
 func step(f *fleet, c *Client, mine map[string]string, id string, i int) error {
 	_, there := mine[id]
 	switch rand.IntN(4) {
@@ -363,8 +362,8 @@ func step(f *fleet, c *Client, mine map[string]string, id string, i int) error {
 	return nil
 }
 
-// TestACallThatStoredNothingAnswersNoDueTime: too few replicas have seen the
-// placement, so that the task is left where it is.
+// TestACallThatStoredNothingAnswersNoDueTime: too few replicas have seen the placement,
+// so the task stays at its old shard.
 func TestACallThatStoredNothingAnswersNoDueTime(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -382,8 +381,8 @@ func TestACallThatStoredNothingAnswersNoDueTime(t *testing.T) {
 	is(t, err, task.ErrNotFound)
 }
 
-// Redis lost a change of the shard count, and another began under its epoch: no
-// call takes effect that only one of the two would know of, and each says why.
+// Redis lost a change of the shard count, and another began under the same epoch. No call
+// may take effect under only one of the two, and each error says why.
 func TestTwoPlacementsOfOneEpochAreAnError(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)

@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// misuse is one mistake of a caller, and the whole message that it gets.
+// misuse is one mistake of a caller, and the whole error message.
 type misuse struct {
 	err  error
 	want string
@@ -32,7 +32,7 @@ func told(t *testing.T, misuses map[string]misuse) {
 	}
 }
 
-// TestMisuseOfConfig: New says which field is wrong, and what to write in its place.
+// TestMisuseOfConfig: New names the wrong field and says what is valid.
 func TestMisuseOfConfig(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -71,7 +71,7 @@ func TestMisuseOfConfig(t *testing.T) {
 		},
 		"braces": {
 			Config{Redis: rdb, Prefix: "{a}"},
-			`prefix "{a}" must not hold braces, which decide over slots of a Redis Cluster`,
+			`prefix "{a}" must not have braces, which change a key's slot in a Redis Cluster`,
 		},
 		"a negative limit": {Config{Redis: rdb, MaxPayload: -1}, "Config.MaxPayload must be 1 to 16777216 bytes; got -1"},
 		"a large limit": {
@@ -92,7 +92,7 @@ func TestMisuseOfConfig(t *testing.T) {
 	}
 }
 
-// TestMisuseOfSchedule: a rule that is broken is named, with what would keep it.
+// TestMisuseOfSchedule: the error names the broken rule and says what is valid.
 func TestMisuseOfSchedule(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -198,8 +198,8 @@ func TestMisuseOfSchedule(t *testing.T) {
 	equal(t, "the payload after SetJSON failed", string(r.Payload), "payload of a")
 }
 
-// TestMisuseOfCalls: of what can't be done the message says which task it is about, and of
-// what is used at the wrong time what to do before.
+// TestMisuseOfCalls: an error names the task. If a call comes at the wrong time, it also
+// says what to do first.
 func TestMisuseOfCalls(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -220,7 +220,7 @@ func TestMisuseOfCalls(t *testing.T) {
 			"running scanners take their topics from: their file, or Consul by `scanner topic create`"
 		asked  = "ask Redis for the time: "
 		placed = "read placement of topic orders: "
-		ended  = "redis: client is closed: make calls before Close, that of the Client and that of Config.Redis"
+		ended  = "redis: client is closed: the Client or Config.Redis was closed; close them after the last call"
 	)
 	told(t, map[string]misuse{
 		"a task that is there": {
@@ -285,7 +285,7 @@ func firstError(ctx context.Context, c *Client, topic string) error {
 	return nil
 }
 
-// TestMisuseOfRedis: of a key that another program has made the message says so.
+// TestMisuseOfRedis: the error names a key that another program has written.
 func TestMisuseOfRedis(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)

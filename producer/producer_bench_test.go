@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// benchClient serves the topic orders in four shards. The benchmarks count
-// tasks: ns/op and allocs/op are those of one task, also in a batch.
+// benchClient serves the topic orders in four shards. The benchmarks count tasks: ns/op
+// and allocs/op are per task, also in a batch.
 func benchClient(b *testing.B) *producer.Client {
 	addr, prefix := servertest.Redis(b)
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
@@ -89,7 +89,7 @@ func BenchmarkScheduleParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkCancelMany cancels tasks that wait, 500 in a call.
+// BenchmarkCancelMany cancels waiting tasks, 500 in a call.
 func BenchmarkCancelMany(b *testing.B) {
 	const batch = 500
 	c := benchClient(b)

@@ -18,7 +18,7 @@ type proxy struct {
 	t        *testing.T
 	addr     string
 	redis    string
-	answered chan string // what Redis answered to what was held up
+	answered chan string // Redis's answers to held requests
 
 	mu    sync.Mutex
 	links []*link
@@ -26,14 +26,14 @@ type proxy struct {
 	shut  chan struct{} // closed when later connections may carry anything; nil if they may
 }
 
-// clockAnswer is what Redis answers to TIME, which a client may have asked for
-// over another connection.
+// clockAnswer matches Redis's answer to TIME, which a client may have requested on
+// another connection.
 var clockAnswer = regexp.MustCompile(`^\*2\r\n\$10\r\n\d{10}\r\n\$\d\r\n`)
 
 // link is one connection through the proxy.
 type link struct {
 	client, redis net.Conn
-	held          chan struct{} // closed when what the client sends may go on; nil if it always may
+	held          chan struct{} // closed when the client's data may pass; nil if it always may
 	shut          chan struct{} // the same, for a client that waits
 }
 
@@ -89,8 +89,8 @@ func (p *proxy) link(client net.Conn) *link {
 	return l
 }
 
-// up carries what the client sends. The client of what is held up loses its
-// connection at once; what it sent goes on later.
+// up forwards data from the client. On a held link the client loses its connection at
+// once, and the data is forwarded later.
 func (p *proxy) up(l *link) {
 	defer l.finish()
 	buffer := make([]byte, 64<<10)
@@ -115,7 +115,7 @@ func (p *proxy) up(l *link) {
 	}
 }
 
-// down carries what Redis answers.
+// down forwards data from Redis.
 func (p *proxy) down(l *link) {
 	defer func() { _, _ = l.client.Close(), l.redis.Close() }()
 	buffer := make([]byte, 64<<10)
@@ -143,9 +143,8 @@ func (p *proxy) down(l *link) {
 	}
 }
 
-// hold keeps what is sent from now on over the connections that are open; over
-// later ones it passes. release lets it go on and returns what Redis answered to
-// the one script that was kept.
+// hold keeps back data on the open connections; data on later connections passes. release
+// forwards it and returns Redis's answer to the one script that was kept back.
 func (p *proxy) hold() (release func() string) {
 	held := make(chan struct{})
 	p.mu.Lock()
@@ -162,8 +161,8 @@ func (p *proxy) hold() (release func() string) {
 	}
 }
 
-// shutOut keeps what is sent over later connections, whose clients wait, until it
-// is let through.
+// shutOut keeps back data on later connections until the caller releases it; their
+// clients wait.
 func (p *proxy) shutOut() (letThrough func()) {
 	shut := make(chan struct{})
 	p.mu.Lock()
@@ -179,23 +178,23 @@ func (p *proxy) shutOut() (letThrough func()) {
 	return once
 }
 
-// loseReply breaks the connection at the next answer of Redis, which the client
-// doesn't get.
+// loseReply breaks the connection at the next answer of Redis, so that the client doesn't
+// get it.
 func (p *proxy) loseReply() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lose = true
 }
 
-// lost reports whether the answer that was to be lost was.
+// lost reports whether loseReply has broken a connection.
 func (p *proxy) lost() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.lose
 }
 
-// behind is a producer behind a proxy that knows the placement and Redis's
-// clock, has one connection open, and whose scripts Redis knows.
+// behind returns a producer behind a proxy. It knows the placement and Redis's clock, has
+// one open connection, and Redis knows its scripts.
 func (f *fleet) behind() (*proxy, *Client) {
 	f.t.Helper()
 	if strings.Contains(f.addr, ",") {

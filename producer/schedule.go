@@ -9,18 +9,23 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Schedule stores a task, replacing one of the same topic and ID in whatever
-// state, and returns its due time by Redis's clock. Calls from several goroutines share
-// round trips; each keeps to its own ctx.
+// Schedule stores a task and returns its due time by Redis's clock. It replaces a task of
+// the same topic and ID in any state. Concurrent calls share round trips; each still ends
+// with its own ctx.
 //
-// Where ctx carries a trace, the task gets its headers, traceparent and tracestate, and
-// the handler's context continues it: see Request.Headers.
+// If ctx carries a trace, the task gets its headers, traceparent and tracestate, and the
+// handler's context continues the trace: see Request.Headers.
 //
-// Errors: *task.RuleError for input that breaks a rule, task.ErrUnknownTopic,
-// task.ErrExists with IfAbsent, task.ErrRedisFull, with Config.MinReplicas
-// task.ErrReplicas, beside which the due time is that of what the master has
-// stored, task.ErrUnavailable where it surely is not stored since Redis was not reached,
-// task.ErrUncertain where it may be, and Redis's own.
+// Errors:
+//   - *task.RuleError: the input breaks a rule.
+//   - task.ErrUnknownTopic.
+//   - task.ErrExists: only with IfAbsent.
+//   - task.ErrRedisFull.
+//   - task.ErrReplicas: only with Config.MinReplicas. The due time is returned too, if the
+//     master stored the task.
+//   - task.ErrUnavailable: Redis wasn't reached, so the task certainly isn't stored.
+//   - task.ErrUncertain: the task may be stored.
+//   - Errors of Redis itself.
 func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err error) {
 	defer c.metrics.begin(verbSchedule).end(&err)
 	ctx, cancel := c.bounded(ctx)
@@ -41,18 +46,17 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 	return stored.Due, stored.Err
 }
 
-// Result is what became of one Request.
+// Result is the result for one Request.
 type Result struct {
-	// Due time by Redis's clock; zero with an error other than task.ErrReplicas.
+	// Due time by Redis's clock; zero with any error but task.ErrReplicas.
 	Due time.Time
-	// Err as from Schedule.
+	// Err is as from Schedule.
 	Err error
 }
 
-// ScheduleMany stores tasks like Schedule, grouped by shard and pipelined: one
-// round trip for each 500 or so of them. The results are in the order of the
-// requests; each task succeeds or fails alone. Of two requests for the same
-// topic and ID the later wins.
+// ScheduleMany stores tasks like Schedule, grouped by shard and pipelined: about one
+// round trip for each 500 tasks. The results are in the order of the requests. Each task
+// succeeds or fails alone. If two requests have the same topic and ID, the later wins.
 func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	defer c.metrics.begin(verbScheduleMany).endBatch(results)
@@ -80,8 +84,9 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 
 type name struct{ topic, id string }
 
-// scheduleRound stores the first request for each task and returns the others:
-// within a round the op alone tells whose record a shard holds. named: the trace's headers.
+// scheduleRound stores the first request for each task and returns the others for a later
+// round. A shard recognizes the records of a call by its op alone, so a round must name a
+// task only once. named holds the trace headers.
 func (c *Client) scheduleRound(
 	ctx context.Context, requests []Request, results []Result, todo []int, named map[string]string,
 ) (later []int) {
@@ -113,7 +118,7 @@ func (c *Client) scheduleRound(
 	return later
 }
 
-// entry is the request as it is stored, with the headers of a trace.
+// entry returns the request as it is stored, with the trace headers in named.
 func (r *Request) entry(named map[string]string) shard.Entry {
 	body := shard.EncodeBody(&task.Task{
 		ContentType: r.ContentType, Headers: withTrace(r.Headers, named), Options: r.Options, Payload: r.Payload,
@@ -122,7 +127,7 @@ func (r *Request) entry(named map[string]string) shard.Entry {
 }
 
 func result(topic, id string, s shard.Scheduled) (r Result) {
-	if s.Due > 0 { // with task.ErrReplicas too
+	if s.Due > 0 { // also with task.ErrReplicas
 		r.Due = fromMillis(s.Due)
 	}
 	if r.Err = explained(s.Err); errors.Is(s.Err, task.ErrExists) {

@@ -300,7 +300,7 @@ func TestCloseLeavesTheCallersRedisOpen(t *testing.T) {
 	f.ok(err)
 	f.ok(own.Close())
 	if _, err := own.Get(f.ctx(), orders, "a"); err == nil {
-		t.Error("a closed client goes on")
+		t.Error("a closed client still works")
 	}
 }
 
@@ -321,6 +321,6 @@ func TestASchedulingThatTooFewReplicasHaveSaysSo(t *testing.T) {
 	equal(t, "due", s.Due, due)
 	is(t, c.Cancel(f.ctx(), orders, "a"), task.ErrReplicas, "of 5 have it")
 	if _, err := New(Config{Redis: f.rdb, MinReplicas: 11}); err == nil {
-		t.Error("11 replicas are taken")
+		t.Error("11 replicas are accepted")
 	}
 }

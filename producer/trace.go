@@ -16,7 +16,7 @@ const (
 	traceState  = "tracestate"
 )
 
-// traceHeaders returns the headers that name the trace of ctx, or nil if it has none.
+// traceHeaders returns the trace headers for ctx, or nil if it carries no trace.
 func traceHeaders(ctx context.Context) map[string]string {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
@@ -26,8 +26,9 @@ func traceHeaders(ctx context.Context) map[string]string {
 	return headers
 }
 
-// withTrace returns the caller's headers with those of a trace. They stay as they are if
-// they name a trace, or if traceparent doesn't fit; tracestate alone may be left out.
+// withTrace returns headers with the trace headers in named added. It returns headers
+// unchanged if they name a trace already, or if traceparent exceeds the limits. If only
+// tracestate exceeds them, that one is left out.
 func withTrace(headers, named map[string]string) map[string]string {
 	if len(named) == 0 {
 		return headers

@@ -15,7 +15,7 @@ import (
 
 const parentOfTest = "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01"
 
-// inSpan is a context within a span, as an application that has set up tracing makes one.
+// inSpan returns a context within a span, as in an application with tracing.
 func inSpan(ctx context.Context, t *testing.T) context.Context {
 	t.Helper()
 	state, err := trace.ParseTraceState("vendor=x")
@@ -29,7 +29,7 @@ func inSpan(ctx context.Context, t *testing.T) context.Context {
 	}))
 }
 
-// many makes n headers with one byte each, but for the first, whose value has some more.
+// many returns n headers with keys of one byte. The value of the first has more bytes.
 func many(n, more int) map[string]string {
 	headers := map[string]string{}
 	for i := range n {
@@ -39,7 +39,8 @@ func many(n, more int) map[string]string {
 	return headers
 }
 
-// TestATaskGetsTheTraceOfItsCall: unless its headers name one, and only what fits.
+// TestATaskGetsTheTraceOfItsCall, unless its headers name a trace or the limits leave no
+// room.
 func TestATaskGetsTheTraceOfItsCall(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
@@ -90,8 +91,8 @@ func TestATaskGetsTheTraceOfItsCall(t *testing.T) {
 	}
 }
 
-// TestWithoutASpanNothingIsAdded, and nothing is paid. It isn't parallel, so that no other
-// test allocates meanwhile.
+// TestWithoutASpanNothingIsAdded, and nothing is allocated. It isn't parallel, because
+// other tests would allocate meanwhile.
 func TestWithoutASpanNothingIsAdded(t *testing.T) {
 	headers := map[string]string{"k": "v"}
 	if n := testing.AllocsPerRun(100, func() { _ = withTrace(headers, traceHeaders(t.Context())) }); n != 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// calls are those of a Client, each with the error it ends with.
+// calls are the calls of a Client; each returns its error.
 func calls() map[string]func(ctx context.Context, c *Client) error {
 	return map[string]func(ctx context.Context, c *Client) error{
 		"Schedule": func(ctx context.Context, c *Client) error {
@@ -40,7 +40,8 @@ func calls() map[string]func(ctx context.Context, c *Client) error {
 	}
 }
 
-// wire is connections to a Redis whose next answer may be lost, and which then is away.
+// wire makes connections to a Redis whose next answer may be lost, and which is away
+// after that.
 type wire struct{ lose, away atomic.Bool }
 
 func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -68,9 +69,9 @@ func (c *wired) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut: one that was sent to nobody says that
-// it surely wasn't, one whose answer was lost that it may have been, also where Redis is
-// away when it is repeated.
+// TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut: a call that was never sent
+// certainly did nothing. A call whose answer was lost may have been executed, even if
+// Redis is away at the repeat.
 func TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut(t *testing.T) {
 	t.Parallel()
 	for name, call := range calls() {
@@ -107,8 +108,7 @@ func TestAnErrorSaysWhetherTheCallMayHaveBeenCarriedOut(t *testing.T) {
 	}
 }
 
-// TestACallEndsWithItsTimeout: while Redis stands still, on a client of our own and on a
-// caller's.
+// TestACallEndsWithItsTimeout while Redis hangs, with New's client and with a caller's.
 func TestACallEndsWithItsTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 200 * time.Millisecond
@@ -130,7 +130,7 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 					if _, err = c.store.Topic(orders).Ensure(t.Context(), 1); err != nil {
 						t.Fatal(err)
 					}
-					if knows { // else its first question is Redis's time, or the placement
+					if knows { // else it first asks for Redis's time or the placement
 						if _, err := c.Schedule(t.Context(), request("there", In(time.Hour))); err != nil {
 							t.Fatal(err)
 						}
@@ -145,7 +145,7 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 						t.Fatal(err)
 					}
 					want := task.ErrUnavailable
-					if knows || strings.HasPrefix(name, "Cancel") && cfg.Redis != nil { // which begins with the placement
+					if knows || strings.HasPrefix(name, "Cancel") && cfg.Redis != nil { // it first asks for the placement
 						want = task.ErrUncertain
 					}
 					if !errors.Is(err, want) || took < timeout || took > wait.Hang/2 {
@@ -157,8 +157,8 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
-// TestReadingFromARedisThatIsAwayIsUnavailable: as is every call whose first question
-// finds nobody.
+// TestReadingFromARedisThatIsAwayIsUnavailable. So is every call whose first request
+// can't be sent.
 func TestReadingFromARedisThatIsAwayIsUnavailable(t *testing.T) {
 	t.Parallel()
 	c, err := New(Config{Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1}})

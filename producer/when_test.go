@@ -9,8 +9,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// misusedTimes are due times that somebody forgot, or gave in the wrong unit, and what
-// the error says.
+// misusedTimes are due times that are forgotten or in the wrong unit, and their errors.
 func misusedTimes() map[string]struct {
 	when When
 	want string
@@ -28,7 +27,7 @@ func misusedTimes() map[string]struct {
 	}
 }
 
-// TestAForgottenTimeIsRefused: nothing is stored, since what was stored would be due now.
+// TestAForgottenTimeIsRefused: nothing is stored, because it would be due now.
 func TestAForgottenTimeIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)
@@ -59,7 +58,7 @@ func TestAForgottenTimeIsRefused(t *testing.T) {
 	}
 }
 
-// TestThePastIsNow: what is long past, or near the refused seconds, is no mistake.
+// TestThePastIsNow: a time long ago, or near the refused seconds, is valid.
 func TestThePastIsNow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1)

@@ -10,8 +10,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// bounded returns the context of one call, which ends with ctx, and after
-// Config.Timeout.
+// bounded returns the context of one call, which ends with ctx or after Config.Timeout.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.timeout == 0 {
 		return ctx, func() {}
@@ -19,11 +18,11 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, c.timeout)
 }
 
-// endsWithContext reports whether a client's calls end with their context: go-redis
-// waits for the answer first, unless ContextTimeoutEnabled is set.
+// endsWithContext reports whether the calls of a client end with their context. Without
+// ContextTimeoutEnabled go-redis waits for the answer first.
 func endsWithContext(rdb redis.UniversalClient) bool {
 	switch rdb := rdb.(type) {
-	case nil: // a client of our own
+	case nil: // New makes the client
 		return true
 	case *redis.Client:
 		return rdb.Options().ContextTimeoutEnabled
@@ -33,7 +32,7 @@ func endsWithContext(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// writes is within for a call that may have been carried out when ctx ends.
+// writes is within for a call that Redis may have executed when ctx ends.
 func writes[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	return within(ctx, c, task.ErrUncertain, call)
 }
@@ -43,9 +42,9 @@ func reads[T any](ctx context.Context, c *Client, call func() (T, error)) (T, er
 	return within(ctx, c, task.ErrUnavailable, call)
 }
 
-// within returns what call returns, or an error of a kind as soon as ctx is over. Then
-// call goes on by itself, and the shard does nothing that reaches it more than 3 s later. A
-// ctx that was over before is task.ErrUnavailable.
+// within returns the result of call, or an error of the given kind once ctx ends. In that
+// case call keeps running in its goroutine; a shard ignores a request that arrives more
+// than 3 s later. If ctx ended before, the error is task.ErrUnavailable.
 func within[T any](ctx context.Context, c *Client, kind error, call func() (T, error)) (T, error) {
 	if err := ctx.Err(); err != nil {
 		var none T
@@ -81,18 +80,18 @@ func within[T any](ctx context.Context, c *Client, kind error, call func() (T, e
 	}
 }
 
-// explained says what to do about an error whose words don't.
+// explained adds advice to an error whose text doesn't say what to do.
 func explained(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, redis.ErrClosed):
-		return fmt.Errorf("%w: make calls before Close, that of the Client and that of Config.Redis", err)
+		return fmt.Errorf("%w: the Client or Config.Redis was closed; close them after the last call", err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: another program writes under this prefix of this Redis; give it another", err)
 	}
 	return err
 }
 
-// errUnanswered is the error of a call whose goroutine a hook of the client ended.
+// errUnanswered is the error of a call whose goroutine a hook of the Redis client ended.
 var errUnanswered = errors.New("a hook of the Redis client ended the call")

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// telling makes connections that tell when something was written.
+// telling makes connections that report writes.
 func telling(wrote chan<- struct{}) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -37,8 +37,8 @@ func (c teller) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestACallEndsWithItsContext: on a caller's client that by itself waits for Redis's
-// answer, while Redis stands still.
+// TestACallEndsWithItsContext on a caller's client that waits for an answer, while Redis
+// hangs.
 func TestACallEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(ctx context.Context, c *Client) error{
@@ -71,7 +71,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 				if _, err = store.Topic(orders).Ensure(t.Context(), 1); err != nil {
 					t.Fatal(err)
 				}
-				if knows { // else its first question is Redis's time
+				if knows { // else it first asks for Redis's time
 					if _, err := c.Schedule(t.Context(), request("a", In(time.Hour))); err != nil {
 						t.Fatal(err)
 					}
@@ -98,8 +98,8 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestACallThatAHookEndsHasAnError: a hook of the caller's client that panics does so in
-// the caller's goroutine, and one that ends the goroutine leaves nobody waiting.
+// TestACallThatAHookEndsHasAnError: if a hook of the caller's client panics, the caller's
+// goroutine panics. If a hook ends its goroutine, nobody keeps waiting.
 func TestACallThatAHookEndsHasAnError(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func(){
@@ -133,7 +133,7 @@ func TestACallThatAHookEndsHasAnError(t *testing.T) {
 	}
 }
 
-// ending is a hook that ends every command.
+// ending is a hook that calls end at every command.
 type ending struct{ end func() }
 
 func (e ending) DialHook(next redis.DialHook) redis.DialHook { return next }

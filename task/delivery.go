@@ -2,7 +2,7 @@ package task
 
 import "time"
 
-// Delivery is a task in the hands of its handler.
+// Delivery is a task that is passed to its handler.
 type Delivery struct {
 	Task
 	next       func(due time.Time, payload []byte) error
@@ -10,10 +10,10 @@ type Delivery struct {
 	maxPayload int
 }
 
-// NewDelivery puts a delivery together: package consumer does, and tests of handlers,
-// which learn through next what the handler asks for with Next, and with NextWhen as seen
-// from the test's clock. It may be nil. Next and NextWhen keep to the rules of
-// input, with DefaultMaxPayload, before they call it.
+// NewDelivery returns a delivery of t. Package consumer uses it, and so do tests of
+// handlers. Next calls next with its arguments. NextWhen calls it too, with a due time
+// computed from the local clock. A nil next makes both return ErrNoNext. Next and
+// NextWhen check their arguments first, with DefaultMaxPayload as the limit.
 func NewDelivery(t Task, next func(due time.Time, payload []byte) error) Delivery {
 	d := Delivery{Task: t, next: next, maxPayload: DefaultMaxPayload}
 	if next != nil {
@@ -22,27 +22,28 @@ func NewDelivery(t Task, next func(due time.Time, payload []byte) error) Deliver
 	return d
 }
 
-// WithNextWhen returns the delivery with what NextWhen calls, in place of next.
+// WithNextWhen returns a copy of d whose NextWhen calls the given function.
 func (d Delivery) WithNextWhen(next func(when When, payload []byte) error) Delivery {
 	d.nextWhen = next
 	return d
 }
 
-// WithMaxPayload returns the delivery with the largest payload of a next step, in bytes:
-// consumer.Config.MaxPayload.
+// WithMaxPayload returns a copy of d that limits the payload of a next step to limit
+// bytes; see consumer.Config.MaxPayload.
 func (d Delivery) WithMaxPayload(limit int) Delivery {
 	d.maxPayload = limit
 	return d
 }
 
-// NextWhen asks for the next step of the same task: under the same topic and ID, with
-// the same headers, those of its trace included, its attempts counted from 1. It is stored once the handler has
-// returned nil, and before the delivery is acked; not if the handler fails, and not
-// if the producer has cancelled or replaced the task since. The last call counts, of
-// Next and NextWhen together.
+// NextWhen asks for the next step of the same task. The step has the same topic, ID and
+// headers, trace headers included; its attempts count from 1.
 //
-// In counts from when the step is stored, by Redis's clock. A step is due at least
-// consumer.Config.MinStep after it is stored, 100ms unless set.
+// The step is stored after the handler returned nil and before the delivery is acked. It
+// isn't stored if the handler fails, or if the producer has cancelled or replaced the
+// task since. If a handler calls Next and NextWhen several times, the last call wins.
+//
+// A delay of In starts when the step is stored, by Redis's clock. A step is due at least
+// consumer.Config.MinStep after it is stored, 100ms by default.
 //
 // Errors: *RuleError for a due time or a payload that breaks a rule, and ErrNoNext.
 func (d Delivery) NextWhen(when When, payload []byte) error {
@@ -55,9 +56,10 @@ func (d Delivery) NextWhen(when When, payload []byte) error {
 	return d.nextWhen(when, payload)
 }
 
-// Next is NextWhen for an instant of the handler's own clock. Prefer NextWhen: a clock
-// that is wrong makes a step late by as much. It makes none early: due is read by
-// Redis's clock, and as the time left until due by the consumer's, and the later counts.
+// Next is like NextWhen, for a time by the handler's own clock. Prefer NextWhen: if this
+// clock is wrong, a step can be late by the same amount. It is never early. due is read
+// by Redis's clock, and also as the time left until due by the consumer's clock; the
+// later one counts.
 func (d Delivery) Next(due time.Time, payload []byte) error {
 	if d.next == nil {
 		return ErrNoNext

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestADeliveryOfATestKeepsTheRulesOfNextSteps: a handler's test finds what would fail in
-// production.
+// TestADeliveryOfATestKeepsTheRulesOfNextSteps, so that a test of a handler fails where
+// production would.
 func TestADeliveryOfATestKeepsTheRulesOfNextSteps(t *testing.T) {
 	t.Parallel()
 	var asked time.Time

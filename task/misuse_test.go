@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// TestMisuse: what a caller did wrong, and the whole message that it gets.
+// TestMisuse compares the whole message of each mistake of a caller.
 func TestMisuse(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 	d := NewDelivery(Task{ID: "a"}, func(time.Time, []byte) error { return nil })
 	const (
-		noNext  = "this delivery can't be followed by a next step; a test of a handler gives NewDelivery a next"
+		noNext  = "this delivery can't have a next step; a test of a handler must pass a function to NewDelivery"
 		seconds = "due: looks like Unix seconds that were taken for milliseconds; want " +
 			"time.Unix(1796119200, 0); got 1970-01-21T18:55:19Z"
 		far = "due: must be at most 100 years ahead; got "

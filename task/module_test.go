@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTheGoDirectiveNamesNoPatchRelease: an application that uses the libraries would be
-// forced to that very release.
+// TestTheGoDirectiveNamesNoPatchRelease: a patch release in the go directive would force
+// it on every application that uses the libraries.
 func TestTheGoDirectiveNamesNoPatchRelease(t *testing.T) {
 	t.Parallel()
 	module, err := os.ReadFile("../go.mod")

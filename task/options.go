@@ -5,38 +5,39 @@ import (
 	"time"
 )
 
-// Options are what a producer asks of the message of one task, beside what the topic's
-// settings say of all. The zero value asks for nothing.
+// Options are optional properties of the RabbitMQ message of one task. The zero value
+// sets none; then the topic's settings alone apply.
 type Options struct {
-	// RoutingKey the message is published with, in place of the topic's: at most 255
-	// bytes. Empty stands for the topic's.
+	// RoutingKey replaces the topic's routing key for this message: at most 255 bytes.
+	// Empty means the topic's.
 	RoutingKey string
-	// Priority of the message in a queue with priorities (x-max-priority), 0 to 255;
-	// 0 is the lowest, and that of a message without one.
+	// Priority of the message in a priority queue (x-max-priority), 0 to 255. 0 is the
+	// lowest, and the same as no priority.
 	Priority uint8
-	// Expiration is for how long the message may wait in a queue before RabbitMQ drops
-	// or dead-letters it, cut to the millisecond: 1 ms to MaxExpiration. It begins with the
-	// delivery to RabbitMQ, not with the due time. 0 is without end.
+	// Expiration is how long the message may wait in a queue before RabbitMQ drops or
+	// dead-letters it, cut to the millisecond: 1 ms to MaxExpiration. The time starts
+	// when the message is published, not at the due time. 0 means no limit.
 	Expiration time.Duration
-	// CorrelationID is for those who match answers with requests, at most 255 bytes.
+	// CorrelationID matches an answer with its request: at most 255 bytes.
 	CorrelationID string
 	// ReplyTo is the queue for an answer, at most 255 bytes. It can't be
-	// amq.rabbitmq.reply-to, which stands for a consumer on the publisher's own channel.
+	// amq.rabbitmq.reply-to, which means a consumer on the publisher's own channel.
 	ReplyTo string
 }
 
-// MaxExpiration is the longest Options.Expiration, 2^32 - 1 ms, which is RabbitMQ's limit
+// MaxExpiration is the longest Options.Expiration: RabbitMQ's limit, 2^32 - 1 ms
 // (https://www.rabbitmq.com/docs/ttl).
 const MaxExpiration = (1<<32 - 1) * time.Millisecond
 
 // maxShortString is the longest AMQP short string, in bytes.
 const maxShortString = 255
 
-// directReplyTo stands for a consumer on the publisher's own channel; RabbitMQ closes a
-// channel that names it without one (https://www.rabbitmq.com/docs/direct-reply-to).
+// directReplyTo means a consumer on the publisher's own channel. RabbitMQ closes a
+// channel that names it without having such a consumer
+// (https://www.rabbitmq.com/docs/direct-reply-to).
 const directReplyTo = "amq.rabbitmq.reply-to"
 
-// CheckOptions returns a RuleError for the first option that is out of its range.
+// CheckOptions returns a RuleError for the first option that is out of range.
 func CheckOptions(o Options) error {
 	for _, text := range []struct{ field, value string }{
 		{"routing_key", o.RoutingKey}, {"correlation_id", o.CorrelationID}, {"reply_to", o.ReplyTo},

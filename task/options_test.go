@@ -9,8 +9,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestOptionsKeepTheirLimits: those at a limit pass, and of those beyond it the field is
-// named.
+// TestOptionsKeepTheirLimits: options at a limit pass, and an error about one beyond it
+// names the field.
 func TestOptionsKeepTheirLimits(t *testing.T) {
 	t.Parallel()
 	most := strings.Repeat("k", 255)

@@ -11,47 +11,48 @@ import (
 const (
 	// MaxTopic is the longest topic, in bytes.
 	MaxTopic = 64
-	// MaxID is the longest ID, in bytes: the most an AMQP short string holds.
+	// MaxID is the longest ID, in bytes: the limit of an AMQP short string.
 	MaxID = 255
 	// MaxContentType is the longest content type, in bytes, for the same reason.
 	MaxContentType = 255
-	// DefaultMaxPayload is the largest payload in bytes unless configured.
+	// DefaultMaxPayload is the default limit of a payload, in bytes.
 	DefaultMaxPayload = 256 << 10
-	// MaxMaxPayload is the most the largest payload may be configured to.
+	// MaxMaxPayload is the highest limit of a payload that can be configured, in bytes.
 	MaxMaxPayload = 16 << 20
-	// MaxHeaders is the most headers of one task.
+	// MaxHeaders is the largest number of headers of one task.
 	MaxHeaders = 32
 	// MaxHeaderKey is the longest header key, in bytes.
 	MaxHeaderKey = 128
-	// MaxHeaderBytes bounds all keys and values of a task together, so that
-	// the message's header fits into one AMQP frame of 128 KiB.
+	// MaxHeaderBytes limits all header keys and values of a task together, so that the
+	// message header fits into one AMQP frame of 128 KiB.
 	MaxHeaderBytes = 64 << 10
-	// MaxYearsAhead bounds the due time.
+	// MaxYearsAhead is how far in the future a task may be due, in years.
 	MaxYearsAhead = 100
-	// ReservedHeaderPrefix begins the headers that duefleet sets itself.
+	// ReservedHeaderPrefix is the prefix of the headers that duefleet sets itself.
 	ReservedHeaderPrefix = "x-duefleet-"
 )
 
-// The headers of a message that tell a consumer about the task behind it, beside the
-// task's own. A lean message, as a topic's setting headers asks for, has those alone
-// that its type and their absence don't say.
+// The headers that duefleet adds to a message. A topic with the setting headers: lean
+// publishes lean messages, which carry only the headers that say something the message
+// doesn't say already.
 const (
-	// HeaderTopic is a string. Not in a lean message.
+	// HeaderTopic is a string: the topic. A lean message doesn't have it.
 	HeaderTopic = ReservedHeaderPrefix + "topic"
 	// HeaderDue is when the task was due, an int64 of Unix milliseconds.
 	HeaderDue = ReservedHeaderPrefix + "due"
-	// HeaderFirstDue is when it was due first, an int64 of Unix milliseconds. In either
-	// form of a message, only where it differs from HeaderDue: in retries.
+	// HeaderFirstDue is when the task was due first, an int64 of Unix milliseconds. A
+	// message has it, lean or not, if it differs from HeaderDue: in retries.
 	HeaderFirstDue = ReservedHeaderPrefix + "first-due"
-	// HeaderScheduled is when it was stored, an int64 of Unix milliseconds.
+	// HeaderScheduled is when the task was stored, an int64 of Unix milliseconds.
 	HeaderScheduled = ReservedHeaderPrefix + "scheduled"
-	// HeaderAttempt counts from 1, an int32. In a lean message only above 1.
+	// HeaderAttempt is the attempt, an int32 that counts from 1. A lean message has it
+	// only above 1.
 	HeaderAttempt = ReservedHeaderPrefix + "attempt"
-	// HeaderRedelivered is true where an earlier attempt may have reached the broker. In
-	// a lean message only if it is.
+	// HeaderRedelivered is a bool: true if an earlier attempt may have reached the
+	// broker. A lean message has it only if it is true.
 	HeaderRedelivered = ReservedHeaderPrefix + "redelivered"
-	// HeaderRoutingKey is a string: Options.RoutingKey, in either form of a message, if
-	// the task has one.
+	// HeaderRoutingKey is a string: Options.RoutingKey. A message has it, lean or not, if
+	// the task has that option.
 	HeaderRoutingKey = ReservedHeaderPrefix + "routing-key"
 )
 
@@ -91,11 +92,10 @@ func CheckPayload(payload []byte, limit int) error {
 	return nil
 }
 
-// CheckHeaders returns a RuleError unless there are at most 32 headers with
-// keys of 1 to 128 bytes that do not begin with x-duefleet-, all of them valid
-// UTF-8, and 64 KiB of keys and values together. The keys CC and BCC are
-// RabbitMQ's: it routes by them, and refuses them as text
-// (https://www.rabbitmq.com/docs/sender-selected).
+// CheckHeaders returns a RuleError unless there are at most 32 headers, with keys of 1 to
+// 128 bytes. Keys and values must be valid UTF-8, and at most 64 KiB together. A key must
+// not begin with x-duefleet-. It can't be CC or BCC, which RabbitMQ uses for routing and
+// refuses as text (https://www.rabbitmq.com/docs/sender-selected).
 func CheckHeaders(headers map[string]string) error {
 	if len(headers) > MaxHeaders {
 		return &RuleError{"headers", fmt.Sprintf("must be at most %d", MaxHeaders), fmt.Sprintf("%d headers", len(headers))}
@@ -122,8 +122,8 @@ func CheckHeaders(headers map[string]string) error {
 	return nil
 }
 
-// CheckDue returns a RuleError if due is more than 100 years after now. Times
-// in the past are allowed: they mean now.
+// CheckDue returns a RuleError if due is more than 100 years after now. A time in the
+// past is allowed and means now.
 func CheckDue(due, now time.Time) error {
 	if due.After(now.AddDate(MaxYearsAhead, 0, 0)) {
 		return &RuleError{"due", fmt.Sprintf("must be at most %d years ahead", MaxYearsAhead), due.UTC().Format(time.RFC3339)}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// verdict is one value and what its rule says of it: parts of the error, none
-// where the value is good.
+// verdict is a value and parts of the error that its rule returns; none for a valid
+// value.
 type verdict struct {
 	name string
 	err  error
@@ -58,7 +58,7 @@ func TestTopicIsUpTo64OfItsCharacters(t *testing.T) {
 	})
 	for _, r := range "@[`{/:,^" {
 		if CheckTopic(string(r)) == nil {
-			t.Errorf("topic %q was taken", r)
+			t.Errorf("topic %q was accepted", r)
 		}
 	}
 }

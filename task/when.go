@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// When is a due time: Now, In a while, or At an instant. The zero value is none: it
-// breaks a rule, so that a due time that was forgotten isn't due now.
+// When is a due time: Now, In a delay, or At an instant. The zero value breaks a rule, so
+// that a forgotten due time doesn't mean now.
 type When struct {
 	kind   whenKind
-	millis int64 // of at: Unix ms; of in: from Redis's now
+	millis int64 // At: Unix ms; In: ms from Redis's now
 }
 
 type whenKind uint8
@@ -20,23 +20,24 @@ const (
 	whenAt
 )
 
-// Now is due at once.
+// Now means due at once.
 func Now() When { return In(0) }
 
-// In is d after now by the clock of the Redis that stores the task, cut to the
-// millisecond. 0 and a negative d are due now.
+// In means d from now by the clock of the Redis that stores the task, cut to the
+// millisecond. 0 and a negative d mean due now.
 func In(d time.Duration) When { return When{whenIn, d.Milliseconds()} }
 
-// At is the instant t, cut to the millisecond. The past is due now. At most 100 years ahead.
+// At means the instant t, cut to the millisecond, at most 100 years ahead. A time in the
+// past means due now.
 //
-// The zero time.Time breaks a rule, and so does an instant from 1970-01-12 to
-// 1970-02-17: that is what time.UnixMilli makes of Unix seconds.
+// The zero time.Time breaks a rule. So does an instant from 1970-01-12 to 1970-02-17:
+// time.UnixMilli returns such an instant if it is given Unix seconds.
 func At(t time.Time) When { return When{whenAt, t.UnixMilli()} }
 
 // IsZero reports whether w is the zero value, which is no due time.
 func (w When) IsZero() bool { return w.kind == whenNone }
 
-// Time is the due time as seen from now; the zero time of the zero When.
+// Time returns the due time if the clock says now; the zero time for the zero When.
 func (w When) Time(now time.Time) time.Time {
 	switch w.kind {
 	case whenIn:
@@ -47,7 +48,7 @@ func (w When) Time(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Wait returns the d of In, and false for a When that isn't relative.
+// Wait returns the delay of In, and false for a When that isn't relative.
 func (w When) Wait() (d time.Duration, relative bool) {
 	if w.kind != whenIn {
 		return 0, false
@@ -67,8 +68,9 @@ func (w When) String() string {
 	return "no time"
 }
 
-// CheckWhen returns a RuleError for a When that CheckDue refuses, seen from now, for the
-// zero When, for At of the zero time, and for At of what looks like Unix seconds.
+// CheckWhen returns a RuleError if CheckDue refuses the due time as seen from now. It
+// also refuses the zero When, At of the zero time, and At of a value that looks like Unix
+// seconds.
 func CheckWhen(w When, now time.Time) error {
 	switch {
 	case w.IsZero():
@@ -84,7 +86,7 @@ func CheckWhen(w When, now time.Time) error {
 
 func forgotten(got string) error { return &RuleError{"due", "must be given; Now() is due now", got} }
 
-// LooksLikeSeconds reports whether a number that is meant as Unix milliseconds is likely
-// to be Unix seconds of 2001 to 2099. As milliseconds it lies in January or February
-// 1970, where no task is due.
+// LooksLikeSeconds reports whether a number given as Unix milliseconds is probably Unix
+// seconds of 2001 to 2099. As milliseconds it lies in January or February 1970, where no
+// task is due.
 func LooksLikeSeconds(millis int64) bool { return millis >= 1_000_000_000 && millis <= 4_100_000_000 }

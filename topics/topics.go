@@ -1,10 +1,12 @@
-// Package topics reads and writes the topics' documents in Consul, as `scanner topic` does
-// with ls, get, create and set: with the same checks, only if nobody else wrote meanwhile,
-// and with the topic's history. Running scanners apply what is written within seconds.
+// Package topics reads and writes the topics' documents in Consul. It makes the same
+// checks as the verbs ls, get, create and set of `scanner topic`. It writes only if
+// nobody else wrote meanwhile, and records each change in the topic's history. Running
+// scanners apply a change within seconds.
 //
-// It is for programs that make topics, as one for each tenant. It doesn't wait for scanners,
-// and removes no topic: `scanner topic rm` does, for a topic's tasks are in Redis. The
-// token in Consul needs the rights of docs/deploy.md for who calls `scanner topic`.
+// The package is for programs that create topics, for example one for each tenant. It
+// doesn't wait for scanners. It can't remove a topic, because the topic's tasks are in
+// Redis: use `scanner topic rm`. The Consul token needs the same rights as for `scanner
+// topic`; see docs/deploy.md.
 package topics
 
 import (
@@ -24,25 +26,25 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// ErrChanged: somebody else wrote the document since it was read. Nothing was written: read
-// it again, and decide anew.
+// ErrChanged: somebody else wrote the document since it was read, and nothing was
+// written. Read it again, and decide again.
 var ErrChanged = topicdocs.ErrMeanwhile
 
-// Config of a Client.
+// Config configures a Client.
 type Config struct {
-	// Addr is Consul's, as host:port or an http or https URL. Required.
+	// Addr of Consul: host:port, or an http or https URL. Required.
 	Addr string
-	// Token of Consul's ACL. Defaults to CONSUL_HTTP_TOKEN's.
+	// Token is an ACL token of Consul. Defaults to CONSUL_HTTP_TOKEN.
 	Token string
 	// TLS encrypts the connections. Defaults to none, unless Addr is an https URL.
 	TLS *tls.Config
-	// Prefix of every key; the scanners' consul.prefix. Defaults to "duefleet".
+	// Prefix of every key: consul.prefix of the scanners. Defaults to "duefleet".
 	Prefix string
-	// Author is who makes the changes, for the topics' histories; up to 128 bytes. Defaults to
-	// the description of the token, else user@host.
+	// Author names the author of changes in the topics' histories; up to 128 bytes.
+	// Defaults to the description of the token, else user@host.
 	Author string
-	// Log takes changes that the token may not enter into a topic's history. Defaults to
-	// slog.Default().
+	// Log gets a warning if the token has no right to write a topic's history. Defaults
+	// to slog.Default().
 	Log *slog.Logger
 }
 
@@ -53,7 +55,7 @@ type Client struct {
 	log       *slog.Logger
 }
 
-// New returns a client; it connects when it is first used.
+// New returns a client. It connects at the first call.
 func New(cfg Config) (*Client, error) {
 	if cfg.Addr == "" {
 		return nil, errors.New("topics: Config.Addr must name a Consul, as in 127.0.0.1:8500")
@@ -86,20 +88,21 @@ func checkText(field, text string, most int) error {
 	return nil
 }
 
-// Document is one topic's, as Consul has it.
+// Document is the document of one topic in Consul.
 type Document struct {
-	// Topic is its name.
+	// Topic is the topic's name.
 	Topic string
-	// Settings are all of the topic's, with the defaults of those that the document leaves
-	// out, by the keys of config.example.yaml with a dot behind a section: "shards",
-	// "declare.queue". Those of a section that it lacks aren't there. Nil if Err is set.
+	// Settings are all settings of the topic, defaults included. Their keys are as in
+	// config.example.yaml, with a dot after a section: "shards", "declare.queue". If the
+	// document lacks a section, the settings of that section are missing too. Nil if Err
+	// is set.
 	Settings map[string]string
 	// Raw is the document as it is stored, YAML or JSON.
 	Raw []byte
 	// Index grows whenever the document changes; see Change.Index.
 	Index uint64
-	// Err says why scanners refuse the document: each mistake on a line of its own. Nil if
-	// they don't.
+	// Err is the reason why scanners refuse the document, each mistake on its own line.
+	// Nil if they accept it.
 	Err error
 }
 
@@ -111,7 +114,7 @@ func newDocument(d config.Document) Document {
 	return shown
 }
 
-// List returns the documents of all topics, by name, as Consul's leader has them now.
+// List returns the documents of all topics, by name, as Consul's leader has them.
 func (c *Client) List(ctx context.Context) ([]Document, error) {
 	docs, err := c.documents.List(ctx)
 	if err != nil {
@@ -124,7 +127,7 @@ func (c *Client) List(ctx context.Context) ([]Document, error) {
 	return list, nil
 }
 
-// Get returns a topic's document as Consul's leader has it now, or task.ErrNotFound.
+// Get returns a topic's document as Consul's leader has it, or task.ErrNotFound.
 func (c *Client) Get(ctx context.Context, topic string) (Document, error) {
 	if err := task.CheckTopic(topic); err != nil {
 		return Document{}, err
@@ -133,31 +136,35 @@ func (c *Client) Get(ctx context.Context, topic string) (Document, error) {
 	return newDocument(doc), err
 }
 
-// Change is what Create and Set write.
+// Change is a change that Create or Set writes.
 type Change struct {
-	// Settings by their keys, as in Document: {"shards": "8", "backoff.max": "1m"}. An empty
-	// value goes back to the default. Those that aren't named stay as they are.
+	// Settings to change, with the keys of Document.Settings: {"shards": "8",
+	// "backoff.max": "1m"}. An empty value restores the default. Settings that aren't
+	// named stay the same.
 	Settings map[string]string
-	// Replace begins from an empty document: what isn't named gets its default, shards too.
+	// Replace starts from an empty document: settings that aren't named get their
+	// defaults, shards too.
 	Replace bool
-	// Index is that of the Document which the change was made of: with another one nothing
-	// is written, and the error is ErrChanged. Defaults to 0: any.
+	// Index is the Document.Index that the change is based on. If the document has
+	// another index by now, nothing is written, and the error is ErrChanged. Defaults to
+	// 0: no check.
 	Index uint64
-	// Reason of the change, for the topic's history; up to 512 bytes.
+	// Reason of the change, for the topic's history: up to 512 bytes.
 	Reason string
 }
 
-// Create makes a new topic, whatever its name, and returns its document. Errors:
-// task.ErrExists if it has a document already; what is wrong with the settings, each mistake
-// on a line of its own; ErrChanged; Consul's.
+// Create creates a topic and returns its document. It doesn't compare the name with
+// others. Errors: task.ErrExists if the topic has a document; the mistakes in the
+// settings, each on its own line; ErrChanged; errors of Consul.
 func (c *Client) Create(ctx context.Context, topic string, change Change) (Document, error) {
 	return c.write(ctx, topic, "create", change)
 }
 
-// Set changes settings of a topic, or makes a new one, and returns its document. It keeps the
-// document's comments and order. Where the settings are so already nothing is written.
-// Errors: as of Create, and task.ErrNotFound if there is no such topic and another's name is so
-// much like it that it is likely a slip, or if Change.Index is set.
+// Set changes settings of a topic, or creates the topic, and returns its document. It
+// keeps the document's comments and order. If nothing changes, it writes nothing.
+//
+// Errors are as from Create. In addition, task.ErrNotFound if the topic doesn't exist and
+// its name looks like a typing error for another topic's, or if Change.Index is set.
 func (c *Client) Set(ctx context.Context, topic string, change Change) (Document, error) {
 	return c.write(ctx, topic, "set", change)
 }
@@ -194,7 +201,7 @@ func (c *Client) write(ctx context.Context, topic, verb string, change Change) (
 	return newDocument(written.Document), nil
 }
 
-// find reads the document that is changed; without an index there is none.
+// find returns the document to change. If there is none, the result has no index.
 func (c *Client) find(ctx context.Context, topic string, index uint64, create bool) (config.Document, error) {
 	found, there, err := c.documents.Read(ctx, topic)
 	switch {
@@ -212,7 +219,7 @@ func (c *Client) find(ctx context.Context, topic string, index uint64, create bo
 	return found, err
 }
 
-// assignments are the settings in the order of their keys.
+// assignments returns the settings as key=value, sorted by key.
 func (c Change) assignments() ([]string, error) {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(c.Settings)) {

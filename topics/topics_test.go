@@ -15,7 +15,8 @@ import (
 	"github.com/duefleet/duefleet/topics"
 )
 
-// place is a folder in Consul, what a program does there, and what `scanner topic` reads.
+// place is a folder in Consul, with a client of this package and `scanner topic`'s view
+// of it.
 type place struct {
 	t       *testing.T
 	client  *topics.Client
@@ -44,7 +45,7 @@ func newPlace(t *testing.T) *place {
 	return &place{t, client, scanner, anyone.KV(), prefix}
 }
 
-// puts writes a document past all checks, as another client of Consul may.
+// puts writes a document without any check, as another client of Consul may.
 func (p *place) puts(topic, doc string) {
 	p.t.Helper()
 	if _, err := p.kv.Put(&api.KVPair{Key: p.prefix + "/topics/" + topic, Value: []byte(doc)}, nil); err != nil {
@@ -68,8 +69,8 @@ func (p *place) is(err, kind error, words string) {
 	}
 }
 
-// TestAProgramMakesAndChangesTopics, and `scanner topic` reads what it wrote, with who, how
-// and why in the history.
+// TestAProgramMakesAndChangesTopics, and `scanner topic` reads its changes with author,
+// verb and reason in the history.
 func TestAProgramMakesAndChangesTopics(t *testing.T) {
 	t.Parallel()
 	p, ctx := newPlace(t), t.Context()
@@ -96,7 +97,7 @@ func TestAProgramMakesAndChangesTopics(t *testing.T) {
 	}
 	same, err := p.client.Set(ctx, "orders", topics.Change{Settings: map[string]string{"shards": "16"}})
 	if same = p.good(same, err, string(set.Raw)); same.Index != set.Index {
-		t.Error("what is so already was written")
+		t.Error("an unchanged document was written")
 	}
 	h, _, err := p.scanner.History(ctx, "orders")
 	if err != nil || len(h.Changes) != 3 {
@@ -119,7 +120,8 @@ func TestAProgramMakesAndChangesTopics(t *testing.T) {
 	}
 }
 
-// TestNothingIsWrittenThatIsWrong: mistakes, slips, and documents that somebody else wrote.
+// TestNothingIsWrittenThatIsWrong: mistakes, mistyped names, and documents that somebody
+// else wrote.
 func TestNothingIsWrittenThatIsWrong(t *testing.T) {
 	t.Parallel()
 	p, ctx := newPlace(t), t.Context()
@@ -151,7 +153,7 @@ func TestNothingIsWrittenThatIsWrong(t *testing.T) {
 	p.is(err, task.ErrInvalid, "topic")
 	now, err := p.client.Get(ctx, "orders")
 	if now = p.good(now, err, "rate: 5\n"); now.Index != made.Index {
-		t.Error("it was written")
+		t.Error("the document was written")
 	}
 	set, err := p.client.Set(ctx, "orders", topics.Change{Settings: map[string]string{"rate": "6"}, Index: made.Index})
 	p.good(set, err, "rate: 6\n")
@@ -159,7 +161,8 @@ func TestNothingIsWrittenThatIsWrong(t *testing.T) {
 	p.good(created, err, "{}\n")
 }
 
-// TestAClientNeedsAConsul, and says so at once; one that is away is an error of each call.
+// TestAClientNeedsAConsul: New fails without an address. If Consul is away, each call
+// fails.
 func TestAClientNeedsAConsul(t *testing.T) {
 	t.Parallel()
 	for words, cfg := range map[string]topics.Config{

@@ -172,6 +172,10 @@ func (s cancelSummary) text() string {
 		s.Lines, s.Cancelled, s.NotFound, s.Failed, s.Seconds, s.Rate)
 }
 
+// cancelBatch is the most tasks in one call. If Redis dies, the result is unknown for the
+// tasks of at most loadLanes calls.
+const cancelBatch = 64
+
 // canceller cancels a stream of IDs.
 type canceller struct {
 	topic string
@@ -197,7 +201,7 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	defer halt()
 	s := stream{
 		parse: c.parse, do: c.do, maxPayload: maxPayload,
-		together: "cancel", lanes: loadLanes, batch: defaultBatch, ahead: (2*loadLanes - 1) * defaultBatch,
+		together: "cancel", lanes: loadLanes, batch: cancelBatch, ahead: (2*loadLanes - 1) * cancelBatch,
 		finished: func(r *request) { c.count(r, halt) }, idle: func() {},
 	}
 	err := s.run(reading, r)

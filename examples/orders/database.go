@@ -46,17 +46,17 @@ func (s orders) insert(ctx context.Context, o order) (order, error) {
 	return s.change(ctx, o.ID, `INSERT INTO orders (id, mail) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`, o.ID, o.Mail)
 }
 
-// pay pays the order if it is unpaid, and returns it as it is then.
+// pay pays the order if it is unpaid, and returns the order after that.
 func (s orders) pay(ctx context.Context, id string) (order, error) {
 	return s.change(ctx, id, `UPDATE orders SET state = 'paid' WHERE id = $1 AND state = 'unpaid'`, id)
 }
 
-// cancelUnpaid cancels the order if it is unpaid, and returns it as it is then.
+// cancelUnpaid cancels the order if it is unpaid, and returns the order after that.
 func (s orders) cancelUnpaid(ctx context.Context, id string) (order, error) {
 	return s.change(ctx, id, `UPDATE orders SET state = 'cancelled' WHERE id = $1 AND state = 'unpaid'`, id)
 }
 
-// change carries out a statement and reads the order in one transaction.
+// change executes a statement and reads the order in one transaction.
 func (s orders) change(ctx context.Context, id, statement string, args ...any) (o order, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

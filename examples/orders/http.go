@@ -12,7 +12,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// api is what clients ask. Each request may be repeated: the client chooses the order's ID.
+// api handles the requests of clients. A client may repeat each request, because it
+// chooses the order's ID.
 type api struct {
 	orders    orders
 	tasks     *producer.Client
@@ -20,7 +21,7 @@ type api struct {
 	log       *slog.Logger
 }
 
-// place answers with the order as it is stored: a repeat gets what the first request made.
+// place replies with the stored order. A repeat gets the order of the first request.
 func (a api) place(w http.ResponseWriter, r *http.Request) {
 	var o order
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&o); err != nil {
@@ -41,9 +42,9 @@ func (a api) place(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// create schedules the order's timeout, and then commits the order. If it stops in between,
-// the task finds no order and does nothing. The other way round, an order could stay
-// unpaid for ever. A second try replaces the task of the first one.
+// create schedules the order's timeout first, and then commits the order. If it stops in
+// between, the task finds no order and does nothing. In the other sequence an order could
+// stay unpaid for ever. A second try replaces the task of the first.
 func (a api) create(ctx context.Context, o order) (order, error) {
 	_, err := a.tasks.Schedule(ctx, producer.Request{
 		Topic: topic, ID: o.ID, When: producer.In(a.payWithin), Payload: []byte(stepCancel),
@@ -54,8 +55,8 @@ func (a api) create(ctx context.Context, o order) (order, error) {
 	return a.orders.insert(ctx, o)
 }
 
-// pay commits the payment, and then cancels the task. A cancel that fails does no harm: the
-// task is delivered, and finds the order paid.
+// pay commits the payment first, and then cancels the task. A failed cancel does no harm:
+// the task is delivered and finds the order paid.
 func (a api) pay(w http.ResponseWriter, r *http.Request) {
 	stored, err := a.orders.pay(r.Context(), r.PathValue("id"))
 	switch {
@@ -72,12 +73,12 @@ func (a api) pay(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, stored)
 }
 
-// fail says what the client should do.
+// fail replies with a status that says what the client should do.
 func (a api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, errNoOrder):
 		answer(w, http.StatusNotFound, failure{Error: err.Error()})
-	case errors.Is(err, task.ErrInvalid): // the ID, as the client chose it
+	case errors.Is(err, task.ErrInvalid): // the client's ID is invalid
 		answer(w, http.StatusBadRequest, failure{Error: err.Error()})
 	case errors.Is(err, task.ErrUnavailable), errors.Is(err, task.ErrUncertain), errors.Is(err, task.ErrRedisFull):
 		w.Header().Set("Retry-After", "1")

@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is the PostgreSQL of the tests, each of which has a database of its own; nil until
-// the first needs it.
+// shared is the PostgreSQL server of the tests, nil until the first test needs it. Each
+// test has its own database.
 var shared *servers.Postgres
 
 var postgres = sync.OnceValues(func() (*servers.Postgres, error) {
@@ -45,7 +45,7 @@ var postgres = sync.OnceValues(func() (*servers.Postgres, error) {
 	return shared, err
 })
 
-// database makes one, and returns its URL.
+// database creates a database and returns its URL.
 func database(t *testing.T) string {
 	t.Helper()
 	servertest.Need(t, "postgres", "initdb", "pg_isready")
@@ -80,7 +80,7 @@ func connect(t *testing.T, url string) *sql.DB {
 type post struct {
 	url    string
 	mu     sync.Mutex
-	lose   bool // the answer to the first mail with each key is lost
+	lose   bool // lose the answer to the first mail with each key
 	posted int
 	mails  map[string]string // by key
 }
@@ -110,7 +110,7 @@ func (p *post) count() (mails, posted int) {
 	return len(p.mails), p.posted
 }
 
-// shop is a service at work, whose tasks nobody delivers until Serve.
+// shop is a running service. Its tasks aren't delivered before Serve.
 type shop struct {
 	t        *testing.T
 	story    *apptest.Story
@@ -141,14 +141,14 @@ func open(t *testing.T) *shop {
 	return s
 }
 
-// reply is what a service answers.
+// reply is a reply of the service.
 type reply struct {
 	status int
 	order  order
 	says   string
 }
 
-// ask sends a request, until the service listens, and Redis answers it in time.
+// ask repeats a request until the service listens and Redis answers in time.
 func (s *shop) ask(path, body string) (r reply) {
 	s.t.Helper()
 	wait.For(s.t, "an answer to "+path, func() bool {
@@ -174,7 +174,7 @@ func send(ctx context.Context, url, body string) (r reply, err error) {
 	return reply{response.StatusCode, order{both.ID, both.Mail, both.State}, both.Error}, err
 }
 
-// place orders, and expects the order to be in a state.
+// place places an order, and expects the given state.
 func (s *shop) place(id, state string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"id":%q,"mail":"ann@example.org"}`, id)
@@ -183,7 +183,7 @@ func (s *shop) place(id, state string) {
 	}
 }
 
-// pay pays, and expects an answer.
+// pay pays an order, and expects the given reply.
 func (s *shop) pay(id string, status int, state string) {
 	s.t.Helper()
 	if r := s.ask("/orders/"+id+"/pay", ""); r.status != status || r.order.State != state {
@@ -191,7 +191,7 @@ func (s *shop) pay(id string, status int, state string) {
 	}
 }
 
-// mailed waits for as many mails.
+// mailed waits until n mails were sent.
 func (s *shop) mailed(n int) {
 	s.t.Helper()
 	s.story.Eventually(fmt.Sprint(n, " mails"), func() bool { mails, _ := s.post.count(); return mails >= n })
@@ -200,7 +200,7 @@ func (s *shop) mailed(n int) {
 	}
 }
 
-// standing is a service without its Run, on a Redis of its own.
+// standing is a service without Run, on its own Redis.
 func standing(t *testing.T, rdb *redis.UniversalOptions) (url string) {
 	t.Helper()
 	service, err := New(t.Context(), Config{

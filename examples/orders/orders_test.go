@@ -22,11 +22,11 @@ func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
 		s.place(id, "unpaid")
 	}
 	s.pay("paid", http.StatusOK, "paid")
-	s.pay("paid", http.StatusOK, "paid") // again, as after a lost answer
+	s.pay("paid", http.StatusOK, "paid") // a repeat, as after a lost answer
 	if _, err := s.story.Get(t.Context(), topic, "paid"); !errors.Is(err, task.ErrNotFound) {
 		t.Errorf("the task of a paid order: %v", err)
 	}
-	// Of this one the payment is committed, and the cancel is lost.
+	// The payment of this order is committed, but its cancel is lost.
 	execute(t, s.database, `UPDATE orders SET state = 'paid' WHERE id = 'uncancelled'`)
 	s.story.Serve()
 	s.mailed(1)
@@ -37,13 +37,13 @@ func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
 		return errors.Is(err, task.ErrNotFound)
 	})
 	s.place("later", "unpaid")
-	s.mailed(2) // its step comes after theirs
+	s.mailed(2) // its step comes after the steps of the others
 	s.pay("paid", http.StatusOK, "paid")
 	s.pay("uncancelled", http.StatusOK, "paid")
 }
 
-// TestACrashBetweenScheduleAndCommitLeavesNothing: the task finds no order. The same
-// request, repeated, places it.
+// TestACrashBetweenScheduleAndCommitLeavesNothing: the task finds no order. A repeat of
+// the request places the order.
 func TestACrashBetweenScheduleAndCommitLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -52,7 +52,7 @@ func TestACrashBetweenScheduleAndCommitLeavesNothing(t *testing.T) {
 	defer db.Close()
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err == nil {
-		_, err = tx.ExecContext(t.Context(), `LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE`) // it may be read
+		_, err = tx.ExecContext(t.Context(), `LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE`) // reads are still allowed
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestACrashBetweenScheduleAndCommitLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.story.Serve()
-	s.mailed(1) // of the first
+	s.mailed(1) // of the order "first"
 	s.story.Eventually("its task is delivered", func() bool { return s.story.Payload("o-1") == "" })
 	s.pay("o-1", http.StatusNotFound, "")
 	s.place("o-1", "unpaid")
@@ -86,7 +86,8 @@ func TestACrashBetweenScheduleAndCommitLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestARepeatDoesNothingTwice: a mail whose answer is lost is posted again, with its key.
+// TestARepeatDoesNothingTwice: after a lost answer the mail is posted again, with the
+// same key.
 func TestARepeatDoesNothingTwice(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -116,8 +117,8 @@ func TestABrokenOrderIsParkedUntilItIsCorrected(t *testing.T) {
 	s.mailed(1)
 }
 
-// TestWithoutRedisNoOrderIsPlaced: it is refused in time, and can be repeated. A payment
-// needs no Redis.
+// TestWithoutRedisNoOrderIsPlaced: the service refuses the order in time, and the client
+// can repeat the request. A payment needs no Redis.
 func TestWithoutRedisNoOrderIsPlaced(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
@@ -159,7 +160,7 @@ func TestWithoutRedisNoOrderIsPlaced(t *testing.T) {
 		if took := time.Since(began); took > wait.Hang/2 {
 			t.Errorf("it took %s", took)
 		}
-		check("/orders", first, http.StatusOK, "unpaid") // which needs nothing of Redis
+		check("/orders", first, http.StatusOK, "unpaid") // a repeat needs no Redis
 		if err := away.end(); err != nil {
 			t.Fatal(err)
 		}

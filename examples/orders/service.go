@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver pgx
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/consumer"
@@ -19,37 +19,39 @@ import (
 const (
 	topic = "orders"
 	queue = "orders.due"
-	// requestTimeout bounds a request. It is far below the time to pay, so no transaction is
-	// still open when its order's task is due.
+	// requestTimeout limits a request. It is far below the time to pay, so every
+	// transaction has ended when the task of its order is due.
 	requestTimeout = 5 * time.Second
-	// redisTimeout bounds a call to Redis: whoever places an order doesn't wait for longer.
+	// redisTimeout limits a call to Redis, so that a client with an order doesn't wait
+	// longer.
 	redisTimeout = time.Second
 )
 
-// Config of a Service.
+// Config configures a Service.
 type Config struct {
 	Redis                      *redis.UniversalOptions
 	Prefix, RabbitMQ, Database string
-	// MailURL takes mails: a POST with an Idempotency-Key each.
+	// MailURL is where mails are posted, each with an Idempotency-Key.
 	MailURL string
 	Listen  string
-	// PayWithin is how long an order may be unpaid.
+	// PayWithin is how long an order may stay unpaid.
 	PayWithin time.Duration
 	// RemindAfter is the time from the cancellation to the mail.
 	RemindAfter time.Duration
-	// Policy of retries. Defaults to the consumer's own.
+	// Policy of retries. Defaults to the default of package consumer.
 	Policy consumer.Policy
 	Log    *slog.Logger
 }
 
-// Service takes orders by HTTP and handles what is due.
+// Service accepts orders over HTTP and handles due tasks.
 type Service struct {
 	cfg   Config
 	db    *sql.DB
 	tasks *producer.Client
 }
 
-// New connects to the database and makes its table. Run the service, or Close it.
+// New connects to the database and creates its table. Call Run, or Close if the service
+// doesn't run.
 func New(ctx context.Context, cfg Config) (*Service, error) {
 	tasks, err := producer.New(producer.Config{Options: cfg.Redis, Prefix: cfg.Prefix, Timeout: redisTimeout})
 	if err != nil {
@@ -65,7 +67,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 // Close closes the connections to the database and to Redis.
 func (s *Service) Close() error { return errors.Join(s.db.Close(), s.tasks.Close()) }
 
-// Handler serves the requests of the package's comment.
+// Handler serves the requests in the package comment.
 func (s *Service) Handler() http.Handler {
 	a := api{orders: orders{s.db}, tasks: s.tasks, payWithin: s.cfg.PayWithin, log: s.cfg.Log}
 	mux := http.NewServeMux()
@@ -74,7 +76,7 @@ func (s *Service) Handler() http.Handler {
 	return http.TimeoutHandler(mux, requestTimeout, `{"error":"it took too long: repeat the request"}`)
 }
 
-// consume handles what is due until ctx ends.
+// consume handles due tasks until ctx ends.
 func (s *Service) consume(ctx context.Context) error {
 	due := timeouts{orders: orders{s.db}, mails: mailer{s.cfg.MailURL}, remindAfter: s.cfg.RemindAfter}
 	c, err := consumer.New(consumer.Config{
@@ -87,7 +89,8 @@ func (s *Service) consume(ctx context.Context) error {
 	return c.Run(ctx)
 }
 
-// Run serves and consumes until ctx ends or one of the two fails, and closes the service.
+// Run serves requests and consumes until ctx ends or one of the two fails, then closes
+// the service.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -13,13 +13,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// The steps of an order's task, as its payload names them.
+// The steps of an order's task, as in its payload.
 const (
 	stepCancel = "cancel"
 	stepRemind = "remind"
 )
 
-// timeouts handles the tasks that are due. Its fields are what tests replace.
+// timeouts handles due tasks. Tests replace its fields.
 type timeouts struct {
 	orders interface {
 		find(ctx context.Context, id string) (order, error)
@@ -31,7 +31,7 @@ type timeouts struct {
 	remindAfter time.Duration
 }
 
-// handle does one step of a task. What fails is tried again by the consumer's policy.
+// handle does one step of a task. If it fails, the consumer retries it by its policy.
 func (t timeouts) handle(ctx context.Context, d task.Delivery) error {
 	switch step := string(d.Payload); step {
 	case stepCancel:
@@ -43,7 +43,7 @@ func (t timeouts) handle(ctx context.Context, d task.Delivery) error {
 	}
 }
 
-// cancel asks the database, not the task: a paid order may still have one.
+// cancel asks the database, not the task, because a paid order may still have a task.
 func (t timeouts) cancel(ctx context.Context, d task.Delivery) error {
 	o, err := t.orders.cancelUnpaid(ctx, d.ID)
 	switch {
@@ -75,8 +75,9 @@ func (t timeouts) remind(ctx context.Context, d task.Delivery) error {
 	return t.mails.send(ctx, key(d), address.Address, "Order "+o.ID+" was cancelled, since it wasn't paid. Order again?")
 }
 
-// key names a step in each of its deliveries, retries included: Scheduled stays as it is,
-// and Due doesn't. All steps of a chain have the same Scheduled, so the key has the payload.
+// key returns the idempotency key of a step. It is the same in all deliveries of the
+// step, retries included: Scheduled doesn't change, but Due does. All steps of a chain
+// have the same Scheduled, so the payload is part of the key.
 func key(d task.Delivery) string {
 	scheduled := strconv.FormatInt(d.Scheduled.UnixMilli(), 10)
 	return strings.Join([]string{d.Topic, d.ID, scheduled, string(d.Payload)}, "/")

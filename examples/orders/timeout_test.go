@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// shelf is orders without a database: by ID.
+// shelf holds orders by ID, in place of a database.
 type shelf map[string]order
 
 func (s shelf) find(_ context.Context, id string) (order, error) {
@@ -38,7 +38,7 @@ func (s shelf) cancelUnpaid(ctx context.Context, id string) (order, error) {
 
 var errBroken = errors.New("the database is away")
 
-// outbox takes the keys of mails.
+// outbox records the keys of mails.
 type outbox struct{ keys []string }
 
 func (o *outbox) send(_ context.Context, key, _, _ string) error {
@@ -46,7 +46,7 @@ func (o *outbox) send(_ context.Context, key, _, _ string) error {
 	return nil
 }
 
-// deliver hands a delivery to the handler, and returns the next step that it asked for.
+// deliver calls the handler, and returns the next step that it asked for.
 func deliver(t *testing.T, h timeouts, d task.Task) (next string, in time.Duration, err error) {
 	t.Helper()
 	began := time.Now()
@@ -61,7 +61,7 @@ func TestAStepDoesWhatTheOrderNeeds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		id, step    string
-		state, next string // afterwards
+		state, next string // after the delivery
 		mailed      bool
 		is          func(error) bool
 	}{
@@ -104,7 +104,8 @@ func isTriedAgain(err error) bool {
 	return errors.Is(err, errBroken) && !consumer.IsParked(err) && !consumer.IsDropped(err)
 }
 
-// TestARetryHasTheKeyOfItsFirstAttempt: and another step or version has another key.
+// TestARetryHasTheKeyOfItsFirstAttempt: another step, and another version, has another
+// key.
 func TestARetryHasTheKeyOfItsFirstAttempt(t *testing.T) {
 	t.Parallel()
 	mails := &outbox{}

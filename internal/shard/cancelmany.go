@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// cancelAtOnce is how many tasks are cancelled before the next ones are begun.
+	// cancelAtOnce is how many tasks CancelMany handles before it starts the next ones.
 	cancelAtOnce = 1000
-	// cancelIDs and cancelBytes bound what one script removes: it reads the records, and
-	// is to hold Redis up for some milliseconds at most.
+	// cancelIDs and cancelBytes limit what one script removes. The script reads the
+	// records, and must not block Redis for more than a few milliseconds.
 	cancelIDs   = 100
 	cancelBytes = 16 << 20
 )
 
-// CancelMany cancels tasks as Cancel does, in some round trips for each 1000 of them. The
-// errors are in the order of the IDs. The largest payload, in bytes, decides how many tasks
-// a script removes. Once Redis can't be asked, or doesn't answer, the thousands behind are
-// not begun: task.ErrUnavailable.
+// CancelMany cancels tasks as Cancel does, with a few round trips for each 1000 of them.
+// The errors are in the order of the IDs. maxPayload is the largest payload, in bytes; it
+// decides how many tasks a script removes. If Redis can't be reached or doesn't answer,
+// CancelMany doesn't start the remaining thousands: they get task.ErrUnavailable.
 func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) []error {
 	perScript := max(1, min(cancelIDs, cancelBytes/max(maxPayload, 1)))
 	errs := make([]error, 0, len(ids))
@@ -36,26 +36,26 @@ func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) [
 		now := r.cancelSome(ctx, some, perScript)
 		if at := slices.IndexFunc(now, unreached); at >= 0 {
 			const why = "an earlier task of the same call failed, this one was not begun"
-			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error()) // this one is not uncertain
+			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error()) // %s, not %w: the cause may be ErrUncertain
 		}
 		errs = append(errs, now...)
 	}
 	return errs
 }
 
-// unreached reports whether Redis could not be asked, or didn't answer.
+// unreached reports whether Redis couldn't be reached or didn't answer.
 func unreached(err error) bool {
 	return errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrUncertain)
 }
 
-// cancelling is a cancel of several tasks under way, which are named by their indices. It
-// keeps the order of Router.cancel for each.
+// cancelling is a running cancel of several tasks, which are named by their indexes. For
+// each task it keeps the order of steps of Router.cancel.
 type cancelling struct {
 	*Router
 	ids       []string
 	perScript int
-	gone      []Withdrawn // found by all tries together
-	begun     []bool      // a part of the cancel is done
+	gone      []Withdrawn // the findings of all tries
+	begun     []bool      // the cancel is partly done
 	errs      []error
 }
 
@@ -90,14 +90,15 @@ func (r *Router) cancelSome(ctx context.Context, ids []string, perScript int) []
 	return c.errs
 }
 
-// begunDoubt is that of an operation of which a part is done.
+// begunDoubt returns the doubt of an operation that is partly done.
 func begunDoubt() *doubt {
 	d := &doubt{}
 	d.set.Store(true)
 	return d
 }
 
-// good are those of some tasks without an error, for which a condition holds; nil: any.
+// good returns the tasks of a list that have no error and meet a condition; nil means no
+// condition.
 func (c *cancelling) good(of []int, holds func(g Withdrawn) bool) (good []int) {
 	for _, i := range of {
 		if c.errs[i] == nil && (holds == nil || holds(c.gone[i])) {
@@ -107,7 +108,7 @@ func (c *cancelling) good(of []int, holds func(g Withdrawn) bool) (good []int) {
 	return good
 }
 
-// remove deletes tasks wherever they lie.
+// remove deletes tasks from all shards they may be in.
 func (c *cancelling) remove(ctx context.Context, todo []int) {
 	if len(todo) == 0 {
 		return
@@ -119,8 +120,9 @@ func (c *cancelling) remove(ctx context.Context, todo []int) {
 	c.fail(todo, err)
 }
 
-// attempt deletes tasks under one placement: those that are moving from their old shards
-// first. It returns those to be deleted under a newer one, and why.
+// attempt deletes tasks under one placement. It deletes moving tasks from their old
+// shards first. It returns the tasks to delete again under a newer placement, and the
+// refusal.
 func (c *cancelling) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
 	var moving []int
 	for _, i := range todo {
@@ -141,9 +143,9 @@ func (c *cancelling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	return append(again, more...), refusal
 }
 
-// withdraw deletes tasks from one shard each, and looks in the same round trip whether
-// their IDs have a past. New shards note the IDs of those that are moving, so that no
-// mover brings them back.
+// withdraw deletes each task from one shard. In the same round trip it looks up whether
+// their IDs have a delivery history. A new shard notes the IDs of moving tasks, so that
+// no mover restores them.
 func (c *cancelling) withdraw(ctx context.Context, p Placement, todo []int, of shardOf) (again []int, refusal error) {
 	if len(todo) == 0 {
 		return nil, nil
@@ -177,8 +179,8 @@ func (c *cancelling) withdraw(ctx context.Context, p Placement, todo []int, of s
 	return again, refusal
 }
 
-// share sorts tasks by a shard of theirs, and cuts the shares to what one script removes.
-// Only a new shard is told that they are moving.
+// share groups tasks by shard, in shares of at most perScript tasks. moving is set only
+// for a moving task at its new shard.
 func (c *cancelling) share(p Placement, todo []int, of shardOf) []*share {
 	type key struct {
 		shard  int
@@ -209,7 +211,7 @@ func (c *cancelling) names(sh *share) Names {
 	return n
 }
 
-// asks are the questions whether IDs have a past.
+// asks returns the calls that look up whether IDs have a delivery history.
 func (c *cancelling) asks(todo []int) []call {
 	calls := make([]call, len(todo))
 	for n, i := range todo {
@@ -218,7 +220,7 @@ func (c *cancelling) asks(todo []int) []call {
 	return calls
 }
 
-// met notes what the script delete answered of tasks.
+// met records the reply of the script delete for some tasks.
 func (c *cancelling) met(of []int, rest []any) {
 	at, _ := rest[len(of)].(int64)
 	for j, i := range of {
@@ -230,8 +232,8 @@ func (c *cancelling) met(of []int, rest []any) {
 	}
 }
 
-// past notes which IDs have a past, of those that were deleted. What a pipeline didn't answer
-// is asked once more.
+// past records which of the deleted IDs have a delivery history. A lookup that failed in
+// the pipeline is sent once more.
 func (c *cancelling) past(ctx context.Context, todo, again []int, asks []call, cmds []*redis.Cmd) {
 	refused := setOf(again)
 	var deleted []int
@@ -260,7 +262,7 @@ func setOf(of []int) map[int]bool {
 	return set
 }
 
-// tell tells consumers that tasks were cancelled.
+// tell notes the cancels in the delivery histories, for the consumers.
 func (c *cancelling) tell(ctx context.Context, todo []int) {
 	if len(todo) == 0 {
 		return
@@ -284,8 +286,9 @@ func (c *cancelling) fail(of []int, err error) {
 	}
 }
 
-// runFailed sends alone what failed in a pipeline, which doesn't repeat what Redis refuses
-// for a moment. Once that was in vain for one, the others keep their errors.
+// runFailed sends failed calls of a pipeline again, one by one, because a pipeline
+// doesn't retry a call that Redis refuses for a moment. It stops at the first that fails
+// again; the others keep their errors.
 func (s *Store) runFailed(ctx context.Context, calls []call, cmds []*redis.Cmd) {
 	for i, cmd := range cmds {
 		if err := cmd.Err(); err == nil || errors.Is(err, task.ErrReplicas) {

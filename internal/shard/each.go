@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// scanned is how many IDs one step through a shard looks at: less than a millisecond of Redis.
+// scanned is the number of IDs that one step of a scan reads: less than a millisecond of
+// Redis.
 const scanned = 500
 
-// EachID calls yield with the ID of every stored task that begins with prefix until it
-// returns false: each that stays stored from the first call to the last, and none twice,
-// also while the shard count changes. It holds a page in memory and 8 bytes for each ID.
-// An unknown topic is task.ErrUnknownTopic.
+// EachID calls yield with the ID of every stored task that begins with prefix, until
+// yield returns false. It yields every task that stays stored from the first call to the
+// last, and none twice, also while the shard count changes. It keeps a page in memory,
+// and 8 bytes for each ID. Errors: task.ErrUnknownTopic, or Redis's.
 func (t *Topic) EachID(ctx context.Context, prefix string, yield func(id string) bool) error {
 	p, err := t.Placement(ctx)
 	if err != nil {
@@ -37,11 +38,11 @@ func (t *Topic) EachID(ctx context.Context, prefix string, yield func(id string)
 		if err != nil || now == p {
 			return err
 		}
-		p = now // what moved to a shard that was passed already is met now
+		p = now // tasks may have moved to a shard that was scanned before
 	}
 }
 
-// eachID reports whether yield wants more.
+// eachID returns false if yield did.
 func (s Shard) eachID(ctx context.Context, prefix string, yield func(id string) bool) (more bool, err error) {
 	pattern := literal(prefix) + "*"
 	for cursor := uint64(0); ; {
@@ -50,7 +51,7 @@ func (s Shard) eachID(ctx context.Context, prefix string, yield func(id string) 
 		if err != nil {
 			return false, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
-		for i := 0; i+1 < len(pairs); i += 2 { // scores are between them
+		for i := 0; i+1 < len(pairs); i += 2 { // ID, score, ID, score, ...
 			if !yield(pairs[i]) {
 				return false, nil
 			}
@@ -61,7 +62,7 @@ func (s Shard) eachID(ctx context.Context, prefix string, yield func(id string) 
 	}
 }
 
-// literal is a pattern of Redis's that means this text alone.
+// literal returns a pattern of Redis that matches text only.
 func literal(text string) string {
 	var pattern strings.Builder
 	for _, b := range []byte(text) {

@@ -25,8 +25,8 @@ func (c *corner) move(id string) {
 	equal(c.t, "settled", n, 1)
 }
 
-// TestEachIDIsMetOnce: thousands in several shards, whatever their beginnings mean in a
-// pattern; and while the shard count changes in the middle of it.
+// TestEachIDIsMetOnce yields thousands of IDs in several shards, each once, while the
+// shard count changes. Some prefixes have pattern characters.
 func TestEachIDIsMetOnce(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 3)

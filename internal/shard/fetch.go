@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// fetchIDs and fetchBytes bound what one script reads: the bytes are of records, and
-	// the one that reaches the bound is the last.
+	// fetchIDs and fetchBytes limit what one script reads. The bytes are bytes of
+	// records; the record that reaches the limit is the last.
 	fetchIDs   = 500
 	fetchBytes = 1 << 20
 	// fetchAtOnce is how many scripts are sent in one round trip.
@@ -22,13 +22,15 @@ const (
 // Got is the result for one ID.
 type Got struct {
 	Task Stored
-	// Err is task.ErrNotFound, why the record can't be read, or Redis's.
+	// Err is task.ErrNotFound, the reason why the record can't be read, or an error of
+	// Redis.
 	Err error
 }
 
-// GetMany reads tasks as Get does, in one round trip for each 2000 of them, fewer if they
-// are large. The results are in the order of the IDs. A task that was lent to a mover
-// stands as it did before. Once Redis can't be asked, the others are not asked for.
+// GetMany reads tasks as Get does, with one round trip for each 2000 IDs, or more if the
+// tasks are large. The results are in the order of the IDs. A task that is exported to a
+// mover has its state from before. If Redis can't be reached, GetMany doesn't ask for the
+// remaining tasks.
 func (r *Router) GetMany(ctx context.Context, ids []string) []Got {
 	g := getting{Router: r, ids: ids, results: make([]Got, len(ids))}
 	todo := make([]int, len(ids))
@@ -46,16 +48,16 @@ func (r *Router) GetMany(ctx context.Context, ids []string) []Got {
 	return g.results
 }
 
-// getting is a GetMany under way. Tasks are named by their indices.
+// getting is a running GetMany. Tasks are named by their indexes.
 type getting struct {
 	*Router
 	ids     []string
 	results []Got
 }
 
-// attempt reads tasks under one placement: at the old shards those that are moving, then
-// at the new ones those that were not there. It returns those to be read under a newer
-// placement, and why.
+// attempt reads tasks under one placement: moving tasks at their old shards first, then
+// at the new shards all that it hasn't found. It returns the tasks to read again under a
+// newer placement, and the refusal.
 func (g *getting) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
 	var moving, rest []int
 	for _, i := range todo {
@@ -79,7 +81,7 @@ func (g *getting) attempt(ctx context.Context, p Placement, todo []int) (again [
 	return append(again, more...), refusal
 }
 
-// read reads tasks from one shard each.
+// read reads each task from one shard.
 func (g *getting) read(ctx context.Context, p Placement, todo []int, of shardOf) (again []int, refusal error) {
 	var unasked error
 	for queue := g.share(p, todo, of); len(queue) > 0; {
@@ -114,7 +116,7 @@ func (g *getting) read(ctx context.Context, p Placement, todo []int, of shardOf)
 	return again, refusal
 }
 
-// share sorts tasks by a shard of theirs, and cuts the shares to what one script reads.
+// share groups tasks by shard, in shares of at most fetchIDs tasks.
 func (g *getting) share(p Placement, todo []int, of shardOf) []*share {
 	open := map[int]*share{}
 	var all []*share
@@ -139,7 +141,8 @@ func (g *getting) names(of []int) []string {
 	return ids
 }
 
-// take notes what a script answered, and returns how many of the tasks that was about.
+// take records the reply of a script. It returns how many tasks of the share the reply
+// covers.
 func (g *getting) take(sh *share, cmd *redis.Cmd) (done int, err error) {
 	tasks, err := g.fetched(cmd, partWhole, g.names(sh.entries))
 	for j, s := range tasks {
@@ -162,15 +165,16 @@ func (g *getting) fail(of []int, err error) {
 	}
 }
 
-// fetchCall reads tasks under a placement; with "" that of the shard is not looked at.
+// fetchCall reads tasks under a placement. With "" the script doesn't check the shard's
+// placement.
 func (s Shard) fetchCall(placement string, p part, ids []string) call {
 	args := make([]any, 3, 3+len(ids))
 	args[0], args[1], args[2] = placement, fetchBytes, int(p)
 	return call{script: "fetch", keys: []string{s.due(), s.tasks(), s.fence()}, args: append(args, anys(ids)...)}
 }
 
-// fetched reads the answer of the script fetch: the first of the tasks, one at least, and
-// nil for one that isn't there.
+// fetched decodes the reply of the script fetch: the first tasks, at least one, with nil
+// for a task that isn't there.
 func (t *Topic) fetched(cmd *redis.Cmd, p part, ids []string) ([]*Stored, error) {
 	_, rest, err := answer(cmd)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// TestAReplyOfManyTasksIsBounded: it ends behind the record that reaches the bound, and
-// holds one at least.
+// TestAReplyOfManyTasksIsBounded: the record that reaches the limit is the last, and a
+// reply holds at least one.
 func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -39,7 +39,7 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsAnErrorOfItsTaskAlone, also where a record or its score is gone.
+// TestWhatCannotBeReadIsAnErrorOfItsTaskAlone, also if a record or its score is missing.
 func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

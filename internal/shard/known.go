@@ -7,34 +7,34 @@ import (
 	"sync"
 )
 
-// maxRestarts bounds how often one operation starts over because the placement
-// changed under it. A change of the shard count takes two steps, so even many
-// changes in a row stay far below.
+// maxRestarts limits how often one operation starts over because the placement changed. A
+// change of the shard count takes two steps, so the limit is far above what even many
+// changes in a row need.
 const maxRestarts = 100
 
-// known is what a router knows of its topic's placement, as it last heard of it. It
-// may be old; shards that have seen a newer one refuse it.
+// known is a router's last known placement of its topic. It may be outdated; a shard that
+// has seen a newer one refuses it.
 type known struct {
 	mu        sync.Mutex
 	placement Placement         // Epoch 0: none read yet
-	fenced    map[int]Placement // by shard: what its fence is known to have seen
+	fenced    map[int]Placement // by shard: a placement that its fence has seen
 }
 
-// Known is the placement last heard of; its Epoch is 0 if there is none.
+// Known returns the last known placement. Its Epoch is 0 if there is none.
 func (r *Router) Known() Placement {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	return r.known.placement
 }
 
-// Assume makes p the placement known, as a client that has not heard since has it.
+// Assume sets the known placement to p, which may be an outdated one.
 func (r *Router) Assume(p Placement) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	r.known.placement = p
 }
 
-// placement returns the one known, reading it if there is none.
+// placement returns the known placement. It reads it if there is none.
 func (r *Router) placement(ctx context.Context) (Placement, error) {
 	if p := r.Known(); p.Epoch > 0 {
 		return p, nil
@@ -53,8 +53,8 @@ func (r *Router) refresh(ctx context.Context) (Placement, error) {
 	return p, nil
 }
 
-// show fences shards, in one round trip, but for those known to have seen the
-// placement. It returns an error for each shard that could not be fenced.
+// show fences the shards that aren't known to have seen p, in one round trip. It returns
+// the error of each shard that it couldn't fence.
 func (r *Router) show(ctx context.Context, p Placement, shards ...int) map[int]error {
 	unseen := r.unseen(p, shards)
 	if len(unseen) == 0 {
@@ -90,11 +90,13 @@ func (r *Router) saw(shard int, p Placement) {
 	r.known.fenced[shard] = p
 }
 
-// closeOld removes the copies that tasks left at their old shards, the closing
-// step of an operation on tasks that are moving, in one round trip. It
-// answers an error or nil for each of the shards. One that has seen a newer
-// placement has no copies: the movers of this one were done with it. One that was
-// reached late is sent the same again: what it closes is stored already.
+// closeOld removes the copies of moving tasks from their old shards, in one round trip.
+// It is the last step of an operation on such tasks. It returns an error or nil for each
+// of olds.
+//
+// A shard that has seen a newer placement has no copies, because the move under this one
+// is complete. If a shard answers ErrLate, closeOld sends the same again: the rest of the
+// operation is stored already.
 func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []error {
 	errs := make([]error, len(olds))
 	todo := make([]int, len(olds))
@@ -114,7 +116,8 @@ func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []err
 	return errs
 }
 
-// closeOldOnce tries once for those of olds that are to do, and returns the late ones.
+// closeOldOnce makes one try for the indexes in todo, and returns the indexes that were
+// late.
 func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, todo []int, errs []error) (late []int) {
 	notAfter, err := r.NotAfter(ctx)
 	if err != nil {
@@ -141,8 +144,8 @@ func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, to
 	return late
 }
 
-// retry runs an operation under the placement known, and again from its
-// beginning under a newer one whenever a shard says that there is one.
+// retry runs an operation under the known placement. If a shard refuses it as outdated,
+// retry runs the whole operation again, under the newer placement if there is one.
 func (r *Router) retry(ctx context.Context, operation func(p Placement) error) error {
 	p, err := r.placement(ctx)
 	var refusal error
@@ -159,16 +162,16 @@ func (r *Router) retry(ctx context.Context, operation func(p Placement) error) e
 	return fmt.Errorf("topic %s: refused %d times during one operation: %w", r.name, maxRestarts, refusal)
 }
 
-// outdated says that an operation was refused for what its caller knows, and is
-// to start over.
+// outdated reports whether an operation must start over, because its placement or its
+// deadline was outdated.
 func (r *Router) outdated(err error) bool {
 	var moved *MovedError
 	return errors.As(err, &moved) || errors.Is(err, ErrLate)
 }
 
-// renew learns what an operation was refused for: the new placement, or the
-// time. Where Redis has lost a placement that a shard has seen, the operation goes on
-// under that one; to put it back is the scanners' work.
+// renew reads what was outdated in a refused operation: the placement or the time. If
+// Redis has lost a placement that a shard has seen, the operation continues under that
+// one; the scanners restore it in Redis.
 func (r *Router) renew(ctx context.Context, refusal error) (Placement, error) {
 	r.ForgetClock()
 	p, err := r.refresh(ctx)

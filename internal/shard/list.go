@@ -11,18 +11,18 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// What one page of a listing costs Redis is bounded by these: less than a millisecond, in a
-// shard of a million tasks that are due at one time, too.
+// The limits of one page of a list. A page takes less than a millisecond of Redis, even
+// in a shard with a million tasks that are due at the same time.
 const (
-	listLooked = 500       // IDs, of which a prefix may leave none
-	listTasks  = 150       // whose records are read
-	listBytes  = 512 << 10 // of these records
+	listLooked = 500       // IDs to compare with the prefix
+	listTasks  = 150       // records to read
+	listBytes  = 512 << 10 // bytes of these records
 )
 
 // Span is a range of scores, both included: all tasks of one state, or some of them.
 type Span struct{ From, To float64 }
 
-// SpanOf is every task that is in a state.
+// SpanOf returns the scores of all tasks in a state.
 func SpanOf(s task.State) Span {
 	switch s {
 	case task.Leased:
@@ -34,8 +34,8 @@ func SpanOf(s task.State) Span {
 	}
 }
 
-// Within leaves of a span those that need attention from one time to another, both
-// included; a zero time is no limit. It is for tasks that wait.
+// Within returns the part of the span with scores from one time to another, both
+// included. A zero time means no limit. It is for the span of waiting tasks.
 func (s Span) Within(from, to time.Time) Span {
 	if !from.IsZero() {
 		s.From = max(s.From, float64(from.UnixMilli()))
@@ -46,40 +46,40 @@ func (s Span) Within(from, to time.Time) Span {
 	return s
 }
 
-// List walks through tasks of a shard in the order of their scores, those of one score
-// in the order of their IDs' bytes. It holds one page in memory. A task that keeps its
-// score is met once; one whose score changes meanwhile perhaps twice, or never.
+// List pages through tasks of a shard by score, then by the bytes of their IDs. It keeps
+// one page in memory. It returns a task once if its score doesn't change meanwhile;
+// otherwise it may return it twice, or never.
 type List struct {
 	shard  Shard
 	prefix string
 	to     string
-	from   string // the score of the task looked at last
+	from   string // score of the last task that was read
 	last   string // its ID
 	begun  bool
 	over   bool
-	tasks  int64 // of a page at most
+	tasks  int64 // limit of a page
 	part   part
 }
 
-// part is how much of each record is read.
+// part is the part of a record that is read.
 type part int
 
 const (
 	partHead  part = iota // without content types, headers and payloads
 	partMeta              // without payloads
-	partWhole             // all of it
+	partWhole             // the whole record
 )
 
-// List returns a walk in front of the tasks of a span whose IDs begin with prefix.
+// List returns a List of the tasks in span whose IDs begin with prefix.
 func (s Shard) List(span Span, prefix string) *List {
 	return &List{shard: s, prefix: prefix, from: scoreText(span.From), to: scoreText(span.To), tasks: listTasks}
 }
 
 func scoreText(score float64) string { return strconv.FormatFloat(score, 'g', -1, 64) }
 
-// Next returns more tasks, with the part of each record that was set; none: it is over. One
-// whose record can't be read has an Err. A task that was lent to a mover stands as it did
-// before.
+// Next returns more tasks, each with the part of the record that l.part selects. No tasks
+// means the end. A task whose record can't be read has an Err. A task that is exported to
+// a mover has its state from before.
 func (l *List) Next(ctx context.Context) ([]Stored, error) {
 	for !l.over {
 		tasks, err := l.page(ctx)
@@ -116,8 +116,9 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 	return tasks, nil
 }
 
-// listed reads what a script says at a ms of one task: its score, and a part of its record,
-// of which so many bytes were left out. What is leased and not due yet a mover has.
+// listed decodes the reply of a script about one task. now is the time of the reply in
+// ms. record is a part of the task's record, without left bytes of the payload. If the
+// task is leased and not due yet, a mover has it, so listed returns it as waiting.
 func (t *Topic) listed(p part, now int64, id string, score, record any, left int) Stored {
 	text, there := record.(string)
 	stored := Stored{Record: Record{Task: task.Task{Topic: t.name, ID: id}}}
@@ -143,8 +144,8 @@ func (t *Topic) listed(p part, now int64, id string, score, record any, left int
 	return stored
 }
 
-// attention is when a task of that score is to be tried, or its lease ends; zero if it
-// is parked.
+// attention returns when a task with this score is tried next, or when its lease ends. It
+// returns zero for a parked task.
 func attention(score float64) time.Time {
 	if stateOf(score) == task.Parked {
 		return time.Time{}

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// listAll returns the tasks of a walk in its order.
+// listAll returns the tasks of a list, in order.
 func (c *corner) listAll(l *List, each func(page []Stored)) (all []Stored) {
 	c.t.Helper()
 	for {
@@ -39,8 +39,8 @@ func listedIDs(tasks []Stored) []string {
 	return ids
 }
 
-// TestAListShowsEveryStateAsReadDoes: what is listed of a task is what is read of it,
-// but for content type, headers and payload.
+// TestAListShowsEveryStateAsReadDoes: List and read return the same, except for content
+// type, headers and payload.
 func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	t.Parallel()
 	c := cornerWithTasks(t)
@@ -74,9 +74,9 @@ func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	}
 }
 
-// TestAListMeetsWhatStaysOnceInOrder: thousands of one due time and some of their own,
-// half of which, the last one listed among them, are removed, moved to the front or to
-// the back while the list is read.
+// TestAListMeetsWhatStaysOnceInOrder lists thousands of tasks of one due time and some of
+// other times. Meanwhile half of them are removed or moved to the front or the back, also
+// the last one listed.
 func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -139,8 +139,8 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	}
 }
 
-// TestAListFindsIDsByTheirBeginning: characters that mean something in a pattern are
-// themselves.
+// TestAListFindsIDsByTheirBeginning: pattern characters in a prefix have no special
+// meaning.
 func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -154,7 +154,7 @@ func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 }
 
 // TestAListNamesWhatCannotBeRead: records that are damaged, missing or of a newer format
-// hide no others.
+// don't hide others.
 func TestAListNamesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -174,8 +174,8 @@ func TestAListNamesWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAListShowsWhatAMoverHasAsItStoodBefore: a task that waits isn't leased because it
-// is about to be moved.
+// TestAListShowsWhatAMoverHasAsItStoodBefore: a waiting task that a mover has isn't shown
+// as leased.
 func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -196,8 +196,8 @@ func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 	}
 }
 
-// TestAPageOfAListIsBounded: large records make small pages, and a page that no ID of the
-// prefix is in is passed over.
+// TestAPageOfAListIsBounded: large records make small pages, and the list skips a page
+// without IDs of the prefix.
 func TestAPageOfAListIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

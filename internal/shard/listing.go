@@ -10,49 +10,51 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Wanted is which tasks a Listing returns.
+// Wanted selects the tasks that a Listing returns.
 type Wanted struct {
-	// Prefix of their IDs.
+	// Prefix of the task's ID.
 	Prefix string
-	// State they are in; "": any.
+	// State of the task; "" means any.
 	State task.State
-	// From and To bound when they are due, both included; zero: no bound. Those that wait
-	// count by when they are due next, the others by Record.Due.
+	// From and To bound the due time, both included; zero means no bound. For a waiting
+	// task the time of its next attempt counts, for others Record.Due.
 	From, To time.Time
-	// NoPayloads leaves the payloads out.
+	// NoPayloads leaves out the payloads.
 	NoPayloads bool
 }
 
-// Listing walks once through the tasks of a topic, shard by shard in the order in which
-// tasks may move, and again where the placement changed meanwhile. It returns no task
-// twice. It returns each task that stays stored from the first call to the last; with a
-// state or a due window each whose state and times stay as they are. It holds a page in
-// memory, and 8 bytes for each task returned.
+// Listing pages through the tasks of a topic, shard by shard in the order in which tasks
+// may move. If the placement changed meanwhile, it visits the shards again. It returns no
+// task twice.
+//
+// It returns each task that stays stored from the first call to the last. With a state or
+// a due window, it returns each task whose state and times stay the same. It keeps a page
+// in memory, and 8 bytes for each task returned.
 type Listing struct {
 	topic  *Topic
 	wanted Wanted
-	// placement is the one that is walked through, shards are those still to visit, and
-	// pages those of the shard that is visited.
+	// placement is the one being visited, shards are those still to visit, and pages
+	// belong to the current shard.
 	placement Placement
 	shards    []int
 	pages     []pager
-	// met are the hashes of the IDs returned.
+	// met holds the hashes of the IDs returned.
 	seed maphash.Seed
 	met  map[uint64]struct{}
 }
 
-// pager returns tasks of a shard, page by page; none: there are no more.
+// pager returns tasks of a shard, page by page. An empty page means the end.
 type pager interface {
 	Next(ctx context.Context) ([]Stored, error)
 }
 
-// Listing returns a walk in front of the topic's tasks.
+// Listing returns a Listing of the topic's tasks.
 func (t *Topic) Listing(w Wanted) *Listing {
 	return &Listing{topic: t, wanted: w, seed: maphash.MakeSeed(), met: map[uint64]struct{}{}}
 }
 
-// Next returns more tasks; none: it is over. One whose record can't be read has an Err. An
-// unknown topic is task.ErrUnknownTopic.
+// Next returns more tasks; none means the end. A task whose record can't be read has an
+// Err. Errors: task.ErrUnknownTopic, task.ErrUnavailable, or Redis's.
 func (l *Listing) Next(ctx context.Context) ([]Stored, error) {
 	for {
 		if len(l.pages) == 0 {
@@ -73,8 +75,8 @@ func (l *Listing) Next(ctx context.Context) ([]Stored, error) {
 	}
 }
 
-// nextShard goes on to the next shard, or begins again where the placement changed. It
-// reports false at the end.
+// nextShard continues with the next shard. After the last it starts again if the
+// placement changed, and returns false otherwise.
 func (l *Listing) nextShard(ctx context.Context) (more bool, err error) {
 	if len(l.shards) == 0 {
 		now, err := l.topic.Placement(ctx)
@@ -89,8 +91,8 @@ func (l *Listing) nextShard(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// pagesOf are those of a shard. The order of the scores leads to a state or a due time.
-// Without either the shard is scanned, which misses no task whose score changes.
+// pagesOf returns the pagers of a shard. For a state or a due window they read a range of
+// scores. Otherwise one pager scans the shard, which misses no task whose score changes.
 func (l *Listing) pagesOf(s Shard) (pages []pager) {
 	part := partWhole
 	if l.wanted.NoPayloads {
@@ -109,8 +111,9 @@ func (l *Listing) pagesOf(s Shard) (pages []pager) {
 
 func (w Wanted) dated() bool { return !w.From.IsZero() || !w.To.IsZero() }
 
-// spans are where in a shard the tasks lie. What a mover has is among the leased: these are
-// always looked at, and last, as waiting tasks become leased ones.
+// spans returns the ranges of scores to read. Leased tasks are always included, because a
+// task that a mover has is one of them. They come last, because waiting tasks become
+// leased ones.
 func (w Wanted) spans() (spans []Span) {
 	if w.State == "" || w.State == task.Waiting {
 		spans = append(spans, SpanOf(task.Waiting).Within(w.From, w.To))
@@ -121,7 +124,7 @@ func (w Wanted) spans() (spans []Span) {
 	return append(spans, SpanOf(task.Leased))
 }
 
-// asked are those of a page that are wanted, and were not returned before.
+// asked returns the tasks of a page that are wanted and weren't returned before.
 func (l *Listing) asked(page []Stored) []Stored {
 	var asked []Stored
 	for _, s := range page {
@@ -137,8 +140,8 @@ func (l *Listing) asked(page []Stored) []Stored {
 	return asked
 }
 
-// holds reports whether a task is wanted. Of one whose record can't be read nobody knows
-// when it was due.
+// holds reports whether a task is wanted. A task whose record can't be read has no due
+// time, so it is outside every due window.
 func (w Wanted) holds(s Stored) bool {
 	if w.State != "" && s.State != w.State || !strings.HasPrefix(s.ID, w.Prefix) {
 		return false
@@ -157,11 +160,11 @@ type scan struct {
 	part    part
 	cursor  uint64
 	begun   bool
-	ids     []string // scanned, and not read yet
+	ids     []string // scanned, but not read yet
 }
 
-// Next implements pager. Tasks that are gone, or were moved on, since they were scanned are
-// left out.
+// Next implements pager. It leaves out tasks that were removed or moved after the scan
+// found them.
 func (s *scan) Next(ctx context.Context) ([]Stored, error) {
 	for {
 		if len(s.ids) == 0 {
@@ -187,7 +190,7 @@ func (s *scan) scan(ctx context.Context) error {
 		return fmt.Errorf("scan shard %d of topic %s: %w", s.shard.n, t.name, err)
 	}
 	s.cursor, s.begun = cursor, true
-	for i := 0; i+1 < len(pairs); i += 2 { // scores are between them
+	for i := 0; i+1 < len(pairs); i += 2 { // ID, score, ID, score, ...
 		s.ids = append(s.ids, pairs[i])
 	}
 	return nil

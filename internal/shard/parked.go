@@ -11,8 +11,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Parked lists up to count parked tasks of a shard, from an offset on, in the order of
-// their IDs' bytes, without their payloads. It reads those in front of them, too.
+// Parked returns up to count parked tasks of a shard, without payloads, in the order of
+// the bytes of their IDs. It skips the first offset tasks, but has to read them too.
 func (s Shard) Parked(ctx context.Context, offset, count int64) ([]Record, error) {
 	var all []Record
 	cursor := s.ParkedCursor()
@@ -29,13 +29,14 @@ func (s Shard) Parked(ctx context.Context, offset, count int64) ([]Record, error
 	return all[min(offset, int64(len(all))):], nil
 }
 
-// ParkedTask reads one parked task of a shard, and reports whether it is there.
+// ParkedTask reads one parked task of a shard. there is false if the task isn't parked
+// there.
 func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool, err error) {
 	if there, err = s.isParked(ctx, id); err != nil || !there {
 		return r, false, err
 	}
 	text, err := s.topic.rdb.HGet(ctx, s.tasks(), id).Result()
-	if errors.Is(err, redis.Nil) { // unless it still is parked it moved, or was made due or removed
+	if errors.Is(err, redis.Nil) { // if it isn't parked now, it was moved, replayed or removed
 		if there, err = s.isParked(ctx, id); err != nil || !there {
 			return r, false, err
 		}
@@ -58,24 +59,25 @@ func (s Shard) isParked(ctx context.Context, id string) (bool, error) {
 	return err == nil && math.IsInf(score, 1), wrapIf(err, "read parked task of shard %d of topic %s", s.n, s.topic.name)
 }
 
-// ParkedCursor walks once through the tasks of a shard that were parked when it set
-// out, in the order of their IDs' bytes, in which Redis keeps what has the same score.
-// Tasks that come and go meanwhile, the visited ones among them, make it neither miss
-// one that stays nor visit one twice. It holds one page in memory, without payloads.
+// ParkedCursor pages once through the tasks of a shard that are parked at its first call,
+// in the order of the bytes of their IDs. Redis keeps tasks with the same score in this
+// order. Meanwhile tasks may be parked and removed, also visited ones: the cursor still
+// visits each task that stays, and none twice. It keeps one page in memory, without
+// payloads.
 type ParkedCursor struct {
 	list *List
-	end  *string // the last one when it set out
+	end  *string // the last parked task at the first call
 }
 
-// ParkedCursor returns a cursor in front of a shard's parked tasks.
+// ParkedCursor returns a cursor at the start of a shard's parked tasks.
 func (s Shard) ParkedCursor() *ParkedCursor {
 	l := s.List(SpanOf(task.Parked), "")
 	l.part = partMeta
 	return &ParkedCursor{list: l}
 }
 
-// Next returns up to count tasks that were not visited before, fewer if their records are
-// large; none: it is over.
+// Next returns up to count tasks that it hasn't returned before, or fewer if their
+// records are large. No tasks means the end.
 func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) {
 	if c.end == nil {
 		if err := c.setOut(ctx); err != nil || c.end == nil {
@@ -98,7 +100,7 @@ func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) 
 	return records, nil
 }
 
-// setOut finds the last parked task; none is parked if there is no end then.
+// setOut sets c.end to the last parked task; it stays nil if none is parked.
 func (c *ParkedCursor) setOut(ctx context.Context) error {
 	s, inf := c.list.shard, scoreText(math.Inf(1))
 	last, err := s.topic.rdb.ZRevRangeByScore(ctx, s.due(), &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}).Result()
@@ -111,15 +113,15 @@ func (c *ParkedCursor) setOut(ctx context.Context) error {
 	return nil
 }
 
-// Replay makes parked tasks of a shard due now and returns how many were parked.
+// Replay makes parked tasks of a shard due now. It returns how many of ids were parked.
 func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 	keys := []string{s.due(), s.tasks(), s.Wake()}
 	n, err := s.topic.run(ctx, call{script: "replay", keys: keys, args: anys(ids)}).Int()
 	return n, wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
 }
 
-// PurgeParked removes parked tasks of a shard for good and returns how many
-// were parked.
+// PurgeParked removes parked tasks of a shard for good. It returns how many of ids were
+// parked.
 func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
 	n, err := s.topic.run(ctx, call{script: "purge", keys: []string{s.due(), s.tasks()}, args: anys(ids)}).Int()
 	return n, wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)

@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// heard counts the bytes of a client's answers, and knows the most of one.
+// heard counts the bytes of a client's replies, and the size of the largest.
 type heard struct{ most int }
 
 func (h *heard) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -41,8 +41,8 @@ func (h *heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestParkedTasksAreListedWithoutTheirPayloads: a page of large tasks is a small answer,
-// and still says what `parked ls` shows.
+// TestParkedTasksAreListedWithoutTheirPayloads: a page of large tasks is a small reply,
+// and still has what `parked ls` shows.
 func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -92,8 +92,8 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	}
 }
 
-// TestAListedRecordSaysWhatIsWrongWithItsBody: though only its beginning is read, as one
-// that is read whole does.
+// TestAListedRecordSaysWhatIsWrongWithItsBody, as a whole record does, although only its
+// beginning is read.
 func TestAListedRecordSaysWhatIsWrongWithItsBody(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// setAside parks tasks of shard 0 that have no record, or takes them away.
+// setAside parks tasks of shard 0 that have no record, or removes them.
 func (c *corner) setAside(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -27,9 +27,9 @@ func (c *corner) takeAway(ids ...string) {
 	}
 }
 
-// TestACursorVisitsWhatIsParkedOnce: whatever is parked, parked again, and taken away
-// between its pages, it visits each task once that was there when it set out and
-// stays, in order, and none twice.
+// TestACursorVisitsWhatIsParkedOnce: tasks are parked, parked again and removed between
+// pages. The cursor still visits each task once, in order, that was parked at its start
+// and stays.
 func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)
@@ -66,7 +66,7 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	})
 }
 
-// requests counts what a client sends by itself, not in pipelines.
+// requests counts the requests that a client sends outside pipelines.
 type requests struct{ n int }
 
 func (q *requests) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -82,8 +82,8 @@ func (q *requests) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestACursorIsOverThoughAllIsParkedAgain: it takes few requests for each page, though
-// what it visited stands in front of the next one.
+// TestACursorIsOverThoughAllIsParkedAgain: the cursor needs few requests for each page,
+// even if visited tasks come before the next page.
 func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t, 1)

@@ -10,22 +10,20 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// replicaPatience is how long the replicas have to get what was written. It has to
-// be less than the client's read timeout, 5 s unless set, after which the reply of
-// WAIT would be taken for lost.
+// replicaPatience is how long WAIT waits for replicas. It must be less than the client's
+// read timeout (5 s by default): after that the reply of WAIT would count as lost.
 const replicaPatience = time.Second
 
-// MaxReplicas is the most replicas that can be waited for.
+// MaxReplicas is the largest number of replicas to wait for.
 const MaxReplicas = 10
 
-// AwaitReplicas makes every call that stores, moves or removes tasks return only
-// once so many replicas have what it wrote (WAIT), or with a *ReplicasError after
-// a second. It is to be called before the store is used; 0, which is how a store
-// begins, waits for none.
+// AwaitReplicas sets the number of replicas to wait for. Then every call that stores,
+// moves or removes tasks returns when n replicas have its writes (WAIT), or with a
+// *ReplicasError after a second. Call it before the store is used. The default is 0.
 //
-// A failover to one of these replicas then loses nothing that was acknowledged.
-// Redis may still prefer a replica that has less: WAIT makes losses unlikely, not
-// impossible (https://redis.io/docs/latest/commands/wait/).
+// A failover to one of these replicas loses no acknowledged write. But Redis may choose a
+// replica that has less: WAIT makes losses unlikely, not impossible
+// (https://redis.io/docs/latest/commands/wait/).
 func (s *Store) AwaitReplicas(n int) error {
 	if n < 0 || n > MaxReplicas {
 		return fmt.Errorf("MinReplicas must be 0 to %d; got %d", MaxReplicas, n)
@@ -34,35 +32,36 @@ func (s *Store) AwaitReplicas(n int) error {
 	return nil
 }
 
-// ReplicasError says that a call was carried out by the master, and that too few
-// replicas have it: a failover now would lose it. It is task.ErrReplicas.
+// ReplicasError: the master has executed a call, but too few replicas have it, so a
+// failover now would lose it. It matches task.ErrReplicas.
 type ReplicasError struct {
-	// Have it, of those that Want is about.
+	// Have is the number of replicas that have it, Want the number required.
 	Have, Want int
 }
 
 func (e *ReplicasError) Error() string {
-	return fmt.Sprintf("%v: %d of %d have it; the master has, and it is lost if that fails now", task.ErrReplicas, e.Have, e.Want)
+	return fmt.Sprintf("%v: %d of %d replicas have the change; it is lost if the master fails now", task.ErrReplicas, e.Have, e.Want)
 }
 
-// Unwrap is for errors.Is.
+// Unwrap makes the error match task.ErrReplicas.
 func (e *ReplicasError) Unwrap() error { return task.ErrReplicas }
 
-// waits says that replicas are to have what a call writes.
+// waits reports whether a call waits for replicas.
 func (s *Store) waits(c call) bool { return s.replicas > 0 && c.fence != "" }
 
-// pipeline is calls that one client sends together.
+// pipeline is a set of calls that one client sends together.
 type pipeline struct {
 	rdb interface{ Pipeline() redis.Pipeliner }
-	// fence of one of the shards, if replicas of their server are waited for.
+	// fence is the key of a shard on the server whose replicas are waited for; "" for
+	// none.
 	fence string
-	// which of the calls these are.
+	// which are the indexes of the calls.
 	which []int
 }
 
-// pipelines sorts calls by how they are sent: together, but those that wait for
-// replicas by the server that holds their shard, as WAIT is about the writes of
-// one connection.
+// pipelines groups calls by how they are sent. Calls that wait for replicas are grouped
+// by the server of their shard, because WAIT covers the writes of one connection. All
+// others go together.
 func (s *Store) pipelines(ctx context.Context, calls []call, cmds []*redis.Cmd) []*pipeline {
 	plain := &pipeline{rdb: s.rdb}
 	by := map[*redis.Client]*pipeline{}
@@ -89,7 +88,7 @@ func (s *Store) pipelines(ctx context.Context, calls []call, cmds []*redis.Cmd) 
 	return all
 }
 
-// server is the client of the server that holds a key.
+// server returns the client of the server that holds a key.
 func (s *Store) server(ctx context.Context, key string) (*redis.Client, error) {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
@@ -97,12 +96,12 @@ func (s *Store) server(ctx context.Context, key string) (*redis.Client, error) {
 	case *redis.ClusterClient:
 		return rdb.MasterForKey(ctx, key)
 	}
-	return nil, fmt.Errorf("wait for replicas: not known how with a client of type %T", s.rdb)
+	return nil, fmt.Errorf("can't wait for replicas with a client of type %T", s.rdb)
 }
 
-// exec sends what is in a pipeline, and waits for the replicas if it is to. The
-// write in front of WAIT is for scripts that find their work done: WAIT covers
-// what this connection wrote, and everything before it.
+// exec sends a pipeline, and waits for replicas if p.fence is set. WAIT covers the writes
+// of this connection, and everything before them. A script that finds its work done
+// writes nothing, so exec writes to the fence before WAIT.
 func (s *Store) exec(ctx context.Context, p *pipeline, calls []call, cmds []*redis.Cmd) {
 	pipe := p.rdb.Pipeline()
 	for _, i := range p.which {

@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// twin is a topic on a Redis with one replica, which calls wait for.
+// twin is a topic on a Redis with one replica, and calls wait for that replica.
 type twin struct {
 	*corner
 	replica *servers.Redis
@@ -36,8 +36,8 @@ func newTwin(t *testing.T, shards int) *twin {
 	return w
 }
 
-// acknowledged puts until that is acknowledged: a slow replica needs longer than a
-// call waits for it.
+// acknowledged repeats a put until it is acknowledged, because a slow replica may need
+// longer than one call waits.
 func (c *corner) acknowledged(puts ...Put) (results []PutResult) {
 	c.t.Helper()
 	eventually(c.t, "enough replicas have a put", func() bool {
@@ -53,7 +53,7 @@ func (c *corner) acknowledged(puts ...Put) (results []PutResult) {
 	return results
 }
 
-// short ends the test unless an error says that the replica has not got it.
+// short ends the test unless err says that the replica doesn't have the change.
 func (w *twin) short(what string, err error) {
 	w.t.Helper()
 	var e *ReplicasError
@@ -128,8 +128,8 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 }
 
-// TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry: the next try of the same operation
-// finds what the first one stored, and doesn't take it for another's.
+// TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry: the next try finds what the first
+// stored, and recognizes it as its own.
 func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 1)
@@ -153,8 +153,9 @@ func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	})
 }
 
-// TestANoteForConsumersWaitsForItsOwnReplicas: on a Redis Cluster the history of an ID
-// lies on another server than its shard. Here that one alone has too few replicas.
+// TestANoteForConsumersWaitsForItsOwnReplicas: on a Redis Cluster an ID's delivery
+// history can be on another server than its shard. Here only that server has too few
+// replicas.
 func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)

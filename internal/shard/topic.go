@@ -11,24 +11,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Store is duefleet's keys in one Redis, all under one prefix.
+// Store gives access to duefleet's keys under one prefix in one Redis.
 type Store struct {
 	rdb     redis.UniversalClient
 	prefix  string
 	scripts map[string]script
 	clock   clock
-	// replicas that are waited for; see AwaitReplicas.
+	// replicas to wait for; see AwaitReplicas.
 	replicas int
 
 	routing sync.Mutex
 	routers map[string]*Router // by topic
 }
 
-// New returns the store under prefix, which must not hold braces: they would
-// decide which slot of a Redis Cluster a key is in. New doesn't talk to Redis.
+// New returns the store under prefix. The prefix must not have braces, because they would
+// change a key's slot in a Redis Cluster. New sends nothing to Redis.
 func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return nil, fmt.Errorf("prefix %q must not hold braces, which decide over slots of a Redis Cluster", prefix)
+		return nil, fmt.Errorf("prefix %q must not have braces, which change a key's slot in a Redis Cluster", prefix)
 	}
 	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
 	for _, name := range scriptFiles() {
@@ -41,7 +41,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	return s, nil
 }
 
-// checkGiven returns an error unless either a client or options are given.
+// checkGiven returns an error unless exactly one of client and options is given.
 func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) error {
 	switch {
 	case rdb == nil && options == nil:
@@ -55,8 +55,8 @@ func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) erro
 	return nil
 }
 
-// Open is New, and AwaitReplicas, on the caller's client or, where that is nil, on
-// one of its own by the options, which closing closes.
+// Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
+// client by the options, and closing closes it.
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store, closing func() error, err error) {
 	if err := checkGiven(rdb, options); err != nil {
 		return nil, nil, err
@@ -80,8 +80,8 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	return s, closing, nil
 }
 
-// checkAddrs returns an error for an address that can't be dialed. It doesn't quote it: a
-// URL may hold a password.
+// checkAddrs returns an error for an address that can't be dialed. The error doesn't
+// quote the address, because a URL may hold a password.
 func checkAddrs(options *redis.UniversalOptions) error {
 	if len(options.Addrs) == 0 {
 		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
@@ -94,8 +94,8 @@ func checkAddrs(options *redis.UniversalOptions) error {
 	return nil
 }
 
-// wrongAddr says what is wrong with an address, "" if nothing is. A path is a Unix socket,
-// and a dialer of the caller may know names without a port.
+// wrongAddr returns the mistake in an address, or "". A path is a Unix socket, and the
+// caller's own dialer may accept names without a port.
 func wrongAddr(addr string, dialer bool) string {
 	_, _, err := net.SplitHostPort(addr)
 	var split *net.AddrError
@@ -112,7 +112,7 @@ func wrongAddr(addr string, dialer bool) string {
 	return ""
 }
 
-// Place is the address and the database of the Redis of this store, for messages.
+// Place returns the address and the database of this store's Redis, for messages.
 func (s *Store) Place() (addr string, db int) {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
@@ -123,15 +123,14 @@ func (s *Store) Place() (addr string, db int) {
 	return fmt.Sprintf("%T", s.rdb), 0
 }
 
-// Topic is one topic's keys and scripts.
+// Topic gives access to the keys and scripts of one topic.
 type Topic struct {
 	*Store
 	name string
 }
 
-// Topic returns the handle of one topic; the name must have passed
-// task.CheckTopic.
+// Topic returns the handle of one topic. The name must have passed task.CheckTopic.
 func (s *Store) Topic(name string) *Topic { return &Topic{s, name} }
 
-// Name of the topic.
+// Name returns the topic's name.
 func (t *Topic) Name() string { return t.name }

@@ -12,16 +12,17 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Gone is the placement that a removal leaves behind.
+// Gone returns the placement that follows p when the topic is removed.
 func (p Placement) Gone() Placement {
-	if p.Phase == Removed { // an earlier call got no further
+	if p.Phase == Removed { // an earlier removal didn't complete
 		return p
 	}
 	return Placement{p.Epoch + 1, p.Shards, p.Previous, Removed}
 }
 
-// Remove ends a topic: its shards refuse every placement known so far, so that
-// a producer that has not heard is told that the topic is unknown.
+// Remove removes a topic: its shards refuse every earlier placement, so that a producer
+// with such a placement gets task.ErrUnknownTopic. It returns false if the placement
+// isn't from any more.
 func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 	gone := from.Gone()
 	if gone != from {
@@ -32,10 +33,10 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 	return true, t.fenceAll(ctx, gone, max(gone.Shards, gone.Previous))
 }
 
-// Clear removes what the shards of a removed topic hold, and returns how many
-// tasks went. Unless tasks may be purged, a shard that holds some is left as it is,
-// and left is how many those are. A *MovedError says that the topic was made anew:
-// what its shards hold then is that one's.
+// Clear removes the contents of the shards of a removed topic. went is the number of
+// tasks removed. Without purge, Clear doesn't touch a shard that has tasks; left is their
+// number. A *MovedError means that the topic was created again, so the shards belong to
+// the new one.
 func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
 	calls := make([]call, max(gone.Shards, gone.Previous))
 	for i := range calls {
@@ -57,7 +58,7 @@ func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, le
 	return went, left, nil
 }
 
-// Topics lists the topics known, in order.
+// Topics returns the known topics, sorted.
 func (s *Store) Topics(ctx context.Context) ([]string, error) {
 	names, err := s.rdb.SMembers(ctx, s.topicsKey()).Result()
 	if err != nil {
@@ -67,8 +68,8 @@ func (s *Store) Topics(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Known reports whether the topic is among the known ones: it was served, and no removal
-// of it has come to its end since.
+// Known reports whether the topic is in the list of known topics: it was served once, and
+// no removal has completed since.
 func (t *Topic) Known(ctx context.Context) (bool, error) {
 	names, err := t.rdb.SMembers(ctx, t.topicsKey()).Result()
 	if err != nil {
@@ -77,8 +78,8 @@ func (t *Topic) Known(ctx context.Context) (bool, error) {
 	return slices.Contains(names, t.name), nil
 }
 
-// meant adds to a task.ErrUnknownTopic the topic whose name was likely meant, if there is one
-// and the user may list the topics. Other errors it returns as they are.
+// meant adds a suggestion to a task.ErrUnknownTopic: the known topic with a similar name,
+// if there is one and the user may list the topics. It returns other errors unchanged.
 func (t *Topic) meant(ctx context.Context, err error) error {
 	if !errors.Is(err, task.ErrUnknownTopic) {
 		return err
@@ -90,8 +91,9 @@ func (t *Topic) meant(ctx context.Context, err error) error {
 	return err
 }
 
-// Forget takes a topic that was removed, or never had a placement, off the list of
-// known ones, with its document and the record of its source; one that was made anew stays.
+// Forget removes a topic from the list of known topics, with its document and the record
+// of its source. The topic must have been removed, or never have had a placement. A topic
+// that was created again stays.
 func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	if err := t.rdb.SRem(ctx, t.topicsKey(), t.name).Err(); err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
@@ -111,13 +113,13 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	return nil
 }
 
-// list puts the topic among the known ones.
+// list adds the topic to the known ones.
 func (t *Topic) list(ctx context.Context) error {
 	return wrapIf(redisError(t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err()), "list topic %s", t.name)
 }
 
-// SaveDocument keeps the last good document of the topic, so that a fleet can
-// start without the place the document came from.
+// SaveDocument stores the last good document of the topic, so that a fleet can start
+// while the source of the document is away.
 func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
 	if err := t.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
 		return fmt.Errorf("save document of topic %s: %w", t.name, redisError(err))

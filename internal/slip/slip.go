@@ -1,4 +1,4 @@
-// Package slip finds the name that was meant by one that is written wrong.
+// Package slip guesses the name that was meant by a mistyped one.
 package slip
 
 import (
@@ -6,8 +6,9 @@ import (
 	"unicode"
 )
 
-// Of returns the one of names that name is likely a slip of, or "" if it is like none. Names
-// that differ in digits alone are a series, and short ones are all alike: neither is a slip.
+// Of returns the name in names that name is probably a typing error for, or "" if there
+// is none. Names that differ only in digits are a series, and names under 4 bytes are all
+// alike: Of returns "" for these.
 func Of(name string, names []string) string {
 	if len(name) < 4 {
 		return ""
@@ -30,8 +31,8 @@ func withoutDigits(name string) string {
 	}, name)
 }
 
-// Distance counts the bytes to insert, delete or replace to make b of a
-// (Levenshtein), one row of the matrix at a time.
+// Distance returns the Levenshtein distance: the number of bytes to insert, delete or
+// replace to turn a into b.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -13,38 +13,39 @@ import (
 	"github.com/duefleet/duefleet/internal/consul"
 )
 
-// ErrMeanwhile is about a document that is not what was read any more.
+// ErrMeanwhile: the document changed since it was read.
 var ErrMeanwhile = errors.New("was changed by somebody else meanwhile")
 
 const (
-	// MaxAuthor bounds what a history keeps of who made a change, in bytes.
+	// MaxAuthor is the longest author in a history, in bytes.
 	MaxAuthor = 128
-	// MaxReason bounds what it keeps of why, in bytes.
+	// MaxReason is the longest reason in a history, in bytes.
 	MaxReason = 512
 )
 
-// Author is who changes a document, for its history.
+// Author describes a change of a document for the topic's history.
 type Author struct {
-	// Name of who it is. Defaults to that of Consul's token, else to the caller.
+	// Name of the author. Defaults to the name of Consul's token, else to Caller.
 	Name string
-	// Verb is how, as in "set".
+	// Verb is the command, as in "set".
 	Verb string
-	// Reason is why; empty if that is not said.
+	// Reason of the change; empty if none was given.
 	Reason string
 }
 
-// Committed is what a change left.
+// Committed is the result of a change.
 type Committed struct {
-	// Document as it is now; without a name if it was removed.
+	// Document after the change; without a name if it was removed.
 	Document config.Document
-	// Unkept is why the change is not in the topic's history; nil if it is.
+	// Unkept is the error that kept the change out of the topic's history; nil if it is
+	// there.
 	Unkept error
 }
 
-// Write makes raw the document of a topic: in place of the one that was found, or of none if
-// found has no index. It is an ErrMeanwhile, and nothing is written, if somebody else wrote
-// the document since. A token that may not write the history, as none needed to before there
-// was one, changes the document all the same.
+// Write writes raw as the document of a topic. It replaces the document found, or creates
+// one if found has no index. If somebody else wrote the document since, Write writes
+// nothing and returns an ErrMeanwhile. If the token may not write the history, Write
+// still writes the document, because older tokens lack that right; see Committed.Unkept.
 func (d Documents) Write(
 	ctx context.Context, topic string, found config.Document, raw []byte, by Author,
 ) (Committed, error) {
@@ -55,13 +56,14 @@ func (d Documents) Write(
 	return Committed{config.ParseDocument(topic, raw, done.index), done.unkept}, nil
 }
 
-// Remove removes the document that was found, as Write writes.
+// Remove removes the document found, under the same conditions as Write.
 func (d Documents) Remove(ctx context.Context, found config.Document, by Author) (Committed, error) {
 	done, err := d.change(ctx, found.Name, found, consul.Change{Removed: true}, by)
 	return Committed{Unkept: done.unkept}, err
 }
 
-// changed is the index of a document that was written, and why that is not in its history.
+// changed is the new index of a document, and the error that kept the change out of its
+// history.
 type changed struct {
 	index  uint64
 	unkept error
@@ -91,7 +93,7 @@ func (d Documents) change(
 	return done, err
 }
 
-// changeAlone replaces or removes a document, and leaves its history as it is.
+// changeAlone replaces or removes a document and doesn't touch its history.
 func (d Documents) changeAlone(
 	ctx context.Context, topic string, index uint64, change consul.Change,
 ) (written uint64, ok bool, err error) {
@@ -109,27 +111,27 @@ func (d Documents) changeAlone(
 	return now.Index, true, err
 }
 
-// author names the author of a change: as, if that is given, else the name of Consul's token,
-// else the caller.
+// author returns the author of a change: as if it is given, else the name of Consul's
+// token, else Caller.
 func (d Documents) author(ctx context.Context, as string) string {
 	if as != "" {
 		return as
 	}
-	// Where Consul has no ACLs it is an error to ask.
+	// Without ACLs in Consul this call returns an error.
 	if name, err := d.Consul.TokenName(ctx); err == nil && name != "" {
 		return name[:min(len(name), MaxAuthor)]
 	}
 	return Caller(os.Getenv)
 }
 
-// Caller returns the user who calls the program, as user@host: the one behind sudo or SSH if
-// the environment names one, else the process's.
+// Caller returns the user who runs the program, as user@host. That is the user behind
+// sudo or SSH if the environment names one, else the user of the process.
 func Caller(getenv func(string) string) string {
 	name := fmt.Sprint(os.Getuid())
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}
 	name = cmp.Or(getenv("SUDO_USER"), getenv("SSH_USER"), name)
-	host, _ := os.Hostname() // without one there is nothing better
+	host, _ := os.Hostname() // on an error: "?"
 	return name + "@" + cmp.Or(host, "?")
 }

@@ -1,6 +1,6 @@
-// Package topicdocs is the topics' documents in Consul, for `scanner topic` and package
-// topics: it joins what holds them, internal/consul, to what knows what they say,
-// internal/config. It reads them, checks edits, and writes documents with their histories.
+// Package topicdocs reads, checks and writes the topics' documents in Consul, for
+// `scanner topic` and package topics. It joins internal/consul, which stores documents
+// and their histories, with internal/config, which parses and checks them.
 package topicdocs
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Documents are those of one Consul. It implements config.Source.
+// Documents are the topics' documents in one Consul. It implements config.Source.
 type Documents struct{ Consul *consul.Client }
 
 var _ config.Source = Documents{}
 
-// Open makes the client of the configured Consul; nothing is sent yet.
+// Open returns the documents of the configured Consul. It sends nothing yet.
 func Open(cfg config.Consul, log *slog.Logger) (Documents, error) {
 	token, secure, err := cfg.Fresh(log)
 	if err != nil {
@@ -55,7 +55,7 @@ func (d Documents) Read(ctx context.Context, topic string) (config.Document, boo
 	return parsed(doc), true, nil
 }
 
-// Find is Read of a document that must be there: else it is a NoDocumentError.
+// Find is like Read, but a missing document is a NoDocumentError.
 func (d Documents) Find(ctx context.Context, topic string) (config.Document, error) {
 	doc, there, err := d.Read(ctx, topic)
 	if err == nil && !there {
@@ -64,7 +64,7 @@ func (d Documents) Find(ctx context.Context, topic string) (config.Document, err
 	return doc, err
 }
 
-// List returns all topics' documents, by name.
+// List returns the documents of all topics, by name.
 func (d Documents) List(ctx context.Context) ([]config.Document, error) {
 	list, err := d.Consul.List(ctx)
 	docs := make([]config.Document, len(list))
@@ -74,7 +74,8 @@ func (d Documents) List(ctx context.Context) ([]config.Document, error) {
 	return docs, err
 }
 
-// Slip returns the topic whose name a new one's is likely a slip of, "" if there is none.
+// Slip returns the existing topic that a new topic's name is probably a typing error for,
+// or "".
 func (d Documents) Slip(ctx context.Context, topic string) (string, error) {
 	docs, err := d.List(ctx)
 	names := make([]string, len(docs))
@@ -84,7 +85,7 @@ func (d Documents) Slip(ctx context.Context, topic string) (string, error) {
 	return slip.Of(topic, names), err
 }
 
-// RefuseSlip returns a SlipError if a new topic's name is likely a slip of another's.
+// RefuseSlip returns a SlipError if Slip finds a topic.
 func (d Documents) RefuseSlip(ctx context.Context, topic string) error {
 	like, err := d.Slip(ctx, topic)
 	if err == nil && like != "" {
@@ -93,7 +94,7 @@ func (d Documents) RefuseSlip(ctx context.Context, topic string) error {
 	return err
 }
 
-// SlipError names a topic that there is none of, and the one that was likely meant.
+// SlipError: Topic doesn't exist, and Like was probably meant.
 type SlipError struct{ Topic, Like string }
 
 func (e SlipError) Error() string {
@@ -101,8 +102,9 @@ func (e SlipError) Error() string {
 		"nothing was written", e.Topic, e.Like, e.Topic)
 }
 
-// History returns a topic's history and its document as they were at one moment; without
-// either it is a NoDocumentError. The newest change is that of the document.
+// History returns a topic's history and its document as they were at one moment. The
+// newest change in it is the one that made the document. Without a history and a document
+// the error is a NoDocumentError.
 func (d Documents) History(ctx context.Context, topic string) (consul.History, config.Document, error) {
 	h, err := d.Consul.History(ctx, topic)
 	for err == nil {
@@ -122,7 +124,7 @@ func (d Documents) History(ctx context.Context, topic string) (consul.History, c
 	return h, config.Document{}, err
 }
 
-// NoDocumentError names a topic that has no document in Consul. It is a task.ErrNotFound.
+// NoDocumentError: the topic has no document in Consul. It matches task.ErrNotFound.
 type NoDocumentError string
 
 func (e NoDocumentError) Error() string {
@@ -130,7 +132,7 @@ func (e NoDocumentError) Error() string {
 	return fmt.Sprintf(text, string(e), string(e))
 }
 
-// Is makes it a task.ErrNotFound.
+// Is makes the error match task.ErrNotFound.
 func (e NoDocumentError) Is(target error) bool { return target == task.ErrNotFound }
 
 func parsed(d consul.Document) config.Document {

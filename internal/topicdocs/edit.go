@@ -16,20 +16,20 @@ type Edit struct {
 	Create bool
 }
 
-// Edited is a document with an edit, which was checked and not written yet.
+// Edited is a document after an edit. It was checked and isn't written yet.
 type Edited struct {
-	// Raw is the document, and Changes are the settings that differ.
+	// Raw is the new document, and Changes are the settings that differ.
 	Raw     []byte
 	Changes []config.Change
-	// Mended: the document had mistakes before, and has none with the edit. That may
-	// change no setting.
+	// Mended: the document had mistakes, and the edit fixes them, maybe without a change
+	// of a setting.
 	Mended bool
 	// Same: there is nothing to write.
 	Same bool
 }
 
-// Of applies the edit to the document that was found, which has no index if there is none.
-// Errors: an ExistsError, or config.Errors with every mistake.
+// Of applies the edit to the document found; found has no index if there is no document.
+// The error is an ExistsError, or config.Errors with every mistake.
 func (e Edit) Of(topic string, found config.Document) (Edited, error) {
 	there, before := found.Index > 0, found.Raw
 	if there && e.Create {
@@ -47,7 +47,7 @@ func (e Edit) Of(topic string, found config.Document) (Edited, error) {
 	return Edited{Raw: raw, Changes: changes, Mended: mended, Same: same}, nil
 }
 
-// ExistsError names a topic that has a document already.
+// ExistsError: the topic has a document already.
 type ExistsError string
 
 func (e ExistsError) Error() string {

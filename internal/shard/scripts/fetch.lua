@@ -1,14 +1,16 @@
 #!lua flags=no-writes
 -- uses: args rights clock record part
--- Reads several tasks, as many as one reply is to hold.
+-- Reads several tasks, up to the size limit of a reply.
 -- KEYS  due, task, fence
--- ARGV  placement ("": that of the shard is not looked at), bytes (of records to read:
---       the reply ends behind the one that reaches it), part (of the records to return: 2
---       is all, 1 without payloads, 0 without content types and headers as well), id...
--- Returns {"ok", now (ms), then for each of the first IDs, and for one at least: score and
---       that part of its record, or nil where there is none, and how many bytes were left
---       out}; {"moved", placement} as read does.
--- Executed twice: the same, nothing is written.
+-- ARGV  placement: "" means that the shard's placement isn't checked.
+--       bytes: of records to read; the record that reaches the limit is the last.
+--       part: of each record to return. 2: all; 1: without the payload; 0: without the
+--       content type and headers too.
+--       id...
+-- Returns {"ok", now (ms), then for each of the first IDs, at least one: score, the part of
+--       its record (each nil if there is none), and the number of bytes left out};
+--       {"moved", placement} as read does.
+-- Executed twice: the same reply; nothing is written.
 expect(3, 3, 1)
 local bytes, wanted = whole('bytes', ARGV[2], 1), whole('part', ARGV[3], 0, 2)
 may(KEYS[1], 'ZSCORE')

@@ -1,6 +1,6 @@
--- A part of a record, for those who read many: it uses lib_record.
+-- Returns a part of a record, for scripts that read many. It uses lib_record.
 
--- payload_at is where in a record the payload begins, whose body begins at a byte.
+-- payload_at returns the position of the payload in a record; at is where its body begins.
 local function payload_at(record, at)
   local function number(bytes)
     local n = 0
@@ -22,8 +22,8 @@ local function payload_at(record, at)
   return at
 end
 
--- part_of is what is returned of a record: 2 is all, 1 without the payload, 0 without the
--- content type and the headers as well. One that is cut short is returned as it is.
+-- part_of returns a part of a record. wanted 2: all; 1: without the payload; 0: without the
+-- content type and headers too. A record that is cut short is returned as it is.
 local function part_of(record, wanted)
   if wanted == 2 then return record end
   if not known(record) or #record < 21 then return string.sub(record, 1, 21) end

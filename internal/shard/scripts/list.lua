@@ -1,19 +1,24 @@
 #!lua flags=no-writes
 -- uses: args rights clock record part
--- Lists tasks of a shard in the order of their scores, and those of one score in the
--- order of their IDs' bytes: a page behind the task that was listed last, which may be
--- gone by now. It is found by its rank and by halving, so a page costs as much in a
--- large shard as in a small one.
+-- Lists a page of tasks of a shard by score, and tasks of one score by the bytes of their
+-- IDs. The page starts after the last task of the page before, even if that task was
+-- removed since. The script finds the place by rank or binary search, so a page costs the
+-- same in a large shard as in a small one.
 -- KEYS  due, task
--- ARGV  from, to (scores, with "-inf" and "inf"), begun (1: tasks of score `from` were
---       listed, the last of them the next one; 0), last (ID), prefix (of the IDs asked
---       for), most (IDs to look at), tasks (to return), bytes (of records to read: the
---       page ends behind the one that reaches it), part (of the records to return: 2 is
---       all, 1 without payloads, 0 without content types and headers as well)
--- Returns {more (1, or 0: there is nothing behind this page), score and ID of the last
---       one looked at, now (ms), then for each task: ID, score, that part of its record,
---       or nil where there is none, and how many bytes were left out}.
--- Executed twice: the same, nothing is written.
+-- ARGV  from, to: scores, also "-inf" and "inf".
+--       begun: 1 if the page follows another; then `from` and `last` are the score and ID
+--       of the last task looked at. Else 0.
+--       last: ID.
+--       prefix: of the IDs to return.
+--       most: IDs to look at, at most.
+--       tasks: to return, at most.
+--       bytes: of records to read; the record that reaches the limit is the last.
+--       part: of each record to return. 2: all; 1: without the payload; 0: without the
+--       content type and headers too.
+-- Returns {more (1, or 0 at the end), score and ID of the last task looked at, now (ms),
+--       then for each task: ID, score, the part of its record (nil if it has none), and
+--       the number of bytes left out}.
+-- Executed twice: the same reply; nothing is written.
 expect(2, 9)
 local from, last, prefix = ARGV[1], ARGV[4], ARGV[5]
 local to = tonumber(ARGV[2])
@@ -25,7 +30,7 @@ local wanted = whole('part', ARGV[9], 0, 2)
 may(KEYS[1], 'ZSCORE', 'ZRANK', 'ZCOUNT', 'ZRANGE')
 may(KEYS[2], 'HGET')
 
--- before orders IDs as Redis does; Lua's < goes by the locale.
+-- before compares IDs as Redis does; Lua's < depends on the locale.
 local function before(one, other)
   for i = 1, math.min(#one, #other) do
     local a, b = string.byte(one, i), string.byte(other, i)
@@ -34,6 +39,7 @@ local function before(one, other)
   return #one < #other
 end
 
+-- behind returns the rank of the first task after this score and ID.
 local function behind(score, id)
   local present = redis.call('ZSCORE', KEYS[1], id)
   if present and tonumber(present) == tonumber(score) then return redis.call('ZRANK', KEYS[1], id) + 1 end
