@@ -67,5 +67,5 @@ func TestTopicsOfAFileArePausedThere(t *testing.T) {
 	o.wants(cli.Failed, "consul.addr is empty, and `scanner topic` reads and writes topics in consul only; edit topics in "+o.config, "topic", "set", "orders", "rate=1")
 	o.more = "topics: {orders: {shards: 0}}\n"
 	o.configure(t, "")
-	o.wants(cli.Failed, "mend that first", "topic", "pause", "orders")
+	o.wants(cli.Failed, "fix that first", "topic", "pause", "orders")
 }

@@ -194,7 +194,7 @@ func TestWatchReadsOnceAnInterval(t *testing.T) {
 func TestWatchNeedsATerminal(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
-	o.wants(cli.Usage, "--watch needs a terminal; without one take -o json", "status", "--watch")
+	o.wants(cli.Usage, "--watch needs a terminal; without one use -o json", "status", "--watch")
 	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 100ms", "status", "--watch", "--interval", "100ms")
 	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 1m1s", "status", "--watch", "--interval", "61s")
 	o.wants(cli.Usage, "--interval is for --watch", "status", "--interval", "2s")
