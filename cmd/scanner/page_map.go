@@ -34,7 +34,7 @@ const (
 func (p *page) shardMap(t operate.TopicStatus) section {
 	count := t.Attended
 	for _, v := range t.PerShard {
-		count = max(count, v.Shard+1) // Attended is 0 while a topic is being removed
+		count = max(count, v.Shard+1) // while a topic is being removed, none is polled
 	}
 	across := cellsAcross(p.width)
 	rows := (count + across - 1) / across

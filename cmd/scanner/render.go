@@ -50,7 +50,7 @@ func printHazards(w io.Writer, s operate.Status) {
 	}
 }
 
-// hazard renders one warning about durability as a line.
+// hazard renders a warning about durability as a line.
 func hazard(h string) string {
 	return "redis is set to lose tasks that it acknowledged: " + cli.OneLine(h)
 }

@@ -27,8 +27,8 @@ func printLeftBinding(out io.Writer, before, after config.Document) {
 }
 
 // unbindOld removes the bindings that earlier documents of a topic left. It fails unless
-// all live scanners have applied the current document: otherwise one of them could bind
-// the old queue again, or nobody has bound the new one yet.
+// all live scanners have applied the current document. A scanner that hasn't could bind
+// the old queue again, and without any the new queue may not be bound yet.
 func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string) error {
 	h, doc, err := c.History(cmd.Context(), topic)
 	switch {
