@@ -327,7 +327,7 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	defer halt()
 	s := stream{
 		parse: l.decoder.decode, do: l.do, together: "schedule", maxPayload: l.decoder.maxPayload, strict: l.strict,
-		// Each lane may have one batch in flight, and all but one a second batch waiting.
+		// Each batcher may have one batch in flight, and all but one a second one waiting.
 		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
 		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
 	}

@@ -1,6 +1,6 @@
-// Command producer schedules delayed tasks from the command line: one at a time, as a
-// stream of lines, or for a program at the other end of a pipe. It uses the public
-// producer library only. Its verb conform also reads what producers store.
+// Command producer schedules delayed tasks: one at a time, as a stream of lines, or for a
+// program at the other end of a pipe. It uses the public producer library only. Its verb
+// conform also reads what producers store.
 //
 // Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task, 4 exists already.
 package main

@@ -82,7 +82,7 @@ func (s *stream) run(ctx context.Context, in io.Reader) error {
 }
 
 // read distributes requests until the end of the input or of ctx. Every line except blank
-// ones goes into the queue; good lines also go into a lane.
+// ones goes into the queue; good lines also go to a batcher.
 func (s *stream) read(ctx context.Context, queue chan<- *request, lanes []chan *request) error {
 	seed := maphash.MakeSeed()
 	for ctx.Err() == nil {
@@ -131,8 +131,8 @@ func (s *stream) request(line []byte, wrong error) (*request, error) {
 	return r, wrong
 }
 
-// work does a lane's requests in their order. It sends consecutive requests of the verb
-// s.together in one batch.
+// work does the requests of one batcher in their order. It sends consecutive requests of
+// the verb s.together in one batch.
 func (s *stream) work(ctx context.Context, lane <-chan *request) {
 	for first := <-lane; first != nil; {
 		batch, next := s.gather(first, lane)
@@ -143,7 +143,7 @@ func (s *stream) work(ctx context.Context, lane <-chan *request) {
 	}
 }
 
-// gather makes a batch of first and the requests that wait in the lane. The batch ends at
+// gather makes a batch of first and the requests that wait behind it. The batch ends at
 // the limits of one call, or at a request with another verb, which gather also returns. A
 // request with a verb other than s.together is a batch by itself.
 func (s *stream) gather(first *request, lane <-chan *request) (batch []*request, other *request) {
@@ -191,9 +191,9 @@ func requestsOf(batch []*request) []producer.Request {
 	return requests
 }
 
-// interruptible returns a reader of r that fails when ctx is done. It doesn't wait for a
-// Read of r that blocks, as on a terminal. The goroutine in such a Read ends only with
-// the process.
+// interruptible returns a reader of the bytes of r. It fails when ctx is done, even while
+// r blocks, as a terminal or a pipe does. A goroutine that blocks in r.Read then stays
+// until the process ends.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
