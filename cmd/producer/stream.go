@@ -204,8 +204,8 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return out
 }
 
-// maxLine returns the length in bytes of the longest line that can hold a valid task:
-// every byte of text as a \u escape of six bytes, plus room for the names of the fields.
+// maxLine returns the length in bytes of the longest line that can hold a valid task. Such
+// a line has every byte of text as a \u escape of six bytes, and the names of the fields.
 func maxLine(maxPayload int) int {
 	return 6*(maxPayload+task.MaxID+task.MaxContentType+task.MaxHeaderBytes) + 4<<10
 }

@@ -33,9 +33,9 @@ func (h hangup) serve(ctx context.Context, signals <-chan os.Signal) {
 
 func (h hangup) handle(ctx context.Context) {
 	if h.reread == nil {
-		h.log.InfoContext(ctx, "sighup: topics are consul's, whose documents are watched anyway")
+		h.log.InfoContext(ctx, "sighup: topics come from consul, whose documents are always watched")
 	} else {
-		h.log.InfoContext(ctx, "sighup: topics of the file are read anew", "file", h.settings.path)
+		h.log.InfoContext(ctx, "sighup: topics of the file are read again", "file", h.settings.path)
 		select {
 		case h.reread <- struct{}{}:
 		case <-ctx.Done():

@@ -17,10 +17,10 @@ type page struct {
 	status operate.Status
 	read   time.Time // when status was read; zero before the first reading
 	asked  time.Time // when the reading under way began; zero if none is
-	failed string    // why the last reading failed; "" if it succeeded
+	failed string    // why the last reading failed, or ""
 
-	topic  string // the name of the chosen topic; "" for the first
-	shards bool   // show the chosen topic's shards instead of all topics
+	topic  string // name of the chosen topic; "" for the first
+	shards bool   // show the chosen topic's shards, not all topics
 	top    int    // index of the first shard in the table
 }
 

@@ -216,9 +216,9 @@ func (p *page) about(t operate.TopicStatus) section {
 	return fixed(lines)
 }
 
-// bar shows how much of a change of M is done: the share of moved tasks, or of clean
-// shards if there are no tasks to move. It shows at most 99%, because the number of tasks
-// left is an estimate.
+// bar shows the progress of a change of M: the share of moved tasks, or of clean shards if
+// there are no tasks to move. It shows at most 99%, because the number of tasks left is an
+// estimate.
 func bar(t operate.TopicStatus, width int) string {
 	done, all := float64(t.Change.Moved), float64(t.Change.Moved+t.Change.Misplaced)
 	if all == 0 {

@@ -77,7 +77,7 @@ func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	bind("old.due")
 	o.wants(cli.Done, "queue old.due stays bound", "topic", "set", "orders", "declare.queue=new.due", "--no-wait")
 	bind("new.due")
-	o.wants(cli.Failed, "nothing was unbound, for not all scanners deliver by the document: no scanner runs", "topic", "set", "orders", "--unbind-old")
+	o.wants(cli.Failed, "nothing was unbound, because not all scanners apply the document: no scanner runs", "topic", "set", "orders", "--unbind-old")
 	o.wants(cli.Usage, "unbind-old", "topic", "set", "orders", "--unbind-old", "--no-wait")
 	says := o.member("one")
 	says.Store(&balance.Member{Applied: 1 << 60})

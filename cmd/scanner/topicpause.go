@@ -118,7 +118,7 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 		return "", "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and go on delivering: %s; "+
 			"nothing was written: upgrade them first, or pause without --until", topic, strings.Join(old, ", "))
 	case err != nil || len(old) > 0:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: not all scanners are known to read a document with a reason: it is in the history alone\n", topic)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: it isn't known whether all scanners support --reason: it is only in the history\n", topic)
 		return "", "", err
 	case v.until == "":
 		return "", reason, nil
