@@ -93,7 +93,7 @@ func TestABrokenDocumentIsPausedByTheLastGoodOne(t *testing.T) {
 	}
 	o.puts(map[string]string{"orders": "shards: 0\n"})
 	o.configure(t, "redis: {addrs: ['127.0.0.1:1']}\n")
-	o.wants(cli.Failed, "Redis doesn't tell", "topic", "pause", "orders")
+	o.wants(cli.Failed, "the last good one can't be read from Redis", "topic", "pause", "orders")
 	o.wants(cli.Done, "shards: 0\n", "topic", "get", "orders")
 }
 

@@ -61,7 +61,7 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	if doc := o.document(); doc != "rate: 5\n" {
 		t.Errorf("written: %q", doc)
 	}
-	o.wants(cli.Done, "it is in the history alone", "topic", "pause", "orders", "--reason", "moving", "--no-wait")
+	o.wants(cli.Done, "it is only in the history", "topic", "pause", "orders", "--reason", "moving", "--no-wait")
 	if doc := o.document(); doc != "rate: 5\npaused: true\n" || o.newest().Reason != "moving" {
 		t.Errorf("written: %q, %+v", doc, o.newest())
 	}
