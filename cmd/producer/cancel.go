@@ -28,18 +28,19 @@ func cancelCommand(conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel TOPIC (--id ID | --file F | --id-prefix P)",
 		Short: "Removes tasks, so that they are not delivered",
-		Long: `Removes a task. No scanner delivers it after this command has returned, unless it
-had begun to before. Exits with 3 if there is no such task.
+		Long: `Removes a task. After this command has returned, no scanner delivers the task, unless
+it had begun to before. Exits with 3 if there is no such task.
 
-With --file it removes the tasks of a stream of IDs, one a line, as they are, blanks
-included; a line that begins with a double quote is a JSON string. Blank lines are none.
-With --id-prefix it removes all tasks whose IDs begin so; it counts them and asks first,
-and needs --yes where there is no terminal to ask on.
+--file removes the tasks of a stream of IDs, one per line. Blanks belong to the ID. A
+line that begins with a double quote is a JSON string. Blank lines are skipped.
+--id-prefix removes all tasks whose IDs begin with a text. It counts them and asks first;
+without a terminal to ask on it needs --yes.
 
 The summary counts the IDs that were cancelled, that were not found, and that failed.
-Those that break a rule are reported with their lines, ten of them and a count, or all in
-the file that --errors names, and the others are cancelled. The exit code is 0 if all were
-cancelled or not found, else 1. Ctrl-C stops reading and cancels what was read.`,
+IDs that break a rule are reported with their line numbers, and the others are cancelled.
+The first ten such lines are shown, with a count of the others; --errors FILE takes them
+all. The exit code is 0 if all were cancelled or not found, else 1. Ctrl-C stops reading
+and cancels the tasks of the lines already read.`,
 		Example: `  producer cancel orders --id o-1
   producer cancel orders --file ids.txt
   producer cancel orders --id-prefix customer-17: --yes
@@ -53,7 +54,7 @@ cancelled or not found, else 1. Ctrl-C stops reading and cancels what was read.`
 			case f.Changed("errors") && !f.Changed("file"):
 				return cli.UsageError("--errors goes with --file")
 			case f.Changed("id-prefix") && prefix == "":
-				return cli.UsageError("--id-prefix: is empty, and would mean every task")
+				return cli.UsageError("--id-prefix: is empty, and would select every task")
 			case f.Changed("id-prefix"):
 				return cancelPrefix(cmd, conn, r.Topic, prefix, confirm)
 			case f.Changed("file"):
@@ -65,14 +66,14 @@ cancelled or not found, else 1. Ctrl-C stops reading and cancels what was read.`
 	}
 	registerTopic(cmd, &r.Topic)
 	registerID(cmd, &r.ID, "")
-	cmd.Flags().StringVar(&source.file, "file", "", "a file of IDs, one a line, or - for standard input")
-	cmd.Flags().StringVar(&prefix, "id-prefix", "", "all tasks whose IDs begin so")
+	cmd.Flags().StringVar(&source.file, "file", "", "a file of IDs, one per line, or - for standard input")
+	cmd.Flags().StringVar(&prefix, "id-prefix", "", "cancel all tasks whose IDs begin with this text")
 	source.register(cmd.Flags())
 	confirm.Register(cmd)
 	return cmd
 }
 
-// countGiven counts the flags that are given.
+// countGiven returns how many of its arguments are true.
 func countGiven(flags ...bool) (n int) {
 	for _, given := range flags {
 		if given {
@@ -100,7 +101,8 @@ func cancelLines(ctx context.Context, conn *connection, topic string, source io.
 	return c.run(ctx, source, conn.maxPayload)
 }
 
-// cancelPrefix cancels the IDs that a topic holds as it does a file of them.
+// cancelPrefix cancels all tasks of a topic whose IDs begin with prefix. Without --yes it
+// asks first.
 func cancelPrefix(cmd *cobra.Command, conn *connection, topic, prefix string, confirm cli.Confirmation) error {
 	if err := task.CheckTopic(topic); err != nil {
 		return err
@@ -129,7 +131,7 @@ func cancelPrefix(cmd *cobra.Command, conn *connection, topic, prefix string, co
 	})
 }
 
-// idLines writes IDs as the lines of a file.
+// idLines returns IDs as lines of JSON strings. An error of ids is an error of the reader.
 func idLines(ids iter.Seq2[string, error]) io.Reader {
 	out, in := io.Pipe()
 	go func() {
@@ -138,31 +140,31 @@ func idLines(ids iter.Seq2[string, error]) io.Reader {
 			if err == nil {
 				err = cli.PrintJSON(lines, id, "")
 			}
-			if err != nil { // nobody reads, or the topic can't be
+			if err != nil { // nobody reads the lines, or the topic can't be read
 				_ = lines.Flush()
 				in.CloseWithError(err)
 				return
 			}
 		}
-		in.CloseWithError(lines.Flush()) // nil is the end
+		in.CloseWithError(lines.Flush()) // nil means end of file
 	}()
 	return out
 }
 
-// cancelSummary is what became of a stream of IDs.
+// cancelSummary is the result of cancelling a stream of IDs.
 type cancelSummary struct {
-	// Lines read that are not blank: the sum of the three below.
+	// Lines counts the lines that are not blank: the sum of the next three fields.
 	Lines     int64 `json:"lines"`
 	Cancelled int64 `json:"cancelled"`
-	// NotFound were not stored: delivered, cancelled before or never scheduled.
+	// NotFound counts IDs without a task: delivered, cancelled before or never scheduled.
 	NotFound int64 `json:"not_found"`
-	// Failed broke a rule, or are not known to be cancelled.
+	// Failed counts IDs that break a rule, or are not known to be cancelled.
 	Failed int64 `json:"failed"`
-	// SafeLine is the number of the last line, counted from 1 with blank ones,
-	// up to which no good line's task is in Redis.
+	// SafeLine is a line number, counted from 1 with blank lines. Up to that line the
+	// tasks of all good lines are removed.
 	SafeLine int     `json:"safe_line"`
 	Seconds  float64 `json:"seconds"`
-	// Rate is IDs that were cancelled or not found a second.
+	// Rate is the number of cancelled and not found IDs per second.
 	Rate float64 `json:"rate"`
 }
 
@@ -181,20 +183,19 @@ type canceller struct {
 	topic string
 	// cancel removes tasks. It is called from several goroutines.
 	cancel func(ctx context.Context, topic string, ids []string) []error
-	// bad is told of every bad line, and progress where each line ends, in bytes, when
-	// it is done or refused: one call at a time, in the order of the lines.
+	// bad receives every bad line. Progress receives the offset in bytes at which a line
+	// ends, once the line is done or refused. Calls come one at a time, in line order.
 	bad      func(line int, err error)
 	progress func(end int)
 
 	sum    cancelSummary
 	undone int64 // good lines that are not known to be cancelled
-	// failure ended the work before all that was read was cancelled.
+	// failure is the error that ended the work early, nil if there is none.
 	failure atomic.Pointer[error]
 }
 
-// run reads r to its end, to a reason to stop, or until ctx is cancelled; what was read
-// before that is still cancelled. The error says why not all is done, and the summary
-// holds either way.
+// run cancels the IDs in r until its end, a failure, or the end of ctx. After the end of
+// ctx it still cancels the IDs already read. The summary is valid with an error, too.
 func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cancelSummary, error) {
 	start := time.Now()
 	reading, halt := context.WithCancel(ctx)
@@ -214,12 +215,12 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	return c.sum, c.outcome(err)
 }
 
-// parse takes a line as an ID, blanks included, or as a JSON string: an ID may hold any
-// character.
+// parse takes a line as an ID, including blanks. A line that begins with a double quote
+// is a JSON string, so that an ID can hold any character.
 func (c *canceller) parse(line []byte) (*request, error) {
 	r := &request{verb: "cancel"}
 	r.Topic, r.ID = c.topic, string(line)
-	if line[0] == '"' && utf8.Valid(line) { // what is not valid would be replaced
+	if line[0] == '"' && utf8.Valid(line) { // json would replace invalid bytes
 		if err := json.Unmarshal(line, &r.ID); err != nil {
 			return r, errors.New("it begins with a double quote, and is no JSON string")
 		}
@@ -227,7 +228,7 @@ func (c *canceller) parse(line []byte) (*request, error) {
 	return r, task.CheckID(r.ID)
 }
 
-// do cancels a batch. Once a task has failed no other batch is begun.
+// do cancels a batch. After a failure it starts no other batch.
 func (c *canceller) do(ctx context.Context, batch []*request) {
 	if failure := c.failure.Load(); failure != nil {
 		for _, r := range batch {
@@ -247,7 +248,7 @@ func (c *canceller) do(ctx context.Context, batch []*request) {
 	}
 }
 
-// count accounts for a line, and has reading halted where there is no sense in going on.
+// count adds a line to the summary, and calls halt if reading makes no sense any more.
 func (c *canceller) count(r *request, halt func()) {
 	var wrong cli.UsageError
 	c.sum.Lines++
@@ -269,7 +270,7 @@ func (c *canceller) count(r *request, halt func()) {
 	c.progress(r.end)
 }
 
-// outcome turns the end of the work into its error: the gravest reason first.
+// outcome returns the error of the whole run, of several the most serious one.
 func (c *canceller) outcome(read error) error {
 	failure := c.failure.Load()
 	switch {
@@ -284,7 +285,7 @@ func (c *canceller) outcome(read error) error {
 	}
 }
 
-// done says up to where a stream that stopped is done.
+// done describes up to which line a stream that stopped is done.
 func (s cancelSummary) done() string {
 	switch {
 	case s.Cancelled+s.NotFound == 0:

@@ -24,8 +24,8 @@ func (c *corner) cancelMany(input io.Reader, args ...string) (result, map[string
 	return r, decodeOne(c.t, r.stdout)
 }
 
-// TestCancelMany: of thousands of IDs those that are there are cancelled, and nothing
-// else is; that some were not there is no failure.
+// TestCancelMany: cancel removes exactly the tasks of thousands of given IDs. IDs without
+// a task are no failure.
 func TestCancelMany(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -46,8 +46,8 @@ func TestCancelMany(t *testing.T) {
 	wantCounts(t, sum, "lines=2 cancelled=1 not_found=1 failed=0")
 }
 
-// TestCancelManyFile: a file is read like a pipe, an ID is what stands on its line, or the
-// text of a JSON string, and the summary is for people.
+// TestCancelManyFile: a file is read like a pipe, and the summary is for people. A line is
+// an ID, or a JSON string that holds one.
 func TestCancelManyFile(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -86,8 +86,8 @@ func TestCancelManyBadLines(t *testing.T) {
 	}
 }
 
-// TestCancelManyInterrupted: Ctrl-C ends a cancel whose pipe stays open; all it had read
-// is cancelled, and the summary says so.
+// TestCancelManyInterrupted: Ctrl-C ends a cancel whose pipe stays open. The tasks of all
+// lines read are cancelled, and the summary says so.
 func TestCancelManyInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -105,8 +105,8 @@ func TestCancelManyInterrupted(t *testing.T) {
 	wantCounts(t, sum, "lines=50 cancelled=50 not_found=0 failed=0 safe_line=50")
 }
 
-// TestCancelManyLosesRedis: when Redis dies on the way, the cancel stops, says which
-// lines are done, and Redis has none of their tasks when it is back.
+// TestCancelManyLosesRedis: if Redis dies meanwhile, the cancel stops and says which lines
+// are done. When Redis is back, it has none of their tasks.
 func TestCancelManyLosesRedis(t *testing.T) {
 	t.Parallel()
 	const n = 2000
@@ -148,8 +148,8 @@ func TestCancelManyLosesRedis(t *testing.T) {
 	}
 }
 
-// TestCancelPrefix: all tasks whose IDs begin so, whatever else is in them, once somebody
-// said yes; without a terminal that is --yes.
+// TestCancelPrefix: --id-prefix cancels all tasks whose IDs begin with a text, once it is
+// confirmed; without a terminal it needs --yes.
 func TestCancelPrefix(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestShellsCompleteTopics: those that Redis knows, by flag or argument, and none where
-// it is away.
+// TestShellsCompleteTopics: shells complete the topics that Redis knows, by flag or
+// argument, and none while Redis is away.
 func TestShellsCompleteTopics(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/conform"
 )
 
-// conforming is what the verb conform takes.
+// conforming holds the flags of the verb conform.
 type conforming struct {
 	only     []string
 	list     bool
@@ -26,19 +26,19 @@ func conformCommand(conn *connection) *cobra.Command {
 	var c conforming
 	cmd := &cobra.Command{
 		Use:   "conform [--only NAME]... -- PROGRAM [ARGUMENT]...",
-		Short: "Tries whether a producer in another language keeps to the protocol",
-		Long: `Tries whether a producer keeps to docs/protocol.md. It starts PROGRAM, which takes a
-request a line and answers each with a line, as docs/pipe.md says, with a proxy in
-front of Redis, and plays transcripts with it: requests while the number of shards
-changes, while scripts are held up, while replies are lost. It compares the answers,
-the scripts that PROGRAM sends, their order, and what is stored in the end.
+		Short: "Tests whether a producer in another language keeps to the protocol",
+		Long: `Tests whether a producer keeps to docs/protocol.md. It starts PROGRAM, which reads one
+request per line and answers each with a line, as docs/pipe.md says. Between PROGRAM and
+Redis it puts a proxy. Then it plays transcripts: requests while the number of shards
+changes, while scripts are delayed, while replies are lost. It compares the answers, the
+scripts that PROGRAM sends, their order, and what is stored at the end.
 
 PROGRAM finds Redis by two variables, DUEFLEET_REDIS_ADDRS and DUEFLEET_REDIS_PREFIX,
-and needs neither a password nor TLS. It is started anew for each transcript.
+and needs neither a password nor TLS. It is started again for each transcript.
 
-Redis must be one server, no cluster. Topics are made under a prefix of their own,
-and removed in the end: nothing else there is touched. Some transcripts wait for some
-seconds, several are played at a time, and all of them take about half a minute.
+Redis must be a single server, not a cluster. conform creates topics under a prefix of
+its own and removes them at the end. It touches nothing else. Some transcripts wait for
+seconds. Several are played at a time, and all of them take about half a minute.
 
 Exit codes: 0 all passed; 1 one failed, or could not be played; 2 wrong usage.`,
 		Example: `  producer conform -- python3 examples/python/pipe.py
@@ -56,7 +56,7 @@ Exit codes: 0 all passed; 1 one failed, or could not be played; 2 wrong usage.`,
 		},
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error { return runConform(cmd, conn, c, args) }),
 	}
-	cmd.Flags().StringSliceVar(&c.only, "only", nil, "play this transcript; may be repeated, and * stands for any text")
+	cmd.Flags().StringSliceVar(&c.only, "only", nil, "play only this transcript; may be repeated, and * stands for any text")
 	cmd.Flags().BoolVar(&c.list, "list", false, "list the transcripts, and play none")
 	cmd.Flags().DurationVar(&c.patience, "patience", time.Minute, "how long the program may take over one answer")
 	return cmd
@@ -107,7 +107,7 @@ func runConform(cmd *cobra.Command, conn *connection, c conforming, program []st
 	return nil
 }
 
-// chosen are the transcripts to play.
+// chosen returns the transcripts to play, in their order.
 func (c *conforming) chosen() ([]conform.Transcript, error) {
 	all, err := conform.Transcripts()
 	if err != nil || len(c.only) == 0 {
@@ -134,7 +134,7 @@ func (c *conforming) chosen() ([]conform.Transcript, error) {
 	return some, nil
 }
 
-// conformReport is what conform prints as JSON.
+// conformReport is the output of conform as JSON.
 type conformReport struct {
 	Passed      int              `json:"passed"`
 	Failed      int              `json:"failed"`
@@ -150,8 +150,7 @@ func (r *conformReport) add(result conform.Result) {
 	r.Transcripts = append(r.Transcripts, result)
 }
 
-// printResult prints a line for a transcript, as soon as it is played, and what was
-// wrong beneath it.
+// printResult prints a line for a transcript, and its failures below.
 func printResult(w io.Writer, r conform.Result) {
 	verdict := "ok"
 	if len(r.Failures) > 0 {
@@ -177,7 +176,7 @@ func listTranscripts(conn *connection, out io.Writer, all []conform.Transcript) 
 	}
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	for _, n := range names {
-		_, _ = fmt.Fprintf(w, "%s\t%s\n", n.Name, n.About) // Flush returns what went wrong
+		_, _ = fmt.Fprintf(w, "%s\t%s\n", n.Name, n.About) // Flush returns the error
 	}
 	return w.Flush()
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// conformer plays transcripts on a server of its own, since the kit plays with one
-// server only.
+// conformer plays transcripts on its own Redis server, because the kit supports only a
+// single server.
 type conformer struct {
 	t    *testing.T
 	addr string
@@ -32,7 +32,7 @@ func newConformer(t *testing.T, args ...string) *conformer {
 	return c
 }
 
-// run plays with a program, after which nothing of it may be left in Redis.
+// run plays transcripts with a program, and checks that they leave nothing in Redis.
 func (c *conformer) run(args ...string) result {
 	c.t.Helper()
 	r := conformAs(c.t, nil, append([]string{"--redis-addr", c.addr}, args...)...)
@@ -54,7 +54,7 @@ func (c *conformer) somebodys() *conformer {
 	return c
 }
 
-// conformAs runs the verb, for which programs are there.
+// conformAs runs the verb with the environment that the programs need.
 func conformAs(t *testing.T, env []string, args ...string) result {
 	t.Helper()
 	return finish(t, command(t, append(env, "PATH="+os.Getenv("PATH")), append([]string{"conform"}, args...)...))
@@ -69,8 +69,7 @@ func conformed(t *testing.T, r result) (report conformReport) {
 	return report
 }
 
-// TestConformPasses: the producer of this repository keeps to the protocol, in every
-// transcript.
+// TestConformPasses: the producer of this repository passes every transcript.
 func TestConformPasses(t *testing.T) {
 	t.Parallel()
 	c := newConformer(t).somebodys()
@@ -90,8 +89,8 @@ func TestConformPasses(t *testing.T) {
 	}
 }
 
-// TestConformBehindAPassword: the program needs none, nor the database: the kit's own
-// connection has both.
+// TestConformBehindAPassword: the program needs neither the password nor the number of the
+// database, because the kit's own connection has both.
 func TestConformBehindAPassword(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", "right")
@@ -104,12 +103,12 @@ func TestConformBehindAPassword(t *testing.T) {
 	if r := conformAs(t, env, args...); r.code != 0 || !strings.Contains(r.stdout, "ok      schedule-moving ") {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
-	args[len(args)-1] = "pipe\n" // what is no command ends the program at once
+	args[len(args)-1] = "pipe\n" // an unknown command ends the program at once
 	wantError(t, conformAs(t, env, args...), 1, "transcripts failed")
 }
 
-// TestConformFails: a program that doesn't do what is asked gets the transcript's name
-// and what was wrong, and the exit code is 1.
+// TestConformFails: for a program that fails, conform prints the transcript's name and the
+// failure, and the exit code is 1.
 func TestConformFails(t *testing.T) {
 	t.Parallel()
 	c := newConformer(t).somebodys()
@@ -138,8 +137,8 @@ func TestConformFails(t *testing.T) {
 	}
 }
 
-// TestConformKeepsTheProgramInItsCorner: whatever else the program sends doesn't reach
-// Redis, and is a failure.
+// TestConformKeepsTheProgramInItsCorner: other commands that the program sends don't reach
+// Redis, and are failures.
 func TestConformKeepsTheProgramInItsCorner(t *testing.T) {
 	t.Parallel()
 	c := newConformer(t).somebodys()
@@ -150,7 +149,7 @@ func TestConformKeepsTheProgramInItsCorner(t *testing.T) {
 		"EVAL return{} 1 somebody's": "a script that is none of docs/protocol, byte for byte",
 		"SCRIPT FLUSH":               "which docs/protocol.md doesn't have",
 	} {
-		// bash speaks to a port by itself; the answer to the request comes last.
+		// bash itself can write to a port. The answer to the request comes last.
 		program := `exec 3<>/dev/tcp/${DUEFLEET_REDIS_ADDRS/:/\/}; read line; set -- ` + strings.ReplaceAll(sent, "'", `\'`) + `
 			printf '*%d\r\n' $# >&3; for word; do printf '$%d\r\n%s\r\n' ${#word} "$word" >&3; done; read refusal <&3; echo '{"line":1,"code":1}'`
 		r := c.run("--only", "unknown-topic", "--", "bash", "-c", program)
@@ -181,7 +180,7 @@ func TestConformLists(t *testing.T) {
 	}
 }
 
-// TestConformUsage: what can't be played is said at once.
+// TestConformUsage: wrong usage is an error at once.
 func TestConformUsage(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

@@ -20,9 +20,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// lineDecoder turns lines of NDJSON into requests for one topic. It checks the rules
-// of input as well, so that a bad line is known before any line behind it is on its
-// way.
+// lineDecoder turns lines of NDJSON into requests for one topic. It also checks the rules
+// for input, so that a bad line is known before any later line is sent.
 type lineDecoder struct {
 	topic      string
 	ifAbsent   bool
@@ -30,9 +29,9 @@ type lineDecoder struct {
 	now        func() time.Time
 }
 
-// decode returns the request of one line, and an error that names the field that is
-// wrong. The due time is held against this machine's clock, which is as good as Redis's for a limit
-// of 100 years.
+// decode returns the request of one line. Its error names the wrong field. It compares
+// the due time with this machine's clock: for a limit of 100 years that is as good as
+// Redis's clock.
 func (d lineDecoder) decode(line []byte) (*request, error) {
 	r := &request{verb: "schedule"}
 	fields, err := parseLine[taskLine](line)
@@ -46,7 +45,7 @@ func (d lineDecoder) decode(line []byte) (*request, error) {
 	return r, r.Check(d.maxPayload, d.now())
 }
 
-// taskLine is a line that is a task. The names are the fields of the JSON.
+// taskLine is a line that describes a task.
 type taskLine struct {
 	ID          given[string]                   `json:"id"`
 	In          given[string]                   `json:"in"`
@@ -63,7 +62,7 @@ type taskLine struct {
 	ReplyTo       given[string] `json:"reply_to"`
 }
 
-// fill gives r the task to be scheduled, but for its topic.
+// fill sets the task of r, except for its topic.
 func (f *taskLine) fill(r *request) error {
 	due, err := f.due()
 	if err != nil {
@@ -78,7 +77,8 @@ func (f *taskLine) fill(r *request) error {
 	return err
 }
 
-// contentType is what the line says; without a word a payload in JSON is JSON.
+// contentType returns the line's content type. The default for a payload that is a JSON
+// value is application/json.
 func (f *taskLine) contentType() string {
 	if !f.ContentType.ok && f.Payload.value.json {
 		return "application/json"
@@ -86,7 +86,7 @@ func (f *taskLine) contentType() string {
 	return f.ContentType.value
 }
 
-// due gives the due time's fields their meaning.
+// due returns the due time. Exactly one of its two fields must be given.
 func (f *taskLine) due() (due dueTime, err error) {
 	switch {
 	case f.In.ok && f.At.ok:
@@ -102,7 +102,7 @@ func (f *taskLine) due() (due dueTime, err error) {
 	}
 }
 
-// payload gives the payload's fields their meaning. Neither is an empty payload.
+// payload returns the payload, empty if neither of its two fields is given.
 func (f *taskLine) payload() ([]byte, error) {
 	if f.Payload.ok && f.Base64.ok {
 		return nil, errors.New("payload, payload_base64: only one of them may be given")
@@ -125,19 +125,19 @@ func (f *taskLine) headers() map[string]string {
 	return headers
 }
 
-// given is a value that a line may have; null is none.
+// given is a value that a line may have; null is refused.
 type given[T any] struct {
 	ok    bool
 	value T
 }
 
-// UnmarshalJSONFrom takes a T, and nothing that would have to be mended into one.
+// UnmarshalJSONFrom takes a T. It refuses null.
 func (g *given[T]) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	switch in.PeekKind() {
 	case jsontext.KindNull:
 		return &json.SemanticError{JSONKind: jsontext.KindNull, GoType: reflect.TypeFor[T]()}
 	case jsontext.KindEndObject, jsontext.KindEndArray:
-		_, err := in.ReadToken() // which says that a value is missing
+		_, err := in.ReadToken() // fails: a value is missing
 		return err
 	}
 	g.ok = true
@@ -157,7 +157,7 @@ func (t *textOrNumber) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return err
 }
 
-// textOrJSON is the text of a string, or another JSON value byte for byte as it is written.
+// textOrJSON is the text of a string, or the unchanged bytes of another JSON value.
 type textOrJSON struct {
 	bytes []byte
 	json  bool
@@ -176,11 +176,12 @@ func (t *textOrJSON) UnmarshalJSONFrom(in *jsontext.Decoder) error {
 	return err
 }
 
-// parseLine reads exactly one JSON object into the fields of a line. It refuses what
-// the standard library's encoding/json would mend in silence (unknown and repeated
-// fields, names in another case, bytes that are not UTF-8, half a surrogate pair, null),
-// because a mended ID or payload is another one. With an error the fields in front of
-// the mistake are read.
+// parseLine parses exactly one JSON object into the fields of a line. With an error it
+// returns the fields before the mistake.
+//
+// It is stricter than the standard library's encoding/json, which silently repairs such
+// lines: a repaired ID or payload is a different one. So it refuses unknown and repeated
+// fields, names in another case, invalid UTF-8, half a surrogate pair, and null.
 func parseLine[T any](line []byte) (T, error) {
 	var fields given[T]
 	if !utf8.Valid(line) {
@@ -190,8 +191,8 @@ func parseLine[T any](line []byte) (T, error) {
 	var syntax *jsontext.SyntacticError
 	var semantic *json.SemanticError
 	if errors.As(err, &semantic) {
-		// Of what is no JSON the beginning can be a value of the wrong type: of "not"
-		// the n of null, of 2026-12-01 a number.
+		// Text that isn't JSON can begin like a value of the wrong type: "not" begins
+		// like null, and 2026-12-01 like a number.
 		var whole jsontext.Value
 		if broken := json.Unmarshal(line, &whole); broken != nil {
 			err = broken
@@ -212,7 +213,7 @@ func parseLine[T any](line []byte) (T, error) {
 	return fields.value, err
 }
 
-// syntaxError says what of a line is no JSON, and where, but not what stands there.
+// syntaxError describes a syntax error and its position. It doesn't quote the line.
 func syntaxError(e *jsontext.SyntacticError) error {
 	switch {
 	case errors.Is(e.Err, jsontext.ErrDuplicateName) && strings.HasPrefix(string(e.JSONPointer), "/payload/"):
@@ -227,7 +228,8 @@ func syntaxError(e *jsontext.SyntacticError) error {
 	return fmt.Errorf("malformed JSON at byte %d: %w", e.ByteOffset+1, e.Err)
 }
 
-// typeError says which type a field wants, and which it has, never its value.
+// typeError describes the type that a field wants and the type that it has. It doesn't
+// quote the value.
 func typeError(e *json.SemanticError) error {
 	if e.Err != nil {
 		return e.Err
@@ -251,7 +253,7 @@ func typeError(e *json.SemanticError) error {
 	return fmt.Errorf("want %s, got %s", want, got)
 }
 
-// fieldName is the field that a JSON pointer (RFC 6901) leads to, as messages name it.
+// fieldName returns the name, for messages, of the field at a JSON pointer (RFC 6901).
 func fieldName(p jsontext.Pointer) string {
 	name := clip(p.LastToken())
 	if p.Parent() == "/headers" {
@@ -267,7 +269,7 @@ func inField(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// fieldsOf yields the fields of a line, in order, and whether it has them.
+// fieldsOf yields the names of a line's fields, in order, and whether each is given.
 func fieldsOf(line any) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(line)) {
@@ -281,21 +283,21 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 	}
 }
 
-// errDuration and errInstant say what the two ways to give a due time accept.
+// errDuration and errInstant describe the accepted forms of the two kinds of due time.
 var (
 	errDuration = errors.New("want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years")
 	errInstant  = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as 1796119200000")
 )
 
-// dueTime is a due time as a user gives it: an instant, or with relative a while
-// from Redis's now.
+// dueTime is a due time as given by a user: an instant, or if relative a duration from
+// Redis's now.
 type dueTime struct {
 	relative bool
 	at       time.Time
 	in       time.Duration
 }
 
-// parseDue reads a due time: "in" or "at", as field says.
+// parseDue parses a due time. Field is "in" or "at".
 func parseDue(field, value string) (due dueTime, err error) {
 	if due.relative = field == "in"; due.relative {
 		due.in, err = parseIn(value)
@@ -305,7 +307,7 @@ func parseDue(field, value string) (due dueTime, err error) {
 	return due, err
 }
 
-// when is what the library takes.
+// when converts d for the producer library.
 func (d dueTime) when() producer.When {
 	if d.relative {
 		return producer.In(d.in)
@@ -313,8 +315,9 @@ func (d dueTime) when() producer.When {
 	return producer.At(d.at)
 }
 
-// past is how long ago the due time was when its task was stored, by Redis's clock: the
-// task got Redis's now in its place. Without a past it is not positive.
+// past returns how long before Redis's now the due time was when its task was stored.
+// Such a task is due at stored, which is Redis's now. If the due time wasn't in the past,
+// past returns 0 or less.
 func (d dueTime) past(stored time.Time) time.Duration {
 	if d.relative {
 		return -d.in
@@ -322,11 +325,12 @@ func (d dueTime) past(stored time.Time) time.Duration {
 	return stored.Sub(d.at)
 }
 
-// pastDue is how long ago a due time may be without a word: two clocks that differ and
-// a slow start make some seconds. Longer ago, the user may have meant another time.
+// pastDue is how far in the past a due time may be without a message. Clocks that differ
+// and a slow start explain some seconds; if it is more, the user may have meant another
+// time.
 const pastDue = time.Minute
 
-// ago is a time in the past, at least a minute ago, for people.
+// ago formats a duration of at least a minute as a time in the past.
 func ago(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -338,8 +342,8 @@ func ago(d time.Duration) string {
 	}
 }
 
-// parseIn reads Go's durations, with whole or fractional days in front: 2d,
-// 1.5d, 1d12h, -2d.
+// parseIn parses a Go duration, which may begin with whole or fractional days: 2d, 1.5d,
+// 1d12h, -2d.
 func parseIn(s string) (time.Duration, error) {
 	unsigned := strings.TrimLeft(s, "+-")
 	days, rest, found := strings.Cut(unsigned, "d")
@@ -350,8 +354,8 @@ func parseIn(s string) (time.Duration, error) {
 		}
 		return d, nil
 	}
-	// An hour is the largest unit time.ParseDuration knows, and it catches the
-	// overflow of what is scaled to it.
+	// The days are parsed as hours, the largest unit of time.ParseDuration, which also
+	// detects an overflow.
 	whole, err := time.ParseDuration(days + "h")
 	if err != nil || len(s)-len(unsigned) > 1 || strings.ContainsAny(days, "hmsuµn+-") {
 		return 0, errDuration
@@ -373,8 +377,8 @@ func parseIn(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// parseAt reads RFC 3339 or Unix milliseconds. Unix seconds are refused: they would be
-// long past, and their tasks delivered at once.
+// parseAt parses RFC 3339 or Unix milliseconds. It refuses Unix seconds: as milliseconds
+// they are far in the past, and the tasks would be delivered at once.
 func parseAt(s string) (time.Time, error) {
 	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if task.LooksLikeSeconds(ms) {

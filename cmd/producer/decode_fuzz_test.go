@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// plainLine is a line as encoding/json reads it.
+// plainLine is a line as encoding/json decodes it.
 type plainLine struct {
 	ID          string            `json:"id"`
 	Payload     json.RawMessage   `json:"payload"`
@@ -24,7 +24,7 @@ type plainLine struct {
 	At          any               `json:"at"`
 }
 
-// payload is the payload's bytes and their content type.
+// payload returns the payload and its content type.
 func (p plainLine) payload(t *testing.T) (payload, contentType string) {
 	t.Helper()
 	payload = string(p.Base64)
@@ -60,9 +60,8 @@ func seedLines() []string {
 	}
 }
 
-// FuzzLine: no line makes the decoder panic, one that it refuses gets one line of
-// reason, and one that it takes is valid JSON whose fields arrive as they stand
-// there, in a request that breaks no rule.
+// FuzzLine: no line makes the decoder panic. A refused line gets a reason of one line. An
+// accepted line is valid JSON, its request has the same fields and breaks no rule.
 func FuzzLine(f *testing.F) {
 	for _, line := range seedLines() {
 		f.Add([]byte(line))
@@ -98,12 +97,12 @@ func FuzzLine(f *testing.F) {
 			t.Fatal(err)
 		}
 		if !utf8.ValidString(req.ID) || strings.ContainsRune(req.ID, utf8.RuneError) && !strings.Contains(string(line), "\ufffd") && !strings.Contains(strings.ToLower(string(line)), `\ufffd`) {
-			t.Fatalf("ID %q was mended", req.ID)
+			t.Fatalf("ID %q was changed", req.ID)
 		}
 	})
 }
 
-// dueOf reads the due time of a line that was taken.
+// dueOf returns the due time of an accepted line.
 func dueOf(t *testing.T, plain plainLine, now time.Time) time.Time {
 	t.Helper()
 	var due time.Time
@@ -111,7 +110,7 @@ func dueOf(t *testing.T, plain plainLine, now time.Time) time.Time {
 	switch at := plain.At.(type) {
 	case string:
 		due, err = parseAt(at)
-	case float64: // exact up to 2^53 ms, which is far behind 100 years
+	case float64: // exact up to 2^53 ms, far more than 100 years
 		due = time.UnixMilli(int64(at))
 	default:
 		var in time.Duration
@@ -124,8 +123,8 @@ func dueOf(t *testing.T, plain plainLine, now time.Time) time.Time {
 	return due
 }
 
-// FuzzWhen: no text makes the readers of due times panic, and a duration that Go
-// can read without days is Go's own.
+// FuzzWhen: no text makes the parsers of due times panic. Without days a duration has the
+// value that Go's parser returns.
 func FuzzWhen(f *testing.F) {
 	for _, text := range []string{
 		"30m", "1h30m", "500ms", "0", "-5m", "2d", "1.5d", "1d12h", "-1d12h", "+1d", "36525d", "106751d", "106752d", "106751d24h", ".d", "1d.", "--2d",

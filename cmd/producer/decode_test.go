@@ -202,8 +202,8 @@ func TestParseIn(t *testing.T) {
 	}
 }
 
-// TestParseInProperty: what time.Duration prints is read back, and a day in
-// front of it adds 24 hours.
+// TestParseInProperty: parseIn parses the text of every time.Duration, and a day in front
+// of it adds 24 hours.
 func TestParseInProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

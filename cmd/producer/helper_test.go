@@ -22,7 +22,7 @@ import (
 // binaryVar names the built producer for the tests of this package.
 const binaryVar = "DUEFLEET_TEST_PRODUCER"
 
-// TestMain builds the command once: these tests see what a user sees.
+// TestMain builds the command once. The tests run it as a user does.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "duefleet-producer-")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// result is what one run of the command left.
+// result is the result of one run of the command.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -51,8 +51,7 @@ type result struct {
 	peak int64
 }
 
-// command prepares a run with nothing but the environment given. It doesn't
-// outlive its test.
+// command prepares a run with only the given environment. The run ends with its test.
 func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Getenv(binaryVar), args...)
@@ -66,8 +65,7 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 	return finishCounting(t, cmd, func() int { return 0 })
 }
 
-// finishCounting is finish for a command that takes long, with a count that shows
-// that it gets on.
+// finishCounting is finish for a command that takes long; count shows its progress.
 func finishCounting(t testing.TB, cmd *exec.Cmd, count func() int) result {
 	t.Helper()
 	return begin(t, cmd)(count)
@@ -95,7 +93,7 @@ func begin(t testing.TB, cmd *exec.Cmd) (end func(count func() int) result) {
 	}
 }
 
-// corner is one test's own Redis prefix, with the topic orders in it.
+// corner is a test's own Redis prefix, which holds the topic orders.
 type corner struct {
 	t            testing.TB
 	addr, prefix string
@@ -111,7 +109,7 @@ func newCorner(t testing.TB) *corner {
 	return cornerAt(t, addr, prefix)
 }
 
-// cornerAt is a corner of a Redis of the test's own.
+// cornerAt returns a corner of the test's own Redis.
 func cornerAt(t testing.TB, addr, prefix string) *corner {
 	t.Helper()
 	options := servertest.RedisOptions(addr)
@@ -129,7 +127,7 @@ func cornerAt(t testing.TB, addr, prefix string) *corner {
 	return c
 }
 
-// now is Redis's clock in ms.
+// now returns Redis's time in ms.
 func (c *corner) now() int64 {
 	c.t.Helper()
 	now, err := c.rdb.Time(c.t.Context()).Result()
@@ -139,7 +137,7 @@ func (c *corner) now() int64 {
 	return now.UnixMilli()
 }
 
-// args adds where Redis is.
+// args adds the address and the prefix of Redis.
 func (c *corner) args(args ...string) []string {
 	return append(args, "--redis-addr", c.addr, "--redis-prefix", c.prefix)
 }
@@ -152,7 +150,7 @@ func (c *corner) run(input string, args ...string) result {
 	return finish(c.t, cmd)
 }
 
-// must executes a verb that has to succeed, and decodes its JSON.
+// must executes a verb that must succeed, and decodes its JSON.
 func (c *corner) must(args ...string) map[string]any {
 	c.t.Helper()
 	r := c.run("", append(args, "-o", "json")...)
@@ -183,7 +181,7 @@ func (c *corner) payload(id string) string {
 	return text
 }
 
-// decodeOne decodes text that has to be exactly one JSON object on one line.
+// decodeOne decodes text that must be exactly one JSON object on one line.
 func decodeOne(t testing.TB, text string) map[string]any {
 	t.Helper()
 	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {

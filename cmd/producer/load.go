@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// loadLanes is how many batches are on their way at most.
+	// loadLanes is how many batches are in flight at most.
 	loadLanes    = 4
 	defaultBatch = 500
-	// badLinesShown is how many bad lines are shown one by one: a stream of the wrong
-	// kind has nothing but bad lines.
+	// badLinesShown is how many bad lines are shown one by one. In a file of the wrong
+	// format every line is bad.
 	badLinesShown = 10
 )
 
-// loadFlags are those of the verb load.
+// loadFlags are the flags of the verb load.
 type loadFlags struct {
 	sourceFlags
 	topic    string
@@ -43,25 +43,25 @@ func loadCommand(conn *connection) *cobra.Command {
 	var flags loadFlags
 	cmd := &cobra.Command{
 		Use:   "load TOPIC [--file F | -]",
-		Short: "Schedules a stream of tasks, one JSON object a line",
-		Long: `Schedules a stream of tasks, one JSON object a line:
+		Short: "Schedules a stream of tasks, one JSON object per line",
+		Long: `Schedules a stream of tasks, one JSON object per line:
 
   {"id":"o-1","in":"30m","payload":"..."}
 
-"in" is a duration and "at" RFC 3339 or Unix milliseconds; what was due more than a
-minute ago is delivered at once, and counted. "payload_base64" is for bytes;
-"headers", "content_type", "routing_key", "priority", "expiration" (a duration),
-"correlation_id" and "reply_to" may be given. A "payload" that is an object, an array, a
-number, true or false is taken byte for byte as it stands in the line, and
-"content_type" is application/json where it isn't given:
+"in" is a duration, "at" is RFC 3339 or Unix milliseconds. A task in the past is delivered
+at once; if it was due more than a minute ago, it is also counted as past due.
+"payload_base64" is for bytes that aren't text. Optional are "headers", "content_type",
+"routing_key", "priority", "expiration" (a duration), "correlation_id" and "reply_to". A
+"payload" that is an object, an array, a number, true or false is stored byte for byte as
+the line has it; then the default of "content_type" is application/json:
 
   {"id":"o-1","in":"30m","payload":{"order":1}}
 
-What a pipe has brought is written within 50 ms. Lines of one ID are written in their
-order; others may overtake each other. Bad lines are reported with their numbers, ten of
-them and a count, or all in the file that --errors names, and the exit code is 1; the
-good ones are written.
-Ctrl-C stops reading and writes what was read.`,
+Lines from a pipe are written within 50 ms of their arrival. Lines with the same ID are
+written in their order; others may overtake each other. Bad lines are reported with their
+numbers, good ones are written, and the exit code is 1. The first ten bad lines are
+shown, with a count of the others; --errors FILE takes them all. Ctrl-C stops reading and
+writes the lines already read.`,
 		Example: `  producer load orders --file orders.ndjson
   generate | producer load orders --strict -o json -`,
 		Args: flags.arguments,
@@ -73,12 +73,11 @@ Ctrl-C stops reading and writes what was read.`,
 	flags.register(f)
 	f.IntVar(&flags.batch, "batch", defaultBatch, fmt.Sprintf("most tasks in one call to Redis, 1 to %d", maxBatch))
 	f.BoolVar(&flags.strict, "strict", false, "stop at the first bad line and write nothing after it")
-	f.BoolVar(&flags.ifAbsent, "if-absent", false, "leave pending tasks of the same IDs as they are, and count them as existing")
+	f.BoolVar(&flags.ifAbsent, "if-absent", false, "leave pending tasks with the same IDs as they are, and count them as existing")
 	return cmd
 }
 
-// arguments takes the topic, and behind it or alone a dash, which stands for standard
-// input as everywhere.
+// arguments accepts a topic, a dash for standard input, or both in this order.
 func (l *loadFlags) arguments(cmd *cobra.Command, args []string) error {
 	if last := len(args) - 1; last >= 0 && args[last] == "-" {
 		if l.file != "-" {
@@ -110,19 +109,19 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	})
 }
 
-// sourceFlags are those of a verb that reads a stream of lines.
+// sourceFlags are the flags of a verb that reads a stream of lines.
 type sourceFlags struct {
 	file   string
 	errors string
 }
 
-// register adds --errors; what --file is without being given is the verb's matter.
+// register adds --errors. Each verb adds --file with a default of its own.
 func (s *sourceFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&s.errors, "errors", "", "a file for all bad lines, numbers and reasons, made anew")
+	f.StringVar(&s.errors, "errors", "", "a file for the numbers and reasons of all bad lines; it is overwritten")
 }
 
-// read hands work the lines, a client, and where bad lines and progress are told of, and
-// prints what it returns, which holds with an error too.
+// read opens the source and a client, calls work, and prints its output. Work reports bad
+// lines and progress to bad. Its output is printed even if it fails.
 func (s *sourceFlags) read(
 	cmd *cobra.Command, conn *connection, topic string,
 	work func(source io.Reader, client *producer.Client, bad *badLines) (output, error),
@@ -144,7 +143,7 @@ func (s *sourceFlags) read(
 	return bad.around(cmd, conn, topic, func() (output, error) { return work(source, client, bad) })
 }
 
-// sizeOf is how many bytes will be read; -1: nobody knows.
+// sizeOf returns the size of a regular file in bytes, else -1.
 func sizeOf(info os.FileInfo) int64 {
 	if info.Mode().IsRegular() {
 		return info.Size()
@@ -163,10 +162,9 @@ func openSource(name string) (file *os.File, info os.FileInfo, err error) {
 	return file, info, err
 }
 
-// newBar draws on standard error if that is a terminal, and nothing elsewhere. It is a
-// spinner with the rate where the size in bytes isn't known, -1. It draws when it
-// is told to and never by itself: its Clear takes no lock. A bar that can't be drawn is
-// no reason to stop.
+// newBar returns a progress bar on standard error, invisible if that isn't a terminal.
+// Size is in bytes; for -1 the bar is a spinner with the rate. The bar never draws by
+// itself, because its Clear takes no lock. Callers ignore its errors.
 func newBar(verb string, size int64) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(size,
 		progressbar.OptionSetWriter(os.Stderr),
@@ -181,12 +179,12 @@ func newBar(verb string, size int64) *progressbar.ProgressBar {
 	)
 }
 
-// badLines tells of the lines that were refused: the first ones as they come,
-// how many more there are at the end, and all of them to a file if one is named.
+// badLines reports refused lines: the first ones at once, and the number of the others at
+// the end. If --errors names a file, it writes all of them to it.
 type badLines struct {
-	bar   *progressbar.ProgressBar // cleared for a line of text
+	bar   *progressbar.ProgressBar // cleared before each line of text
 	count int
-	file  *os.File // nil: none is named
+	file  *os.File // nil without --errors
 	all   *bufio.Writer
 }
 
@@ -194,8 +192,7 @@ func newBadLines(verb string, size int64) *badLines {
 	return &badLines{bar: newBar(verb, size), all: bufio.NewWriter(io.Discard)}
 }
 
-// around prints what work returns, which holds with an error too, and ends with what was
-// to be told of bad lines.
+// around calls work, prints its output even if it fails, and then closes b.
 func (b *badLines) around(cmd *cobra.Command, conn *connection, topic string, work func() (output, error)) (err error) {
 	defer func() { err = errors.Join(err, b.close()) }()
 	sum, err := work()
@@ -209,13 +206,13 @@ func (b *badLines) around(cmd *cobra.Command, conn *connection, topic string, wo
 	return nil
 }
 
-// open makes the file, if one is named, anew. It must not be the one that is loaded.
+// open creates or truncates the file, if it has a name. It refuses the loaded file.
 func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
 	if name == "" {
 		return nil
 	}
 	if info, err := os.Stat(name); err == nil && loaded.Mode().IsRegular() && os.SameFile(info, loaded) {
-		return cli.UsageError(fmt.Sprintf("--errors %s: that is what is loaded, and would be overwritten", name))
+		return cli.UsageError(fmt.Sprintf("--errors %s: is the file that is loaded, and would be overwritten", name))
 	}
 	if b.file, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 		return fmt.Errorf("--errors: %w", err)
@@ -224,20 +221,20 @@ func (b *badLines) open(name string, loaded os.FileInfo) (err error) {
 	return nil
 }
 
-// progress draws how far the lines are done, in bytes.
+// progress draws the bar; end is the number of bytes done.
 func (b *badLines) progress(end int) { _ = b.bar.Set(end) }
 
-// add tells of one line. What can't be written is told by close.
+// add reports one line. An error of writing to the file is returned by close.
 func (b *badLines) add(line int, reason error) {
 	text := fmt.Sprintf("line %d: %s\n", line, cli.OneLine(reason.Error()))
 	if b.count++; b.count <= badLinesShown {
 		_ = b.bar.Clear()
-		_, _ = os.Stderr.WriteString("producer: " + text) // nowhere to say so
+		_, _ = os.Stderr.WriteString("producer: " + text) // an error has no place to go
 	}
 	_, _ = b.all.WriteString(text) // bufio keeps the error for close
 }
 
-// close says how many lines were not shown, and ends the file.
+// close prints how many lines were not shown, and closes the file.
 func (b *badLines) close() error {
 	where := "--errors FILE takes them all"
 	if b.file != nil {
@@ -255,22 +252,22 @@ func (b *badLines) close() error {
 	return nil
 }
 
-// summary is what became of a stream of lines.
+// summary is the result of loading a stream of lines.
 type summary struct {
-	// Lines read that are not blank: the sum of the four below.
+	// Lines counts the lines that are not blank: the sum of the next four fields.
 	Lines     int64 `json:"lines"`
 	Scheduled int64 `json:"scheduled"`
 	Existing  int64 `json:"existing"`
 	Bad       int64 `json:"bad"`
-	// Unwritten lines were good and are not known to be in Redis.
+	// Unwritten counts good lines that are not known to be in Redis.
 	Unwritten int64 `json:"unwritten"`
-	// SafeLine is the number of the last line, counted from 1 with blank ones,
-	// up to which every good line is in Redis.
+	// SafeLine is a line number, counted from 1 with blank lines. Up to that line all
+	// good lines are in Redis.
 	SafeLine int     `json:"safe_line"`
 	Seconds  float64 `json:"seconds"`
-	// Rate is scheduled tasks a second.
+	// Rate is the number of scheduled tasks per second.
 	Rate float64 `json:"rate"`
-	// PastDue of the scheduled tasks were due more than a minute ago.
+	// PastDue counts the scheduled tasks that were due more than a minute ago.
 	PastDue int64 `json:"past_due"`
 }
 
@@ -287,8 +284,8 @@ func (s summary) text() string {
 	return text
 }
 
-// in says of a load that stopped which lines are in. After a reply that was lost a line
-// may be in that isn't known to be.
+// in describes which lines are in Redis after a load that stopped. After a lost reply more
+// lines may be in Redis.
 func (s summary) in() string {
 	written := s.Scheduled + s.Existing
 	switch {
@@ -307,31 +304,30 @@ func (s summary) in() string {
 type loader struct {
 	decoder lineDecoder
 	batch   int // the most tasks of one write
-	// strict stops at the first bad line, and writes nothing behind it.
+	// strict stops at the first bad line, and writes nothing after it.
 	strict bool
-	// write stores tasks; one result for each, in order. It is called from several
-	// goroutines.
+	// write stores tasks and returns one result for each, in order. It is called from
+	// several goroutines.
 	write func(ctx context.Context, requests []producer.Request) []producer.Result
-	// bad is told of every bad line, and progress where each line ends, in bytes, when
-	// it is written or refused: one call at a time, in the order of the lines.
+	// bad receives every bad line. Progress receives the offset in bytes at which a line
+	// ends, once the line is written or refused. Calls come one at a time, in line order.
 	bad      func(line int, err error)
 	progress func(end int)
 
 	sum summary
-	// failure ended the load before everything read was written.
+	// failure is the error that ended the load early, nil if there is none.
 	failure atomic.Pointer[error]
 }
 
-// load reads r to its end, to a reason to stop, or until ctx is cancelled; what
-// was read before a cancellation is still written. The error says why not all
-// lines are in, and the summary holds either way.
+// load writes the lines of r until its end, a failure, or the end of ctx. After the end of
+// ctx it still writes the lines already read. The summary is valid with an error, too.
 func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	start := time.Now()
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
 	s := stream{
 		parse: l.decoder.decode, do: l.do, together: "schedule", maxPayload: l.decoder.maxPayload, strict: l.strict,
-		// Each lane but one may have a batch on its way, and the next one waiting.
+		// Each batcher may have one batch in flight, and all but one a second one waiting.
 		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
 		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
 	}
@@ -345,8 +341,8 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	return l.sum, l.outcome(err)
 }
 
-// do writes one batch, and replies whether tasks were past due. Once one has failed no
-// other is begun.
+// do writes a batch, and replies to each request whether it was past due. After a failure
+// it starts no other batch.
 func (l *loader) do(ctx context.Context, batch []*request) {
 	if failure := l.failure.Load(); failure != nil {
 		for _, r := range batch {
@@ -363,8 +359,7 @@ func (l *loader) do(ctx context.Context, batch []*request) {
 	}
 }
 
-// count accounts for a line, and has reading halted where there is no sense in going
-// on.
+// count adds a line to the summary, and calls halt if reading makes no sense any more.
 func (l *loader) count(r *request, halt func()) {
 	var wrong cli.UsageError
 	l.sum.Lines++
@@ -391,7 +386,7 @@ func (l *loader) count(r *request, halt func()) {
 	l.progress(r.end)
 }
 
-// outcome turns the end of a load into its error: the gravest reason first.
+// outcome returns the error of the whole load, of several the most serious one.
 func (l *loader) outcome(read error) error {
 	failure := l.failure.Load()
 	switch {
@@ -402,7 +397,7 @@ func (l *loader) outcome(read error) error {
 	case read != nil:
 		return fmt.Errorf("stopped; %s: %w", l.sum.in(), read)
 	case l.sum.Bad > 0:
-		return fmt.Errorf("%d of %d lines are bad and were not written; mend those and load them again", l.sum.Bad, l.sum.Lines)
+		return fmt.Errorf("%d of %d lines are bad and were not written; fix them and load them again", l.sum.Bad, l.sum.Lines)
 	default:
 		return nil
 	}

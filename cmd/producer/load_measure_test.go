@@ -10,13 +10,13 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestMeasureLoadInBoundedMemory: a stream of 320 MB takes a fraction of that.
+// TestMeasureLoadInBoundedMemory: a stream of 320 MB takes a fraction of that memory.
 func TestMeasureLoadInBoundedMemory(t *testing.T) {
 	const much = 20_000 * 16 << 10
 	held(t, newCorner(t).loadMuch(much), 160<<20)
 }
 
-// TestMeasureLoadAMillionLines: they take no more memory than some thousands do.
+// TestMeasureLoadAMillionLines: a million lines take no more memory than some thousands.
 func TestMeasureLoadAMillionLines(t *testing.T) {
 	const n = 1_000_000
 	r, sum := newCorner(t).load(lines(n, func(i int) string {
@@ -27,7 +27,7 @@ func TestMeasureLoadAMillionLines(t *testing.T) {
 	t.Logf("%v tasks a second", sum["rate"])
 }
 
-// held checks the most memory that a load took, in bytes.
+// held checks the peak memory of a load, in bytes.
 func held(t *testing.T, r result, most int64) {
 	t.Helper()
 	if r.peak == 0 {
@@ -39,8 +39,8 @@ func held(t *testing.T, r result, most int64) {
 	t.Logf("%d MiB at its peak", r.peak>>20)
 }
 
-// TestMeasureLoadPipe: a line is written within 50 ms of its arrival, though more
-// may come. The time is that of the best.
+// TestMeasureLoadPipe: a line is written within 50 ms of its arrival, even if more lines
+// may follow. It measures the fastest line.
 func TestMeasureLoadPipe(t *testing.T) {
 	c := newCorner(t)
 	p := c.startLoad()

@@ -17,8 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// lines writes numbered lines, each made by its number, to a pipe that is closed
-// behind the last.
+// lines writes numbered lines, each made from its number, to a pipe and then closes it.
 func lines(n int, line func(i int) string) io.Reader {
 	out, in := io.Pipe()
 	go func() {
@@ -31,7 +30,7 @@ func lines(n int, line func(i int) string) io.Reader {
 	return out
 }
 
-// counted counts what was read.
+// counted counts the bytes read.
 type counted struct {
 	io.Reader
 	bytes atomic.Int64
@@ -64,7 +63,8 @@ func wantCounts(t testing.TB, sum map[string]any, counts string) {
 	}
 }
 
-// TestLoadTakesPayloadsInJSON: as they stand in the line, also through a pipe.
+// TestLoadTakesPayloadsInJSON: load stores JSON payloads as the line has them, and so does
+// pipe.
 func TestLoadTakesPayloadsInJSON(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -83,7 +83,7 @@ func TestLoadTakesPayloadsInJSON(t *testing.T) {
 	}
 }
 
-// TestLoadManyLines: 100,000 tasks go in, each as its line says.
+// TestLoadManyLines loads 100,000 tasks, each as its line says.
 func TestLoadManyLines(t *testing.T) {
 	t.Parallel()
 	const n = 100_000
@@ -109,8 +109,8 @@ func TestLoadManyLines(t *testing.T) {
 	t.Logf("%s tasks a second, %d MiB at its peak", sum["rate"], r.peak>>20)
 }
 
-// TestLoadInBoundedMemory: a stream goes in that is twice what the load may hold.
-// How much memory that takes is measured elsewhere.
+// TestLoadInBoundedMemory loads a stream of twice the memory budget. Other tests measure
+// the memory.
 func TestLoadInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -135,8 +135,8 @@ func (c *corner) loadMuch(bytes int) result {
 	return r
 }
 
-// TestLoadBadLines: each bad line is reported with its number and reason, and
-// the good ones go in.
+// TestLoadBadLines: each bad line is reported with its number and reason, and the good
+// ones are written.
 func TestLoadBadLines(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -201,7 +201,7 @@ func TestLoadStrict(t *testing.T) {
 	wantError(t, c.run("", "get", "--topic", "orders", "--id", "o-5002"), 3, "no such task")
 }
 
-// TestLoadTwice: loading replaces, and with --if-absent leaves what is there.
+// TestLoadTwice: load replaces tasks, and with --if-absent keeps existing ones.
 func TestLoadTwice(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -219,7 +219,7 @@ func TestLoadTwice(t *testing.T) {
 	}
 }
 
-// TestLoadSameIDs: of several lines for one ID the last one stays.
+// TestLoadSameIDs: the last of several lines for one ID wins.
 func TestLoadSameIDs(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -255,8 +255,8 @@ func TestLoadFile(t *testing.T) {
 	}
 }
 
-// TestLoadPastDue: tasks that were due more than a minute ago are counted, and that is
-// no failure; what exists already is none of them.
+// TestLoadPastDue: tasks that were due more than a minute ago are counted, except existing
+// ones. They are no failure.
 func TestLoadPastDue(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -276,7 +276,7 @@ func TestLoadPastDue(t *testing.T) {
 	}
 }
 
-// piped is a verb that is fed line by line.
+// piped is a running verb that gets its input line by line.
 type piped struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
@@ -309,7 +309,7 @@ func (c *corner) start(verb string, args ...string) *piped {
 	return p
 }
 
-// wait returns how the verb ended.
+// wait returns the result of the verb.
 func (p *piped) wait(t testing.TB) (result, map[string]any) {
 	t.Helper()
 	var line string
@@ -327,8 +327,8 @@ func (p *piped) wait(t testing.TB) (result, map[string]any) {
 	return result{code: p.cmd.ProcessState.ExitCode(), stdout: line, stderr: p.stderr.String()}, decodeOne(t, line)
 }
 
-// TestLoadPipe: each line is written though more may come: the next is brought
-// when it is in.
+// TestLoadPipe: a line is written even if more may follow. The test sends the next line
+// when the previous one is stored.
 func TestLoadPipe(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -343,8 +343,8 @@ func TestLoadPipe(t *testing.T) {
 	}
 }
 
-// TestLoadInterrupted: Ctrl-C ends a load whose pipe stays open; all it had read
-// is in, and the summary says so.
+// TestLoadInterrupted: Ctrl-C ends a load whose pipe stays open. All lines read are
+// written, and the summary says so.
 func TestLoadInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -361,8 +361,8 @@ func TestLoadInterrupted(t *testing.T) {
 	wantCounts(t, sum, "lines=50 scheduled=50 unwritten=0 safe_line=50")
 }
 
-// TestLoadLosesRedis: when Redis dies on the way, the load stops with the number
-// of the last safe line, and Redis has every line up to it when it is back.
+// TestLoadLosesRedis: if Redis dies meanwhile, the load stops with the number of the last
+// safe line. When Redis is back, it has every line up to that one.
 func TestLoadLosesRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
@@ -399,7 +399,7 @@ func TestLoadLosesRedis(t *testing.T) {
 	}
 }
 
-// ids of the tasks that are stored.
+// ids returns the IDs of the stored tasks.
 func (c *corner) ids() map[string]bool {
 	c.t.Helper()
 	there := map[string]bool{}
@@ -426,8 +426,8 @@ func TestLoadDash(t *testing.T) {
 	}
 }
 
-// TestLoadManyBadLines: of a stream with many bad lines ten are shown, and how
-// many more there are; a file that is asked for holds them all.
+// TestLoadManyBadLines: the first ten of many bad lines are shown, and the number of the
+// others. The file of --errors holds all of them.
 func TestLoadManyBadLines(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -474,8 +474,8 @@ func TestLoadManyBadLines(t *testing.T) {
 	}
 }
 
-// TestLoadBadLinesNotWritten: a file that can't be made ends a load before it
-// begins, and one that can't be written is told of at the end.
+// TestLoadBadLinesNotWritten: if the file of --errors can't be created, the load doesn't
+// begin. If it can't be written, the load ends with an error.
 func TestLoadBadLinesNotWritten(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)

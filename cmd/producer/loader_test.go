@@ -19,13 +19,13 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// recorder takes what a loader writes, in the time that delay says, and notes
-// it when it is done. A payload is its line's number.
+// recorder takes the writes of a loader, each after the time that delay returns, and
+// records them. A payload is the number of its line.
 type recorder struct {
 	delay func() time.Duration
-	// fail, if set, says which lines are not written.
+	// fail, if set, selects lines whose write fails.
 	fail func(line int) error
-	// written, if set, is told of every line that is.
+	// written, if set, is called for every written line.
 	written chan<- int
 
 	mu      sync.Mutex
@@ -82,7 +82,7 @@ func upTo(d time.Duration) func() time.Duration {
 	return func() time.Duration { return rand.N(d) + 1 }
 }
 
-// numbered is n lines over some IDs, each with its number as its payload.
+// numbered returns n lines for some IDs, each with its number as payload.
 func numbered(n, ids int) string {
 	var text strings.Builder
 	for line := 1; line <= n; line++ {
@@ -91,8 +91,8 @@ func numbered(n, ids int) string {
 	return text.String()
 }
 
-// TestLoaderKeepsTheOrderOfAnID: with several batches in flight that overtake
-// each other, the lines of one ID are written one after the other.
+// TestLoaderKeepsTheOrderOfAnID: the lines of one ID are written one after the other, even
+// if batches in flight overtake each other.
 func TestLoaderKeepsTheOrderOfAnID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestLoaderKeepsTheOrderOfAnID(t *testing.T) {
 	})
 }
 
-// TestLoaderDoesNotWaitForAFullBatch: a line that a pipe brought is written
-// within 50 ms, whether others follow or not.
+// TestLoaderDoesNotWaitForAFullBatch: a line from a pipe is written within 50 ms, whether
+// others follow or not.
 func TestLoaderDoesNotWaitForAFullBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestLoaderSafeLine(t *testing.T) {
 	}
 }
 
-// TestSummarySaysWhatIsIn: of a load that stopped a line is named only where lines are
-// in.
+// TestSummarySaysWhatIsIn: the summary of a stopped load names a line only if lines are
+// written.
 func TestSummarySaysWhatIsIn(t *testing.T) {
 	t.Parallel()
 	for want, sum := range map[string]summary{
@@ -219,8 +219,8 @@ func TestLoaderStrict(t *testing.T) {
 	})
 }
 
-// TestLoaderCounts: what Redis says of a line is counted as that, and bad lines are
-// told of in their order.
+// TestLoaderCounts: lines are counted by the result of their writes, and bad lines are
+// reported in their order.
 func TestLoaderCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -244,8 +244,8 @@ func TestLoaderCounts(t *testing.T) {
 	})
 }
 
-// TestLoaderInterrupted: a reader that blocks for good does not keep it from
-// ending, and what had come is written.
+// TestLoaderInterrupted: the loader ends even if the reader blocks forever, and it writes
+// the lines that arrived before.
 func TestLoaderInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestLoaderInterrupted(t *testing.T) {
 		r := newRecorder(upTo(20 * time.Millisecond))
 		go func() {
 			_, _ = io.WriteString(in, numbered(3, 3)+`{"id":"half`)
-			synctest.Wait() // until what came is read
+			synctest.Wait() // until the loader has read all lines
 			interrupt()
 		}()
 		sum, err := r.loader(500, false).load(ctx, out)

@@ -1,8 +1,8 @@
-// Command producer schedules delayed tasks from the command line: one at a time,
-// as a stream of lines, or for a program at the other end of a pipe. It is a client
-// of the public producer library, and of nothing else; conform alone looks into what
-// producers store. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task,
-// 4 exists already.
+// Command producer schedules delayed tasks: one at a time, as a stream of lines, or for a
+// program at the other end of a pipe. It uses the public producer library only. Its verb
+// conform also reads what producers store.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such task, 4 exists already.
 package main
 
 import (
@@ -74,7 +74,7 @@ Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
 	return root
 }
 
-// connection is what every verb takes: where Redis is, and how to print.
+// connection holds the flags of every verb: the address of Redis, and the output format.
 type connection struct {
 	config     string
 	addrs      []string
@@ -89,12 +89,12 @@ func (c *connection) register(f *pflag.FlagSet) {
 	c.format = cli.NewFormatFlag(cli.Text)
 	f.StringVar(&c.config, "config", "", "the configuration file; its redis section and max_payload are used")
 	f.StringSliceVar(&c.addrs, "redis-addr", nil, "host:port of Redis; may be repeated, for a cluster (default 127.0.0.1:6379)")
-	f.StringVar(&c.prefix, "redis-prefix", "", "of every key (default duefleet)")
+	f.StringVar(&c.prefix, "redis-prefix", "", "prefix of every key (default duefleet)")
 	f.IntVar(&c.maxPayload, "max-payload", 0, fmt.Sprintf("largest payload in bytes, 1 to %d (default %d, or max_payload of the configuration)", task.MaxMaxPayload, task.DefaultMaxPayload))
 	f.VarP(&c.format, "output", "o", "how to print the result")
 }
 
-// check refuses flags that no verb could work with, and reads the configuration.
+// check validates the flags of every verb and reads the configuration.
 func (c *connection) check(cmd *cobra.Command, _ []string) (err error) {
 	if cmd.Flags().Changed("max-payload") && (c.maxPayload < 1 || c.maxPayload > task.MaxMaxPayload) {
 		return cli.UsageError(fmt.Sprintf("--max-payload %d: must be 1 to %d bytes", c.maxPayload, task.MaxMaxPayload))
@@ -111,7 +111,7 @@ func (c *connection) check(cmd *cobra.Command, _ []string) (err error) {
 	return err
 }
 
-// server is where Redis is, by the flags and the configuration.
+// server returns the settings of Redis; flags win over the configuration.
 func (c *connection) server(cmd *cobra.Command) config.Redis {
 	flags := cmd.Flags()
 	server := c.settings.Redis
@@ -124,7 +124,7 @@ func (c *connection) server(cmd *cobra.Command) config.Redis {
 	return server
 }
 
-// open makes the client. It talks to Redis only when it is asked to do something.
+// open makes the client, which connects to Redis only at its first call.
 func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 	server := c.server(cmd)
 	options, err := server.Options(nil)
@@ -139,11 +139,11 @@ func (c *connection) open(cmd *cobra.Command) (*producer.Client, error) {
 	})
 }
 
-// completionPatience is how long a shell waits for the topics' names.
+// completionPatience limits how long a shell waits for the topics' names.
 const completionPatience = time.Second
 
-// completeTopics offers the topics that Redis knows, and none where its user may not list
-// them or it can't be asked.
+// completeTopics offers the topics that Redis knows. It offers none if Redis can't be
+// asked, or doesn't permit its user to list them.
 func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	if c.check(cmd, nil) != nil {
@@ -173,7 +173,7 @@ func (c *connection) print(cmd *cobra.Command, text string, value any) error {
 	return err
 }
 
-// advice is what to do about an error that does not say so itself.
+// advice returns what to do about an error, "" if its text already says so.
 func advice(err error) string {
 	var unreachable *net.OpError
 	var unknownName *net.DNSError

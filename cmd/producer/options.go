@@ -18,14 +18,14 @@ type optionFlags struct {
 }
 
 func (o *optionFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&o.RoutingKey, "routing-key", "", "of the message, at most 255 bytes (default the topic's)")
-	f.Uint8Var(&o.Priority, "priority", 0, "of the message in a queue with priorities, 0 to 255")
-	f.StringVar(&o.expiration, "expiration", "", "how long the message may wait in RabbitMQ's queue: 30s, 5m, 2d (default without end)")
-	f.StringVar(&o.CorrelationID, "correlation-id", "", "of the message, at most 255 bytes")
+	f.StringVar(&o.RoutingKey, "routing-key", "", "routing key of the message, at most 255 bytes (default the topic's)")
+	f.Uint8Var(&o.Priority, "priority", 0, "priority of the message, 0 to 255, for a queue with priorities")
+	f.StringVar(&o.expiration, "expiration", "", "how long the message may wait in RabbitMQ's queue: 30s, 5m, 2d (default no limit)")
+	f.StringVar(&o.CorrelationID, "correlation-id", "", "correlation ID of the message, at most 255 bytes")
 	f.StringVar(&o.ReplyTo, "reply-to", "", "the queue for an answer, at most 255 bytes")
 }
 
-// read returns the options; what is out of its range is the library's to say.
+// read parses the expiration and returns the options. The library checks their ranges.
 func (o *optionFlags) read() (task.Options, error) {
 	var err error
 	if o.Expiration, err = parseExpiration(o.expiration); err != nil {
@@ -34,8 +34,8 @@ func (o *optionFlags) read() (task.Options, error) {
 	return o.Options, nil
 }
 
-// parseExpiration reads a duration, as "in" has them. 0 is out of its range where it is
-// given, so that nobody takes it for "at once".
+// parseExpiration parses a duration as parseIn does; an empty text is 0. It refuses an
+// explicit 0, which could be mistaken for "at once".
 func parseExpiration(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
@@ -47,7 +47,7 @@ func parseExpiration(s string) (time.Duration, error) {
 	return d, err
 }
 
-// options gives the fields of options their meaning.
+// options converts the line's fields for the message's options.
 func (f *taskLine) options() (o task.Options, err error) {
 	if p := f.Priority.value; p < 0 || p > 255 {
 		return o, &task.RuleError{Field: "priority", Rule: "must be 0 to 255", Got: fmt.Sprint(p)}
@@ -60,7 +60,7 @@ func (f *taskLine) options() (o task.Options, err error) {
 	return o, nil
 }
 
-// optionsOutput is what get prints of options: those that the task has.
+// optionsOutput holds the options that get prints: those that the task has.
 type optionsOutput struct {
 	RoutingKey    string `json:"routing_key,omitempty"`
 	Priority      uint8  `json:"priority,omitempty"`

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// peakMemory is the most a process that has ended held, in bytes.
+// peakMemory returns the peak memory of a process that has ended, in bytes.
 func peakMemory(state *os.ProcessState) int64 {
 	usage, ok := state.SysUsage().(*syscall.Rusage)
 	if !ok {

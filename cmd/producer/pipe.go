@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// pipeLanes is how many calls to Redis are on their way at most.
+	// pipeLanes is how many calls to Redis are in flight at most.
 	pipeLanes = 16
-	// pipeAhead is how many requests are read before the first of them is
-	// answered, at most.
+	// pipeAhead is how many requests are read before the first of them is answered, at
+	// most.
 	pipeAhead = 1000
 )
 
@@ -28,10 +28,10 @@ func pipeCommand(conn *connection) *cobra.Command {
 	var topic string
 	cmd := &cobra.Command{
 		Use:   "pipe [TOPIC]",
-		Short: "Serves a program in any language: a request a line in, an answer a line out",
-		Long: `Serves a program in any language: reads requests from standard input, one JSON
-object a line, and writes an answer to each on standard output, one JSON object a
-line, in the same order.
+		Short: "Serves a program in any language: one request per line in, one answer per line out",
+		Long: `Serves a program in any language. It reads requests from standard input, one JSON
+object per line, and writes the answers to standard output, one JSON object per line, in
+the same order.
 
   {"verb":"schedule","topic":"orders","id":"o-1","in":"30m","payload":"..."}
   {"verb":"reschedule","topic":"orders","id":"o-1","at":"2026-12-01T10:00:00Z"}
@@ -39,19 +39,19 @@ line, in the same order.
   {"verb":"cancel","topic":"orders","id":"o-1"}
 
 schedule takes the fields of a line of load, and "if_absent". An answer holds what the
-verb prints with -o json, and "line", "verb" and "code": the exit code the verb would
-have had. With a code other than 0 there are "error" and "retry" instead, which tells
-whether the same request may do better later. A line that is wrong is answered like that,
-and the pipe goes on.
+verb prints with -o json, and "line", "verb" and "code", the exit code of the verb. If
+the code isn't 0, the answer holds "error" and "retry" instead; "retry" tells whether the
+same request may succeed later. A bad line gets such an answer, and the pipe goes on.
 
-Don't wait for an answer before the next request: many are on their way at a time.
-Those for one ID are done one after the other. At the end of the input what was read
-is answered, and the exit code is 0. Ctrl-C stops reading and answers what was read.`,
+Don't wait for an answer before the next request: many requests are in flight at a time.
+Requests for one ID are done one after the other. At the end of the input all requests
+are answered, and the exit code is 0. Ctrl-C stops reading and answers the requests
+already read.`,
 		Example: `  producer pipe orders < requests.ndjson > answers.ndjson`,
 		Args:    cli.TopicArgument,
 		RunE:    cli.Verb(func(cmd *cobra.Command, _ []string) error { return pipe(cmd, conn, topic) }),
 	}
-	cmd.Flags().StringVar(&topic, "topic", "", "of requests that name none; the same as TOPIC")
+	cmd.Flags().StringVar(&topic, "topic", "", "the topic of requests that name none; the same as TOPIC")
 	return cmd
 }
 
@@ -80,7 +80,7 @@ type piping struct {
 	out    *bufio.Writer // keeps its first error
 }
 
-// run answers what in brings. If nobody hears the answers any more it stops reading.
+// run answers the requests of in. It stops reading if an answer can't be written.
 func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
@@ -95,7 +95,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 				halt()
 			}
 		},
-		// What is written is held back only while the next answer is there.
+		// Answers are flushed as soon as the next one isn't ready.
 		idle: func() {
 			if err := p.out.Flush(); err != nil {
 				halt()
@@ -109,7 +109,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	return err
 }
 
-// do is tasks to be scheduled, together, or one request of another verb.
+// do does a batch: tasks to schedule together, or a single request of another verb.
 func (p *piping) do(ctx context.Context, batch []*request) {
 	for _, r := range batch {
 		r.head = &answerHead{Line: r.line, Verb: r.verb}
@@ -123,24 +123,24 @@ func (p *piping) do(ctx context.Context, batch []*request) {
 	}
 }
 
-// answerHead is what every answer begins with.
+// answerHead is the beginning of every answer.
 type answerHead struct {
 	Line int    `json:"line"`
 	Verb string `json:"verb,omitempty"`
 	Code int    `json:"code"`
 }
 
-// refusal is the answer to a request that was not done, or not for sure.
+// refusal is the answer to a request that failed, or whose result is unknown.
 type refusal struct {
 	answerHead
 	Topic string `json:"topic,omitempty"`
 	ID    string `json:"id,omitempty"`
 	Error string `json:"error"`
-	// Retry: the same request may do better later, and does no harm.
+	// Retry reports that the same request may succeed later, and does no harm.
 	Retry bool `json:"retry"`
 }
 
-// refusal has the error as the verb would print it.
+// refusal returns the answer to a failed request, with the error as the verb prints it.
 func (r *request) refusal() refusal {
 	err, head := r.err, answerHead{r.line, r.verb, cli.Code(r.err)}
 	if head.Code != cli.Usage {
@@ -153,7 +153,7 @@ func (r *request) refusal() refusal {
 	}
 }
 
-// pipeLine is a line that is a request.
+// pipeLine is a line that holds a request.
 type pipeLine struct {
 	Verb     given[string] `json:"verb"`
 	Topic    given[string] `json:"topic"`
@@ -161,8 +161,8 @@ type pipeLine struct {
 	taskLine
 }
 
-// parseRequest reads one line. With an error the request holds what was understood. The
-// rules of input are the library's to check.
+// parseRequest parses one line. With an error the request holds the parts that could be
+// parsed. The library checks the rules for input.
 func parseRequest(line []byte, topic string) (*request, error) {
 	fields, err := parseLine[pipeLine](line)
 	r := &request{verb: fields.Verb.value}
@@ -176,7 +176,7 @@ func parseRequest(line []byte, topic string) (*request, error) {
 	return r, err
 }
 
-// fill gives the fields their meaning.
+// fill sets r from the fields of a line.
 func (r *request) fill(fields *pipeLine) error {
 	if err := fields.suit(); err != nil {
 		return err
@@ -194,13 +194,12 @@ func (r *request) fill(fields *pipeLine) error {
 	return nil
 }
 
-// suit refuses fields that the verb doesn't take: somebody expects of them what
-// will not be.
+// suit refuses fields that the verb doesn't take: to ignore them would mislead the client.
 func (f *pipeLine) suit() error {
 	takes := []string{"verb", "topic", "id"}
 	switch f.Verb.value {
 	case "schedule":
-		return nil // all of them
+		return nil // it takes all fields
 	case "reschedule":
 		takes = append(takes, "in", "at")
 	case "cancel", "get":

@@ -30,7 +30,7 @@ func (c *corner) pipe(input io.Reader, args ...string) (result, []map[string]any
 	return r, answers
 }
 
-// without is an answer without the fields that the verbs don't print.
+// without returns an answer as JSON, without the fields that verbs don't print.
 func without(answer map[string]any, fields ...string) string {
 	rest := map[string]any{}
 	for k, v := range answer {
@@ -43,8 +43,8 @@ func without(answer map[string]any, fields ...string) string {
 	return string(text)
 }
 
-// TestPipeAnswersAsTheVerbsDo: results, errors and codes are those of the verbs,
-// for the same task in the same state.
+// TestPipeAnswersAsTheVerbsDo: pipe returns the same results, errors and codes as the
+// verbs for the same task in the same state.
 func TestPipeAnswersAsTheVerbsDo(t *testing.T) {
 	t.Parallel()
 	name := []string{"--topic", "orders", "--id", "o-1"}
@@ -112,8 +112,8 @@ func TestPipeAnswersAsTheVerbsDo(t *testing.T) {
 	}
 }
 
-// TestPipeGoesOnAfterBadLines: each is answered with what is wrong, and those
-// behind it are done; blank lines are no requests.
+// TestPipeGoesOnAfterBadLines: the answer to a bad line is an error, and later lines are
+// done. Blank lines are no requests.
 func TestPipeGoesOnAfterBadLines(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -157,8 +157,8 @@ func TestPipeGoesOnAfterBadLines(t *testing.T) {
 	}
 }
 
-// TestPipeKeepsTheOrderOfAnID: thousands of requests for a few IDs, sent without a
-// look at the answers, are answered as if they were done one after the other.
+// TestPipeKeepsTheOrderOfAnID sends thousands of requests for a few IDs without waiting
+// for answers. The answers are the same as if it waited.
 func TestPipeKeepsTheOrderOfAnID(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -266,8 +266,8 @@ func (p *talk) ask(line string) map[string]any {
 	return decodeOne(p.t, answer.line)
 }
 
-// TestPipeAnswersAtOnce: an answer doesn't wait for the next request; Ctrl-C ends
-// a pipe that stays open.
+// TestPipeAnswersAtOnce: an answer doesn't wait for the next request. Ctrl-C ends a pipe
+// that stays open.
 func TestPipeAnswersAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -284,8 +284,8 @@ func TestPipeAnswersAtOnce(t *testing.T) {
 	wantError(t, result{code: p.cmd.ProcessState.ExitCode(), stderr: p.stderr.String()}, 1, "pipe: interrupted")
 }
 
-// TestPipeOutlastsRedis: while Redis is away requests are answered with what is the
-// matter, and when it is back the same pipe serves on.
+// TestPipeOutlastsRedis: while Redis is away, requests get an error as answer. When Redis
+// is back, the same pipe goes on.
 func TestPipeOutlastsRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
@@ -308,15 +308,15 @@ func TestPipeOutlastsRedis(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// A connection that died is noticed by the call that uses it.
+	// The first call on a dead connection finds that out.
 	wait.For(t, "the pipe to serve again", func() bool { return fmt.Sprint(p.ask(schedule)["code"]) == "0" })
 	if got := p.ask(`{"verb":"cancel","id":"o-1"}`); fmt.Sprintln(got["code"], got["cancelled"]) != "0 true\n" {
 		t.Error(got)
 	}
 }
 
-// TestPipeWithoutListener: when answers can't be written the pipe ends, however
-// many requests come.
+// TestPipeWithoutListener: if answers can't be written, the pipe ends even if more
+// requests follow.
 func TestPipeWithoutListener(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)

@@ -2,5 +2,5 @@
 
 package main
 
-// raceEnabled says that this test binary, and so the command, looks for races.
+// raceEnabled reports whether this test binary and the command detect races.
 const raceEnabled = true

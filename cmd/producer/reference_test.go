@@ -11,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/reference/producer.md")
 
-// TestReference: docs/reference has what the help of every verb says: who changes a flag
-// changes the page.
+// TestReference: docs/reference holds the help of every verb, so a changed flag changes
+// the page.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	const anew = "go test ./cmd/producer -run TestReference -update"

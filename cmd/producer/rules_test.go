@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestRulesFromOutside: what breaks a rule gets one line that names the field,
-// the rule and the size, and nothing is written; what is just within is taken.
+// TestRulesFromOutside: input that breaks a rule gets one line with the field, the rule
+// and the size, and nothing is written. Input just within the rules is accepted.
 func TestRulesFromOutside(t *testing.T) {
 	t.Parallel()
 	within := [][]string{
@@ -71,8 +71,8 @@ func TestRulesFromOutside(t *testing.T) {
 	}
 }
 
-// TestPayloadRule: the largest payload is taken from every source, and one byte
-// more from none.
+// TestPayloadRule: the largest payload is accepted from every source, and one byte more
+// from none.
 func TestPayloadRule(t *testing.T) {
 	t.Parallel()
 	const most = 256 << 10
@@ -125,7 +125,7 @@ func TestSameIDInAnotherTopic(t *testing.T) {
 	}
 }
 
-// withDefaults completes a schedule command line with what args do not give.
+// withDefaults completes a schedule command line with the flags that args lack.
 func withDefaults(id string, args []string) []string {
 	all := append([]string{"schedule"}, args...)
 	for _, flag := range [][2]string{{"--topic", "orders"}, {"--id", id}} {

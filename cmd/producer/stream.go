@@ -18,49 +18,50 @@ import (
 )
 
 const (
-	// memoryBudget bounds what the requests that are on their way hold, in bytes,
-	// whatever their number and size.
+	// memoryBudget limits the memory of all requests in flight, in bytes.
 	memoryBudget = 32 << 20
-	// requestOverhead is about what a request costs beyond its line's own bytes.
+	// requestOverhead is the approximate memory of a request besides its line, in bytes.
 	requestOverhead = 512
-	// maxBatch is the most tasks of one call, as of one claim.
+	// maxBatch is the most tasks of one call, the same as of one claim.
 	maxBatch = 1000
-	// maxBatchBytes ends a batch early, so that large payloads do not make one
-	// call to Redis that holds up everybody else's.
+	// maxBatchBytes limits the size of a batch, so that a call with large payloads doesn't
+	// delay other clients of Redis.
 	maxBatchBytes = 4 << 20
 )
 
-// errInterrupted is why reading stopped before the end.
+// errInterrupted is the error of reading that a signal stopped.
 var errInterrupted = errors.New("interrupted")
 
-// stream does requests that come a line each. One goroutine reads them, in their
-// order into a queue and by a hash of their task's name into lanes. A lane does its
-// own one batch at a time and in the order they came, so a later request for a task
-// never reaches Redis before an earlier one. One goroutine hands them on in the
-// queue's order, each when it is done.
+// stream does requests that come one per line.
+//
+// One goroutine reads the requests. It puts each into a queue, and into one of several
+// batchers, which it chooses by a hash of topic and ID. A batcher sends its requests in
+// their order, one batch at a time. So a later request for a task never reaches Redis
+// before an earlier one. Another goroutine passes the requests to finished in the order
+// of the queue, each when it is done.
 type stream struct {
-	// parse reads a line. With an error the request holds what was understood.
+	// parse parses a line. With an error the request holds the parts that it could parse.
 	parse func(line []byte) (*request, error)
-	// do does a batch, and replies to each request of it. It is called from several
+	// do does a batch, and replies to each of its requests. It is called from several
 	// goroutines.
 	do func(ctx context.Context, batch []*request)
-	// finished is handed the requests, and idle called when the next one isn't done.
+	// finished receives the requests in order. Idle is called when the next one isn't done.
 	finished func(r *request)
 	idle     func()
 
 	maxPayload int    // in bytes
-	together   string // the verb whose requests go out together
-	lanes      int    // how many calls to Redis are on their way at most
+	together   string // the verb whose requests are sent in batches
+	lanes      int    // number of batchers: how many calls to Redis are in flight at most
 	batch      int    // the most tasks of one call
 	ahead      int    // how many requests are read before the first of them is done, at most
-	strict     bool   // a line that is wrong is the last one
+	strict     bool   // stop after a bad line
 
 	budget *semaphore.Weighted
 	lines  *lineReader
 }
 
-// run reads requests until there are no more, or ctx is cancelled, and returns when
-// all that were read are done and handed on.
+// run reads requests until the end of in or of ctx. It returns when all requests that it
+// has read are done and passed to finished.
 func (s *stream) run(ctx context.Context, in io.Reader) error {
 	s.budget = semaphore.NewWeighted(memoryBudget)
 	s.lines = newLineReader(interruptible(ctx, in), maxLine(s.maxPayload))
@@ -80,14 +81,14 @@ func (s *stream) run(ctx context.Context, in io.Reader) error {
 	return err
 }
 
-// read deals requests out until there are no more, or ctx is done. Each line that it
-// took, blank ones aside, is in the queue; in a lane as well unless it is wrong.
+// read distributes requests until the end of the input or of ctx. Every line except blank
+// ones goes into the queue; good lines also go to a batcher.
 func (s *stream) read(ctx context.Context, queue chan<- *request, lanes []chan *request) error {
 	seed := maphash.MakeSeed()
 	for ctx.Err() == nil {
 		line, err := s.lines.next()
 		switch {
-		case errors.Is(err, task.ErrInvalid): // too long: it is refused as other wrong ones
+		case errors.Is(err, task.ErrInvalid): // too long: refused below like other bad lines
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && ctx.Err() != nil:
@@ -108,8 +109,8 @@ func (s *stream) read(ctx context.Context, queue chan<- *request, lanes []chan *
 	return errInterrupted
 }
 
-// request makes one of a line, or of the error in its place, when the memory budget
-// has room for it.
+// request makes a request of a line, or of the error of reading the line. It waits until
+// the memory budget has room for the request.
 func (s *stream) request(line []byte, wrong error) (*request, error) {
 	r := &request{}
 	if wrong == nil {
@@ -118,11 +119,11 @@ func (s *stream) request(line []byte, wrong error) (*request, error) {
 	r.line, r.end, r.done = s.lines.number, s.lines.end, make(chan struct{})
 	r.weight = int64(len(line)) + requestOverhead
 	if r.verb == "get" {
-		r.weight += int64(s.maxPayload) // the answer's
+		r.weight += int64(s.maxPayload) // of the answer
 	}
 	r.weight = min(r.weight, memoryBudget)
-	// Those in front give back what they took when they are done, without ever
-	// waiting for this one.
+	// This can't block forever: earlier requests release their share when they are done,
+	// and they never wait for this one.
 	_ = s.budget.Acquire(context.Background(), r.weight)
 	if wrong != nil {
 		wrong = cli.UsageError(wrong.Error())
@@ -130,8 +131,8 @@ func (s *stream) request(line []byte, wrong error) (*request, error) {
 	return r, wrong
 }
 
-// work does a lane's requests in their order. Those of one verb that wait one behind the
-// other go out together.
+// work does the requests of one batcher in their order. It sends consecutive requests of
+// the verb s.together in one batch.
 func (s *stream) work(ctx context.Context, lane <-chan *request) {
 	for first := <-lane; first != nil; {
 		batch, next := s.gather(first, lane)
@@ -142,8 +143,9 @@ func (s *stream) work(ctx context.Context, lane <-chan *request) {
 	}
 }
 
-// gather takes what waits of the verb whose requests go out together, up to what one call
-// takes, and the first request that is something else.
+// gather makes a batch of first and the requests that wait behind it. The batch ends at
+// the limits of one call, or at a request with another verb, which gather also returns. A
+// request with a verb other than s.together is a batch by itself.
 func (s *stream) gather(first *request, lane <-chan *request) (batch []*request, other *request) {
 	batch = []*request{first}
 	if first.verb != s.together {
@@ -163,7 +165,7 @@ func (s *stream) gather(first *request, lane <-chan *request) (batch []*request,
 	return batch, nil
 }
 
-// finish hands requests on in their order, and gives back what they took.
+// finish passes requests to s.finished in their order, and releases their memory.
 func (s *stream) finish(queue <-chan *request) {
 	for r := range queue {
 		select {
@@ -180,7 +182,7 @@ func (s *stream) finish(queue <-chan *request) {
 	}
 }
 
-// requestsOf are the library's.
+// requestsOf returns the requests of a batch for the producer library.
 func requestsOf(batch []*request) []producer.Request {
 	requests := make([]producer.Request, len(batch))
 	for i, r := range batch {
@@ -189,9 +191,9 @@ func requestsOf(batch []*request) []producer.Request {
 	return requests
 }
 
-// interruptible returns r's bytes until ctx is done, even while r blocks in
-// Read, as a terminal or a pipe does. The goroutine that is left in that Read
-// ends with the process.
+// interruptible returns a reader of the bytes of r. It fails when ctx is done, even while
+// r blocks, as a terminal or a pipe does. A goroutine that blocks in r.Read then stays
+// until the process ends.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { out.CloseWithError(ctx.Err()) })
@@ -202,19 +204,20 @@ func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	return out
 }
 
-// maxLine is the longest line, in bytes, that can hold a valid task: every byte
-// of its text as a six byte \u escape, and room for the fields' names.
+// maxLine returns the length in bytes of the longest line that can hold a valid task. Such
+// a line has every byte of text as a \u escape of six bytes, and the names of the fields.
 func maxLine(maxPayload int) int {
 	return 6*(maxPayload+task.MaxID+task.MaxContentType+task.MaxHeaderBytes) + 4<<10
 }
 
-// lineReader reads lines in constant memory: the buffer it returns is its own
-// and holds one line at a time.
+// lineReader reads lines in constant memory. It returns its own buffer, which holds one
+// line at a time.
 type lineReader struct {
 	source *bufio.Reader
 	limit  int
 	buf    []byte
-	// number of the line next returned last, from 1, and where it ends, in bytes.
+	// number is the number, from 1, of the line that next returned last. End is the offset
+	// in bytes at which that line ends.
 	number, end int
 }
 
@@ -222,9 +225,9 @@ func newLineReader(r io.Reader, limit int) *lineReader {
 	return &lineReader{source: bufio.NewReaderSize(r, 64<<10), limit: limit}
 }
 
-// next returns a line without its end, valid until the next call. A last line
-// needs no end. The errors: a *task.RuleError for a line beyond the limit, which was
-// read over to its end; io.EOF, or the reader's own.
+// next returns a line without its line end. The line is valid until the next call. The
+// last line needs no line end. Errors are io.EOF, an error of the reader, or a
+// *task.RuleError for a line longer than the limit, which next has skipped.
 func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	for size := 0; ; {

@@ -36,8 +36,8 @@ func TestLineReader(t *testing.T) {
 	}
 }
 
-// TestLineReaderProperty: whatever the pieces it arrives in, the lines are those
-// of the text.
+// TestLineReaderProperty: the reader returns the lines of a text, however the text is split
+// into reads.
 func TestLineReaderProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,8 +59,7 @@ func TestLineReaderProperty(t *testing.T) {
 	})
 }
 
-// TestLineReaderError: what came before a broken read is there, half a line is
-// not taken for one.
+// TestLineReaderError: the reader returns the lines before a failed read, but no half line.
 func TestLineReaderError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")

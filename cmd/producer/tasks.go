@@ -18,16 +18,17 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// request is what a verb is asked for, by a command line or by a line of a stream.
+// request is a request to a verb, from the command line or from a line of a stream.
 type request struct {
 	producer.Request
 	verb string
-	due  dueTime // what When was made of
+	due  dueTime // the source of When
 
-	// line is its number in the stream, from 1, and end where it ends, in bytes.
+	// line is the line's number in the stream, from 1. End is the offset in bytes at
+	// which it ends.
 	line, end int
-	weight    int64         // its share of the memory budget
-	head      *answerHead   // of its answer, in a pipe
+	weight    int64         // share of the memory budget, in bytes
+	head      *answerHead   // head of the answer, in a pipe
 	done      chan struct{} // closed when there is an answer
 	answer    any
 	err       error
@@ -36,13 +37,13 @@ type request struct {
 // setDue sets when the task is due.
 func (r *request) setDue(due dueTime) { r.due, r.When = due, due.when() }
 
-// reply notes what became of a request of a stream; it is given once.
+// reply sets the result of a request of a stream. It must be called exactly once.
 func (r *request) reply(answer any, err error) {
 	r.answer, r.err = answer, err
 	close(r.done)
 }
 
-// call does what is asked for, and returns what the verb prints.
+// call carries out the request, and returns the output of the verb.
 func (r *request) call(ctx context.Context, client *producer.Client) (output, error) {
 	switch r.verb {
 	case "schedule":
@@ -59,7 +60,7 @@ func (r *request) call(ctx context.Context, client *producer.Client) (output, er
 	}
 }
 
-// perform does what a command line asks for, and prints what came of it.
+// perform carries out a request of the command line, and prints its result.
 func (c *connection) perform(cmd *cobra.Command, r *request) error {
 	client, err := c.open(cmd)
 	if err != nil {
@@ -71,12 +72,12 @@ func (c *connection) perform(cmd *cobra.Command, r *request) error {
 		return fmt.Errorf("%s: %w", r.verb, err)
 	}
 	if due, ok := out.(dueOutput); ok && due.past > pastDue {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "producer: due %s: delivered at once\n", ago(due.past)) // nowhere to say so
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "producer: due %s: delivered at once\n", ago(due.past)) // an error has no place to go
 	}
 	return c.print(cmd, out.text(), out)
 }
 
-// register adds the flags that name a task; both are needed.
+// register adds --topic and --id, both required.
 func (r *request) register(cmd *cobra.Command) {
 	registerTopic(cmd, &r.Topic)
 	registerID(cmd, &r.ID, " (needed)")
@@ -101,9 +102,9 @@ func scheduleCommand(conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Stores a task that is due later",
-		Long: `Stores a task that is due later. An ID that is pending already is replaced:
-its due time, payload, headers and attempts. A due time in the past means now; one
-more than a minute ago is said on standard error.`,
+		Long: `Stores a task that is due later. It replaces a pending task with the same ID: due time,
+payload, headers and attempts. A due time in the past means now; if it is more than a
+minute ago, a message on standard error says so.`,
 		Example: `  producer schedule orders --id o-1 --in 30m --payload '{"order":1}' --content-type application/json
   pg_dump shop | producer schedule dumps --id d-1 --at 2026-12-01T10:00:00Z --payload-file -`,
 		Args: cli.TopicArgument,
@@ -131,7 +132,7 @@ more than a minute ago is said on standard error.`,
 	f.StringVar(&payload.file, "payload-file", "", "a file that holds the payload, or - for standard input")
 	f.StringVar(&r.ContentType, "content-type", "", "of the payload (default "+task.DefaultContentType+")")
 	f.StringArrayVar(&headers, "header", nil, "a header of the message, key=value; may be repeated")
-	f.BoolVar(&r.IfAbsent, "if-absent", false, "leave a pending task of this ID as it is, and exit with 4")
+	f.BoolVar(&r.IfAbsent, "if-absent", false, "leave a pending task with this ID as it is, and exit with 4")
 	return cmd
 }
 
@@ -142,8 +143,8 @@ func rescheduleCommand(conn *connection) *cobra.Command {
 		Use:   "reschedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
 		Short: "Changes when a task is due, and keeps the rest of it",
 		Long: `Changes when a task is due, and keeps its payload. A due time in the past means now;
-one more than a minute ago is said on standard error. Exits with 3 if there is no
-such task.`,
+if it is more than a minute ago, a message on standard error says so. Exits with 3 if
+there is no such task.`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) (err error) {
 			if err = due.set(cmd.Flags(), &r); err != nil {
@@ -162,9 +163,9 @@ func getCommand(conn *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get TOPIC --id ID",
 		Short: "Prints a stored task as JSON",
-		Long: `Prints a stored task as JSON, over several lines or with -o json on one. The
-payload is in "payload" where it is text, else in "payload_base64". Exits with 3
-if there is no such task.`,
+		Long: `Prints a stored task as JSON, on several lines, or with -o json on one line. The payload
+is in "payload" if it is text, else in "payload_base64". Exits with 3 if there is no such
+task.`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
 	}
@@ -172,7 +173,7 @@ if there is no such task.`,
 	return cmd
 }
 
-// dueFlags are --in and --at, of which exactly one is given.
+// dueFlags are --in and --at. Exactly one of them must be given.
 type dueFlags struct{ in, at string }
 
 func (d *dueFlags) register(f *pflag.FlagSet) {
@@ -180,7 +181,7 @@ func (d *dueFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&d.at, "at", "", "due at this time: RFC 3339, or Unix milliseconds (not seconds)")
 }
 
-// set gives r the due time.
+// set sets the due time of r.
 func (d *dueFlags) set(f *pflag.FlagSet, r *request) error {
 	if f.Changed("in") == f.Changed("at") {
 		return cli.UsageError("exactly one of --in and --at must be given")
@@ -197,11 +198,11 @@ func (d *dueFlags) set(f *pflag.FlagSet, r *request) error {
 	return nil
 }
 
-// payloadFlags are --payload and --payload-file, of which at most one is given.
+// payloadFlags are --payload and --payload-file. At most one of them may be given.
 type payloadFlags struct{ text, file string }
 
-// read returns the payload, or the library's rule if it is more than so many bytes: it
-// is read no further.
+// read returns the payload. For a payload of more than most bytes it stops reading and
+// fails with a *task.RuleError.
 func (p *payloadFlags) read(cmd *cobra.Command, most int) ([]byte, error) {
 	if !cmd.Flags().Changed("payload-file") {
 		return []byte(p.text), nil
@@ -236,7 +237,7 @@ func (p *payloadFlags) read(cmd *cobra.Command, most int) ([]byte, error) {
 	return payload, err
 }
 
-// parseHeaders reads key=value; a value may hold further equals signs.
+// parseHeaders parses key=value pairs. A value may hold more equals signs.
 func parseHeaders(pairs []string) (map[string]string, error) {
 	if len(pairs) == 0 {
 		return nil, nil
@@ -255,10 +256,11 @@ func parseHeaders(pairs []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// output is what a verb prints: JSON, or a text for people.
+// output is the result of a verb, printed as JSON or as text.
 type output interface{ text() string }
 
-// named is what every verb's JSON begins with, in a pipe behind the head of an answer.
+// named is the beginning of every verb's JSON. In a pipe the head of the answer precedes
+// it.
 type named struct {
 	*answerHead
 	Topic string `json:"topic"`
@@ -267,10 +269,10 @@ type named struct {
 
 func (r *request) named() named { return named{r.head, r.Topic, r.ID} }
 
-// String is the name as text for people; the ID quoted, as it may hold anything.
+// String returns topic and ID. The ID is quoted, because it may hold any characters.
 func (n named) String() string { return fmt.Sprintf("%s %q", n.Topic, n.ID) }
 
-// cancelOutput is what cancel prints.
+// cancelOutput is the output of cancel.
 type cancelOutput struct {
 	named
 	Cancelled bool `json:"cancelled"`
@@ -278,14 +280,14 @@ type cancelOutput struct {
 
 func (o cancelOutput) text() string { return fmt.Sprintf("cancelled %s", o.named) }
 
-// dueOutput is what schedule and reschedule print.
+// dueOutput is the output of schedule and reschedule.
 type dueOutput struct {
 	named
 	Due       string `json:"due"`
 	DueMillis int64  `json:"due_ms"`
 
 	verb string
-	past time.Duration // how long ago it was due when it was stored; not positive where it wasn't
+	past time.Duration // see dueTime.past
 }
 
 func newDueOutput(r *request, due time.Time) dueOutput {
@@ -294,8 +296,8 @@ func newDueOutput(r *request, due time.Time) dueOutput {
 
 func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }
 
-// getOutput is what get prints. Times are RFC 3339, and Unix milliseconds under
-// the name with _ms.
+// getOutput is the output of get. Times are RFC 3339, and Unix milliseconds under the
+// name with _ms.
 type getOutput struct {
 	named
 	State           task.State `json:"state"`
@@ -305,19 +307,19 @@ type getOutput struct {
 	FirstDueMillis  int64      `json:"first_due_ms"`
 	Scheduled       string     `json:"scheduled"`
 	ScheduledMillis int64      `json:"scheduled_ms"`
-	// NextAttempt is when the task is looked at next, where that is not its due
-	// time: the end of a lease or of a backoff. Absent otherwise.
+	// NextAttempt is the end of a lease or of a backoff. It is absent if the next attempt
+	// is at the due time, and for parked tasks.
 	NextAttempt string `json:"next_attempt,omitempty"`
-	// Attempts that the broker returned or refused.
+	// Attempts is how often the broker returned or refused the task.
 	Attempts    int               `json:"attempts"`
 	Redelivered bool              `json:"redelivered"`
 	ContentType string            `json:"content_type"`
 	Headers     map[string]string `json:"headers"`
 	optionsOutput
-	// One of the two is present: Payload where it is valid UTF-8.
+	// Payload is present if the payload is valid UTF-8, else PayloadBase64.
 	Payload       *string `json:"payload,omitempty"`
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
-	// Reason is why the task was parked or last given back.
+	// Reason is why the task was parked or last released.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -353,17 +355,17 @@ func newGetOutput(name named, s producer.Stored) getOutput {
 	return out
 }
 
-// text is the JSON over several lines.
+// text is the JSON on several lines.
 func (o getOutput) text() string {
 	var text strings.Builder
-	_ = cli.PrintJSON(&text, o, "  ") // strings, numbers and a builder: none of them fails
+	_ = cli.PrintJSON(&text, o, "  ") // can't fail
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// formatTime is RFC 3339 to the millisecond, the resolution of due times.
+// formatTime formats a time as RFC 3339 to the millisecond, the resolution of due times.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// clip shortens a name that somebody else chose, for one line of an error.
+// clip shortens text from the input for an error message.
 func clip(s string) string {
 	const most = 64
 	if len(s) <= most {

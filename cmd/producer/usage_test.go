@@ -9,8 +9,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestWrongUsage: exit code 2, one line that says what is wrong and where help
-// is, and no try to reach Redis.
+// TestWrongUsage: the exit code is 2, one line names the mistake and the help, and Redis
+// isn't contacted.
 func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	task := []string{"--topic", "orders", "--id", "o-1"}
@@ -24,7 +24,7 @@ func TestWrongUsage(t *testing.T) {
 		"cancel --id o-1":                                `required flag(s) "topic" not set; see producer cancel --help`,
 		"cancel TASK --file -":                           "exactly one of --id, --file and --id-prefix must be given",
 		"cancel TASK --id-prefix o":                      "exactly one of --id, --file and",
-		"cancel --topic orders --id-prefix=":             "--id-prefix: is empty, and would mean every task",
+		"cancel --topic orders --id-prefix=":             "--id-prefix: is empty, and would select every task",
 		"cancel TASK --errors bad.txt":                   "--errors goes with --file",
 		"load":                                           `"topic" not set; see producer load --help`,
 		"schedule TASK":                                  "exactly one of --in and --at must be given; see producer schedule --help",
@@ -61,7 +61,7 @@ func TestWrongUsage(t *testing.T) {
 		"load -":                                         `"topic" not set; see producer load --help`,
 		"load --topic orders - -":                        `unexpected argument "-"`,
 		"load --topic orders --file a -":                 "only one of --file and - may be given",
-		"load --topic orders --file usage_test.go --errors ../producer/usage_test.go": "--errors ../producer/usage_test.go: that is what is loaded",
+		"load --topic orders --file usage_test.go --errors ../producer/usage_test.go": "--errors ../producer/usage_test.go: is the file that is loaded",
 		"schedule TASK --in 1m --header a=1 --header a=2":                             `--header "a": given twice`,
 		"schedule TASK --in 1m --payload x --payload-file -":                          "only one of --payload and --payload-file may be given",
 		"schedule TASK --in 1m --payload= --payload-file=/dev/0":                      "only one of --payload and --payload-file",
@@ -92,7 +92,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// everyVerb is a valid command line for each verb, without where Redis is.
+// everyVerb returns a valid command line for each verb, without the address of Redis.
 func everyVerb() map[string][]string {
 	return map[string][]string{
 		"schedule":   {"schedule", "--topic", "orders", "--id", "o-1", "--in", "1m"},
@@ -114,7 +114,7 @@ func TestUnreachableRedis(t *testing.T) {
 		cmd.Stdin = strings.NewReader(oneTask)
 		wantError(t, finish(t, cmd), 1, "connection refused; check that Redis runs there, and --redis-addr")
 	}
-	// A name that can't be one: no server is asked for it, which could take long.
+	// An invalid name is refused without asking a name server, which could take long.
 	cmd := command(t, nil, append(everyVerb()["get"], "--redis-addr", "no-such-host..invalid:6379")...)
 	wantError(t, finish(t, cmd), 1, "lookup no-such-host..invalid: no such host; check that Redis runs there")
 }
@@ -127,8 +127,8 @@ func TestUnknownTopic(t *testing.T) {
 	}
 }
 
-// TestPasswords: a wrong one and none get one line that says where it belongs,
-// without the password; the environment and a file bring the right one.
+// TestPasswords: without a password, or with a wrong one, one line says where it belongs
+// and doesn't contain it. The environment or a file provides the right one.
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", "right")
@@ -148,8 +148,8 @@ func TestPasswords(t *testing.T) {
 	wantError(t, finish(t, command(t, nil, append(args, "--config", file)...)), 1, "unknown topic orders")
 }
 
-// TestFullRedis: a server at maxmemory refuses new tasks with a line that says
-// so, and nothing of them is there.
+// TestFullRedis: a server at maxmemory refuses new tasks. One line says so, and nothing is
+// stored.
 func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory-policy", "noeviction")
@@ -166,7 +166,7 @@ func TestFullRedis(t *testing.T) {
 	}
 }
 
-// TestBadConfiguration: every mistake is on the one line.
+// TestBadConfiguration: one line names every mistake.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestTheTopicIsAnArgument: of each verb, in the place of --topic or beside it.
+// TestTheTopicIsAnArgument: each verb takes the topic as argument, with or without --topic.
 func TestTheTopicIsAnArgument(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -41,8 +41,7 @@ func TestTheTopicIsAnArgument(t *testing.T) {
 	}
 }
 
-// TestLifeOfATask: what schedule stored get shows, reschedule moves and cancel
-// removes.
+// TestLifeOfATask schedules, gets, reschedules and cancels a task.
 func TestLifeOfATask(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -87,7 +86,7 @@ func TestLifeOfATask(t *testing.T) {
 	}
 }
 
-// TestTextOutput: without -o a person reads one line, and get prints JSON still.
+// TestTextOutput: without -o verbs print one line of text; get prints JSON.
 func TestTextOutput(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -125,14 +124,14 @@ func TestInIsRelativeToNow(t *testing.T) {
 	}
 }
 
-// TestPastDueIsSaid: a task that was due more than a minute ago is due now, and that
-// is said; the exit code and what is printed are as ever.
+// TestPastDueIsSaid: a task that was due more than a minute ago is due now, and a message
+// says so. The exit code and the output stay the same.
 func TestPastDueIsSaid(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
 	hours := fmt.Sprint(c.now() - (3*time.Hour + time.Minute).Milliseconds())
 	for _, test := range []struct{ args, said string }{
-		{"schedule --in -1m", ""}, // the first, as reschedule wants a task
+		{"schedule --in -1m", ""}, // first, because reschedule needs a task
 		{"schedule --at " + hours, "3h ago"},
 		{"reschedule --at " + hours, "3h ago"},
 		{"schedule --in -2h", "2h ago"},
@@ -182,8 +181,8 @@ func TestPayloadSources(t *testing.T) {
 	}
 }
 
-// TestOptions: what a message is to have is stored, shown where it is given, and kept by
-// a reschedule; what is out of its range is refused.
+// TestOptions: the options of a message are stored, shown if they are set, and kept by
+// reschedule. Values out of range are refused.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -216,8 +215,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestReplaceAndIfAbsent: a pending task is replaced, or with --if-absent left
-// alone with exit code 4.
+// TestReplaceAndIfAbsent: schedule replaces a pending task. With --if-absent it keeps the
+// task and ends with 4.
 func TestReplaceAndIfAbsent(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -242,7 +241,7 @@ func TestNoSuchTask(t *testing.T) {
 	}
 }
 
-// TestGetStates: a leased task and a parked one are told from a waiting one.
+// TestGetStates: get shows the states leased and parked.
 func TestGetStates(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -274,8 +273,7 @@ func TestGetStates(t *testing.T) {
 	}
 }
 
-// TestConfigurationSources: flags win over the environment, and that over the
-// file.
+// TestConfigurationSources: flags win over the environment, which wins over the file.
 func TestConfigurationSources(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -304,7 +302,7 @@ func TestConfigurationSources(t *testing.T) {
 	}
 }
 
-// TestMaxPayload: the limit can be raised, and lowered, by flag, environment and file.
+// TestMaxPayload: flag, environment and file can raise and lower the limit.
 func TestMaxPayload(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -330,8 +328,8 @@ func TestMaxPayload(t *testing.T) {
 	}
 }
 
-// TestScheduleInterrupted: Ctrl-C ends a schedule that reads its payload from a
-// standard input which stays open, and nothing is stored.
+// TestScheduleInterrupted: Ctrl-C ends a schedule that reads its payload from an open
+// standard input, and nothing is stored.
 func TestScheduleInterrupted(t *testing.T) {
 	t.Parallel()
 	c := newCorner(t)
@@ -342,7 +340,7 @@ func TestScheduleInterrupted(t *testing.T) {
 	}
 	defer input.Close()
 	end := begin(t, cmd)
-	// More than a pipe holds: when it is written, the command reads.
+	// This is more than a pipe holds, so after the write the command must be reading.
 	if _, err := input.Write(bytes.Repeat([]byte("x"), 200<<10)); err != nil {
 		t.Fatal(err)
 	}

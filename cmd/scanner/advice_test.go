@@ -27,8 +27,8 @@ func nobodyAt(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestHealthcheckNamesTheSettingOfItsAddress: a scanner that doesn't run is no trouble of
-// Redis's.
+// TestHealthcheckNamesTheSettingOfItsAddress: if no scanner runs, the advice is about
+// admin.listen and not about Redis.
 func TestHealthcheckNamesTheSettingOfItsAddress(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "admin: {listen: '"+nobodyAt(t)+"'}\n")
@@ -38,8 +38,8 @@ func TestHealthcheckNamesTheSettingOfItsAddress(t *testing.T) {
 	}
 }
 
-// TestAdviceIsGivenOnce: of two brokers that are away, by a scanner that is asked how it
-// is, and of what scanners said of a topic.
+// TestAdviceIsGivenOnce: no output repeats its advice. The cases are two brokers that are
+// away, a healthcheck, and a scanner's report about a topic.
 func TestAdviceIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
@@ -66,8 +66,8 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 	}
 }
 
-// TestWhatScannersSayIsNoTroubleOfTheCaller: status --exit-code repeats a topic's reason,
-// which has advice already.
+// TestWhatScannersSayIsNoTroubleOfTheCaller: status --exit-code repeats a topic's reason
+// and adds no advice of its own.
 func TestWhatScannersSayIsNoTroubleOfTheCaller(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "topics: {orders: {}}\n")
@@ -86,8 +86,8 @@ func TestWhatScannersSayIsNoTroubleOfTheCaller(t *testing.T) {
 	}
 }
 
-// TestTLSAgainstAPlainPortIsToBeTurnedOff: where the server speaks none, no certificate
-// helps.
+// TestTLSAgainstAPlainPortIsToBeTurnedOff: if the server doesn't speak TLS, the advice is
+// to turn it off.
 func TestTLSAgainstAPlainPortIsToBeTurnedOff(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(servertest.RabbitMQ(t))

@@ -17,10 +17,10 @@ const (
 	reasonFlag = "reason"
 )
 
-// registerAuthor adds the flags that say who changes a document, and why.
+// registerAuthor adds --as and --reason, and checks their length before the verb runs.
 func registerAuthor(cmd *cobra.Command) {
 	cmd.Flags().String(asFlag, "", "who makes the change, for the topic's history (default the name of Consul's token, else the user behind sudo or SSH, else user@host)")
-	cmd.Flags().String(reasonFlag, "", "why, for the topic's history")
+	cmd.Flags().String(reasonFlag, "", "why the change is made, for the topic's history")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for name, most := range map[string]int{asFlag: topicdocs.MaxAuthor, reasonFlag: topicdocs.MaxReason} {
 			text := flagOf(cmd, name)
@@ -32,13 +32,13 @@ func registerAuthor(cmd *cobra.Command) {
 	}
 }
 
-// flagOf is the text of a flag, "" where the verb has none of that name.
+// flagOf returns the text of a flag, "" if the verb has no such flag.
 func flagOf(cmd *cobra.Command, name string) string {
 	text, _ := cmd.Flags().GetString(name)
 	return text
 }
 
-// authorOf is who makes the change of a verb, and why.
+// authorOf returns the author of a verb's change, with the verb and the reason.
 func authorOf(cmd *cobra.Command) topicdocs.Author {
 	return topicdocs.Author{Name: flagOf(cmd, asFlag), Verb: cmd.Name(), Reason: flagOf(cmd, reasonFlag)}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// newest is the last change of topic orders as its history has it.
+// newest returns the last change in the history of topic orders.
 func (o *operator) newest() (line historyLine) {
 	o.t.Helper()
 	_, text := o.call("topic", "history", "orders", "-o", "json")
@@ -28,8 +28,8 @@ func (o *operator) newest() (line historyLine) {
 	return lines[len(lines)-1]
 }
 
-// TestEveryChangeHasItsReason: each verb that writes a document takes who and why, and the
-// history shows both.
+// TestEveryChangeHasItsReason: each verb that writes a document takes --as and --reason,
+// and the history shows both.
 func TestEveryChangeHasItsReason(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -60,7 +60,7 @@ func TestEveryChangeHasItsReason(t *testing.T) {
 	}
 }
 
-// TestWhoCameBySudoOrSSH is named before the user that they became.
+// TestWhoCameBySudoOrSSH: the user behind sudo or SSH is named before the current user.
 func TestWhoCameBySudoOrSSH(t *testing.T) {
 	t.Parallel()
 	host, _ := os.Hostname()
@@ -74,7 +74,8 @@ func TestWhoCameBySudoOrSSH(t *testing.T) {
 	}
 }
 
-// TestATokenNamesItsHolder: by its description, else by its accessor; --as wins.
+// TestATokenNamesItsHolder: a token names the author by its description, else by its
+// accessor; --as wins.
 func TestATokenNamesItsHolder(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")

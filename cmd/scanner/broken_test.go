@@ -12,7 +12,8 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// puts writes documents as any client of Consul may, and reports which there are.
+// puts writes documents as another client of Consul can, and returns a function that
+// lists the documents.
 func (o *operator) puts(documents map[string]string) (names func() string) {
 	o.t.Helper()
 	cfg, err := config.LoadConnections(o.config, nil)
@@ -40,8 +41,8 @@ func (o *operator) puts(documents map[string]string) (names func() string) {
 	}
 }
 
-// TestADocumentWithABadNameIsRemovedAndNoOther: also where a URL would make another key
-// of its name.
+// TestADocumentWithABadNameIsRemovedAndNoOther: this also holds for names that a URL would
+// turn into another key.
 func TestADocumentWithABadNameIsRemovedAndNoOther(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -65,8 +66,8 @@ func TestADocumentWithABadNameIsRemovedAndNoOther(t *testing.T) {
 	o.wants(cli.Usage, "name a topic", "topic", "rm")
 }
 
-// TestABrokenDocumentIsPausedByTheLastGoodOne: which is in force, as Redis keeps it, and
-// takes the place of the broken one; that stays in the history.
+// TestABrokenDocumentIsPausedByTheLastGoodOne: the last good document, which Redis keeps
+// and scanners use, replaces the broken one. The broken one stays in the history.
 func TestABrokenDocumentIsPausedByTheLastGoodOne(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -92,12 +93,12 @@ func TestABrokenDocumentIsPausedByTheLastGoodOne(t *testing.T) {
 	}
 	o.puts(map[string]string{"orders": "shards: 0\n"})
 	o.configure(t, "redis: {addrs: ['127.0.0.1:1']}\n")
-	o.wants(cli.Failed, "Redis doesn't tell", "topic", "pause", "orders")
+	o.wants(cli.Failed, "the last good one can't be read from Redis", "topic", "pause", "orders")
 	o.wants(cli.Done, "shards: 0\n", "topic", "get", "orders")
 }
 
-// TestABrokenDocumentThatNoScannerAppliedIsMended: pause says how; set mends a line, or
-// all.
+// TestABrokenDocumentThatNoScannerAppliedIsMended: pause says how to fix the document; set
+// fixes a line or all of it.
 func TestABrokenDocumentThatNoScannerAppliedIsMended(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)

@@ -18,19 +18,19 @@ func checkCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check --config config.yaml [--connect]",
 		Short: "Validates the configuration, and the topics' documents in Consul",
-		Long: `Validates the configuration file with the environment, and the topics' documents
-if Consul is configured. Prints every mistake with its key and line; exit code 1 if
-there is any. What it calls good, run starts with.
+		Long: `Validates the configuration file together with the environment, and the topics'
+documents if Consul is configured. Prints every mistake with its key and line; the
+exit code is 1 if there is any. If check passes, run starts.
 
-Of servers it asks Consul alone, unless --connect is given: then Redis and RabbitMQ,
-too, have to answer with the user, the password and the TLS of the configuration.
-"scanner doctor" looks at everything else.`,
+Consul is the only server it contacts, unless --connect is given. Then Redis and
+RabbitMQ must also accept the configured user, password and TLS.
+"scanner doctor" checks everything else.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			return check(cmd, s, connect)
 		}),
 	}
-	cmd.Flags().BoolVar(&connect, "connect", false, "see whether every server answers, too")
+	cmd.Flags().BoolVar(&connect, "connect", false, "also check that every server answers")
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error
 	return nil
 }
 
-// checkConsul checks every document there is.
+// checkConsul checks every document in Consul.
 func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -106,8 +106,8 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 	return err
 }
 
-// printErrors prints every error on a line of its own and returns how many
-// there are as an error.
+// printErrors prints each of the config.Errors in err on its own line and returns an
+// error with their number. It returns any other err unchanged.
 func printErrors(cmd *cobra.Command, err error) error {
 	all, ok := asErrors(err)
 	if !ok {

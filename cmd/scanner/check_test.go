@@ -11,13 +11,13 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 )
 
-// TestCheckKnowsWhatRunRefuses: run starts with what check calls good, and refuses
-// the rest in the same words, none of them a secret.
+// TestCheckKnowsWhatRunRefuses: if check passes, run starts. Otherwise both fail with the
+// same message, which contains no secret.
 func TestCheckKnowsWhatRunRefuses(t *testing.T) {
 	t.Parallel()
 	const secret = "S3CRET"
 	stopped, stop := context.WithCancel(t.Context())
-	stop() // before it starts: a member that may run ends at once
+	stop() // so that a member that starts ends at once
 	for settings, want := range map[string]string{
 		"rabbitmq: {urls: ['amqp://h:1/']}": "", "rabbitmq: {urls: ['amqps://u:S3CRET@h/v?heartbeat=5&auth_mechanism=plain&connection_timeout=1000']}": "",
 		"rabbitmq: {urls: ['amqp://h/%2f']}": "", "redis: {addrs: ['[::1]:6379', h:1]}": "",
@@ -68,8 +68,8 @@ func TestCheckKnowsWhatRunRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckWantsTopicsFromSomewhere: run has nothing to serve without a file and
-// without Consul, and check says so as well.
+// TestCheckWantsTopicsFromSomewhere: without a file and without Consul run has nothing to
+// serve, and check says so as well.
 func TestCheckWantsTopicsFromSomewhere(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"check", "run"} {
@@ -80,8 +80,8 @@ func TestCheckWantsTopicsFromSomewhere(t *testing.T) {
 	}
 }
 
-// TestCheckTellsThatThereAreNoTopics: run starts with an empty list, and waits for the
-// file to change; check says that nothing would be delivered.
+// TestCheckTellsThatThereAreNoTopics: run starts with an empty list and waits for the file
+// to change; check says that nothing would be delivered.
 func TestCheckTellsThatThereAreNoTopics(t *testing.T) {
 	t.Parallel()
 	for topics, want := range map[string]string{"{}": "ok, but there are no topics", "{orders: {}}": "ok: 1 topics\n"} {

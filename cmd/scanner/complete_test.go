@@ -9,7 +9,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 )
 
-// typed is call for a line that ends where the shell's cursor is: nothing comes behind it.
+// typed is call for a line that ends at the shell's cursor.
 func (o *operator) typed(args []string) (code int, text string) {
 	o.t.Helper()
 	var out bytes.Buffer
@@ -17,8 +17,8 @@ func (o *operator) typed(args []string) (code int, text string) {
 	return code, out.String()
 }
 
-// TestShellsCompleteStatesAndSettings: --state, and the keys that `topic set` and `topic
-// create` take, with the words that may stand behind one.
+// TestShellsCompleteStatesAndSettings: shells complete --state, and the keys and values
+// that `topic set` and `topic create` take.
 func TestShellsCompleteStatesAndSettings(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")

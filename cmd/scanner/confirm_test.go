@@ -17,11 +17,11 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// operator is who calls verbs, with a corner of Redis.
+// operator calls verbs with a configuration file and a Redis prefix of its own.
 type operator struct {
 	t      *testing.T
 	config string
-	more   string // of the configuration, beside Redis
+	more   string // the configuration except Redis
 	addr   string // of Redis
 	prefix string
 	rdb    redis.UniversalClient
@@ -42,7 +42,7 @@ func newOperator(t *testing.T, more string) *operator {
 	return o
 }
 
-// configure writes where Redis is, above all else.
+// configure writes the configuration file: first the section about Redis, then o.more.
 func (o *operator) configure(t *testing.T, redis string) {
 	t.Helper()
 	if err := os.WriteFile(o.config, []byte(redis+o.more), 0o600); err != nil {
@@ -50,7 +50,7 @@ func (o *operator) configure(t *testing.T, redis string) {
 	}
 }
 
-// call runs a verb and returns its exit code and what it wrote to stdout and stderr.
+// call runs a verb and returns its exit code and its output to stdout and stderr.
 func (o *operator) call(args ...string) (code int, text string) {
 	o.t.Helper()
 	var out bytes.Buffer
@@ -58,7 +58,7 @@ func (o *operator) call(args ...string) (code int, text string) {
 	return code, out.String()
 }
 
-// wants calls a verb and holds it to its exit code and a part of what it says.
+// wants calls a verb and checks its exit code and a part of its output.
 func (o *operator) wants(code int, part string, args ...string) {
 	o.t.Helper()
 	if got, text := o.call(args...); got != code || !strings.Contains(text, part) {
@@ -66,9 +66,9 @@ func (o *operator) wants(code int, part string, args ...string) {
 	}
 }
 
-// TestScriptsDeleteWithYesAlone: without a terminal every verb that deletes names what
-// would go, deletes nothing, and ends with 2; with --yes it deletes. A topic that never
-// existed, or was removed, is 3.
+// TestScriptsDeleteWithYesAlone: without a terminal every verb that deletes says what it
+// would delete, deletes nothing, and ends with 2. With --yes it deletes. For a topic that
+// never existed, or was removed, it ends with 3.
 func TestScriptsDeleteWithYesAlone(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
@@ -106,7 +106,7 @@ func TestScriptsDeleteWithYesAlone(t *testing.T) {
 	o.wants(cli.NotFound, "unknown topic", "topic", "rm", "orders", "--purge", "--yes")
 }
 
-// park leaves tasks parked in shard 0 of topic orders; their records can't be read.
+// park adds parked tasks with unreadable records to shard 0 of topic orders.
 func (o *operator) park(ids ...string) {
 	o.t.Helper()
 	for _, id := range ids {

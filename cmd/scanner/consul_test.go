@@ -15,8 +15,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestABrokenDocumentAffectsOnlyItself: what a client of Consul wrote past all checks
-// is told with its topic, and the others are served.
+// TestABrokenDocumentAffectsOnlyItself: a broken document that a client of Consul wrote is
+// an error of its topic only, and the other topics are served.
 func TestABrokenDocumentAffectsOnlyItself(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Consul(t)
@@ -66,7 +66,7 @@ func TestABrokenDocumentAffectsOnlyItself(t *testing.T) {
 	}
 }
 
-// firstSnapshot is what a watch gives at its start.
+// firstSnapshot returns the first snapshot of a watch.
 func firstSnapshot(t *testing.T, s config.Source) config.Snapshot {
 	t.Helper()
 	ctx, stop := context.WithCancel(wait.Context(t))
@@ -89,8 +89,8 @@ func wantDocument(t *testing.T, doc config.Document, want string) {
 	}
 }
 
-// TestAnUnreachableConsulIsNoDocuments: nothing looks deleted, and the error says what
-// to look at.
+// TestAnUnreachableConsulIsNoDocuments: no document looks deleted, and the error says what
+// to check.
 func TestAnUnreachableConsulIsNoDocuments(t *testing.T) {
 	t.Parallel()
 	c, err := topicdocs.Open(config.Consul{Addr: "127.0.0.1:1", Prefix: "duefleet"}, slog.New(slog.DiscardHandler))

@@ -19,14 +19,16 @@ func doctorCommand(s *settings) *cobra.Command {
 	format := cli.NewFormatFlag(cli.Table)
 	cmd := &cobra.Command{
 		Use:   "doctor --config config.yaml",
-		Short: "Looks at all a fleet depends on; says what is wrong and what mends it",
-		Long: `Looks at all a fleet depends on: connections, TLS and rights; Redis's eviction
-policy, persistence and clock; exchange, queue and binding of each topic; whether
-the fleet works by what its documents say, and delivers. Prints what is wrong, with
-the command that mends it, each cause once. Exit code 1 if anything is: all that
-"scanner status --exit-code" fails of is, but a paused topic. It changes nothing; to
-try rights it writes scratch keys under the prefix, and removes them; to see whether
-RabbitMQ takes messages it publishes an empty one that goes to no queue.`,
+		Short: "Checks everything a fleet depends on and prints how to fix what is wrong",
+		Long: `Checks everything a fleet depends on: connections, TLS and permissions; Redis's
+eviction policy, persistence and clock; the exchange, queue and binding of each topic;
+whether scanners apply the current documents, and whether they deliver. It prints each
+problem once, with the command that fixes it. The exit code is 1 if there is a problem.
+A paused topic is none; everything else that makes "scanner status --exit-code" fail is.
+
+It changes no settings and no tasks. To test permissions it writes scratch keys under
+the prefix and removes them. To test whether RabbitMQ accepts messages it publishes an
+empty message that reaches no queue.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			findings := examine(cmd, s)
@@ -43,7 +45,7 @@ RabbitMQ takes messages it publishes an empty one that goes to no queue.`,
 	return cmd
 }
 
-// examine makes all checks, as far as the configuration goes.
+// examine makes all checks that the configuration allows.
 func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 	mend := "scanner check"
 	if s.path != "" {
@@ -70,7 +72,7 @@ func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
 	return append(findings, doctor.Examine(cmd.Context(), patient)...)
 }
 
-// newPatient makes the clients that the settings ask for; done closes them.
+// newPatient opens the configured clients; done closes them.
 func newPatient(s *settings, cfg *config.Config) (p doctor.Patient, done func(), err error) {
 	rdb, store, err := connect(cfg, nil)
 	if err != nil {

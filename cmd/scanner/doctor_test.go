@@ -20,7 +20,7 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// examined are the findings of `scanner doctor`, and its exit code.
+// examined returns the findings of `scanner doctor` and its exit code.
 func (o *operator) examined() (findings []doctor.Finding, code int) {
 	o.t.Helper()
 	code, text := o.call("doctor", "-o", "json")
@@ -30,7 +30,7 @@ func (o *operator) examined() (findings []doctor.Finding, code int) {
 	return findings, code
 }
 
-// found are the findings of a check, a line each: state, what, and what mends it.
+// found returns the findings of a check, one per line: state, problem and fix.
 func (o *operator) found(check string) string {
 	o.t.Helper()
 	findings, _ := o.examined()
@@ -43,7 +43,7 @@ func (o *operator) found(check string) string {
 	return strings.Join(lines, "\n")
 }
 
-// notes leaves a member's note in Consul: the documents that it works by.
+// notes writes a member's note about its applied documents to Consul.
 func (o *operator) notes(member string, documents map[string]string) {
 	o.t.Helper()
 	cfg, err := config.LoadConnections(o.config, nil)
@@ -68,7 +68,7 @@ func digests(documents map[string]string) map[string]string {
 	return all
 }
 
-// worksBy has a member say by which documents it works, in its heartbeat and in Consul.
+// worksBy makes a member report its applied documents, in its heartbeat and in Consul.
 func (o *operator) worksBy(name string, documents map[string]string, more balance.Member) {
 	o.t.Helper()
 	says := o.member(name)
@@ -78,8 +78,9 @@ func (o *operator) worksBy(name string, documents map[string]string, more balanc
 	o.heard(name, func(m balance.Member) bool { return m.Documents == more.Documents })
 }
 
-// TestDoctorNamesTopicAndMemberBehind: and says nothing of members that work by the
-// documents, refuse one, which is a finding of its own, or don't say by which they work.
+// TestDoctorNamesTopicAndMemberBehind: doctor names members that haven't applied a topic's
+// document. It doesn't name members that have, that don't report it, or that refuse one,
+// which is a separate finding.
 func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -106,8 +107,8 @@ func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 	}
 }
 
-// TestDoctorMendsABrokenDocument: it shows the mistake with its line, takes the topic for no
-// orphan, and names commands that work and remove no topic.
+// TestDoctorMendsABrokenDocument: doctor shows the mistake with its line, and doesn't take
+// the topic for an orphan. Its commands work and remove no topic.
 func TestDoctorMendsABrokenDocument(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -150,11 +151,11 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 	one.Store(&balance.Member{Applied: math.MaxInt64})
 	o.heard("one", func(m balance.Member) bool { return len(m.Errors) == 0 })
 	if got := o.found("topic t39 document"); got != "" {
-		t.Errorf("mended: %s", got)
+		t.Errorf("after the fix: %s", got)
 	}
 }
 
-// TestDoctorRemovesNoTopicOfABrokenFile: what the topics are is not known then.
+// TestDoctorRemovesNoTopicOfABrokenFile: with a broken file the topics aren't known.
 func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "topics: {orders: {shards: 0}}\n")
@@ -169,7 +170,7 @@ func TestDoctorRemovesNoTopicOfABrokenFile(t *testing.T) {
 	}
 }
 
-// TestConsulAwayIsOneDegradedState: named once, of no topic, and nobody refuses anything.
+// TestConsulAwayIsOneDegradedState: doctor and status report it once, for no topic.
 func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -192,8 +193,8 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	}
 }
 
-// TestDoctorKnowsWhatStatusKnows: whatever makes `status --exit-code` fail, but for a pause,
-// makes doctor fail; one cause is one finding.
+// TestDoctorKnowsWhatStatusKnows: everything that makes `status --exit-code` fail, except
+// a pause, makes doctor fail. One cause is one finding.
 func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: {shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
@@ -232,7 +233,7 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 		"topic orders served": "",
 		"topic mails paused":  "info: paused: nothing is delivered, and 0 tasks are due; scanner topic resume mails --config ",
 		"topic parked parked": "fail: 1 tasks were set aside; one of them because: handler failed -> scanner parked ls ",
-		"topic late late":     "", // the reason of all that stands still is above
+		"topic late late":     "", // another finding names the cause
 	} {
 		if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Count(got, "fail: ") > 1 {
 			t.Errorf("%s: %s\nwant %s", check, got, want)

@@ -8,13 +8,13 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// hangup does what SIGHUP asks for, wherever the topics come from: topics of a file are
-// read anew, and the log says what the signal can't apply.
+// hangup handles SIGHUP: it reads the topics of the file again, and logs which changed
+// settings need a restart.
 type hangup struct {
 	settings *settings
-	running  *config.Config // what the scanner was started with
-	// reread has the topics of the file read anew; nil: Consul holds the topics, and
-	// nothing has to be read.
+	running  *config.Config // the configuration at the start
+	// reread makes the source read the topics of the file again. It is nil if Consul
+	// holds the topics: then nothing has to be read.
 	reread chan<- struct{}
 	log    *slog.Logger
 }
@@ -33,9 +33,9 @@ func (h hangup) serve(ctx context.Context, signals <-chan os.Signal) {
 
 func (h hangup) handle(ctx context.Context) {
 	if h.reread == nil {
-		h.log.InfoContext(ctx, "sighup: topics are consul's, whose documents are watched anyway")
+		h.log.InfoContext(ctx, "sighup: topics come from consul, whose documents are always watched")
 	} else {
-		h.log.InfoContext(ctx, "sighup: topics of the file are read anew", "file", h.settings.path)
+		h.log.InfoContext(ctx, "sighup: topics of the file are read again", "file", h.settings.path)
 		select {
 		case h.reread <- struct{}{}:
 		case <-ctx.Done():
@@ -45,7 +45,7 @@ func (h hangup) handle(ctx context.Context) {
 	h.compare(ctx)
 }
 
-// compare logs what a restart would change, or that a scanner would not start.
+// compare logs which settings a restart would change, or that a restart would fail.
 func (h hangup) compare(ctx context.Context) {
 	read, err := h.settings.load()
 	if err != nil {
@@ -54,7 +54,7 @@ func (h hangup) compare(ctx context.Context) {
 	}
 	for _, c := range config.NeedRestart(h.running, read) {
 		if c.Key == "max_payload" {
-			continue // the producer's
+			continue // only the producer uses it
 		}
 		h.log.WarnContext(ctx, "sighup: setting differs from the one in force and needs a restart", "key", c.Key, "running", c.Old, "configured", c.New)
 	}

@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// defaultHealthTimeout is below the three seconds that most container
-	// engines give a check.
+	// defaultHealthTimeout is below the 3 s that most container engines allow for a check.
 	defaultHealthTimeout = 2 * time.Second
-	// maxHealthAnswer bounds what is repeated of an answer, in bytes.
+	// maxHealthAnswer limits the part of an answer that is printed, in bytes.
 	maxHealthAnswer = 4 << 10
 )
 
@@ -27,10 +26,10 @@ func healthcheckCommand(s *settings) *cobra.Command {
 	timeout := defaultHealthTimeout
 	cmd := &cobra.Command{
 		Use:   "healthcheck --config config.yaml",
-		Short: "Asks the scanner that runs beside it whether it is ready",
-		Long: `Asks the scanner that runs beside it, at admin.listen of the same configuration,
-whether it is ready. Exit code 0 if it is, 1 if it isn't or doesn't answer, with
-the reason. It is for container images, which hold no shell and no curl.`,
+		Short: "Asks the scanner at admin.listen whether it is ready",
+		Long: `Asks the scanner at admin.listen of the same configuration whether it is ready.
+The exit code is 0 if it is ready. It is 1, with the reason, if the scanner isn't
+ready or doesn't answer. Meant for container images without a shell and curl.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			cfg, err := s.connections()
@@ -46,12 +45,12 @@ the reason. It is for container images, which hold no shell and no curl.`,
 			return healthcheck(ctx, cfg.Admin.Listen, path)
 		}),
 	}
-	cmd.Flags().BoolVar(&live, "live", false, "ask only whether it runs and answers, whatever it depends on")
+	cmd.Flags().BoolVar(&live, "live", false, "ask only whether the scanner runs and answers, not whether it is ready")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for an answer")
 	return cmd
 }
 
-// healthcheck is nil if the scanner that listens there answers well.
+// healthcheck returns nil if the scanner at listen answers path with status 200.
 func healthcheck(ctx context.Context, listen, path string) error {
 	addr, err := dialable(listen)
 	if err != nil {
@@ -69,12 +68,12 @@ func healthcheck(ctx context.Context, listen, path string) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealthAnswer)) // what was read will do
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealthAnswer)) // a part is enough
 	return selfAdvised{fmt.Errorf("scanner at %s: %s", addr, strings.TrimSpace(string(answer)))}
 }
 
-// dialable is where a server that listens there can be called from the same
-// machine: every interface includes loopback.
+// dialable returns the address at which this machine reaches a server that listens at
+// listen: localhost, if it listens on every interface.
 func dialable(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

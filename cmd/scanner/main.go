@@ -1,7 +1,8 @@
-// Command scanner is one member of the fleet that forwards due tasks from Redis
-// to RabbitMQ, and the operator's tool to look at the fleet and to set its
-// topics. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such topic or task,
-// 4 status --exit-code and not healthy.
+// Command scanner runs one member of the fleet that forwards due tasks from Redis to
+// RabbitMQ. It is also the operator's tool: it shows the fleet and configures its topics.
+//
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such topic or task, 4 status
+// --exit-code and not healthy.
 package main
 
 import (
@@ -49,13 +50,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "scanner",
-		Short: "Forwards due tasks from Redis to RabbitMQ, and shows and sets the fleet",
-		Long: `Forwards due tasks from Redis to RabbitMQ, and shows and sets the fleet.
+		Short: "Forwards due tasks from Redis to RabbitMQ; shows the fleet and configures its topics",
+		Long: `Forwards due tasks from Redis to RabbitMQ; shows the fleet and configures its topics.
 
-Every verb takes --config and the environment (DUEFLEET_REDIS_ADDRS,
+Every verb reads the file of --config and the environment (DUEFLEET_REDIS_ADDRS,
 DUEFLEET_RABBITMQ_URLS, DUEFLEET_CONSUL_ADDR, ...), which wins over the file.
 
-Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion that nobody confirmed;
+Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion without confirmation;
 3 no such topic or task; 4 status --exit-code, and not healthy.`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
@@ -67,8 +68,8 @@ Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion that nobody confirmed
 	}
 	var s settings
 	root.PersistentFlags().StringVar(&s.path, "config", "", "the configuration file")
-	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s), tasksCommand(&s), parkedCommand(&s), healthcheckCommand(&s),
-		versionCommand())
+	root.AddCommand(runCommand(&s), checkCommand(&s), doctorCommand(&s), statusCommand(&s), topicCommand(&s),
+		tasksCommand(&s), parkedCommand(&s), healthcheckCommand(&s), versionCommand())
 	cli.Complete(root, s.completeTopics)
 	return root
 }
@@ -86,10 +87,10 @@ func versionCommand() *cobra.Command {
 	return cmd
 }
 
-// completionPatience is how long a shell waits for the topics' names.
+// completionPatience limits how long a shell waits for the topics' names.
 const completionPatience = time.Second
 
-// completeTopics offers the topics that Redis knows; none where it can't be asked.
+// completeTopics offers the topics that Redis knows, or none if Redis can't be asked.
 func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
@@ -102,7 +103,8 @@ func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeAssignments offers topics first, and then settings that are not set yet.
+// completeAssignments offers topics for the first argument, then settings that aren't
+// given yet.
 func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return s.completeTopics(cmd, args, begun)
@@ -117,20 +119,20 @@ func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun 
 	return all, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// selfAdvised is an error that says itself what to do about it.
+// selfAdvised marks an error whose text already says what to do about it.
 type selfAdvised struct{ cause error }
 
 func (e selfAdvised) Error() string { return e.cause.Error() }
 
-// Unwrap is the error.
+// Unwrap returns the marked error.
 func (e selfAdvised) Unwrap() error { return e.cause }
 
-// advice is what to do about an error that does not say so itself.
+// advice returns what to do about an error, "" if its text already says so.
 func advice(err error) string {
 	var ofConsul *consul.Error
 	var advised selfAdvised
 	if errors.As(err, &ofConsul) || errors.As(err, &advised) || errors.Is(err, cli.ErrUnhealthy) {
-		return "" // it does
+		return ""
 	}
 	return config.Advice("redis", err.Error())
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/duefleet/duefleet/internal/operate"
 )
 
-// page is what `scanner status --watch` shows, and how: what was read last, which topic is
-// chosen, and how large the terminal is. It knows neither Redis nor the terminal: watch
-// tells it what happened, and asks for its lines.
+// page is the state and the layout of `scanner status --watch`: the last reading, the
+// chosen topic, and the size of the terminal. It knows neither Redis nor the terminal.
+// Type watch reports events to it, and asks for its lines.
 type page struct {
 	every         time.Duration // between two readings
 	width, height int           // of the terminal, in characters
@@ -17,31 +17,31 @@ type page struct {
 	status operate.Status
 	read   time.Time // when status was read; zero before the first reading
 	asked  time.Time // when the reading under way began; zero if none is
-	failed string    // why the newest reading failed; "" if it did not
+	failed string    // why the last reading failed, or ""
 
-	topic  string // the chosen one's name; "" is the first
-	shards bool   // its shards are shown, in place of all topics
-	top    int    // the first of them in the table
+	topic  string // name of the chosen topic; "" for the first
+	shards bool   // show the chosen topic's shards, not all topics
+	top    int    // index of the first shard in the table
 }
 
-// reading is how one look at the fleet ended.
+// reading is the result of one look at the fleet.
 type reading struct {
 	status operate.Status
 	at     time.Time
-	failed string // why there is no status; "" if there is one
+	failed string // why there is no status; "" on success
 }
 
 // began notes that a reading is under way.
 func (p *page) began(now time.Time) { p.asked = now }
 
-// ended takes a reading. One that failed leaves what is shown as it was.
+// ended takes the result of a reading. After a failed one the page keeps the old status.
 func (p *page) ended(r reading) {
 	p.asked, p.failed = time.Time{}, r.failed
 	if r.failed != "" {
 		return
 	}
 	if len(p.status.Topics) > 0 {
-		p.topic = p.status.Topics[p.chosen()].Topic // it stays the chosen one wherever it comes now
+		p.topic = p.status.Topics[p.chosen()].Topic // keep the choice if its index changes
 	}
 	p.status, p.read = r.status, r.at
 }
@@ -49,15 +49,15 @@ func (p *page) ended(r reading) {
 // resized takes the size of the terminal.
 func (p *page) resized(width, height int) { p.width, p.height = width, height }
 
-// chosen is the place of the chosen topic in the status: the first if it is gone, and if
-// there is none.
+// chosen returns the index of the chosen topic in the status, 0 if the topic is gone or
+// none is chosen.
 func (p *page) chosen() int {
 	named := func(t operate.TopicStatus) bool { return t.Topic == p.topic }
 	return max(0, slices.IndexFunc(p.status.Topics, named))
 }
 
-// pressed takes a key and reports whether it ends the page. Keys are named by what is
-// written on them; those that mean nothing here do nothing.
+// pressed handles a key, named as keyName does, and reports whether it ends the page. It
+// ignores unknown keys.
 func (p *page) pressed(key string, now time.Time) (end bool) {
 	switch key {
 	case "q", "ctrl-c":
@@ -78,7 +78,7 @@ func (p *page) pressed(key string, now time.Time) (end bool) {
 	return false
 }
 
-// move goes by so many lines: through the topics, or the shards of one.
+// move scrolls by a number of lines through the topics, or through the shards of one.
 func (p *page) move(by int, now time.Time) {
 	if len(p.status.Topics) == 0 {
 		return

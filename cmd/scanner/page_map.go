@@ -9,10 +9,11 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// The cells of the map of shards. A shard is the first that fits, in this order; without
-// any of them it is a digit, 1 to 9: what it stores in ninths of what the fullest does.
+// The cells of the map of shards. The first that applies is shown, in this order. If none
+// applies, the cell is a digit from 1 to 9: the shard's tasks in ninths of the tasks of
+// the fullest shard.
 const (
-	unreadableCell = 'x' // Redis can't be asked for it
+	unreadableCell = 'x' // the shard can't be read
 	lateCell       = '!' // a task has been due for lateCellAfter
 	dueCell        = '+' // a task has been due for dueCellAfter
 	emptyCell      = '.' // nothing is stored
@@ -24,16 +25,16 @@ const (
 )
 
 const (
-	labelWidth = 5  // the number of the first shard of a row, and a blank
-	cellStep   = 16 // a row is a multiple of so many cells, where it fits
+	labelWidth = 5  // the number of a row's first shard, and a blank
+	cellStep   = 16 // the cells of a row are a multiple of this, if it fits
 )
 
-// shardMap shows all attended shards of a topic at once, a cell for one of them or, where
-// there is no room, for several: then the cell is the worst and fullest of them.
+// shardMap shows all polled shards of a topic at once. A cell stands for one shard, or if
+// there is no room for several: then it shows the worst and fullest of them.
 func (p *page) shardMap(t operate.TopicStatus) section {
 	count := t.Attended
 	for _, v := range t.PerShard {
-		count = max(count, v.Shard+1) // of a topic that is being removed none is attended
+		count = max(count, v.Shard+1) // while a topic is being removed, none is polled
 	}
 	across := cellsAcross(p.width)
 	rows := (count + across - 1) / across
@@ -49,7 +50,7 @@ func (p *page) shardMap(t operate.TopicStatus) section {
 		}
 		lines := []string{title + ": . empty, 1-9 how full, + due 1s, ! due 1m, x unreadable"}
 		if n == 1 {
-			lines = nil // its cells say more
+			lines = nil // the cells matter more than the title
 		}
 		for at := 0; at < len(cells); at += across {
 			lines = append(lines, fmt.Sprintf("%*d %s", labelWidth-1, at*each, cells[at:min(at+across, len(cells))]))
@@ -58,7 +59,7 @@ func (p *page) shardMap(t operate.TopicStatus) section {
 	}}
 }
 
-// cellsAcross is how many cells a row of the map has.
+// cellsAcross returns how many cells a row of the map has.
 func cellsAcross(width int) int {
 	across := width - labelWidth
 	if across >= cellStep {
@@ -67,7 +68,8 @@ func cellsAcross(width int) int {
 	return max(1, across)
 }
 
-// cells are the shards of a topic in their order, each of them a cell.
+// cells returns the cells of a topic's count shards in their order, with each shards in a
+// cell.
 func (p *page) cells(t operate.TopicStatus, count, each int) string {
 	groups := make([]shard.Stats, (count+each-1)/each)
 	seen := make([]int, len(groups))
@@ -91,7 +93,7 @@ func (p *page) cells(t operate.TopicStatus, count, each int) string {
 	return out.String()
 }
 
-// cell is one of the map: what a shard, or the worst of several, holds.
+// cell returns the cell for v, which describes a shard or the worst of several.
 func cell(v shard.Stats, readable bool, fullest int64, now time.Time) byte {
 	late := time.Duration(-1)
 	if !v.Oldest.IsZero() {

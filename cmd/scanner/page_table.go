@@ -15,10 +15,10 @@ import (
 type pageColumn struct {
 	title string
 	cells []string
-	least int  // characters, so that the table stands still while numbers change
-	right bool // numbers are aligned at their ends
-	// drop says in which order columns go where the terminal is too narrow for all, the
-	// smallest first; 0: it stays.
+	least int  // minimal width in characters, so that changing numbers don't move columns
+	right bool // align to the right, for numbers
+	// drop is the order in which columns are left out if the terminal is too narrow: the
+	// smallest first. A column with 0 always stays.
 	drop int
 }
 
@@ -30,9 +30,8 @@ func (c pageColumn) width() int {
 	return width
 }
 
-// fitted are the columns that a terminal is wide enough for, with gap characters in front
-// of each but the first. Where that doesn't help, the first column is cut, to no less than
-// eight characters.
+// fitted returns the columns that fit into width, with gap characters between them. If no
+// more columns can be left out, it cuts the first column to no less than eight characters.
 func fitted(all []pageColumn, gap, width int) []pageColumn {
 	all = slices.Clone(all)
 	total := func() (n int) {
@@ -63,7 +62,7 @@ func fitted(all []pageColumn, gap, width int) []pageColumn {
 	return all
 }
 
-// tableLines are the columns with their titles, as lines.
+// tableLines renders the columns with their titles as lines.
 func tableLines(all []pageColumn, gap, width int) []string {
 	all = fitted(all, gap, width)
 	lines := make([]string, 1+len(all[0].cells))
@@ -85,11 +84,12 @@ func tableLines(all []pageColumn, gap, width int) []string {
 	return lines
 }
 
-// topicsWeight is how many lines of a small terminal the topics get for one of each other
-// part: the rest of the page is about one of them.
+// topicsWeight is how many lines the topics get for each line of another part if the
+// terminal is small. The rest of the page is mostly about the chosen topic.
 const topicsWeight = 3
 
-// topics is the table of all topics, or of those around the chosen one.
+// topics returns the table of all topics, or if there is no room of the topics around the
+// chosen one.
 func (p *page) topics() section {
 	all, at := p.status.Topics, p.chosen()
 	return section{want: 1 + len(all), weight: topicsWeight, draw: func(n int) []string {
@@ -110,7 +110,7 @@ func (p *page) topics() section {
 	}}
 }
 
-// longest is the length of the longest name of a topic.
+// longest returns the length of the longest topic name.
 func longest(all []operate.TopicStatus) (n int) {
 	for _, t := range all {
 		n = max(n, len(t.Topic))
@@ -118,7 +118,8 @@ func longest(all []operate.TopicStatus) (n int) {
 	return n
 }
 
-// mark is > for the chosen topic, and ! for one that isn't served as it should be.
+// mark returns two characters: > or a blank for the chosen topic, and ! or a blank for a
+// topic with problems.
 func mark(t operate.TopicStatus, chosen bool) string {
 	marks := []byte("  ")
 	if chosen {
@@ -130,8 +131,8 @@ func mark(t operate.TopicStatus, chosen bool) string {
 	return string(marks)
 }
 
-// topicColumns are what the table of topics says of some of them. What the lines about the
-// chosen topic and about what is wrong say as well goes first where room is scarce.
+// topicColumns returns the columns of the table of topics. Columns whose content is also
+// in other lines of the page are left out first.
 func (p *page) topicColumns(title string, topics []operate.TopicStatus, name int) []pageColumn {
 	all := []pageColumn{
 		{title: title, least: name},
@@ -163,7 +164,8 @@ func (p *page) topicColumns(title string, topics []operate.TopicStatus, name int
 	return all
 }
 
-// stateOf is a topic's phase, or why it isn't delivered at full speed.
+// stateOf returns "paused" or "limited" for such a topic, else its phase. A phase of
+// migrating has precedence.
 func stateOf(t operate.TopicStatus) string {
 	switch {
 	case t.Phase == shard.Migrating:
@@ -175,7 +177,7 @@ func stateOf(t operate.TopicStatus) string {
 	return cmp.Or(string(t.Phase), "not known")
 }
 
-// due is for how long the earliest task has been due, or in how long it will be.
+// due returns how long the earliest task has been due, and when the next task is due.
 func (p *page) due(t operate.TopicStatus) (late, next string) {
 	switch {
 	case t.Oldest.IsZero():
@@ -186,7 +188,7 @@ func (p *page) due(t operate.TopicStatus) (late, next string) {
 	return age(p.read.Sub(t.Oldest)), "now"
 }
 
-// fleet is the members, those that live first.
+// fleet returns the table of the members.
 func (p *page) fleet() section {
 	if len(p.status.Fleet) == 0 {
 		return fixed([]string{"fleet: no scanner runs"})
@@ -208,7 +210,7 @@ func (p *page) fleet() section {
 	return fixed(append([]string{"fleet:"}, lines...))
 }
 
-// up is for how long a member has run.
+// up returns how long a member has run.
 func (p *page) up(m balance.Member) string {
 	if m.Started.IsZero() {
 		return "-"
@@ -216,8 +218,8 @@ func (p *page) up(m balance.Member) string {
 	return age(p.read.Sub(m.Started))
 }
 
-// inOrder are members by name, those that live first, and of the others those that were
-// heard of last.
+// inOrder sorts members: live ones first, by name; then dead ones, the latest heartbeat
+// first.
 func inOrder(fleet []balance.Member) []balance.Member {
 	return slices.SortedStableFunc(slices.Values(fleet), func(a, b balance.Member) int {
 		switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// crowd is a healthy fleet of some topics, each with tasks that aren't due yet.
+// crowd returns a healthy fleet with topics whose tasks aren't due yet.
 func crowd(topics int) operate.Status {
 	s := operate.Status{Fleet: []balance.Member{
 		{Instance: "scanner-b-9", Heartbeat: now.Add(-time.Hour), Started: now.Add(-2 * time.Hour), Version: "v1.2.3", Admin: "10.0.0.9:9320", Source: "consul", Applied: 7},
@@ -26,10 +26,10 @@ func crowd(topics int) operate.Status {
 	return s
 }
 
-// drawn is a page of a status in a terminal of 80x24.
+// drawn returns the page of a status in a terminal of 80x24.
 func drawn(s operate.Status) string { return strings.Join(pageOf(s, 80, 24).lines(now), "\n") }
 
-// TestTasksThatWaitAreSeen: 40,000 tasks that are due in an hour are no empty topic.
+// TestTasksThatWaitAreSeen: a topic with 40,000 tasks due in an hour doesn't look empty.
 func TestTasksThatWaitAreSeen(t *testing.T) {
 	t.Parallel()
 	page := drawn(crowd(1))
@@ -50,8 +50,8 @@ func TestTasksThatWaitAreSeen(t *testing.T) {
 	}
 }
 
-// TestManyTopicsFitASmallTerminal: ten at least, also where there is much to say of the
-// chosen one and of its fleet.
+// TestManyTopicsFitASmallTerminal: at least ten topics are shown, even with many lines
+// about the chosen topic and the fleet.
 func TestManyTopicsFitASmallTerminal(t *testing.T) {
 	t.Parallel()
 	s := crowd(30)
@@ -71,8 +71,8 @@ func TestManyTopicsFitASmallTerminal(t *testing.T) {
 	}
 }
 
-// TestTheFleetFitsASmallTerminal: what a scanner works by is not cut off; those that live
-// come first, by name.
+// TestTheFleetFitsASmallTerminal: the column about applied documents isn't cut off. Live
+// scanners come first, by name.
 func TestTheFleetFitsASmallTerminal(t *testing.T) {
 	t.Parallel()
 	page := drawn(crowd(1))

@@ -11,7 +11,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// shardsOf are n shards that store ever more, of which some are late.
+// shardsOf returns n shards, each with more tasks than the one before; some are late.
 func shardsOf(n int, late map[int]time.Duration) (all []shard.Stats) {
 	for i := range n {
 		v := shard.Stats{Shard: i, Pending: int64(i * 10), Oldest: now.Add(time.Hour)}
@@ -26,7 +26,7 @@ func shardsOf(n int, late map[int]time.Duration) (all []shard.Stats) {
 	return all
 }
 
-// outage is what status says of RabbitMQ that is away, in the middle of a change of M.
+// outage returns a status in which RabbitMQ is away during a change of M.
 func outage() operate.Status {
 	const away = "rabbitmq: connect to 10.0.0.5:5672: dial tcp 10.0.0.5:5672: connect: connection refused"
 	return operate.Status{
@@ -54,7 +54,7 @@ func outage() operate.Status {
 	}
 }
 
-// pageOf is a page that has read a status.
+// pageOf returns a page that has read a status.
 func pageOf(s operate.Status, width, height int) *page {
 	p := &page{every: time.Second}
 	p.resized(width, height)
@@ -62,7 +62,7 @@ func pageOf(s operate.Status, width, height int) *page {
 	return p
 }
 
-// TestPageAsSeen: the page in a small terminal and in a large one, as testdata has it.
+// TestPageAsSeen compares the page in a small and in a large terminal with testdata.
 func TestPageAsSeen(t *testing.T) {
 	t.Parallel()
 	pages := map[string]func(p *page){
@@ -101,8 +101,8 @@ func TestPageAsSeen(t *testing.T) {
 	}
 }
 
-// TestPageFitsEveryTerminal: whatever the size and whatever there is to show, the page has
-// as many lines as the terminal, none wider; and a terminal that is too small is named.
+// TestPageFitsEveryTerminal: with every size and every content, the page has as many lines
+// as the terminal, and none is wider. It says if the terminal is too small.
 func TestPageFitsEveryTerminal(t *testing.T) {
 	t.Parallel()
 	many := operate.Status{}
@@ -134,8 +134,8 @@ func TestPageFitsEveryTerminal(t *testing.T) {
 	}
 }
 
-// TestTheChosenTopicStaysChosen: also where others come before it; when it is gone the
-// first is chosen.
+// TestTheChosenTopicStaysChosen: the choice stays if other topics appear before it. If the
+// topic is gone, the first is chosen.
 func TestTheChosenTopicStaysChosen(t *testing.T) {
 	t.Parallel()
 	p := pageOf(outage(), 80, 24)
@@ -164,8 +164,8 @@ func TestTheChosenTopicStaysChosen(t *testing.T) {
 	}
 }
 
-// TestShardsAreScrolledToTheLast: down ends where the last shard is shown, and up goes back
-// from there at once.
+// TestShardsAreScrolledToTheLast: down stops when the last shard is shown, and the next up
+// scrolls back at once.
 func TestShardsAreScrolledToTheLast(t *testing.T) {
 	t.Parallel()
 	p := pageOf(outage(), 80, 24)
@@ -193,7 +193,7 @@ func TestShardsAreScrolledToTheLast(t *testing.T) {
 	}
 }
 
-// TestShardMapIsLegible: a cell is the worst of its shards, at any M.
+// TestShardMapIsLegible: at any M a cell shows the worst of its shards.
 func TestShardMapIsLegible(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -224,8 +224,8 @@ func TestShardMapIsLegible(t *testing.T) {
 	}
 }
 
-// TestAChangeUnderWayIsNeverDone: its bar is full when it is over, and not while what is
-// left is estimated to be nothing.
+// TestAChangeUnderWayIsNeverDone: the bar of a change under way isn't full, even while the
+// estimate of the tasks left is 0.
 func TestAChangeUnderWayIsNeverDone(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]operate.Change{
@@ -240,7 +240,7 @@ func TestAChangeUnderWayIsNeverDone(t *testing.T) {
 	}
 }
 
-// TestNumbersFitTheirColumns: counts and ages take six characters at most.
+// TestNumbersFitTheirColumns: counts and ages take at most six characters.
 func TestNumbersFitTheirColumns(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{

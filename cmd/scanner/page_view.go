@@ -15,24 +15,24 @@ import (
 )
 
 const (
-	// leastWidth and leastHeight are the smallest terminal that has room for something of
-	// each part of the page.
+	// leastWidth and leastHeight are the smallest size at which each part of the page has
+	// room.
 	leastWidth, leastHeight = 60, 16
 	// cutMark ends a line that is longer than the terminal is wide.
 	cutMark = ">"
 )
 
-// section is a part of the page: so many lines if there is room for them, else those that
-// draw makes of n, which is at least 1. Where room is scarce it gets weight lines for each
-// line of a section without one.
+// section is a part of the page. It wants a number of lines; draw renders it in n lines,
+// where n is at least 1 and at most want. If room is scarce, the section gets weight lines
+// for each line of a section without a weight.
 type section struct {
 	want   int
 	weight int
 	draw   func(n int) []string
 }
 
-// lines are the page at a moment, one for each line of the terminal, none longer than it
-// is wide. They say all without colors.
+// lines renders the page at time now: one line for each line of the terminal, none longer
+// than its width. They don't depend on colors.
 func (p *page) lines(now time.Time) []string {
 	head := p.head(now)
 	room := max(0, p.height-len(head)-1)
@@ -59,7 +59,7 @@ func (p *page) lines(now time.Time) []string {
 	return out[:min(len(out), max(0, p.height))]
 }
 
-// sections are the parts of the page between its head and its foot.
+// sections returns the parts of the page between head and foot.
 func (p *page) sections() []section {
 	if p.read.IsZero() {
 		return nil
@@ -74,18 +74,19 @@ func (p *page) sections() []section {
 	return []section{p.troubles(), p.topics(), p.about(t), p.shardMap(t), p.fleet()}
 }
 
-// room is how many shards the table of shards has lines for, 1 at least.
+// room returns how many lines a page down or page up scrolls: with shards shown, the rows
+// of their table. It is at least 1.
 func (p *page) room(now time.Time) int {
 	parts := p.sections()
 	if !p.shards || len(parts) == 0 {
 		return max(1, p.height/2)
 	}
 	shares := divide(parts, max(0, p.height-len(p.head(now))-1))
-	return max(1, shares[len(shares)-1]-1) // without the line of its columns
+	return max(1, shares[len(shares)-1]-1) // without the titles
 }
 
-// divide gives each part its share of a number of lines: a line each in turn, or by its
-// weight, until all have what they want or nothing is left.
+// divide distributes lines among the parts. In turn it gives each part one line, or as
+// many as its weight, until all have the lines they want or none are left.
 func divide(parts []section, lines int) []int {
 	shares := make([]int, len(parts))
 	for given := true; given; {
@@ -108,8 +109,8 @@ func sum(all []int) (n int) {
 	return n
 }
 
-// fixed is a part whose lines are these; of more than there is room for the last are
-// counted.
+// fixed returns a part with the given lines. If there is no room for all, its last line
+// is the number of hidden lines.
 func fixed(lines []string) section {
 	return section{want: len(lines), draw: func(n int) []string {
 		if n >= len(lines) {
@@ -119,7 +120,7 @@ func fixed(lines []string) section {
 	}}
 }
 
-// head says when what is shown was read, and why there is nothing newer.
+// head returns when the shown status was read, and why there is no newer one.
 func (p *page) head(now time.Time) (lines []string) {
 	pace := fmt.Sprintf("every %s", p.every)
 	if since := now.Sub(p.asked); !p.asked.IsZero() && since >= time.Second {
@@ -147,7 +148,7 @@ func (p *page) head(now time.Time) (lines []string) {
 	return lines
 }
 
-// foot names the keys, and says that the terminal is too small.
+// foot returns the keys, or that the terminal is too small.
 func (p *page) foot() string {
 	if p.width < leastWidth || p.height < leastHeight {
 		return fmt.Sprintf("cut: %dx%d is small, %dx%d will do; q ends", p.width, p.height, leastWidth, leastHeight)
@@ -158,8 +159,8 @@ func (p *page) foot() string {
 	return "q ends | up, down: choose a topic | enter: its shards"
 }
 
-// troubles are what is wrong in the fleet: what may cost tasks first, and then each reason
-// once, with the topics it holds for.
+// troubles returns the problems of the fleet: first the warnings about durability, then
+// each reason once, with its topics.
 func (p *page) troubles() section {
 	var lines []string
 	for _, h := range p.status.Hazards {
@@ -182,7 +183,7 @@ func (p *page) troubles() section {
 	return fixed(lines)
 }
 
-// whose names topics in front of what holds for all of them; of many some are counted.
+// whose returns a prefix that names up to three topics, and counts the others.
 func whose(topics []string) string {
 	const most = 3
 	switch n := len(topics); {
@@ -197,8 +198,8 @@ func whose(topics []string) string {
 	}
 }
 
-// about is the chosen topic: its placement, the change of M that is under way, its
-// settings and its pace. Its notes are among the troubles, but where its shards are shown.
+// about describes the chosen topic: its placement, a change of M under way, its settings
+// and its pace. Its notes are listed here if its shards are shown, else by troubles.
 func (p *page) about(t operate.TopicStatus) section {
 	lines := wrap(headline(t), p.width)
 	if t.Phase == shard.Migrating && t.Change != nil {
@@ -215,9 +216,9 @@ func (p *page) about(t operate.TopicStatus) section {
 	return fixed(lines)
 }
 
-// bar is how much of a change of M is done: of the tasks that have to move, or where none
-// has to, of the shards that have to be looked at. What is left is an estimate, so that a
-// change that is under way never shows as done.
+// bar shows the progress of a change of M: the share of moved tasks, or of clean shards if
+// there are no tasks to move. It shows at most 99%, because the number of tasks left is an
+// estimate.
 func bar(t operate.TopicStatus, width int) string {
 	done, all := float64(t.Change.Moved), float64(t.Change.Moved+t.Change.Misplaced)
 	if all == 0 {
@@ -231,7 +232,7 @@ func bar(t operate.TopicStatus, width int) string {
 	return fmt.Sprintf("[%s%s] %d%%", strings.Repeat("#", full), strings.Repeat("-", max(0, width-full)), int(part*100))
 }
 
-// shardTable is the table of the chosen topic's shards, from the first that is shown.
+// shardTable returns the table of the chosen topic's shards, from index p.top on.
 func (p *page) shardTable(t operate.TopicStatus) section {
 	return section{want: 1 + len(t.PerShard), draw: func(n int) []string {
 		var out bytes.Buffer
@@ -246,7 +247,7 @@ func (p *page) shardTable(t operate.TopicStatus) section {
 	}}
 }
 
-// cut makes a line fit, and says so by its last character.
+// cut shortens a line to width characters; a shortened line ends with cutMark.
 func cut(line string, width int) string {
 	if len(line) <= width {
 		return line
@@ -261,8 +262,8 @@ func cut(line string, width int) string {
 	return string(letters[:width-1]) + cutMark
 }
 
-// wrap breaks a text at blanks into lines that fit; those behind the first are indented. A
-// word that is too long for a line is left to cut.
+// wrap breaks a text at blanks into lines of at most width characters. All but the first
+// are indented. A longer word stays whole, for cut to shorten.
 func wrap(text string, width int) []string {
 	const indent = "    "
 	var lines []string
@@ -281,7 +282,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// short shows a count in six characters at most.
+// short formats a count in at most six characters.
 func short(n int64) string {
 	v := float64(n)
 	for _, unit := range []string{"", "k", "M", "G", "T"} {
@@ -296,7 +297,7 @@ func short(n int64) string {
 	return "many"
 }
 
-// age shows how long ago something was, in six characters at most for a hundred years.
+// age formats a duration, 0 if negative, in at most six characters up to a hundred years.
 func age(d time.Duration) string {
 	const day = 24 * time.Hour
 	d = max(d, 0)
@@ -312,7 +313,7 @@ func age(d time.Duration) string {
 	}
 }
 
-// dueAge is when something is due as seen from now, - for never.
+// dueAge formats a due time relative to now, a dash for the zero time.
 func dueAge(t, now time.Time) string {
 	switch {
 	case t.IsZero():
@@ -324,7 +325,7 @@ func dueAge(t, now time.Time) string {
 	}
 }
 
-// counted names a number of things.
+// counted returns a number with a noun, in the plural unless n is 1.
 func counted(n int, thing string) string {
 	if n != 1 {
 		thing += "s"

@@ -31,25 +31,25 @@ func parkedCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// selection is which parked tasks a verb is about.
+// selection selects the parked tasks of a verb.
 type selection struct {
 	topic, id            string
 	all                  bool
 	reason, before, than string
 	format               cli.FormatFlag
-	filter               operate.ParkedFilter // of the flags above, by check
+	filter               operate.ParkedFilter // made of these flags by check
 }
 
 func (sel *selection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&sel.id, "id", "", "this task alone")
-	f.StringVar(&sel.reason, "reason", "", "only tasks with this text in the reason why they were parked, in capitals or not")
-	f.StringVar(&sel.before, "parked-before", "", "only tasks parked before this time: RFC 3339, Unix milliseconds, or from now as in -2h")
+	f.StringVar(&sel.id, "id", "", "only this task")
+	f.StringVar(&sel.reason, "reason", "", "only tasks whose reason contains this text, in upper or lower case")
+	f.StringVar(&sel.before, "parked-before", "", "only tasks parked before this time: RFC 3339, Unix milliseconds, or relative to now as in -2h")
 	f.StringVar(&sel.than, "older-than", "", "only tasks parked longer ago than this: 30m, 2d")
 	f.VarP(&sel.format, "output", "o", "how to print")
 }
 
-// check refuses what no verb could work with, and reads the flags, as seen from now.
+// check validates the flags and makes the filter of them; ages count back from now.
 func (sel *selection) check(now time.Time) (err error) {
 	if sel.topic != "" {
 		if err := task.CheckTopic(sel.topic); err != nil {
@@ -72,10 +72,10 @@ func (sel *selection) check(now time.Time) (err error) {
 	return err
 }
 
-// filtered reports whether only some of the parked tasks are meant.
+// filtered reports whether the flags select only some of the parked tasks.
 func (sel *selection) filtered() bool { return sel.filter != operate.ParkedFilter{} }
 
-// parked are the tasks of a topic that are selected.
+// parked returns the selected tasks of a topic.
 func (sel *selection) parked(store *shard.Store, topic string) operate.Parked {
 	return operate.Parked{Topic: store.Topic(topic), Filter: sel.filter}
 }
@@ -86,11 +86,11 @@ func parkedList(s *settings) *cobra.Command {
 		Use:   "ls [TOPIC]",
 		Short: "Lists parked tasks with their reasons",
 		Long: `Lists the parked tasks of a topic, or of all topics: since when each is parked, when
-it was due first, when its last attempt was due, and why it is parked. Nobody knows since
-when one is parked whose record is damaged. IDs that aren't plain are JSON strings in the
-table.
+it was due first, when its last attempt was due, and why it is parked. The time of parking
+is unknown for a task whose record is damaged. The table prints an ID with blanks, quotes
+or unprintable characters as a JSON string.
 
-With -o json it prints an array, with -o ndjson an object a line.`,
+-o json prints one array, -o ndjson one object per line.`,
 		Example: `  scanner parked ls
   scanner parked ls orders --reason NO_ROUTE --older-than 1d`,
 		Args: cli.TopicArgument,
@@ -111,7 +111,7 @@ With -o json it prints an array, with -o ndjson an object a line.`,
 			return printList(cmd.OutOrStdout(), sel.format.Format, list)
 		}),
 	}
-	cmd.Flags().StringVar(&sel.topic, "topic", "", "this topic alone (default all); the same as TOPIC")
+	cmd.Flags().StringVar(&sel.topic, "topic", "", "only this topic (default all); the same as TOPIC")
 	sel.register(cmd)
 	return cmd
 }
@@ -123,17 +123,17 @@ type parkedTask struct {
 	ID    string `json:"id"`
 	Due   string `json:"due,omitempty"`
 	DueMs int64  `json:"due_ms"`
-	// FirstDue is absent where the record can't be read; Due is the last retry's.
+	// FirstDue is absent if the record can't be read. Due is the time of the last retry.
 	FirstDue   string `json:"first_due,omitempty"`
 	FirstDueMs int64  `json:"first_due_ms,omitempty"`
-	// ParkedAt is absent where the record doesn't say.
+	// ParkedAt is absent if the record doesn't hold it.
 	ParkedAt   string `json:"parked_at,omitempty"`
 	ParkedAtMs int64  `json:"parked_at_ms,omitempty"`
 	Attempts   int    `json:"attempts"`
 	Bytes      int    `json:"payload_bytes"`
 	Reason     string `json:"reason"`
 
-	due, firstDue, parkedAt time.Time // zero: the record is damaged, or of a newer format, and Reason says so
+	due, firstDue, parkedAt time.Time // zero: the record can't be read, and Reason says so
 }
 
 func newParkedTask(r shard.Record) parkedTask {
@@ -147,7 +147,7 @@ func newParkedTask(r shard.Record) parkedTask {
 	return p
 }
 
-// none is what the table says where no task is listed.
+// none returns the text that stands in for an empty table.
 func (sel *selection) none() string {
 	if sel.filtered() || sel.id != "" {
 		return "none match\n"
@@ -155,8 +155,8 @@ func (sel *selection) none() string {
 	return "nothing is parked\n"
 }
 
-// printParked is the table for people, as seen from now, of the tasks that list
-// visits; none is what it says if there are none.
+// printParked prints a table of the tasks that list visits, with times relative to now;
+// without tasks it prints none.
 func printParked(out io.Writer, list func(visit func(parkedTask) error) error, none string, now time.Time) error {
 	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tFIRST DUE\tDUE\tATTEMPTS\tBYTES\tREASON"}
 	return t.print(none, func() error {
@@ -172,8 +172,8 @@ func printParked(out io.Writer, list func(visit func(parkedTask) error) error, n
 	})
 }
 
-// each visits the parked tasks of the topic, or of all topics that are known. What can't
-// be read of one hides no other.
+// each visits the selected tasks of the topic, or of all known topics. If a part of one
+// topic can't be read, it visits the other topics and then returns the error.
 func (sel *selection) each(cmd *cobra.Command, store *shard.Store, visit func(parkedTask) error) error {
 	if sel.topic != "" {
 		return sel.eachOf(cmd, store, sel.topic, visit)
@@ -187,7 +187,7 @@ func (sel *selection) each(cmd *cobra.Command, store *shard.Store, visit func(pa
 	for _, topic := range topics {
 		err := sel.eachOf(cmd, store, topic, visit)
 		switch {
-		case errors.Is(err, task.ErrUnknownTopic): // removed meanwhile, or its removal died
+		case errors.Is(err, task.ErrUnknownTopic): // removed, perhaps only in part
 		case shard.Definite(err) && !shard.Denied(err):
 			unread = append(unread, err)
 		case err != nil:

@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// TestWhatAReplayLeavesIsToldToScripts: the number of those that were replayed comes
-// first, and as JSON what was left comes with it; the exit code is 1.
+// TestWhatAReplayLeavesIsToldToScripts: the output begins with the number of replayed
+// tasks, and as JSON it also holds the tasks left. The exit code is 1.
 func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	t.Parallel()
 	left := &operate.LeftError{
@@ -69,8 +69,8 @@ func (o *operator) parkAs(topic, id, reason string) {
 	}
 }
 
-// TestParkedTasksAreChosenByReasonAndAge: of one topic or of all, listed, replayed and
-// purged; what a slip would change needs a yes.
+// TestParkedTasksAreChosenByReasonAndAge: reason and age select the tasks to list, replay
+// and purge, in one topic or in all. A change of several tasks needs a confirmation.
 func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
@@ -131,7 +131,7 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	}
 }
 
-// TestAgeIsNotGuessed: of a damaged record nobody knows when it was parked.
+// TestAgeIsNotGuessed: the time of parking is unknown for a damaged record.
 func TestAgeIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
@@ -145,8 +145,8 @@ func TestAgeIsNotGuessed(t *testing.T) {
 	o.wants(cli.Done, "purged 1", "parked", "purge", "--topic", "orders", "--reason", "record", "--yes")
 }
 
-// TestAReplayAsksFirst: without a terminal it replays nothing unless told --yes, as purge
-// does; --dry-run says how many it would be; one task that is named needs no question.
+// TestAReplayAsksFirst: without a terminal replay needs --yes, like purge. --dry-run says
+// how many tasks it would replay. A single task given by --id needs no confirmation.
 func TestAReplayAsksFirst(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")

@@ -17,7 +17,7 @@ import (
 // parkedVerb is a verb that changes parked tasks.
 type parkedVerb struct {
 	name, done, short string
-	long              string // what is peculiar to it
+	long              string // help for this verb only
 	confirm           cli.Confirmation
 	change            func(cmd *cobra.Command, p operate.Parked, id string) (int, error)
 
@@ -28,11 +28,11 @@ type parkedVerb struct {
 
 func parkedReplay(s *settings) *cobra.Command {
 	v := &parkedVerb{
-		name: "replay", done: "replayed", short: "Makes parked tasks due now, with a fresh count of attempts; asks before it replays more than one",
+		name: "replay", done: "replayed", short: "Makes parked tasks due now and resets their attempts; asks before it replays more than one",
 		long: `
-With --limit it ends after N tasks. With --rate it replays at most N tasks a second, for
-consumers that would be flooded. Ctrl-C ends it: what was replayed stays so. With --dry-run
-it says how many it would replay, and replays none.
+--limit ends the pass after N tasks. --rate replays at most N tasks a second, so that
+consumers aren't flooded. Ctrl-C ends the pass; replayed tasks stay replayed. --dry-run
+prints how many tasks it would replay, and replays none.
 `,
 		confirm: cli.Confirmation{Deed: cli.Replays()},
 		change: func(cmd *cobra.Command, p operate.Parked, id string) (int, error) {
@@ -43,7 +43,7 @@ it says how many it would replay, and replays none.
 	f := cmd.Flags()
 	f.IntVar(&v.limit, "limit", 0, "at most this many tasks (default all)")
 	f.IntVar(&v.rate, "rate", 0, "at most this many tasks a second (default no limit)")
-	f.BoolVar(&v.dry, "dry-run", false, "say how many tasks it would replay; replay none")
+	f.BoolVar(&v.dry, "dry-run", false, "print how many tasks it would replay; replay none")
 	return cmd
 }
 
@@ -64,16 +64,17 @@ func (v *parkedVerb) command(s *settings) *cobra.Command {
 		Short: v.short,
 		Long: strings.TrimSpace(v.short + `.
 
-With --all, --reason, --parked-before or --older-than it is one pass: what is parked in a
-shard when the pass comes to it is visited once, though it may be parked again at once.
-Tasks of which nobody knows when they were parked have no age. A question is asked on a
-terminal; elsewhere it needs --yes. Exit code 3: no such task or topic.
+With --all, --reason, --parked-before or --older-than it makes one pass over the topic.
+A task that is parked when the pass reaches its shard is visited once, even if it is
+parked again at once. --parked-before and --older-than leave out tasks whose time of
+parking is unknown. It asks on a terminal; elsewhere it needs --yes. Exit code 3: no
+such task or topic.
 ` + v.long),
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return v.run(cmd, s) }),
 	}
 	cmd.Flags().StringVar(&v.sel.topic, "topic", "", "the topic; the same as TOPIC")
-	cmd.Flags().BoolVar(&v.sel.all, "all", false, "all parked tasks of the topic, or all that the other flags leave")
+	cmd.Flags().BoolVar(&v.sel.all, "all", false, "all parked tasks of the topic that the other flags select")
 	v.sel.register(cmd)
 	v.confirm.Register(cmd)
 	return cmd
@@ -109,7 +110,7 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 	return errors.Join(printChanged(cmd.OutOrStdout(), v.sel.format.Format, v.done, n, left), err)
 }
 
-// check refuses a command line that asks for nothing that could be done.
+// check validates the command line.
 func (v *parkedVerb) check(cmd *cobra.Command, now time.Time) error {
 	if err := v.sel.checkChange(now); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (v *parkedVerb) check(cmd *cobra.Command, now time.Time) error {
 	return nil
 }
 
-// ask asks before more than the one task that is named is changed.
+// ask asks for confirmation, unless --id names one task or --yes is given.
 func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
 	if v.sel.id != "" || v.confirm.Yes {
 		return nil
@@ -141,7 +142,7 @@ func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
 	return v.confirm.Ask(cmd, fmt.Sprintf("%s %s", v.confirm.Does(), v.meant(p, n)))
 }
 
-// meant names n tasks that are meant.
+// meant describes the n selected tasks.
 func (v *parkedVerb) meant(p operate.Parked, n int64) string {
 	text := fmt.Sprintf("all that is parked in topic %s%s: %s", p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))
 	if p.Limit > 0 {
@@ -153,7 +154,7 @@ func (v *parkedVerb) meant(p operate.Parked, n int64) string {
 	return text
 }
 
-// tell says what would be done.
+// tell prints how many tasks the verb would change.
 func (v *parkedVerb) tell(cmd *cobra.Command, p operate.Parked) error {
 	n, err := p.Count(cmd.Context())
 	if err != nil {
@@ -166,7 +167,7 @@ func (v *parkedVerb) tell(cmd *cobra.Command, p operate.Parked) error {
 	return err
 }
 
-// narrowed says for a question which of the parked tasks would go, if not all.
+// narrowed describes the filter, "" if it selects all parked tasks.
 func narrowed(f operate.ParkedFilter) (text string) {
 	if f.Reason != "" {
 		text += fmt.Sprintf(" with %q in its reason", f.Reason)
@@ -177,7 +178,8 @@ func narrowed(f operate.ParkedFilter) (text string) {
 	return text
 }
 
-// checkChange is check for a verb that changes tasks: which ones has to be said.
+// checkChange is check for a verb that changes tasks: it also requires a topic and a
+// choice of tasks.
 func (sel *selection) checkChange(now time.Time) error {
 	if sel.topic == "" {
 		return cli.UsageError("name a topic")
@@ -194,7 +196,7 @@ func (sel *selection) checkChange(now time.Time) error {
 	return nil
 }
 
-// printChanged says how many tasks were changed, and as JSON also what was left.
+// printChanged prints how many tasks were changed, and as JSON also what was left.
 func printChanged(out io.Writer, format cli.Format, done string, n int, left *operate.LeftError) error {
 	if format != cli.JSON {
 		_, err := fmt.Fprintf(out, "%s %d\n", done, n)
@@ -210,7 +212,7 @@ func printChanged(out io.Writer, format cli.Format, done string, n int, left *op
 	return cli.PrintJSON(out, result, "")
 }
 
-// parkedBar shows how far a pass over parked tasks has come: a bar on a terminal, a line
+// parkedBar shows the progress of a pass over parked tasks: a bar on a terminal, a line
 // every five seconds elsewhere.
 type parkedBar struct {
 	out  io.Writer
@@ -226,11 +228,11 @@ func (b *parkedBar) show(visited, of int64) {
 				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
 		}
 		b.bar.ChangeMax64(max(of, 1))
-		_ = b.bar.Set64(visited) // drawing is all it does
+		_ = b.bar.Set64(visited) // it only draws
 		return
 	}
 	if b.said.IsZero() {
-		b.said = time.Now() // what ends soon needs no line
+		b.said = time.Now() // a short pass prints no line
 	}
 	if time.Since(b.said) >= 5*time.Second {
 		b.said = time.Now()
@@ -240,6 +242,6 @@ func (b *parkedBar) show(visited, of int64) {
 
 func (b *parkedBar) finish() {
 	if b.bar != nil {
-		_ = b.bar.Finish() // drawing is all it does
+		_ = b.bar.Finish() // it only draws
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
-// TestReference: docs/reference has what the help of every verb says: who changes a flag
-// changes the page.
+// TestReference: docs/reference holds the help of every verb, so a changed flag changes
+// the page.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	const anew = "go test ./cmd/scanner -run TestReference -update"

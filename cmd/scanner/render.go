@@ -17,11 +17,11 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// noTopics stands where topics would.
+// noTopics is shown in place of topics if there are none.
 const noTopics = "no topics: no scanner has served one under this Redis prefix yet"
 
-// statusLines is how a fleet stands, as lines for a person: each topic, its shards one
-// by one if that is wanted, and the members.
+// statusLines renders a status as lines of text: warnings, each topic, its shards if
+// shards is set, and the members.
 func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	var out bytes.Buffer
 	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
@@ -37,7 +37,7 @@ func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
-// printHazards says first of all what may cost tasks, and what the fleet lacks.
+// printHazards prints the warnings about durability, and why the fleet is degraded.
 func printHazards(w io.Writer, s operate.Status) {
 	for _, h := range s.Hazards {
 		fmt.Fprintln(w, "! "+hazard(h))
@@ -50,7 +50,7 @@ func printHazards(w io.Writer, s operate.Status) {
 	}
 }
 
-// hazard is one of them in a line.
+// hazard renders a warning about durability as a line.
 func hazard(h string) string {
 	return "redis is set to lose tasks that it acknowledged: " + cli.OneLine(h)
 }
@@ -77,7 +77,7 @@ func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) 
 	fmt.Fprintln(w)
 }
 
-// headline is a topic's name and placement.
+// headline returns a topic's name and placement.
 func headline(t operate.TopicStatus) string {
 	phase := cmp.Or(string(t.Phase), "not known")
 	if t.Phase == shard.Migrating {
@@ -86,12 +86,13 @@ func headline(t operate.TopicStatus) string {
 	return fmt.Sprintf("topic %s: M %d, epoch %d, %s", t.Topic, t.Shards, t.Epoch, phase)
 }
 
-// total is what all shards of a topic hold together.
+// total returns the sums over all shards of a topic.
 func total(t operate.TopicStatus) shard.Stats {
 	return shard.Stats{Pending: t.Pending, Backlog: t.Backlog, Leased: t.Leased, Parked: t.Parked, Oldest: t.Oldest}
 }
 
-// paceLines say by which settings a topic is served, and how fast.
+// paceLines returns lines with a topic's settings, their source, and its throughput and
+// lateness in the last minute.
 func paceLines(t operate.TopicStatus) (lines []string) {
 	if t.Source != "" {
 		lines = append(lines, "source: "+cli.OneLine(t.Source))
@@ -114,7 +115,7 @@ func paceLines(t operate.TopicStatus) (lines []string) {
 	return lines
 }
 
-// perSecond shows a rate with three digits that count.
+// perSecond formats a rate with three significant digits.
 func perSecond(rate float64) string {
 	if rate >= 1000 {
 		return fmt.Sprintf("%.0f", rate)
@@ -122,7 +123,7 @@ func perSecond(rate float64) string {
 	return fmt.Sprintf("%.3g", rate)
 }
 
-// lateness shows seconds with two digits that count.
+// lateness formats seconds with two significant digits.
 func lateness(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	unit := time.Microsecond
@@ -132,12 +133,12 @@ func lateness(seconds float64) string {
 	return d.Round(unit).String()
 }
 
-// migrating names a change under way.
+// migrating describes a change of M under way.
 func migrating(t operate.TopicStatus) string {
 	return fmt.Sprintf("migrating from %d", t.Previous)
 }
 
-// progress is how far a change under way is, in one line.
+// progress describes the progress of a change of M on one line.
 func progress(t operate.TopicStatus, now time.Time) string {
 	c := t.Change
 	text := fmt.Sprintf("%d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
@@ -148,17 +149,17 @@ func progress(t operate.TopicStatus, now time.Time) string {
 	return text
 }
 
-// columns are those of row.
+// columns are the titles of row's columns.
 const columns = "  SHARD\tSTORED\tWAITING\tBACKLOG\tLEASED\tPARKED\tOLDEST DUE"
 
-// row is what a shard holds: all that is stored, which is the sum of what follows. What
-// waits is not due yet, or is to be tried again later.
+// row prints the contents of a shard. STORED is the sum of WAITING, BACKLOG, LEASED and
+// PARKED. WAITING tasks aren't due yet, or are retried later.
 func row(w io.Writer, name string, v shard.Stats, oldest string) {
 	waiting := v.Pending - v.Backlog - v.Leased - v.Parked
 	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
 }
 
-// dueText is when something is due, - for never.
+// dueText is relative, or a dash for the zero time.
 func dueText(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -169,7 +170,7 @@ func dueText(t, now time.Time) string {
 // timeFormat is RFC 3339 in UTC, to the millisecond.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// relative says when something is due, as seen from now.
+// relative formats a time in UTC, and its distance from now.
 func relative(t, now time.Time) string {
 	at := t.UTC().Format(timeFormat)
 	d := t.Sub(now).Round(time.Second)
@@ -179,7 +180,7 @@ func relative(t, now time.Time) string {
 	return fmt.Sprintf("%s (in %s)", at, d)
 }
 
-// started is when a member began; one that has not said so yet has no such time.
+// started formats the start time of a member, "-" if the member hasn't reported it yet.
 func started(m balance.Member) string {
 	if m.Started.IsZero() {
 		return "-"
@@ -187,7 +188,7 @@ func started(m balance.Member) string {
 	return m.Started.Format(time.RFC3339)
 }
 
-// alive says whether a member lives.
+// alive returns "live" or "dead".
 func alive(m balance.Member) string {
 	if m.Alive {
 		return "live"
@@ -195,7 +196,8 @@ func alive(m balance.Member) string {
 	return "dead"
 }
 
-// configuration is which documents a member works by, and how many it can't.
+// configuration describes which documents a member has applied, and how many it can't
+// apply.
 func configuration(m balance.Member) string {
 	text := fmt.Sprintf("index %d", m.Applied)
 	if m.Source != "" {

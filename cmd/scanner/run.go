@@ -22,17 +22,17 @@ import (
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
-// settings is where every verb finds its configuration.
+// settings holds the path of the configuration file, "" if --config isn't given.
 type settings struct{ path string }
 
 func (s *settings) load() (*config.Config, error) { return config.Load(s.path, os.Environ()) }
 
-// connections loads what it takes to reach the servers.
+// connections loads only the settings that are needed to reach the servers.
 func (s *settings) connections() (*config.Config, error) {
 	return config.LoadConnections(s.path, os.Environ())
 }
 
-// open makes a client of the configured Redis.
+// open returns a client of the configured Redis.
 func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
 	cfg, err := s.connections()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
 	return connect(cfg, nil)
 }
 
-// inForce returns the document of a topic that scanners applied last, nil if none did.
+// inForce returns the document that scanners applied last to a topic, nil if none did.
 func (s *settings) inForce(ctx context.Context, topic string) ([]byte, error) {
 	rdb, store, err := s.open()
 	if err != nil {
@@ -51,14 +51,14 @@ func (s *settings) inForce(ctx context.Context, topic string) ([]byte, error) {
 	return store.Topic(topic).Document(ctx)
 }
 
-// connect makes a client of the configured Redis. Log, which may be nil, is told of
-// files that change.
+// connect returns a client of the configured Redis. Log, which may be nil, receives
+// messages about files that change, such as certificates.
 func connect(cfg *config.Config, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
 	return connectWithin(cfg, 0, log)
 }
 
-// connectWithin is connect with a limit for writing a request, and for reading an answer.
-// 0: go-redis's own.
+// connectWithin is connect with a limit for writing a request, and the same limit for
+// reading an answer. 0 means go-redis's defaults.
 func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
 	options, err := cfg.Redis.Options(log)
 	if err != nil {
@@ -71,18 +71,18 @@ func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (r
 	return rdb, store, err
 }
 
-// movingLimit bounds a request of a shard's mover, and its answer, which hold tasks of up
-// to 17 MiB: 300 KB/s are enough. An export lasts no longer.
+// movingLimit limits a request of a shard's mover, and its answer. Each holds tasks of up
+// to 17 MiB, so 300 KB/s are enough. An export takes no longer than that.
 const movingLimit = time.Minute
 
-// memberRedis is what a member of the fleet has of Redis.
+// memberRedis holds a member's clients of Redis.
 type memberRedis struct {
 	store, moving *shard.Store
 	clients       []redis.UniversalClient
 }
 
-// connectMember makes the clients of a member. That for moving makes no connection before
-// the shard count changes.
+// connectMember makes the clients of a member. The client for moving tasks connects only
+// when the shard count changes.
 func connectMember(cfg *config.Config, log *slog.Logger) (*memberRedis, error) {
 	r := &memberRedis{}
 	rdb, store, err := connect(cfg, log)
@@ -111,13 +111,13 @@ func runCommand(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run --config config.yaml",
 		Short: "Runs one member of the fleet until SIGTERM or SIGINT",
-		Long: `Runs one member of the fleet until SIGTERM or SIGINT. Then it stops claiming,
-settles what is in flight (at most shutdown_timeout), releases the rest and exits
-with 0; a second signal exits at once.
+		Long: `Runs one member of the fleet until SIGTERM or SIGINT. Then it stops claiming, settles
+the tasks in flight (for at most shutdown_timeout), releases the rest and exits with 0.
+A second signal ends it at once.
 
-SIGHUP re-reads the topics of the file; those in Consul are watched anyway. It ends no
-scanner, and logs each setting that differs from the one in force and needs a restart:
-servers, redis.prefix, admin.listen and all others that are no topic's.`,
+SIGHUP re-reads the topics of the file; topics in Consul are always watched. It also logs
+each changed setting that needs a restart: servers, redis.prefix, admin.listen and every
+other setting outside topics. SIGHUP never ends a scanner.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			return runScanner(cmd.Context(), s, cmd)
@@ -127,7 +127,7 @@ servers, redis.prefix, admin.listen and all others that are no topic's.`,
 
 func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // which ends the program otherwise
+	signal.Notify(hup, syscall.SIGHUP) // by default it would end the program
 	defer signal.Stop(hup)
 	cfg, err := s.load()
 	if err != nil {
@@ -141,9 +141,9 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 	return member.Run(ctx)
 }
 
-// newMember puts a member of the fleet together and starts nothing but a look at
-// hangups; done frees what it holds. The error is all that is wrong with settings and
-// can be told without a server, beyond what loading them tells.
+// newMember makes a member of the fleet, and starts only the handler of hangups; done
+// frees its resources. It contacts no server. The error covers mistakes in the settings
+// that loading them doesn't find.
 func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.Writer, hangups <-chan os.Signal) (member *scanner.Scanner, done func(), err error) {
 	log, err := telemetry.NewLogger(stderr, cfg.Log.Level, cfg.Log.Format)
 	if err != nil {
@@ -175,8 +175,8 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 	return member, done, nil
 }
 
-// chooseSource takes the topics from Consul where it is configured, else from the
-// file: then a send to reread has it read anew.
+// chooseSource sets the source of the topics: Consul if it is configured, else the file.
+// A send to reread makes the file source read the file again; reread is nil with Consul.
 func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (reread chan<- struct{}, err error) {
 	if cfg.Consul.Addr != "" {
 		client, err := topicdocs.Open(cfg.Consul, log)

@@ -14,13 +14,14 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
+// asErrors returns the config.Errors in err, if it holds any.
 func asErrors(err error) (config.Errors, bool) {
 	var all config.Errors
 	ok := errors.As(err, &all)
 	return all, ok
 }
 
-// statusFlags are those of scanner status.
+// statusFlags are the flags of scanner status.
 type statusFlags struct {
 	format                  cli.FormatFlag
 	topic                   string
@@ -49,18 +50,18 @@ func statusCommand(s *settings) *cobra.Command {
 			return f.print(cmd, store)
 		}),
 	}
-	cmd.Flags().StringVar(&f.topic, "topic", "", "this topic alone; the same as TOPIC")
-	cmd.Flags().BoolVar(&f.shards, "shards", false, "each shard too, and not the sums alone")
-	cmd.Flags().BoolVar(&f.judged, "exit-code", false, "exit with 4 unless all is healthy, and say why on standard error")
-	cmd.Flags().BoolVar(&f.watched, "watch", false, "show it on the terminal, always new, until q or Ctrl-C")
-	cmd.Flags().DurationVar(&f.every, "interval", defaultInterval, "between two looks with --watch, 200ms to 1m")
+	cmd.Flags().StringVar(&f.topic, "topic", "", "only this topic; the same as TOPIC")
+	cmd.Flags().BoolVar(&f.shards, "shards", false, "also show each shard, not only the sums")
+	cmd.Flags().BoolVar(&f.judged, "exit-code", false, "exit with 4 unless everything is healthy, and print the reasons on standard error")
+	cmd.Flags().BoolVar(&f.watched, "watch", false, "keep it on the terminal, up to date, until q or Ctrl-C")
+	cmd.Flags().DurationVar(&f.every, "interval", defaultInterval, "time between two readings with --watch, 200ms to 1m")
 	cmd.Flags().VarP(&f.format, "output", "o", "how to print")
 	cmd.MarkFlagsMutuallyExclusive("watch", "exit-code")
 	cmd.MarkFlagsMutuallyExclusive("watch", "output")
 	return cmd
 }
 
-// check refuses an interval that is out of range, or for nothing.
+// check refuses an interval that is out of range or given without --watch.
 func (f *statusFlags) check(cmd *cobra.Command) error {
 	if f.every < leastInterval || f.every > mostInterval {
 		return cli.UsageError(fmt.Sprintf("--interval must be 200ms to 1m; got %s", f.every))
@@ -93,7 +94,7 @@ func (f *statusFlags) print(cmd *cobra.Command, store *shard.Store) error {
 	return err
 }
 
-// watch shows the fleet on the terminal until somebody ends it.
+// watch shows the fleet on the terminal until a key or a signal ends it.
 func (f *statusFlags) watch(cmd *cobra.Command, s *settings) error {
 	screen, err := newScreen(cmd.InOrStdin(), cmd.OutOrStdout())
 	if err != nil {

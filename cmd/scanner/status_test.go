@@ -18,9 +18,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestStatusTellsByItsExitCode: 4 where no scanner lives, with the reason on standard
-// error beside the whole status on standard output; 0 once one does. Without the flag it is
-// 0 as ever.
+// TestStatusTellsByItsExitCode: --exit-code ends with 4 if no scanner is live. Then the
+// reason is on standard error, and the whole status still on standard output. Once a
+// scanner is live it ends with 0. Without the flag the exit code is always 0.
 func TestStatusTellsByItsExitCode(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Redis(t)

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// now is when the tables are looked at.
+// now is the current time in the tables.
 var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
 // stableTopic has tasks in every state.
@@ -68,7 +68,7 @@ var parkedTasks = []parkedTask{
 	newParkedTask(damaged),
 }
 
-// parkedRecord is that of a task that was parked a minute before now.
+// parkedRecord returns the record of a task that was parked a minute before now.
 func parkedRecord(id string, due int64, attempt int, reason string) shard.Record {
 	r := shard.Record{Reason: reason, ReasonAt: now.Add(-time.Minute)}
 	r.Topic, r.ID, r.Due, r.Attempt, r.PayloadBytes = "orders", id, time.UnixMilli(due), attempt, 200
@@ -76,13 +76,13 @@ func parkedRecord(id string, due int64, attempt int, reason string) shard.Record
 	return r
 }
 
-// damaged is what is read of a record that is cut short.
+// damaged returns the result of reading a truncated record.
 var damaged = shard.Record{
 	Task:   task.Task{Topic: "orders", ID: "a long ID\twith a \x1b[31mtab"},
 	Reason: "record: too short\nfor its head",
 }
 
-// listedTasks are one in each state, with IDs of every kind, and one that can't be read.
+// listedTasks are a task in each state, with IDs of every kind, and an unreadable one.
 var listedTasks = []listedTask{
 	newListedTask(listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, "")),
 	newListedTask(listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, "")),
@@ -90,14 +90,14 @@ var listedTasks = []listedTask{
 	newListedTask(operate.Listed{Stored: shard.Stored{Record: damaged, State: task.Parked}}),
 }
 
-// listedAs is a task that is due, and tried next, so long after now.
+// listedAs returns a task; due and next are relative to now.
 func listedAs(id string, state task.State, due, next time.Duration, reason string) operate.Listed {
 	s := shard.Stored{State: state, Next: now.Add(next)}
 	s.ID, s.Due, s.Attempt, s.Reason = id, now.Add(due), 1+len(reason)/10, reason
 	return operate.Listed{Stored: s}
 }
 
-// visited lists what there is.
+// visited returns a list function that visits the given values.
 func visited[T any](all []T) func(visit func(T) error) error {
 	return func(visit func(T) error) error {
 		for _, v := range all {
@@ -109,10 +109,10 @@ func visited[T any](all []T) func(visit func(T) error) error {
 	}
 }
 
-// fleetStatus has a topic that stands and one that changes.
+// fleetStatus returns a status with a stable topic and a migrating one.
 var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}
 
-// lines draws lines.
+// lines returns a function that prints lines.
 func lines(all []string) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := io.WriteString(w, strings.Join(all, "\n")+"\n")
@@ -120,8 +120,7 @@ func lines(all []string) func(io.Writer) error {
 	}
 }
 
-// TestTables: what a person reads is aligned, on one line a thing, and the same as
-// it was: testdata holds it.
+// TestTables compares the tables for people with testdata.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	findings := []doctor.Finding{
@@ -151,13 +150,13 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// isGolden holds what is printed to a file of testdata.
+// isGolden compares printed output with a file of testdata.
 func isGolden(t *testing.T, name, got string) {
 	t.Helper()
 	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update, "go test ./cmd/scanner -run "+t.Name()+" -update")
 }
 
-// golden holds what a verb prints that succeeds to a file of testdata.
+// golden compares the output of a successful verb with a file of testdata.
 func (o *operator) golden(name string, args ...string) {
 	o.t.Helper()
 	code, text := o.call(args...)

@@ -31,7 +31,7 @@ func tasksCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// tasksFlags say which tasks are listed.
+// tasksFlags select the tasks to list.
 type tasksFlags struct {
 	topic, state        string
 	dueBefore, dueAfter string
@@ -46,20 +46,25 @@ func tasksList(s *settings) *cobra.Command {
 		Use:     "ls TOPIC",
 		Aliases: []string{"find"},
 		Short:   "Lists tasks by state, due time and the beginning of their IDs",
-		Long: `Lists the tasks of a topic that are asked for: all of its tasks where nothing is.
+		Long: `Lists the tasks of a topic that match the flags, by default all of them.
 
-A task is waiting for its first attempt; leased by a scanner, until the time in NEXT
-ATTEMPT; retrying: it waits for another attempt, since the broker returned or refused it
-or its consumer failed, with the reason; or parked after the last one. --due-before and
---due-after take RFC 3339, Unix milliseconds, or a duration from now: 30m, -1h, 2d.
+The states are:
+  waiting   for the first attempt
+  leased    by a scanner, until the time in NEXT ATTEMPT
+  retrying  waiting for another attempt, because the broker returned or refused the
+            task or its consumer failed; REASON has the cause
+  parked    after the last attempt
 
-It reads page by page and holds up nobody, however many tasks there are, and is right
-while the shard count changes. With --limit the tasks that are tried next come first;
-without it they come shard by shard. One that is claimed, retried or rescheduled
-meanwhile may be missing. IDs that aren't plain are JSON strings in the table.
+--due-before and --due-after take RFC 3339, Unix milliseconds, or a duration from now:
+30m, -1h, 2d.
 
-With -o json it prints an array, with -o ndjson an object a line. Exit code 3: no such
-topic.`,
+It reads page by page, so that even a long list delays nobody. It is also right while
+the shard count changes. With --limit the tasks whose next attempt comes first are
+listed first; without it the list goes shard by shard. A task that is claimed, retried
+or rescheduled in the meantime may be missing. The table prints an ID with blanks,
+quotes or unprintable characters as a JSON string.
+
+-o json prints one array, -o ndjson one object per line. Exit code 3: no such topic.`,
 		Example: `  scanner tasks ls orders --limit 20
   scanner tasks ls orders --state retrying
   scanner tasks find orders --id-prefix customer-17: --due-before 1h -o json`,
@@ -71,14 +76,14 @@ topic.`,
 	f.StringVar(&flags.state, "state", "", "only tasks in this state: waiting, leased, parked or retrying")
 	f.StringVar(&flags.dueBefore, "due-before", "", "only tasks due at this time or before")
 	f.StringVar(&flags.dueAfter, "due-after", "", "only tasks due at this time or after")
-	f.StringVar(&flags.prefix, "id-prefix", "", "only tasks whose IDs begin so")
-	f.IntVar(&flags.limit, "limit", 0, "no more than so many, those that are tried next (default all)")
+	f.StringVar(&flags.prefix, "id-prefix", "", "only tasks whose IDs begin with this text")
+	f.IntVar(&flags.limit, "limit", 0, "at most this many tasks, those with the earliest next attempt (default all)")
 	f.VarP(&flags.format, "output", "o", "how to print")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	return cmd
 }
 
-// listedStates are those that --state takes.
+// listedStates returns the values of --state.
 func listedStates() []string {
 	return []string{string(task.Waiting), string(task.Leased), string(task.Parked), string(operate.Retrying)}
 }
@@ -128,8 +133,8 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	return printList(cmd.OutOrStdout(), flags.format.Format, list)
 }
 
-// printList writes what list visits as JSON. What was visited is written whole, whatever
-// the visit ends with.
+// printList writes the values that list visits as JSON. If list fails, the values visited
+// before are still written completely.
 func printList[T any](out io.Writer, format cli.Format, list func(visit func(T) error) error) error {
 	to := cli.NewJSONList(out, format)
 	err := list(func(v T) error { return to.Add(v) })
@@ -139,8 +144,8 @@ func printList[T any](out io.Writer, format cli.Format, list func(visit func(T) 
 	return err
 }
 
-// parseMoment reads a flag's time, zero if it isn't given: RFC 3339, Unix milliseconds,
-// or a duration from now, days among its units.
+// parseMoment parses a flag's time: RFC 3339, Unix milliseconds, or a duration from now as
+// parseSpan takes it. An empty text is the zero time. Errors are a cli.UsageError.
 func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -161,7 +166,7 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	return now.Add(d), nil
 }
 
-// parseSpan reads a duration, which may be in days: 30m, -1h, 1.5d.
+// parseSpan parses a duration, which may be in days: 30m, -1h, 1.5d.
 func parseSpan(text string) (time.Duration, bool) {
 	if days, found := strings.CutSuffix(text, "d"); found {
 		n, err := strconv.ParseFloat(days, 64)
@@ -177,15 +182,15 @@ type listedTask struct {
 	Topic string     `json:"topic"`
 	ID    string     `json:"id"`
 	State task.State `json:"state"`
-	// Due and Scheduled are absent where the record can't be read.
+	// Due and Scheduled are absent if the record can't be read.
 	Due         string `json:"due,omitempty"`
 	DueMs       int64  `json:"due_ms,omitempty"`
 	Scheduled   string `json:"scheduled,omitempty"`
 	ScheduledMs int64  `json:"scheduled_ms,omitempty"`
-	// NextAttempt is when the task is to be tried, or its lease ends; absent if parked.
+	// NextAttempt is the time of the next attempt, or the end of the lease; absent if parked.
 	NextAttempt   string `json:"next_attempt,omitempty"`
 	NextAttemptMs int64  `json:"next_attempt_ms,omitempty"`
-	// Attempts that the broker returned or refused.
+	// Attempts is how often the broker returned or refused the task.
 	Attempts    int    `json:"attempts"`
 	Redelivered bool   `json:"redelivered"`
 	Reason      string `json:"reason,omitempty"`
@@ -204,7 +209,7 @@ func newListedTask(l operate.Listed) listedTask {
 	return out
 }
 
-// moment is a time for JSON, in both its forms; nothing for a zero one.
+// moment returns a time as RFC 3339 and as Unix milliseconds, "" and 0 for the zero time.
 func moment(t time.Time) (string, int64) {
 	if t.IsZero() {
 		return "", 0
@@ -212,10 +217,10 @@ func moment(t time.Time) (string, int64) {
 	return t.UTC().Format(timeFormat), t.UnixMilli()
 }
 
-// tableRows is how many rows are aligned, and held, at once.
+// tableRows is how many rows a longTable holds and aligns at once.
 const tableRows = 1000
 
-// printTasks is the table for people, as seen from now, of the tasks that list visits.
+// printTasks prints a table of the tasks that list visits, with times relative to now.
 func printTasks(out io.Writer, list func(visit func(listedTask) error) error, now time.Time) error {
 	t := longTable{out: out, head: "ID\tSTATE\tDUE\tNEXT ATTEMPT\tATTEMPTS\tREASON"}
 	return t.print("no such tasks\n", func() error {
@@ -229,7 +234,7 @@ func printTasks(out io.Writer, list func(visit func(listedTask) error) error, no
 	})
 }
 
-// relativeOr is a time as status shows it, or a dash where there is none.
+// relativeOr is relative, or a dash for the zero time.
 func relativeOr(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -237,7 +242,7 @@ func relativeOr(t, now time.Time) string {
 	return relative(t, now)
 }
 
-// longTable is a table of any number of rows, which are aligned a thousand at a time.
+// longTable is a table of any number of rows. It aligns tableRows of them at a time.
 type longTable struct {
 	out  io.Writer
 	head string
@@ -245,8 +250,8 @@ type longTable struct {
 	rows int
 }
 
-// print writes the rows that work adds, or what is said where there are none. What was
-// added is shown, whatever work ends with.
+// print writes the rows that work adds, or none if work adds no row. If work fails, the
+// rows that it added before are still written.
 func (t *longTable) print(none string, work func() error) error {
 	t.w = tabwriter.NewWriter(t.out, 2, 0, 2, ' ', 0)
 	err := work()

@@ -24,8 +24,8 @@ func (o *operator) put(when shard.When, ids ...string) {
 	}
 }
 
-// TestTasksAreListedForPeopleAndScripts: as a table, an array and lines; what is asked
-// for in the wrong way is said.
+// TestTasksAreListedForPeopleAndScripts: tasks are listed as a table, an array or lines;
+// a wrong flag is an error.
 func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")

@@ -22,7 +22,7 @@ import (
 func topicCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topic",
-		Short: "Lists, shows and sets the topics' documents in Consul",
+		Short: "Lists, shows and changes the topics' documents in Consul",
 		Args:  cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return cli.UsageError("name a command: ls, get, set, create, apply, pause, resume, rm, history or undo")
@@ -34,7 +34,8 @@ func topicCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// withConsul runs a verb's work on the documents in Consul.
+// withConsul returns a function that runs a verb's work on the documents in Consul. It
+// fails with a fileTopicsError if Consul isn't configured.
 func withConsul(s *settings, work func(ctx context.Context, c topicdocs.Documents) error) func(*cobra.Command) error {
 	return func(cmd *cobra.Command) error {
 		cfg, err := s.connections()
@@ -52,7 +53,7 @@ func withConsul(s *settings, work func(ctx context.Context, c topicdocs.Document
 	}
 }
 
-// oneTopic takes a topic's name as the first argument.
+// oneTopic requires a topic's name as the first argument; more checks the others.
 func oneTopic(more cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -125,7 +126,7 @@ func printTopics(out io.Writer, docs []config.Document) error {
 	return w.Flush()
 }
 
-// pauseText says whether a document pauses its topic, and until when.
+// pauseText returns whether a document pauses its topic, or until when.
 func pauseText(t config.Topic) string {
 	if t.Paused && t.PausedUntil != "" {
 		return "until " + t.PausedUntil
@@ -137,35 +138,36 @@ func topicSet(s *settings) *cobra.Command {
 	var f setFlags
 	cmd := &cobra.Command{
 		Use:   "set TOPIC key=value... [--replace] [--unbind-old] [--dry-run | --wait [--timeout D] | --no-wait]",
-		Short: "Changes settings of a topic, or makes a new one",
-		Long: `Changes settings of a topic, or makes a new one. Dots reach into a section:
-declare.queue=q, backoff.max=1m. An empty value ("rate=") goes back to the default.
-The whole document is checked before it is written; it is written only if nobody
-else wrote it meanwhile; the difference is printed. Only the lines of what is set
-are touched; JSON is written anew, as YAML. With --dry-run all is checked, the difference
-printed, and nothing written.
+		Short: "Changes settings of a topic, or creates a new one",
+		Long: `Changes settings of a topic, or creates a new one. Dots reach into a section:
+declare.queue=q, backoff.max=1m. An empty value ("rate=") restores the default.
+The whole document is checked first. It is written only if nobody else changed it in
+the meantime. The difference is printed. Only the lines of changed settings are touched;
+a JSON document is rewritten as YAML. --dry-run checks everything, prints the difference
+and writes nothing.
 
-A new topic is made after a question on a terminal. Elsewhere it is made at once, unless
-its name is like another topic's: that is refused with code 1, since it is likely a slip.
-"scanner topic create" makes new topics alone, whatever their names.
+On a terminal it asks before it creates a new topic. Elsewhere it creates the topic at
+once, unless the name is similar to another topic's: it refuses such a name with code 1,
+because it is probably mistyped. "scanner topic create" accepts every new name.
 
-declare.dead_letter=orders.dead, for a queue that isn't there, keeps what consumers reject.
-A queue that is there is refused with it, and without it if it was made with it; the
-reason says what to do.
+declare.dead_letter=orders.dead keeps what consumers reject, if the queue is new. RabbitMQ
+refuses it for an existing queue, and refuses to remove it from a queue that was made with
+it. The reason says what to do.
 
-A change of declare.queue leaves the old queue bound, so that each task arrives in both.
---unbind-old unbinds the queues that earlier documents declared, once all living scanners
-deliver by the new one; it needs no key=value. It deletes no queue.
+After a change of declare.queue the old queue stays bound, so each task arrives in both
+queues. --unbind-old unbinds the queues that earlier documents declared, once all live
+scanners apply the new document. It needs no key=value, and deletes no queue.
 
-It says what the living scanners make of it, for which it waits some seconds, and ends
-with code 1 if one refuses the document, or can't deliver the topic by it: its exchange
-isn't there, is otherwise than declared, or a right is missing. It stays written. While
-no scanner runs it says that nobody has applied it. --no-wait asks nobody.
+Then it waits some seconds and reports whether the live scanners apply the document. It
+ends with code 1 if one refuses the document, or can't deliver the topic with it: the
+exchange is missing or differs from the declaration, or a permission is missing. The
+document stays written. If no scanner runs, it says that nobody has applied the
+document. --no-wait skips this report.
 
-With --wait it follows a change of the shard count to its end, and says so while no
-scanner runs. It ends with code 1 when the document asks for another shard count
-meanwhile, when scanners run and none begins the change within 15 s, and after --timeout.
-That and Ctrl-C end the waiting alone: the change goes on.`,
+--wait follows a change of the shard count to its end, and says when no scanner runs. It
+ends with code 1 if the document asks for another shard count in the meantime, if
+scanners run and none begins the change within 15 s, or after --timeout. The timeout and
+Ctrl-C end only the waiting: the change goes on.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && !f.old {
 				return cli.UsageError("name at least one key=value")
@@ -193,9 +195,9 @@ type setFlags struct {
 
 func (f *setFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow a change of the shard count to its end")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "how long to --wait at most; 0: as long as it takes")
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "begin from an empty document: what isn't named gets its default, shards too")
-	cmd.Flags().BoolVar(&f.old, "unbind-old", false, "then unbind the queues that earlier documents declared")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "longest time to --wait; 0: no limit")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "begin from an empty document: all other settings get their defaults, shards too")
+	cmd.Flags().BoolVar(&f.old, "unbind-old", false, "afterwards unbind the queues that earlier documents declared")
 	registerDryRun(cmd, &f.dry)
 	registerAuthor(cmd)
 	f.told.register(cmd)
@@ -205,7 +207,7 @@ func (f *setFlags) register(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
 }
 
-// run writes the topic's document, and waits for what the flags ask for.
+// run writes the topic's document, and then waits and unbinds as the flags ask.
 func (f *setFlags) run(cmd *cobra.Command, s *settings, c topicdocs.Documents, args []string) error {
 	if f.old && len(args) == 1 {
 		return unbindOld(cmd, s, c, args[0])
@@ -230,14 +232,15 @@ func (f *setFlags) run(cmd *cobra.Command, s *settings, c topicdocs.Documents, a
 type edit struct {
 	topic       string
 	assignments []string
-	// inForce reads what scanners go on by while the document is broken, nil if there is
-	// nothing; pause and resume, for which there must be a document, begin from that.
+	// inForce returns the last good document of a topic, which scanners use while its
+	// document is broken; nil if there is none. Pause and resume set it, and begin from
+	// that document. They require a document in Consul.
 	inForce func(ctx context.Context, topic string) ([]byte, error)
 	replace bool // begin from an empty document
 	dry     bool // write nothing
-	create  bool // there must be no document
-	// likely says that a new topic may be a slip of another one's name: a person at a
-	// terminal is asked, and elsewhere a name like another's is refused.
+	create  bool // fail if there is a document
+	// likely guards against mistyped names: a new topic needs a confirmation on a
+	// terminal, and elsewhere a name that isn't similar to another topic's.
 	likely bool
 }
 
@@ -245,7 +248,7 @@ func registerDryRun(cmd *cobra.Command, dry *bool) {
 	cmd.Flags().BoolVar(dry, "dry-run", false, "check it and print the difference; write nothing")
 }
 
-// set changes a document, prints the difference, and returns the document as it is now.
+// set changes a document, prints the difference, and returns the resulting document.
 func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, e edit) (config.Document, error) {
 	topic, out := e.topic, cmd.OutOrStdout()
 	doc, there, err := c.Read(cmd.Context(), topic)
@@ -281,7 +284,7 @@ func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, e edit) (config
 		return doc, err
 	}
 	if edited.Mended {
-		fmt.Fprintf(out, "topic %s: its mistakes are mended\n", topic)
+		fmt.Fprintf(out, "topic %s: its mistakes are fixed\n", topic)
 	}
 	if e.dry {
 		_, err := fmt.Fprintf(out, "topic %s: a dry run, nothing was written\n", topic)
@@ -298,12 +301,13 @@ func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, e edit) (config
 	return doc, err
 }
 
-// canAsk reports whether a person can be asked.
+// canAsk reports whether the verb runs on a terminal and can ask a person.
 func canAsk(cmd *cobra.Command) bool {
 	return cli.OnTerminal(cmd.InOrStdin()) && cli.OnTerminal(cmd.ErrOrStderr())
 }
 
-// refuseSlip fails where a new topic's name is like another's and nobody can be asked.
+// refuseSlip fails if a new topic's name is similar to another topic's and nobody can be
+// asked.
 func refuseSlip(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
 	if canAsk(cmd) {
 		return nil
@@ -311,7 +315,7 @@ func refuseSlip(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
 	return c.RefuseSlip(cmd.Context(), topic)
 }
 
-// confirmNew asks whether a new topic is to be made.
+// confirmNew asks whether to create a new topic.
 func confirmNew(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
 	slip, err := c.Slip(cmd.Context(), topic)
 	if err != nil {
@@ -319,7 +323,7 @@ func confirmNew(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
 	}
 	what := "create the new topic " + topic
 	if slip != "" {
-		what += "; did you mean " + slip + ", which there is? create it"
+		what += "; did you mean " + slip + ", which exists? create it"
 	}
 	return cli.Confirmation{Deed: cli.Writes()}.Ask(cmd, what)
 }
@@ -331,15 +335,15 @@ func printDifference(out io.Writer, topic string, changes []config.Change) {
 	}
 }
 
-// ofForce edits the document that scanners go on by, which takes the place of the broken
-// one.
+// ofForce edits the last good document, which scanners use and which replaces the broken
+// one. It returns broken if there is no such document.
 func (e edit) ofForce(cmd *cobra.Command, broken error) (raw []byte, changes []config.Change, err error) {
 	good, err := e.inForce(cmd.Context(), e.topic)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w; which is the last good one, Redis doesn't tell: %w", broken, err)
+		return nil, nil, fmt.Errorf("%w; the last good one can't be read from Redis: %w", broken, err)
 	}
 	if good == nil {
-		return nil, nil, broken // nobody serves the topic
+		return nil, nil, broken // no scanner has served the topic
 	}
 	if raw, changes, err = config.Edit(e.topic, good, e.assignments); err == nil && len(changes) > 0 {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its document has mistakes, and `scanner topic history %s -o json` keeps it: the last good one, which is in force, takes its place\n", e.topic, e.topic)
@@ -347,17 +351,16 @@ func (e edit) ofForce(cmd *cobra.Command, broken error) (raw []byte, changes []c
 	return raw, changes, err
 }
 
-// explain adds to what is wrong with an edit how a document that was broken before is
-// mended.
+// explain adds to the error of an edit how to fix a document that was broken before.
 func (e edit) explain(err error, before config.Document) error {
 	switch {
 	case before.Err == nil || e.replace:
 		return err
 	case e.inForce != nil:
-		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and no good one is known to begin from; mend it in the same step, "+
-			"`scanner topic set %s KEY=VALUE... %s` (KEY= takes a line out), or write it anew with --replace: %w", e.topic, e.topic, e.assignments[0], err)
+		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and no good one is known to begin from; fix it in the same step, "+
+			"`scanner topic set %s KEY=VALUE... %s` (KEY= removes a line), or begin from an empty one with --replace: %w", e.topic, e.topic, e.assignments[0], err)
 	}
-	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE mends a line, KEY= takes it out, and --replace begins from an empty one", err)
+	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE fixes a line, KEY= removes it, and --replace begins from an empty one", err)
 }
 
 func orNone(s string) string {
@@ -374,13 +377,13 @@ func topicRemove(s *settings) *cobra.Command {
 		Use:   "rm TOPIC [--purge] [--yes]",
 		Short: "Removes a topic; refuses while it holds tasks unless told to purge them",
 		Long: `Removes a topic and its document in Consul. Refuses while the topic holds tasks, unless
---purge has them go with it. What goes is named, and a question asked on a terminal;
-elsewhere nothing is removed without --yes. Exit code 3: there is no such topic.
+--purge is given: then it removes them too. It says what it would remove and asks on a
+terminal; elsewhere it needs --yes. Exit code 3: there is no such topic.
 
-"scanner topic undo" brings the document back, and no tasks.
+"scanner topic undo" restores the document, but not the tasks.
 
-A document whose name no topic may have, as somebody else may have written it, is
-removed by that name, as "scanner topic ls" has it.`,
+Other tools can write a document under a name that no topic may have. To remove it, give
+that name as "scanner topic ls" prints it.`,
 		Args: anyName,
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			if task.CheckTopic(args[0]) != nil {
@@ -389,14 +392,13 @@ removed by that name, as "scanner topic ls" has it.`,
 			return removeTopic(cmd, s, args[0], purge, confirm)
 		}),
 	}
-	cmd.Flags().BoolVar(&purge, "purge", false, "remove its tasks, too")
+	cmd.Flags().BoolVar(&purge, "purge", false, "also remove its tasks")
 	confirm.Register(cmd)
 	registerAuthor(cmd)
 	return cmd
 }
 
-// removeTopic removes the document, if Consul holds one, and the topic from
-// Redis.
+// removeTopic removes the document, if Consul holds one, and the topic in Redis.
 func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, confirm cli.Confirmation) error {
 	cfg, err := s.load()
 	if err != nil {
@@ -423,7 +425,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 		return unknown
 	}
 	what := "delete topic " + topic
-	if purge || pending == 0 { // else the removal of before ends by bringing it back
+	if purge || pending == 0 { // otherwise Run keeps the tasks of an interrupted removal
 		what += " with " + cli.Counted(pending)
 	}
 	if err := confirm.Ask(cmd, what); err != nil {
@@ -440,7 +442,7 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	return err
 }
 
-// anyName takes one argument, which may be a name that no topic may have.
+// anyName requires one argument. It accepts names that no topic may have.
 func anyName(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "" {
 		return cli.UsageError("name a topic")
@@ -448,8 +450,8 @@ func anyName(cmd *cobra.Command, args []string) error {
 	return cli.NoArguments(cmd, args[1:])
 }
 
-// removeMisnamed removes a document that is no topic's, for its name. Nothing in Redis
-// has such a name.
+// removeMisnamed removes a document whose name no topic may have. Redis holds nothing
+// under such a name.
 func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Confirmation) error {
 	bad := task.CheckTopic(name)
 	cfg, err := s.connections()
@@ -485,13 +487,14 @@ func removeMisnamed(cmd *cobra.Command, s *settings, name string, confirm cli.Co
 	return err
 }
 
-// foundDocument is a topic's document in Consul as it was looked at, if Consul is
-// configured and holds one.
+// foundDocument is a topic's document as read from Consul; method there reports whether
+// it exists.
 type foundDocument struct {
 	topics topicdocs.Documents
 	config.Document
 }
 
+// there reports whether Consul is configured and holds the document.
 func (d foundDocument) there() bool { return d.Index > 0 }
 
 func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundDocument, error) {
@@ -506,7 +509,8 @@ func findDocument(ctx context.Context, cfg *config.Config, topic string) (foundD
 	return foundDocument{client, doc}, err
 }
 
-// remove deletes the document unless somebody wrote it meanwhile.
+// remove deletes the document, if there is one. It fails if somebody else has changed it
+// since.
 func (d foundDocument) remove(cmd *cobra.Command) error {
 	if !d.there() {
 		return nil

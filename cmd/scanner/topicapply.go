@@ -21,19 +21,20 @@ func topicApply(s *settings) *cobra.Command {
 	var told verdict
 	confirm := cli.Confirmation{Deed: cli.Writes()}
 	cmd := &cobra.Command{
-		Use: "apply -f topics.yaml [--dry-run | --yes] [--no-wait]", Short: "Creates and changes the topics of a file",
-		Long: `Creates and changes topics in Consul so that they are as a file has them: a configuration
-file with topics, or a map of topics by name. All of it is checked, and the difference of
-all topics shown, before anything is written. Then it asks on a terminal; elsewhere
-nothing is written without --yes.
+		Use:   "apply -f topics.yaml [--dry-run | --yes] [--no-wait]",
+		Short: "Applies a file of topic settings; validates everything before it writes anything",
+		Long: `Creates and changes topics in Consul to match a file: a configuration file with topics,
+or a map of topics by name. Before it writes anything it validates the whole file and
+prints the difference of all topics. Then it asks on a terminal; elsewhere it needs
+--yes.
 
-Topics that are not in the file are left alone, as are documents whose settings are those
-of the file; one that changes is written anew, without comments. Each is written only if
-nobody else wrote it meanwhile: if somebody did, it stops there, says which topics are
-written and which are not, and ends with code 1.
+It leaves alone topics that aren't in the file, and documents whose settings match the
+file. A changed document is rewritten as a whole, without its comments. Each document is
+written only if nobody else changed it in the meantime. Otherwise apply stops there,
+says which topics are written and which aren't, and ends with code 1.
 
-It says what the living scanners make of each, as "scanner topic set" does; --no-wait
-asks nobody.`,
+It reports whether the live scanners apply each document, as "scanner topic set" does;
+--no-wait skips this report.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
@@ -78,13 +79,13 @@ asks nobody.`,
 	return cmd
 }
 
-// planned is a topic that is to be written.
+// planned is a topic to write.
 type planned struct {
-	found config.Document // without a name if there is none
-	doc   config.Document
+	found config.Document // the one in Consul; without a name if there is none
+	doc   config.Document // the one to write
 }
 
-// planTopics lists the topics that are not as docs have them.
+// planTopics returns the topics whose documents in Consul differ from docs.
 func planTopics(ctx context.Context, c topicdocs.Documents, docs []config.Document) ([]planned, error) {
 	list, err := c.List(ctx)
 	if err != nil {
@@ -111,7 +112,7 @@ func printPlan(out io.Writer, plan []planned, all int) {
 		case p.found.Name == "":
 			fmt.Fprintf(out, "topic %s: new\n", p.doc.Name)
 		case p.found.Err != nil:
-			fmt.Fprintf(out, "topic %s: its document has mistakes, and is written anew\n", p.doc.Name)
+			fmt.Fprintf(out, "topic %s: its document has mistakes, and is replaced\n", p.doc.Name)
 		default:
 			fmt.Fprintf(out, "topic %s: changes\n", p.doc.Name)
 		}
@@ -132,7 +133,8 @@ func printDryRun(out io.Writer, dry bool) error {
 	return err
 }
 
-// writePlan writes the topics one after the other, up to the first that can't be written.
+// writePlan writes the topics one after the other, and stops at the first that it can't
+// write.
 func writePlan(cmd *cobra.Command, c topicdocs.Documents, plan []planned) error {
 	for i := range plan {
 		p := &plan[i]
@@ -148,7 +150,7 @@ func writePlan(cmd *cobra.Command, c topicdocs.Documents, plan []planned) error 
 	return nil
 }
 
-// names lists the topics of a plan.
+// names returns the names of a plan's topics as text.
 func names(plan []planned) string {
 	if len(plan) == 0 {
 		return "no topic"
@@ -163,7 +165,8 @@ func names(plan []planned) string {
 	return "topics " + strings.Join(all, ", ")
 }
 
-// awaitAll says what scanners make of each topic, with patience for all together.
+// awaitAll reports whether scanners apply each topic; verdictPatience covers all topics
+// together.
 func awaitAll(cmd *cobra.Command, s *settings, told verdict, plan []planned) error {
 	told.until = time.Now().Add(verdictPatience)
 	var errs []error

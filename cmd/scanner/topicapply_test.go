@@ -27,11 +27,11 @@ func (o *operator) file(text string) (path string) {
 	return path
 }
 
-// applied are topics as a file has them, beside what there is.
+// applied is the text of a file of topics.
 const applied = "orders: {shards: 8, declare: {queue: q}}\nmails: {rate: 5}\nsame: {rate: 1}\nbroken: {}\n"
 
-// TestApplyMakesTopicsWhatAFileSays: after it has shown the difference of all, and with
-// --yes alone; topics that aren't in the file, or differ in no setting, are left alone.
+// TestApplyMakesTopicsWhatAFileSays: apply first prints the difference of all topics. It
+// writes only with --yes. It leaves alone topics that aren't in the file or don't differ.
 func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -56,8 +56,8 @@ func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
 	o.wants(cli.Done, "mails.rate: 5 -> 6\ntopic mails written\n", "topic", "apply", "--file", configuration, "--yes", "--no-wait")
 }
 
-// TestApplyChecksAllBeforeTheFirst: a mistake anywhere in the file, and nothing is
-// written; every one is printed with its line.
+// TestApplyChecksAllBeforeTheFirst: with a mistake anywhere in the file apply writes
+// nothing. It prints every mistake with its line.
 func TestApplyChecksAllBeforeTheFirst(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -80,8 +80,8 @@ func TestApplyChecksAllBeforeTheFirst(t *testing.T) {
 	}
 }
 
-// TestApplyStopsWhereSomebodyElseWrote: what was written before stays so, and is named
-// beside what was not.
+// TestApplyStopsWhereSomebodyElseWrote: topics written before stay written, and the error
+// names the written and the other topics.
 func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -115,8 +115,8 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	o.wants(cli.NotFound, "has no document", "topic", "get", "c")
 }
 
-// TestApplyTellsOfEachTopic: one that scanners can't deliver makes it fail, and is told
-// beside the others.
+// TestApplyTellsOfEachTopic: apply reports on every topic, and fails if scanners can't
+// deliver one of them.
 func TestApplyTellsOfEachTopic(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 )
 
-// TestTheTopicIsAnArgumentOrAFlag: of each verb that is about a topic's tasks, with the
-// same outcome; two topics are none.
+// TestTheTopicIsAnArgumentOrAFlag: verbs about a topic's tasks take the topic as argument
+// or flag, with the same result. Two topics are an error.
 func TestTheTopicIsAnArgumentOrAFlag(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")

@@ -13,8 +13,9 @@ import (
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
-// printLeftBinding says what a change of declare.queue leaves at the broker: scanners bind
-// the new queue and unbind none, so that each task arrives in both.
+// printLeftBinding prints the bindings that a change of declare.queue leaves at the
+// broker. Scanners bind the new queue but don't unbind the old one, so each task arrives
+// in both.
 func printLeftBinding(out io.Writer, before, after config.Document) {
 	if before.Err != nil || after.Err != nil {
 		return
@@ -25,14 +26,14 @@ func printLeftBinding(out io.Writer, before, after config.Document) {
 	}
 }
 
-// unbindOld removes the bindings that earlier documents of a topic left, once all living
-// scanners deliver by the one in force: before that one of them would bind the old queue
-// again, or nobody has bound the new one.
+// unbindOld removes the bindings that earlier documents of a topic left. It fails unless
+// all live scanners have applied the current document. A scanner that hasn't could bind
+// the old queue again, and without any the new queue may not be bound yet.
 func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string) error {
 	h, doc, err := c.History(cmd.Context(), topic)
 	switch {
 	case err != nil:
-		return fmt.Errorf("topic %s: which queues were declared before can't be told: %w", topic, err)
+		return fmt.Errorf("topic %s: the queues that were declared before can't be read: %w", topic, err)
 	case doc.Index == 0:
 		return topicdocs.NoDocumentError(topic)
 	case doc.Err != nil:
@@ -45,10 +46,10 @@ func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic str
 	}
 	said, err := verdict{}.ask(cmd.Context(), s, doc)
 	if err != nil {
-		return fmt.Errorf("topic %s: nothing was unbound, whether scanners deliver by the document can't be told: %w", topic, err)
+		return fmt.Errorf("topic %s: nothing was unbound, because it isn't known whether scanners apply the document: %w", topic, err)
 	}
 	if said.Applied == 0 || said.Applied < said.Live+said.Elsewhere {
-		return fmt.Errorf("topic %s: nothing was unbound, for not all scanners deliver by the document: %s; then try again: scanner topic set %s --unbind-old", topic, said.Text(), topic)
+		return fmt.Errorf("topic %s: nothing was unbound, because not all scanners apply the document: %s; then try again: scanner topic set %s --unbind-old", topic, said.Text(), topic)
 	}
 	if err := unbind(cmd.Context(), s, left); err != nil {
 		return fmt.Errorf("topic %s: %w", topic, err)

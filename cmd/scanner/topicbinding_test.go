@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestSetTellsOfTheBindingThatItLeaves: where tasks would arrive in the old queue, too, and
-// nowhere else.
+// TestSetTellsOfTheBindingThatItLeaves: set mentions the old binding if tasks would also
+// arrive in the old queue, and only then.
 func TestSetTellsOfTheBindingThatItLeaves(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -40,8 +40,9 @@ func TestSetTellsOfTheBindingThatItLeaves(t *testing.T) {
 	}
 }
 
-// TestTheOldQueueIsUnboundOnceScannersApplied: not before, and only queues of the topic's
-// history. Doctor tells of the old queue while it is there.
+// TestTheOldQueueIsUnboundOnceScannersApplied: set unbinds only queues of the topic's
+// history, and only after scanners applied the document. Until then doctor reports the old
+// queue.
 func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Consul(t)
@@ -76,7 +77,7 @@ func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	bind("old.due")
 	o.wants(cli.Done, "queue old.due stays bound", "topic", "set", "orders", "declare.queue=new.due", "--no-wait")
 	bind("new.due")
-	o.wants(cli.Failed, "nothing was unbound, for not all scanners deliver by the document: no scanner runs", "topic", "set", "orders", "--unbind-old")
+	o.wants(cli.Failed, "nothing was unbound, because not all scanners apply the document: no scanner runs", "topic", "set", "orders", "--unbind-old")
 	o.wants(cli.Usage, "unbind-old", "topic", "set", "orders", "--unbind-old", "--no-wait")
 	says := o.member("one")
 	says.Store(&balance.Member{Applied: 1 << 60})

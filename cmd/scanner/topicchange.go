@@ -9,9 +9,9 @@ import (
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
-// write makes raw the document of the topic that was found, or of one that was not there,
-// and returns it as it is now. It is a topicdocs.ErrMeanwhile, and nothing is written, if
-// somebody else wrote it since.
+// write stores raw as the topic's document and returns the result. Found is the document
+// as read before, without an index if there was none. If somebody else has changed the
+// document since, write stores nothing and fails with topicdocs.ErrMeanwhile.
 func write(
 	cmd *cobra.Command, c topicdocs.Documents, found config.Document, topic string, raw []byte,
 ) (config.Document, error) {
@@ -22,7 +22,7 @@ func write(
 	return written.Document, err
 }
 
-// tellUnkept says on standard error that a change is not in the topic's history.
+// tellUnkept prints on standard error if a change isn't in the topic's history.
 func tellUnkept(cmd *cobra.Command, topic string, done topicdocs.Committed) (err error) {
 	if done.Unkept != nil {
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: the change is not in its history: %v\n", topic, done.Unkept)

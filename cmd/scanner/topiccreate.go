@@ -14,10 +14,10 @@ func topicCreate(s *settings) *cobra.Command {
 	var told verdict
 	cmd := &cobra.Command{
 		Use:   "create TOPIC [key=value...] [--dry-run | --no-wait]",
-		Short: "Makes a new topic",
-		Long: `Makes a new topic, with the settings that are named and the defaults of all others, as
-"scanner topic set" does, and without a question. Exit code 1 if it has a document
-already, which stays as it is.`,
+		Short: "Creates a new topic",
+		Long: `Creates a new topic with the given settings and the defaults of all others, as
+"scanner topic set" does, but without asking. If the topic has a document already, the
+document stays as it is and the exit code is 1.`,
 		Example: `  scanner topic create orders shards=8 declare.queue=orders.due declare.dead_letter=orders.dead`,
 		Args:    oneTopic(func(*cobra.Command, []string) error { return nil }),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {

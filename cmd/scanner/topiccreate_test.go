@@ -7,8 +7,8 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 )
 
-// TestANewTopicMayBeASlip: set refuses a new topic whose name is like another's, and says
-// which one may be meant; create makes new ones alone, whatever their names.
+// TestANewTopicMayBeASlip: set refuses a new topic whose name is similar to another
+// topic's, and names that topic. Create accepts every new name, but no existing topic.
 func TestANewTopicMayBeASlip(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// fileTopicsError is what verbs that write to Consul end with where topics come from the
-// configuration file, whose path it is; empty if none was named.
+// fileTopicsError is the error of verbs that need Consul when topics come from the
+// configuration file. Its value is the file's path, "" if --config wasn't given.
 type fileTopicsError string
 
 func (e fileTopicsError) Error() string {
@@ -20,18 +20,19 @@ func (e fileTopicsError) Error() string {
 		string(e), rereading)
 }
 
-// rereading is when an edit of the file comes into force.
+// rereading tells when an edit of the file takes effect.
 const rereading = ", the file of each scanner: one that runs reads it within a second, at once on SIGHUP (systemctl reload)"
 
-// pauseInFile says how a topic of the configuration file is paused or resumed, and
-// fails: this command writes no file. It is done where the file says so already.
+// pauseInFile returns an error that tells how to pause or resume a topic in the
+// configuration file, which this command doesn't write. It returns nil if the file
+// already has that state and no end is asked for.
 func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused, ends bool) error {
 	if s.path == "" {
 		return fileTopicsError("")
 	}
 	cfg, err := s.load()
 	if err != nil {
-		return fmt.Errorf("%w; mend that first, scanners would not read the file: %w", fileTopicsError(s.path), err)
+		return fmt.Errorf("%w; fix that first, scanners would not read the file: %w", fileTopicsError(s.path), err)
 	}
 	t, there := cfg.Topics[topic]
 	switch {

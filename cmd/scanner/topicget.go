@@ -17,11 +17,11 @@ func topicGet(s *settings) *cobra.Command {
 	var effective bool
 	cmd := &cobra.Command{
 		Use: "get TOPIC [--effective] [-o text|json]", Short: "Prints a topic's document as it is stored, or with its defaults",
-		Long: `Prints a topic's document as it is stored. With --effective it prints every setting,
-with its default where the document has none; a broken document is an error then.
+		Long: `Prints a topic's document as it is stored. --effective prints every setting, with its
+default if the document doesn't set it; a document with mistakes is then an error.
 
-As JSON it is an object with the settings of the document, or of all with --effective,
-the document as it is stored, and its error if it is broken.`,
+-o json prints one object: the settings of the document (all settings with --effective),
+the document as it is stored, and its error if it has mistakes.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
@@ -36,7 +36,7 @@ the document as it is stored, and its error if it is broken.`,
 			})(cmd)
 		}),
 	}
-	cmd.Flags().BoolVar(&effective, "effective", false, "every setting, with its default where the document has none")
+	cmd.Flags().BoolVar(&effective, "effective", false, "print every setting, with its default if the document doesn't set it")
 	cmd.Flags().VarP(&format, "output", "o", "how to print")
 	return cmd
 }
@@ -50,8 +50,7 @@ type topicDocument struct {
 	Error    string         `json:"error,omitempty"`
 }
 
-// printDocument prints a document as it is stored, or with every setting of the topic
-// that it describes.
+// printDocument prints a document as it is stored, or if effective with every setting.
 func printDocument(out io.Writer, doc config.Document, effective bool, format cli.Format) error {
 	raw := doc.Raw
 	if effective {

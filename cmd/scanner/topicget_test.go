@@ -8,7 +8,7 @@ import (
 	"github.com/duefleet/duefleet/internal/cli"
 )
 
-// TestADryRunWritesNothing: it shows the difference, and fails where set would.
+// TestADryRunWritesNothing: it shows the difference, and fails if set would fail.
 func TestADryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -24,8 +24,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// TestEffectiveSettings: --effective fills the defaults in, and refuses a broken
-// document; -o json tells of both what is stored.
+// TestEffectiveSettings: --effective fills in the defaults, and refuses a broken document.
+// -o json also holds the document as it is stored.
 func TestEffectiveSettings(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -54,8 +54,8 @@ func TestEffectiveSettings(t *testing.T) {
 	}
 }
 
-// TestTopicsOfAFileArePausedThere: pause and resume say which file, what to write, and
-// when it comes into force.
+// TestTopicsOfAFileArePausedThere: pause and resume say what to write to which file, and
+// when it takes effect.
 func TestTopicsOfAFileArePausedThere(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "topics: {orders: {}, mails: {paused: true}}\n")
@@ -67,5 +67,5 @@ func TestTopicsOfAFileArePausedThere(t *testing.T) {
 	o.wants(cli.Failed, "consul.addr is empty, and `scanner topic` reads and writes topics in consul only; edit topics in "+o.config, "topic", "set", "orders", "rate=1")
 	o.more = "topics: {orders: {shards: 0}}\n"
 	o.configure(t, "")
-	o.wants(cli.Failed, "mend that first", "topic", "pause", "orders")
+	o.wants(cli.Failed, "fix that first", "topic", "pause", "orders")
 }

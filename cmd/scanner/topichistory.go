@@ -21,11 +21,11 @@ func topicHistory(s *settings) *cobra.Command {
 	format := cli.NewFormatFlag(cli.Table)
 	cmd := &cobra.Command{
 		Use: "history TOPIC", Short: "Lists the last 20 documents of a topic, who set them and when",
-		Long: `Lists the last 20 documents of a topic, the newest last: when it was set, by whom
-(--as, else the description of Consul's token, else user@host) and by which verb, what it
-changed, and why (--reason). A document that another tool wrote
-or removed, as "consul kv put" does, or that is older than its history, is listed
-without who and when. The history outlives the topic. -o json has the documents as well.`,
+		Long: `Lists the last 20 documents of a topic, the newest last. Each line has the time of the
+change, its author (--as, else the name of Consul's token, else the user), the verb, the
+changed settings, and the --reason. A document that another tool wrote or removed, such
+as "consul kv put", or that is older than the history, has no time and no author. The
+history outlives the topic. -o json also prints the documents.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
@@ -53,7 +53,7 @@ type historyLine struct {
 	Reason  string        `json:"reason,omitempty"`
 	What    string        `json:"what"`
 	Changes []settingLine `json:"changes"`
-	// Document is empty where it was removed, and where it was too large to be kept.
+	// Document is empty if it was removed, or was too large to be kept.
 	Document string `json:"document"`
 	Error    string `json:"error,omitempty"`
 }
@@ -65,7 +65,7 @@ type settingLine struct {
 	New string `json:"new"`
 }
 
-// What a change may be.
+// The values of historyLine.What.
 const (
 	made      = "made"
 	changed   = "changed"
@@ -78,7 +78,7 @@ const (
 // describeHistory compares each document with the one before.
 func describeHistory(h consul.History) []historyLine {
 	all := make([]historyLine, len(h.Changes))
-	var before config.Document // of the one before; without a name if there was none
+	var before config.Document // the previous one; without a name if there was none
 	for i, c := range h.Changes {
 		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Reason: c.Reason, Document: string(c.Document), Changes: []settingLine{}}
 		var after config.Document
@@ -111,8 +111,9 @@ func describeHistory(h consul.History) []historyLine {
 	return all
 }
 
-// difference lists the settings in which two documents of a topic differ, and of one that
-// was made, or mended, those that aren't the defaults. What can't be read differs in none.
+// difference returns the settings in which two documents of a topic differ. If before is
+// missing or broken, it returns the settings of after that differ from the defaults. If
+// after is missing or broken, it returns none.
 func difference(before, after config.Document) []config.Change {
 	switch {
 	case after.Name == "" || after.Err != nil:
@@ -144,7 +145,7 @@ func printHistory(out io.Writer, lines []historyLine) error {
 	return w.Flush()
 }
 
-// text is what a change was, on a line.
+// text describes a change on one line.
 func (l historyLine) text() string {
 	if l.What == mistaken {
 		return "! " + l.Error

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
-// documentHistory has changes of every kind.
+// documentHistory returns a history with changes of every kind.
 var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
 	{Number: 4, Document: []byte("shards: 4\n")},
 	{Number: 5, At: now.Add(-time.Hour), By: "ann@ops-1", Verb: "set", Document: []byte("shards: 8\ndeclare: {queue: q}\n")},
@@ -28,7 +28,7 @@ var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
 	{Number: 14, At: now, By: "bob@ops-2", Verb: "apply", Document: []byte("rate: 5\n")},
 }}
 
-// TestTheTableOfAHistory: what a person reads of it.
+// TestTheTableOfAHistory compares the table with testdata.
 func TestTheTableOfAHistory(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -38,7 +38,7 @@ func TestTheTableOfAHistory(t *testing.T) {
 	isGolden(t, "topic_history", out.String())
 }
 
-// told is a topic's history as it is listed: number, verb and what of each change.
+// told returns a topic's history as it is listed: number, verb and what of each change.
 func (o *operator) told(topic string) (changes []string) {
 	o.t.Helper()
 	code, text := o.call("topic", "history", topic, "-o", "json")
@@ -62,8 +62,8 @@ func (o *operator) wantsHistory(topic string, want ...string) {
 	}
 }
 
-// TestUndoBringsBackTheDocumentFromBefore: with its comments, byte for byte; once more
-// takes that back; and also after a removal.
+// TestUndoBringsBackTheDocumentFromBefore: undo restores the document byte for byte, also
+// after a removal. A second undo reverts the first.
 func TestUndoBringsBackTheDocumentFromBefore(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -96,8 +96,8 @@ func TestUndoBringsBackTheDocumentFromBefore(t *testing.T) {
 		"undo paused: false -> true", "rm removed", "undo made: shards=8, rate=6, paused=true")
 }
 
-// TestWhatAnotherToolWroteIsInTheHistory: before it is replaced, and it is undone like
-// any other change; a broken document is no document to go back to.
+// TestWhatAnotherToolWroteIsInTheHistory: the history has it before it is replaced, and
+// undo reverts it like any other change. Undo skips broken documents.
 func TestWhatAnotherToolWroteIsInTheHistory(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -115,8 +115,8 @@ func TestWhatAnotherToolWroteIsInTheHistory(t *testing.T) {
 	o.wants(cli.Done, "topic orders: passes over change 4, whose document has mistakes\norders.rate: 7 -> 5\ntopic orders written\n", "topic", "undo", "orders", "--no-wait")
 }
 
-// TestUndoAfterABrokenWriteAndAPause: the pause put the last good document in force again;
-// what it is undone to is that, not the broken one.
+// TestUndoAfterABrokenWriteAndAPause: the pause restored the last good document. Undo goes
+// back to that, not to the broken one.
 func TestUndoAfterABrokenWriteAndAPause(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -133,7 +133,8 @@ func TestUndoAfterABrokenWriteAndAPause(t *testing.T) {
 	o.wants(cli.Done, "rate: 5\n", "topic", "get", "orders")
 }
 
-// TestUndoGoesBackToAnyChange of the history: the changes that it undoes are named.
+// TestUndoGoesBackToAnyChange: --to restores any change, and undo names the changes that
+// it reverts.
 func TestUndoGoesBackToAnyChange(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -153,7 +154,7 @@ func TestUndoGoesBackToAnyChange(t *testing.T) {
 	o.wants(cli.Done, "rate: 6\n", "topic", "get", "orders")
 }
 
-// TestUndoTellsWhatScannersMakeOfIt, as set does.
+// TestUndoTellsWhatScannersMakeOfIt: undo reports whether scanners apply it, as set does.
 func TestUndoTellsWhatScannersMakeOfIt(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)

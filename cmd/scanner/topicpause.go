@@ -15,17 +15,17 @@ import (
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
-// pauseLong is what pause and resume have in common.
+// pauseLong is the help that pause and resume share.
 const pauseLong = `
 
-It says what the living scanners make of it, for which it waits some seconds, and ends
-with code 1 as "scanner topic set" does; a topic that can't be delivered can be
-paused all the same. --no-wait asks nobody.
+Then it waits some seconds and reports whether the live scanners apply the change. It
+ends with code 1 as "scanner topic set" does, except that a topic that can't be delivered
+can still be paused. --no-wait skips this report.
 
-Where the document has mistakes, the last good one, which scanners go on by, is paused
-or resumed, and takes its place.
+If the document has mistakes, pause and resume start from the last good one, which
+scanners still use. The result replaces the document.
 
-Topics of a configuration file are paused there: it says what to write where.`
+Topics of a configuration file are paused in that file: it prints what to write there.`
 
 // pauseVerb is pause or resume.
 type pauseVerb struct {
@@ -38,17 +38,18 @@ func topicPause(s *settings) *cobra.Command {
 	v := &pauseVerb{pausing: true, told: verdict{pausing: true}}
 	cmd := &cobra.Command{
 		Use: "pause TOPIC [--until T] [--reason TEXT] [--no-wait]", Short: "Stops delivering a topic; its tasks wait",
-		Long: `Stops delivering a topic; its tasks wait. With --until the pause ends by itself at that time,
-by Redis's clock, also while Consul is away and nobody looks. "scanner status" shows the
-time, and the --reason. Both replace those of a pause that lasts already.
+		Long: `Stops delivering a topic; its tasks wait. With --until the pause ends by itself at that
+time, by Redis's clock, even while Consul can't be reached. "scanner status" shows the
+time and the --reason. Pausing a paused topic replaces both.
 
-Scanners before --until would refuse such a document and go on delivering. So with one of
-them in the fleet nothing is written; --reason alone is then kept in the history only.` + pauseLong,
+Scanners of a version without --until would refuse such a document and go on delivering.
+If one of them is in the fleet, --until fails and writes nothing. A --reason without
+--until is then kept only in the history.` + pauseLong,
 		Example: `  scanner topic pause orders --until 2h --reason "the shop's database moves"`,
 		Args:    oneTopic(cli.NoArguments),
 		RunE:    cli.Verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args[0]) }),
 	}
-	cmd.Flags().StringVar(&v.until, "until", "", "when the pause ends by itself: RFC 3339, Unix milliseconds, or from now as in 30m, 2d (default when it is resumed)")
+	cmd.Flags().StringVar(&v.until, "until", "", "end of the pause: RFC 3339, Unix milliseconds, or from now as in 30m, 2d (default: until it is resumed)")
 	registerAuthor(cmd)
 	v.told.register(cmd)
 	return cmd
@@ -58,7 +59,7 @@ func topicResume(s *settings) *cobra.Command {
 	v := &pauseVerb{}
 	cmd := &cobra.Command{
 		Use: "resume TOPIC [--no-wait]", Short: "Delivers a paused topic again",
-		Long: "Delivers a paused topic again, and takes the time and the reason of its pause away." + pauseLong,
+		Long: "Delivers a paused topic again, and removes the end and the reason of its pause." + pauseLong,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args[0]) }),
 	}
@@ -89,7 +90,7 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 	return err
 }
 
-// assignments are what pauses or resumes a topic.
+// assignments returns the settings that pause or resume a topic.
 func (v *pauseVerb) assignments(cmd *cobra.Command, s *settings, topic string) ([]string, error) {
 	until, reason := "", ""
 	if v.pausing {
@@ -101,8 +102,9 @@ func (v *pauseVerb) assignments(cmd *cobra.Command, s *settings, topic string) (
 	return []string{fmt.Sprintf("paused=%t", v.pausing), "paused_until=" + until, "paused_reason=" + reason}, nil
 }
 
-// ask reads until when and why to pause, and asks the living scanners whether they know of
-// such: one that doesn't would refuse the document, and go on delivering.
+// ask returns the end and the reason of the pause, "" for what isn't given. It fails if a
+// live scanner doesn't know --until: such a scanner would refuse the document and go on
+// delivering. A reason that not all scanners know is left out.
 func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, reason string, err error) {
 	reason = cli.OneLine(flagOf(cmd, reasonFlag))
 	if v.until == "" && reason == "" {
@@ -111,12 +113,12 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 	now, old, err := s.older(cmd.Context(), config.FormatPausedUntil)
 	switch {
 	case v.until != "" && err != nil:
-		return "", "", fmt.Errorf("whether all scanners know of --until can't be told, nothing was written; without --until the topic can be paused: %w", err)
+		return "", "", fmt.Errorf("it isn't known whether all scanners support --until, nothing was written; without --until the topic can be paused: %w", err)
 	case v.until != "" && len(old) > 0:
 		return "", "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and go on delivering: %s; "+
 			"nothing was written: upgrade them first, or pause without --until", topic, strings.Join(old, ", "))
 	case err != nil || len(old) > 0:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: not all scanners are known to read a document with a reason: it is in the history alone\n", topic)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: it isn't known whether all scanners support --reason: it is only in the history\n", topic)
 		return "", "", err
 	case v.until == "":
 		return "", reason, nil
@@ -128,7 +130,8 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 	return end.UTC().Format(timeFormat), reason, err
 }
 
-// older returns Redis's time, and the living scanners that read an older format of documents.
+// older returns Redis's time, and the live scanners that read only an older format of
+// documents.
 func (s *settings) older(ctx context.Context, format int) (now time.Time, names []string, err error) {
 	rdb, store, err := s.open()
 	if err != nil {

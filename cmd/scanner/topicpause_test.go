@@ -12,7 +12,7 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// TestAPauseWithAnEndAndAReason: both stand in the document, and go with the pause.
+// TestAPauseWithAnEndAndAReason: the document holds both, and resume removes them.
 func TestAPauseWithAnEndAndAReason(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -50,8 +50,8 @@ func TestAPauseWithAnEndAndAReason(t *testing.T) {
 	gets("rate: 5\npaused: false\n")
 }
 
-// TestAnOldScannerIsNotToRefuseAPause: it would go on delivering, so nothing is written; a
-// reason alone isn't worth that, and is in the history.
+// TestAnOldScannerIsNotToRefuseAPause: an old scanner would refuse --until and go on
+// delivering, so nothing is written. A reason alone is kept only in the history.
 func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -61,7 +61,7 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	if doc := o.document(); doc != "rate: 5\n" {
 		t.Errorf("written: %q", doc)
 	}
-	o.wants(cli.Done, "it is in the history alone", "topic", "pause", "orders", "--reason", "moving", "--no-wait")
+	o.wants(cli.Done, "it is only in the history", "topic", "pause", "orders", "--reason", "moving", "--no-wait")
 	if doc := o.document(); doc != "rate: 5\npaused: true\n" || o.newest().Reason != "moving" {
 		t.Errorf("written: %q, %+v", doc, o.newest())
 	}
@@ -73,7 +73,7 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	}
 }
 
-// document is what Consul has of topic orders.
+// document returns the document of topic orders in Consul.
 func (o *operator) document() string {
 	o.t.Helper()
 	_, text := o.call("topic", "get", "orders")

@@ -21,16 +21,16 @@ func topicUndo(s *settings) *cobra.Command {
 	var to uint64
 	var told verdict
 	cmd := &cobra.Command{
-		Use: "undo TOPIC [--to N] [--dry-run | --no-wait]", Short: "Brings back the document from before the newest change of a topic",
-		Long: `Brings back the document from before the newest change of a topic, also from before
-its removal, of which the tasks that were purged don't come back. Documents with mistakes
-are passed over. With --to it brings back the document that change N left, by the numbers
-of "scanner topic history". The difference is printed; it is written only if nobody else
-wrote the document meanwhile. That is a change as well: undo once more, and what was
-undone is in force again.
+		Use: "undo TOPIC [--to N] [--dry-run | --no-wait]", Short: "Restores the document from before the newest change of a topic",
+		Long: `Restores the document from before the newest change of a topic. It also restores the
+document of a removed topic, but not its purged tasks. Documents with mistakes are
+skipped. --to N restores the document that change N left; "scanner topic history" shows
+the numbers. The difference is printed. The document is written only if nobody else
+changed it in the meantime. An undo is itself a change: a second one reverts the first.
 
-It says what the living scanners make of it, as "scanner topic set" does; --no-wait asks
-nobody. A topic that had no document before is removed by "scanner topic rm" alone.`,
+It reports whether the live scanners apply the document, as "scanner topic set" does;
+--no-wait skips this report. If a topic had no document before, undo fails: only
+"scanner topic rm" removes the topic.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("to") && to == 0 {
@@ -45,15 +45,15 @@ nobody. A topic that had no document before is removed by "scanner topic rm" alo
 			})(cmd)
 		}),
 	}
-	cmd.Flags().Uint64Var(&to, "to", 0, "bring back the document of this change, a number of the history (default the one before the newest)")
+	cmd.Flags().Uint64Var(&to, "to", 0, "restore the document of this change, a number of the history (default the one before the newest)")
 	registerAuthor(cmd)
 	registerDryRun(cmd, &dry)
 	told.register(cmd)
 	return cmd
 }
 
-// undo writes the document of an earlier change, of the one before the newest if to is 0,
-// and returns it as it is now.
+// undo writes the document that change to left, or if to is 0 the one from before the
+// newest change, and returns it.
 func undo(cmd *cobra.Command, c topicdocs.Documents, topic string, to uint64, dry bool) (config.Document, error) {
 	h, found, err := c.History(cmd.Context(), topic)
 	if err != nil {
@@ -86,7 +86,7 @@ func undo(cmd *cobra.Command, c topicdocs.Documents, topic string, to uint64, dr
 	return doc, err
 }
 
-// printUndone says which changes are undone by going back to the one at a place.
+// printUndone prints the changes after index at, which an undo to that change reverts.
 func printUndone(out io.Writer, h consul.History, at int) {
 	last := len(h.Changes) - 1
 	for i := last; i > at; i-- {
@@ -98,9 +98,9 @@ func printUndone(out io.Writer, h consul.History, at int) {
 	}
 }
 
-// goal finds the document to go back to, and its place in the history: that of the change
-// with a number, or with 0 the nearest one before the newest change that scanners would
-// read.
+// goal returns the document to restore and its index in the history. It is the document
+// of change to. If to is 0, it is the nearest document before the newest change that
+// scanners would read.
 func goal(h consul.History, to uint64) (at int, doc config.Document, err error) {
 	if to > 0 {
 		if at = slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Number == to }); at < 0 {
@@ -120,8 +120,8 @@ func goal(h consul.History, to uint64) (at int, doc config.Document, err error) 
 	return at, doc, err
 }
 
-// left is the document that a change left. It is an error if there was none, or scanners
-// would not read it.
+// left returns the document that a change left. It fails if there was none, or if
+// scanners would not read it.
 func left(h consul.History, at int) (config.Document, error) {
 	switch c := h.Changes[at]; {
 	case c.Removed:
@@ -137,7 +137,7 @@ func left(h consul.History, at int) (config.Document, error) {
 	}
 }
 
-// described is who made a change, and when, and why, if that is known.
+// described returns the verb, the author, the time and the reason of a change, if known.
 func described(c consul.Change) string {
 	if c.By == "" {
 		return "which another tool made"

@@ -13,26 +13,26 @@ import (
 	"github.com/duefleet/duefleet/internal/operate"
 )
 
-// verdictPatience is how long scanners are waited for to say what they make of a
-// document. They say so each second; one that was killed counts for three.
+// verdictPatience is how long a verb waits for scanners to report whether they apply a
+// document. They report every second; a killed scanner counts as live for 3 s.
 const verdictPatience = 6 * time.Second
 
-// verdict is whether and how a verb tells what scanners make of what it wrote.
+// verdict reports whether scanners apply the document that a verb wrote.
 type verdict struct {
 	skip    bool
-	pausing bool // a topic that can't be delivered is no failure then
-	// until is when patience is over; zero: verdictPatience from when it is asked for.
+	pausing bool // a topic that can't be delivered is no failure
+	// until is when to stop waiting; zero: after verdictPatience.
 	until time.Time
 }
 
 func (v *verdict) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&v.skip, "no-wait", false, "end when it is written; don't ask what scanners make of it")
+	cmd.Flags().BoolVar(&v.skip, "no-wait", false, "return once it is written; don't check whether scanners apply it")
 }
 
-// await waits until all living scanners have applied a document, for verdictPatience at
-// most, and prints what they say. It fails if one of them refuses the document, or can't
-// deliver the topic by it. Those that can't be asked, or don't say in time, are told on
-// standard error, and are no failure: the document is written, and they will read it.
+// await waits until all live scanners have applied a document, for verdictPatience at
+// most, and prints the result. It fails if one of them refuses the document or can't
+// deliver the topic with it. Scanners that can't be asked, or don't report in time, are
+// no failure: await mentions them on standard error, and they read the document later.
 func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) error {
 	if v.skip {
 		return nil
@@ -40,9 +40,9 @@ func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) err
 	found, err := v.ask(cmd.Context(), s, doc)
 	switch {
 	case cmd.Context().Err() != nil:
-		return fmt.Errorf("topic %s: interrupted before scanners said what they make of it; it is written", doc.Name)
+		return fmt.Errorf("topic %s: written; interrupted before scanners reported whether they apply it", doc.Name)
 	case err != nil:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; what scanners make of it can't be told: %v\n", doc.Name, err)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; it isn't known whether scanners apply it: %v\n", doc.Name, err)
 		return err
 	case len(found.Refused) > 0 || len(found.Blocked) > 0 && !v.pausing:
 		return fmt.Errorf("topic %s: %s", doc.Name, found.Text())

@@ -13,7 +13,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// member has a scanner in the fleet that says what the test sets.
+// member registers a scanner in the fleet that reports what the test sets.
 func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
 	o.t.Helper()
 	says = &atomic.Pointer[balance.Member]{}
@@ -28,7 +28,7 @@ func (o *operator) member(name string) (says *atomic.Pointer[balance.Member]) {
 	return says
 }
 
-// heard waits until the fleet knows of a member what it says now.
+// heard waits until the fleet has seen a member's current report.
 func (o *operator) heard(name string, that func(balance.Member) bool) {
 	o.t.Helper()
 	wait.For(o.t, name+" to be heard", func() bool {
@@ -45,9 +45,9 @@ func (o *operator) heard(name string, that func(balance.Member) bool) {
 	})
 }
 
-// TestSetTellsWhatScannersMakeOfIt: who refuses the document, or can't deliver by it,
-// makes set and resume fail; a pause is no failure then. While nobody runs it says so, and
-// with --no-wait nothing.
+// TestSetTellsWhatScannersMakeOfIt: a scanner that refuses the document or can't deliver
+// with it makes set and resume fail, but not pause. If no scanner runs, set says so; with
+// --no-wait it says nothing.
 func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -76,11 +76,11 @@ func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
 	o.wants(cli.Done, "not applied yet by 1 scanner: it has not been read yet; see `scanner status --topic orders`", "topic", "set", "orders", "rate=5")
 }
 
-// TestSetWithoutRedisSaysThatItCannotTell: the document is written all the same.
+// TestSetWithoutRedisSaysThatItCannotTell: the document is written nevertheless.
 func TestSetWithoutRedisSaysThatItCannotTell(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.configure(t, "redis: {addrs: ['127.0.0.1:1']}\n")
-	o.wants(cli.Done, "what scanners make of it can't be told: ", "topic", "set", "orders", "rate=1")
+	o.wants(cli.Done, "it isn't known whether scanners apply it: ", "topic", "set", "orders", "rate=1")
 	o.wants(cli.Done, "rate: 1", "topic", "get", "orders")
 }

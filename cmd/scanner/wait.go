@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// waitBeat is how often a change of the shard count is looked at.
+	// waitBeat is the time between two looks at a change of the shard count.
 	waitBeat = 250 * time.Millisecond
-	// waitBegin is how long it may take until a scanner begins the change.
+	// waitBegin is how long a live scanner may take to begin the change.
 	waitBegin = 15 * time.Second
-	// waitSay is how often it is said where there is no bar.
+	// waitSay is the time between two lines of progress, without a bar.
 	waitSay = 5 * time.Second
-	// waitTimeout is for how long a change is followed unless --timeout says otherwise.
+	// waitTimeout is the default of --timeout.
 	waitTimeout = 10 * time.Minute
 )
 
-// awaitShards follows a topic's placement until it is what the document says. It fails
-// when the document is changed to ask for another shard count, and after timeout, unless
-// that is 0; the change goes on then, as it does when the command is interrupted.
+// awaitShards follows a topic's placement until it has the document's shard count. It
+// fails if the document is changed to ask for another one. It also fails after timeout (0
+// means never) and when it is interrupted; in these cases the change itself goes on.
 func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc config.Document, timeout time.Duration) error {
 	rdb, store, err := s.open()
 	if err != nil {
@@ -48,20 +48,20 @@ func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc con
 	return err
 }
 
-// waiting is one change that is being followed.
+// waiting follows one change of the shard count.
 type waiting struct {
 	topic     string
 	shards    int
 	documents config.Source
 	store     *shard.Store
-	idle      time.Time // when a scanner could begin the change at the earliest
+	idle      time.Time // the earliest time at which a scanner could begin the change
 	out       io.Writer
 	bar       *progressbar.ProgressBar
 	said      time.Time
 	begun     bool // a change of this topic was seen
 }
 
-// follow returns when the change is over, or has to be waited for no more.
+// follow waits until the change is over, or until waiting for it makes no sense.
 func (w *waiting) follow(ctx context.Context, timeout time.Duration) error {
 	defer w.finish()
 	var over <-chan time.Time // never, without a timeout
@@ -88,8 +88,8 @@ func (w *waiting) follow(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// look reports whether the change is over, and shows how far it has come. It fails where
-// the change is not desired any more.
+// look shows the progress of the change and reports whether it is over. It fails if the
+// change is superseded, or if live scanners don't begin it within waitBegin.
 func (w *waiting) look(ctx context.Context) (done bool, err error) {
 	status, err := operate.ReadStatus(ctx, w.store, w.topic)
 	if err != nil && !errors.Is(err, task.ErrUnknownTopic) {
@@ -118,9 +118,9 @@ func (w *waiting) look(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// superseded is an error that says by what, if the topic's document asks for another
-// shard count by now. A Consul that doesn't answer has nobody stop waiting: scanners go
-// on with what they know.
+// superseded returns an error if the topic's document was removed or asks for another
+// shard count now. It returns nil if Consul doesn't answer: scanners then go on with the
+// document that they know.
 func (w *waiting) superseded(ctx context.Context) error {
 	doc, there, err := w.documents.Read(ctx, w.topic)
 	switch {
@@ -134,7 +134,7 @@ func (w *waiting) superseded(ctx context.Context) error {
 	}
 }
 
-// say prints a line about the topic at once, and then every five seconds.
+// say prints a line about the topic, at most one every five seconds.
 func (w *waiting) say(what string) {
 	if time.Since(w.said) >= waitSay {
 		w.said = time.Now()
@@ -151,7 +151,7 @@ func (w *waiting) show(t operate.TopicStatus) {
 				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
 		}
 		w.bar.ChangeMax64(max(total, 1))
-		_ = w.bar.Set64(t.Change.Moved) // drawing is all it does
+		_ = w.bar.Set64(t.Change.Moved) // it only draws
 		return
 	}
 	w.say(migrating(t) + ": " + progress(t, time.Now()))
@@ -159,6 +159,6 @@ func (w *waiting) show(t operate.TopicStatus) {
 
 func (w *waiting) finish() {
 	if w.bar != nil {
-		_ = w.bar.Finish() // drawing is all it does
+		_ = w.bar.Finish() // it only draws
 	}
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// newConsulOperator is an operator whose topics are in Consul.
+// newConsulOperator returns an operator whose topics are in Consul.
 func newConsulOperator(t *testing.T) *operator {
 	t.Helper()
 	addr, prefix := servertest.Consul(t)
 	return newOperator(t, fmt.Sprintf("consul: {addr: '%s', prefix: '%s'}\n", addr, prefix))
 }
 
-// begin calls a verb that takes its time; its exit code comes when it ends, or ctx ends it.
+// begin starts a verb in the background; its exit code comes when it ends, or ctx ends it.
 func (o *operator) begin(ctx context.Context, told *wait.Log, args ...string) <-chan int {
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, append(args, "--config", o.config), told, told) }()
 	return ended
 }
 
-// setAndWait begins a change that no scanner is there for.
+// setAndWait begins a change while no scanner runs.
 func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (*wait.Log, <-chan int) {
 	o.t.Helper()
 	told := &wait.Log{}
@@ -35,7 +35,7 @@ func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (
 	return told, ended
 }
 
-// fails waits for the exit code of a failure, and for what must have been said by then.
+// fails waits for the exit code of a failure, and checks parts of the output.
 func (o *operator) fails(told *wait.Log, ended <-chan int, parts ...string) {
 	o.t.Helper()
 	if got := wait.Receive(o.t, "topic set --wait to end", ended); got != cli.Failed {
@@ -48,8 +48,8 @@ func (o *operator) fails(told *wait.Log, ended <-chan int, parts ...string) {
 	}
 }
 
-// TestAChangeThatIsOvertakenIsNotWaitedFor: who waits for it is told by what it was
-// superseded, a second change as well as the topic's removal.
+// TestAChangeThatIsOvertakenIsNotWaitedFor: if a second change or the topic's removal
+// supersedes the change, the waiting ends and names the cause.
 func TestAChangeThatIsOvertakenIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
@@ -63,7 +63,8 @@ func TestAChangeThatIsOvertakenIsNotWaitedFor(t *testing.T) {
 	o.fails(told, ended, "the change to 12 shards was superseded", "document was removed")
 }
 
-// TestWaitingEndsAndTheChangeGoesOn: by Ctrl-C and by --timeout, and it is said so.
+// TestWaitingEndsAndTheChangeGoesOn: Ctrl-C and --timeout end only the waiting, and the
+// output says so.
 func TestWaitingEndsAndTheChangeGoesOn(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)

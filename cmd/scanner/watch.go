@@ -20,36 +20,36 @@ const (
 	defaultInterval = time.Second
 )
 
-// watch keeps a page on a terminal: it reads, draws and takes keys, and what they mean is
-// the page's affair.
+// watch keeps a page on a terminal: it reads the status, draws, and passes keys to the
+// page.
 type watch struct {
 	screen tcell.Screen
-	// read looks at the fleet. It is called once an interval at most, and never while
-	// a call is under way.
+	// read returns the fleet's status. It is called at most once an interval, and never
+	// while another call runs.
 	read func(context.Context) (operate.Status, error)
 	page page
 }
 
-// newScreen is the terminal that this program was started on. A pipe or a file in the
-// place of its input or output is a UsageError.
+// newScreen returns the terminal on which this program was started. It fails with a
+// cli.UsageError if in or out isn't a terminal.
 func newScreen(in, out any) (tcell.Screen, error) {
 	if !cli.OnTerminal(in) || !cli.OnTerminal(out) {
-		return nil, cli.UsageError("--watch needs a terminal; without one take -o json")
+		return nil, cli.UsageError("--watch needs a terminal; without one use -o json")
 	}
 	if os.Getenv("TERM") == "dumb" {
-		return nil, cli.UsageError("--watch needs a terminal that can move its cursor, and TERM is dumb; take -o json")
+		return nil, cli.UsageError("--watch needs a terminal that can move its cursor, and TERM is dumb; use -o json")
 	}
-	tcell.SetEncodingFallback(tcell.EncodingFallbackASCII) // the page is ASCII but for names
-	// Nothing is asked of the terminal: some answer late, into the shell that comes after.
+	tcell.SetEncodingFallback(tcell.EncodingFallbackASCII) // the page is ASCII except for names
+	// Without negotiation: some terminals answer late, into the shell that runs afterwards.
 	return tcell.NewScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
 }
 
-// run shows the page until a key or ctx ends it, which is no error.
+// run shows the page until a key or ctx ends it. Both return nil.
 func (w *watch) run(ctx context.Context) error {
 	if err := w.screen.Init(); err != nil {
 		return fmt.Errorf("open the terminal: %w", err)
 	}
-	defer w.screen.Fini() // after a panic, too
+	defer w.screen.Fini() // also after a panic
 	w.screen.HideCursor()
 	w.screen.RegisterRuneFallback('µ', "u")
 	w.page.resized(w.screen.Size())
@@ -90,7 +90,7 @@ func (w *watch) look(ctx context.Context) reading {
 	return r
 }
 
-// take hands the page what happened on the terminal.
+// take passes an event of the terminal to the page, and reports whether the page ends.
 func (w *watch) take(event tcell.Event) (end bool, err error) {
 	switch event := event.(type) {
 	case *tcell.EventKey:
@@ -104,7 +104,7 @@ func (w *watch) take(event tcell.Event) (end bool, err error) {
 	return false, nil
 }
 
-// keyName is a key as the page knows it.
+// keyName returns a key's name as page.pressed takes it, "" for other keys.
 func keyName(event *tcell.EventKey) string {
 	switch event.Key() {
 	case tcell.KeyUp:
@@ -128,8 +128,9 @@ func keyName(event *tcell.EventKey) string {
 	}
 }
 
-// draw shows the page; the library sends what differs from what the terminal shows. What
-// is wrong, and the chosen topic, are bold: the characters in front say the same.
+// draw shows the page; the library sends only the differences to the terminal. Lines
+// about problems and the chosen topic are bold. They also begin with ! or >, so that the
+// page is complete without bold text.
 func (w *watch) draw() {
 	w.screen.Clear()
 	for y, line := range w.page.lines(time.Now()) {

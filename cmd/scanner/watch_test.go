@@ -17,14 +17,14 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// terminal is one that a test looks at and types on, with a page on it.
+// terminal is a fake terminal with a page, which a test reads and types on.
 type terminal struct {
 	vt.MockTerm
 	t     *testing.T
 	ended chan error
 }
 
-// onTerminal shows a page of what read returns, in the bubble of synctest.
+// onTerminal shows a page of read's results, in a bubble of synctest.
 func onTerminal(ctx context.Context, t *testing.T, read func(context.Context) (operate.Status, error)) *terminal {
 	t.Helper()
 	term := &terminal{MockTerm: vt.NewMockTerm(vt.MockOptSize{X: 80, Y: 24}), t: t, ended: make(chan error, 1)}
@@ -38,7 +38,7 @@ func onTerminal(ctx context.Context, t *testing.T, read func(context.Context) (o
 	return term
 }
 
-// shown is what the terminal shows.
+// shown returns the contents of the terminal.
 func (s *terminal) shown() string {
 	s.t.Helper()
 	synctest.Wait()
@@ -61,7 +61,7 @@ func (s *terminal) shown() string {
 	return out.String()
 }
 
-// wants waits, in the bubble's time, until a part is shown.
+// wants waits, in the bubble's time, until the terminal shows a part.
 func (s *terminal) wants(part string) {
 	s.t.Helper()
 	wait.For(s.t, "the page to show "+part, func() bool { return strings.Contains(s.shown(), part) })
@@ -73,7 +73,7 @@ func (s *terminal) wantsNo(part string) {
 	wait.For(s.t, "the page not to show "+part, func() bool { return !strings.Contains(s.shown(), part) })
 }
 
-// types gives the page keys, as the terminal sends them.
+// types sends keys to the page.
 func (s *terminal) types(keys string) {
 	s.SendRaw([]byte(keys))
 	synctest.Wait()
@@ -88,7 +88,7 @@ func (s *terminal) quits(keys string) {
 	}
 }
 
-// TestWatchOnATerminal: keys, sizes and the ends, as somebody at a terminal has them.
+// TestWatchOnATerminal tries keys, sizes and ways to end the page.
 func TestWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestWatchOnATerminal(t *testing.T) {
 	}
 }
 
-// TestWatchOutlivesFailures: a reading that fails shows the error, with what was read
-// before it and how old that is; the next that succeeds ends that.
+// TestWatchOutlivesFailures: after a failed reading the page shows the error, the previous
+// status and its age, until a reading succeeds.
 func TestWatchOutlivesFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestWatchOutlivesFailures(t *testing.T) {
 	})
 }
 
-// TestWatchReadsOnceAnInterval: readings begin an interval apart at least, and one that
-// takes longer than that is waited for, however often the page is drawn meanwhile.
+// TestWatchReadsOnceAnInterval: readings begin at least an interval apart, and never
+// overlap, however often the page is drawn meanwhile.
 func TestWatchReadsOnceAnInterval(t *testing.T) {
 	t.Parallel()
 	for _, takes := range []time.Duration{time.Millisecond, 300 * time.Millisecond, 2500 * time.Millisecond} {
@@ -189,12 +189,12 @@ func TestWatchReadsOnceAnInterval(t *testing.T) {
 	}
 }
 
-// TestWatchNeedsATerminal: a pipe is refused with what to take in its place, and so are
-// flags that mean nothing beside it.
+// TestWatchNeedsATerminal: a pipe is refused with an alternative. Flags that make no sense
+// with --watch are refused, too.
 func TestWatchNeedsATerminal(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
-	o.wants(cli.Usage, "--watch needs a terminal; without one take -o json", "status", "--watch")
+	o.wants(cli.Usage, "--watch needs a terminal; without one use -o json", "status", "--watch")
 	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 100ms", "status", "--watch", "--interval", "100ms")
 	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 1m1s", "status", "--watch", "--interval", "61s")
 	o.wants(cli.Usage, "--interval is for --watch", "status", "--interval", "2s")

@@ -379,7 +379,7 @@ func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
 	servertest.Need(t, "consul")
 	w := newConsulWish(t)
 	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
-	question := "create the new topic order; did you mean orders, which there is? create it? [y/N]"
+	question := "create the new topic order; did you mean orders, which exists? create it? [y/N]"
 	set := []string{"topic", "set", "order", "rate=5", "exchange=orders"}
 	out := w.answer("n\n", set...)
 	if text := out.Stdout + out.Stderr; out.Code != 1 || !strings.Contains(text, question) {
