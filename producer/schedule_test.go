@@ -310,7 +310,7 @@ func TestASchedulingThatTooFewReplicasHaveSaysSo(t *testing.T) {
 	c, err := New(Config{Redis: f.rdb, Prefix: f.prefix, MinReplicas: 5})
 	f.ok(err)
 	due, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
-	is(t, err, task.ErrReplicas, "of 5 replicas have the change", "the master has")
+	is(t, err, task.ErrReplicas, "of 5 replicas have the change", "if the master fails now")
 	s, err := c.Get(f.ctx(), orders, "a")
 	f.ok(err)
 	equal(t, "due", s.Due, due)

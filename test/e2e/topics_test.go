@@ -485,7 +485,7 @@ func TestHangupWithConsul(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait.For(t, "the log to say what a restart would change", rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
-	for _, want := range []string{"documents are watched anyway", "key=redis.password", "key=redis.prefix", "configured=elsewhere"} {
+	for _, want := range []string{"documents are always watched", "key=redis.password", "key=redis.prefix", "configured=elsewhere"} {
 		if !strings.Contains(w.log(s), want) {
 			t.Errorf("the log says nothing of %q", want)
 		}
