@@ -53,10 +53,8 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 					return err
 				}
 				printPlan(cmd.OutOrStdout(), plan, len(docs))
-				for _, p := range plan {
-					if err := s.refuseOlder(cmd, p.found, p.doc); err != nil {
-						return err
-					}
+				if err := s.refuseOlderOf(cmd, plan); err != nil {
+					return err
 				}
 				if dry || len(plan) == 0 {
 					return printDryRun(cmd.OutOrStdout(), dry)
@@ -77,6 +75,16 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 	confirm.Register(cmd)
 	told.register(cmd)
 	return cmd
+}
+
+// refuseOlderOf is refuseOlder for all topics to write.
+func (s *settings) refuseOlderOf(cmd *cobra.Command, plan []planned) error {
+	for _, p := range plan {
+		if err := s.refuseOlder(cmd, p.found, p.doc); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // planned is a topic to write.

@@ -32,7 +32,7 @@ func (s *Store) AwaitReplicas(n int) error {
 	return nil
 }
 
-// ReplicasError: the master has executed a call, but too few replicas have it, so a
+// ReplicasError says that the master has executed a call, but too few replicas have it, so a
 // failover now would lose it. It matches task.ErrReplicas.
 type ReplicasError struct {
 	// Have is the number of replicas that have it, Want the number required.

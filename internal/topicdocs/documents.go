@@ -94,7 +94,7 @@ func (d Documents) RefuseSlip(ctx context.Context, topic string) error {
 	return err
 }
 
-// SlipError: Topic doesn't exist, and Like was probably meant.
+// SlipError says that Topic doesn't exist, and Like was probably meant.
 type SlipError struct{ Topic, Like string }
 
 func (e SlipError) Error() string {
@@ -124,7 +124,7 @@ func (d Documents) History(ctx context.Context, topic string) (consul.History, c
 	return h, config.Document{}, err
 }
 
-// NoDocumentError: the topic has no document in Consul. It matches task.ErrNotFound.
+// NoDocumentError says that the topic has no document in Consul. It matches task.ErrNotFound.
 type NoDocumentError string
 
 func (e NoDocumentError) Error() string {

@@ -47,7 +47,7 @@ func (e Edit) Of(topic string, found config.Document) (Edited, error) {
 	return Edited{Raw: raw, Changes: changes, Mended: mended, Same: same}, nil
 }
 
-// ExistsError: the topic has a document already.
+// ExistsError says that the topic has a document already.
 type ExistsError string
 
 func (e ExistsError) Error() string {
