@@ -24,7 +24,7 @@ func leastApart(all []task.Delivery) time.Duration {
 // one before.
 func TestAChainThatAsksForNoDelayDoesNotRunAsFastAsItCan(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var seen log
 	w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
 		seen.add(d)
@@ -51,7 +51,7 @@ func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).serve()
+			w := newFixture(t).serve()
 			c := w.consume(Config{now: behind, Handler: func(_ context.Context, d task.Delivery) error { return next(d) }})
 			began := w.redisNow()
 			w.schedule("a", "")
@@ -65,7 +65,7 @@ func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 	}
 }
 
-func (w *world) redisNow() time.Time {
+func (w *fixture) redisNow() time.Time {
 	w.t.Helper()
 	now, err := w.rdb.Time(w.t.Context()).Result()
 	w.ok(err)
@@ -104,7 +104,7 @@ func TestAStepIsDueByTheLaterClock(t *testing.T) {
 // TestANextStepWithoutATimeIsRefused: a forgotten time doesn't mean now.
 func TestANextStepWithoutATimeIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	refused := make(chan error, 2)
 	w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
 		refused <- d.Next(time.Time{}, nil)

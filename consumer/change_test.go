@@ -58,7 +58,7 @@ func (g *gate) payloads() (all []string) {
 
 // quiet ends the test if more than want is handled in the time in which a retry would be
 // due.
-func (w *world) quiet(g *gate, want ...string) {
+func (w *fixture) quiet(g *gate, want ...string) {
 	w.t.Helper()
 	wait.For(w.t, "all is handled", func() bool { return len(g.payloads()) >= len(want) })
 	w.schedule("later", "later")
@@ -69,7 +69,7 @@ func (w *world) quiet(g *gate, want ...string) {
 	}
 }
 
-func (w *world) forgotten() {
+func (w *fixture) forgotten() {
 	w.t.Helper()
 	wait.For(w.t, "the scanner has settled it", func() bool {
 		_, there := w.stored("a")
@@ -80,33 +80,33 @@ func (w *world) forgotten() {
 // changes are calls of a producer while a handler has the task, and the payloads handled
 // in the end.
 func changes() map[string]struct {
-	change func(w *world, g *gate)
+	change func(w *fixture, g *gate)
 	want   []string
 } {
 	type row = struct {
-		change func(w *world, g *gate)
+		change func(w *fixture, g *gate)
 		want   []string
 	}
-	cancel := func(w *world) {
+	cancel := func(w *fixture) {
 		if err := w.producer.Cancel(w.t.Context(), orders, "a"); err != nil && !errors.Is(err, task.ErrNotFound) {
 			w.t.Fatal(err)
 		}
 	}
-	schedule := func(w *world, in time.Duration) {
+	schedule := func(w *fixture, in time.Duration) {
 		w.request(producer.Request{ID: "a", Payload: []byte("second"), When: producer.In(in)})
 	}
 	return map[string]row{
-		"cancelled":               {func(w *world, _ *gate) { cancel(w) }, []string{"first/1"}},
-		"replaced by a later one": {func(w *world, _ *gate) { schedule(w, time.Hour) }, []string{"first/1"}},
-		"replaced by one that is delivered": {func(w *world, g *gate) {
+		"cancelled":               {func(w *fixture, _ *gate) { cancel(w) }, []string{"first/1"}},
+		"replaced by a later one": {func(w *fixture, _ *gate) { schedule(w, time.Hour) }, []string{"first/1"}},
+		"replaced by one that is delivered": {func(w *fixture, g *gate) {
 			schedule(w, 0)
 			wait.For(w.t, "the second is handled", func() bool { return len(g.payloads()) == 2 })
 		}, []string{"first/1", "second/1"}},
-		"replaced by one that is cancelled": {func(w *world, _ *gate) {
+		"replaced by one that is cancelled": {func(w *fixture, _ *gate) {
 			schedule(w, time.Hour)
 			cancel(w)
 		}, []string{"first/1"}},
-		"moved": {func(w *world, _ *gate) {
+		"moved": {func(w *fixture, _ *gate) {
 			_, err := w.producer.Reschedule(w.t.Context(), orders, "a", producer.In(time.Hour))
 			if err != nil && !errors.Is(err, task.ErrNotFound) {
 				w.t.Fatal(err)
@@ -120,7 +120,7 @@ func TestWhatTheProducerChangedIsNotBroughtBackByItsRetry(t *testing.T) {
 	for name, row := range changes() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).serve()
+			w := newFixture(t).serve()
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Handler: g.handler})
 			w.schedule("a", "first")
@@ -141,7 +141,7 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 	for _, name := range []string{"cancelled", "replaced by a later one", "moved"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).serve()
+			w := newFixture(t).serve()
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Concurrency: 3, Remember: -1, Handler: g.handler})
 			w.schedule("a", "first")
@@ -157,7 +157,7 @@ func TestWithoutRememberingACancelHoldsToo(t *testing.T) {
 
 // lease publishes a task's message and leaves the task leased, like a scanner that has
 // published it and is about to settle.
-func (w *world) lease(id string) (settle func()) {
+func (w *fixture) lease(id string) (settle func()) {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 1)
 	w.ok(err)
@@ -176,7 +176,7 @@ func (w *world) lease(id string) (settle func()) {
 
 func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	t.Parallel()
-	eitherForm(t, func(t *testing.T, w *world) {
+	eitherForm(t, func(t *testing.T, w *fixture) {
 		settle := w.lease("a")
 		c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
 		wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
@@ -196,7 +196,7 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			settle := w.lease("a")
 			g := newGate(t)
 			c := w.consume(Config{Policy: Fixed(0, 5), Handler: g.handler})
@@ -217,7 +217,7 @@ func TestAChangeWhileTheScannerHasNotSettledHolds(t *testing.T) {
 
 func TestAChainEndsWithACancel(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	began, goOn := make(chan struct{}), make(chan struct{})
 	var seen log
 	c := w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
@@ -254,7 +254,7 @@ func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
 	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eitherForm(t, func(t *testing.T, w *world) {
+			eitherForm(t, func(t *testing.T, w *fixture) {
 				w.serve()
 				var seen log
 				var cancelled atomic.Bool
@@ -290,7 +290,7 @@ func TestACancelReachesANextStepThatIsBeingStored(t *testing.T) {
 // TestANextStepHasNoHeaderMore: the consumer removes its own mark.
 func TestANextStepHasNoHeaderMore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var seen log
 	c := w.consume(Config{Remember: -1, Handler: func(_ context.Context, d task.Delivery) error {
 		if seen.add(d); string(d.Payload) == "first" {
@@ -316,7 +316,7 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eitherForm(t, func(t *testing.T, w *world) {
+			eitherForm(t, func(t *testing.T, w *fixture) {
 				w.serve()
 				c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
 				w.schedule("a", "")
@@ -340,7 +340,7 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 // goes up and down. Each is cancelled or replaced once.
 func TestChangesHoldWhileShardsChange(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	const tasks, workers = 60, 8
 	var cancelled sync.Map // ID -> time after Cancel returned
 	var broken atomic.Int64
@@ -350,7 +350,7 @@ func TestChangesHoldWhileShardsChange(t *testing.T) {
 		Policy: Fixed(20*time.Millisecond, math.MaxInt), Concurrency: workers,
 		Handler: func(_ context.Context, d task.Delivery) error {
 			if string(d.Payload) == meets {
-				meeting.attend()
+				meeting.meet()
 				return nil
 			}
 			_, was := cancelled.Load(d.ID)
@@ -430,8 +430,8 @@ func newMeeting(t *testing.T, size int) *meeting {
 	return &meeting{t: t, size: size, over: make(chan struct{})}
 }
 
-// attend is called by a handler. It waits until all handlers have called it.
-func (m *meeting) attend() {
+// meet is called by a handler. It waits until all handlers have called it.
+func (m *meeting) meet() {
 	m.mu.Lock()
 	over := m.over
 	m.here++
@@ -443,18 +443,18 @@ func (m *meeting) attend() {
 	hold(m.t, over)
 }
 
-func (m *meeting) attended() int {
+func (m *meeting) met() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.here
 }
 
 // meet returns when all workers were at a meeting.
-func (w *world) meet(m *meeting, name string) {
+func (w *fixture) meet(m *meeting, name string) {
 	w.t.Helper()
-	before := m.attended()
+	before := m.met()
 	for i := range m.size {
 		w.schedule(fmt.Sprint(name, " ", i), meets)
 	}
-	wait.Count(w.t, "all workers to meet", before+m.size, m.attended)
+	wait.Count(w.t, "all workers to meet", before+m.size, m.met)
 }

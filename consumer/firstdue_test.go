@@ -21,7 +21,7 @@ import (
 // when the task was due first, and no handler sees how that is kept.
 func TestTheFirstDueStaysThroughRetries(t *testing.T) {
 	t.Parallel()
-	eitherForm(t, func(t *testing.T, w *world) {
+	eitherForm(t, func(t *testing.T, w *fixture) {
 		w.serve()
 		var seen log
 		c := w.consume(Config{Policy: Fixed(0, 4), Handler: func(_ context.Context, d task.Delivery) error {
@@ -56,22 +56,22 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		retry   time.Duration
-		outside func(w *world)                                           // while the retry waits
-		handler func(w *world, d task.Delivery, attempt int) (err error) // in place of failing
+		outside func(w *fixture)                                           // while the retry waits
+		handler func(w *fixture, d task.Delivery, attempt int) (err error) // in place of failing
 	}{
-		"a reschedule": {never, func(w *world) {
+		"a reschedule": {never, func(w *fixture) {
 			_, err := w.producer.Reschedule(w.t.Context(), orders, "a", producer.Now())
 			w.ok(err)
 		}, nil},
-		"another schedule": {never, func(w *world) { w.schedule("a", "new") }, nil},
-		"a reschedule while its handler runs": {never, nil, func(w *world, _ task.Delivery, _ int) error {
+		"another schedule": {never, func(w *fixture) { w.schedule("a", "new") }, nil},
+		"a reschedule while its handler runs": {never, nil, func(w *fixture, _ task.Delivery, _ int) error {
 			wait.For(w.t, "the scanner has settled", func() bool { _, there := w.stored("a"); return !there })
 			if _, err := w.producer.Reschedule(w.t.Context(), orders, "a", producer.Now()); !errors.Is(err, task.ErrNotFound) {
 				w.t.Errorf("rescheduled: %v", err)
 			}
 			return errTest
 		}},
-		"a next step of a retry": {0, nil, func(_ *world, d task.Delivery, attempt int) error {
+		"a next step of a retry": {0, nil, func(_ *fixture, d task.Delivery, attempt int) error {
 			if attempt == 1 {
 				return errTest
 			}
@@ -80,7 +80,7 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t).serve()
+			w := newFixture(t).serve()
 			var seen log
 			c := w.consume(Config{Policy: Fixed(row.retry, 100), Handler: func(_ context.Context, d task.Delivery) error {
 				seen.add(d)
@@ -118,7 +118,7 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 // TestAChangeOfShardsKeepsTheFirstDue: of retries, most of which move.
 func TestAChangeOfShardsKeepsTheFirstDue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	const tasks = 20
 	var seen log
 	c := w.consume(Config{Policy: Fixed(never, 3), Handler: func(_ context.Context, d task.Delivery) error {

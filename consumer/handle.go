@@ -62,19 +62,19 @@ func rejection(err error) string {
 // payload is too large for this consumer is parked without its handler. next: a
 // consumer stored it.
 func (w *worker) process(work context.Context, t *task.Task, next bool) outcome {
-	standing := shard.Run
-	err := w.insist(work, t, "look_up", func() (err error) {
+	disposition := shard.Run
+	err := w.retryUntil(work, t, "look_up", func() (err error) {
 		if err = w.c.store.served(work, t.Topic); err == nil {
-			standing, err = w.c.store.begin(work, t, next)
+			disposition, err = w.c.store.begin(work, t, next)
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 		return requeued
-	case standing == shard.Done:
+	case disposition == shard.Done:
 		return repeat
-	case standing == shard.Over:
+	case disposition == shard.Over:
 		return over
 	case w.replaced:
 		return requeued // another handler has its place
@@ -148,7 +148,7 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 // the same due.
 func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f *following) outcome {
 	if f != nil {
-		stored, err := w.follow(work, t, *f)
+		stored, err := w.allowNext(work, t, *f)
 		switch {
 		case errors.Is(err, errRemoved):
 			became = removed
@@ -162,7 +162,7 @@ func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f 
 	if became == park {
 		return became
 	}
-	err := w.insist(work, t, "remember", func() error { return w.c.store.done(work, t) })
+	err := w.retryUntil(work, t, "remember", func() error { return w.c.store.done(work, t) })
 	w.c.cfg.step(stepRemembered)
 	if err != nil {
 		return requeued
@@ -170,11 +170,11 @@ func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f 
 	return became
 }
 
-// follow stores f, unless the producer has changed the task since. errRemoved: its
+// allowNext stores f, unless the producer has changed the task since. errRemoved: its
 // topic was removed.
-func (w *worker) follow(work context.Context, t *task.Task, f following) (stored bool, err error) {
+func (w *worker) allowNext(work context.Context, t *task.Task, f following) (stored bool, err error) {
 	var at permit
-	err = w.insist(work, t, "look_up", func() (err error) {
+	err = w.retryUntil(work, t, "look_up", func() (err error) {
 		at, err = w.c.store.allow(work, t, f)
 		return err
 	})
@@ -183,7 +183,7 @@ func (w *worker) follow(work context.Context, t *task.Task, f following) (stored
 		return false, err
 	}
 	f.op = shard.NewOp()
-	err = w.insist(work, t, "store", func() (err error) {
+	err = w.retryUntil(work, t, "store", func() (err error) {
 		stored, err = w.c.store.put(work, t, f, at)
 		return err
 	})

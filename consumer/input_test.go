@@ -73,7 +73,7 @@ func bad() map[string]struct {
 
 func TestWhatIsNoTaskIsDeadLetteredAndTheLoopGoesOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.makeOrders()
 	var seen log
 	var out wait.Log
@@ -182,7 +182,7 @@ func TestParseRefusesWhatIsNoTask(t *testing.T) {
 // higher limit, and the consumer's can be raised.
 func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	large, err := producer.New(producer.Config{Redis: w.rdb, Prefix: w.settings.RedisPrefix, MaxPayload: 1 << 20})
 	w.ok(err)
 	w.producer = large
@@ -217,7 +217,7 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 	for name, remember := range map[string]time.Duration{"remembering": time.Hour, "not remembering": -1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			settle := w.lease("large")
 			settle()
 			delivered := w.rdb.Time(t.Context()).Val().UnixMilli()

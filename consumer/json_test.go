@@ -92,7 +92,7 @@ func TestAPayloadIsDecodedForItsHandler(t *testing.T) {
 // in Redis.
 func TestAValueGoesFromTheProducerToTheHandler(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	type bought struct{ Item string }
 	items := make(chan handledItem, 1)
 	c := w.consume(Config{Policy: Fixed(never, 5), Handler: JSON(func(_ context.Context, d task.Delivery, v bought) error {

@@ -94,7 +94,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("fails %v, killed when %s", row.fails, row.at), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			o := order{w.settings.RabbitMQURL, w.settings.RedisAddr, w.settings.RedisPrefix, row.fails, row.at}
 			w.lease("a")()
 			w.die(o)
@@ -129,7 +129,7 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 }
 
 // die runs a victim until it exits and the broker has requeued its deliveries.
-func (w *world) die(o order) {
+func (w *fixture) die(o order) {
 	w.t.Helper()
 	env, err := json.Marshal(o)
 	w.ok(err)
@@ -153,7 +153,7 @@ func (w *world) die(o order) {
 }
 
 // handled returns the calls of the handlers of all consumers, by ID and attempt.
-func (w *world) handled() map[string]int {
+func (w *fixture) handled() map[string]int {
 	w.t.Helper()
 	all, err := w.rdb.LRange(w.t.Context(), w.settings.RedisPrefix+":handled", 0, -1).Result()
 	w.ok(err)

@@ -199,7 +199,7 @@ func TestMisuseOfPolicies(t *testing.T) {
 // TestAPolicyThatPanicsParks: the consumer continues, and the reason has both errors.
 func TestAPolicyThatPanicsParks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	c := w.consume(Config{
 		Policy: func(attempt int) (time.Duration, bool) {
 			if attempt == 2 {

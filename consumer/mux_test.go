@@ -67,7 +67,7 @@ func TestAMuxChoosesByTopic(t *testing.T) {
 // topics are handled.
 func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	other := w.makeBills()
 	c := w.consume(Config{Handler: Mux{Topics: map[string]Handler{orders: nothing}}.Handler})
 	w.deliver(bills, 1)
@@ -94,7 +94,7 @@ func TestATaskOfATopicWithoutAHandlerIsParked(t *testing.T) {
 // the other.
 func TestConsumersOfSeveralQueuesShareARedisClient(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.makeOrders()
 	_, err := w.channel.QueueDeclare("second", true, false, false, false, nil)
 	w.ok(err)

@@ -28,7 +28,7 @@ func counted(c *running, became outcome) float64 {
 
 func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
-	eitherForm(t, func(t *testing.T, w *world) {
+	eitherForm(t, func(t *testing.T, w *fixture) {
 		w.serve()
 		var seen log
 		c := w.consume(Config{Handler: func(_ context.Context, d task.Delivery) error {
@@ -59,7 +59,7 @@ func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 // TestARetryKeepsTheOptions: the message of each attempt has the options of its producer.
 func TestARetryKeepsTheOptions(t *testing.T) {
 	t.Parallel()
-	eitherForm(t, func(t *testing.T, w *world) {
+	eitherForm(t, func(t *testing.T, w *fixture) {
 		w.serve()
 		want := task.Options{RoutingKey: queue, Priority: 3, Expiration: time.Hour, CorrelationID: "c-1", ReplyTo: "answers"}
 		var seen log
@@ -82,7 +82,7 @@ func TestARetryKeepsTheOptions(t *testing.T) {
 
 func TestWithoutRememberingARedeliveryIsHandledAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var seen log
 	c := w.consume(Config{Remember: -1, Handler: func(_ context.Context, d task.Delivery) error {
 		seen.add(d)
@@ -99,7 +99,7 @@ func TestWithoutRememberingARedeliveryIsHandledAgain(t *testing.T) {
 
 func TestWhatIsRememberedExpires(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var seen log
 	c := w.consume(Config{Remember: time.Hour, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
 	w.schedule("a", "")
@@ -117,7 +117,7 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 
 func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 	t.Parallel()
-	eitherForm(t, func(t *testing.T, w *world) {
+	eitherForm(t, func(t *testing.T, w *fixture) {
 		w.serve()
 		var seen log
 		var healed atomic.Bool
@@ -167,7 +167,7 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 
 func TestAHandlerParksAndDrops(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	// A retry would stay stored.
 	c := w.consume(Config{Policy: Fixed(never, 5), Handler: func(_ context.Context, d task.Delivery) error {
 		if d.ID == "park" {
@@ -193,7 +193,7 @@ func TestAHandlerParksAndDrops(t *testing.T) {
 
 func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var out wait.Log
 	c := w.consume(Config{
 		Policy: Fixed(0, 1), Log: slog.New(slog.NewTextHandler(&out, nil)),
@@ -216,7 +216,7 @@ func TestAPanicIsAnErrorWithItsStackInTheLog(t *testing.T) {
 // tasks.
 func TestWhatFailsForManyTasksIsOneLine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var out wait.Log
 	began := time.Now()
 	c := w.consume(Config{
@@ -240,7 +240,7 @@ func panicHere() { panic("no way") }
 
 func TestASlowHandlerSeesItsContextEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	c := w.consume(Config{
 		Policy: Fixed(0, 1), Timeout: 50 * time.Millisecond,
 		Handler: func(ctx context.Context, _ task.Delivery) error {
@@ -257,7 +257,7 @@ func TestASlowHandlerSeesItsContextEnd(t *testing.T) {
 
 func TestAChainGoesOnStepByStep(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	var seen log
 	c := w.consume(Config{
 		Policy: Fixed(50*time.Millisecond, 5),
@@ -295,7 +295,7 @@ func TestAChainGoesOnStepByStep(t *testing.T) {
 
 func TestANextStepKeepsTheRules(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	refused := make(chan error, 2)
 	w.consume(Config{MaxPayload: 10, Handler: func(_ context.Context, d task.Delivery) error {
 		refused <- d.Next(time.Now(), make([]byte, 11))
@@ -313,7 +313,7 @@ func TestANextStepKeepsTheRules(t *testing.T) {
 
 func TestATraceGoesOnThroughRetries(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	spans := make(chan trace.SpanContext, 2)
 	w.consume(Config{Policy: Fixed(0, 2), Handler: func(ctx context.Context, _ task.Delivery) error {
 		spans <- trace.SpanContextFromContext(ctx)
@@ -332,7 +332,7 @@ func TestATraceGoesOnThroughRetries(t *testing.T) {
 
 func TestConsumersShareARegisterer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	registry := prometheus.NewRegistry()
 	handler := func(context.Context, task.Delivery) error { return nil }
 	for range 2 {

@@ -102,7 +102,7 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*sessio
 				outage = time.Time{}
 			}
 			began := time.Now()
-			if err = c.attend(ctx, s, feed); err == nil {
+			if err = c.serve(ctx, s, feed); err == nil {
 				return s, nil
 			}
 			s.close(closeTimeout)
@@ -124,9 +124,9 @@ func (c *Consumer) supervise(ctx context.Context, feed chan<- *session) (*sessio
 	}
 }
 
-// attend offers the session to idle workers until ctx ends. If the session is lost first,
+// serve offers the session to idle workers until ctx ends. If the session is lost first,
 // it returns the reason.
-func (c *Consumer) attend(ctx context.Context, s *session, feed chan<- *session) error {
+func (c *Consumer) serve(ctx context.Context, s *session, feed chan<- *session) error {
 	c.metrics.connected.Inc()
 	defer c.metrics.connected.Dec()
 	for {

@@ -17,7 +17,7 @@ import (
 func nothing(context.Context, task.Delivery) error { return nil }
 
 // run runs a consumer until it returns.
-func (w *world) run(cfg Config) error {
+func (w *fixture) run(cfg Config) error {
 	w.t.Helper()
 	cfg.Handler = nothing
 	c, err := New(w.configure(cfg))
@@ -40,7 +40,7 @@ func says(t *testing.T, err error, words ...string) {
 // password.
 func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	changed := func(change func(u *url.URL)) []string {
 		u, err := url.Parse(w.settings.RabbitMQURL)
 		w.ok(err)
@@ -70,7 +70,7 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := (&world{t: t, settings: w.settings, rdb: w.rdb}).run(row.cfg)
+			err := (&fixture{t: t, settings: w.settings, rdb: w.rdb}).run(row.cfg)
 			says(t, err, row.want...)
 			if err != nil && strings.Contains(err.Error(), "sesame") {
 				t.Errorf("the error has the password: %v", err)
@@ -82,7 +82,7 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 // TestAConsumerMayStartBeforeItsQueue, which a scanner creates.
 func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	var out wait.Log
 	c := w.consume(Config{Queue: "later", Handler: nothing, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	wait.For(t, "the log says that there is no queue", func() bool { return strings.Contains(out.String(), "no queue 'later'") })
@@ -98,7 +98,7 @@ func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 
 func TestASecondRunSaysSo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	c := w.consume(Config{Handler: nothing})
 	c.stop()
 	says(t, c.Run(t.Context()), "Run was called before")
@@ -126,7 +126,7 @@ func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.makeOrders()
 			if _, cluster := w.rdb.(*redis.ClusterClient); cluster && name == "database" {
 				t.Skip("a cluster has one")

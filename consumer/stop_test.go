@@ -16,7 +16,7 @@ import (
 
 func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.makeOrders()
 	var seen log
 	began, finish := make(chan struct{}, 5), make(chan struct{})
@@ -50,7 +50,7 @@ func TestStoppingLetsRunningHandlersFinishAndRequeuesTheRest(t *testing.T) {
 
 func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.makeOrders()
 	began := make(chan struct{}, 10)
 	c := w.consume(Config{StopTimeout: 100 * time.Millisecond, Handler: func(ctx context.Context, _ task.Delivery) error {
@@ -71,7 +71,7 @@ func TestAHandlerThatOutlastsTheStopIsCutShortAndItsTaskRequeued(t *testing.T) {
 func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "rabbitmq-server")
-	w := newWorld(t)
+	w := newFixture(t)
 	w.makeOrders()
 	node, err := servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: t.TempDir()})
 	w.ok(err)

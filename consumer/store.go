@@ -61,11 +61,11 @@ func (s *store) remembers() bool { return s.window > 0 }
 // begin asks what is to be done with a delivery. A first attempt of what its producer
 // stored is handled unasked where nothing is remembered. Not so a next step, or what was
 // parked and replayed, whose attempts count from 1 again: next, from shard.HeaderNext.
-func (s *store) begin(ctx context.Context, t *task.Task, next bool) (shard.Standing, error) {
+func (s *store) begin(ctx context.Context, t *task.Task, next bool) (shard.Disposition, error) {
 	if !s.remembers() && t.Attempt == 1 && !next {
 		return shard.Run, nil
 	}
-	return s.Topic(t.Topic).Recall(ctx, delivered(t), max(s.window, 0))
+	return s.Topic(t.Topic).CheckDelivery(ctx, delivered(t), max(s.window, 0))
 }
 
 func delivered(t *task.Task) shard.Delivered {
@@ -118,7 +118,7 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (at permit
 		}
 		next = max(f.due(notBefore(now, t.Due.UnixMilli()), s.clock()), t.Due.UnixMilli()+1)
 	}
-	at.due, at.allowed, err = s.Topic(t.Topic).Follow(ctx, delivered(t), next, max(s.window, chainWindow))
+	at.due, at.allowed, err = s.Topic(t.Topic).AllowNext(ctx, delivered(t), next, max(s.window, chainWindow))
 	at.moved = !f.park && at.due != next
 	return at, err
 }
@@ -163,7 +163,7 @@ func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (
 		}
 		next.Headers[shard.HeaderNext] = mark
 	}
-	stored, err := s.Router(t.Topic).Again(ctx, shard.Again{
+	stored, err := s.Router(t.Topic).Requeue(ctx, shard.Requeue{
 		ID: t.ID, Op: f.op, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: at.due, Park: f.park, Attempts: f.attempts,
 		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),

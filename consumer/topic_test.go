@@ -24,7 +24,7 @@ func countedOf(c *running, topic string, became outcome) float64 {
 }
 
 // makeBills creates the topic bills with one shard. No scanner serves it.
-func (w *world) makeBills() *shard.Topic {
+func (w *fixture) makeBills() *shard.Topic {
 	w.t.Helper()
 	w.makeOrders()
 	store, err := shard.New(w.rdb, w.settings.RedisPrefix)
@@ -36,14 +36,14 @@ func (w *world) makeBills() *shard.Topic {
 }
 
 // makeOrders creates the topic orders with four shards, as serve does.
-func (w *world) makeOrders() {
+func (w *fixture) makeOrders() {
 	w.t.Helper()
 	_, err := w.topic.Ensure(w.t.Context(), 4)
 	w.ok(err)
 }
 
 // deliver publishes n messages of a topic, as a scanner does.
-func (w *world) deliver(topic string, n int) {
+func (w *fixture) deliver(topic string, n int) {
 	w.t.Helper()
 	for i := range n {
 		at := time.Now().Truncate(time.Millisecond)
@@ -64,7 +64,7 @@ func (l *log) failing(_ context.Context, d task.Delivery) error {
 // acked and counted, and logged once.
 func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	topic := w.makeBills()
 	_, err := operate.Removal{Topic: topic, Purge: true}.Run(t.Context())
 	w.ok(err)
@@ -94,22 +94,22 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 
 // troubles are faults of one topic alone, and their fixes.
 func troubles() map[string]struct {
-	begin, end func(w *world, topic *shard.Topic)
+	begin, end func(w *fixture, topic *shard.Topic)
 } {
 	type row = struct {
-		begin, end func(w *world, topic *shard.Topic)
+		begin, end func(w *fixture, topic *shard.Topic)
 	}
-	tasks := func(w *world) string { return w.settings.RedisPrefix + ":task:{" + bills + ":0}" }
+	tasks := func(w *fixture) string { return w.settings.RedisPrefix + ":task:{" + bills + ":0}" }
 	return map[string]row{
 		"a key of the wrong type": {
-			func(w *world, _ *shard.Topic) { w.ok(w.rdb.Set(w.t.Context(), tasks(w), "no hash", 0).Err()) },
-			func(w *world, _ *shard.Topic) { w.ok(w.rdb.Del(w.t.Context(), tasks(w)).Err()) },
+			func(w *fixture, _ *shard.Topic) { w.ok(w.rdb.Set(w.t.Context(), tasks(w), "no hash", 0).Err()) },
+			func(w *fixture, _ *shard.Topic) { w.ok(w.rdb.Del(w.t.Context(), tasks(w)).Err()) },
 		},
 		"a lost placement": {
-			func(w *world, _ *shard.Topic) {
+			func(w *fixture, _ *shard.Topic) {
 				w.ok(w.rdb.Del(w.t.Context(), w.settings.RedisPrefix+":placement:{"+bills+"}").Err())
 			},
-			func(w *world, topic *shard.Topic) {
+			func(w *fixture, topic *shard.Topic) {
 				_, err := topic.Ensure(w.t.Context(), 1)
 				w.ok(err)
 			},
@@ -124,7 +124,7 @@ func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 	for name, trouble := range troubles() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			topic := w.makeBills()
 			trouble.begin(w, topic)
 			var seen log
@@ -146,7 +146,7 @@ func TestOneTopicsTroubleHoldsUpNoOther(t *testing.T) {
 // TestWhatCanNotBeStoredForLongIsRequeued, so its handler runs again.
 func TestWhatCanNotBeStoredForLongIsRequeued(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	topic := w.makeBills()
 	trouble := troubles()["a key of the wrong type"]
 	trouble.begin(w, topic)
@@ -165,7 +165,7 @@ func TestWhatCanNotBeStoredForLongIsRequeued(t *testing.T) {
 // succeeds.
 func TestWhatCanNotBeLookedUpHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	w.makeBills()
 	past := w.settings.RedisPrefix + ":past:{" + bills + ":" + bills + "0}"
 	w.ok(w.rdb.Set(t.Context(), past, "no hash", 0).Err())

@@ -28,7 +28,7 @@ func inSpan(ctx context.Context, first byte) context.Context {
 // next step and a task that the handler schedules.
 func TestATraceGoesFromTheProducerToTheHandler(t *testing.T) {
 	t.Parallel()
-	eitherForm(t, func(t *testing.T, w *world) {
+	eitherForm(t, func(t *testing.T, w *fixture) {
 		w.serve()
 		calls := make(chan handled, 10)
 		w.consume(Config{Policy: Fixed(0, 3), MinStep: -1, Handler: func(ctx context.Context, d task.Delivery) error {
@@ -70,7 +70,7 @@ func TestATraceGoesFromTheProducerToTheHandler(t *testing.T) {
 // that names its own. Without a span there is no trace.
 func TestTasksOfOneCallShareItsTrace(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).serve()
+	w := newFixture(t).serve()
 	calls := make(chan handled, 10)
 	w.consume(Config{Handler: func(ctx context.Context, d task.Delivery) error {
 		calls <- handled{d, trace.SpanContextFromContext(ctx)}

@@ -54,7 +54,7 @@ func (w *worker) work(ctx, work context.Context, feed <-chan *session) {
 // giveBack requeues a delivery. If the connection is lost, the broker requeues it.
 func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryTag, true) }
 
-// insist retries an operation on Redis until it succeeds or work ends. Meanwhile it
+// retryUntil retries an operation on Redis until it succeeds or work ends. Meanwhile it
 // occupies a handler's place, so the queue waits: no handler runs whose result could
 // neither be remembered nor stored.
 //
@@ -64,7 +64,7 @@ func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryT
 //
 // Once the consumer stops, insist returns every error at once. One exception: if the
 // handler has run and Redis is away, it keeps trying to store the result.
-func (w *worker) insist(work context.Context, t *task.Task, operation string, try func() error) error {
+func (w *worker) retryUntil(work context.Context, t *task.Task, operation string, try func() error) error {
 	pause := newPause()
 	var held time.Time // start of the current run of own errors
 	for {

@@ -31,8 +31,8 @@ const (
 	never = time.Hour
 )
 
-// world is one test's part of the servers, with the topic orders.
-type world struct {
+// fixture is one test's part of the servers, with the topic orders.
+type fixture struct {
 	t        *testing.T
 	settings fleet.Settings
 	config   string
@@ -45,21 +45,21 @@ type world struct {
 
 // eitherForm runs a test with full messages and with lean ones, each in a world of its
 // own.
-func eitherForm(t *testing.T, test func(t *testing.T, w *world)) {
+func eitherForm(t *testing.T, test func(t *testing.T, w *fixture)) {
 	for _, headers := range []string{"full", "lean"} {
 		t.Run(headers, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newFixture(t)
 			w.headers = headers
 			test(t, w)
 		})
 	}
 }
 
-// newWorld starts no scanner, so that a test can forward tasks itself.
-func newWorld(t *testing.T) *world {
+// newFixture starts no scanner, so that a test can forward tasks itself.
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, headers: "full", config: filepath.Join(t.TempDir(), "config.yaml")}
+	w := &fixture{t: t, headers: "full", config: filepath.Join(t.TempDir(), "config.yaml")}
 	w.settings.RedisAddr, w.settings.RedisPrefix = servertest.Redis(t)
 	w.settings.RabbitMQURL = servertest.RabbitMQ(t)
 	w.rdb = connect(w.settings.RedisAddr)
@@ -83,7 +83,7 @@ func connect(addr string) redis.UniversalClient {
 }
 
 // declare declares the queue with a dead-letter exchange and a dead-letter queue.
-func (w *world) declare() {
+func (w *fixture) declare() {
 	w.t.Helper()
 	_, err := w.channel.QueueDeclare("dead", true, false, false, false, nil)
 	w.ok(err)
@@ -94,19 +94,19 @@ func (w *world) declare() {
 }
 
 // past returns the key of a task's delivery history.
-func (w *world) past(id string) string {
+func (w *fixture) past(id string) string {
 	return w.settings.RedisPrefix + ":past:{" + orders + ":" + id + "}"
 }
 
 // serve runs a scanner for a topic with four shards.
-func (w *world) serve() *world {
+func (w *fixture) serve() *fixture {
 	w.t.Helper()
 	w.reshard(4)
 	return w.scan()
 }
 
 // scan runs a scanner with the last configuration written.
-func (w *world) scan() *world {
+func (w *fixture) scan() *fixture {
 	w.t.Helper()
 	wait.Background(w.t, "the scanner", func(ctx context.Context) error { return member.Run(ctx, w.config) })
 	wait.For(w.t, "the topic is served", func() bool {
@@ -117,7 +117,7 @@ func (w *world) scan() *world {
 }
 
 // reshard writes the configuration with another shard count.
-func (w *world) reshard(shards int) {
+func (w *fixture) reshard(shards int) {
 	w.t.Helper()
 	w.settings.Topics = map[string]fleet.Topic{orders: {
 		"shards": shards, "exchange": "", "routing_key": queue, "lease": never.String(), "headers": w.headers,
@@ -126,7 +126,7 @@ func (w *world) reshard(shards int) {
 	w.ok(fleet.WriteConfig(w.config, w.settings.Document()))
 }
 
-func (w *world) ok(err error) {
+func (w *fixture) ok(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -140,7 +140,7 @@ type running struct {
 }
 
 // consume runs a consumer until the test ends or stop is called.
-func (w *world) consume(cfg Config) *running {
+func (w *fixture) consume(cfg Config) *running {
 	w.t.Helper()
 	cfg = w.configure(cfg)
 	c, err := New(cfg)
@@ -148,7 +148,7 @@ func (w *world) consume(cfg Config) *running {
 	return &running{c, wait.Background(w.t, "the consumer", c.Run)}
 }
 
-func (w *world) configure(cfg Config) Config {
+func (w *fixture) configure(cfg Config) Config {
 	orDefault(&cfg.Queue, queue)
 	if cfg.URLs == nil {
 		cfg.URLs = []string{w.settings.RabbitMQURL}
@@ -166,12 +166,12 @@ func (w *world) configure(cfg Config) Config {
 }
 
 // schedule stores a task that is due now.
-func (w *world) schedule(id, payload string) {
+func (w *fixture) schedule(id, payload string) {
 	w.t.Helper()
 	w.request(producer.Request{ID: id, Payload: []byte(payload)})
 }
 
-func (w *world) request(r producer.Request) {
+func (w *fixture) request(r producer.Request) {
 	w.t.Helper()
 	r.Topic = orders
 	if r.When.IsZero() {
@@ -181,7 +181,7 @@ func (w *world) request(r producer.Request) {
 	w.ok(err)
 }
 
-func (w *world) stored(id string) (producer.Stored, bool) {
+func (w *fixture) stored(id string) (producer.Stored, bool) {
 	w.t.Helper()
 	s, err := w.producer.Get(w.t.Context(), orders, id)
 	if errors.Is(err, task.ErrNotFound) {
@@ -192,7 +192,7 @@ func (w *world) stored(id string) (producer.Stored, bool) {
 }
 
 // parked reads the whole records of the parked tasks, because a list has no payloads.
-func (w *world) parked() map[string]shard.Record {
+func (w *fixture) parked() map[string]shard.Record {
 	w.t.Helper()
 	var listed []string
 	w.ok(operate.Parked{Topic: w.topic}.Each(w.t.Context(), func(r shard.Record) bool {
@@ -213,7 +213,7 @@ func (w *world) parked() map[string]shard.Record {
 }
 
 // waiting returns the number of ready messages in a queue.
-func (w *world) waiting(queue string) int {
+func (w *fixture) waiting(queue string) int {
 	w.t.Helper()
 	q, err := w.channel.QueueDeclarePassive(queue, true, false, false, false, nil)
 	w.ok(err)
@@ -222,7 +222,7 @@ func (w *world) waiting(queue string) int {
 
 // take empties a queue. It returns its messages, each with the properties that
 // distinguish it.
-func (w *world) take(queue string) (all []string) {
+func (w *fixture) take(queue string) (all []string) {
 	w.t.Helper()
 	for {
 		m, there, err := w.channel.Get(queue, true)
@@ -264,7 +264,7 @@ func (l *log) of(id string) (n int) {
 }
 
 // publish publishes a task's message to the queue, as a scanner does.
-func (w *world) publish(t task.Task) {
+func (w *fixture) publish(t task.Task) {
 	w.t.Helper()
 	headers := amqp.Table{task.HeaderDue: t.Due.UnixMilli(), task.HeaderScheduled: t.Scheduled.UnixMilli()}
 	full := w.headers == "full"
@@ -283,7 +283,7 @@ func (w *world) publish(t task.Task) {
 	w.send(amqp.Publishing{Headers: headers, MessageId: t.ID, Type: t.Topic, Body: t.Payload, ContentType: t.ContentType})
 }
 
-func (w *world) send(p amqp.Publishing) {
+func (w *fixture) send(p amqp.Publishing) {
 	w.t.Helper()
 	w.ok(w.channel.PublishWithContext(w.t.Context(), "", queue, false, false, p))
 }

@@ -50,7 +50,7 @@ func TestCancelManyHasAnErrorForEachTask(t *testing.T) {
 	is(t, errs[1], task.ErrNotFound, "topic orders", `ID "nothing"`)
 	f.inPlace(map[string]bool{"o-2": true})
 	d := shard.Delivered{ID: "leased", Due: due, Scheduled: claimed[0].Scheduled.UnixMilli()}
-	_, goesOn, err := f.Follow(f.ctx(), d, due+time.Hour.Milliseconds(), time.Minute)
+	_, goesOn, err := f.AllowNext(f.ctx(), d, due+time.Hour.Milliseconds(), time.Minute)
 	f.ok(err)
 	equal(t, "its consumer may try it again", goesOn, false)
 

@@ -408,8 +408,8 @@ func TestTwoPlacementsOfOneEpochAreAnError(t *testing.T) {
 	f.inPlace(map[string]bool{})
 
 	// As docs/operate.md says.
-	mended := shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating}
-	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", mended.String()).Err())
+	fixed := shard.Placement{Epoch: other.Epoch + 1, Shards: 4, Previous: 4, Phase: shard.Migrating}
+	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", fixed.String()).Err())
 	_, err := stale.Schedule(f.ctx(), request("a", In(time.Hour)))
 	f.ok(err)
 	f.move()

@@ -175,7 +175,7 @@ func (s cancelSummary) text() string {
 }
 
 // cancelBatch is the most tasks in one call. If Redis dies, the result is unknown for the
-// tasks of at most loadLanes calls.
+// tasks of at most loadBatchers calls.
 const cancelBatch = 64
 
 // canceller cancels a stream of IDs.
@@ -202,7 +202,7 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	defer halt()
 	s := stream{
 		parse: c.parse, do: c.do, maxPayload: maxPayload,
-		together: "cancel", lanes: loadLanes, batch: cancelBatch, ahead: (2*loadLanes - 1) * cancelBatch,
+		together: "cancel", batchers: loadBatchers, batch: cancelBatch, ahead: (2*loadBatchers - 1) * cancelBatch,
 		finished: func(r *request) { c.count(r, halt) }, idle: func() {},
 	}
 	err := s.run(reading, r)

@@ -14,7 +14,7 @@ import (
 )
 
 // cancelMany runs the verb over IDs and returns its summary as well.
-func (c *corner) cancelMany(input io.Reader, args ...string) (result, map[string]any) {
+func (c *sandbox) cancelMany(input io.Reader, args ...string) (result, map[string]any) {
 	c.t.Helper()
 	args = append([]string{"cancel", "--topic", "orders", "--file", "-", "-o", "json"}, args...)
 	cmd := command(c.t, nil, c.args(args...)...)
@@ -28,7 +28,7 @@ func (c *corner) cancelMany(input io.Reader, args ...string) (result, map[string
 // a task are no failure.
 func TestCancelMany(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const n = 3000
 	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i) }))
 	r, sum := c.cancelMany(lines(n, func(i int) string { return fmt.Sprintf("o-%d\r", 2*i) }))
@@ -50,7 +50,7 @@ func TestCancelMany(t *testing.T) {
 // an ID, or a JSON string that holds one.
 func TestCancelManyFile(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	for _, id := range []string{" a b", `"q"`, "ü", "last"} {
 		c.must("schedule", "--topic", "orders", "--id", id, "--in", "1h")
 	}
@@ -71,7 +71,7 @@ func TestCancelManyFile(t *testing.T) {
 // as failed, and keeps no other from being cancelled.
 func TestCancelManyBadLines(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h")
 	all := filepath.Join(t.TempDir(), "bad.txt")
 	r, sum := c.cancelMany(strings.NewReader(strings.Repeat("x", 256)+"\n\xff\xff\nnone\no-1\n\"cut\n"), "--errors", all)
@@ -90,7 +90,7 @@ func TestCancelManyBadLines(t *testing.T) {
 // lines read are cancelled, and the summary says so.
 func TestCancelManyInterrupted(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.load(lines(50, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i) }))
 	p := c.start("cancel", "--file", "-")
 	for i := range 50 {
@@ -111,7 +111,7 @@ func TestCancelManyLosesRedis(t *testing.T) {
 	t.Parallel()
 	const n = 2000
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
-	c := cornerAt(t, server.Addr(), "duefleet")
+	c := sandboxAt(t, server.Addr(), "duefleet")
 	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i+1) }))
 	p := c.start("cancel", "--file", "-")
 	for i := range n / 2 {
@@ -152,7 +152,7 @@ func TestCancelManyLosesRedis(t *testing.T) {
 // confirmed; without a terminal it needs --yes.
 func TestCancelPrefix(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const n = 2500
 	c.load(lines(n, func(i int) string { return fmt.Sprintf(`{"id":"a*\n\"%d","in":"1h"}`, i) }))
 	c.load(lines(10, func(i int) string { return fmt.Sprintf(`{"id":"ab\n\"%d","in":"1h"}`, i) }))

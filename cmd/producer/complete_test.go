@@ -9,7 +9,7 @@ import (
 // argument, and none while Redis is away.
 func TestShellsCompleteTopics(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	at := []string{"__completeNoDesc", "--redis-addr", c.addr, "--redis-prefix", c.prefix}
 	for _, line := range [][]string{{"get", ""}, {"schedule", "--topic", ""}, {"cancel", ""}} {
 		if r := finish(t, command(t, nil, append(at, line...)...)); r.code != 0 || !strings.HasSuffix("\n"+r.stdout, "\norders\n:4\n") {

@@ -93,8 +93,8 @@ func begin(t testing.TB, cmd *exec.Cmd) (end func(count func() int) result) {
 	}
 }
 
-// corner is a test's own Redis prefix, which holds the topic orders.
-type corner struct {
+// sandbox is a test's own Redis prefix, which holds the topic orders.
+type sandbox struct {
 	t            testing.TB
 	addr, prefix string
 	rdb          redis.UniversalClient
@@ -103,18 +103,18 @@ type corner struct {
 
 const testShards = 3
 
-func newCorner(t testing.TB) *corner {
+func newSandbox(t testing.TB) *sandbox {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	return cornerAt(t, addr, prefix)
+	return sandboxAt(t, addr, prefix)
 }
 
-// cornerAt returns a corner of the test's own Redis.
-func cornerAt(t testing.TB, addr, prefix string) *corner {
+// sandboxAt returns a corner of the test's own Redis.
+func sandboxAt(t testing.TB, addr, prefix string) *sandbox {
 	t.Helper()
 	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
-	c := &corner{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(options)}
+	c := &sandbox{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(options)}
 	t.Cleanup(func() { c.rdb.Close() })
 	store, err := shard.New(c.rdb, prefix)
 	if err != nil {
@@ -128,7 +128,7 @@ func cornerAt(t testing.TB, addr, prefix string) *corner {
 }
 
 // now returns Redis's time in ms.
-func (c *corner) now() int64 {
+func (c *sandbox) now() int64 {
 	c.t.Helper()
 	now, err := c.rdb.Time(c.t.Context()).Result()
 	if err != nil {
@@ -138,12 +138,12 @@ func (c *corner) now() int64 {
 }
 
 // args adds the address and the prefix of Redis.
-func (c *corner) args(args ...string) []string {
+func (c *sandbox) args(args ...string) []string {
 	return append(args, "--redis-addr", c.addr, "--redis-prefix", c.prefix)
 }
 
 // run executes a verb with input on its standard input.
-func (c *corner) run(input string, args ...string) result {
+func (c *sandbox) run(input string, args ...string) result {
 	c.t.Helper()
 	cmd := command(c.t, nil, c.args(args...)...)
 	cmd.Stdin = strings.NewReader(input)
@@ -151,7 +151,7 @@ func (c *corner) run(input string, args ...string) result {
 }
 
 // must executes a verb that must succeed, and decodes its JSON.
-func (c *corner) must(args ...string) map[string]any {
+func (c *sandbox) must(args ...string) map[string]any {
 	c.t.Helper()
 	r := c.run("", append(args, "-o", "json")...)
 	if r.code != 0 || r.stderr != "" {
@@ -161,7 +161,7 @@ func (c *corner) must(args ...string) map[string]any {
 }
 
 // stored counts the tasks in the corner.
-func (c *corner) stored() int {
+func (c *sandbox) stored() int {
 	c.t.Helper()
 	total := 0
 	for s := range testShards {
@@ -175,7 +175,7 @@ func (c *corner) stored() int {
 }
 
 // payload reads a task's payload through the verb get.
-func (c *corner) payload(id string) string {
+func (c *sandbox) payload(id string) string {
 	c.t.Helper()
 	text, _ := c.must("get", "--topic", "orders", "--id", id)["payload"].(string)
 	return text

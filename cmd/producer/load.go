@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// loadLanes is how many batches are in flight at most.
-	loadLanes    = 4
+	// loadBatchers is how many batches are in flight at most.
+	loadBatchers = 4
 	defaultBatch = 500
 	// badLinesShown is how many bad lines are shown one by one. In a file of the wrong
 	// format every line is bad.
@@ -328,7 +328,7 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	s := stream{
 		parse: l.decoder.decode, do: l.do, together: "schedule", maxPayload: l.decoder.maxPayload, strict: l.strict,
 		// Each batcher may have one batch in flight, and all but one a second one waiting.
-		lanes: loadLanes, batch: l.batch, ahead: (2*loadLanes - 1) * l.batch,
+		batchers: loadBatchers, batch: l.batch, ahead: (2*loadBatchers - 1) * l.batch,
 		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
 	}
 	err := s.run(reading, r)

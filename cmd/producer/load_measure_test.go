@@ -13,13 +13,13 @@ import (
 // TestMeasureLoadInBoundedMemory: a stream of 320 MB takes a fraction of that memory.
 func TestMeasureLoadInBoundedMemory(t *testing.T) {
 	const much = 20_000 * 16 << 10
-	held(t, newCorner(t).loadMuch(much), 160<<20)
+	held(t, newSandbox(t).loadMuch(much), 160<<20)
 }
 
 // TestMeasureLoadAMillionLines: a million lines take no more memory than some thousands.
 func TestMeasureLoadAMillionLines(t *testing.T) {
 	const n = 1_000_000
-	r, sum := newCorner(t).load(lines(n, func(i int) string {
+	r, sum := newSandbox(t).load(lines(n, func(i int) string {
 		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%0200d"}`, i%muchIDs, i)
 	}))
 	wantCounts(t, sum, fmt.Sprintf("lines=%d scheduled=%d safe_line=%d", n, n, n))
@@ -42,7 +42,7 @@ func held(t *testing.T, r result, most int64) {
 // TestMeasureLoadPipe: a line is written within 50 ms of its arrival, even if more lines
 // may follow. It measures the fastest line.
 func TestMeasureLoadPipe(t *testing.T) {
-	c := newCorner(t)
+	c := newSandbox(t)
 	p := c.startLoad()
 	best := time.Hour
 	for i := range 20 {

@@ -43,7 +43,7 @@ func (c *counted) Read(b []byte) (int, error) {
 }
 
 // load runs the verb with input and returns its summary as well.
-func (c *corner) load(input io.Reader, args ...string) (result, map[string]any) {
+func (c *sandbox) load(input io.Reader, args ...string) (result, map[string]any) {
 	c.t.Helper()
 	cmd := command(c.t, nil, c.args(append([]string{"load", "--topic", "orders", "-o", "json"}, args...)...)...)
 	read := &counted{Reader: input}
@@ -67,7 +67,7 @@ func wantCounts(t testing.TB, sum map[string]any, counts string) {
 // pipe.
 func TestLoadTakesPayloadsInJSON(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const object = `{ "order":1, "price":1.50, "name":"<\u00fc>" }`
 	const line = `"id":"o-%d","in":"1h","payload":` + object + `}` + "\n"
 	_, sum := c.load(strings.NewReader(fmt.Sprintf("{"+line, 1) + `{"content_type":"a/b",` + fmt.Sprintf(line, 2)))
@@ -87,7 +87,7 @@ func TestLoadTakesPayloadsInJSON(t *testing.T) {
 func TestLoadManyLines(t *testing.T) {
 	t.Parallel()
 	const n = 100_000
-	c := newCorner(t)
+	c := newSandbox(t)
 	payload := strings.Repeat("x", 150)
 	r, sum := c.load(lines(n, func(i int) string {
 		return fmt.Sprintf(`{"id":"o-%d","at":%d,"payload":"%s-%d","headers":{"n":"%d"}}`, i, 4099802400000+i, payload, i, i)
@@ -113,7 +113,7 @@ func TestLoadManyLines(t *testing.T) {
 // the memory.
 func TestLoadInBoundedMemory(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	if r := c.loadMuch(2 * memoryBudget); r.code != 0 || c.stored() != muchIDs {
 		t.Errorf("exit code %d, %d tasks are stored: %s", r.code, c.stored(), r.stderr)
 	}
@@ -123,7 +123,7 @@ func TestLoadInBoundedMemory(t *testing.T) {
 const muchIDs = 500
 
 // loadMuch loads some bytes of payloads.
-func (c *corner) loadMuch(bytes int) result {
+func (c *sandbox) loadMuch(bytes int) result {
 	c.t.Helper()
 	const size = 16 << 10
 	n := bytes / size
@@ -139,7 +139,7 @@ func (c *corner) loadMuch(bytes int) result {
 // ones are written.
 func TestLoadBadLines(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	bad := map[int]string{
 		2: `{"id":"o-2","in":"1m"`,
 		3: `{"id":"o-3","in":"1m","color":"red"}`,
@@ -183,7 +183,7 @@ func TestLoadBadLines(t *testing.T) {
 // TestLoadStrict: what is before the bad line is written, nothing after it.
 func TestLoadStrict(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	r, sum := c.load(lines(10_000, func(i int) string {
 		if i+1 == 5001 {
 			return "{}"
@@ -204,7 +204,7 @@ func TestLoadStrict(t *testing.T) {
 // TestLoadTwice: load replaces tasks, and with --if-absent keeps existing ones.
 func TestLoadTwice(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	tasks := func(n int, payload string) io.Reader {
 		return lines(n, func(i int) string { return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%s"}`, i, payload) })
 	}
@@ -222,7 +222,7 @@ func TestLoadTwice(t *testing.T) {
 // TestLoadSameIDs: the last of several lines for one ID wins.
 func TestLoadSameIDs(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const n, ids = 3000, 7
 	_, sum := c.load(lines(n, func(i int) string {
 		return fmt.Sprintf(`{"id":"o-%d","in":"1h","payload":"%d"}`, i%ids, i)
@@ -238,7 +238,7 @@ func TestLoadSameIDs(t *testing.T) {
 // TestLoadFile: a file is read like a pipe, and the summary is for people.
 func TestLoadFile(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tasks.ndjson")
 	if err := os.WriteFile(file, []byte(oneTask+"\n"+strings.TrimSpace(strings.ReplaceAll(oneTask, "o-1", "o-2"))), 0o600); err != nil {
@@ -259,7 +259,7 @@ func TestLoadFile(t *testing.T) {
 // ones. They are no failure.
 func TestLoadPastDue(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	input := `{"id":"o-1","at":1}
 {"id":"o-2","in":"-2h"}
 {"id":"o-3","in":"-1m"}
@@ -284,13 +284,13 @@ type piped struct {
 	stderr *strings.Builder
 }
 
-func (c *corner) startLoad(args ...string) *piped {
+func (c *sandbox) startLoad(args ...string) *piped {
 	c.t.Helper()
 	return c.start("load", args...)
 }
 
 // start starts a verb that reads lines.
-func (c *corner) start(verb string, args ...string) *piped {
+func (c *sandbox) start(verb string, args ...string) *piped {
 	c.t.Helper()
 	cmd := command(c.t, nil, c.args(append([]string{verb, "--topic", "orders", "-o", "json"}, args...)...)...)
 	input, err := cmd.StdinPipe()
@@ -331,7 +331,7 @@ func (p *piped) wait(t testing.TB) (result, map[string]any) {
 // when the previous one is stored.
 func TestLoadPipe(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	p := c.startLoad()
 	for i := range 20 {
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
@@ -347,7 +347,7 @@ func TestLoadPipe(t *testing.T) {
 // written, and the summary says so.
 func TestLoadInterrupted(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	p := c.startLoad()
 	for i := range 50 {
 		fmt.Fprintf(p.input, `{"id":"o-%d","in":"1h"}`+"\n", i)
@@ -366,7 +366,7 @@ func TestLoadInterrupted(t *testing.T) {
 func TestLoadLosesRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
-	c := cornerAt(t, server.Addr(), "duefleet")
+	c := sandboxAt(t, server.Addr(), "duefleet")
 	p := c.startLoad("--batch", "20")
 	fed := make(chan struct{})
 	go func() {
@@ -400,7 +400,7 @@ func TestLoadLosesRedis(t *testing.T) {
 }
 
 // ids returns the IDs of the stored tasks.
-func (c *corner) ids() map[string]bool {
+func (c *sandbox) ids() map[string]bool {
 	c.t.Helper()
 	there := map[string]bool{}
 	for s := range testShards {
@@ -418,7 +418,7 @@ func (c *corner) ids() map[string]bool {
 // TestLoadDash: a dash is standard input.
 func TestLoadDash(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	r, sum := c.load(strings.NewReader(oneTask), "-")
 	wantCounts(t, sum, "lines=1 scheduled=1")
 	if r.code != 0 || c.stored() != 1 {
@@ -430,7 +430,7 @@ func TestLoadDash(t *testing.T) {
 // others. The file of --errors holds all of them.
 func TestLoadManyBadLines(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const n, bad = 3000, 2000
 	tasks := func() io.Reader {
 		return lines(n, func(i int) string {
@@ -478,7 +478,7 @@ func TestLoadManyBadLines(t *testing.T) {
 // begin. If it can't be written, the load ends with an error.
 func TestLoadBadLinesNotWritten(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	r := c.run(oneTask, "load", "--topic", "orders", "--errors", filepath.Join(t.TempDir(), "nowhere", "bad.txt"))
 	wantError(t, r, 1, "--errors: open ")
 	if r.stdout != "" || c.stored() != 0 {

@@ -28,24 +28,24 @@ type recorder struct {
 	// written, if set, is called for every written line.
 	written chan<- int
 
-	mu      sync.Mutex
-	lines   map[string][]int // by ID, in the order they were written
-	at      map[int]time.Time
-	bad     []int
-	flying  int
-	highest int
-	largest int
+	mu       sync.Mutex
+	lines    map[string][]int // by ID, in the order they were written
+	at       map[int]time.Time
+	bad      []int
+	inFlight int
+	highest  int
+	largest  int
 }
 
 func (r *recorder) write(ctx context.Context, requests []producer.Request) []producer.Result {
 	r.mu.Lock()
-	r.flying++
-	r.highest, r.largest = max(r.highest, r.flying), max(r.largest, len(requests))
+	r.inFlight++
+	r.highest, r.largest = max(r.highest, r.inFlight), max(r.largest, len(requests))
 	r.mu.Unlock()
 	retry.Sleep(ctx, r.delay())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.flying--
+	r.inFlight--
 	results := make([]producer.Result, len(requests))
 	for i, req := range requests {
 		line, _ := strconv.Atoi(string(req.Payload))
@@ -109,7 +109,7 @@ func TestLoaderKeepsTheOrderOfAnID(t *testing.T) {
 				t.Errorf("%s was written in the order %v", id, order)
 			}
 		}
-		if total != lines || r.highest != loadLanes || r.largest != batch {
+		if total != lines || r.highest != loadBatchers || r.largest != batch {
 			t.Errorf("%d lines, at most %d batches at once, of at most %d", total, r.highest, r.largest)
 		}
 	})
@@ -173,7 +173,7 @@ func TestLoaderSafeLine(t *testing.T) {
 					t.Fatalf("line %d is not in, and %d is said to be safe", line, sum.SafeLine)
 				}
 			}
-			if sum.SafeLine < from-1 && sum.SafeLine < from-loadLanes*(20+20) {
+			if sum.SafeLine < from-1 && sum.SafeLine < from-loadBatchers*(20+20) {
 				t.Errorf("failing from line %d on, safe up to %d only", from, sum.SafeLine)
 			}
 			if int(sum.Scheduled) != len(r.at) || sum.Lines != sum.Scheduled+sum.Unwritten {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// pipeLanes is how many calls to Redis are in flight at most.
-	pipeLanes = 16
+	// pipeBatchers is how many calls to Redis are in flight at most.
+	pipeBatchers = 16
 	// pipeAhead is how many requests are read before the first of them is answered, at
 	// most.
 	pipeAhead = 1000
@@ -86,7 +86,7 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	defer halt()
 	s := stream{
 		parse: func(line []byte) (*request, error) { return parseRequest(line, p.topic) }, do: p.do, together: "schedule",
-		maxPayload: maxPayload, lanes: pipeLanes, batch: maxBatch, ahead: pipeAhead,
+		maxPayload: maxPayload, batchers: pipeBatchers, batch: maxBatch, ahead: pipeAhead,
 		finished: func(r *request) {
 			if r.err != nil {
 				r.answer = r.refusal()

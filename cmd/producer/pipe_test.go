@@ -17,7 +17,7 @@ import (
 )
 
 // pipe runs the verb over lines and returns its answers.
-func (c *corner) pipe(input io.Reader, args ...string) (result, []map[string]any) {
+func (c *sandbox) pipe(input io.Reader, args ...string) (result, []map[string]any) {
 	c.t.Helper()
 	cmd := command(c.t, nil, c.args(append([]string{"pipe"}, args...)...)...)
 	read := &counted{Reader: input}
@@ -71,7 +71,7 @@ func TestPipeAnswersAsTheVerbsDo(t *testing.T) {
 		{`"verb":"get","topic":"mails"`, "get --topic mails"},
 		{`"verb":"get","topic":"a b"`, "get --topic a~b"},
 	}
-	one, other := newCorner(t), newCorner(t)
+	one, other := newSandbox(t), newSandbox(t)
 	var input strings.Builder
 	for _, s := range steps {
 		fmt.Fprintf(&input, `{"id":"o-1",%s}`+"\n", s.line)
@@ -116,7 +116,7 @@ func TestPipeAnswersAsTheVerbsDo(t *testing.T) {
 // done. Blank lines are no requests.
 func TestPipeGoesOnAfterBadLines(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const task = `"topic":"orders","id":"o-1"`
 	bad := []struct{ line, want string }{
 		{`{"verb":"schedule"`, "malformed JSON: the line ends too soon"},
@@ -161,7 +161,7 @@ func TestPipeGoesOnAfterBadLines(t *testing.T) {
 // for answers. The answers are the same as if it waited.
 func TestPipeKeepsTheOrderOfAnID(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	const n, ids = 4000, 7
 	there := map[string]string{} // payload by ID
 	want := make([]string, n)
@@ -215,7 +215,7 @@ type talk struct {
 	ended  chan struct{}
 }
 
-func (c *corner) talk(t *testing.T) *talk {
+func (c *sandbox) talk(t *testing.T) *talk {
 	t.Helper()
 	p := &talk{t: t, cmd: command(t, nil, c.args("pipe", "--topic", "orders")...), ended: make(chan struct{})}
 	input, err := p.cmd.StdinPipe()
@@ -270,7 +270,7 @@ func (p *talk) ask(line string) map[string]any {
 // that stays open.
 func TestPipeAnswersAtOnce(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	p := c.talk(t)
 	for i := range 20 {
 		if got := p.ask(fmt.Sprintf(`{"verb":"schedule","id":"o-%d","in":"1h"}`, i)); fmt.Sprint(got["code"]) != "0" || c.stored() != i+1 {
@@ -289,7 +289,7 @@ func TestPipeAnswersAtOnce(t *testing.T) {
 func TestPipeOutlastsRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
-	c := cornerAt(t, server.Addr(), "duefleet")
+	c := sandboxAt(t, server.Addr(), "duefleet")
 	p := c.talk(t)
 	const schedule = `{"verb":"schedule","id":"o-1","in":"1h"}`
 	if got := p.ask(schedule); fmt.Sprint(got["code"]) != "0" {
@@ -319,7 +319,7 @@ func TestPipeOutlastsRedis(t *testing.T) {
 // requests follow.
 func TestPipeWithoutListener(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("no device to write to that is full")
@@ -361,7 +361,7 @@ func TestPipePage(t *testing.T) {
 	requests, _, _ := strings.Cut(blocks[1], "```")
 	said, _, _ := strings.Cut(blocks[2], "```")
 	want := strings.Split(strings.TrimSpace(said), "\n")
-	r, answers := newCorner(t).pipe(strings.NewReader(requests))
+	r, answers := newSandbox(t).pipe(strings.NewReader(requests))
 	if r.code != 0 || len(answers) != len(want) {
 		t.Fatalf("exit code %d, %d answers, want %d: %s", r.code, len(answers), len(want), r.stderr)
 	}

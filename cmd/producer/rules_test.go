@@ -52,7 +52,7 @@ func TestRulesFromOutside(t *testing.T) {
 		{[]string{"--at", "9999-12-31T23:59:59Z"}, "due: must be at most 100 years ahead; got 9999-12-31T23:59:59Z"},
 		{[]string{"--at", "9223372036854775807"}, "due: must be at most 100 years ahead; got 292278994-08-17"},
 	}
-	c := newCorner(t)
+	c := newSandbox(t)
 	for i, args := range within {
 		if r := c.run("", withDefaults(fmt.Sprintf("o-%d", i), args)...); r.code != 0 {
 			t.Errorf("%.60q: exit code %d, %s", args, r.code, r.stderr)
@@ -76,7 +76,7 @@ func TestRulesFromOutside(t *testing.T) {
 func TestPayloadRule(t *testing.T) {
 	t.Parallel()
 	const most = 256 << 10
-	c := newCorner(t)
+	c := newSandbox(t)
 	file := filepath.Join(t.TempDir(), "payload")
 	for size, code := range map[int]int{most: 0, most + 1: 1} {
 		payload := strings.Repeat("x", size)
@@ -102,7 +102,7 @@ func TestPayloadRule(t *testing.T) {
 // TestRescheduleRule: a due time too far ahead leaves the task as it is.
 func TestRescheduleRule(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "4099802400000")
 	wantError(t, c.run("", "reschedule", "--topic", "orders", "--id", "o-1", "--in", "36600d"), 1, "due: must be at most 100 years ahead")
 	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["due_ms"] != json.Number("4099802400000") {
@@ -113,7 +113,7 @@ func TestRescheduleRule(t *testing.T) {
 // TestSameIDInAnotherTopic: it is another task.
 func TestSameIDInAnotherTopic(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	if _, err := c.orders.Store.Topic("mails").Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ type stream struct {
 
 	maxPayload int    // in bytes
 	together   string // the verb whose requests are sent in batches
-	lanes      int    // number of batchers: how many calls to Redis are in flight at most
+	batchers   int    // number of batchers: how many calls to Redis are in flight at most
 	batch      int    // the most tasks of one call
 	ahead      int    // how many requests are read before the first of them is done, at most
 	strict     bool   // stop after a bad line
@@ -65,17 +65,17 @@ type stream struct {
 func (s *stream) run(ctx context.Context, in io.Reader) error {
 	s.budget = semaphore.NewWeighted(memoryBudget)
 	s.lines = newLineReader(interruptible(ctx, in), maxLine(s.maxPayload))
-	queue, lanes := make(chan *request, s.ahead), make([]chan *request, s.lanes)
+	queue, batchers := make(chan *request, s.ahead), make([]chan *request, s.batchers)
 	var running sync.WaitGroup
-	for i := range lanes {
-		lanes[i] = make(chan *request, s.ahead)
-		running.Go(func() { s.work(context.WithoutCancel(ctx), lanes[i]) })
+	for i := range batchers {
+		batchers[i] = make(chan *request, s.ahead)
+		running.Go(func() { s.work(context.WithoutCancel(ctx), batchers[i]) })
 	}
 	running.Go(func() { s.finish(queue) })
-	err := s.read(ctx, queue, lanes)
+	err := s.read(ctx, queue, batchers)
 	close(queue)
-	for _, lane := range lanes {
-		close(lane)
+	for _, batcher := range batchers {
+		close(batcher)
 	}
 	running.Wait()
 	return err
@@ -83,7 +83,7 @@ func (s *stream) run(ctx context.Context, in io.Reader) error {
 
 // read distributes requests until the end of the input or of ctx. Every line except blank
 // ones goes into the queue; good lines also go to a batcher.
-func (s *stream) read(ctx context.Context, queue chan<- *request, lanes []chan *request) error {
+func (s *stream) read(ctx context.Context, queue chan<- *request, batchers []chan *request) error {
 	seed := maphash.MakeSeed()
 	for ctx.Err() == nil {
 		line, err := s.lines.next()
@@ -101,7 +101,7 @@ func (s *stream) read(ctx context.Context, queue chan<- *request, lanes []chan *
 		r, err := s.request(line, err)
 		queue <- r
 		if err == nil {
-			lanes[maphash.Comparable(seed, [2]string{r.Topic, r.ID})%uint64(len(lanes))] <- r
+			batchers[maphash.Comparable(seed, [2]string{r.Topic, r.ID})%uint64(len(batchers))] <- r
 		} else if r.reply(nil, err); s.strict {
 			return nil
 		}
@@ -133,12 +133,12 @@ func (s *stream) request(line []byte, wrong error) (*request, error) {
 
 // work does the requests of one batcher in their order. It sends consecutive requests of
 // the verb s.together in one batch.
-func (s *stream) work(ctx context.Context, lane <-chan *request) {
-	for first := <-lane; first != nil; {
-		batch, next := s.gather(first, lane)
+func (s *stream) work(ctx context.Context, batcher <-chan *request) {
+	for first := <-batcher; first != nil; {
+		batch, next := s.gather(first, batcher)
 		s.do(ctx, batch)
 		if first = next; first == nil {
-			first = <-lane
+			first = <-batcher
 		}
 	}
 }
@@ -146,14 +146,14 @@ func (s *stream) work(ctx context.Context, lane <-chan *request) {
 // gather makes a batch of first and the requests that wait behind it. The batch ends at
 // the limits of one call, or at a request with another verb, which gather also returns. A
 // request with a verb other than s.together is a batch by itself.
-func (s *stream) gather(first *request, lane <-chan *request) (batch []*request, other *request) {
+func (s *stream) gather(first *request, batcher <-chan *request) (batch []*request, other *request) {
 	batch = []*request{first}
 	if first.verb != s.together {
 		return batch, nil
 	}
 	for bytes := first.weight; len(batch) < s.batch && bytes < maxBatchBytes; {
 		select {
-		case r := <-lane:
+		case r := <-batcher:
 			if r == nil || r.verb != s.together {
 				return batch, r
 			}

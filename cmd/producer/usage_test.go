@@ -121,7 +121,7 @@ func TestUnreachableRedis(t *testing.T) {
 
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	for _, args := range everyVerb() {
 		wantError(t, c.run(oneTask, append(args, "--topic", "mails")...), 1, "unknown topic mails")
 	}
@@ -153,7 +153,7 @@ func TestPasswords(t *testing.T) {
 func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory-policy", "noeviction")
-	c := cornerAt(t, server.Addr(), "duefleet")
+	c := sandboxAt(t, server.Addr(), "duefleet")
 	c.must("schedule", "--topic", "orders", "--id", "o-0", "--in", "1h")
 	if err := c.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 // TestTheTopicIsAnArgument: each verb takes the topic as argument, with or without --topic.
 func TestTheTopicIsAnArgument(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.must("schedule", "orders", "--id", "o-1", "--in", "1h")
 	c.must("reschedule", "--id", "o-1", "--in", "2h", "orders")
 	if got := c.must("get", "orders", "--id", "o-1", "--topic", "orders"); got["topic"] != "orders" {
@@ -44,7 +44,7 @@ func TestTheTopicIsAnArgument(t *testing.T) {
 // TestLifeOfATask schedules, gets, reschedules and cancels a task.
 func TestLifeOfATask(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	before := c.now()
 	due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "2099-12-01T10:00:00.250Z", "--payload", `{"a":"<ü>"}`,
 		"--content-type", "application/json", "--header", "tenant=acme", "--header", "expr=a=b,c")
@@ -89,7 +89,7 @@ func TestLifeOfATask(t *testing.T) {
 // TestTextOutput: without -o verbs print one line of text; get prints JSON.
 func TestTextOutput(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	at := "2099-12-01T10:00:00.000Z"
 	for _, test := range []struct{ args, want string }{
 		{"schedule --at " + at, `scheduled orders "a b", due ` + at},
@@ -112,7 +112,7 @@ func TestTextOutput(t *testing.T) {
 // TestInIsRelativeToNow: --in counts from now, and the past means now.
 func TestInIsRelativeToNow(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	for in, want := range map[string]time.Duration{"2d": 48 * time.Hour, "1h30m": 90 * time.Minute, "500ms": 500 * time.Millisecond, "-30s": 0} {
 		before := c.now()
 		due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", in)
@@ -128,7 +128,7 @@ func TestInIsRelativeToNow(t *testing.T) {
 // says so. The exit code and the output stay the same.
 func TestPastDueIsSaid(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	hours := fmt.Sprint(c.now() - (3*time.Hour + time.Minute).Milliseconds())
 	for _, test := range []struct{ args, said string }{
 		{"schedule --in -1m", ""}, // first, because reschedule needs a task
@@ -159,7 +159,7 @@ func TestPastDueIsSaid(t *testing.T) {
 // TestPayloadSources: text, a file and standard input arrive byte for byte.
 func TestPayloadSources(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	bytes := "\x00\xff\xfe\n"
 	file := filepath.Join(t.TempDir(), "payload")
 	if err := os.WriteFile(file, []byte(bytes), 0o600); err != nil {
@@ -185,7 +185,7 @@ func TestPayloadSources(t *testing.T) {
 // reschedule. Values out of range are refused.
 func TestOptions(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	named := []string{"--topic", "orders", "--id", "o-1", "--in", "1h"}
 	options := strings.Fields("--routing-key express --priority 9 --expiration 1d --correlation-id c-1 --reply-to answers")
 	c.must(append(append(named, "schedule"), options...)...)
@@ -219,7 +219,7 @@ func TestOptions(t *testing.T) {
 // task and ends with 4.
 func TestReplaceAndIfAbsent(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload", "first", "--if-absent")
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload", "second")
 	r := c.run("", "schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload", "third", "--if-absent")
@@ -231,7 +231,7 @@ func TestReplaceAndIfAbsent(t *testing.T) {
 
 func TestNoSuchTask(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	for _, verb := range [][]string{{"cancel"}, {"reschedule", "--in", "1h"}, {"get"}} {
 		r := c.run("", append(verb, "--topic", "orders", "--id", "o-1", "-o", "json")...)
 		wantError(t, r, 3, "no such task")
@@ -244,7 +244,7 @@ func TestNoSuchTask(t *testing.T) {
 // TestGetStates: get shows the states leased and parked.
 func TestGetStates(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "0s")
 	lease := func() shard.Claimed {
 		at := shard.Place("o-1", testShards)
@@ -276,7 +276,7 @@ func TestGetStates(t *testing.T) {
 // TestConfigurationSources: flags win over the environment, which wins over the file.
 func TestConfigurationSources(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h")
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	get := func(addr, prefix string, env []string, args ...string) int {
@@ -305,7 +305,7 @@ func TestConfigurationSources(t *testing.T) {
 // TestMaxPayload: flag, environment and file can raise and lower the limit.
 func TestMaxPayload(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	large := string(bytes.Repeat([]byte("x"), 300<<10))
 	args := []string{"schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload-file", "-"}
 	wantError(t, c.run(large, args...), 1, "payload: must be at most 262144 bytes")
@@ -332,7 +332,7 @@ func TestMaxPayload(t *testing.T) {
 // standard input, and nothing is stored.
 func TestScheduleInterrupted(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t)
+	c := newSandbox(t)
 	cmd := command(t, nil, c.args("schedule", "--topic", "orders", "--id", "o-1", "--in", "1h", "--payload-file", "-")...)
 	input, err := cmd.StdinPipe()
 	if err != nil {

@@ -106,7 +106,7 @@ func TestTLSAgainstAPlainPortIsToBeTurnedOff(t *testing.T) {
 	} {
 		_, text := o.call("check", "--connect")
 		_, found, _ := strings.Cut(text, check)
-		if _, mend, _ := strings.Cut(found, "\n"); !strings.HasPrefix(strings.TrimLeft(mend, " "), want) {
+		if _, fix, _ := strings.Cut(found, "\n"); !strings.HasPrefix(strings.TrimLeft(fix, " "), want) {
 			t.Errorf("%s: want %q in %s", check, want, text)
 		}
 	}

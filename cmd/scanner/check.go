@@ -62,12 +62,12 @@ func check(cmd *cobra.Command, s *settings, connect bool) error {
 
 // checkConnections prints which servers answer.
 func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error {
-	patient, done, err := newPatient(s, cfg)
+	target, done, err := newTarget(s, cfg)
 	if err != nil {
 		return err
 	}
 	defer done()
-	findings := doctor.Connect(cmd.Context(), patient)
+	findings := doctor.Connect(cmd.Context(), target)
 	if err := printFindings(cmd.OutOrStdout(), findings, cli.Table); err != nil {
 		return err
 	}

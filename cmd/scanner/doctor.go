@@ -47,38 +47,38 @@ empty message that reaches no queue.`,
 
 // examine makes all checks that the configuration allows.
 func examine(cmd *cobra.Command, s *settings) []doctor.Finding {
-	mend := "scanner check"
+	fix := "scanner check"
 	if s.path != "" {
-		mend += " --config " + s.path
+		fix += " --config " + s.path
 	}
 	cfg, err := s.connections()
 	if err != nil {
-		return []doctor.Finding{{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend}}
+		return []doctor.Finding{{Check: "config", State: doctor.Fail, What: err.Error(), Fix: fix}}
 	}
 	var findings []doctor.Finding
 	whole, broken := s.load()
 	if err := broken; err != nil {
-		findings = append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
+		findings = append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Fix: fix})
 	} else {
 		cfg = whole
 		findings = append(findings, doctor.Finding{Check: "config", State: doctor.OK, What: "the configuration is good"})
 	}
-	patient, done, err := newPatient(s, cfg)
+	target, done, err := newTarget(s, cfg)
 	if err != nil {
-		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Mend: mend})
+		return append(findings, doctor.Finding{Check: "config", State: doctor.Fail, What: err.Error(), Fix: fix})
 	}
 	defer done()
-	patient.Broken = broken != nil
-	return append(findings, doctor.Examine(cmd.Context(), patient)...)
+	target.Broken = broken != nil
+	return append(findings, doctor.Examine(cmd.Context(), target)...)
 }
 
-// newPatient opens the configured clients; done closes them.
-func newPatient(s *settings, cfg *config.Config) (p doctor.Patient, done func(), err error) {
+// newTarget opens the configured clients; done closes them.
+func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), err error) {
 	rdb, store, err := connect(cfg, nil)
 	if err != nil {
 		return p, nil, err
 	}
-	p = doctor.Patient{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
+	p = doctor.Target{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
 	if cfg.Consul.Addr != "" {
 		var documents topicdocs.Documents
 		documents, err = topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
@@ -107,8 +107,8 @@ func printFindings(out io.Writer, findings []doctor.Finding, format cli.Format) 
 	w := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
 	for _, f := range findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.State, f.Check, cli.OneLine(f.What))
-		if f.Mend != "" {
-			fmt.Fprintf(w, "\t\t-> %s\n", cli.OneLine(f.Mend))
+		if f.Fix != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", cli.OneLine(f.Fix))
 		}
 	}
 	return w.Flush()

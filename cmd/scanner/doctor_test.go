@@ -37,7 +37,7 @@ func (o *operator) found(check string) string {
 	var lines []string
 	for _, f := range findings {
 		if f.Check == check {
-			lines = append(lines, string(f.State)+": "+f.What+" -> "+f.Mend)
+			lines = append(lines, string(f.State)+": "+f.What+" -> "+f.Fix)
 		}
 	}
 	return strings.Join(lines, "\n")
@@ -126,8 +126,8 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 	o.heard("one", func(m balance.Member) bool { return len(m.Errors) > 0 })
 	findings, code := o.examined()
 	for _, f := range findings {
-		if strings.Contains(f.Mend, "topic rm") || strings.Contains(f.What, "orphan") {
-			t.Errorf("%s: %s -> %s", f.Check, f.What, f.Mend)
+		if strings.Contains(f.Fix, "topic rm") || strings.Contains(f.What, "orphan") {
+			t.Errorf("%s: %s -> %s", f.Check, f.What, f.Fix)
 		}
 	}
 	if code != cli.Failed {

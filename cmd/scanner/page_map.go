@@ -32,7 +32,7 @@ const (
 // shardMap shows all polled shards of a topic at once. A cell stands for one shard, or if
 // there is no room for several: then it shows the worst and fullest of them.
 func (p *page) shardMap(t operate.TopicStatus) section {
-	count := t.Attended
+	count := t.Polled
 	for _, v := range t.PerShard {
 		count = max(count, v.Shard+1) // while a topic is being removed, none is polled
 	}

@@ -20,7 +20,7 @@ func crowd(topics int) operate.Status {
 	}}
 	for i := range topics {
 		s.Topics = append(s.Topics, operate.TopicStatus{
-			Topic: fmt.Sprintf("topic-%02d", i), Shards: 4, Epoch: 1, Phase: shard.Stable, Attended: 4, Pending: 40_000, Oldest: now.Add(59 * time.Minute), PerShard: shardsOf(4, nil),
+			Topic: fmt.Sprintf("topic-%02d", i), Shards: 4, Epoch: 1, Phase: shard.Stable, Polled: 4, Pending: 40_000, Oldest: now.Add(59 * time.Minute), PerShard: shardsOf(4, nil),
 		})
 	}
 	return s

@@ -30,15 +30,15 @@ func shardsOf(n int, late map[int]time.Duration) (all []shard.Stats) {
 func outage() operate.Status {
 	const away = "rabbitmq: connect to 10.0.0.5:5672: dial tcp 10.0.0.5:5672: connect: connection refused"
 	return operate.Status{
-		Hazards: []string{"10.0.0.4:6379 evicts tasks at maxmemory: maxmemory-policy is allkeys-lru"},
+		Warnings: []string{"10.0.0.4:6379 evicts tasks at maxmemory: maxmemory-policy is allkeys-lru"},
 		Topics: []operate.TopicStatus{
 			{
-				Topic: "invoices", Shards: 4, Epoch: 1, Phase: shard.Stable, Attended: 4, Pending: 60, PerShard: shardsOf(4, nil),
+				Topic: "invoices", Shards: 4, Epoch: 1, Phase: shard.Stable, Polled: 4, Pending: 60, PerShard: shardsOf(4, nil),
 				Paused: true, Settings: map[string]string{"paused": "true"},
 				Notes: []string{away, "paused: nothing is delivered until it is resumed; 0 tasks are due"},
 			},
 			{
-				Topic: "orders", Shards: 64, Previous: 4, Epoch: 2, Phase: shard.Migrating, Attended: 64,
+				Topic: "orders", Shards: 64, Previous: 4, Epoch: 2, Phase: shard.Migrating, Polled: 64,
 				Change:  &operate.Change{Since: now.Add(-20 * time.Second), Clean: 17, Moved: 45_100, Misplaced: 54_900, Rate: 2255, End: now.Add(25 * time.Second)},
 				Pending: 120_345, Backlog: 12_345, Retrying: 3, Oldest: now.Add(-95 * time.Second),
 				PerSecond: 1234.5, Median: .0042, Worst: 1.25, PerShard: shardsOf(64, map[int]time.Duration{3: 95 * time.Second, 17: 12 * time.Second}),
@@ -46,7 +46,7 @@ func outage() operate.Status {
 				Notes:    []string{away, "3 tasks wait for another attempt: returned: 312 NO_ROUTE"},
 			},
 			{
-				Topic: "reminders.eu", Shards: 4096, Epoch: 9, Phase: shard.Stable, Attended: 4096, Pending: 83_865_600, Parked: 12,
+				Topic: "reminders.eu", Shards: 4096, Epoch: 9, Phase: shard.Stable, Polled: 4096, Pending: 83_865_600, Parked: 12,
 				PerShard: shardsOf(4096, map[int]time.Duration{2000: 30 * time.Second}), Notes: []string{away},
 			},
 		},
@@ -76,7 +76,7 @@ func TestPageAsSeen(t *testing.T) {
 		},
 		"healthy": func(p *page) {
 			s := operate.Status{Fleet: members[:1], Topics: []operate.TopicStatus{{
-				Topic: "orders", Shards: 1, Epoch: 1, Phase: shard.Stable, Attended: 1, Pending: 1, PerShard: shardsOf(2, nil)[1:],
+				Topic: "orders", Shards: 1, Epoch: 1, Phase: shard.Stable, Polled: 1, Pending: 1, PerShard: shardsOf(2, nil)[1:],
 			}}}
 			s.Topics[0].PerShard[0].Shard = 0
 			p.ended(reading{status: s, at: now})
@@ -209,7 +209,7 @@ func TestShardMapIsLegible(t *testing.T) {
 		{4096, 64, 2, map[int]time.Duration{64: 2 * time.Second, 4095: time.Hour}, 130, "0 1+x"},
 		{4096, 1, 70, nil, -1, "64 1"},
 	} {
-		top := operate.TopicStatus{Attended: c.shards, PerShard: shardsOf(c.shards, c.late)}
+		top := operate.TopicStatus{Polled: c.shards, PerShard: shardsOf(c.shards, c.late)}
 		if c.missing >= 0 {
 			top.PerShard = append(top.PerShard[:c.missing:c.missing], top.PerShard[c.missing+1:]...)
 		}
@@ -234,7 +234,7 @@ func TestAChangeUnderWayIsNeverDone(t *testing.T) {
 		"[#########-] 99%": {Clean: 3, Moved: 1000},
 		"[#####-----] 50%": {Clean: 2},
 	} {
-		if got := bar(operate.TopicStatus{Attended: 4, Change: &c}, 10); got != want {
+		if got := bar(operate.TopicStatus{Polled: 4, Change: &c}, 10); got != want {
 			t.Errorf("%+v is %s, want %s", c, got, want)
 		}
 	}

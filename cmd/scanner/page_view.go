@@ -163,8 +163,8 @@ func (p *page) foot() string {
 // each reason once, with its topics.
 func (p *page) troubles() section {
 	var lines []string
-	for _, h := range p.status.Hazards {
-		lines = append(lines, wrap("! "+hazard(h), p.width)...)
+	for _, h := range p.status.Warnings {
+		lines = append(lines, wrap("! "+warning(h), p.width)...)
 	}
 	topics := map[string][]string{}
 	var texts []string
@@ -222,7 +222,7 @@ func (p *page) about(t operate.TopicStatus) section {
 func bar(t operate.TopicStatus, width int) string {
 	done, all := float64(t.Change.Moved), float64(t.Change.Moved+t.Change.Misplaced)
 	if all == 0 {
-		done, all = float64(t.Change.Clean), float64(t.Attended)
+		done, all = float64(t.Change.Clean), float64(t.Polled)
 	}
 	part := 0.0
 	if all > 0 {

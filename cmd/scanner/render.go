@@ -25,7 +25,7 @@ const noTopics = "no topics: no scanner has served one under this Redis prefix y
 func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	var out bytes.Buffer
 	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
-	printHazards(w, s)
+	printWarnings(w, s)
 	for _, t := range s.Topics {
 		printTopic(w, t, shards, now)
 	}
@@ -37,21 +37,21 @@ func statusLines(s operate.Status, shards bool, now time.Time) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
-// printHazards prints the warnings about durability, and why the fleet is degraded.
-func printHazards(w io.Writer, s operate.Status) {
-	for _, h := range s.Hazards {
-		fmt.Fprintln(w, "! "+hazard(h))
+// printWarnings prints the warnings about durability, and why the fleet is degraded.
+func printWarnings(w io.Writer, s operate.Status) {
+	for _, h := range s.Warnings {
+		fmt.Fprintln(w, "! "+warning(h))
 	}
 	for _, d := range s.Degraded {
 		fmt.Fprintln(w, "! degraded: "+cli.OneLine(d))
 	}
-	if len(s.Hazards)+len(s.Degraded) > 0 {
+	if len(s.Warnings)+len(s.Degraded) > 0 {
 		fmt.Fprintln(w)
 	}
 }
 
-// hazard renders a warning about durability as a line.
-func hazard(h string) string {
+// warning renders a warning about durability as a line.
+func warning(h string) string {
 	return "redis is set to lose tasks that it acknowledged: " + cli.OneLine(h)
 }
 
@@ -142,7 +142,7 @@ func migrating(t operate.TopicStatus) string {
 func progress(t operate.TopicStatus, now time.Time) string {
 	c := t.Change
 	text := fmt.Sprintf("%d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
-		c.Clean, t.Attended, c.Moved, c.Misplaced, c.Rate)
+		c.Clean, t.Polled, c.Moved, c.Misplaced, c.Rate)
 	if !c.End.IsZero() {
 		text += ", end " + relative(c.End, now)
 	}

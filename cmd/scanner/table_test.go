@@ -27,7 +27,7 @@ var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
 // stableTopic has tasks in every state.
 var stableTopic = operate.TopicStatus{
-	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Attended: 2,
+	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Polled: 2,
 	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100, Limited: true,
 	PerSecond: 98.765, Median: .0123, Worst: 3.456,
 	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
@@ -40,7 +40,7 @@ var stableTopic = operate.TopicStatus{
 
 // movingTopic changes from one shard to three.
 var movingTopic = operate.TopicStatus{
-	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Attended: 3,
+	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Polled: 3,
 	Change:   &operate.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
 	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
 }
@@ -125,12 +125,12 @@ func TestTables(t *testing.T) {
 	t.Parallel()
 	findings := []doctor.Finding{
 		{Check: "config", State: doctor.OK, What: "the configuration is good"},
-		{Check: "redis", State: doctor.Fail, What: "maxmemory-policy is allkeys-lru:\ntasks are evicted", Mend: "redis-cli CONFIG SET maxmemory-policy noeviction"},
+		{Check: "redis", State: doctor.Fail, What: "maxmemory-policy is allkeys-lru:\ntasks are evicted", Fix: "redis-cli CONFIG SET maxmemory-policy noeviction"},
 	}
 	for name, draw := range map[string]func(io.Writer) error{
 		"status":        lines(statusLines(fleetStatus, false, now)),
 		"status_shards": lines(statusLines(fleetStatus, true, now)),
-		"status_unsafe": lines(statusLines(operate.Status{Hazards: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}, false, now)),
+		"status_unsafe": lines(statusLines(operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}, false, now)),
 		"status_empty":  lines(statusLines(operate.Status{}, false, now)),
 		"topics":        func(w io.Writer) error { return printTopics(w, documents) },
 		"tasks":         func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },

@@ -283,7 +283,7 @@ func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, e edit) (config
 	if err := s.refuseOlder(cmd, doc, after); err != nil {
 		return doc, err
 	}
-	if edited.Mended {
+	if edited.Fixed {
 		fmt.Fprintf(out, "topic %s: its mistakes are fixed\n", topic)
 	}
 	if e.dry {

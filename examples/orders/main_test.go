@@ -200,8 +200,8 @@ func (s *shop) mailed(n int) {
 	}
 }
 
-// standing is a service without Run, on its own Redis.
-func standing(t *testing.T, rdb *redis.UniversalOptions) (url string) {
+// disposition is a service without Run, on its own Redis.
+func disposition(t *testing.T, rdb *redis.UniversalOptions) (url string) {
 	t.Helper()
 	service, err := New(t.Context(), Config{
 		Redis: rdb, Database: database(t), PayWithin: time.Minute, Log: slog.New(slog.DiscardHandler),

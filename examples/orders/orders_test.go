@@ -132,7 +132,7 @@ func TestWithoutRedisNoOrderIsPlaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := standing(t, options)
+	url := disposition(t, options)
 	check := func(path, body string, status int, says string) {
 		t.Helper()
 		r, err := send(t.Context(), url+path, body)

@@ -64,7 +64,7 @@ type Member struct {
 	// refused so far.
 	Applying []string `json:"applying,omitempty"`
 
-	Hazards []string `json:"hazards,omitempty"` // how Redis is set to lose acknowledged tasks
+	Warnings []string `json:"hazards,omitempty"` // how Redis is set to lose acknowledged tasks
 }
 
 // Members lists the scanners heard from recently, those that are silent the longest

@@ -36,11 +36,11 @@ func (p *proxy) admit(e *exchange, args []string) (name string) {
 	case "GET", "HGET", "HMGET", "HGETALL", "EXISTS":
 		return p.admitRead(e, args)
 	case "SMEMBERS":
-		if len(args) == 2 && args[1] == p.corner.prefix+":topics" {
+		if len(args) == 2 && args[1] == p.sandbox.prefix+":topics" {
 			return "" // for the error of an unknown topic
 		}
 	case "HSET":
-		if len(args) == 4 && args[2] == "waited" && strings.HasPrefix(args[1], p.corner.prefix+":fence:{") {
+		if len(args) == 4 && args[2] == "waited" && strings.HasPrefix(args[1], p.sandbox.prefix+":fence:{") {
 			return ""
 		}
 	}
@@ -50,11 +50,11 @@ func (p *proxy) admit(e *exchange, args []string) (name string) {
 
 // admitRead lets the program read its placement, and other keys only under its prefix.
 func (p *proxy) admitRead(e *exchange, args []string) string {
-	if len(args) < 2 || !strings.HasPrefix(args[1], p.corner.prefix+":") {
-		p.refuse(e, "the program sent %.200q, which is not under the prefix in DUEFLEET_REDIS_PREFIX, %s", args, p.corner.prefix)
+	if len(args) < 2 || !strings.HasPrefix(args[1], p.sandbox.prefix+":") {
+		p.refuse(e, "the program sent %.200q, which is not under the prefix in DUEFLEET_REDIS_PREFIX, %s", args, p.sandbox.prefix)
 		return ""
 	}
-	if args[1] == p.corner.placement() {
+	if args[1] == p.sandbox.placement() {
 		return "placement"
 	}
 	return ""
@@ -126,13 +126,13 @@ func (p *proxy) unloaded(name string, byText bool) bool {
 // transcript's topic, in the script's order.
 func (p *proxy) admitKeys(e *exchange, s *sent) bool {
 	where := place(s.keys[0])
-	rest, ours := strings.CutPrefix(where, p.corner.topic+":")
-	if want := keysOf(s.script, p.corner.prefix, where); !ours || !slices.Equal(s.keys, want) {
+	rest, ours := strings.CutPrefix(where, p.sandbox.topic+":")
+	if want := keysOf(s.script, p.sandbox.prefix, where); !ours || !slices.Equal(s.keys, want) {
 		p.refuse(e, "the program sent %s with the keys %.300q; want %q of a shard, or of an ID, of the topic %s, each as %s:<kind>:{%s:<shard>}",
-			s.name, s.keys, s.script.keys, p.corner.topic, p.corner.prefix, p.corner.topic)
+			s.name, s.keys, s.script.keys, p.sandbox.topic, p.sandbox.prefix, p.sandbox.topic)
 		return false
 	}
-	p.corner.touch(s.keys...)
+	p.sandbox.touch(s.keys...)
 	if s.script.keys[0] != "past" {
 		n, err := strconv.Atoi(rest)
 		if err != nil || strconv.Itoa(n) != rest || n < 0 {

@@ -168,7 +168,7 @@ func (k *Kit) play(ctx context.Context, t Transcript) (r Result, err error) {
 // playOnce plays one transcript in a topic of its own.
 func (k *Kit) playOnce(ctx context.Context, t Transcript) (r Result, slow bool, err error) {
 	r = Result{Name: t.Name, About: t.About, Failures: []string{}}
-	at := corner{prefix: k.prefix, topic: t.Name, keys: &keySet{all: map[string]bool{}}}
+	at := sandbox{prefix: k.prefix, topic: t.Name, keys: &keySet{all: map[string]bool{}}}
 	n, err := k.rdb.Exists(ctx, at.placement()).Result()
 	if err != nil {
 		return r, false, err
@@ -176,7 +176,7 @@ func (k *Kit) playOnce(ctx context.Context, t Transcript) (r Result, slow bool, 
 	if n > 0 {
 		return r, false, fmt.Errorf("the topic %s exists under the prefix %s", t.Name, k.prefix)
 	}
-	w, err := newWorld(k.rdb, at)
+	w, err := newFixture(k.rdb, at)
 	if err != nil {
 		return r, false, err
 	}
@@ -193,7 +193,7 @@ func (k *Kit) playOnce(ctx context.Context, t Transcript) (r Result, slow bool, 
 	if err != nil {
 		return r, false, err
 	}
-	p := &player{world: w, proxy: proxy, program: it, result: &r}
+	p := &player{fixture: w, proxy: proxy, program: it, result: &r}
 	err = p.play(running, t)
 	if len(r.Failures) > 0 {
 		stop() // it may be stuck

@@ -19,9 +19,9 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// corner is one transcript's sandbox: a topic in Redis. In it the kit acts as scanner,
+// sandbox is one transcript's sandbox: a topic in Redis. In it the kit acts as scanner,
 // mover, operator and other producers.
-type corner struct {
+type sandbox struct {
 	prefix, topic string
 	keys          *keySet
 }
@@ -32,14 +32,14 @@ type keySet struct {
 	all map[string]bool
 }
 
-func (c corner) placement() string { return c.prefix + ":placement:{" + c.topic + "}" }
+func (c sandbox) placement() string { return c.prefix + ":placement:{" + c.topic + "}" }
 
-func (c corner) key(kind string, n int) string {
+func (c sandbox) key(kind string, n int) string {
 	return c.prefix + ":" + kind + ":{" + c.topic + ":" + strconv.Itoa(n) + "}"
 }
 
 // touch records keys that may have been written.
-func (c corner) touch(keys ...string) {
+func (c sandbox) touch(keys ...string) {
 	c.keys.mu.Lock()
 	defer c.keys.mu.Unlock()
 	for _, k := range keys {
@@ -47,17 +47,17 @@ func (c corner) touch(keys ...string) {
 	}
 }
 
-// misstep is an error for a step that is impossible because of what the program did or
+// stepError is an error for a step that is impossible because of what the program did or
 // didn't do.
-type misstep string
+type stepError string
 
-func (e misstep) Error() string { return string(e) }
+func (e stepError) Error() string { return string(e) }
 
-func missed(format string, args ...any) error { return misstep(fmt.Sprintf(format, args...)) }
+func missed(format string, args ...any) error { return stepError(fmt.Sprintf(format, args...)) }
 
-// world is a sandbox with the means to change it.
-type world struct {
-	corner
+// fixture is a sandbox with the means to change it.
+type fixture struct {
+	sandbox
 	rdb    redis.UniversalClient
 	orders *shard.Topic
 	client *producer.Client
@@ -71,7 +71,7 @@ type world struct {
 // claimant is the kit's claimant name for claims and exports.
 const claimant = "conform"
 
-func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
+func newFixture(rdb redis.UniversalClient, at sandbox) (*fixture, error) {
 	store, err := shard.New(rdb, at.prefix)
 	if err != nil {
 		return nil, err
@@ -80,14 +80,14 @@ func newWorld(rdb redis.UniversalClient, at corner) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &world{
-		corner: at, rdb: rdb, orders: store.Topic(at.topic), client: client,
+	return &fixture{
+		sandbox: at, rdb: rdb, orders: store.Topic(at.topic), client: client,
 		leased: map[string]shard.Lease{}, where: map[string]int{}, exports: map[string]shard.Exported{},
 	}, nil
 }
 
 // do executes one step that isn't a request.
-func (w *world) do(ctx context.Context, s Step) error {
+func (w *fixture) do(ctx context.Context, s Step) error {
 	switch {
 	case s.Shards > 0:
 		w.grow(s.Shards)
@@ -120,7 +120,7 @@ func (w *world) do(ctx context.Context, s Step) error {
 }
 
 // move executes the steps of movers.
-func (w *world) move(ctx context.Context, s Step) error {
+func (w *fixture) move(ctx context.Context, s Step) error {
 	switch {
 	case s.Export != "":
 		return w.export(ctx, s.Export)
@@ -138,7 +138,7 @@ func (w *world) move(ctx context.Context, s Step) error {
 }
 
 // grow records the number of shards, so that all of them are compared in the end.
-func (w *world) grow(shards int) {
+func (w *fixture) grow(shards int) {
 	w.shards = max(w.shards, shards)
 	for n := range w.shards {
 		for _, kind := range []string{"due", "task", "fence", "handled", "mover"} {
@@ -150,7 +150,7 @@ func (w *world) grow(shards int) {
 
 // raw executes a command. In it "due 3" stands for that key of shard 3, and "placement"
 // for the topic's placement.
-func (w *world) raw(ctx context.Context, words []string) error {
+func (w *fixture) raw(ctx context.Context, words []string) error {
 	args := make([]any, len(words))
 	for i, word := range words {
 		args[i] = word
@@ -168,7 +168,7 @@ func (w *world) raw(ctx context.Context, words []string) error {
 	return w.rdb.Do(ctx, args...).Err()
 }
 
-func (w *world) begin(ctx context.Context, shards int, seen bool) error {
+func (w *fixture) begin(ctx context.Context, shards int, seen bool) error {
 	w.grow(shards)
 	from, err := w.orders.Placement(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (w *world) begin(ctx context.Context, shards int, seen bool) error {
 }
 
 // lease claims all due tasks.
-func (w *world) lease(ctx context.Context, id string) error {
+func (w *fixture) lease(ctx context.Context, id string) error {
 	for s := range w.shards {
 		batch, err := w.orders.Shard(s).Claim(ctx, shard.Claim{
 			Claimant: claimant, Request: strconv.FormatInt(time.Now().UnixNano(), 10), Limit: shard.MaxBatch, Lease: time.Hour,
@@ -207,7 +207,7 @@ func (w *world) lease(ctx context.Context, id string) error {
 	return nil
 }
 
-func (w *world) giveBack(ctx context.Context, r Return) error {
+func (w *fixture) giveBack(ctx context.Context, r Return) error {
 	n, err := w.orders.Shard(w.where[r.ID]).Release(ctx, []shard.Release{{
 		Lease: w.leased[r.ID], Park: r.Park, Delay: time.Hour, Attempted: true, Reason: r.Reason,
 	}})
@@ -217,7 +217,7 @@ func (w *world) giveBack(ctx context.Context, r Return) error {
 	return err
 }
 
-func (w *world) export(ctx context.Context, id string) error {
+func (w *fixture) export(ctx context.Context, id string) error {
 	p, err := w.orders.Placement(ctx)
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (w *world) export(ctx context.Context, id string) error {
 	return err
 }
 
-func (w *world) importBatch(ctx context.Context, id string) error {
+func (w *fixture) importBatch(ctx context.Context, id string) error {
 	p, err := w.orders.Placement(ctx)
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func (w *world) importBatch(ctx context.Context, id string) error {
 	return err
 }
 
-func (w *world) finish(ctx context.Context) error {
+func (w *fixture) finish(ctx context.Context) error {
 	p, err := w.orders.Placement(ctx)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (w *world) finish(ctx context.Context) error {
 
 // state reads the contents of the shards. A score without a record, or a record without a
 // score, is a problem.
-func (w *world) state(ctx context.Context) (s State, problems []string, err error) {
+func (w *fixture) state(ctx context.Context) (s State, problems []string, err error) {
 	s.Handled = map[string][]string{}
 	for n := range w.shards {
 		scores, err := w.rdb.ZRangeWithScores(ctx, w.key("due", n), 0, -1).Result()
@@ -307,7 +307,7 @@ func (w *world) state(ctx context.Context) (s State, problems []string, err erro
 }
 
 // task returns a record in the form of transcripts.
-func (w *world) task(n int, id string, score float64, text string) Task {
+func (w *fixture) task(n int, id string, score float64, text string) Task {
 	r, err := shard.DecodeRecord(w.topic, id, text)
 	t := Task{Shard: n, ID: id, State: stateOf(score)}
 	if err != nil {
@@ -344,7 +344,7 @@ func (t *Task) payload() string {
 }
 
 // clear deletes everything that was written.
-func (w *world) clear(ctx context.Context, ids []string) error {
+func (w *fixture) clear(ctx context.Context, ids []string) error {
 	w.touch(w.placement(), w.prefix+":topics")
 	for _, kind := range []string{"ticket", "rate", "document"} {
 		w.touch(w.prefix + ":" + kind + ":{" + w.topic + "}")

@@ -12,7 +12,7 @@ import (
 
 // player plays one transcript.
 type player struct {
-	world   *world
+	fixture *fixture
 	proxy   *proxy
 	program *program
 	result  *Result
@@ -38,7 +38,7 @@ func (p *player) play(ctx context.Context, t Transcript) error {
 	p.ops = map[string]int{}
 	for i, s := range t.Steps {
 		err := p.step(ctx, s)
-		var possible misstep
+		var possible stepError
 		if errors.As(err, &possible) {
 			p.fail("step %d, %v", i+1, err)
 		} else if err != nil {
@@ -81,7 +81,7 @@ func (p *player) doAll(ctx context.Context, steps []Step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range steps {
-		if err := p.world.do(ctx, s); err != nil {
+		if err := p.fixture.do(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (p *player) ask(ctx context.Context, a *Ask) error {
 }
 
 func (p *player) now(ctx context.Context) (int64, error) {
-	now, err := p.world.rdb.Time(ctx).Result()
+	now, err := p.fixture.rdb.Time(ctx).Result()
 	return now.UnixMilli(), err
 }
 
@@ -148,7 +148,7 @@ func (p *player) line(a *Ask) (line string, err error) {
 		}
 	}
 	if _, named := request["topic"]; !named {
-		request["topic"] = p.world.topic
+		request["topic"] = p.fixture.topic
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -180,7 +180,7 @@ func spread(v any) (any, error) {
 
 // compareState compares the contents of the shards with the transcript's.
 func (p *player) compareState(ctx context.Context, want State) error {
-	got, problems, err := p.world.state(ctx)
+	got, problems, err := p.fixture.state(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (p *player) compareState(ctx context.Context, want State) error {
 	for _, t := range got.Tasks {
 		p.fail("in the end %q, with the payload %.60q, is in shard %d, and should not be", t.ID, t.Payload, t.Shard)
 	}
-	for n := range p.world.shards {
+	for n := range p.fixture.shards {
 		at := fmt.Sprint(n)
 		if !slices.Equal(want.Handled[at], got.Handled[at]) {
 			p.fail("in the end the handled IDs of shard %s holds %q, want %q", at, got.Handled[at], want.Handled[at])

@@ -23,7 +23,7 @@ import (
 type proxy struct {
 	options  *redis.UniversalOptions
 	direct   redis.UniversalClient // without the proxy
-	corner   corner
+	sandbox  sandbox
 	scripts  map[string]script
 	listener net.Listener
 	all      sync.WaitGroup
@@ -58,13 +58,13 @@ type exchange struct {
 	behind bool   // it is TIME; return a time in the past
 }
 
-func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at corner, scripts map[string]script) (*proxy, error) {
+func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at sandbox, scripts map[string]script) (*proxy, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	p := &proxy{
-		options: options, direct: direct, corner: at, scripts: scripts,
+		options: options, direct: direct, sandbox: at, scripts: scripts,
 		listener: listener, conns: map[*link]bool{},
 	}
 	p.all.Go(func() { p.accept(ctx) })

@@ -24,7 +24,7 @@ func LeftBindings(h consul.History, now config.Topic) []config.Binding {
 
 // examineLeft reports queues that earlier documents of a topic declared and that still
 // exist. AMQP can't tell whether they are still bound.
-func (p Patient) examineLeft(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
+func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
 	if p.Consul == nil || t.Declare == nil {
 		return
 	}

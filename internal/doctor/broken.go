@@ -16,10 +16,10 @@ import (
 
 // examineBroken reports each document with mistakes once, with the scanners that refuse
 // it.
-func (p Patient) examineBroken(ctx context.Context, r *report, docs documents, live []balance.Member) {
+func (p Target) examineBroken(ctx context.Context, r *report, docs documents, live []balance.Member) {
 	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
 		doc := docs.broken[name]
-		r.fail("topic "+name+" document", p.mendDocument(ctx, doc), "%v%s", doc.Err, refusing(live, name))
+		r.fail("topic "+name+" document", p.fixDocument(ctx, doc), "%v%s", doc.Err, refusing(live, name))
 	}
 }
 
@@ -40,9 +40,9 @@ func refusing(live []balance.Member, topic string) string {
 	return fmt.Sprintf("; scanners %s refuse it, and keep to the last good one if there is one", strings.Join(names, ", "))
 }
 
-// mendDocument returns the command that fixes each mistake. If the history has an earlier
+// fixDocument returns the command that fixes each mistake. If the history has an earlier
 // good document, it also returns the command that restores it. Neither removes the topic.
-func (p Patient) mendDocument(ctx context.Context, doc config.Document) string {
+func (p Target) fixDocument(ctx context.Context, doc config.Document) string {
 	if task.CheckTopic(doc.Name) != nil {
 		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s", p.command("topic rm "+strconv.Quote(doc.Name)))
 	}
@@ -50,11 +50,11 @@ func (p Patient) mendDocument(ctx context.Context, doc config.Document) string {
 	if len(set) == 0 { // it can't be read, so no single line can be fixed
 		set = []string{"KEY=VALUE...", "--replace"}
 	}
-	mend := p.command("topic set " + doc.Name + " " + strings.Join(set, " "))
+	fix := p.command("topic set " + doc.Name + " " + strings.Join(set, " "))
 	if p.undoes(ctx, doc) {
-		mend += "; or, back to the document from before, " + p.command("topic undo "+doc.Name)
+		fix += "; or, back to the document from before, " + p.command("topic undo "+doc.Name)
 	}
-	return mend
+	return fix
 }
 
 // assignments returns what fixes the mistakes, by key: it removes an unknown key and asks
@@ -86,7 +86,7 @@ func notPlain(r rune) bool {
 }
 
 // undoes reports whether the history has an earlier good document.
-func (p Patient) undoes(ctx context.Context, doc config.Document) bool {
+func (p Target) undoes(ctx context.Context, doc config.Document) bool {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	h, err := p.Consul.History(ctx, doc.Name)

@@ -38,12 +38,12 @@ type Finding struct {
 	State State  `json:"state"`
 	// The finding in What is one line, without secrets.
 	What string `json:"what"`
-	// Mend is the command that fixes it; "" if nothing is wrong.
-	Mend string `json:"mend,omitempty"`
+	// Fix is the command that fixes it; "" if nothing is wrong.
+	Fix string `json:"mend,omitempty"`
 }
 
-// Patient is the fleet to check.
-type Patient struct {
+// Target is the fleet to check.
+type Target struct {
 	// Settings are the configuration; its topics are used without Consul.
 	Settings *config.Config
 	// Broken is true if the configuration has mistakes, which another finding reports.
@@ -64,21 +64,21 @@ type report struct{ findings []Finding }
 func (r *report) ok(check, format string, args ...any)   { r.add(check, OK, "", format, args...) }
 func (r *report) info(check, format string, args ...any) { r.add(check, Info, "", format, args...) }
 
-func (r *report) warn(check, mend, format string, args ...any) {
-	r.add(check, Warn, mend, format, args...)
+func (r *report) warn(check, fix, format string, args ...any) {
+	r.add(check, Warn, fix, format, args...)
 }
 
-func (r *report) fail(check, mend, format string, args ...any) {
-	r.add(check, Fail, mend, format, args...)
+func (r *report) fail(check, fix, format string, args ...any) {
+	r.add(check, Fail, fix, format, args...)
 }
 
-func (r *report) add(check string, s State, mend, format string, args ...any) {
-	r.findings = append(r.findings, Finding{check, s, fmt.Sprintf(format, args...), mend})
+func (r *report) add(check string, s State, fix, format string, args ...any) {
+	r.findings = append(r.findings, Finding{check, s, fmt.Sprintf(format, args...), fix})
 }
 
 // Examine runs all checks. An unreachable server is one finding, and the checks that need
 // it are left out.
-func Examine(ctx context.Context, p Patient) []Finding {
+func Examine(ctx context.Context, p Target) []Finding {
 	r := &report{}
 	stored := p.examineRedis(ctx, r)
 	docs := p.examineTopics(ctx, r)
@@ -98,7 +98,7 @@ func Examine(ctx context.Context, p Patient) []Finding {
 
 // Connect checks only whether each server answers, with the user, password and TLS of the
 // settings.
-func Connect(ctx context.Context, p Patient) []Finding {
+func Connect(ctx context.Context, p Target) []Finding {
 	r := &report{}
 	p.reachRedis(ctx, r)
 	if p.Consul != nil {
@@ -109,7 +109,7 @@ func Connect(ctx context.Context, p Patient) []Finding {
 }
 
 // command returns the scanner command with this configuration's path.
-func (p Patient) command(verb string) string {
+func (p Target) command(verb string) string {
 	if p.Path == "" {
 		return "scanner " + verb
 	}

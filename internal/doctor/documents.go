@@ -17,7 +17,7 @@ const topicsNamed = 5
 // examineDocuments compares the documents that living members have applied. It leaves out
 // members whose version doesn't report them. Errors that a member reports about a
 // document or an unreadable source are other findings.
-func (p Patient) examineDocuments(ctx context.Context, r *report, live []balance.Member) {
+func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.Member) {
 	by := map[uint64][]balance.Member{}
 	for _, m := range live {
 		if m.Documents != 0 {
@@ -46,7 +46,7 @@ func (p Patient) examineDocuments(ctx context.Context, r *report, live []balance
 // compareNotes compares each member's note in Consul with the documents there. behind
 // names, by instance, the topics whose current document the member hasn't applied. Topics
 // with reported errors are left out. compared is false if Consul or a note is missing.
-func (p Patient) compareNotes(ctx context.Context, live []balance.Member) (behind map[string][]string, compared bool) {
+func (p Target) compareNotes(ctx context.Context, live []balance.Member) (behind map[string][]string, compared bool) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	notes, err := p.Consul.ReadStatuses(ctx)

@@ -42,7 +42,7 @@ func (f fleetView) returned(topic string) bool { return f.unrouted[topic] }
 // examineFleet compares the documents with what the fleet applies. It also reports
 // everything that `scanner status --exit-code` counts as unhealthy. It leaves late tasks
 // to examineWaiting, because later findings may explain them.
-func (p Patient) examineFleet(ctx context.Context, r *report, docs documents, brokers brokers) fleetView {
+func (p Target) examineFleet(ctx context.Context, r *report, docs documents, brokers brokers) fleetView {
 	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
 	defer cancel()
 	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
@@ -69,7 +69,7 @@ func (p Patient) examineFleet(ctx context.Context, r *report, docs documents, br
 	return view
 }
 
-func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.Member, docs documents) {
+func (p Target) examineMembers(ctx context.Context, r *report, live []balance.Member, docs documents) {
 	switch len(live) {
 	case 0:
 		r.fail("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
@@ -84,11 +84,11 @@ func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.M
 			if _, broken := docs.broken[topic]; broken || topic == "" && m.Away {
 				continue // examineBroken and examineReasons report it
 			}
-			check, mend := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
+			check, fix := "topic "+topic+" document", p.command("topic set "+topic+" key=value")
 			if topic == "" {
-				check, mend = "fleet configuration", p.command("check")
+				check, fix = "fleet configuration", p.command("check")
 			}
-			r.fail(check, mend, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
+			r.fail(check, fix, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
 		}
 	}
 	p.examineDocuments(ctx, r, live)
@@ -96,7 +96,7 @@ func (p Patient) examineMembers(ctx context.Context, r *report, live []balance.M
 
 // examineServed reports each reason why topics aren't served once, with its topics and
 // scanners. It leaves out reasons that the brokers or a missing document explain.
-func (p Patient) examineServed(r *report, live []balance.Member, docs documents, brokers brokers) {
+func (p Target) examineServed(r *report, live []balance.Member, docs documents, brokers brokers) {
 	type group struct{ topics, members []string }
 	groups := map[string]*group{}
 	for _, m := range live {
@@ -113,11 +113,11 @@ func (p Patient) examineServed(r *report, live []balance.Member, docs documents,
 	}
 	for _, why := range slices.Sorted(maps.Keys(groups)) {
 		topics, members := distinct(groups[why].topics), distinct(groups[why].members)
-		check, mend := "topics served", p.command("status")
+		check, fix := "topics served", p.command("status")
 		if len(topics) == 1 {
-			check, mend = "topic "+topics[0]+" served", p.command("status --topic "+topics[0])
+			check, fix = "topic "+topics[0]+" served", p.command("status --topic "+topics[0])
 		}
-		r.fail(check, mend, "%s: %s", unserved(members, topics), why)
+		r.fail(check, fix, "%s: %s", unserved(members, topics), why)
 	}
 }
 
@@ -143,7 +143,7 @@ func distinct(all []string) []string {
 }
 
 // examineTasks reports a topic's tasks that aren't delivered now: paused or parked.
-func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
+func (p Target) examineTasks(ctx context.Context, r *report, t operate.TopicStatus, view fleetView) {
 	if t.Paused {
 		p.examinePause(r, t)
 	}
@@ -158,7 +158,7 @@ func (p Patient) examineTasks(ctx context.Context, r *report, t operate.TopicSta
 
 // examinePause reports a paused topic. That is no failure, because somebody wanted it.
 // But a pause without an end may be forgotten, so it is a warning if tasks are due.
-func (p Patient) examinePause(r *report, t operate.TopicStatus) {
+func (p Target) examinePause(r *report, t operate.TopicStatus) {
 	check, resume := "topic "+t.Topic+" paused", p.command("topic resume "+t.Topic)
 	if t.Backlog > 0 && t.PausedUntil.IsZero() {
 		r.warn(check, resume, "paused: nothing is delivered, and %d tasks are due", t.Backlog)
@@ -168,7 +168,7 @@ func (p Patient) examinePause(r *report, t operate.TopicStatus) {
 }
 
 // parkedReason returns why the first of a topic's parked tasks was parked.
-func (p Patient) parkedReason(ctx context.Context, t operate.TopicStatus) string {
+func (p Target) parkedReason(ctx context.Context, t operate.TopicStatus) string {
 	for _, s := range t.PerShard {
 		if s.Parked == 0 {
 			continue
@@ -182,7 +182,7 @@ func (p Patient) parkedReason(ctx context.Context, t operate.TopicStatus) string
 }
 
 // examineReasons reports the remaining reasons why the fleet is unhealthy.
-func (p Patient) examineReasons(r *report, docs documents, view fleetView) {
+func (p Target) examineReasons(r *report, docs documents, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
@@ -207,7 +207,7 @@ func unrouted(reason string) bool { return strings.Contains(reason, "NO_ROUTE") 
 
 // examineWaiting reports tasks that wait for another attempt or have been due for long,
 // unless another finding explains it.
-func (p Patient) examineWaiting(r *report, view fleetView, brokers brokers) {
+func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 	if len(view.live()) == 0 || brokers.first == nil || brokers.alarm != "" || r.failed("topics served") {
 		return
 	}

@@ -49,7 +49,7 @@ func (b brokers) explains(trouble string) bool {
 }
 
 // examinePlaces checks the topics' exchanges, queues and bindings at a broker.
-func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic, fleet fleetView) {
+func (p Target) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic, fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
 		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
 			b.examineBinding(r, name, docs[name], fleet.returned(name))
@@ -60,7 +60,7 @@ func (p Patient) examinePlaces(ctx context.Context, r *report, b *broker, docs m
 }
 
 // reachRabbitMQ tries every URL. The caller must close the result.
-func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
+func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	secure, err := p.Settings.RabbitMQ.TLS.Config()
 	if err != nil {
 		r.fail("rabbitmq.connection", "set rabbitmq.tls to files that exist", "rabbitmq.tls: %v", err)
@@ -70,7 +70,7 @@ func (p Patient) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 		b, err := dial(ctx, raw, secure)
 		addr := net.JoinHostPort(b.uri.Host, strconv.Itoa(b.uri.Port))
 		if err != nil {
-			r.fail("rabbitmq.connection", mendBroker(b.uri, i, err), "%s: %v", addr, err)
+			r.fail("rabbitmq.connection", fixBroker(b.uri, i, err), "%s: %v", addr, err)
 			continue
 		}
 		alarm := alarmed(ctx, raw, secure)
@@ -154,8 +154,8 @@ func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	}
 }
 
-// mendBroker returns the command that fixes a failed connection.
-func mendBroker(uri amqp.URI, index int, err error) string {
+// fixBroker returns the command that fixes a failed connection.
+func fixBroker(uri amqp.URI, index int, err error) string {
 	var refusal *amqp.Error
 	errors.As(err, &refusal)
 	key := fmt.Sprintf("rabbitmq.urls[%d]", index)

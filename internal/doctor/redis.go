@@ -40,7 +40,7 @@ func (n node) cli(command string) string {
 }
 
 // examineRedis checks Redis and reports whether it answers.
-func (p Patient) examineRedis(ctx context.Context, r *report) bool {
+func (p Target) examineRedis(ctx context.Context, r *report) bool {
 	nodes := p.reachRedis(ctx, r)
 	for _, n := range nodes {
 		p.examineNode(ctx, r, n)
@@ -53,17 +53,17 @@ func (p Patient) examineRedis(ctx context.Context, r *report) bool {
 }
 
 // reachRedis returns the servers that hold keys; none if Redis doesn't answer.
-func (p Patient) reachRedis(ctx context.Context, r *report) []node {
+func (p Target) reachRedis(ctx context.Context, r *report) []node {
 	addr := p.Settings.Redis.Addrs[0]
 	ask, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if err := p.Redis.Ping(ask).Err(); err != nil {
-		r.fail("redis.connection", p.mendRedis(addr, err), "%s: %v", strings.Join(p.Settings.Redis.Addrs, ", "), err)
+		r.fail("redis.connection", p.fixRedis(addr, err), "%s: %v", strings.Join(p.Settings.Redis.Addrs, ", "), err)
 		return nil
 	}
 	nodes, err := p.nodes(ask)
 	if err != nil {
-		r.fail("redis.connection", p.mendRedis(addr, err), "masters of the cluster: %v", err)
+		r.fail("redis.connection", p.fixRedis(addr, err), "masters of the cluster: %v", err)
 		return nil
 	}
 	secure := "without TLS"
@@ -75,7 +75,7 @@ func (p Patient) reachRedis(ctx context.Context, r *report) []node {
 }
 
 // nodes returns the masters of a cluster, or the one server.
-func (p Patient) nodes(ctx context.Context) ([]node, error) {
+func (p Target) nodes(ctx context.Context) ([]node, error) {
 	cluster, ok := p.Redis.(*redis.ClusterClient)
 	if !ok {
 		single, ok := p.Redis.(*redis.Client)
@@ -99,8 +99,8 @@ func (p Patient) nodes(ctx context.Context) ([]node, error) {
 	return nodes, err
 }
 
-// mendRedis returns the command that fixes a failed connection.
-func (p Patient) mendRedis(addr string, err error) string {
+// fixRedis returns the command that fixes a failed connection.
+func (p Target) fixRedis(addr string, err error) string {
 	n := node{addr: addr}
 	text := err.Error()
 	user := p.Settings.Redis.Username
@@ -143,7 +143,7 @@ func tlsTrouble(err error) bool {
 		errors.As(err, &alert) || strings.Contains(err.Error(), "tls:")
 }
 
-func (p Patient) examineNode(ctx context.Context, r *report, n node) {
+func (p Target) examineNode(ctx context.Context, r *report, n node) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	text, err := n.Info(ctx).Result()

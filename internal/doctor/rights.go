@@ -55,7 +55,7 @@ func scannersAlone() []string {
 }
 
 // examineRights tries every command that a scanner runs, on its own scratch keys.
-func (p Patient) examineRights(ctx context.Context, r *report, n node) {
+func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	user := p.Settings.Redis.Username
@@ -75,7 +75,7 @@ func (p Patient) examineRights(ctx context.Context, r *report, n node) {
 	}
 	reply, err := p.Redis.Eval(ctx, tryScript, keys, args...).StringSlice()
 	if err != nil {
-		r.fail("redis.rights", mendRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v", p.Settings.Redis.Prefix, err)
+		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v", p.Settings.Redis.Prefix, err)
 		return
 	}
 	var denied []string
@@ -92,14 +92,14 @@ func (p Patient) examineRights(ctx context.Context, r *report, n node) {
 		if len(reply) > 1 {
 			last = ": " + reply[1]
 		}
-		r.fail("redis.rights", mendRights(n, user, p.Settings.Redis.Prefix, denied...), "user %s may not run %s%s", user, strings.Join(denied, ", "), last)
+		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, denied...), "user %s may not run %s%s", user, strings.Join(denied, ", "), last)
 		return
 	}
 	r.ok("redis.rights", "user %s may run all that scanners run, on keys %s:*", user, p.Settings.Redis.Prefix)
 }
 
 // tryOutside tries the commands that can't run in a script.
-func (p Patient) tryOutside(ctx context.Context, channel string) (denied []string) {
+func (p Target) tryOutside(ctx context.Context, channel string) (denied []string) {
 	sub := p.Redis.SSubscribe(ctx, channel)
 	defer sub.Close()
 	if _, err := sub.Receive(ctx); redis.HasErrorPrefix(err, "NOPERM") {
@@ -108,6 +108,6 @@ func (p Patient) tryOutside(ctx context.Context, channel string) (denied []strin
 	return denied
 }
 
-func mendRights(n node, user, prefix string, commands ...string) string {
+func fixRights(n node, user, prefix string, commands ...string) string {
 	return n.cli(fmt.Sprintf("ACL SETUSER %s '~%s:*' '&%s:wake:*' +%s", user, prefix, prefix, strings.Join(commands, " +")))
 }

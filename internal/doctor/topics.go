@@ -34,7 +34,7 @@ func (d documents) has(topic string) bool {
 
 // examineTopics reads the topics' documents. It leaves those with mistakes to
 // examineBroken.
-func (p Patient) examineTopics(ctx context.Context, r *report) documents {
+func (p Target) examineTopics(ctx context.Context, r *report) documents {
 	if p.Consul != nil {
 		return p.examineConsul(ctx, r)
 	}
@@ -44,7 +44,7 @@ func (p Patient) examineTopics(ctx context.Context, r *report) documents {
 	return documents{known: !p.Broken, good: p.Settings.Topics}
 }
 
-func (p Patient) examineConsul(ctx context.Context, r *report) documents {
+func (p Target) examineConsul(ctx context.Context, r *report) documents {
 	settings := p.Settings.Consul
 	list, reached := p.reachConsul(ctx, r)
 	if !reached {
@@ -59,7 +59,7 @@ func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 		err = p.Consul.DeleteStatus(ask, instance)
 	}
 	if err != nil {
-		r.fail("consul.rights", mendConsul(settings, err), "%v", err)
+		r.fail("consul.rights", fixConsul(settings, err), "%v", err)
 	} else {
 		r.ok("consul.rights", "the token may read the topics and write under %s/status/", settings.Prefix)
 	}
@@ -78,20 +78,20 @@ func (p Patient) examineConsul(ctx context.Context, r *report) documents {
 }
 
 // reachConsul lists the documents and reports whether Consul answered.
-func (p Patient) reachConsul(ctx context.Context, r *report) (list []consul.Document, reached bool) {
+func (p Target) reachConsul(ctx context.Context, r *report) (list []consul.Document, reached bool) {
 	settings := p.Settings.Consul
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	list, err := p.Consul.List(ctx)
 	if err != nil {
-		r.fail("consul.connection", mendConsul(settings, err), "%v", err)
+		r.fail("consul.connection", fixConsul(settings, err), "%v", err)
 		return nil, false
 	}
 	r.ok("consul.connection", "%s answers, with %d topics under %s/topics/", settings.Addr, len(list), settings.Prefix)
 	return list, true
 }
 
-func mendConsul(c config.Consul, err error) string {
+func fixConsul(c config.Consul, err error) string {
 	switch {
 	case consul.Forbidden(err):
 		return fmt.Sprintf(`set consul.token to one whose policy has: key_prefix "%s/topics/" {policy="read"} key_prefix "%s/status/" {policy="write"} service "%s" {policy="write"}`,
@@ -107,7 +107,7 @@ func mendConsul(c config.Consul, err error) string {
 
 // examineApplied compares a topic's document with the one the fleet keeps in
 // Redis, and its shard count with the placement.
-func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc config.Topic, running bool) {
+func (p Target) examineApplied(ctx context.Context, r *report, name string, doc config.Topic, running bool) {
 	check := "topic " + name + " applied"
 	topic := p.Store.Topic(name)
 	raw, err := topic.Document(ctx)
@@ -129,11 +129,11 @@ func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc
 		case err != nil:
 			r.warn(check, p.command("topic set "+name+" key=value"), "the document kept in Redis: %v", err)
 		case len(changes) > 0:
-			r.warn(check, p.mendApplied(running), "the fleet doesn't work by the document yet: %s", strings.Join(changes, "; "))
+			r.warn(check, p.fixApplied(running), "the fleet doesn't work by the document yet: %s", strings.Join(changes, "; "))
 		case placement.Phase == shard.Migrating:
 			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows", placement.Shards)
 		case placement.Shards != doc.Shards:
-			r.warn(check, p.mendApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
+			r.warn(check, p.fixApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
 		case !running:
 			r.info(check, "Redis keeps the document, and M is %d; no scanner works by it", placement.Shards)
 		default:
@@ -142,8 +142,8 @@ func (p Patient) examineApplied(ctx context.Context, r *report, name string, doc
 	}
 }
 
-// mendApplied returns the command for a document that isn't applied.
-func (p Patient) mendApplied(running bool) string {
+// fixApplied returns the command for a document that isn't applied.
+func (p Target) fixApplied(running bool) string {
 	if running {
 		return p.command("status") + "; without consul send SIGHUP to scanners whose file this is"
 	}
@@ -152,7 +152,7 @@ func (p Patient) mendApplied(running bool) string {
 
 // examineOrphans reports topics in Redis that have no document any more. It is a failure
 // if scanners report it too; otherwise another source may have the topic.
-func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
+func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
 		r.fail("topics", p.command("status"), "%v", err)
@@ -166,16 +166,16 @@ func (p Patient) examineOrphans(ctx context.Context, r *report, docs documents, 
 		if slices.ContainsFunc(fleet.live(), func(m balance.Member) bool { return orphan(m.Troubles[name]) }) {
 			state = Fail
 		}
-		r.add("topic "+name+" document", state, p.mendOrphan(name), "an orphan: Redis holds the topic, and it has no document")
+		r.add("topic "+name+" document", state, p.fixOrphan(name), "an orphan: Redis holds the topic, and it has no document")
 	}
 }
 
 // orphan reports whether a scanner says that a topic has no document.
 func orphan(trouble string) bool { return strings.HasPrefix(trouble, "orphan:") }
 
-// mendOrphan returns the command that restores the document, then the one that removes
+// fixOrphan returns the command that restores the document, then the one that removes
 // the topic.
-func (p Patient) mendOrphan(name string) string {
+func (p Target) fixOrphan(name string) string {
 	back := "put it back under topics in " + p.Path
 	if p.Consul != nil {
 		back = p.command("topic undo " + name)

@@ -11,7 +11,7 @@ import (
 // examineUsers checks whether a restart of the server keeps the user of the settings.
 // Redis says where it stores users, but not whether this one is stored. So doctor reads
 // that file if the server runs on this machine.
-func (p Patient) examineUsers(ctx context.Context, r *report, n node, info map[string]string) {
+func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[string]string) {
 	const check = "redis.users"
 	user := p.Settings.Redis.Username
 	if user == "" && p.Settings.Redis.Password == "" {

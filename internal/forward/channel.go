@@ -14,10 +14,10 @@ import (
 const (
 	// sweepInterval is how often deadlines are checked while messages are in flight.
 	sweepInterval = 100 * time.Millisecond
-	// wornAfter is how long the broker may refuse every message on a channel before
+	// degradedAfter is how long the broker may refuse every message on a channel before
 	// another channel replaces it. RabbitMQ 3.10 keeps refusing on a channel whose first
 	// message met a quorum queue without a leader, long after the queue has a leader.
-	wornAfter = 5 * time.Second
+	degradedAfter = 5 * time.Second
 )
 
 var (
@@ -43,7 +43,7 @@ type channel struct {
 	results  []Result  // of the loop, for its memory
 	trusted  bool      // the library dropped nothing
 	refusing time.Time // since when the broker refuses everything; zero if it doesn't
-	worn     atomic.Bool
+	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded
 	refusal  atomic.Pointer[amqp.Error] // the error with which the broker closed it
 	// headers and refused belong to the goroutine that publishes. They hold the headers
@@ -118,7 +118,7 @@ func (p *Publisher) tryType(ctx context.Context, conn *conn, r Route) error {
 
 // fits reports whether the channel can serve r without opening another one.
 func (ch *channel) fits(r Route) bool {
-	return !ch.worn.Load() && ch.route.Load().samePlaces(r) && r.Window <= len(ch.confirms.ring)
+	return !ch.degraded.Load() && ch.route.Load().samePlaces(r) && r.Window <= len(ch.confirms.ring)
 }
 
 func (ch *channel) use(r Route) {
@@ -309,7 +309,7 @@ func (ch *channel) expire() (alive bool) {
 
 // wearOut asks for another channel in this one's place.
 func (ch *channel) wearOut() {
-	if !ch.worn.Swap(true) {
+	if !ch.degraded.Swap(true) {
 		ch.replace()
 	}
 }
@@ -334,7 +334,7 @@ func (ch *channel) wear() {
 			ch.refusing = time.Now()
 		}
 	}
-	if !ch.refusing.IsZero() && time.Since(ch.refusing) > wornAfter {
+	if !ch.refusing.IsZero() && time.Since(ch.refusing) > degradedAfter {
 		ch.wearOut()
 	}
 }

@@ -64,22 +64,22 @@ type confirms struct {
 	wake  chan struct{} // wakes the channel's loop: there is something to wait for.
 	room  chan struct{} // wakes the publishing goroutine: there is room.
 
-	mu       sync.Mutex
-	ring     []unconfirmed
-	head     uint64 // the oldest.
-	tail     uint64 // the next to be placed.
-	owed     int    // messages that have no Result.
-	givenUp  int    // messages that have a Result but no answer.
-	limit    int    // the window: bounds owed plus givenUp; at most len(ring).
-	needed   int    // messages that wait for a slot; 0 if none do.
-	phase    phase
-	reason   string // why it is dead.
-	idle     bool   // the loop waits for nothing.
-	looked   time.Duration
-	earliest time.Duration // no deadline is before this.
-	heard    time.Duration // when the broker last answered.
-	proven   bool          // the broker has answered for a message.
-	found    []uint64      // used by settle, kept for its memory.
+	mu            sync.Mutex
+	ring          []unconfirmed
+	head          uint64 // the oldest.
+	tail          uint64 // the next to be placed.
+	owed          int    // messages that have no Result.
+	givenUp       int    // messages that have a Result but no answer.
+	limit         int    // the window: bounds owed plus givenUp; at most len(ring).
+	needed        int    // messages that wait for a slot; 0 if none do.
+	phase         phase
+	reason        string // why it is dead.
+	idle          bool   // the loop waits for nothing.
+	looked        time.Duration
+	earliest      time.Duration // no deadline is before this.
+	heard         time.Duration // when the broker last answered.
+	confirmedOnce bool          // the broker has answered for a message.
+	found         []uint64      // used by settle, kept for its memory.
 }
 
 func newConfirms(window int, stall time.Duration) *confirms {
@@ -277,10 +277,10 @@ func (c *confirms) retire() {
 
 // ended reports whether the channel is dead and why, and whether the broker ever answered
 // for one of its messages.
-func (c *confirms) ended() (ended bool, reason string, proven bool) {
+func (c *confirms) ended() (ended bool, reason string, confirmedOnce bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.phase == dead, c.reason, c.proven
+	return c.phase == dead, c.reason, c.confirmedOnce
 }
 
 // offerLocked wakes the publishing goroutine once there is room for what it needs or for

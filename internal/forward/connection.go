@@ -161,7 +161,7 @@ func (c *Connection) Run(ctx context.Context) error {
 			c.logUp(ctx, conn, outage)
 			outage = time.Time{}
 			began := time.Now()
-			err = c.attend(ctx, conn)
+			err = c.serve(ctx, conn)
 			if time.Since(began) > backoffMax {
 				pause.Reset()
 			}
@@ -262,10 +262,10 @@ func oneLine(errs []error, advice []string) (all error) {
 	return all
 }
 
-// attend serves one connection until it is lost or ctx ends. It returns why the
+// serve serves one connection until it is lost or ctx ends. It returns why the
 // connection was lost, nil after ctx. The first topic that wants to publish triggers the
 // probe.
-func (c *Connection) attend(ctx context.Context, conn *conn) error {
+func (c *Connection) serve(ctx context.Context, conn *conn) error {
 	var probed chan struct{} // nil: no probe is under way
 	routes := conn.routes
 	c.set(conn, false, unanswered)

@@ -292,7 +292,7 @@ func TestDrain(t *testing.T) {
 // The end of the process waits for both Runs.
 func TestRunEndsOnAFrozenNetwork(t *testing.T) {
 	t.Parallel()
-	endFrozen(t, forward.Patient)
+	endFrozen(t, forward.Target)
 }
 
 // endFrozen returns how long both Runs took to end.

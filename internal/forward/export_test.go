@@ -6,9 +6,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// Patient returns cfg with high limits. A slow machine or a process that stands still then
+// Target returns cfg with high limits. A slow machine or a process that stands still then
 // ends no connection and gives up no message. Values that cfg sets stay.
-func Patient(cfg Config) Config {
+func Target(cfg Config) Config {
 	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, wait.Hang)
 	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, wait.Hang)
 	cfg.Heartbeat = orDefault(cfg.Heartbeat, wait.Hang)
@@ -16,9 +16,9 @@ func Patient(cfg Config) Config {
 	return cfg
 }
 
-// Suspicious is Patient, but a suspected broker must answer within answer.
+// Suspicious is Target, but a suspected broker must answer within answer.
 func Suspicious(cfg Config, answer time.Duration) Config {
-	cfg = Patient(cfg)
+	cfg = Target(cfg)
 	cfg.pace.answer = answer
 	return cfg
 }

@@ -93,7 +93,7 @@ func outcomes(found []forward.Result) map[forward.Outcome]int {
 // doesn't reach.
 func connect(t testing.TB, cfg forward.Config) *forward.Connection {
 	t.Helper()
-	return connectAsIs(t, forward.Patient(cfg))
+	return connectAsIs(t, forward.Target(cfg))
 }
 
 // connectAsIs runs a connection with the same limits as in a scanner.

@@ -52,7 +52,7 @@ func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all boo
 			out = append(out, result)
 		}
 		c.freeLocked(u)
-		c.proven, c.heard = true, now
+		c.confirmedOnce, c.heard = true, now
 	}
 	c.trimLocked()
 	c.offerLocked()

@@ -47,10 +47,10 @@ func (p *Publisher) Run(ctx context.Context) error {
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
 	want, version, current := s.wanted()
 	if current != nil {
-		if ended, reason, proven := current.confirms.ended(); ended {
+		if ended, reason, confirmedOnce := current.confirms.ended(); ended {
 			reason += s.connection.cfg.Advice(reason)
 			s.install(nil, version, reason)
-			s.gone(ctx, current, reason, proven)
+			s.gone(ctx, current, reason, confirmedOnce)
 			current = nil
 		}
 	}
@@ -110,8 +110,8 @@ func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
 
 // gone handles a channel that ended by itself. If the whole connection ended, there is no
 // pause: the next connection wakes Run.
-func (s *supervisor) gone(ctx context.Context, old *channel, reason string, proven bool) {
-	if s.doubt = !proven; proven {
+func (s *supervisor) gone(ctx context.Context, old *channel, reason string, confirmedOnce bool) {
+	if s.doubt = !confirmedOnce; confirmedOnce {
 		s.pause.Reset()
 	}
 	if !old.conn.amqp.IsClosed() {

@@ -42,7 +42,7 @@ type look struct {
 	placement shard.Placement
 	at        time.Time
 	forked    error // from shard.Topic.Forked
-	strays    shard.Strays
+	orphans   shard.Orphans
 	unread    error // names the shards that the search couldn't read
 }
 
@@ -93,7 +93,7 @@ func (r *Reader) seldom(ctx context.Context, t *shard.Topic, p shard.Placement) 
 		return l
 	}
 	l = look{placement: p, at: time.Now(), forked: t.Forked(ctx, p)}
-	l.strays, l.unread = t.Strays(ctx, p)
+	l.orphans, l.unread = t.Orphans(ctx, p)
 	if l.unread == nil && (l.forked == nil || errors.Is(l.forked, task.ErrForked)) {
 		r.looks[t.Name()] = l
 	} else {

@@ -32,7 +32,7 @@ func TestReadingAgainAsksFewShards(t *testing.T) {
 		t.Helper()
 		before := calls(t, rdb)
 		s, err := reader.Read(t.Context())
-		if err != nil || len(s.Topics) != 1 || s.Topics[0].Strays != 1 || len(s.Topics[0].Notes) != 1 {
+		if err != nil || len(s.Topics) != 1 || s.Topics[0].Orphans != 1 || len(s.Topics[0].Notes) != 1 {
 			t.Fatalf("got %+v, %v", s, err)
 		}
 		return calls(t, rdb) - before

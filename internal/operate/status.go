@@ -20,9 +20,9 @@ import (
 type Status struct {
 	Topics []TopicStatus    `json:"topics"`
 	Fleet  []balance.Member `json:"fleet"`
-	// Hazards are the ways in which Redis is set to lose acknowledged tasks, as the
+	// Warnings are the ways in which Redis is set to lose acknowledged tasks, as the
 	// living scanners report them.
-	Hazards []string `json:"hazards,omitempty"`
+	Warnings []string `json:"hazards,omitempty"`
 	// Degraded says, in one line, that some scanners can't read the source of topics. All
 	// topics are still delivered.
 	Degraded []string `json:"degraded,omitempty"`
@@ -36,12 +36,12 @@ type TopicStatus struct {
 	Epoch    int64       `json:"epoch"`
 	Phase    shard.Phase `json:"phase"`
 	Change   *Change     `json:"change,omitempty"` // while migrating
-	Attended int         `json:"attended_shards"`
+	Polled   int         `json:"attended_shards"`
 	Pending  int64       `json:"pending"`
 	Backlog  int64       `json:"backlog"`
 	Leased   int64       `json:"leased"`
 	Parked   int64       `json:"parked"`
-	Strays   int64       `json:"strays,omitempty"` // orphaned tasks: in shards that no scanner polls, in none of the counts above
+	Orphans  int64       `json:"strays,omitempty"` // orphaned tasks: in shards that no scanner polls, in none of the counts above
 	// Oldest is when the earliest waiting task was due, or will be. A task that waits for
 	// another attempt counts by its original due time if a living scanner knows it. In
 	// PerShard it counts by the time of that attempt.
@@ -120,7 +120,7 @@ func (r *Reader) Read(ctx context.Context) (Status, error) {
 	if s.Fleet, err = balance.Members(ctx, store); err != nil {
 		return s, err
 	}
-	s.Hazards, s.Degraded = hazards(s.Fleet), degraded(s.Fleet)
+	s.Warnings, s.Degraded = warnings(s.Fleet), degraded(s.Fleet)
 	known, err := store.Topics(ctx)
 	if err != nil {
 		return s, err
@@ -160,7 +160,7 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 	if err != nil && !cut {
 		return TopicStatus{}, err
 	}
-	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Attended: p.Scanned()}
+	out := TopicStatus{Topic: t.Name(), Shards: p.Shards, Epoch: p.Epoch, Phase: p.Phase, Polled: p.Scanned()}
 	if cut {
 		return out, out.count(r.stats(ctx, t, max(p.Shards, p.Previous)))
 	}
@@ -183,8 +183,8 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 	if err = out.leaveOut(look.unread); err != nil {
 		return out, err
 	}
-	if out.Strays = look.strays.Tasks; out.Strays > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them within minutes and recover them", out.Strays))
+	if out.Orphans = look.orphans.Tasks; out.Orphans > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them within minutes and recover them", out.Orphans))
 	}
 	return out, out.count(r.stats(ctx, t, p.Scanned()))
 }
@@ -367,11 +367,11 @@ func degraded(fleet []balance.Member) []string {
 	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in force, and changes wait: %s", away, live, why)}
 }
 
-// hazards collects the living scanners' remarks about Redis, each once.
-func hazards(fleet []balance.Member) (all []string) {
+// warnings collects the living scanners' remarks about Redis, each once.
+func warnings(fleet []balance.Member) (all []string) {
 	for _, m := range fleet {
 		if m.Alive {
-			all = append(all, m.Hazards...)
+			all = append(all, m.Warnings...)
 		}
 	}
 	slices.Sort(all)

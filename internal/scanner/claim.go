@@ -14,7 +14,7 @@ import (
 // It waits for room for a batch, but not for a slow answer. rest is the time before which
 // the worker claims from no shard, because the rate is for the whole topic. It is zero if
 // there is no such time.
-func (w *worker) claimDue(ctx context.Context, a *attended) (rest time.Time) {
+func (w *worker) claimDue(ctx context.Context, a *polledShard) (rest time.Time) {
 	if a == nil {
 		return time.Time{}
 	}
@@ -90,7 +90,7 @@ func (w *worker) found(tasks, asked int) {
 // claiming is one claim under way, and its answer.
 type claiming struct {
 	worker   *worker
-	at       *attended
+	at       *polledShard
 	node     *node
 	claim    shard.Claim
 	settings *config.Topic
@@ -105,7 +105,7 @@ type claiming struct {
 // them. If Redis doesn't answer soon, the worker goes on and gives back the room. When
 // the answer comes, the leased tasks are published even if they exceed the window. Until
 // then the worker claims no more from the shard.
-func (w *worker) claim(ctx context.Context, a *attended, r room) {
+func (w *worker) claim(ctx context.Context, a *polledShard, r room) {
 	s, now := w.topic.settings(), time.Now()
 	c := &claiming{worker: w, at: a, node: a.node, settings: s, asked: now, claim: w.newClaim(ctx, r, s.Lease)}
 	c.room.Store(&r)
@@ -133,7 +133,7 @@ func (c *claiming) reserve(tasks, bytes int) {
 // ask sends the claim. If the worker has given up waiting, ask carries out the answer
 // itself.
 func (c *claiming) ask(ctx context.Context, one *call) {
-	c.batch, c.err = c.worker.insist(ctx, c.at.shard, c.claim, c.asked)
+	c.batch, c.err = c.worker.retryUntil(ctx, c.at.shard, c.claim, c.asked)
 	c.heard = time.Now()
 	if !one.answered() {
 		c.carryOut(context.WithoutCancel(ctx))
@@ -175,7 +175,7 @@ func (c *claiming) note(ctx context.Context, one *call) {
 	if c.err != nil {
 		w.failed(ctx, c)
 	}
-	w.ended(c.at, func(a *attended) {
+	w.ended(c.at, func(a *polledShard) {
 		if c.err != nil { // the other shards are served meanwhile
 			a.fail(a.retry.Next())
 		} else {
@@ -202,11 +202,11 @@ func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shar
 	return c
 }
 
-// insist sends one claim and repeats it while its answer is lost. The end of ctx doesn't
+// retryUntil sends one claim and repeats it while its answer is lost. The end of ctx doesn't
 // interrupt it, because leased tasks must be forwarded or released. It gives up when the
 // lease is over or the topic is stopped. It doesn't repeat a claim that was certainly not
 // carried out, or that Redis refuses: that would only delay the worker's other shards.
-func (w *worker) insist(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
+func (w *worker) retryUntil(ctx context.Context, at int, c shard.Claim, asked time.Time) (shard.Batch, error) {
 	sure := context.WithoutCancel(ctx)
 	var pause retry.Backoff
 	lost := false // a claim may have been carried out

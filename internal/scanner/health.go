@@ -101,7 +101,7 @@ func (s *Scanner) redisUp() (bool, string) {
 			return false, "does not serve topic " + v.topic.name + ": " + text
 		}
 	}
-	if unsafe := s.keeping.hazards(); len(unsafe) > 0 { // all other scanners have the same problem
+	if unsafe := s.durability.warnings(); len(unsafe) > 0 { // all other scanners have the same problem
 		return true, "answers, but may lose what it acknowledged: " + strings.Join(unsafe, "; ")
 	}
 	return true, "answers"
@@ -302,8 +302,8 @@ func (h *topicHealth) works(ctx context.Context, at int, operation string) {
 	}
 }
 
-// proven reports whether the last claim from a shard succeeded.
-func (h *topicHealth) proven(at int) bool {
+// confirmedOnce reports whether the last claim from a shard succeeded.
+func (h *topicHealth) confirmedOnce(at int) bool {
 	_, worked := h.worked.Load(refusal{at, "claim"})
 	return worked
 }

@@ -44,7 +44,7 @@ func (l *lone) spread(n int, shards ...int) {
 
 // spoil puts a string in the place of a shard's due tasks, and returns a function that
 // removes the string.
-func (l *lone) spoil(at int) (mend func()) {
+func (l *lone) spoil(at int) (fix func()) {
 	l.t.Helper()
 	key := fmt.Sprintf("%s:due:{orders:%d}", l.cfg.Settings.Redis.Prefix, at)
 	l.ok(l.rdb.Del(l.t.Context(), key).Err())
@@ -73,7 +73,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 20ms", "lease: 1h")}, nil)
 	l.start()
-	mend := l.spoil(2)
+	fix := l.spoil(2)
 	const n = 50
 	for round := range 5 {
 		l.spread(n, 0, 1, 3)
@@ -105,7 +105,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 		l.ok(err)
 		return strings.Contains(strings.Join(s.Topics[0].Notes, "\n"), "shard 2 not served by Redis")
 	})
-	mend()
+	fix()
 	l.spread(n, 2)
 	wait.For(t, "the tasks of the shard", func() bool { return l.value("duefleet_forwarded_total") == 16*n })
 	if lines := l.said.of("redis serves this shard again"); len(lines) != 1 {
@@ -159,7 +159,7 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		w := b.topic.newWorker(at)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := w.insist(context.Background(), 0, w.newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour), time.Now())
+			_, err := w.retryUntil(context.Background(), 0, w.newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour), time.Now())
 			ended <- err
 		}()
 		if err := wait.Receive(t, "the claim to end", ended); err == nil {

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// keepingInterval is the time between two durability checks.
-	keepingInterval = time.Minute
-	// keepingTimeout bounds one of them.
-	keepingTimeout = 5 * time.Second
+	// durabilityInterval is the time between two durability checks.
+	durabilityInterval = time.Minute
+	// durabilityTimeout bounds one of them.
+	durabilityTimeout = 5 * time.Second
 )
 
-// keeping is the durability check: whether Redis is set to keep what it acknowledges. It
+// durability is the durability check: whether Redis is set to keep what it acknowledges. It
 // blocks nothing, because an operator may have chosen to lose tasks, but must know of it.
-type keeping struct {
+type durability struct {
 	store   *shard.Store
 	metrics *telemetry.Metrics
 	log     *slog.Logger
-	every   time.Duration // keepingInterval, except in tests
+	every   time.Duration // durabilityInterval, except in tests
 
 	found  atomic.Pointer[[]string] // the warnings; nil: not known so far
 	silent bool                     // Redis doesn't report its settings; only watch uses it
 }
 
-// hazards returns how Redis may lose tasks, as found by the last check.
-func (k *keeping) hazards() []string {
+// warnings returns how Redis may lose tasks, as found by the last check.
+func (k *durability) warnings() []string {
 	if found := k.found.Load(); found != nil {
 		return *found
 	}
@@ -41,11 +41,11 @@ func (k *keeping) hazards() []string {
 }
 
 // watch runs the check as soon as Redis answers, and then every minute until ctx ends.
-func (k *keeping) watch(ctx context.Context) {
+func (k *durability) watch(ctx context.Context) {
 	var pause retry.Backoff
 	for ctx.Err() == nil {
-		limited, cancel := context.WithTimeout(ctx, keepingTimeout)
-		known, err := k.store.Hazards(limited)
+		limited, cancel := context.WithTimeout(ctx, durabilityTimeout)
+		known, err := k.store.Warnings(limited)
 		cancel()
 		switch {
 		case err != nil && !shard.Definite(err): // heartbeats report that Redis is away
@@ -62,7 +62,7 @@ func (k *keeping) watch(ctx context.Context) {
 }
 
 // untold logs once that Redis doesn't report its settings.
-func (k *keeping) untold(ctx context.Context, why string) {
+func (k *durability) untold(ctx context.Context, why string) {
 	if !k.silent {
 		k.log.DebugContext(ctx, "not known whether redis keeps what it acknowledges", "why", why)
 	}
@@ -70,20 +70,20 @@ func (k *keeping) untold(ctx context.Context, why string) {
 }
 
 // note keeps the result of a check, and logs it if it differs from the one before.
-func (k *keeping) note(ctx context.Context, known map[shard.Hazard]string) {
+func (k *durability) note(ctx context.Context, known map[shard.Warning]string) {
 	var found []string
-	for _, hazard := range []shard.Hazard{shard.Eviction, shard.Persistence} {
-		why, told := known[hazard]
+	for _, warning := range []shard.Warning{shard.Eviction, shard.Persistence} {
+		why, told := known[warning]
 		if !told {
-			k.untold(ctx, "INFO doesn't report "+string(hazard))
+			k.untold(ctx, "INFO doesn't report "+string(warning))
 			continue
 		}
-		k.metrics.SetRedisUnsafe(string(hazard), why != "")
+		k.metrics.SetRedisUnsafe(string(warning), why != "")
 		if why != "" {
 			found = append(found, why)
 		}
 	}
-	before := k.hazards()
+	before := k.warnings()
 	k.found.Store(&found)
 	switch {
 	case slices.Equal(before, found):

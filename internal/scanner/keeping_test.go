@@ -63,13 +63,13 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	l := loneOn(t, server)
-	l.keeping.every = 10 * time.Millisecond
+	l.durability.every = 10 * time.Millisecond
 	l.start()
 	told := func(reasons ...string) bool {
 		status, body := l.ask("/readyz")
 		s, err := operate.ReadStatus(t.Context(), l.store, "")
 		l.ok(err)
-		for _, text := range []string{body, strings.Join(s.Hazards, " ")} {
+		for _, text := range []string{body, strings.Join(s.Warnings, " ")} {
 			for _, reason := range []string{"allkeys-lru", "no append-only file"} {
 				want := strings.Contains(strings.Join(reasons, " "), reason)
 				if strings.Contains(text, reason) != want {

@@ -11,14 +11,14 @@ import (
 // Redis a new connection may take a second.
 const lookLimit = 4 * time.Second
 
-// attendance returns the shards to poll in a tick that begins now. All of them need
+// polledShards returns the shards to poll in a tick that begins now. All of them need
 // attention at once. If this scanner has never claimed from a shard, or its last claim
 // failed, the worker claims from it without a look. So a problem such as a missing right
 // shows at once, and not only when something is due.
-func (w *worker) attendance(ctx context.Context, shards []int) attendance {
-	all, now, nodes := make(attendance, len(shards)), time.Now(), map[string]bool{}
+func (w *worker) polledShards(ctx context.Context, shards []int) polledShards {
+	all, now, nodes := make(polledShards, len(shards)), time.Now(), map[string]bool{}
 	for i, at := range shards {
-		all[i] = &attended{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.proven(at), busy: w.busy[at] != nil}
+		all[i] = &polledShard{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.confirmedOnce(at), busy: w.busy[at] != nil}
 		nodes[all[i].node.name] = true
 	}
 	w.outages.keep(ctx, w, nodes)
@@ -26,7 +26,7 @@ func (w *worker) attendance(ctx context.Context, shards []int) attendance {
 }
 
 // begin notes that a call about a shard is under way.
-func (w *worker) begin(a *attended) {
+func (w *worker) begin(a *polledShard) {
 	a.busy, a.woken = true, false
 	w.busy[a.shard] = a
 }
@@ -34,13 +34,13 @@ func (w *worker) begin(a *attended) {
 // ended notes the outcome of a call about a shard, and any wake-up that came meanwhile.
 // If the call began in an earlier tick, the shard is looked at again: the worker may have
 // missed wake-ups in between.
-func (w *worker) ended(began *attended, learn func(*attended)) {
+func (w *worker) ended(began *polledShard, learn func(*polledShard)) {
 	delete(w.busy, began.shard)
 	began.busy = false
 	learn(began)
 	if began.woken {
 		began.woken = false
-		attendance{began}.wake(began.shard, began.score)
+		polledShards{began}.wake(began.shard, began.score)
 	}
 	for _, a := range w.all {
 		if a.shard == began.shard && a != began {
@@ -78,7 +78,7 @@ func (w *worker) look(ctx context.Context) {
 // beginLook looks at shards of one node. Shards that can't be reached are looked at again
 // together. A shard that Redis refuses is claimed from, because the claim's error says
 // why.
-func (w *worker) beginLook(ctx context.Context, n *node, unseen attendance) *call {
+func (w *worker) beginLook(ctx context.Context, n *node, unseen polledShards) *call {
 	shards := make([]int, len(unseen))
 	for i, a := range unseen {
 		shards[i] = a.shard
@@ -98,7 +98,7 @@ func (w *worker) beginLook(ctx context.Context, n *node, unseen attendance) *cal
 }
 
 // looked notes the outcome of a look at shards of a node.
-func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attention []shard.Attention, heard time.Time) {
+func (w *worker) looked(ctx context.Context, n *node, unseen polledShards, attention []shard.Attention, heard time.Time) {
 	var pause time.Duration
 	for i, a := range unseen {
 		seen := attention[i]
@@ -106,7 +106,7 @@ func (w *worker) looked(ctx context.Context, n *node, unseen attendance, attenti
 			pause = a.retry.Next()
 			w.outage(ctx, n.name, "claim", seen.Err)
 		}
-		w.ended(a, func(a *attended) {
+		w.ended(a, func(a *polledShard) {
 			switch {
 			case seen.Err == nil:
 				a.learn(heard, seen.Now, seen.Next)

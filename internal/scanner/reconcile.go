@@ -80,7 +80,7 @@ func (v *view) take(p shard.Placement) {
 	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {
 		v.metrics.SetProgress(0, 0, 0)
-		v.metrics.SetStrays(0)
+		v.metrics.SetOrphans(0)
 	}
 	v.changed.Fire()
 }
@@ -255,18 +255,18 @@ func (r *reconciler) create(ctx context.Context) (shard.Placement, error) {
 // change can't begin at the same time.
 func (r *reconciler) sweep(ctx context.Context, p shard.Placement) error {
 	t := r.topic
-	strays, err := t.store.Strays(ctx, p)
+	orphans, err := t.store.Orphans(ctx, p)
 	if err != nil && shard.Unreadable(err) == nil {
 		return err
 	}
-	t.metrics.SetStrays(strays.Tasks)
-	if strays.Tasks == 0 {
+	t.metrics.SetOrphans(orphans.Tasks)
+	if orphans.Tasks == 0 {
 		return nil
 	}
-	gathering, err := t.store.Gather(ctx, p, strays)
+	gathering, err := t.store.Gather(ctx, p, orphans)
 	if gathering {
 		t.log.WarnContext(ctx, "orphaned tasks lie in shards that no worker polls: recovering them",
-			"tasks", strays.Tasks, "within", strays.Within, "shards", p.Shards, "epoch", p.Epoch+1)
+			"tasks", orphans.Tasks, "within", orphans.Within, "shards", p.Shards, "epoch", p.Epoch+1)
 	}
 	return err
 }

@@ -77,13 +77,13 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 		l.ok(err)
 		return s.Topics[0]
 	}
-	if s := status(); s.Strays == 0 || s.Strays+s.Pending != tasks || len(s.Notes) == 0 {
-		t.Errorf("status shows %d orphaned tasks and %d pending tasks of %d, and notes %q", s.Strays, s.Pending, tasks, s.Notes)
+	if s := status(); s.Orphans == 0 || s.Orphans+s.Pending != tasks || len(s.Notes) == 0 {
+		t.Errorf("status shows %d orphaned tasks and %d pending tasks of %d, and notes %q", s.Orphans, s.Pending, tasks, s.Notes)
 	}
 	l.start()
 	wait.For(t, "every task to be where its ID belongs", func() bool {
 		s := status()
-		return s.Phase == shard.Stable && s.Shards == 2 && s.Strays == 0 && s.Pending == tasks
+		return s.Phase == shard.Stable && s.Shards == 2 && s.Orphans == 0 && s.Pending == tasks
 	})
 	for i := range tasks {
 		l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))

@@ -31,12 +31,12 @@ const (
 type retries struct {
 	began time.Time // times count from here
 
-	mu      sync.Mutex
-	waiting map[time.Duration]retryGroup // by the time of the retry, since began
-	flying  map[shard.Lease]retryFlight
-	outcome forward.Outcome // of the newest task that was released
-	reason  string          // what the broker said about it
-	at      time.Time       // when that was
+	mu       sync.Mutex
+	waiting  map[time.Duration]retryGroup // by the time of the retry, since began
+	inFlight map[shard.Lease]retryFlight
+	outcome  forward.Outcome // of the newest task that was released
+	reason   string          // what the broker said about it
+	at       time.Time       // when that was
 }
 
 // retryGroup is a group of tasks whose time comes together.
@@ -52,7 +52,7 @@ type retryFlight struct {
 }
 
 func newRetries() *retries {
-	return &retries{began: time.Now(), waiting: map[time.Duration]retryGroup{}, flying: map[shard.Lease]retryFlight{}}
+	return &retries{began: time.Now(), waiting: map[time.Duration]retryGroup{}, inFlight: map[shard.Lease]retryFlight{}}
 }
 
 // claimed notes the tasks of a batch that had an attempt before.
@@ -60,7 +60,7 @@ func (r *retries) claimed(at int, tasks []shard.Claimed) {
 	for i := range tasks {
 		if task := &tasks[i]; task.Attempt > 1 {
 			r.mu.Lock()
-			r.flying[shard.Lease{ID: task.ID, Token: task.Token}] = retryFlight{at, task.Due}
+			r.inFlight[shard.Lease{ID: task.ID, Token: task.Token}] = retryFlight{at, task.Due}
 			r.mu.Unlock()
 		}
 	}
@@ -70,7 +70,7 @@ func (r *retries) claimed(at int, tasks []shard.Claimed) {
 func (r *retries) resolved(i item) {
 	if i.claimed.Attempt > 1 {
 		r.mu.Lock()
-		delete(r.flying, i.lease())
+		delete(r.inFlight, i.lease())
 		r.mu.Unlock()
 	}
 }
@@ -111,7 +111,7 @@ func (r *retries) tidyLocked(now time.Time) {
 func (r *retries) count() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, now := int64(len(r.flying)), time.Since(r.began)
+	n, now := int64(len(r.inFlight)), time.Since(r.began)
 	for when, g := range r.waiting {
 		if when > now {
 			n += g.tasks
@@ -160,7 +160,7 @@ func (r *retries) oldest() map[int]time.Time {
 	for _, g := range r.waiting {
 		add(g.oldest)
 	}
-	for _, f := range r.flying {
+	for _, f := range r.inFlight {
 		add(f)
 	}
 	return all

@@ -67,7 +67,7 @@ type Scanner struct {
 	budget       *budget
 	reloader     *reloader
 	registration *registration // nil without Consul
-	keeping      *keeping
+	durability   *durability
 	sources      *sources
 
 	requests atomic.Uint64 // claims and exports requested so far
@@ -105,7 +105,7 @@ func New(cfg Config) (*Scanner, error) {
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
 		Advice: func(text string) string { return config.Advice("redis", text) },
 	})
-	s.keeping = &keeping{store: s.store, metrics: s.metrics, log: cfg.Log, every: keepingInterval}
+	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members, recorded: map[string]string{}}
 	s.reloader = newReloader(s.sources, s.store, s.metrics, cfg.Log)
 	if cfg.Register != nil {
@@ -142,7 +142,7 @@ func (s *Scanner) Run(ctx context.Context) error {
 	})
 	support.Go(func() error { s.heartbeat.Run(serving); return nil })
 	support.Go(func() error { s.reloader.follow(working); return nil })
-	support.Go(func() error { s.keeping.watch(working); return nil })
+	support.Go(func() error { s.durability.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })
 	if s.registration != nil {
@@ -225,7 +225,7 @@ func (s *Scanner) describe() balance.Member {
 		Instance: s.cfg.Instance, Host: host, PID: os.Getpid(), Version: s.cfg.Version, Started: s.started.UTC(),
 		Admin: s.admin.Addr(), Applied: index, Away: s.reloader.sourceAway(), Source: s.sources.own, Refused: s.sources.why(),
 		Documents: s.reloader.documents(), Errors: errs, Troubles: map[string]string{}, Blocked: map[string]string{},
-		Hazards: s.keeping.hazards(), Format: config.Format,
+		Warnings: s.durability.warnings(), Format: config.Format,
 	}
 	for _, v := range s.reloader.all() {
 		if trouble := v.trouble(); trouble != "" {

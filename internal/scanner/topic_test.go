@@ -87,10 +87,10 @@ func (l *lone) value(name string) (total float64) {
 	return total
 }
 
-// attending runs a worker with this number in a tick of an hour. It returns a channel
+// polling runs a worker with this number in a tick of an hour. It returns a channel
 // that is closed when the worker leaves its shards. Without shards the worker polls shard
 // 0.
-func (l *lone) attending(index int, shards ...int) <-chan struct{} {
+func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
 	orders := l.served("orders").topic
 	p, _ := orders.view.known()
@@ -103,7 +103,7 @@ func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 		w.alarm = newAlarm()
 		defer w.alarm.close()
 		defer w.calls.running.Wait()
-		w.attend(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
+		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {
 		cancel()
@@ -115,7 +115,7 @@ func (l *lone) attending(index int, shards ...int) <-chan struct{} {
 func TestATickIsAppliedInTheMiddleOfOne(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m")
-	left := l.attending(0)
+	left := l.polling(0)
 	seconds := 40
 	wait.For(t, "the tick to end", func() bool {
 		select {
@@ -132,7 +132,7 @@ func TestATickIsAppliedInTheMiddleOfOne(t *testing.T) {
 func TestFewerWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m", "workers: 3")
-	stays, leaves := l.attending(0), l.attending(2)
+	stays, leaves := l.polling(0), l.polling(2)
 	l.apply("tick: 1m", "workers: 2")
 	wait.Closed(t, "the third worker to leave", leaves)
 	select {
@@ -146,7 +146,7 @@ func TestFewerWorkersAreAppliedInTheMiddleOfATick(t *testing.T) {
 func TestAWorkerThatOthersReplaceEndsItsTick(t *testing.T) {
 	t.Parallel()
 	l := onTopic(t, "tick: 1m")
-	beyond := l.attending(7) // one shard takes two workers
+	beyond := l.polling(7) // one shard takes two workers
 	l.apply("tick: 1m", "batch: 3")
 	l.put(1)
 	wait.For(t, "the task to be delivered", l.empty)

@@ -9,8 +9,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// attended is one shard that a worker polls for a tick.
-type attended struct {
+// polledShard is one shard that a worker polls for a tick.
+type polledShard struct {
 	shard int
 	node  *node // that holds it, as last known
 	// next is when to look at the shard, or else to claim from it, by this process's
@@ -32,7 +32,7 @@ type attended struct {
 
 // ready reports whether the worker may look at the shard or claim from it when its time
 // comes.
-func (a *attended) ready() bool {
+func (a *polledShard) ready() bool {
 	return !a.busy && (a.unseen || a.node == nil || a.node.left < mostLeft)
 }
 
@@ -50,11 +50,11 @@ const (
 	mostRest   = 5 * time.Millisecond
 )
 
-// attendance is the shards that a worker polls in a tick.
-type attendance []*attended
+// polledShards is the shards that a worker polls in a tick.
+type polledShards []*polledShard
 
 // first returns the shard whose time comes first; nil if none has a time.
-func (all attendance) first() (first *attended) {
+func (all polledShards) first() (first *polledShard) {
 	for _, a := range all {
 		if a.ready() && !a.next.IsZero() && (first == nil || a.next.Before(first.next)) {
 			first = a
@@ -66,7 +66,7 @@ func (all attendance) first() (first *attended) {
 // due returns the shard to claim from now; nil if no shard's time has come. Among those
 // whose time has come, it chooses the shard that was claimed from longest ago. So a shard
 // with an old backlog doesn't delay the others.
-func (all attendance) due(now time.Time) (first *attended) {
+func (all polledShards) due(now time.Time) (first *polledShard) {
 	for _, a := range all {
 		if a.unseen || !a.ready() || a.next.IsZero() || a.next.After(now) {
 			continue
@@ -79,12 +79,12 @@ func (all attendance) due(now time.Time) (first *attended) {
 }
 
 // unseen returns the shards to look at now, by node.
-func (all attendance) unseen(now time.Time) map[*node]attendance {
-	var found map[*node]attendance
+func (all polledShards) unseen(now time.Time) map[*node]polledShards {
+	var found map[*node]polledShards
 	for _, a := range all {
 		if a.unseen && !a.busy && !a.next.After(now) {
 			if found == nil {
-				found = map[*node]attendance{}
+				found = map[*node]polledShards{}
 			}
 			found[a.node] = append(found[a.node], a)
 		}
@@ -95,7 +95,7 @@ func (all attendance) unseen(now time.Time) map[*node]attendance {
 // wake notes that a task with this score, in Redis ms, became the earliest of a shard. If
 // a call about the shard is under way, the score is kept for its end. A shard that wasn't
 // looked at, or that failed, has a time already.
-func (all attendance) wake(at int, score int64) {
+func (all polledShards) wake(at int, score int64) {
 	for _, a := range all {
 		if a.shard == at && a.busy && (!a.woken || score < a.score) {
 			a.woken, a.score = true, score
@@ -110,12 +110,12 @@ func (all attendance) wake(at int, score int64) {
 }
 
 // at returns when Redis's clock will show an instant, by this process's clock.
-func (a *attended) at(instant time.Time) time.Time { return a.heard.Add(instant.Sub(a.now)) }
+func (a *polledShard) at(instant time.Time) time.Time { return a.heard.Add(instant.Sub(a.now)) }
 
 // turn returns when to claim a task that is due at an instant, by this process's clock.
 // That is when it is due, but not before the shard's rest is over. If another worker is
 // the primary, it has grace more time.
-func (a *attended) turn(instant time.Time) time.Time {
+func (a *polledShard) turn(instant time.Time) time.Time {
 	t := a.at(instant)
 	if t.Before(a.other) {
 		t = t.Add(grace)
@@ -131,7 +131,7 @@ func (a *attended) turn(instant time.Time) time.Time {
 
 // learn notes when the shard needs attention next; zero means not before a wake-up. next
 // is by Redis's clock, which showed now when the answer was heard.
-func (a *attended) learn(heard, now, next time.Time) {
+func (a *polledShard) learn(heard, now, next time.Time) {
 	a.heard, a.now, a.unseen, a.next = heard, now, false, time.Time{}
 	a.retry.Reset()
 	if !next.IsZero() {
@@ -141,10 +141,10 @@ func (a *attended) learn(heard, now, next time.Time) {
 
 // learnClaimed notes the answer to a claim that was sent at asked and answered at heard.
 // The shard doesn't rest if the claim left something due.
-func (a *attended) learnClaimed(asked, heard time.Time, b shard.Batch) {
+func (a *polledShard) learnClaimed(asked, heard time.Time, b shard.Batch) {
 	a.rest, a.other = time.Time{}, time.Time{}
-	if !b.Attended.IsZero() {
-		a.other = heard.Add(b.Attended.Sub(b.Now))
+	if !b.Polled.IsZero() {
+		a.other = heard.Add(b.Polled.Sub(b.Now))
 	} else if b.Next.After(b.Now) {
 		a.rest = asked.Add(min(restFactor*heard.Sub(asked), mostRest))
 	}
@@ -152,7 +152,7 @@ func (a *attended) learnClaimed(asked, heard time.Time, b shard.Batch) {
 }
 
 // fail backs off from the shard. The look or claim that failed is repeated after pause.
-func (a *attended) fail(pause time.Duration) {
+func (a *polledShard) fail(pause time.Duration) {
 	a.heard, a.next = time.Time{}, time.Now().Add(pause)
 }
 
@@ -166,7 +166,7 @@ type waiters struct {
 type waiter struct {
 	of       *waiters
 	notified chan struct{}
-	attends  map[int]bool
+	polls    map[int]bool
 	scores   map[int]int64 // by shard; of.mu protects it
 }
 
@@ -174,9 +174,9 @@ func newWaiters() *waiters { return &waiters{all: map[*waiter]struct{}{}} }
 
 // add returns a waiter for some shards. Remove it when the worker leaves them.
 func (w *waiters) add(shards ...int) *waiter {
-	one := &waiter{of: w, notified: make(chan struct{}, 1), attends: map[int]bool{}, scores: map[int]int64{}}
+	one := &waiter{of: w, notified: make(chan struct{}, 1), polls: map[int]bool{}, scores: map[int]int64{}}
 	for _, at := range shards {
-		one.attends[at] = true
+		one.polls[at] = true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +189,7 @@ func (w *waiters) notify(shard int, score int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.all {
-		if !one.attends[shard] {
+		if !one.polls[shard] {
 			continue
 		}
 		if before, there := one.scores[shard]; !there || score < before {

@@ -13,7 +13,7 @@ func TestTheShardWhoseTimeComesFirstIsServedFirst(t *testing.T) {
 	t.Parallel()
 	heard := time.Now().Add(-time.Millisecond)
 	redis := time.UnixMilli(1_000_000) // its clock differs from ours
-	all := attendance{{shard: 7}, {shard: 8}, {shard: 9}}
+	all := polledShards{{shard: 7}, {shard: 8}, {shard: 9}}
 	check := func(what string, shard int, in time.Duration) {
 		t.Helper()
 		first := all.first()
@@ -52,10 +52,10 @@ func TestWhenAWorkerClaims(t *testing.T) {
 	now := time.Now()
 	redis := time.UnixMilli(1_000_000)
 	for name, c := range map[string]struct {
-		took     time.Duration // of the claim before
-		attended time.Duration // for how long another worker is the primary; 0: none is
-		next     time.Duration // the next due time, from now on
-		want     time.Duration // from now on
+		took        time.Duration // of the claim before
+		polledShard time.Duration // for how long another worker is the primary; 0: none is
+		next        time.Duration // the next due time, from now on
+		want        time.Duration // from now on
 	}{
 		"due soon after a claim":                  {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond},
 		"due soon after a slow claim":             {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond},
@@ -66,17 +66,17 @@ func TestWhenAWorkerClaims(t *testing.T) {
 		"due when another has left":               {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second},
 		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond, grace - time.Millisecond},
 	} {
-		a := &attended{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
+		a := &polledShard{rest: now.Add(time.Hour), other: now.Add(time.Hour)} // from the claim before
 		b := shard.Batch{Now: redis, Next: redis.Add(c.next)}
-		if c.attended > 0 {
-			b.Attended = redis.Add(c.attended)
+		if c.polledShard > 0 {
+			b.Polled = redis.Add(c.polledShard)
 		}
 		a.learnClaimed(now.Add(-c.took), now, b)
 		if got := a.next.Sub(now); got != c.want {
 			t.Errorf("%s: claims in %s, want %s", name, got, c.want)
 		}
 		a.next = time.Time{}
-		attendance{a}.wake(0, b.Next.UnixMilli())
+		polledShards{a}.wake(0, b.Next.UnixMilli())
 		if got, whole := a.next.Sub(now), c.next%time.Millisecond == 0; whole && got != c.want {
 			t.Errorf("%s, told by a wake-up: claims in %s, want %s", name, got, c.want)
 		}
@@ -87,7 +87,7 @@ func TestWhenAWorkerClaims(t *testing.T) {
 func TestAnOldBacklogHoldsUpNoOtherShard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	all := attendance{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3}, {shard: 4, next: now.Add(time.Second)}}
+	all := polledShards{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3}, {shard: 4, next: now.Add(time.Second)}}
 	for turn, want := range []int{1, 2, 1, 2} {
 		p := all.due(now)
 		if p == nil || p.shard != want {

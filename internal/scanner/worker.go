@@ -26,15 +26,15 @@ type worker struct {
 	alarm *alarm
 
 	calls   calls
-	nodes   map[string]*node  // by name
-	busy    map[int]*attended // by shard: a look or a claim is under way
-	all     attendance        // of this tick
-	empty   bool              // nothing was claimed in this tick
-	drawing *call             // nil: no draw is under way
-	drawn   *drawn            // the result of the last draw, if it wasn't used so far
-	last    *drawn            // the last draw that was used
-	mute    bool              // the worker gave up waiting for the last draw
-	drew    time.Duration     // how long the answer to the last draw took
+	nodes   map[string]*node     // by name
+	busy    map[int]*polledShard // by shard: a look or a claim is under way
+	all     polledShards         // of this tick
+	empty   bool                 // nothing was claimed in this tick
+	drawing *call                // nil: no draw is under way
+	drawn   *drawn               // the result of the last draw, if it wasn't used so far
+	last    *drawn               // the last draw that was used
+	mute    bool                 // the worker gave up waiting for the last draw
+	drew    time.Duration        // how long the answer to the last draw took
 
 	moving  chan struct{} // held by the one goroutine that moves tasks
 	turn    time.Time     // no step of moving before it; only that goroutine uses it
@@ -44,7 +44,7 @@ type worker struct {
 func (t *topic) newWorker(number int) *worker {
 	return &worker{
 		topic: t, index: number, name: fmt.Sprintf("%s/%d", t.instance, number),
-		calls: calls{news: make(chan struct{}, 1)}, nodes: map[string]*node{}, busy: map[int]*attended{}, moving: make(chan struct{}, 1),
+		calls: calls{news: make(chan struct{}, 1)}, nodes: map[string]*node{}, busy: map[int]*polledShard{}, moving: make(chan struct{}, 1),
 		outages: outages{silent: map[string]bool{}},
 	}
 }
@@ -86,7 +86,7 @@ func (w *worker) run(ctx context.Context) {
 		if !ok {
 			continue
 		}
-		w.attend(ctx, d, end)
+		w.poll(ctx, d, end)
 		end = nextEnd(end, time.Now(), w.topic.settings().Tick)
 	}
 }
@@ -199,19 +199,19 @@ func (w *worker) holds(d drawn) bool {
 	return s.Tick == d.tick && w.topic.view.scanned() == d.scanned && (s.Workers == 0 || w.index < s.Workers)
 }
 
-// attend polls the worker's shards until the tick ends. It claims what is due and
+// poll polls the worker's shards until the tick ends. It claims what is due and
 // forwards it, from one shard after the other, again while there is more. Otherwise it
 // waits for the next due time, a wake-up or the end. It moves misplaced tasks at the same
 // time, and due tasks don't wait for that. It ends at once when the settings no longer
 // fit the draw, and when a delayed draw is answered.
-func (w *worker) attend(ctx context.Context, d drawn, end time.Time) {
+func (w *worker) poll(ctx context.Context, d drawn, end time.Time) {
 	life := ctx
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel() // for the movers too
 	waiter := w.topic.waiters.add(d.shards...)
 	defer waiter.remove()
 	w.calls.running.Go(func() { w.moveAlone(life, ctx, d) })
-	w.all, w.empty = w.attendance(ctx, d.shards), true
+	w.all, w.empty = w.polledShards(ctx, d.shards), true
 	for ctx.Err() == nil && w.holds(d) && w.drawn == nil {
 		changed := w.topic.changed.Next()
 		w.look(ctx)

@@ -46,7 +46,7 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
 		w := b.topic.newWorker(0)
-		batch, err := w.insist(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour), time.Now())
+		batch, err := w.retryUntil(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,16 +85,16 @@ func ofMany(t *testing.T, settings ...string) *lone {
 	return l
 }
 
-// attendsAll reports whether each shard has a worker now.
-func (l *lone) attendsAll() bool {
+// pollsAll reports whether each shard has a worker now.
+func (l *lone) pollsAll() bool {
 	w := l.served("orders").topic.waiters
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	attended := map[int]bool{}
+	polledShard := map[int]bool{}
 	for one := range w.all {
-		maps.Copy(attended, one.attends)
+		maps.Copy(polledShard, one.polls)
 	}
-	return len(attended) == many
+	return len(polledShard) == many
 }
 
 // forwards waits until n tasks have been forwarded.
@@ -108,7 +108,7 @@ func (l *lone) forwards(n int) {
 func TestFewWorkersAttendManyShards(t *testing.T) {
 	t.Parallel()
 	l := ofMany(t, "tick: 10s")
-	wait.For(t, "all shards to be polled", l.attendsAll)
+	wait.For(t, "all shards to be polled", l.pollsAll)
 	if n := l.value("duefleet_workers"); n > balance.MostWorkers {
 		t.Errorf("%v workers for %d shards, want at most %d", n, many, balance.MostWorkers)
 	}
@@ -180,7 +180,7 @@ func TestAnIdleWorkerClaimsNothing(t *testing.T) {
 	orders := l.served("orders").topic
 	wait.For(t, "a claim from each shard", func() bool {
 		for at := range many {
-			if !orders.health.proven(at) {
+			if !orders.health.confirmedOnce(at) {
 				return false
 			}
 		}
@@ -205,15 +205,15 @@ func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h")}, nil)
 	l.start()
-	l.attending(0, 0, 1, 2, 3)
-	mend := l.spoil(2)
+	l.polling(0, 0, 1, 2, 3)
+	fix := l.spoil(2)
 	const n = 20
 	for round := range 5 {
 		l.spread(n, 0, 1, 3)
 		l.forwards(3 * n * (round + 1))
 	}
 	wait.For(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 5 })
-	mend()
+	fix()
 	l.spread(n, 2)
 	l.forwards(16 * n)
 }
@@ -225,7 +225,7 @@ func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h", "window: 8")}, nil)
 	l.start()
-	l.attending(0, 0, 1, 2, 3)
+	l.polling(0, 0, 1, 2, 3)
 	l.spread(1, 0, 1, 2, 3)
 	l.forwards(4)
 	orders := l.served("orders").topic
@@ -287,5 +287,5 @@ func TestADrawWhoseReplyWasLostLeavesNoShardAlone(t *testing.T) {
 	l.rdb.AddHook(lossy)
 	l.start()
 	wait.For(t, "replies to be lost", func() bool { return lossy.left.Load() < 0 })
-	wait.For(t, "all shards to be polled", l.attendsAll)
+	wait.For(t, "all shards to be polled", l.pollsAll)
 }

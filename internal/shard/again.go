@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Again is a task that its consumer stores again, to retry it or to park it.
-type Again struct {
+// Requeue is a task that its consumer stores again, to retry it or to park it.
+type Requeue struct {
 	ID string
 	// Op identifies the operation. A caller that retries after an error passes the same
 	// Op, and is then not refused because of what it stored itself. Defaults to a new
@@ -34,11 +34,11 @@ type kept struct {
 	op             string
 }
 
-// Again stores a task for its consumer and reports whether it did. A task that was put,
+// Requeue stores a task for its consumer and reports whether it did. A task that was put,
 // moved, replayed or stored by its consumer after the delivery stays as it is. One
 // exception is a task that a consumer stored after the delivery of an older version.
 // Again replaces it: that chain is superseded, and nothing else would retry this task.
-func (r *Router) Again(ctx context.Context, a Again) (stored bool, err error) {
+func (r *Router) Requeue(ctx context.Context, a Requeue) (stored bool, err error) {
 	replace := ""
 	if a.Op == "" {
 		a.Op = NewOp()
@@ -66,16 +66,16 @@ func (r *Router) Again(ctx context.Context, a Again) (stored bool, err error) {
 }
 
 // older reports whether a stored record follows an older version than a's delivery does.
-func (r *Router) older(ctx context.Context, a Again, there kept) (bool, error) {
+func (r *Router) older(ctx context.Context, a Requeue, there kept) (bool, error) {
 	args := []any{a.Due, a.Scheduled, there.due, there.scheduled}
-	n, err := r.run(ctx, call{script: "older", keys: r.pastKeys(a.ID), args: args}).Int()
+	n, err := r.run(ctx, call{script: "older", keys: r.historyKeys(a.ID), args: args}).Int()
 	return n == 1, wrapIf(err, "look up the delivery history")
 }
 
 // again keeps to the order of a put: while the task is moving, its old shard sees the
 // placement first and loses its copy last. A copy there that was stored after the
 // delivery stays, unless the new shard has had the task already.
-func (r *Router) again(ctx context.Context, p Placement, replace string, a Again) (stays *kept, err error) {
+func (r *Router) again(ctx context.Context, p Placement, replace string, a Requeue) (stays *kept, err error) {
 	if !p.Moving(a.ID) {
 		return r.sendAgain(ctx, p, replace, nil, a)
 	}
@@ -100,7 +100,7 @@ func (r *Router) again(ctx context.Context, p Placement, replace string, a Again
 	return nil, r.closeOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
 }
 
-func (r *Router) sendAgain(ctx context.Context, p Placement, replace string, since *kept, a Again) (stays *kept, err error) {
+func (r *Router) sendAgain(ctx context.Context, p Placement, replace string, since *kept, a Requeue) (stays *kept, err error) {
 	notAfter, err := r.NotAfter(ctx)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 
 // delivered puts a task, claims it and settles it, and returns what its consumer
 // has.
-func (c *corner) delivered() Again {
+func (c *sandbox) delivered() Requeue {
 	c.t.Helper()
 	const id = "a"
 	c.put(In(0), id)
@@ -17,14 +17,14 @@ func (c *corner) delivered() Again {
 	_, err := c.Shard(0).Settle(c.ctx(), []Lease{{id, b.Tasks[0].Token}})
 	c.ok(err)
 	r := b.Tasks[0]
-	return Again{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000, Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
+	return Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000, Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
 }
 
 func TestAgainStoresWhatWasSettled(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	a := c.delivered()
-	stored, err := c.Router("orders").Again(c.ctx(), a)
+	stored, err := c.Router("orders").Requeue(c.ctx(), a)
 	c.ok(err)
 	equal(t, "stored", stored, true)
 	r := c.read("a")
@@ -38,15 +38,15 @@ func TestAgainStoresWhatWasSettled(t *testing.T) {
 
 func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(c *corner, a Again){
-		"put": func(c *corner, _ Again) { c.put(In(time.Hour), "a") },
-		"stored by its consumer": func(c *corner, a Again) {
-			_, err := c.Router("orders").Again(c.ctx(), a)
+	for name, change := range map[string]func(c *sandbox, a Requeue){
+		"put": func(c *sandbox, _ Requeue) { c.put(In(time.Hour), "a") },
+		"stored by its consumer": func(c *sandbox, a Requeue) {
+			_, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
 		},
-		"replayed": func(c *corner, a Again) {
+		"replayed": func(c *sandbox, a Requeue) {
 			a.Park = true
-			_, err := c.Router("orders").Again(c.ctx(), a)
+			_, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
 			_, err = c.Shard(0).Replay(c.ctx(), "a")
 			c.ok(err)
@@ -54,12 +54,12 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			a := c.delivered()
 			a.Attempt, a.Attempts = 2, 2
 			change(c, a)
 			before := c.read("a")
-			stored, err := c.Router("orders").Again(c.ctx(), a)
+			stored, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
 			equal(t, "stored", stored, false)
 			equal(t, "op", c.read("a").Op, before.Op)
@@ -69,14 +69,14 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 
 func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "waiting")
 	c.put(In(0), "leased")
 	c.claimIDs("leased")
-	_, err := c.Recall(c.ctx(), Delivered{ID: "known", Due: 1, Scheduled: 1}, time.Hour)
+	_, err := c.CheckDelivery(c.ctx(), Delivered{ID: "known", Due: 1, Scheduled: 1}, time.Hour)
 	c.ok(err)
 	for id, want := range map[string]Withdrawn{
-		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {Past: true}, "never": {},
+		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {History: true}, "never": {},
 	} {
 		before := c.now()
 		got, err := c.Shard(0).Withdraw(c.ctx(), c.p, c.notAfter(), false, id)
@@ -91,39 +91,39 @@ func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
 
 func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	scheduled := int64(500)
-	recall := func(due int64, want Standing) {
+	checkDelivery := func(due int64, want Disposition) {
 		t.Helper()
-		got, err := c.Recall(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
+		got, err := c.CheckDelivery(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
 		c.ok(err)
 		equal(t, "standing", got, want)
 	}
-	follow := func(due, next, want int64, allowed bool) {
+	allowNext := func(due, next, want int64, allowed bool) {
 		t.Helper()
-		at, ok, err := c.Follow(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
+		at, ok, err := c.AllowNext(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
 		c.ok(err)
 		equal(t, "allowed", ok, allowed)
 		equal(t, "next", at, want)
 	}
-	recall(1000, Run)
-	follow(1000, 1000, 1001, true) // never the same due: it would be taken for done
+	checkDelivery(1000, Run)
+	allowNext(1000, 1000, 1001, true) // never the same due: it would be taken for done
 	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
-	recall(1000, Done)
-	recall(1001, Run)
+	checkDelivery(1000, Done)
+	checkDelivery(1001, Run)
 	c.ok(c.noteMoved(c.ctx(), "a", 1500, 9000))
-	follow(1001, 2000, 9000, true)
+	allowNext(1001, 2000, 9000, true)
 	c.ok(c.noteCancelled(c.ctx(), "a", 1600))
-	follow(1001, 2000, 0, false)
-	recall(9000, Over) // it is the cancelled chain's
+	allowNext(1001, 2000, 0, false)
+	checkDelivery(9000, Over) // it is the cancelled chain's
 	scheduled = 1650
-	recall(1700, Run) // stored after the cancel
-	follow(1700, 2000, 2000, true)
-	recall(3000, Run) // a newer one
-	follow(1700, 2500, 0, false)
-	recall(2000, Over)
+	checkDelivery(1700, Run) // stored after the cancel
+	allowNext(1700, 2000, 2000, true)
+	checkDelivery(3000, Run) // a newer one
+	allowNext(1700, 2500, 0, false)
+	checkDelivery(2000, Over)
 	scheduled = 1660
-	recall(9000, Run) // another version, due when the cancelled retry was to be
+	checkDelivery(9000, Run) // another version, due when the cancelled retry was to be
 }
 
 // TestAWishIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
@@ -132,17 +132,17 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 	for name, row := range map[string]struct{ wish, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500}, "in the past": {-5, 1500}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
-			follow := func(due, next, want int64) {
+			c := newSandbox(t, 1)
+			allowNext := func(due, next, want int64) {
 				t.Helper()
-				at, ok, err := c.Follow(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
+				at, ok, err := c.AllowNext(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
 				c.ok(err)
 				equal(t, "allowed", ok, true)
 				equal(t, "next", at, want)
 			}
 			c.ok(c.noteMoved(c.ctx(), "a", 1500, row.wish))
-			follow(1000, 2000, row.want)
-			follow(row.want, 20_000, 20_000)
+			allowNext(1000, 2000, row.want)
+			allowNext(row.want, 20_000, 20_000)
 		})
 	}
 }
@@ -153,35 +153,35 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		change func(c *corner)
+		change func(c *sandbox)
 		stored bool
 	}{
-		"as it is": {func(*corner) {}, true},
-		"claimed":  {func(c *corner) { c.claimIDs("a") }, true},
-		"moved": {func(c *corner) {
+		"as it is": {func(*sandbox) {}, true},
+		"claimed":  {func(c *sandbox) { c.claimIDs("a") }, true},
+		"moved": {func(c *sandbox) {
 			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
 			c.ok(err)
 		}, false},
-		"put": {func(c *corner) { c.put(In(2*time.Hour), "a") }, false},
+		"put": {func(c *sandbox) { c.put(In(2*time.Hour), "a") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			older := c.delivered()
 			eventually(t, "the next millisecond", func() bool { return c.now() > older.Due })
 			newer := c.delivered()
 			eventually(t, "the next millisecond", func() bool { return c.now() > newer.Due })
 			older.Next, newer.Next = newer.Due+1, c.now()+60_000
-			for _, a := range []Again{older, newer} {
-				_, ok, err := c.Follow(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Next, time.Hour)
+			for _, a := range []Requeue{older, newer} {
+				_, ok, err := c.AllowNext(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Next, time.Hour)
 				c.ok(err)
 				equal(t, "allowed", ok, true)
 			}
-			stored, err := c.Router("orders").Again(c.ctx(), older)
+			stored, err := c.Router("orders").Requeue(c.ctx(), older)
 			c.ok(err)
 			equal(t, "the older one's retry is stored", stored, true)
 			row.change(c)
-			stored, err = c.Router("orders").Again(c.ctx(), newer)
+			stored, err = c.Router("orders").Requeue(c.ctx(), newer)
 			c.ok(err)
 			equal(t, "the newer one's retry is stored", stored, row.stored)
 			if row.stored {
@@ -196,12 +196,12 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 // put into the new one.
 func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	a := c.delivered()
 	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.put(In(0), "a")
 	a.Due = c.now() + 1000
-	stored, err := c.Router("orders").Again(c.ctx(), a)
+	stored, err := c.Router("orders").Requeue(c.ctx(), a)
 	c.ok(err)
 	equal(t, "stored", stored, false)
 	equal(t, "payload", string(c.read("a").Payload), "payload of a")
@@ -215,7 +215,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 	for name, replaced := range map[string]bool{"replaced": true, "stored since": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			a := c.delivered()
 			c.put(In(time.Hour), a.ID)
 			c.begin(2)
@@ -232,7 +232,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 				r := b.Tasks[0]
 				a.Due, a.Scheduled, a.Next = r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Due.UnixMilli()+60_000
 			}
-			stored, err := c.Router("orders").Again(c.ctx(), a)
+			stored, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
 			equal(t, "stored", stored, replaced)
 			if !replaced {

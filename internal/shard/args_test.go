@@ -25,12 +25,12 @@ type accepted struct {
 
 // The calls are about tasks that are there: carried out only in part, each of them
 // leaves something behind.
-func acceptedCalls(c *corner) map[string]accepted {
+func acceptedCalls(c *sandbox) map[string]accepted {
 	held := leases(c.claimFor(time.Hour))[0]
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
 	gone := Placement{c.p.Epoch + 1, 1, 1, Removed}.String()
 	end, op, all := c.notAfter(), string(NewOp()), c.Shard(0).taskKeys()
-	wake, past := c.Shard(0).taskKeys(c.Shard(0).Wake()), c.pastKeys("there")
+	wake, history := c.Shard(0).taskKeys(c.Shard(0).Wake()), c.historyKeys("there")
 	memory := c.Shard(0).taskKeys(c.Shard(0).memory("w"))
 	number := []any{"", "x", "nan", "inf", "-inf", "-1", "1.5", "1e300"}
 	positive := append([]any{"0"}, number...)
@@ -93,11 +93,11 @@ func acceptedCalls(c *corner) map[string]accepted {
 		"fetch":  {all[:3], []any{c.p.String(), "1000", "2", "there"}, map[int][]any{0: placements[1:], 1: positive, 2: parts}, true},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
-		"recall": {past, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},
-		"note":   {past, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive}, false},
-		"older":  {past, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
-		"done":   {past, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
-		"follow": {past, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number}, false},
+		"recall": {history, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},
+		"note":   {history, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive}, false},
+		"older":  {history, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
+		"done":   {history, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
+		"follow": {history, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number}, false},
 		"mark_clean": {
 			[]string{c.placementKey()},
 			[]any{c.p.String(), "0", "1"},
@@ -116,11 +116,11 @@ func acceptedCalls(c *corner) map[string]accepted {
 func TestACallWithAWrongArgumentChangesNothing(t *testing.T) {
 	t.Parallel()
 	covered := []string{"read", "stats"} // they write nothing
-	for name := range acceptedCalls(cornerWithTasks(t)) {
+	for name := range acceptedCalls(sandboxWithTasks(t)) {
 		covered = append(covered, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := cornerWithTasks(t)
+			c := sandboxWithTasks(t)
 			call := acceptedCalls(c)[name]
 			c.refuses(name, "without its last key", call.keys[:len(call.keys)-1], call.args)
 			c.refuses(name, "with one key more", append(slices.Clone(call.keys), call.keys[0]), call.args)
@@ -148,7 +148,7 @@ func TestACallWithAWrongArgumentChangesNothing(t *testing.T) {
 
 func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	t.Parallel()
-	c := cornerWithTasks(t)
+	c := sandboxWithTasks(t)
 	many := func(fixed []any, each ...any) []any {
 		for range MaxBatch + 1 {
 			fixed = append(fixed, each...)
@@ -162,16 +162,16 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, many(nil, "parked"))
 }
 
-// cornerWithTasks is a corner with a task in each state.
-func cornerWithTasks(t *testing.T) *corner {
+// sandboxWithTasks is a corner with a task in each state.
+func sandboxWithTasks(t *testing.T) *sandbox {
 	t.Helper()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.fill()
 	return c
 }
 
 // fill stores a task in each state.
-func (c *corner) fill() {
+func (c *sandbox) fill() {
 	c.t.Helper()
 	c.put(In(0), "parked")
 	c.park("parked", "why")
@@ -179,14 +179,14 @@ func (c *corner) fill() {
 	c.put(In(0), "leased")
 }
 
-func (c *corner) eval(name string, keys []string, args []any) error {
+func (c *sandbox) eval(name string, keys []string, args []any) error {
 	text, err := Script(name)
 	c.ok(err)
 	return c.rdb.Eval(c.ctx(), text, keys, args...).Err()
 }
 
 // refuses ends the test unless a call is an error that leaves every key as it was.
-func (c *corner) refuses(name, how string, keys []string, args []any) {
+func (c *sandbox) refuses(name, how string, keys []string, args []any) {
 	c.t.Helper()
 	before := c.everything()
 	err := c.eval(name, keys, args)
@@ -199,7 +199,7 @@ func (c *corner) refuses(name, how string, keys []string, args []any) {
 }
 
 // everything is each key of the corner and what it holds.
-func (c *corner) everything() map[string]string {
+func (c *sandbox) everything() map[string]string {
 	c.t.Helper()
 	var one sync.Mutex
 	held := map[string]string{}

@@ -50,7 +50,7 @@ func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 		}
 		return conn, err
 	}
-	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: dial, DialerRetries: 1}, "own", 1)
+	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: dial, DialerRetries: 1}, "own", 1)
 	c.put(In(time.Hour), "before")
 	notAfter := c.soonAfter()
 	c.ok(server.Kill())
@@ -76,7 +76,7 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	// but now and then while it loads.
 	options := servertest.RedisOptions(server.Addr())
 	options.Protocol, options.DisableIdentity = 2, true
-	c := cornerOn(t, options, "own", 1)
+	c := sandboxOn(t, options, "own", 1)
 	c.put(In(time.Hour), "before")
 	_, err := c.rdb.Pipelined(c.ctx(), func(p redis.Pipeliner) error {
 		for i := range 6000 {
@@ -109,7 +109,7 @@ func TestMeasureACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 }
 
 func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	notAfter := c.soonAfter()
 	c.ok(c.rdb.Close())
 	began := time.Now()

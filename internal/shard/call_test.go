@@ -51,13 +51,13 @@ func (l *line) copies() (at []int64) {
 }
 
 // lineTo is a topic of two shards at the end of a line.
-func lineTo(t *testing.T, addr, prefix string) (*line, *corner) {
+func lineTo(t *testing.T, addr, prefix string) (*line, *sandbox) {
 	t.Helper()
 	l := &line{clock: redis.NewUniversalClient(servertest.RedisOptions(addr))}
 	t.Cleanup(func() { _ = l.clock.Close() })
 	options := servertest.RedisOptions(addr)
 	options.Dialer, options.DialerRetries = l.dial, 1
-	return l, cornerOn(t, options, prefix, 2)
+	return l, sandboxOn(t, options, prefix, 2)
 }
 
 func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -123,8 +123,8 @@ func (e *end) Read(b []byte) (int, error) {
 // of a script that was carried out.
 func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]func(c *corner) attempt{
-		"put": func(c *corner) attempt {
+	for name, begin := range map[string]func(c *sandbox) attempt{
+		"put": func(c *sandbox) attempt {
 			b := Put{Op: NewOp(), Absent: true, Entries: []Entry{entry("a", In(time.Hour))}}
 			return func(notAfter int64) error {
 				r := c.Put(c.ctx(), c.p, notAfter, []Put{b})[0]
@@ -134,7 +134,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 				return r.Err
 			}
 		},
-		"puts to two shards": func(c *corner) attempt {
+		"puts to two shards": func(c *sandbox) attempt {
 			batches := []Put{
 				{Shard: 0, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}},
 				{Shard: 1, Op: NewOp(), Entries: []Entry{entry("b", In(time.Hour))}},
@@ -148,7 +148,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 				return errors.Join(r[0].Err, r[1].Err)
 			}
 		},
-		"reschedule": func(c *corner) attempt {
+		"reschedule": func(c *sandbox) attempt {
 			m := Move{Op: NewOp(), ID: "there", When: In(2 * time.Hour)}
 			return func(notAfter int64) error {
 				due, err := c.Shard(0).Reschedule(c.ctx(), c.p, notAfter, m)
@@ -158,7 +158,7 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 				return err
 			}
 		},
-		"delete": func(c *corner) attempt {
+		"delete": func(c *sandbox) attempt {
 			return func(notAfter int64) error {
 				_, err := c.Delete(c.ctx(), 0, c.p, notAfter, false, "there")
 				if err == nil {
@@ -192,7 +192,7 @@ type attempt func(notAfter int64) error
 // loseFirst makes a call whose first reply is lost, and returns when copies of it
 // were sent, and until when the first could be carried out. It does so anew where
 // a copy was held up for so long that Redis refused it.
-func (l *line) loseFirst(c *corner, do attempt, choose func() int64) (sent []int64, notAfter int64) {
+func (l *line) loseFirst(c *sandbox, do attempt, choose func() int64) (sent []int64, notAfter int64) {
 	c.t.Helper()
 	eventually(c.t, "a call is sent in time", func() bool {
 		c.ForgetClock()
@@ -318,7 +318,7 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	down := &refusing{}
-	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own", 1)
+	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own", 1)
 	c.put(In(time.Hour), "before")
 	sent := &asked{}
 	c.rdb.AddHook(sent)
@@ -389,7 +389,7 @@ func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		return &loading{Conn: conn, left: &left}, err
 	}
-	c := cornerOn(t, options, "own", 1)
+	c := sandboxOn(t, options, "own", 1)
 	c.put(In(time.Hour), "before")
 	sent := &asked{}
 	c.rdb.AddHook(sent)
@@ -412,7 +412,7 @@ func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 // TestACallOfAClosedClientFailsAtOnce: it is neither made again nor waited for.
 func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	notAfter := c.soonAfter()
 	sent := &asked{}
 	c.rdb.AddHook(sent)
@@ -431,7 +431,7 @@ func TestACallOfAClosedClientFailsAtOnce(t *testing.T) {
 func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)
-	c := cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
+	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
 	slot, err := c.rdb.ClusterKeySlot(c.ctx(), c.Shard(0).due()).Result()
 	c.ok(err)
 	owner, err := cluster.Master(c.ctx(), c.Shard(0).due())

@@ -74,7 +74,7 @@ func (r *Router) cancelSome(ctx context.Context, ids []string, perScript int) []
 		all[i] = i
 	}
 	c.remove(ctx, all)
-	noted := c.good(all, func(g Withdrawn) bool { return g.Past || g.Tried || !g.There })
+	noted := c.good(all, func(g Withdrawn) bool { return g.History || g.Tried || !g.There })
 	c.tell(ctx, noted)
 	c.remove(ctx, c.good(noted, nil))
 	for i, err := range c.errs {
@@ -175,7 +175,7 @@ func (c *cancelling) withdraw(ctx context.Context, p Placement, todo []int, of s
 			c.met(sh.entries, rest)
 		}
 	}
-	c.past(ctx, todo, again, asks, cmds[len(shares):])
+	c.history(ctx, todo, again, asks, cmds[len(shares):])
 	return again, refusal
 }
 
@@ -232,9 +232,9 @@ func (c *cancelling) met(of []int, rest []any) {
 	}
 }
 
-// past records which of the deleted IDs have a delivery history. A lookup that failed in
+// history records which of the deleted IDs have a delivery history. A lookup that failed in
 // the pipeline is sent once more.
-func (c *cancelling) past(ctx context.Context, todo, again []int, asks []call, cmds []*redis.Cmd) {
+func (c *cancelling) history(ctx context.Context, todo, again []int, asks []call, cmds []*redis.Cmd) {
 	refused := setOf(again)
 	var deleted []int
 	var calls []call
@@ -246,11 +246,11 @@ func (c *cancelling) past(ctx context.Context, todo, again []int, asks []call, c
 	}
 	c.runFailed(ctx, calls, answers)
 	for n, i := range deleted {
-		past, err := answers[n].Int()
+		history, err := answers[n].Int()
 		if err != nil {
 			c.fail([]int{i}, fmt.Errorf("look up the past of task %q of topic %s: %w", c.ids[i], c.name, err))
 		}
-		c.gone[i].Past = c.gone[i].Past || past == 1
+		c.gone[i].History = c.gone[i].History || history == 1
 	}
 }
 

@@ -36,10 +36,10 @@ type Batch struct {
 	// Skipped counts tasks that could not be claimed. Tasks without a record are now
 	// parked; records of a newer format are left alone for a minute.
 	Skipped int
-	// Attended is until when another claimant is the shard's primary, by Redis's clock;
+	// Polled is until when another claimant is the shard's primary, by Redis's clock;
 	// zero: no other claimant is. Until then this claimant gets only tasks that the
 	// primary leaves for longer than the claim's grace.
-	Attended time.Time
+	Polled time.Time
 }
 
 // BadRecord is a leased task whose record could not be read.
@@ -105,13 +105,13 @@ func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, err
 	now, _ := reply[1].(int64)
 	next, _ := reply[2].(int64)
 	skipped, _ := reply[3].(int64)
-	attended, _ := reply[4].(int64)
+	polled, _ := reply[4].(int64)
 	b := Batch{Now: time.UnixMicro(now), Skipped: int(skipped)}
 	if next >= 0 {
 		b.Next = time.UnixMilli(next)
 	}
-	if attended > 0 {
-		b.Attended = time.UnixMilli(attended)
+	if polled > 0 {
+		b.Polled = time.UnixMilli(polled)
 	}
 	b.Tasks = make([]Claimed, 0, (len(reply)-claimHead)/2)
 	for i := claimHead; i+1 < len(reply); i += 2 {

@@ -14,7 +14,7 @@ import (
 
 func TestClaimIsNeverEarly(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(150*time.Millisecond), "a")[0]
 	var b Batch
 	eventually(t, "the task is claimed", func() bool {
@@ -35,7 +35,7 @@ func TestClaimIsNeverEarly(t *testing.T) {
 
 func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	b := c.claimIDs()
 	equal(t, "next is zero", b.Next.IsZero(), true)
 	c.put(In(0), "a")
@@ -47,7 +47,7 @@ func TestClaimOfAnEmptyShardHasNoNext(t *testing.T) {
 // nothing.
 func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 3)
+	c := newSandbox(t, 3)
 	attention := func() Attention {
 		t.Helper()
 		a := c.Attention(c.ctx(), 0)[0]
@@ -81,7 +81,7 @@ func TestAttentionIsWhatAClaimWouldAnswer(t *testing.T) {
 // that one alone.
 func TestAttentionOfSeveralShards(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 4)
+	c := newSandbox(t, 4)
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(3).due(), redis.Z{Score: 3000, Member: "a"}).Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(1).due(), redis.Z{Score: 1000, Member: "a"}).Err())
 	c.ok(c.rdb.Set(c.ctx(), c.Shard(2).due(), "in the way", 0).Err())
@@ -98,7 +98,7 @@ func TestAttentionOfSeveralShards(t *testing.T) {
 
 func TestClaimBringsTheWholeTask(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	in := &task.Task{ContentType: "text/plain", Headers: map[string]string{"k": "v"}, Payload: []byte("\x00\xff")}
 	r := c.tryPut(c.p, Put{Entries: []Entry{{ID: "a {b}\n🚀", When: In(0), Body: EncodeBody(in)}}})
 	c.ok(r.Err)
@@ -117,7 +117,7 @@ func TestClaimBringsTheWholeTask(t *testing.T) {
 
 func TestALeasedTaskIsNobodyElses(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	first := c.claimIDs("a")
 	second := c.claimIDs()
@@ -129,7 +129,7 @@ func TestALeasedTaskIsNobodyElses(t *testing.T) {
 
 func TestARequestAskedAgainIsAnsweredWithItsBatch(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a", "b", "c")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
 	first := c.ask(request)
@@ -151,7 +151,7 @@ func TestARequestAskedAgainIsAnsweredWithItsBatch(t *testing.T) {
 
 func TestARequestThatIsAnothersBeginningIsNotTakenForIt(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	c.sameIDs(c.ask(Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}), "a")
 	c.put(In(0), "b")
@@ -164,7 +164,7 @@ func TestARequestThatIsAnothersBeginningIsNotTakenForIt(t *testing.T) {
 // leases.
 func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: time.Minute}
 	_, err := c.Shard(0).claimBy(c.ctx(), request, c.now()-1)
@@ -180,7 +180,7 @@ func TestAClaimThatArrivesLateLeasesNothing(t *testing.T) {
 
 func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	next := Claim{Claimant: "w", Request: "10", Limit: 10, Lease: time.Minute}
 	c.sameIDs(c.ask(next), "a")
@@ -197,7 +197,7 @@ func TestAClaimThatArrivesAfterTheNextOneLeasesNothing(t *testing.T) {
 // corrected.
 func TestAClaimUnderAWrongClockIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	c.clock.mu.Lock()
 	c.clock.asked, c.clock.millis = time.Now(), 1
@@ -207,7 +207,7 @@ func TestAClaimUnderAWrongClockIsAskedAgain(t *testing.T) {
 
 func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	request := Claim{Claimant: "w", Request: "1", Limit: 10, Lease: 30 * time.Millisecond}
 	first := c.ask(request)
@@ -231,7 +231,7 @@ func TestALapsedLeaseIsClaimedAgainAsARedelivery(t *testing.T) {
 
 func TestClaimKeepsItsLimitAndSaysThatThereIsMore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(0), "a", "b", "c")
 	claim := Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Minute}
 	b := c.ask(claim)
@@ -247,7 +247,7 @@ func TestClaimKeepsItsLimitAndSaysThatThereIsMore(t *testing.T) {
 
 func TestTheEarliestTasksAreClaimedFirst(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	first := c.put(In(0), "z")[0]
 	eventually(t, "a millisecond passes", func() bool { return c.now() > first })
 	c.put(In(0), "a")
@@ -256,7 +256,7 @@ func TestTheEarliestTasksAreClaimedFirst(t *testing.T) {
 
 func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const n, size = 20, 64 << 10
 	for i := range n {
 		e := Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))}
@@ -276,7 +276,7 @@ func TestABatchIsCutWhereItsPayloadsExceedTheBudget(t *testing.T) {
 
 func TestAClaimMayBeGivenLess(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const n, size = 20, 1 << 10
 	var put Put
 	for i := range n {
@@ -290,7 +290,7 @@ func TestAClaimMayBeGivenLess(t *testing.T) {
 
 func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for _, id := range []string{"a", "b"} {
 		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: id, When: In(0), Body: body(strings.Repeat("x", claimBudget+1))}}}).Err)
 	}
@@ -300,7 +300,7 @@ func TestATaskAboveTheBudgetComesAlone(t *testing.T) {
 
 func TestABatchOfTheMostTasksGoesThroughEveryScript(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	ids := make([]string, MaxBatch)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%04d", i)
@@ -322,7 +322,7 @@ func TestABatchOfTheMostTasksGoesThroughEveryScript(t *testing.T) {
 
 func TestALimitAboveTheMostIsCut(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	ids := make([]string, 2)
 	for batch := range 2 {
 		ids = ids[:0]
@@ -337,7 +337,7 @@ func TestALimitAboveTheMostIsCut(t *testing.T) {
 
 func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	now := c.now()
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "new", "\x20of the future").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: float64(now), Member: "new"}).Err())
@@ -357,7 +357,7 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 
 func TestAMemberWithoutARecordIsParked(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "waiting"}, redis.Z{Score: -1, Member: "leased"}).Err())
 	b := c.claimIDs()
 	equal(t, "skipped", b.Skipped, 2)
@@ -377,7 +377,7 @@ func TestAMemberWithoutARecordIsParked(t *testing.T) {
 
 func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "bad", "\x10cut").Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "bad"}).Err())
 	c.put(In(0), "a")
@@ -396,7 +396,7 @@ func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 // it leaves for longer than the others' grace they get, and then one of them is the one.
 func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	claim := func(who string, grace time.Duration) Batch {
 		t.Helper()
 		return c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: time.Hour, Grace: grace})
@@ -404,26 +404,26 @@ func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	c.put(In(0), "a")
 	first := claim("one", time.Hour)
 	c.sameIDs(first, "a")
-	equal(t, "somebody else attends when nobody has before", first.Attended.IsZero(), true)
+	equal(t, "somebody else attends when nobody has before", first.Polled.IsZero(), true)
 
 	due := c.put(In(0), "b")[0]
 	other := claim("other", time.Hour)
 	c.sameIDs(other)
-	equal(t, "hours that the one stays", other.Attended.Sub(first.Now).Round(time.Minute), time.Hour)
+	equal(t, "hours that the one stays", other.Polled.Sub(first.Now).Round(time.Minute), time.Hour)
 	equal(t, "next for the other", other.Next.UnixMilli(), due)
 	c.sameIDs(claim("one", time.Hour), "b")
 
 	c.put(In(0), "c")
 	eventually(t, "what is left for longer than grace is claimed", func() bool { return len(claim("other", time.Millisecond).Tasks) == 1 })
 	c.put(In(0), "d")
-	equal(t, "the one before gives way", claim("one", time.Hour).Attended.IsZero(), false)
+	equal(t, "the one before gives way", claim("one", time.Hour).Polled.IsZero(), false)
 	c.sameIDs(claim("other", time.Hour), "d")
 }
 
 // TestAClaimantThatLeftHoldsUpNobody: its stay is over.
 func TestAClaimantThatLeftHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for i, who := range []string{"one", "other", "one"} {
 		id := fmt.Sprint("task-", i)
 		c.put(In(0), id)

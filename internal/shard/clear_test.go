@@ -7,9 +7,9 @@ import (
 )
 
 // full is a removed topic with a waiting, a leased and a parked task.
-func full(t *testing.T) *corner {
+func full(t *testing.T) *sandbox {
 	t.Helper()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "parked")
 	c.park("parked", "no queue")
 	c.put(In(0), "leased")
@@ -20,7 +20,7 @@ func full(t *testing.T) *corner {
 }
 
 // remove removes the corner's topic, whose placement is then that of a removed one.
-func (c *corner) remove() {
+func (c *sandbox) remove() {
 	c.t.Helper()
 	done, err := c.Remove(c.ctx(), c.p)
 	c.ok(err)
@@ -52,7 +52,7 @@ func TestClearLeavesTasksAloneUnlessTheyArePurged(t *testing.T) {
 
 func TestClearLeavesATopicAloneThatWasMadeAnew(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.remove()
 	gone := c.p
 	var err error
@@ -70,7 +70,7 @@ func TestClearLeavesATopicAloneThatWasMadeAnew(t *testing.T) {
 
 func TestClearOfATopicThatIsNotRemovedIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "a")
 	if _, _, err := c.Clear(c.ctx(), c.p, true); err == nil {
 		t.Error("a topic that is served was cleared")

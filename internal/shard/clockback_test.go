@@ -12,7 +12,7 @@ import (
 
 // dueLater gives the record of a task of shard 0 another due time, as if Redis's clock
 // had been set back since it was claimed.
-func (c *corner) dueLater(id string, in time.Duration) (due int64) {
+func (c *sandbox) dueLater(id string, in time.Duration) (due int64) {
 	c.t.Helper()
 	due = c.now() + in.Milliseconds()
 	record := []byte(c.read(id).raw)
@@ -28,7 +28,7 @@ func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"as soon as may be": 0, "later": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			c.put(In(0), "a")
 			l := leases(c.claimIDs("a"))[0]
 			due := c.dueLater("a", time.Hour)
@@ -44,7 +44,7 @@ func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
 
 func TestAClaimIsParkedThoughItIsNotDueAnyMore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	l := leases(c.claimIDs("a"))[0]
 	c.dueLater("a", time.Hour)
@@ -57,7 +57,7 @@ func TestAClaimIsParkedThoughItIsNotDueAnyMore(t *testing.T) {
 // A lease that ran out after Redis's clock was set back: the broker may have the message.
 func TestALapsedClaimThatIsNotDueAnyMoreIsMarked(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	c.sameIDs(c.claimFor(30*time.Millisecond), "a")
 	due := c.dueLater("a", time.Hour)
@@ -73,7 +73,7 @@ func TestALapsedClaimThatIsNotDueAnyMoreIsMarked(t *testing.T) {
 // ahead, doesn't keep it alive until the clock is there again.
 func TestADeadScannerIsForgottenAfterRedisClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	ahead := float64(c.now() + time.Hour.Milliseconds())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: ahead, Member: "dead"}).Err())
 	beat := func() int {

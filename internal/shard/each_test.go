@@ -12,7 +12,7 @@ import (
 )
 
 // move moves a task from its old shard to its new one.
-func (c *corner) move(id string) {
+func (c *sandbox) move(id string) {
 	c.t.Helper()
 	from := c.Shard(c.p.Old(id))
 	export, err := from.Export(c.ctx(), c.p, Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
@@ -29,7 +29,7 @@ func (c *corner) move(id string) {
 // shard count changes. Some prefixes have pattern characters.
 func TestEachIDIsMetOnce(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 3)
+	c := newSandbox(t, 3)
 	const prefix = `a*?[x]^\-`
 	const n = 1600
 	var entries []Entry

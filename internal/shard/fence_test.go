@@ -9,34 +9,34 @@ import (
 )
 
 // checked are the calls that show a shard their placement, all on shard 0.
-func checked() map[string]func(c *corner, p Placement) error {
-	return map[string]func(c *corner, p Placement) error{
-		"put": func(c *corner, p Placement) error {
+func checked() map[string]func(c *sandbox, p Placement) error {
+	return map[string]func(c *sandbox, p Placement) error{
+		"put": func(c *sandbox, p Placement) error {
 			return c.tryPut(p, Put{Entries: []Entry{entry("put", In(0))}}).Err
 		},
-		"put if absent": func(c *corner, p Placement) error {
+		"put if absent": func(c *sandbox, p Placement) error {
 			return c.tryPut(p, Put{Absent: true, Entries: []Entry{entry("absent", In(0))}}).Err
 		},
-		"fence": func(c *corner, p Placement) error {
+		"fence": func(c *sandbox, p Placement) error {
 			_, err := c.Shard(0).Fence(c.ctx(), p, "there")
 			return err
 		},
-		"delete": func(c *corner, p Placement) error {
+		"delete": func(c *sandbox, p Placement) error {
 			_, err := c.Delete(c.ctx(), 0, p, c.notAfter(), false, "there")
 			return err
 		},
-		"reschedule": func(c *corner, p Placement) error {
+		"reschedule": func(c *sandbox, p Placement) error {
 			_, err := c.Shard(0).Reschedule(c.ctx(), p, c.notAfter(), Move{Op: NewOp(), ID: "there", When: In(0)})
 			return err
 		},
-		"export": func(c *corner, p Placement) error {
+		"export": func(c *sandbox, p Placement) error {
 			_, err := c.Shard(0).Export(c.ctx(), p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
 			return err
 		},
-		"import": func(c *corner, p Placement) error {
+		"import": func(c *sandbox, p Placement) error {
 			return c.Import(c.ctx(), p, c.now()+60_000, Share{0, []ExportedTask{{"imported", "1", head + "\x00"}}})[0].Err
 		},
-		"scan_pass": func(c *corner, p Placement) error {
+		"scan_pass": func(c *sandbox, p Placement) error {
 			_, err := c.Shard(0).Pass(c.ctx(), p)
 			return err
 		},
@@ -46,11 +46,11 @@ func checked() map[string]func(c *corner, p Placement) error {
 func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 	t.Parallel()
 	calls := checked()
-	calls["read"] = func(c *corner, p Placement) error {
+	calls["read"] = func(c *sandbox, p Placement) error {
 		_, err := c.Shard(0).Read(c.ctx(), p, "there")
 		return err
 	}
-	calls["fetch"] = func(c *corner, p Placement) error {
+	calls["fetch"] = func(c *sandbox, p Placement) error {
 		ids := []string{"there"}
 		_, err := c.fetched(c.run(c.ctx(), c.Shard(0).fetchCall(p.String(), partWhole, ids)), partWhole, ids)
 		return err
@@ -58,7 +58,7 @@ func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 	for name, do := range calls {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			due := c.put(In(time.Hour), "there")[0]
 			old := c.begin(2)
 			_, err := c.Shard(0).Fence(c.ctx(), c.p)
@@ -80,7 +80,7 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 	for name, do := range checked() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			c.put(In(time.Hour), "there")
 			c.begin(2)
 			c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{{ID: "moving", When: In(time.Hour), Body: body("")}}}).Err)
@@ -99,7 +99,7 @@ func TestANewerPlacementLiftsTheFenceAndEmptiesTheHandledIDs(t *testing.T) {
 }
 
 // noted reports whether an ID is among the handled IDs of shard 0.
-func (c *corner) noted(id string) bool {
+func (c *sandbox) noted(id string) bool {
 	c.t.Helper()
 	is, err := c.rdb.SIsMember(c.ctx(), c.Shard(0).handled(), id).Result()
 	c.ok(err)
@@ -108,7 +108,7 @@ func (c *corner) noted(id string) bool {
 
 func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "there")
 	newer := Placement{c.p.Epoch + 1, 2, 1, Migrating}
 	_, err := c.Shard(0).Read(c.ctx(), newer, "there")
@@ -119,7 +119,7 @@ func TestReadUnderANewerPlacementWritesNothing(t *testing.T) {
 
 func TestClaimSettleAndReleaseNeedNoPlacement(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a", "b")
 	b := c.claimIDs("a", "b")
 	c.begin(2)
@@ -133,7 +133,7 @@ func TestClaimSettleAndReleaseNeedNoPlacement(t *testing.T) {
 
 func TestEpochsAreComparedAsNumbers(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	nine, ten := Placement{9, 1, 1, Stable}, Placement{10, 1, 1, Stable}
 	for _, p := range []Placement{nine, ten} {
 		_, err := c.Shard(0).Fence(c.ctx(), p)
@@ -147,7 +147,7 @@ func TestEpochsAreComparedAsNumbers(t *testing.T) {
 
 func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "a", "b")
 	for range 2 {
 		records, err := c.Shard(0).Fence(c.ctx(), c.p, "b", "nothing", "a")
@@ -162,7 +162,7 @@ func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 
 func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.begin(2)
 	c.ok(c.tryPut(c.p, Put{Moving: true, Entries: []Entry{entry("moving", In(0))}}).Err)
 	c.ok(c.tryPut(c.p, Put{Entries: []Entry{entry("stays", In(0)), entry("there", In(0))}}).Err)
@@ -181,7 +181,7 @@ func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {
 
 func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "a")
 	c.begin(3)
 	there, err := c.Shard(0).Fence(c.ctx(), c.p, "a")
@@ -212,7 +212,7 @@ func TestRescheduleTakesTheFallbackUnlessItWasHereBefore(t *testing.T) {
 
 func TestAnotherPlacementOfTheSameEpochIsRefusedAndTheHandledIDsKept(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "a")
 	c.begin(3)
 	export := c.export(time.Minute, "a")

@@ -14,7 +14,7 @@ import (
 // reply holds at least one.
 func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	var ids []string
 	for i := range 5 {
 		ids = append(ids, fmt.Sprint("large-", i))
@@ -42,7 +42,7 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 // TestWhatCannotBeReadIsAnErrorOfItsTaskAlone, also if a record or its score is missing.
 func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "cut", "norecord", "noscore", "whole")
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut").Err())
 	c.ok(c.rdb.HDel(c.ctx(), c.Shard(0).tasks(), "norecord").Err())

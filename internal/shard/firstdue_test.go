@@ -15,7 +15,7 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 	for name, retried := range map[string]bool{"its producer's": false, "a retry": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			a := c.delivered()
 			due := c.now()
 			first := due
@@ -24,7 +24,7 @@ func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
 				a.Body = EncodeBody(&task.Task{Headers: map[string]string{HeaderNext: NextMark(first, due)}})
 			}
 			a.Next = due
-			_, err := c.Router("orders").Again(c.ctx(), a)
+			_, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
 			for range 2 {
 				b := c.claimIDs("a")

@@ -15,9 +15,9 @@ import (
 )
 
 // ownRedis is a topic on a server that a test may fill and flush.
-func ownRedis(t *testing.T, args ...string) *corner {
+func ownRedis(t *testing.T, args ...string) *sandbox {
 	t.Helper()
-	return cornerOn(t, servertest.RedisOptions(servertest.OwnRedis(t, args...).Addr()), "own", 1)
+	return sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t, args...).Addr()), "own", 1)
 }
 
 func TestAFullRedisGoesOnDelivering(t *testing.T) {

@@ -22,23 +22,23 @@ const (
 	gatherPatience = time.Millisecond
 )
 
-// lanes batches what many goroutines schedule one by one. Only a few calls are in flight
+// batchers batches what many goroutines schedule one by one. Only a few calls are in flight
 // at once. Entries that come meanwhile share the next call, since a script costs Redis
 // more than the task that it stores (docs/adr/0017). In a Redis Cluster each shard has a
 // lane of its own, so that an unreachable master delays no others.
-type lanes struct {
+type batchers struct {
 	beside   int
 	patience time.Duration
 	mu       sync.Mutex
-	all      map[int]*lane
+	all      map[int]*batcher
 }
 
-// lane is a batcher: the calls that its entries share. Its mutex guards its own fields
+// batcher is a batcher: the calls that its entries share. Its mutex guards its own fields
 // and those in its gathered calls.
-type lane struct {
-	mu     sync.Mutex
-	flying int       // calls in flight
-	open   *gathered // the call that waits to be sent; nil: none
+type batcher struct {
+	mu       sync.Mutex
+	inFlight int       // calls in flight
+	open     *gathered // the call that waits to be sent; nil: none
 }
 
 // gathered is one call with entries of several goroutines.
@@ -63,10 +63,10 @@ type waiter struct {
 // goroutines schedule meanwhile. It returns when its own ctx ends; if the call was sent
 // by then, the task may still be stored.
 func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
-	l := r.lane(e.ID)
+	l := r.batcher(e.ID)
 	l.mu.Lock()
-	if l.flying < r.lanes.beside {
-		l.flying++
+	if l.inFlight < r.batchers.beside {
+		l.inFlight++
 		l.mu.Unlock()
 		defer r.next(l)
 		return r.Schedule(ctx, []Entry{e})[0]
@@ -89,30 +89,30 @@ func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 	}
 }
 
-// lane returns the lane for a task. Without a Redis Cluster there is only one.
-func (r *Router) lane(id string) *lane {
+// batcher returns the lane for a task. Without a Redis Cluster there is only one.
+func (r *Router) batcher(id string) *batcher {
 	n := 0
 	if _, ok := r.rdb.(*redis.ClusterClient); ok {
 		if p := r.Known(); p.Epoch > 0 {
 			n = p.New(id)
 		}
 	}
-	r.lanes.mu.Lock()
-	defer r.lanes.mu.Unlock()
-	l := r.lanes.all[n]
+	r.batchers.mu.Lock()
+	defer r.batchers.mu.Unlock()
+	l := r.batchers.all[n]
 	if l == nil {
-		l = &lane{}
-		r.lanes.all[n] = l
+		l = &batcher{}
+		r.batchers.all[n] = l
 	}
 	return l
 }
 
 // gather begins a call. After gatherPatience the call is sent even if no answer came. Its
 // context has the values of the first entry's context, for hooks of the client.
-func (r *Router) gather(ctx context.Context, l *lane) *gathered {
+func (r *Router) gather(ctx context.Context, l *batcher) *gathered {
 	g := &gathered{ids: map[string]bool{}, done: make(chan struct{})}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	g.timer = time.AfterFunc(r.lanes.patience, func() {
+	g.timer = time.AfterFunc(r.batchers.patience, func() {
 		l.mu.Lock()
 		late := l.open == g
 		if late {
@@ -142,28 +142,28 @@ func (g *gathered) add(w *waiter) (at int) {
 
 // take removes the call that waits and counts it as in flight; nil if none waits. The
 // caller must hold the lane's lock.
-func (l *lane) take() *gathered {
+func (l *batcher) take() *gathered {
 	g := l.open
 	if g != nil {
 		l.open = nil
-		l.flying++
+		l.inFlight++
 		g.timer.Stop()
 	}
 	return g
 }
 
-// landed ends a call, and returns the call to send in its place; nil if there is none.
-func (r *Router) landed(l *lane) (next *gathered) {
+// done ends a call, and returns the call to send in its place; nil if there is none.
+func (r *Router) done(l *batcher) (next *gathered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.flying--; l.flying >= r.lanes.beside {
+	if l.inFlight--; l.inFlight >= r.batchers.beside {
 		return nil
 	}
 	return l.take()
 }
 
 // leave gives up an entry's place in a call, and returns the error for its caller.
-func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
+func (l *batcher) leave(ctx context.Context, g *gathered, at int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.present--
@@ -180,8 +180,8 @@ func (l *lane) leave(ctx context.Context, g *gathered, at int) error {
 
 // next ends a call and has the one that waits sent. It must be deferred: a hook of the
 // client may panic or end its goroutine, and others wait for their turn.
-func (r *Router) next(l *lane) {
-	if g := r.landed(l); g != nil {
+func (r *Router) next(l *batcher) {
+	if g := r.done(l); g != nil {
 		go r.fly(l, g)
 	}
 }
@@ -191,7 +191,7 @@ var errUnanswered = fmt.Errorf("%w: a hook of the client ended the call", task.E
 
 // fly sends a call. If a caller has left, its entry is in no send that begins later,
 // repeats included: the caller may have cancelled the task meanwhile.
-func (r *Router) fly(l *lane, g *gathered) {
+func (r *Router) fly(l *batcher, g *gathered) {
 	defer r.next(l)
 	defer g.end()
 	l.mu.Lock()

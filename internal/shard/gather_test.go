@@ -93,7 +93,7 @@ func (h *heldPut) end() {
 // gathering is a topic of one shard whose calls the test lets go one by one. One that is
 // awaited has the others gather, for as long as the test says.
 type gathering struct {
-	*corner
+	*sandbox
 	r     *Router
 	calls *puts
 	over  sync.WaitGroup
@@ -101,9 +101,9 @@ type gathering struct {
 
 func newGathering(t *testing.T, limit time.Duration) *gathering {
 	t.Helper()
-	c := newCorner(t, 1)
-	g := &gathering{corner: c, r: c.Router("orders"), calls: &puts{c.scripts["put"].Hash(), make(chan *heldPut, 100)}}
-	g.r.lanes.beside, g.r.lanes.patience = 1, limit
+	c := newSandbox(t, 1)
+	g := &gathering{sandbox: c, r: c.Router("orders"), calls: &puts{c.scripts["put"].Hash(), make(chan *heldPut, 100)}}
+	g.r.batchers.beside, g.r.batchers.patience = 1, limit
 	if s := g.r.Schedule(t.Context(), []Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock
 	}
@@ -123,7 +123,7 @@ func (g *gathering) schedule(ctx context.Context, e Entry) <-chan Scheduled {
 // gathered waits until so many entries wait for the next call.
 func (g *gathering) gathered(n int) {
 	g.t.Helper()
-	l := g.r.lane("")
+	l := g.r.batcher("")
 	eventually(g.t, fmt.Sprintf("%d to gather", n), func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -373,7 +373,7 @@ func TestACallEndsWhenNobodyWaitsForIt(t *testing.T) {
 func TestFewCallsAreSentAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)
-	g.r.lanes.beside = gatherBeside
+	g.r.batchers.beside = gatherBeside
 	var answers []<-chan Scheduled
 	var calls []*heldPut
 	for i := range gatherBeside {

@@ -11,23 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hazard is a setting of Redis that may lose tasks that Redis acknowledged.
-type Hazard string
+// Warning is a setting of Redis that may lose tasks that Redis acknowledged.
+type Warning string
 
 const (
 	// Eviction: Redis removes keys at maxmemory instead of refusing new tasks.
-	Eviction Hazard = "eviction"
+	Eviction Warning = "eviction"
 	// Persistence: Redis keeps no append-only file.
-	Persistence Hazard = "persistence"
+	Persistence Warning = "persistence"
 )
 
-// Hazards returns a text for each setting: the servers that have it, and the command that
+// Warnings returns a text for each setting: the servers that have it, and the command that
 // fixes it; "" if none has it. A setting that Redis doesn't tell is left out, as where a
 // service hides INFO or a line of it. The error is about a server that did not answer, or
 // that refuses this user (see Denied).
-func (s *Store) Hazards(ctx context.Context) (map[Hazard]string, error) {
+func (s *Store) Warnings(ctx context.Context) (map[Warning]string, error) {
 	var mu sync.Mutex
-	found := map[Hazard][]string{}
+	found := map[Warning][]string{}
 	err := s.eachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
 		text, err := server.Info(ctx, "memory", "persistence").Result()
 		if err != nil {
@@ -35,22 +35,22 @@ func (s *Store) Hazards(ctx context.Context) (map[Hazard]string, error) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for hazard, why := range hazardsOf(text) {
+		for warning, why := range warningsOf(text) {
 			if why != "" {
 				why = server.Options().Addr + " " + why
 			}
-			found[hazard] = append(found[hazard], why)
+			found[warning] = append(found[warning], why)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	known := map[Hazard]string{}
-	for hazard, all := range found {
+	known := map[Warning]string{}
+	for warning, all := range found {
 		slices.Sort(all)
 		all = slices.DeleteFunc(all, func(why string) bool { return why == "" })
-		known[hazard] = strings.Join(all, "; ")
+		known[warning] = strings.Join(all, "; ")
 	}
 	return known, nil
 }
@@ -67,10 +67,10 @@ func (s *Store) eachMaster(ctx context.Context, do func(context.Context, *redis.
 	return errors.New("can't list the servers of a client of this type")
 }
 
-// hazardsOf reads INFO of one server. The text is "" for a safe setting.
-func hazardsOf(text string) map[Hazard]string {
+// warningsOf reads INFO of one server. The text is "" for a safe setting.
+func warningsOf(text string) map[Warning]string {
 	info := ParseInfo(text)
-	known := map[Hazard]string{}
+	known := map[Warning]string{}
 	policy, told := info["maxmemory_policy"]
 	limit, limited := info["maxmemory"]
 	switch {

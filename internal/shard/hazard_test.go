@@ -28,16 +28,16 @@ func TestHazards(t *testing.T) {
 		{"appendonly", "yes", "", ""},
 	} {
 		g.ok(g.rdb.ConfigSet(t.Context(), step.key, step.value).Err())
-		known, err := store.Hazards(t.Context())
+		known, err := store.Warnings(t.Context())
 		g.ok(err)
-		for hazard, want := range map[Hazard]string{Eviction: step.eviction, Persistence: step.persistence} {
-			got, told := known[hazard]
+		for warning, want := range map[Warning]string{Eviction: step.eviction, Persistence: step.persistence} {
+			got, told := known[warning]
 			if !told || (got == "") != (want == "") || !strings.Contains(got, want) {
-				t.Errorf("%s %s: %s is %q, told %v, want %q", step.key, step.value, hazard, got, told, want)
+				t.Errorf("%s %s: %s is %q, told %v, want %q", step.key, step.value, warning, got, told, want)
 			}
 		}
 	}
-	if _, err := g.asked("producer").Hazards(t.Context()); !Denied(err) {
+	if _, err := g.asked("producer").Warnings(t.Context()); !Denied(err) {
 		t.Errorf("who may not ask: %v", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestHazardsOfACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := store.Hazards(t.Context())
+	known, err := store.Warnings(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +91,11 @@ func TestHazardsOfACluster(t *testing.T) {
 func TestWhatRedisDoesNotTellIsNoHazard(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "# Memory\r\nmaxmemory_policy:allkeys-lru\r\n", "# Persistence\r\nrdb_saves:1\r\n"} {
-		if known := hazardsOf(text); len(known) > 0 {
+		if known := warningsOf(text); len(known) > 0 {
 			t.Errorf("%q tells %q", text, known)
 		}
 	}
-	if known := hazardsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 || known[Eviction]+known[Persistence] != "" {
+	if known := warningsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 || known[Eviction]+known[Persistence] != "" {
 		t.Errorf("the hazards are %q", known)
 	}
 }

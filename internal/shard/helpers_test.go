@@ -15,22 +15,22 @@ import (
 	patience "github.com/duefleet/duefleet/test/wait"
 )
 
-// corner is a topic of one test's own, under the placement it began with.
-type corner struct {
+// sandbox is a topic of one test's own, under the placement it began with.
+type sandbox struct {
 	*Topic
 	t *testing.T
 	p Placement
 }
 
-func newCorner(t *testing.T, shards int) *corner {
+func newSandbox(t *testing.T, shards int) *sandbox {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	return cornerOn(t, servertest.RedisOptions(addr), prefix, shards)
+	return sandboxOn(t, servertest.RedisOptions(addr), prefix, shards)
 }
 
-// cornerOn is a corner of a Redis of the test's own. A reply that is slow to come
+// sandboxOn is a corner of a Redis of the test's own. A reply that is slow to come
 // is not taken for lost.
-func cornerOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *corner {
+func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *sandbox {
 	t.Helper()
 	options.DialTimeout, options.ReadTimeout = patience.Hang, patience.Hang
 	rdb := redis.NewUniversalClient(options)
@@ -39,17 +39,17 @@ func cornerOn(t *testing.T, options *redis.UniversalOptions, prefix string, shar
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &corner{Topic: store.Topic("orders"), t: t}
+	c := &sandbox{Topic: store.Topic("orders"), t: t}
 	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func (c *corner) ctx() context.Context { return c.t.Context() }
+func (c *sandbox) ctx() context.Context { return c.t.Context() }
 
 // ok ends the test on an error.
-func (c *corner) ok(err error) {
+func (c *sandbox) ok(err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatal(err)
@@ -71,7 +71,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 }
 
 // now is Redis's clock in ms, asked each time.
-func (c *corner) now() int64 {
+func (c *sandbox) now() int64 {
 	c.t.Helper()
 	now, err := c.rdb.Time(c.ctx()).Result()
 	c.ok(err)
@@ -79,13 +79,13 @@ func (c *corner) now() int64 {
 }
 
 // notAfter is so far away that no call is late, however slow the machine is.
-func (c *corner) notAfter() int64 {
+func (c *sandbox) notAfter() int64 {
 	c.t.Helper()
 	return c.now() + time.Hour.Milliseconds()
 }
 
 // soonAfter is the one that a producer would give a call that begins now.
-func (c *corner) soonAfter() int64 {
+func (c *sandbox) soonAfter() int64 {
 	c.t.Helper()
 	at, err := c.NotAfter(c.ctx())
 	c.ok(err)
@@ -99,7 +99,7 @@ func entry(id string, when When) Entry {
 }
 
 // tryPut stores entries in one shard under p.
-func (c *corner) tryPut(p Placement, b Put) PutResult {
+func (c *sandbox) tryPut(p Placement, b Put) PutResult {
 	c.t.Helper()
 	if b.Op == "" {
 		b.Op = NewOp()
@@ -108,7 +108,7 @@ func (c *corner) tryPut(p Placement, b Put) PutResult {
 }
 
 // put stores tasks in shard 0, all due at when, and returns their due in ms.
-func (c *corner) put(when When, ids ...string) []int64 {
+func (c *sandbox) put(when When, ids ...string) []int64 {
 	c.t.Helper()
 	b := Put{}
 	for _, id := range ids {
@@ -121,23 +121,23 @@ func (c *corner) put(when When, ids ...string) []int64 {
 
 // claim asks for up to 1000 tasks of shard 0 for a minute, under a request of
 // its own.
-func (c *corner) claim() Batch {
+func (c *sandbox) claim() Batch {
 	c.t.Helper()
 	return c.claimFor(time.Minute)
 }
 
-func (c *corner) claimFor(lease time.Duration) Batch {
+func (c *sandbox) claimFor(lease time.Duration) Batch {
 	c.t.Helper()
 	return c.ask(Claim{Claimant: "w", Request: string(NewOp()), Limit: MaxBatch, Lease: lease})
 }
 
-func (c *corner) ask(claim Claim) Batch {
+func (c *sandbox) ask(claim Claim) Batch {
 	c.t.Helper()
 	return c.askAt(0, claim)
 }
 
 // askAt asks another shard than 0.
-func (c *corner) askAt(shard int, claim Claim) Batch {
+func (c *sandbox) askAt(shard int, claim Claim) Batch {
 	c.t.Helper()
 	b, err := c.Shard(shard).Claim(c.ctx(), claim)
 	c.ok(err)
@@ -145,7 +145,7 @@ func (c *corner) askAt(shard int, claim Claim) Batch {
 }
 
 // claimIDs claims and ends the test unless it got exactly these tasks.
-func (c *corner) claimIDs(want ...string) Batch {
+func (c *sandbox) claimIDs(want ...string) Batch {
 	c.t.Helper()
 	for _, id := range want {
 		c.reach(id)
@@ -156,7 +156,7 @@ func (c *corner) claimIDs(want ...string) Batch {
 }
 
 // reach waits for a task that is due in the next ms: it replaced one that was claimed.
-func (c *corner) reach(id string) {
+func (c *sandbox) reach(id string) {
 	c.t.Helper()
 	due := int64(c.rdb.ZScore(c.ctx(), c.Shard(0).due(), id).Val())
 	if now := c.now(); due == now+1 {
@@ -164,7 +164,7 @@ func (c *corner) reach(id string) {
 	}
 }
 
-func (c *corner) sameIDs(b Batch, want ...string) {
+func (c *sandbox) sameIDs(b Batch, want ...string) {
 	c.t.Helper()
 	got := idsOf(b)
 	slices.Sort(want)
@@ -190,14 +190,14 @@ func leases(b Batch) []Lease {
 	return l
 }
 
-func (c *corner) settle(l ...Lease) int {
+func (c *sandbox) settle(l ...Lease) int {
 	c.t.Helper()
 	n, err := c.Shard(0).Settle(c.ctx(), l)
 	c.ok(err)
 	return n
 }
 
-func (c *corner) release(r ...Release) int {
+func (c *sandbox) release(r ...Release) int {
 	c.t.Helper()
 	n, err := c.Shard(0).Release(c.ctx(), r)
 	c.ok(err)
@@ -205,7 +205,7 @@ func (c *corner) release(r ...Release) int {
 }
 
 // read returns a task of shard 0, which must be there.
-func (c *corner) read(id string) Stored {
+func (c *sandbox) read(id string) Stored {
 	c.t.Helper()
 	s, err := c.Shard(0).Read(c.ctx(), c.p, id)
 	c.ok(err)
@@ -213,7 +213,7 @@ func (c *corner) read(id string) Stored {
 }
 
 // gone ends the test if a task is in shard 0, in the set or in the hash.
-func (c *corner) gone(id string) {
+func (c *sandbox) gone(id string) {
 	c.t.Helper()
 	if _, err := c.Shard(0).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
 		c.t.Fatalf("task %q is still there (%v)", id, err)
@@ -224,7 +224,7 @@ func (c *corner) gone(id string) {
 }
 
 // in ends the test unless a task of shard 0 is in a state.
-func (c *corner) in(id string, want task.State) Stored {
+func (c *sandbox) in(id string, want task.State) Stored {
 	c.t.Helper()
 	s := c.read(id)
 	equal(c.t, fmt.Sprintf("state of task %q", id), s.State, want)
@@ -232,7 +232,7 @@ func (c *corner) in(id string, want task.State) Stored {
 }
 
 // Delete removes tasks in whatever state and returns which were there.
-func (c *corner) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool, ids ...string) ([]bool, error) {
+func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool, ids ...string) ([]bool, error) {
 	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, handled, Names{shard, ids})))
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (c *corner) Delete(ctx context.Context, shard int, p Placement, notAfter in
 	return there, nil
 }
 
-func (c *corner) delete(id string) bool {
+func (c *sandbox) delete(id string) bool {
 	c.t.Helper()
 	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, id)
 	c.ok(err)
@@ -252,14 +252,14 @@ func (c *corner) delete(id string) bool {
 }
 
 // park brings a waiting, due task to be parked.
-func (c *corner) park(id, reason string) {
+func (c *sandbox) park(id, reason string) {
 	c.t.Helper()
 	b := c.claimIDs(id)
 	equal(c.t, "parked", c.release(Release{Lease: leases(b)[0], Park: true, Attempted: true, Reason: reason}), 1)
 }
 
 // begin changes the shard count and moves the corner on to the new placement.
-func (c *corner) begin(shards int) (before Placement) {
+func (c *sandbox) begin(shards int) (before Placement) {
 	c.t.Helper()
 	before = c.p
 	done, err := c.Begin(c.ctx(), c.p, shards)

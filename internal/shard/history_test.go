@@ -15,22 +15,22 @@ import (
 // the pause between two calls.
 const historyWindow = 50 * time.Millisecond
 
-func (c *corner) fields() int64 {
+func (c *sandbox) fields() int64 {
 	c.t.Helper()
-	n, err := c.rdb.HLen(c.ctx(), c.pastKeys("a")[0]).Result()
+	n, err := c.rdb.HLen(c.ctx(), c.historyKeys("a")[0]).Result()
 	c.ok(err)
 	return n
 }
 
 // chainStep is one delivery of a chain and what its consumer asks, with a memory or without.
-func (c *corner) chainStep(due int64, remembers bool) (next int64) {
+func (c *sandbox) chainStep(due int64, remembers bool) (next int64) {
 	c.t.Helper()
 	d := Delivered{ID: "a", Due: due, Scheduled: due}
 	if remembers {
-		_, err := c.Recall(c.ctx(), d, historyWindow)
+		_, err := c.CheckDelivery(c.ctx(), d, historyWindow)
 		c.ok(err)
 	}
-	next, ok, err := c.Follow(c.ctx(), d, due+1, historyWindow)
+	next, ok, err := c.AllowNext(c.ctx(), d, due+1, historyWindow)
 	c.ok(err)
 	equal(c.t, "allowed", ok, true)
 	if remembers {
@@ -46,7 +46,7 @@ func TestTheHistoryOfAChainIsPruned(t *testing.T) {
 	for name, remembers := range map[string]bool{"with a memory": true, "without one": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			const steps, most = 10_000, 4000
 			due := c.now() - time.Hour.Milliseconds()
 			for i := range steps {
@@ -64,13 +64,13 @@ func TestTheHistoryOfAChainIsPruned(t *testing.T) {
 // TestTheHistoryOfWhatIsAlwaysParkedIsPruned: what is parked is never done.
 func TestTheHistoryOfWhatIsAlwaysParkedIsPruned(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.now() - time.Hour.Milliseconds()
 	for i := range int64(2000) {
 		d := Delivered{ID: "a", Due: due + i, Scheduled: due + i}
-		_, err := c.Recall(c.ctx(), d, historyWindow)
+		_, err := c.CheckDelivery(c.ctx(), d, historyWindow)
 		c.ok(err)
-		_, _, err = c.Follow(c.ctx(), d, 0, historyWindow)
+		_, _, err = c.AllowNext(c.ctx(), d, 0, historyWindow)
 		c.ok(err)
 	}
 	if n := c.fields(); n > 600 {
@@ -80,7 +80,7 @@ func TestTheHistoryOfWhatIsAlwaysParkedIsPruned(t *testing.T) {
 
 // history writes a large hash as a consumer that never pruned left it, with what
 // decides, and returns the latter.
-func (c *corner) history(now int64, old int) (decides map[string]string) {
+func (c *sandbox) history(now int64, old int) (decides map[string]string) {
 	c.t.Helper()
 	hour := time.Hour.Milliseconds()
 	ms := func(at int64) string { return strconv.FormatInt(at, 10) }
@@ -103,7 +103,7 @@ func (c *corner) history(now int64, old int) (decides map[string]string) {
 	for field, value := range decides {
 		values[field] = value
 	}
-	c.ok(c.rdb.HSet(c.ctx(), c.pastKeys("a")[0], values).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.historyKeys("a")[0], values).Err())
 	return decides
 }
 
@@ -112,16 +112,16 @@ func (c *corner) history(now int64, old int) (decides map[string]string) {
 func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 	t.Parallel()
 	const old, atOnce, calls = 20_000, 1000, 2000
-	for name, call := range map[string]func(c *corner, due int64) error{
-		"follow": func(c *corner, due int64) error {
-			_, _, err := c.Follow(c.ctx(), Delivered{"a", due, due}, 0, 24*time.Hour)
+	for name, call := range map[string]func(c *sandbox, due int64) error{
+		"follow": func(c *sandbox, due int64) error {
+			_, _, err := c.AllowNext(c.ctx(), Delivered{"a", due, due}, 0, 24*time.Hour)
 			return err
 		},
-		"done": func(c *corner, due int64) error { return c.Done(c.ctx(), "a", due, 24*time.Hour) },
+		"done": func(c *sandbox, due int64) error { return c.Done(c.ctx(), "a", due, 24*time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			now := c.now()
 			decides := c.history(now, old)
 			left := c.fields()
@@ -136,17 +136,17 @@ func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 				}
 			}
 			for field, want := range decides {
-				got, err := c.rdb.HGet(c.ctx(), c.pastKeys("a")[0], field).Result()
+				got, err := c.rdb.HGet(c.ctx(), c.historyKeys("a")[0], field).Result()
 				c.ok(err)
 				equal(t, field, got, want)
 			}
-			standing, err := c.Recall(c.ctx(), Delivered{"a", now - 40*time.Hour.Milliseconds(), 1}, 24*time.Hour)
+			disposition, err := c.CheckDelivery(c.ctx(), Delivered{"a", now - 40*time.Hour.Milliseconds(), 1}, 24*time.Hour)
 			c.ok(err)
-			equal(t, "a late redelivery of what was done", standing, Done)
+			equal(t, "a late redelivery of what was done", disposition, Done)
 			c.ok(c.noteCancelled(c.ctx(), "a", now))
-			standing, err = c.Recall(c.ctx(), Delivered{"a", now + 1000*time.Hour.Milliseconds(), 1}, 24*time.Hour)
+			disposition, err = c.CheckDelivery(c.ctx(), Delivered{"a", now + 1000*time.Hour.Milliseconds(), 1}, 24*time.Hour)
 			c.ok(err)
-			equal(t, "the next step of the cancelled chain", standing, Over)
+			equal(t, "the next step of the cancelled chain", disposition, Over)
 		})
 	}
 }
@@ -155,24 +155,24 @@ func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 // window still belongs to its chain while its handler has it.
 func TestADeliveryIsNotPrunedByItsOwnStep(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	now := c.now()
 	due, root := now-time.Hour.Milliseconds(), now-2*time.Hour.Milliseconds()
 	for i := range 100 {
-		c.ok(c.rdb.HSet(c.ctx(), c.pastKeys("a")[0], fmt.Sprint("r", root-int64(i)), "1 1").Err())
+		c.ok(c.rdb.HSet(c.ctx(), c.historyKeys("a")[0], fmt.Sprint("r", root-int64(i)), "1 1").Err())
 	}
-	c.ok(c.rdb.HSet(c.ctx(), c.pastKeys("a")[0], fmt.Sprint("r", due), fmt.Sprint(root, " ", root)).Err())
+	c.ok(c.rdb.HSet(c.ctx(), c.historyKeys("a")[0], fmt.Sprint("r", due), fmt.Sprint(root, " ", root)).Err())
 	d := Delivered{"a", due, root}
-	_, ok, err := c.Follow(c.ctx(), d, now, time.Minute)
+	_, ok, err := c.AllowNext(c.ctx(), d, now, time.Minute)
 	c.ok(err)
 	equal(t, "allowed", ok, true)
 	if n := c.fields(); n > 10 {
 		t.Errorf("%d fields: nothing was pruned", n)
 	}
 	c.ok(c.noteCancelled(c.ctx(), "a", now))
-	standing, err := c.Recall(c.ctx(), d, time.Minute)
+	disposition, err := c.CheckDelivery(c.ctx(), d, time.Minute)
 	c.ok(err)
-	equal(t, "standing", standing, Over)
+	equal(t, "standing", disposition, Over)
 }
 
 // TestWithoutTheRightToScanSmallHistoriesArePruned: consumers had no HSCAN before, and
@@ -183,7 +183,7 @@ func TestWithoutTheRightToScanSmallHistoriesArePruned(t *testing.T) {
 		t.Run(fmt.Sprint(old), func(t *testing.T) {
 			t.Parallel()
 			server := servertest.OwnRedis(t)
-			c := cornerOn(t, servertest.RedisOptions(server.Addr()), "p", 1)
+			c := sandboxOn(t, servertest.RedisOptions(server.Addr()), "p", 1)
 			now := c.now()
 			c.history(now, old)
 			c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", "before", "on", ">secret", "~*", "&*", "+@all", "-hscan").Err())

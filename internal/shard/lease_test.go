@@ -14,7 +14,7 @@ import (
 
 func TestSettleRemovesATaskForGood(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a", "b")
 	b := c.claimIDs("a", "b")
 	equal(t, "settled", c.settle(leases(b)...), 2)
@@ -26,7 +26,7 @@ func TestSettleRemovesATaskForGood(t *testing.T) {
 
 func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a", "c")
 	first := c.claimIDs("a", "c").Tasks[0].Token
 	c.put(In(0), "b", "d", "e")
@@ -43,7 +43,7 @@ func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 // TestATokenIsANumber: versions of Redis write the same score in different ways.
 func TestATokenIsANumber(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	token := c.claimIDs("a").Tasks[0].Token
 	score, err := strconv.ParseFloat(token, 64)
@@ -58,7 +58,7 @@ func TestATokenIsANumber(t *testing.T) {
 
 func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	l := leases(c.claimIDs("a"))[0]
 	many := make([]Lease, 2*MaxBatch+1)
@@ -74,17 +74,17 @@ func TestSettleTakesMoreThanOneScriptDoes(t *testing.T) {
 // that came after it.
 func TestAnOldTokenTouchesNothing(t *testing.T) {
 	t.Parallel()
-	for name, replace := range map[string]func(c *corner){
-		"cancelled and scheduled again": func(c *corner) { c.delete("a"); c.put(In(0), "a") },
-		"replaced":                      func(c *corner) { c.put(In(0), "a") },
-		"rescheduled": func(c *corner) {
+	for name, replace := range map[string]func(c *sandbox){
+		"cancelled and scheduled again": func(c *sandbox) { c.delete("a"); c.put(In(0), "a") },
+		"replaced":                      func(c *sandbox) { c.put(In(0), "a") },
+		"rescheduled": func(c *sandbox) {
 			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
 			c.ok(err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			c.put(In(0), "a")
 			old := leases(c.claimIDs("a"))[0]
 			replace(c)
@@ -107,7 +107,7 @@ func TestAnOldTokenTouchesNothing(t *testing.T) {
 
 func TestTwoClaimsOfOneMillisecondHaveTheirOwnTokens(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	seen := map[string]bool{}
 	eventually(t, "two claims fall into one millisecond", func() bool {
 		var ids []string
@@ -134,7 +134,7 @@ type stamped struct {
 }
 
 // claimEach claims n tasks one by one, in commands that are sent together.
-func (c *corner) claimEach(n int) (claims []stamped) {
+func (c *sandbox) claimEach(n int) (claims []stamped) {
 	c.t.Helper()
 	pipe := c.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, n)
@@ -165,12 +165,12 @@ func (c *corner) claimEach(n int) (claims []stamped) {
 // fraction of a token comes round after so many.
 func TestTokensOfDifferentLeasesNeverMeet(t *testing.T) {
 	t.Parallel()
-	eventually(t, "both leases end where others do", func() bool { return leasesAmongOthers(newCorner(t, 1)) })
+	eventually(t, "both leases end where others do", func() bool { return leasesAmongOthers(newSandbox(t, 1)) })
 }
 
 // leasesAmongOthers reports whether the leases ended in a millisecond that was
 // taken.
-func leasesAmongOthers(c *corner) bool {
+func leasesAmongOthers(c *sandbox) bool {
 	t := c.t
 	first := c.now() + time.Minute.Milliseconds()
 	taken := make([]redis.Z, 20_000)
@@ -209,7 +209,7 @@ func leasesAmongOthers(c *corner) bool {
 
 func TestReleaseMakesATaskDueAtOnceInItsOldPlace(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(0), "a")[0]
 	b := c.claimIDs("a")
 	r := Release{Lease: leases(b)[0], Redelivered: true}
@@ -226,7 +226,7 @@ func TestReleaseMakesATaskDueAtOnceInItsOldPlace(t *testing.T) {
 
 func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(0), "a")[0]
 	before := c.now()
 	equal(t, "released", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Delay: time.Hour}), 1)
@@ -240,7 +240,7 @@ func TestReleaseWithADelayComesLaterAndKeepsItsDueTime(t *testing.T) {
 
 func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(0), "a")[0]
 	b := c.claimIDs("a")
 	equal(t, "released", c.release(Release{Lease: leases(b)[0], Delay: time.Microsecond}), 1)
@@ -251,7 +251,7 @@ func TestReleaseRoundsADelayUpToAMillisecond(t *testing.T) {
 
 func TestReleaseCountsOnlyTheAttemptsItIsToldOf(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	for i, want := range []int{1, 2, 2, 3} {
 		b := c.claimIDs("a")
@@ -265,7 +265,7 @@ func TestReleaseCountsOnlyTheAttemptsItIsToldOf(t *testing.T) {
 
 func TestReleaseKeepsTheLastReason(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	long := strings.Repeat("r", maxReason)
 	for _, v := range []struct{ reason, want string }{
@@ -279,7 +279,7 @@ func TestReleaseKeepsTheLastReason(t *testing.T) {
 
 func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(0), "a")[0]
 	b := c.claimIDs("a")
 	r := Release{Lease: leases(b)[0], Park: true, Attempted: true, Redelivered: true, Reason: "NO_ROUTE"}
@@ -311,7 +311,7 @@ func TestParkSetsATaskAsideUntilItIsReplayed(t *testing.T) {
 
 func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "leased")
 	c.claimIDs("leased")
 	c.put(In(time.Hour), "waiting")
@@ -329,7 +329,7 @@ func TestReplayAndPurgeTouchOnlyParkedTasks(t *testing.T) {
 
 func TestPurgeRemovesAParkedTaskForGood(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	c.park("a", "given up")
 	for _, want := range []int{1, 0} {
@@ -342,7 +342,7 @@ func TestPurgeRemovesAParkedTaskForGood(t *testing.T) {
 
 func TestParkedTasksAreListedInPages(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for _, id := range []string{"c", "a", "b"} {
 		c.put(In(0), id)
 		c.park(id, "reason of "+id)

@@ -16,7 +16,7 @@ import (
 )
 
 // listAll returns the tasks of a list, in order.
-func (c *corner) listAll(l *List, each func(page []Stored)) (all []Stored) {
+func (c *sandbox) listAll(l *List, each func(page []Stored)) (all []Stored) {
 	c.t.Helper()
 	for {
 		page, err := l.Next(c.ctx())
@@ -43,7 +43,7 @@ func listedIDs(tasks []Stored) []string {
 // type, headers and payload.
 func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	t.Parallel()
-	c := cornerWithTasks(t)
+	c := sandboxWithTasks(t)
 	c.claimIDs("leased")
 	c.put(In(0), "retried")
 	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: 2 * time.Hour} // after "there"
@@ -79,7 +79,7 @@ func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 // the last one listed.
 func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	at := c.now() + time.Hour.Milliseconds()
 	var stay, leave []string
 	for batch := range 6 {
@@ -143,7 +143,7 @@ func TestAListMeetsWhatStaysOnceInOrder(t *testing.T) {
 // meaning.
 func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "a*b", "a*c", "axb", "[a", "b", "a")
 	for prefix, want := range map[string]string{"a*": "a*b a*c", "[": "[a", "a": "a a*b a*c axb", "": "[a a a*b a*c axb b", "ab": ""} {
 		tasks := c.listAll(c.Shard(0).List(SpanOf(task.Waiting), prefix), nil)
@@ -157,7 +157,7 @@ func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 // don't hide others.
 func TestAListNamesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "cut", "newer", "none", "whole")
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut", "newer", "\x20"+strings.Repeat("x", 40)).Err())
 	c.ok(c.rdb.HDel(c.ctx(), c.Shard(0).tasks(), "none").Err())
@@ -178,7 +178,7 @@ func TestAListNamesWhatCannotBeRead(t *testing.T) {
 // as leased.
 func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.put(In(time.Hour), "a")[0]
 	c.put(In(0), "p")
 	c.park("p", "why")
@@ -200,7 +200,7 @@ func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 // without IDs of the prefix.
 func TestAPageOfAListIsBounded(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for batch := range 3 {
 		b := Put{}
 		for i := range MaxBatch {

@@ -10,7 +10,7 @@ import (
 )
 
 // putLarge stores n tasks of so many bytes in shard 0, and returns their IDs.
-func (c *corner) putLarge(n, bytes int) (ids []string) {
+func (c *sandbox) putLarge(n, bytes int) (ids []string) {
 	c.t.Helper()
 	payload := body(strings.Repeat("x", bytes))
 	for i := range n {
@@ -33,7 +33,7 @@ func TestAnExportIsBoundedInBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 2)
+			c := newSandbox(t, 2)
 			ids := c.putLarge(6, test.size)
 			request := Export{Claimant: "m", Request: "a\x00b", Lease: time.Minute, Bytes: test.budget, IDs: ids}
 			export, err := c.Shard(0).Export(c.ctx(), c.p, request)
@@ -55,7 +55,7 @@ func TestAnExportIsBoundedInBytes(t *testing.T) {
 // what may, and uses up nothing of the budget.
 func TestWhatAnExportLeavesIsExportedByLaterOnes(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(0), "leased")
 	c.claimIDs("leased")
 	ids := append([]string{"leased", "nothing"}, c.putLarge(5, 700<<10)...)

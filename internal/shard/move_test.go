@@ -12,7 +12,7 @@ import (
 )
 
 // export exports tasks of shard 0 under a request of its own.
-func (c *corner) export(lease time.Duration, ids ...string) Exported {
+func (c *sandbox) export(lease time.Duration, ids ...string) Exported {
 	c.t.Helper()
 	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: string(NewOp()), Lease: lease, IDs: ids})
 	c.ok(err)
@@ -21,7 +21,7 @@ func (c *corner) export(lease time.Duration, ids ...string) Exported {
 
 // exportBefore exports a task that is due in a moment, before it is: tasks of other
 // IDs until one is exported.
-func (c *corner) exportBefore(in, lease time.Duration) (id string, due int64, export Exported) {
+func (c *sandbox) exportBefore(in, lease time.Duration) (id string, due int64, export Exported) {
 	c.t.Helper()
 	eventually(c.t, "a task is exported before it is due", func() bool {
 		id = string(NewOp())
@@ -37,7 +37,7 @@ func (c *corner) exportBefore(in, lease time.Duration) (id string, due int64, ex
 }
 
 // import takes an export over into shard 1.
-func (c *corner) importBatch(export Exported) int {
+func (c *sandbox) importBatch(export Exported) int {
 	c.t.Helper()
 	a := c.Import(c.ctx(), c.p, export.Deadline, Share{1, export.Tasks})[0]
 	c.ok(a.Err)
@@ -45,7 +45,7 @@ func (c *corner) importBatch(export Exported) int {
 }
 
 // at1 is a task of shard 1, which must be there.
-func (c *corner) at1(id string) Stored {
+func (c *sandbox) at1(id string) Stored {
 	c.t.Helper()
 	s, err := c.Shard(1).Read(c.ctx(), c.p, id)
 	c.ok(err)
@@ -62,7 +62,7 @@ func exportLeases(export Exported) []Lease {
 
 func TestATaskMovesWithAllItIs(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	c.put(In(0), "tried")
@@ -92,7 +92,7 @@ func TestATaskMovesWithAllItIs(t *testing.T) {
 
 func TestAnExportAskedForAgainIsTheSame(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "a", "b")
 	l := Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"a", "b"}}
 	first, err := c.Shard(0).Export(c.ctx(), c.p, l)
@@ -110,12 +110,12 @@ func TestAnExportAskedForAgainIsTheSame(t *testing.T) {
 
 func TestExportLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
 	t.Parallel()
-	eventually(t, "an export is asked for within a second of a due time", func() bool { return exportsNotWhatIsDueSoon(newCorner(t, 2)) })
+	eventually(t, "an export is asked for within a second of a due time", func() bool { return exportsNotWhatIsDueSoon(newSandbox(t, 2)) })
 }
 
 // exportsNotWhatIsDueSoon reports whether what was due now still was when the export
 // was asked for.
-func exportsNotWhatIsDueSoon(c *corner) bool {
+func exportsNotWhatIsDueSoon(c *sandbox) bool {
 	t := c.t
 	c.put(In(0), "leased")
 	c.claimIDs("leased")
@@ -143,7 +143,7 @@ func exportsNotWhatIsDueSoon(c *corner) bool {
 
 func TestALapsedExportGoesBackToItsScoreFromBefore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	due := c.put(In(time.Hour), "waiting")[0]
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
@@ -160,7 +160,7 @@ func TestALapsedExportGoesBackToItsScoreFromBefore(t *testing.T) {
 
 func TestALapsedExportThatIsDueIsARedelivery(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	id, due, export := c.exportBefore(100*time.Millisecond, 200*time.Millisecond)
 	var b Batch
 	eventually(t, "the task is claimed", func() bool { b = c.claim(); return len(b.Tasks) == 1 })
@@ -180,7 +180,7 @@ func TestALapsedExportThatIsDueIsARedelivery(t *testing.T) {
 
 func TestALapsedLeaseIsExportedWhileNobodyClaims(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	c.put(In(0), "claimed")
@@ -204,7 +204,7 @@ func TestALapsedLeaseIsExportedWhileNobodyClaims(t *testing.T) {
 
 func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	due := c.put(In(time.Hour), "waiting")[0]
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
@@ -225,7 +225,7 @@ func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 
 func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "cancelled", "replaced", "moving")
 	c.begin(3)
 	export := c.export(time.Minute, "cancelled", "replaced", "moving")
@@ -243,7 +243,7 @@ func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 
 func TestImportLeavesATaskThatIsHereWithoutTheHandledIDs(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "a")
 	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{{ID: "a", When: In(2 * time.Hour), Body: body("here")}}}).Err)
 	next := c.at1("a").Next
@@ -254,7 +254,7 @@ func TestImportLeavesATaskThatIsHereWithoutTheHandledIDs(t *testing.T) {
 
 func TestWhatWasDeliveredAfterItMovedIsNotImportedAgain(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	_, _, export := c.exportBefore(50*time.Millisecond, time.Minute)
 	equal(t, "imported", c.importBatch(export), 1)
 	var b Batch
@@ -271,7 +271,7 @@ func TestWhatWasDeliveredAfterItMovedIsNotImportedAgain(t *testing.T) {
 
 func TestImportKeepsAParkedTasksScore(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	equal(t, "imported", c.importBatch(c.export(time.Minute, "parked")), 1)
@@ -282,7 +282,7 @@ func TestImportKeepsAParkedTasksScore(t *testing.T) {
 
 func TestARescheduledOrCancelledExportIsTakenFromItsMover(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "a", "b")
 	export := c.export(time.Minute, "a", "b")
 	due, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
@@ -294,7 +294,7 @@ func TestARescheduledOrCancelledExportIsTakenFromItsMover(t *testing.T) {
 
 func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	c.put(In(0), "leased")
@@ -321,7 +321,7 @@ func TestScanMeetsEveryTaskInWhateverState(t *testing.T) {
 
 func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	try := func(claimant string, hold time.Duration) bool {
 		mine, err := c.Shard(0).TryMove(c.ctx(), claimant, hold)
 		c.ok(err)
@@ -340,7 +340,7 @@ func TestAMoverWhoseAnswerWasLostIsTheMoverStill(t *testing.T) {
 // The reply to an import is lost, and its repeat arrives past the deadline.
 func TestImportedAndLateIsNotGivenBack(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(time.Hour), "a", "b", "other")
 	c.begin(3)
 	export := c.export(time.Minute, "a", "b")

@@ -11,7 +11,7 @@ import (
 // a reason or without, and nothing once it is as new.
 func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	since := func(from int64, why string) {
 		t.Helper()
 		r := c.read("a")
@@ -50,7 +50,7 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 		a := c.delivered()
 		a.Park, a.Reason = parked, reason
 		from := c.now()
-		_, err := c.Router("orders").Again(c.ctx(), a)
+		_, err := c.Router("orders").Requeue(c.ctx(), a)
 		c.ok(err)
 		since(from, reason)
 		equal(t, "parked", c.read("a").State == task.Parked, parked)

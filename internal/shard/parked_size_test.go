@@ -45,7 +45,7 @@ func (h *heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // and still has what `parked ls` shows.
 func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const tasks, size = 60, 256 << 10
 	payload := []byte(strings.Repeat("x", size))
 	bodies := map[string][]byte{
@@ -96,7 +96,7 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 // beginning is read.
 func TestAListedRecordSaysWhatIsWrongWithItsBody(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "good")
 	c.park("good", "why")
 	good := c.read("good").raw

@@ -13,14 +13,14 @@ import (
 )
 
 // setAside parks tasks of shard 0 that have no record, or removes them.
-func (c *corner) setAside(ids ...string) {
+func (c *sandbox) setAside(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
 		c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: math.Inf(1), Member: id}).Err())
 	}
 }
 
-func (c *corner) takeAway(ids ...string) {
+func (c *sandbox) takeAway(ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
 		c.ok(c.rdb.ZRem(c.ctx(), c.Shard(0).due(), id).Err())
@@ -32,7 +32,7 @@ func (c *corner) takeAway(ids ...string) {
 // and stays.
 func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	name := rapid.Custom(func(r *rapid.T) string { return fmt.Sprintf("%02d", rapid.IntRange(0, 60).Draw(r, "id")) })
 	names := rapid.SliceOfNDistinct(name, 0, 40, rapid.ID[string])
 	rapid.Check(t, func(r *rapid.T) {
@@ -86,7 +86,7 @@ func (q *requests) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // even if visited tasks come before the next page.
 func TestACursorIsOverThoughAllIsParkedAgain(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const n, page = 3000, 10
 	members := make([]redis.Z, n)
 	for i := range members {

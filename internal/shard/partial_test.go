@@ -16,7 +16,7 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 	for name, absent := range map[string]bool{"replacing": false, "if absent": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 4)
+			c := newSandbox(t, 4)
 			c.begin(8)
 			c.ok(c.rdb.Del(c.ctx(), c.Shard(2).fence()).Err())
 			c.ok(c.rdb.Set(c.ctx(), c.Shard(2).fence(), "no hash", 0).Err())
@@ -48,7 +48,7 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 // record lies at its old shard that can't be read; the others of its call are stored.
 func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "unreadable")
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "unreadable", "\xff").Err())
 	c.begin(50)

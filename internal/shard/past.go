@@ -13,25 +13,25 @@ import (
 // write one for each task. A producer writes one when it changes a task that may have
 // been delivered. See docs/adr/0008.
 
-// pastKeep is how long a producer's note stays: longer than a message is expected to wait
+// historyKeep is how long a producer's note stays: longer than a message is expected to wait
 // in a queue.
-const pastKeep = 24 * time.Hour
+const historyKeep = 24 * time.Hour
 
-func (t *Topic) pastKeys(id string) []string {
+func (t *Topic) historyKeys(id string) []string {
 	return []string{t.prefix + ":past:{" + t.name + ":" + id + "}"}
 }
 
-// Standing is the disposition of a delivery: whether its consumer handles it.
-type Standing string
+// Disposition is the disposition of a delivery: whether its consumer handles it.
+type Disposition string
 
 const (
 	// Run: handle it.
-	Run Standing = "run"
+	Run Disposition = "run"
 	// Done: it was handled already.
-	Done Standing = "done"
+	Done Disposition = "done"
 	// Over: its chain is superseded, since the producer has cancelled or replaced the
 	// task.
-	Over Standing = "over"
+	Over Disposition = "over"
 )
 
 // Delivered identifies one delivery of a task by its times, in ms.
@@ -40,30 +40,30 @@ type Delivered struct {
 	Due, Scheduled int64
 }
 
-// Recall returns the disposition of a delivery. With a window, it also remembers for that
+// CheckDelivery returns the disposition of a delivery. With a window, it also remembers for that
 // long that a handler has the delivery; with 0 it writes nothing.
-func (t *Topic) Recall(ctx context.Context, d Delivered, window time.Duration) (Standing, error) {
+func (t *Topic) CheckDelivery(ctx context.Context, d Delivered, window time.Duration) (Disposition, error) {
 	args := []any{d.Due, d.Scheduled, oneIf(window > 0), window.Milliseconds()}
-	text, err := t.run(ctx, call{script: "recall", keys: t.pastKeys(d.ID), args: args}).Text()
-	return Standing(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
+	text, err := t.run(ctx, call{script: "recall", keys: t.historyKeys(d.ID), args: args}).Text()
+	return Disposition(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
 }
 
 // Done remembers, for the window, that the delivery of that due time was handled.
 func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Duration) error {
-	err := t.run(ctx, call{script: "done", keys: t.pastKeys(id), args: []any{due, window.Milliseconds()}}).Err()
+	err := t.run(ctx, call{script: "done", keys: t.historyKeys(id), args: []any{due, window.Milliseconds()}}).Err()
 	return wrapIf(err, "remember task %q of topic %s", id, t.name)
 }
 
-// Follow asks whether a delivery may be followed by another one of the same task, due at
+// AllowNext asks whether a delivery may be followed by another one of the same task, due at
 // next in ms (0: by parking it). It returns when that one is due, since the producer may
 // have requested another time; ok is false if the chain is superseded.
-func (t *Topic) Follow(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool, err error) {
+func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool, err error) {
 	var when any = next
 	if next == 0 {
 		when = ""
 	}
 	args := []any{d.Due, d.Scheduled, when, window.Milliseconds()}
-	reply, err := t.run(ctx, call{script: "follow", keys: t.pastKeys(d.ID), args: args}).Slice()
+	reply, err := t.run(ctx, call{script: "follow", keys: t.historyKeys(d.ID), args: args}).Slice()
 	if err != nil {
 		return 0, false, fmt.Errorf("look up the delivery history of task %q of topic %s: %w", d.ID, t.name, err)
 	}
@@ -89,7 +89,7 @@ func (t *Topic) noteMoved(ctx context.Context, id string, at, due int64) error {
 }
 
 func (t *Topic) note(id string, at, due any) call {
-	return call{script: "note", keys: t.pastKeys(id), args: []any{at, due, pastKeep.Milliseconds()}}
+	return call{script: "note", keys: t.historyKeys(id), args: []any{at, due, historyKeep.Milliseconds()}}
 }
 
 // written returns a note call that writes. Its replicas are waited for by the history's

@@ -15,7 +15,7 @@ import (
 
 // together runs a call 20 times at once and returns how many said that it was
 // their doing.
-func (c *corner) together(call func(ctx context.Context) (bool, error)) int {
+func (c *sandbox) together(call func(ctx context.Context) (bool, error)) int {
 	c.t.Helper()
 	const callers = 20
 	done, errs := make([]bool, callers), make([]error, callers)
@@ -34,7 +34,7 @@ func (c *corner) together(call func(ctx context.Context) (bool, error)) int {
 	return n
 }
 
-func (c *corner) placed() Placement {
+func (c *sandbox) placed() Placement {
 	c.t.Helper()
 	p, err := c.Placement(c.ctx())
 	c.ok(err)
@@ -43,7 +43,7 @@ func (c *corner) placed() Placement {
 
 func TestOnlyOneOfManyCallersChangesThePlacement(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 4)
+	c := newSandbox(t, 4)
 	stable := Placement{1, 4, 4, Stable}
 	equal(t, "at first", c.placed(), stable)
 	n := c.together(func(ctx context.Context) (bool, error) { return c.Begin(ctx, stable, 5) })
@@ -67,7 +67,7 @@ func TestOnlyOneOfManyCallersChangesThePlacement(t *testing.T) {
 
 func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 4)
+	c := newSandbox(t, 4)
 	ensure := func(name string) []Placement {
 		var mu sync.Mutex
 		var seen []Placement
@@ -104,7 +104,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 
 func TestFinishShowsEveryShardTheStablePlacement(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 3)
+	c := newSandbox(t, 3)
 	c.begin(1)
 	for s := range 3 {
 		_, err := c.Delete(c.ctx(), s, c.p, c.notAfter(), true, "noted")
@@ -124,7 +124,7 @@ func TestFinishShowsEveryShardTheStablePlacement(t *testing.T) {
 
 func TestRemoveShutsEveryShard(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	done, err := c.Remove(c.ctx(), c.p)
 	c.ok(err)
 	equal(t, "removed", done, true)
@@ -138,7 +138,7 @@ func TestRemoveShutsEveryShard(t *testing.T) {
 
 func TestAnInterruptedRemovalIsFinishedByAnother(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 3)
+	c := newSandbox(t, 3)
 	c.begin(1)
 	gone := Placement{c.p.Epoch + 1, 1, 3, Removed}
 	done, err := c.change(c.ctx(), c.p, gone) // the first step, and no fence was told
@@ -164,7 +164,7 @@ func TestAnInterruptedRemovalIsFinishedByAnother(t *testing.T) {
 
 func TestAShardCountOutOfRangeIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	for _, shards := range []int{-1, 0, MaxShards + 1} {
 		_, ensured := c.Store.Topic("new").Ensure(c.ctx(), shards)
 		done, begun := c.Begin(c.ctx(), c.p, shards)
@@ -187,7 +187,7 @@ func TestAShardCountOutOfRangeIsRefused(t *testing.T) {
 
 func TestAPrefixWithBracesIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for _, prefix := range []string{"{a}", "a{", "}a"} {
 		if _, err := New(c.rdb, prefix); err == nil || !strings.Contains(err.Error(), prefix) {
 			t.Errorf("prefix %q: %v", prefix, err)
@@ -197,13 +197,13 @@ func TestAPrefixWithBracesIsRefused(t *testing.T) {
 
 func TestRestorePutsAPlacementBackThatTheFencesHaveSeen(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(c *corner){
-		"fell behind": func(*corner) {},
-		"is gone":     func(c *corner) { c.ok(c.rdb.Del(c.ctx(), c.placementKey()).Err()) },
+	for name, lose := range map[string]func(c *sandbox){
+		"fell behind": func(*sandbox) {},
+		"is gone":     func(c *sandbox) { c.ok(c.rdb.Del(c.ctx(), c.placementKey()).Err()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 2)
+			c := newSandbox(t, 2)
 			seen := Placement{5, 3, 2, Migrating}
 			lose(c)
 			c.together(func(ctx context.Context) (bool, error) { return false, c.Restore(ctx, seen) })
@@ -218,7 +218,7 @@ func TestRestorePutsAPlacementBackThatTheFencesHaveSeen(t *testing.T) {
 // script or without, brings no shard's mark along.
 func TestCleanShardsAreThoseOfTheirPlacement(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.begin(3)
 	for at := range 3 {
 		_, err := c.MarkClean(c.ctx(), c.p, at)
@@ -238,7 +238,7 @@ func TestCleanShardsAreThoseOfTheirPlacement(t *testing.T) {
 // and begins a change that attends it.
 func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 7)
+	c := newSandbox(t, 7)
 	outside := 0
 	for i := range 50 {
 		id := fmt.Sprint("order-", i)
@@ -248,23 +248,23 @@ func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 			outside++
 		}
 	}
-	strays := func(p Placement) Strays {
-		s, err := c.Strays(c.ctx(), p)
+	orphans := func(p Placement) Orphans {
+		s, err := c.Orphans(c.ctx(), p)
 		c.ok(err)
 		return s
 	}
-	equal(t, "strays of 7 shards", strays(c.p), Strays{})
+	equal(t, "strays of 7 shards", orphans(c.p), Orphans{})
 	lost := Placement{1, 3, 3, Stable}
-	equal(t, "strays of 3 shards", strays(lost), Strays{int64(outside), 7})
-	equal(t, "strays while all are attended", strays(Placement{2, 3, 7, Migrating}), Strays{})
-	began, err := c.Gather(c.ctx(), c.p, Strays{})
+	equal(t, "strays of 3 shards", orphans(lost), Orphans{int64(outside), 7})
+	equal(t, "strays while all are attended", orphans(Placement{2, 3, 7, Migrating}), Orphans{})
+	began, err := c.Gather(c.ctx(), c.p, Orphans{})
 	c.ok(err)
 	equal(t, "began with none", began, false)
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", "1 3 3 stable").Err())
 	c.p = Placement{1, 7, 7, Stable}
 	_, err = c.Shard(6).Fence(c.ctx(), Placement{5, 7, 3, Migrating})
 	c.ok(err)
-	began, err = c.Gather(c.ctx(), lost, strays(lost))
+	began, err = c.Gather(c.ctx(), lost, orphans(lost))
 	c.ok(err)
 	equal(t, "began beside a placement that one of them has seen", began, false)
 	equal(t, "put back", c.placed(), Placement{5, 7, 3, Migrating})
@@ -272,7 +272,7 @@ func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 
 func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
@@ -288,7 +288,7 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 
 func TestAPlacementThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	for _, text := range []string{"", "5", "5 2 2 moving", "5 0 2 stable", "5 2 4097 stable", "x 2 2 stable"} {
 		c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", text).Err())
 		if p, err := c.Placement(c.ctx()); err == nil || errors.Is(err, task.ErrUnknownTopic) {
@@ -327,7 +327,7 @@ func TestPlacementSaysWhichShardsToAttendAndWhatIsSplit(t *testing.T) {
 
 func TestMarkCleanCountsDownTheShards(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 3)
+	c := newSandbox(t, 3)
 	clean := func() string {
 		marks, err := c.Clean(c.ctx(), c.p)
 		c.ok(err)
@@ -359,7 +359,7 @@ func TestMarkCleanCountsDownTheShards(t *testing.T) {
 
 func TestTheLastGoodDocumentIsKept(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	doc, err := c.Document(c.ctx())
 	c.ok(err)
 	equal(t, "no document is nil", doc == nil, true)
@@ -384,7 +384,7 @@ func TestTheLastGoodDocumentIsKept(t *testing.T) {
 }
 
 // lostChange begins a change that a shard sees and the placement key forgets.
-func (c *corner) lostChange(shards int) (lost Placement) {
+func (c *sandbox) lostChange(shards int) (lost Placement) {
 	c.t.Helper()
 	before := c.begin(shards)
 	_, err := c.Shard(0).Fence(c.ctx(), c.p)
@@ -396,7 +396,7 @@ func (c *corner) lostChange(shards int) (lost Placement) {
 
 func TestNoChangeBeginsBesideOneThatAShardHasSeen(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	lost := c.lostChange(3)
 	done, err := c.Begin(c.ctx(), c.p, 4)
 	c.ok(err)
@@ -412,7 +412,7 @@ func TestNoChangeBeginsBesideOneThatAShardHasSeen(t *testing.T) {
 
 func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	lost := c.lostChange(3)
 	c.ok(c.Forked(c.ctx(), c.p))
 	other := Placement{lost.Epoch, 4, 2, Migrating}
@@ -427,7 +427,7 @@ func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 
 func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	router := c.Router("orders")
 	c.begin(3)
 	c.ok(router.show(c.ctx(), c.p, 0)[0])
@@ -443,7 +443,7 @@ func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
 // none is left out.
 func TestTicketsFollowEachOther(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 4)
+	c := newSandbox(t, 4)
 	next := int64(1)
 	for _, n := range []int{1, 66, 1, 3, MaxShards} {
 		first, p, err := c.Draw(c.ctx(), n)

@@ -12,7 +12,7 @@ import (
 
 func TestPutMakesATaskWaitUntilItIsDue(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	at := time.UnixMilli(c.now()).Add(time.Hour).UTC()
 	due := c.put(At(at), "a")
 	equal(t, "due", due[0], at.UnixMilli())
@@ -25,7 +25,7 @@ func TestPutMakesATaskWaitUntilItIsDue(t *testing.T) {
 
 func TestPutTakesThePastForNow(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	before := c.now()
 	for _, when := range []When{At(time.Time{}), At(time.UnixMilli(before - 5000)), In(-time.Hour), In(0), {}} {
 		due := c.put(when, "a")[0]
@@ -37,7 +37,7 @@ func TestPutTakesThePastForNow(t *testing.T) {
 
 func TestPutCountsARelativeTimeFromRedisClock(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	before := c.now()
 	due := c.put(In(90*time.Second+999*time.Microsecond), "a")[0] - 90_000
 	if after := c.now(); due < before || due > after {
@@ -49,7 +49,7 @@ func TestPutCountsARelativeTimeFromRedisClock(t *testing.T) {
 // takes for the same score.
 func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.now() + time.Hour.Milliseconds()
 	for _, form := range []string{"%d", "%d ", " %d", "\t%d\n", "%d.", "%d.000", "%de0", "%d0e-1", "%#x", "%#x ", "000%d"} {
 		when := fmt.Sprintf(form, due)
@@ -63,7 +63,7 @@ func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 
 func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour)), entry("b", In(2*time.Hour))}}
 	first := c.tryPut(c.p, b)
 	c.ok(first.Err)
@@ -78,7 +78,7 @@ func TestPutTwiceWithOneOpChangesNothing(t *testing.T) {
 
 func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(0)), entry("b", In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	equal(t, "settled", c.settle(leases(c.claimIDs("a"))...), 1)
@@ -90,7 +90,7 @@ func TestPutTwiceStoresAgainWhatWasDeliveredInBetween(t *testing.T) {
 
 func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	first := c.tryPut(c.p, b)
 	old := c.begin(2)
@@ -103,7 +103,7 @@ func TestPutTwiceAnswersEvenUnderAnOlderPlacementOrTooLate(t *testing.T) {
 
 func TestPutReplacesATaskInWhateverState(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
 	c.release(Release{Lease: leases(b)[0], Attempted: true, Redelivered: true, Reason: "no route"})
@@ -125,7 +125,7 @@ func TestPutReplacesATaskInWhateverState(t *testing.T) {
 
 func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	absent := func(op Op, ids ...string) []int64 {
 		b := Put{Op: op, Absent: true}
 		for _, id := range ids {
@@ -154,7 +154,7 @@ func TestPutIfAbsentRefusesWhatIsThereInWhateverState(t *testing.T) {
 
 func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	two := func(id string) []Entry {
 		return []Entry{{ID: id, When: In(time.Hour), Body: body("first")}, {ID: id, When: In(2 * time.Hour), Body: body("second")}}
 	}
@@ -170,7 +170,7 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 
 func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "there")
 	due := c.read("there").Next
 	late := c.now() - 1
@@ -191,7 +191,7 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 
 func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "parked")
 	c.park("parked", "given up")
 	c.put(In(0), "leased")
@@ -209,7 +209,7 @@ func TestDeleteRemovesATaskInWhateverState(t *testing.T) {
 
 func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	scheduled := c.read("a").Scheduled
 	c.park("a", "given up")
@@ -230,7 +230,7 @@ func TestRescheduleGivesANewDueTimeAndAFreshStart(t *testing.T) {
 
 func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "a")
 	b := c.claimIDs("a")
 	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(time.Hour)})
@@ -242,7 +242,7 @@ func TestRescheduleTakesALeasedTaskFromItsClaim(t *testing.T) {
 
 func TestRescheduleOfNothingIsNotFound(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
 	if !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("got %v", err)
@@ -252,7 +252,7 @@ func TestRescheduleOfNothingIsNotFound(t *testing.T) {
 
 func TestDueTimesKeepTheirMillisecondForAHundredYears(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for _, at := range []time.Time{time.Now().AddDate(100, 0, 0), time.Now().Add(time.Hour)} {
 		c.put(At(at), "a")
 		s := c.read("a")

@@ -10,7 +10,7 @@ import (
 // Redis's clock, and at its rate.
 func TestARatedTopicGoesOnAfterRedisClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const rate, burst, interval = 20, 100 * time.Millisecond, time.Second / 20
 	grant := func(want int) (int, time.Duration) {
 		t.Helper()
@@ -41,7 +41,7 @@ func TestARatedTopicGoesOnAfterRedisClockWasSetBack(t *testing.T) {
 // one that was granted by.
 func TestUnusedRateIsGivenBackWhole(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const rate, burst = 1, 10 * time.Second
 	n, _, err := c.Grant(c.ctx(), rate, 100, burst)
 	c.ok(err)

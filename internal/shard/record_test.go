@@ -88,7 +88,7 @@ func TestBodiesEncodeAsTheVectorsSay(t *testing.T) {
 
 func TestScriptsReadAndWriteRecordsAsTheVectorsSay(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	lib, err := sources.ReadFile("scripts/lib_record.lua")
 	c.ok(err)
 	reseal := redis.NewScript(string(lib) + "\nlocal r = open(ARGV[1])\nreturn {seal(r), r.prior and 1 or 0}")
@@ -103,7 +103,7 @@ func TestScriptsReadAndWriteRecordsAsTheVectorsSay(t *testing.T) {
 
 func TestAPutStoresTheRecordByteForByte(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := c.now() + time.Hour.Milliseconds()
 	in := &task.Task{ContentType: "a/b", Headers: map[string]string{"k": "v"}, Payload: []byte("p")}
 	at := At(time.UnixMilli(due))

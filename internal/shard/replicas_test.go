@@ -16,7 +16,7 @@ import (
 
 // twin is a topic on a Redis with one replica, and calls wait for that replica.
 type twin struct {
-	*corner
+	*sandbox
 	replica *servers.Redis
 	copied  *redis.Client
 }
@@ -31,14 +31,14 @@ func newTwin(t *testing.T, shards int) *twin {
 	eventually(t, "the replica follows", func() bool {
 		return strings.Contains(w.copied.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
-	w.corner = cornerOn(t, &redis.UniversalOptions{Addrs: []string{master.Addr()}}, "own", shards)
+	w.sandbox = sandboxOn(t, &redis.UniversalOptions{Addrs: []string{master.Addr()}}, "own", shards)
 	w.ok(w.AwaitReplicas(1))
 	return w
 }
 
 // acknowledged repeats a put until it is acknowledged, because a slow replica may need
 // longer than one call waits.
-func (c *corner) acknowledged(puts ...Put) (results []PutResult) {
+func (c *sandbox) acknowledged(puts ...Put) (results []PutResult) {
 	c.t.Helper()
 	eventually(c.t, "enough replicas have a put", func() bool {
 		results = c.Put(c.ctx(), c.p, c.notAfter(), puts)
@@ -111,7 +111,7 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 
 func TestReplicasOnACluster(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 8)
+	c := newSandbox(t, 8)
 	if _, ok := c.rdb.(*redis.ClusterClient); !ok {
 		t.Skip("the shared Redis is no cluster")
 	}
@@ -122,7 +122,7 @@ func TestReplicasOnACluster(t *testing.T) {
 	}
 	c.acknowledged(puts...)
 	c.ok(c.AwaitReplicas(2)) // each master has one
-	w := &twin{corner: c}
+	w := &twin{sandbox: c}
 	if err := w.tryPut(w.p, puts[0]).Err; !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("put for two replicas where there is one: %v", err)
 	}
@@ -139,11 +139,11 @@ func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	w.ok(w.AwaitReplicas(1))
 	w.ok(w.replica.Pause())
 	r := w.Router("orders")
-	_, err := r.Again(w.ctx(), a)
+	_, err := r.Requeue(w.ctx(), a)
 	w.short("a retry", err)
 	w.ok(w.replica.Resume())
 	eventually(t, "the replica has the retry", func() bool {
-		stored, err := r.Again(w.ctx(), a)
+		stored, err := r.Requeue(w.ctx(), a)
 		if errors.Is(err, task.ErrReplicas) {
 			return false
 		}
@@ -159,7 +159,7 @@ func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)
-	c := cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
+	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
 	c.ok(c.AwaitReplicas(1)) // its masters have none
 	for name, note := range map[string]func() error{
 		"a cancel": func() error { return c.noteCancelled(c.ctx(), "a", 1) },
@@ -169,7 +169,7 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 			t.Errorf("%s without a replica: %v, want %v", name, err, task.ErrReplicas)
 		}
 	}
-	ttl, err := c.rdb.PTTL(c.ctx(), c.pastKeys("a")[0]).Result()
+	ttl, err := c.rdb.PTTL(c.ctx(), c.historyKeys("a")[0]).Result()
 	c.ok(err)
 	if ttl <= 0 {
 		t.Error("the history stays for ever")
@@ -177,7 +177,7 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	if _, err := c.Shard(0).Withdraw(c.ctx(), c.p, c.notAfter(), false, "b"); !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("withdraw: %v", err)
 	}
-	n, err := c.rdb.Exists(c.ctx(), c.pastKeys("b")[0]).Result()
+	n, err := c.rdb.Exists(c.ctx(), c.historyKeys("b")[0]).Result()
 	c.ok(err)
 	equal(t, "histories made by a look", n, 0)
 }

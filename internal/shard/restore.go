@@ -10,26 +10,26 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// Strays counts orphaned tasks. They lie in shards that a placement doesn't poll, so
+// Orphans counts orphaned tasks. They lie in shards that a placement doesn't poll, so
 // nobody would deliver them. Redis lost a placement, and what the shards had seen of it
 // too.
-type Strays struct {
+type Orphans struct {
 	Tasks int64
 	// Within is the smallest number of shards that holds all of them.
 	Within int
 }
 
-// Strays counts the tasks in shards that p does not poll, up to MaxShards, with one
+// Orphans counts the tasks in shards that p does not poll, up to MaxShards, with one
 // command for each shard. It leaves out shards that can't be read; an *UnreadableError
 // names them.
-func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
+func (t *Topic) Orphans(ctx context.Context, p Placement) (Orphans, error) {
 	pipe := t.rdb.Pipeline()
 	counts := map[int]*redis.IntCmd{}
 	for at := p.Scanned(); at < MaxShards; at++ {
 		counts[at] = pipe.ZCard(ctx, t.Shard(at).due())
 	}
 	_, _ = pipe.Exec(ctx) // each command carries its own error
-	var out Strays
+	var out Orphans
 	failed := map[int]error{}
 	for at, count := range counts {
 		n, err := count.Result()
@@ -46,14 +46,14 @@ func (t *Topic) Strays(ctx context.Context, p Placement) (Strays, error) {
 // Gather begins a change from a stable placement to the same shard count, which moves
 // orphaned tasks to their shards. It reports whether it did, as Begin does. Tasks in
 // their place are not touched.
-func (t *Topic) Gather(ctx context.Context, from Placement, strays Strays) (bool, error) {
-	if from.Phase != Stable || strays.Within <= from.Shards {
+func (t *Topic) Gather(ctx context.Context, from Placement, orphans Orphans) (bool, error) {
+	if from.Phase != Stable || orphans.Within <= from.Shards {
 		return false, nil
 	}
-	if restored, err := t.restoreSeen(ctx, from, strays.Within); err != nil || restored {
+	if restored, err := t.restoreSeen(ctx, from, orphans.Within); err != nil || restored {
 		return false, err
 	}
-	return t.change(ctx, from, Placement{from.Epoch + 1, from.Shards, strays.Within, Migrating})
+	return t.change(ctx, from, Placement{from.Epoch + 1, from.Shards, orphans.Within, Migrating})
 }
 
 // Restore puts back a placement that a shard's fence has seen and the placement key has

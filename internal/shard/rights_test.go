@@ -24,7 +24,7 @@ func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 			user := name + "-" + command
 			t.Run(user, func(t *testing.T) {
 				t.Parallel()
-				c := cornerOn(t, servertest.RedisOptions(server.Addr()), user, 1)
+				c := sandboxOn(t, servertest.RedisOptions(server.Addr()), user, 1)
 				c.fill()
 				c.ok(c.rdb.Do(c.ctx(), "ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-"+command).Err())
 				call, writes := acceptedCalls(c)[name]
@@ -87,7 +87,7 @@ func commandsOf(t *testing.T, script string) []string {
 }
 
 // evalAs runs a script as another user.
-func (c *corner) evalAs(user, script string, call accepted) error {
+func (c *sandbox) evalAs(user, script string, call accepted) error {
 	options := *c.rdb.(*redis.Client).Options()
 	options.Username, options.Password = user, "secret"
 	rdb := redis.NewClient(&options)

@@ -172,7 +172,7 @@ func TestAnotherDatabaseTakesOneRightMore(t *testing.T) {
 // guarded is a corner, with a topic of 4 shards, of a Redis whose users are those of
 // deploy/redis. Each one's password is its name.
 type guarded struct {
-	*corner
+	*sandbox
 	addr string
 }
 
@@ -192,7 +192,7 @@ func newGuarded(t *testing.T) *guarded {
 		t.Fatal(err)
 	}
 	server := servertest.OwnRedis(t, "--aclfile", file)
-	return &guarded{cornerOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
+	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
 }
 
 // as is a client with the rights of a role.

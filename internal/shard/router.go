@@ -19,8 +19,8 @@ import (
 // written, and loses its copy last.
 type Router struct {
 	*Topic
-	known known
-	lanes lanes
+	known    known
+	batchers batchers
 }
 
 // Router returns the router of a topic: the same one each time.
@@ -30,9 +30,9 @@ func (s *Store) Router(topic string) *Router {
 	r := s.routers[topic]
 	if r == nil {
 		r = &Router{
-			Topic: s.Topic(topic),
-			known: known{fenced: map[int]Placement{}},
-			lanes: lanes{beside: gatherBeside, patience: gatherPatience, all: map[int]*lane{}},
+			Topic:    s.Topic(topic),
+			known:    known{fenced: map[int]Placement{}},
+			batchers: batchers{beside: gatherBeside, patience: gatherPatience, all: map[int]*batcher{}},
 		}
 		s.routers[topic] = r
 	}
@@ -110,7 +110,7 @@ func (r *Router) Cancel(ctx context.Context, id string) error {
 
 func (r *Router) cancel(ctx context.Context, id string) error {
 	gone, err := r.remove(ctx, id)
-	if err == nil && (gone.Past || gone.Tried || !gone.There) {
+	if err == nil && (gone.History || gone.Tried || !gone.There) {
 		err = r.noteCancelled(ctx, id, gone.At)
 		if err == nil {
 			var more Withdrawn
@@ -134,7 +134,7 @@ func (r *Router) remove(ctx context.Context, id string) (gone Withdrawn, err err
 			}
 			met, err := r.Shard(at).Withdraw(ctx, p, notAfter, p.Moving(id) && at == p.New(id), id)
 			gone.There, gone.Tried = gone.There || met.There, gone.Tried || met.Tried
-			gone.Past, gone.At = gone.Past || met.Past, max(gone.At, met.At)
+			gone.History, gone.At = gone.History || met.History, max(gone.At, met.At)
 			if err != nil {
 				return err
 			}

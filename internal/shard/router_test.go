@@ -12,14 +12,14 @@ import (
 // has, however far behind the producer's estimate of Redis's clock is.
 func TestARescheduleThatMissesIsDatedByTheShard(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	a := c.delivered()
 	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.clock.asked, c.clock.millis = time.Now(), c.now()-1000
 	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("moved what is not stored: %v", err)
 	}
-	at, allowed, err := c.Follow(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Due+1, time.Hour)
+	at, allowed, err := c.AllowNext(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Due+1, time.Hour)
 	c.ok(err)
 	equal(t, "allowed", allowed, true)
 	if wish := a.Due + time.Hour.Milliseconds(); at < wish {

@@ -13,53 +13,53 @@ import (
 
 func TestAPassThroughACleanShardProvesIt(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	at := c.pass()
-	equal(t, "at first", standing(at), Pass{Count: 1, Cursor: 0, Clean: false})
+	equal(t, "at first", disposition(at), Pass{Count: 1, Cursor: 0, Clean: false})
 	at = c.step(at, 17, false)
-	equal(t, "after a step", standing(at), Pass{Count: 1, Cursor: 17, Clean: false})
+	equal(t, "after a step", disposition(at), Pass{Count: 1, Cursor: 17, Clean: false})
 	equal(t, "for another mover", c.pass(), at)
 	end := c.step(at, 0, false)
-	equal(t, "at the end", standing(end), Pass{Count: 2, Cursor: 0, Clean: true})
-	equal(t, "asked again", standing(c.pass()), Pass{Count: 2, Cursor: 0, Clean: false})
+	equal(t, "at the end", disposition(end), Pass{Count: 2, Cursor: 0, Clean: true})
+	equal(t, "asked again", disposition(c.pass()), Pass{Count: 2, Cursor: 0, Clean: false})
 }
 
 func TestAPassThatMetSomethingProvesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	at := c.step(c.pass(), 17, true)
 	at = c.step(at, 5, false)
 	end := c.step(at, 0, false)
-	equal(t, "at the end", standing(end), Pass{Count: 2, Cursor: 0, Clean: false})
-	equal(t, "the next, of one step", standing(c.step(end, 0, false)), Pass{Count: 3, Cursor: 0, Clean: true})
-	equal(t, "one that met something at its end", standing(c.step(c.pass(), 0, true)), Pass{Count: 4, Cursor: 0, Clean: false})
+	equal(t, "at the end", disposition(end), Pass{Count: 2, Cursor: 0, Clean: false})
+	equal(t, "the next, of one step", disposition(c.step(end, 0, false)), Pass{Count: 3, Cursor: 0, Clean: true})
+	equal(t, "one that met something at its end", disposition(c.step(c.pass(), 0, true)), Pass{Count: 4, Cursor: 0, Clean: false})
 }
 
 func TestAStepTakenTwiceAdvancesOnce(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	start := c.pass()
 	at := c.step(start, 17, false)
 	equal(t, "the second time", c.step(start, 17, false), at)
 	equal(t, "a slower mover's", c.step(start, 99, true), at)
 	end := c.step(at, 0, false)
 	equal(t, "clean", end.Clean, true)
-	equal(t, "the second time", standing(c.step(at, 0, false)), Pass{Count: 2, Cursor: 0, Clean: false})
-	equal(t, "of the pass before", standing(c.step(start, 0, false)), Pass{Count: 2, Cursor: 0, Clean: false})
+	equal(t, "the second time", disposition(c.step(at, 0, false)), Pass{Count: 2, Cursor: 0, Clean: false})
+	equal(t, "of the pass before", disposition(c.step(start, 0, false)), Pass{Count: 2, Cursor: 0, Clean: false})
 }
 
 func TestANewPlacementBeginsAPassOfItsOwn(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	at := c.step(c.pass(), 17, true)
 	c.begin(2)
-	equal(t, "under the new placement", standing(c.pass()), Pass{Count: 1, Cursor: 0, Clean: false})
-	equal(t, "a step from before", standing(c.step(at, 30, true)), Pass{Count: 1, Cursor: 0, Clean: false})
+	equal(t, "under the new placement", disposition(c.pass()), Pass{Count: 1, Cursor: 0, Clean: false})
+	equal(t, "a step from before", disposition(c.step(at, 30, true)), Pass{Count: 1, Cursor: 0, Clean: false})
 }
 
 func TestCursorsOf64BitsArePassedOnWhole(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	const far = 1<<63 + 12345
 	equal(t, "cursor", c.step(c.pass(), far, false).Cursor, far)
 	equal(t, "cursor", c.pass().Cursor, far)
@@ -67,7 +67,7 @@ func TestCursorsOf64BitsArePassedOnWhole(t *testing.T) {
 
 // moveOut moves what is in shard 1 to shard 0 until a pass proves shard 1 clean,
 // and tells seen of each step.
-func (c *corner) moveOut(seen func(at Pass)) {
+func (c *sandbox) moveOut(seen func(at Pass)) {
 	c.t.Helper()
 	at, err := c.Shard(1).Pass(c.ctx(), c.p)
 	c.ok(err)
@@ -92,7 +92,7 @@ func (c *corner) moveOut(seen func(at Pass)) {
 func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
-	c := cornerOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}, "own", 2)
+	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}}, "own", 2)
 	const tasks = 3 * MaxBatch
 	for batch := range 3 {
 		b := Put{Shard: 1}
@@ -125,7 +125,7 @@ func TestAPassThatBeganBeforeARestartOfRedisProvesNothing(t *testing.T) {
 
 func TestAMemberWithoutARecordDoesNotKeepItsShardFromGettingClean(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.ok(c.tryPut(c.p, Put{Shard: 1, Entries: []Entry{entry("a", In(time.Hour))}}).Err)
 	c.begin(1)
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(1).due(), redis.Z{Score: 1, Member: "waiting"},
@@ -138,22 +138,22 @@ func TestAMemberWithoutARecordDoesNotKeepItsShardFromGettingClean(t *testing.T) 
 	equal(t, "members that moved", c.rdb.ZCard(c.ctx(), c.Shard(0).due()).Val(), 1)
 }
 
-func (c *corner) pass() Pass {
+func (c *sandbox) pass() Pass {
 	c.t.Helper()
 	at, err := c.Shard(0).Pass(c.ctx(), c.p)
 	c.ok(err)
 	return at
 }
 
-func (c *corner) step(from Pass, to uint64, dirty bool) Pass {
+func (c *sandbox) step(from Pass, to uint64, dirty bool) Pass {
 	c.t.Helper()
 	at, err := c.Shard(0).ScanPass(c.ctx(), c.p, from, to, dirty)
 	c.ok(err)
 	return at
 }
 
-// standing is where a pass stands, without the name of the server process.
-func standing(p Pass) Pass {
+// disposition is where a pass stands, without the name of the server process.
+func disposition(p Pass) Pass {
 	p.Number = ""
 	return p
 }

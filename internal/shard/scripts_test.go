@@ -27,7 +27,7 @@ func scriptNames(t *testing.T) []string {
 
 func TestEveryScriptCompiles(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for _, name := range scriptNames(t) {
 		text, err := Script(name)
 		c.ok(err)

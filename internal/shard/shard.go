@@ -231,8 +231,8 @@ type Withdrawn struct {
 	There bool
 	// Tried: a message of it may be out.
 	Tried bool
-	// Past: the ID has a delivery history.
-	Past bool
+	// History: the ID has a delivery history.
+	History bool
 	// At is the time of the shard's server, in ms.
 	At int64
 }
@@ -247,14 +247,14 @@ func (s Shard) Withdraw(ctx context.Context, p Placement, notAfter int64, handle
 	if err != nil {
 		return Withdrawn{}, s.undeleted(err)
 	}
-	past, err := cmds[1].Int()
+	history, err := cmds[1].Int()
 	if err != nil { // in the pipeline of a call that was repeated
-		past, err = s.topic.run(ctx, ask).Int()
+		history, err = s.topic.run(ctx, ask).Int()
 	}
 	if err != nil || len(rest) < 2 {
 		return Withdrawn{}, fmt.Errorf("look up the delivery history of task %q of topic %s: %w", id, s.topic.name, err)
 	}
-	r := Withdrawn{There: rest[0] != int64(0), Tried: rest[0] == int64(2), Past: past == 1}
+	r := Withdrawn{There: rest[0] != int64(0), Tried: rest[0] == int64(2), History: history == 1}
 	r.At, _ = rest[1].(int64)
 	return r, nil
 }

@@ -55,8 +55,8 @@ func BenchmarkDecodeRecord(b *testing.B) {
 	}
 }
 
-// benchCorner is one shard with a placement.
-func benchCorner(b *testing.B) (*Topic, Placement) {
+// benchSandbox is one shard with a placement.
+func benchSandbox(b *testing.B) (*Topic, Placement) {
 	addr, prefix := servertest.Redis(b)
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	b.Cleanup(func() { _ = rdb.Close() })
@@ -88,7 +88,7 @@ func benchPut(b *testing.B, t *Topic, p Placement, from, to int) {
 }
 
 func BenchmarkPut(b *testing.B) {
-	t, p := benchCorner(b)
+	t, p := benchSandbox(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for from := 0; from < b.N; from += benchBatch {
@@ -98,7 +98,7 @@ func BenchmarkPut(b *testing.B) {
 
 // BenchmarkClaimAndSettle is a scanner's part of a task without the broker's.
 func BenchmarkClaimAndSettle(b *testing.B) {
-	t, p := benchCorner(b)
+	t, p := benchSandbox(b)
 	for from := 0; from < b.N; from += benchBatch {
 		benchPut(b, t, p, from, min(from+benchBatch, b.N))
 	}

@@ -10,7 +10,7 @@ import (
 // removal forgets both.
 func TestADocumentHasOneSource(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	bills := c.Store.Topic("bills")
 	take := func(source string, replace map[string]string, want map[string]string) {
 		t.Helper()

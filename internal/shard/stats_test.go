@@ -12,7 +12,7 @@ import (
 
 func TestStatsCountsEveryStateExactly(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	c.put(In(0), "p1", "p2", "p3")
 	for _, l := range leases(c.claimIDs("p1", "p2", "p3")) {
 		c.release(Release{Lease: l, Park: true})
@@ -48,7 +48,7 @@ func TestStatsCountsEveryStateExactly(t *testing.T) {
 // channel tells during each step.
 func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
 	defer listen.Close()
 	if _, err := listen.Receive(c.ctx()); err != nil {
@@ -112,7 +112,7 @@ func TestAWakeIsPublishedExactlyWhenATaskBecomesTheEarliest(t *testing.T) {
 
 func TestAParkedTaskAloneDoesNotHideAWake(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.put(In(0), "parked")
 	c.park("parked", "given up")
 	listen := c.rdb.SSubscribe(c.ctx(), c.Shard(0).Wake())
@@ -131,7 +131,7 @@ const alive, forget = 3 * time.Second, 10 * time.Minute
 
 func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for i, instance := range []string{"a", "a", "b"} {
 		before := c.now()
 		n, err := c.Heartbeat(c.ctx(), instance, alive, forget)
@@ -171,7 +171,7 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 }
 
 // keepAlive gives an instance a heartbeat that is not over while the test runs.
-func (c *corner) keepAlive(instance string) {
+func (c *sandbox) keepAlive(instance string) {
 	c.t.Helper()
 	ahead := float64(c.now() + time.Hour.Milliseconds())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: ahead, Member: instance}).Err())
@@ -179,7 +179,7 @@ func (c *corner) keepAlive(instance string) {
 
 func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	for instance, silence := range map[string]time.Duration{
 		"alive": -time.Hour, "silent": forget / 2, "dead": forget + time.Second, "long dead": 48 * time.Hour,
 	} {
@@ -199,7 +199,7 @@ func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
 func TestTheRateIsSharedAndUnusedGrantsComeBack(t *testing.T) {
 	t.Parallel()
 	eventually(t, "all is asked within a second of Redis's clock, which grants no more", func() bool {
-		c := newCorner(t, 1)
+		c := newSandbox(t, 1)
 		grant := func(want int) (int, time.Duration) {
 			n, wait, err := c.Grant(c.ctx(), 1, want, 10*time.Second)
 			c.ok(err)

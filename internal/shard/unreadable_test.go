@@ -15,14 +15,14 @@ import (
 const cutRecord = "\x12" + headRest
 
 // plant stores a record as it is.
-func (c *corner) plant(id, record string, score float64) {
+func (c *sandbox) plant(id, record string, score float64) {
 	c.t.Helper()
 	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), id, record).Err())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: score, Member: id}).Err())
 }
 
 // kept ends the test unless a record is as it was planted.
-func (c *corner) kept(id, record string) {
+func (c *sandbox) kept(id, record string) {
 	c.t.Helper()
 	raw, err := c.rdb.HGet(c.ctx(), c.Shard(0).tasks(), id).Result()
 	c.ok(err)
@@ -31,7 +31,7 @@ func (c *corner) kept(id, record string) {
 
 func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.plant("short", "\x10cut", 1)
 	c.plant("cut", cutRecord, -1)
 	c.put(In(0), "a")
@@ -57,7 +57,7 @@ func TestADamagedRecordDoesNotHoldUpTheOthersOfItsShard(t *testing.T) {
 
 func TestADamagedRecordDoesNotMakeAnExportedNeighbourEarly(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	due := c.put(In(time.Hour), "exported")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "exported").Tasks), 1)
 	c.plant("cut", cutRecord, -1) // its lease ended before, so it comes behind
@@ -71,7 +71,7 @@ func TestADamagedRecordDoesNotMakeAnExportedNeighbourEarly(t *testing.T) {
 
 func TestALapsedExportOfANewerFormatIsNotMadeDue(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 2)
+	c := newSandbox(t, 2)
 	due := c.put(In(time.Hour), "a")[0]
 	equal(t, "exported", len(c.export(30*time.Millisecond, "a").Tasks), 1)
 	record := c.read("a").raw
@@ -89,7 +89,7 @@ func TestALapsedExportOfANewerFormatIsNotMadeDue(t *testing.T) {
 
 func TestADamagedRecordIsReleasedWithADelay(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.plant("cut", cutRecord, 1)
 	for range 2 { // as soon as may be, and later
 		b := c.claim()
@@ -108,7 +108,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T
 	for name, record := range map[string]string{"damaged": cutRecord, "newer": "\x20" + head[1:]} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			far := float64(c.now() + time.Hour.Milliseconds())
 			c.plant("parked", record, math.Inf(1))
 			c.plant("waiting", record, far)
@@ -135,7 +135,7 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T
 
 func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	c.plant("a", "\x20", 1)
 	c.put(In(0), "a")
 	equal(t, "payload", string(c.in("a", task.Waiting).Payload), "payload of a")
@@ -143,7 +143,7 @@ func TestASchedulingReplacesWhatCannotBeRead(t *testing.T) {
 
 func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 4)
+	c := newSandbox(t, 4)
 	for at := range 4 {
 		c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(at).due(), redis.Z{Score: 1, Member: "a"}).Err())
 	}
@@ -169,9 +169,9 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	names("stats", err, 2)
 	spoil(c.Shard(7).due())
 	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(9).due(), redis.Z{Score: 1, Member: "a"}).Err())
-	strays, err := c.Strays(c.ctx(), c.p)
+	orphans, err := c.Orphans(c.ctx(), c.p)
 	names("strays", err, 7)
-	equal(t, "strays", strays, Strays{Tasks: 1, Within: 10})
+	equal(t, "strays", orphans, Orphans{Tasks: 1, Within: 10})
 	c.begin(3)
 	progress, err := c.Progress(c.ctx(), c.p)
 	names("progress", err, 2)

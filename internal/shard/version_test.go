@@ -11,21 +11,21 @@ import (
 // by their due times. A task is put, claimed, and put or moved again within one ms.
 func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 	t.Parallel()
-	for name, newer := range map[string]func(c *corner) call{
-		"put": func(c *corner) call {
+	for name, newer := range map[string]func(c *sandbox) call{
+		"put": func(c *sandbox) call {
 			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}, placement: c.p.String()}, c.notAfter())
 		},
-		"put for a time that is past": func(c *corner) call {
+		"put for a time that is past": func(c *sandbox) call {
 			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", At(time.UnixMilli(1)))}}
 			return c.Shard(0).putCall(&put{batch: b, placement: c.p.String()}, c.notAfter())
 		},
-		"reschedule": func(c *corner) call {
+		"reschedule": func(c *sandbox) call {
 			return c.Shard(0).rescheduleCall(c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCorner(t, 1)
+			c := newSandbox(t, 1)
 			c.put(In(0), "a")
 			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a"})
 			c.claim() // Redis knows the scripts
@@ -60,7 +60,7 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 // TestADueTimeStaysAsItIs: of what isn't due, and of what replaces an older task.
 func TestADueTimeStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	c := newCorner(t, 1)
+	c := newSandbox(t, 1)
 	due := time.Now().Add(time.Hour)
 	for range 3 {
 		equal(t, "due", c.put(At(due), "a")[0], due.UnixMilli())
@@ -73,7 +73,7 @@ func TestADueTimeStaysAsItIs(t *testing.T) {
 }
 
 // pipelined sends calls at once.
-func (c *corner) pipelined(calls ...call) []*redis.Cmd {
+func (c *sandbox) pipelined(calls ...call) []*redis.Cmd {
 	c.t.Helper()
 	pipe := c.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))

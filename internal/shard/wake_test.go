@@ -14,15 +14,15 @@ import (
 
 // listening is a topic whose wakes are heard.
 type listening struct {
-	*corner
+	*sandbox
 	next    time.Time // each task is due before the one before
 	heard   atomic.Int64
 	changes atomic.Int64
 }
 
-func listen(c *corner) *listening {
+func listen(c *sandbox) *listening {
 	c.t.Helper()
-	l := &listening{corner: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
+	l := &listening{sandbox: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
 	l.heard.Store(math.MaxInt64)
 	patience.Background(c.t, "Wakes", func(ctx context.Context) error {
 		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) }, func(error) {})
@@ -47,7 +47,7 @@ func (l *listening) hears(when string) {
 
 func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 	t.Parallel()
-	l := listen(cornerOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
+	l := listen(sandboxOn(t, servertest.RedisOptions(servertest.OwnRedis(t).Addr()), "own", 4))
 	l.hears("at first")
 	for range 3 {
 		l.ok(l.rdb.Do(l.ctx(), "CLIENT", "KILL", "TYPE", "pubsub").Err())
@@ -57,7 +57,7 @@ func TestWakesAreHeardAgainAfterTheirConnectionWasLost(t *testing.T) {
 
 func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 	t.Parallel()
-	l := listen(newCorner(t, 4))
+	l := listen(newSandbox(t, 4))
 	l.hears("before the change")
 	for _, shards := range []int{5, 3} {
 		before := l.changes.Load()
@@ -72,7 +72,7 @@ func TestAPlacementThatIsPutInForceIsHeardOf(t *testing.T) {
 func TestWakesAreHeardFromWhereASlotMoved(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)
-	l := listen(cornerOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
+	l := listen(sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 4))
 	l.hears("at first")
 	slot, err := l.rdb.ClusterKeySlot(l.ctx(), l.Shard(0).Wake()).Result()
 	l.ok(err)

@@ -157,7 +157,7 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	orders.Confirmed(500 * time.Millisecond)
 	orders.SetPlacement(8, 11, true)
 	orders.SetProgress(70, 35, 2*time.Second)
-	orders.SetStrays(9)
+	orders.SetOrphans(9)
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
 	orders.SetRetrying(12, "overdue")

@@ -21,7 +21,7 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, from SetPlacement
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused prometheus.Gauge
+	shards, epoch, migrating, misplaced, orphans, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused prometheus.Gauge
 
 	blocked     map[string]prometheus.Gauge // by reason
 	retryReason map[string]prometheus.Gauge // by outcome of the message
@@ -73,7 +73,7 @@ func (m *Metrics) Topic(name string) *TopicMetrics {
 		epoch:         v.epoch.WithLabelValues(name),
 		migrating:     v.migrating.WithLabelValues(name),
 		misplaced:     v.misplaced.WithLabelValues(name),
-		strays:        v.strays.WithLabelValues(name),
+		orphans:       v.orphans.WithLabelValues(name),
 		moveRate:      v.moveRate.WithLabelValues(name),
 		moveLeft:      v.moveLeft.WithLabelValues(name),
 		inflight:      v.inflight.WithLabelValues(name),
@@ -172,9 +172,9 @@ func (t *TopicMetrics) SetProgress(misplaced int64, rate float64, left time.Dura
 	t.moveLeft.Set(left.Seconds())
 }
 
-// SetStrays sets how many tasks lie in shards that no scanner polls. It is 0 once their
+// SetOrphans sets how many tasks lie in shards that no scanner polls. It is 0 once their
 // recovery has begun.
-func (t *TopicMetrics) SetStrays(n int64) { t.strays.Set(float64(n)) }
+func (t *TopicMetrics) SetOrphans(n int64) { t.orphans.Set(float64(n)) }
 
 // SetInflight sets how many tasks this scanner has claimed and not settled. bytes is the
 // memory of those without an outcome.
@@ -225,7 +225,7 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, strays, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, orphans, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused *prometheus.GaugeVec
 
 	blocked, retryReason *prometheus.GaugeVec
 }
@@ -256,7 +256,7 @@ func newTopicVectors() *topicVectors {
 	v.epoch = v.gauge("placement_epoch", "Epoch of the placement this scanner uses.")
 	v.migrating = v.gauge("migrating", "1 while tasks move to a new placement.")
 	v.misplaced = v.gauge("misplaced_tasks", "Tasks that a migration still has to move.")
-	v.strays = v.gauge("stray_tasks", "Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them.")
+	v.orphans = v.gauge("stray_tasks", "Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them.")
 	v.moveRate = v.gauge("move_rate_tasks_per_second", "Tasks that the whole fleet moves per second, averaged since the migration began.")
 	v.moveLeft = v.gauge("move_left_seconds", "How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown.")
 	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled; at most twice the window.")

@@ -21,9 +21,9 @@ type Edited struct {
 	// Raw is the new document, and Changes are the settings that differ.
 	Raw     []byte
 	Changes []config.Change
-	// Mended: the document had mistakes, and the edit fixes them, maybe without a change
+	// Fixed: the document had mistakes, and the edit fixes them, maybe without a change
 	// of a setting.
-	Mended bool
+	Fixed bool
 	// Same: there is nothing to write.
 	Same bool
 }
@@ -42,9 +42,9 @@ func (e Edit) Of(topic string, found config.Document) (Edited, error) {
 	if err != nil {
 		return Edited{}, err
 	}
-	mended := found.Err != nil
-	same := there && len(changes) == 0 && !e.Replace && !mended
-	return Edited{Raw: raw, Changes: changes, Mended: mended, Same: same}, nil
+	fixed := found.Err != nil
+	same := there && len(changes) == 0 && !e.Replace && !fixed
+	return Edited{Raw: raw, Changes: changes, Fixed: fixed, Same: same}, nil
 }
 
 // ExistsError says that the topic has a document already.

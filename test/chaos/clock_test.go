@@ -21,7 +21,7 @@ func TestClockOff(t *testing.T) {
 	skewed := buildSkewed(t)
 	for name, skew := range map[string]string{"ahead": "3600", "behind": "-3600"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{scanners: 1})
+			r := newHarness(t, options{scanners: 1})
 			r.startBinary(skewed, 1, skewVariable+"="+skew)
 			checkSkew(t, r.scanners[1].Log(), strings.HasPrefix(skew, "-"))
 			r.begin()

@@ -13,7 +13,7 @@ import (
 // leader. Then a leader is paused for longer than the others wait for it. Scanners go on
 // with another URL of their list; confirms come late, but none is lost.
 func TestClusterBrokers(t *testing.T) {
-	r := newRig(t, options{brokers: true})
+	r := newHarness(t, options{brokers: true})
 	r.begin()
 	for _, which := range []string{"a follower", "the leader"} {
 		victim := r.node(which == "the leader")
@@ -33,7 +33,7 @@ func TestClusterBrokers(t *testing.T) {
 }
 
 // node returns the node that leads the queue, or one that doesn't.
-func (r *rig) node(leader bool) *servers.RabbitMQ {
+func (r *harness) node(leader bool) *servers.RabbitMQ {
 	r.t.Helper()
 	leads, err := r.brokers.Leader(r.t.Context(), queue, nil)
 	if err != nil {

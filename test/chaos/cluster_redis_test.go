@@ -14,12 +14,12 @@ import (
 
 // clustered returns a rig on a Redis Cluster with settings in Consul. Every master holds
 // shards of the topic.
-func clustered(t *testing.T) *rig {
-	return newRig(t, options{cluster: true, consul: true, topic: fleet.Topic{"shards": 8}})
+func clustered(t *testing.T) *harness {
+	return newHarness(t, options{cluster: true, consul: true, topic: fleet.Topic{"shards": 8}})
 }
 
 // master returns the node that serves a shard.
-func (r *rig) master(shard int) *servers.Redis {
+func (r *harness) master(shard int) *servers.Redis {
 	r.t.Helper()
 	n, err := r.cluster.Master(r.t.Context(), shardKey(shard))
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *rig) master(shard int) *servers.Redis {
 func shardKey(shard int) string { return fmt.Sprintf("duefleet:due:{orders:%d}", shard) }
 
 // flows waits until tasks of all shards are delivered again.
-func (r *rig) flows(what string) {
+func (r *harness) flows(what string) {
 	r.t.Helper()
 	n := r.recorder.Ledger.Count()
 	r.await(what, func() bool {
@@ -75,7 +75,7 @@ func TestClusterSlotsMoved(t *testing.T) {
 }
 
 // moveShard moves a shard's slot to the next of the first three nodes.
-func (r *rig) moveShard(shard int) {
+func (r *harness) moveShard(shard int) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	slot, err := r.client.ClusterKeySlot(ctx, shardKey(shard)).Result()
@@ -101,7 +101,7 @@ func TestClusterMasterHangs(t *testing.T) {
 		hangs = 30 * time.Second
 		late  = 3 * time.Second // a shard may be without a worker for a tick or two while nobody can draw tickets
 	)
-	r := newRig(t, options{cluster: true, nodeTimeout: time.Minute, topic: fleet.Topic{"shards": 8, "lease": "5s"}})
+	r := newHarness(t, options{cluster: true, nodeTimeout: time.Minute, topic: fleet.Topic{"shards": 8, "lease": "5s"}})
 	r.begin()
 	r.lasts(2 * time.Second)
 	victim, err := r.cluster.Master(t.Context(), "duefleet:ticket:{orders}")
@@ -130,7 +130,7 @@ func TestClusterMasterHangs(t *testing.T) {
 
 // beside returns the placement of orders, and the topic's shards that another master
 // holds.
-func (r *rig) beside(master *servers.Redis, shards int) (p shard.Placement, others map[int]bool) {
+func (r *harness) beside(master *servers.Redis, shards int) (p shard.Placement, others map[int]bool) {
 	r.t.Helper()
 	store, err := shard.New(r.client, r.settings.RedisPrefix)
 	r.must(err)
@@ -150,7 +150,7 @@ func (r *rig) beside(master *servers.Redis, shards int) (p shard.Placement, othe
 
 // ordersIn makes a batch of tasks for some shards, due in half a second, and adds its
 // size to made.
-func (r *rig) ordersIn(p shard.Placement, shards map[int]bool, made *int) (batch []fleet.Order) {
+func (r *harness) ordersIn(p shard.Placement, shards map[int]bool, made *int) (batch []fleet.Order) {
 	due := time.Now().Add(500 * time.Millisecond)
 	for i := 0; len(batch) < loadBatch; i++ {
 		if id := fmt.Sprintf("beside-%d-%d", *made, i); shards[p.New(id)] {

@@ -20,7 +20,7 @@ func TestClusterSentinel(t *testing.T) {
 		"without":             {0, 2 * loadBatch},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{sentinel: true, replicas: row.replicas})
+			r := newHarness(t, options{sentinel: true, replicas: row.replicas})
 			r.begin()
 			first := r.failover((*servers.Redis).Kill)
 			r.lasts(3 * time.Second)
@@ -40,7 +40,7 @@ func TestClusterSentinel(t *testing.T) {
 }
 
 // failover calls strike on the master, and returns that master once another one serves.
-func (r *rig) failover(strike func(*servers.Redis) error) *servers.Redis {
+func (r *harness) failover(strike func(*servers.Redis) error) *servers.Redis {
 	r.t.Helper()
 	victim, err := r.watched.Master(r.t.Context())
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // with a smaller index, loses a key, and holds a broken document. The last good settings
 // stay in force, and updates work again without help.
 func TestConsulGone(t *testing.T) {
-	r := newRig(t, options{consul: true})
+	r := newHarness(t, options{consul: true})
 	r.begin()
 	if err := r.consul.Kill(); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestConsulGone(t *testing.T) {
 // TestConsulTooManyRequests: a Consul that answers 429 is handled like any outage. The
 // last good settings stay in force, status says why, and updates work again without help.
 func TestConsulTooManyRequests(t *testing.T) {
-	r := newRig(t, options{consul: true})
+	r := newHarness(t, options{consul: true})
 	r.begin()
 	limit := func(rate string) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestConsulTooManyRequests(t *testing.T) {
 	r.verdict("Consul: 429", allowance{})
 }
 
-func (r *rig) kv() *consul.KV {
+func (r *harness) kv() *consul.KV {
 	r.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: r.consul.Addr()})
 	if err != nil {

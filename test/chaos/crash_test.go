@@ -49,7 +49,7 @@ func TestCrashPoints(t *testing.T) {
 			if strings.Contains(p.step, "release") { // a scanner releases tasks only if messages come back
 				o.exchange, o.topic = true, fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}
 			}
-			r := newRig(t, o)
+			r := newHarness(t, o)
 			r.startBinary(crasher, 1, "DUEFLEET_TEST_CRASH="+p.step)
 			victim := r.scanners[2]
 			r.begin()
@@ -87,7 +87,7 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-func (r *rig) pause(scanners []*fleet.Scanner) {
+func (r *harness) pause(scanners []*fleet.Scanner) {
 	r.t.Helper()
 	for _, s := range scanners {
 		if err := s.Pause(); err != nil {
@@ -96,7 +96,7 @@ func (r *rig) pause(scanners []*fleet.Scanner) {
 	}
 }
 
-func (r *rig) resume(scanners []*fleet.Scanner) {
+func (r *harness) resume(scanners []*fleet.Scanner) {
 	r.t.Helper()
 	for _, s := range scanners {
 		if err := s.Resume(); err != nil {
@@ -107,7 +107,7 @@ func (r *rig) resume(scanners []*fleet.Scanner) {
 
 // far schedules four thousand tasks, always the same ones, far enough in the future:
 // tasks due soon aren't moved.
-func (r *rig) far(in time.Duration) {
+func (r *harness) far(in time.Duration) {
 	r.t.Helper()
 	orders, due := make([]fleet.Order, 4000), time.Now().Add(in)
 	for i := range orders {

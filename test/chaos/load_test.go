@@ -36,7 +36,7 @@ type load struct {
 }
 
 // begin starts the load, and returns once tasks arrive.
-func (r *rig) begin(topics ...string) {
+func (r *harness) begin(topics ...string) {
 	r.t.Helper()
 	if len(topics) == 0 {
 		topics = []string{"orders"}

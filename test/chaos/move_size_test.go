@@ -29,14 +29,14 @@ const (
 // 4 MiB, while all scanners share 1 MB/s. The change ends, and memory stays bounded.
 func TestLargeTasksMoveOverANarrowNetwork(t *testing.T) {
 	const many = 200
-	r := newRig(t, options{consul: true, badRedis: true, redisArgs: []string{"--appendonly", "no"}, topic: fleet.Topic{"shards": 2}})
+	r := newHarness(t, options{consul: true, badRedis: true, redisArgs: []string{"--appendonly", "no"}, topic: fleet.Topic{"shards": 2}})
 	r.takesLarge()
 	keys := r.scheduleLarge(many, time.Now().Add(2*time.Hour))
 	for _, stream := range []string{"upstream", "downstream"} {
 		r.toRedis.spoil("narrow "+stream, "narrow", stream, map[string]any{"rate": 1_000_000})
 	}
 	r.changeShards(4, 30*time.Minute)
-	r.toRedis.mend()
+	r.toRedis.fix()
 	r.checkMemory()
 	for _, k := range keys {
 		if err := r.recorder.Reschedule(t.Context(), k, time.Now().Add(time.Second).Truncate(time.Millisecond)); err != nil {
@@ -51,7 +51,7 @@ func TestLargeTasksMoveOverANarrowNetwork(t *testing.T) {
 // change ends, parked ls lists the tasks, and memory stays bounded.
 func TestLargeParkedTasksMove(t *testing.T) {
 	const many = 500
-	r := newRig(t, options{
+	r := newHarness(t, options{
 		consul: true, exchange: true, redisArgs: []string{"--appendonly", "no"},
 		topic: fleet.Topic{"shards": 2, "max_attempts": 1, "lease": "30s"},
 	})
@@ -79,7 +79,7 @@ func TestLargeParkedTasksMove(t *testing.T) {
 }
 
 // takesLarge replaces the rig's producer with one that accepts large payloads.
-func (r *rig) takesLarge() {
+func (r *harness) takesLarge() {
 	r.t.Helper()
 	client, err := producer.New(producer.Config{Redis: r.client, MaxPayload: largePayload})
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *rig) takesLarge() {
 }
 
 // scheduleLarge stores tasks with payloads of 4 MiB.
-func (r *rig) scheduleLarge(many int, due time.Time) (keys []fleet.Key) {
+func (r *harness) scheduleLarge(many int, due time.Time) (keys []fleet.Key) {
 	r.t.Helper()
 	for i := range many {
 		o := order("orders", fmt.Sprintf("large-%d", i), due)
@@ -104,7 +104,7 @@ func (r *rig) scheduleLarge(many int, due time.Time) (keys []fleet.Key) {
 
 // changeShards changes the shard count, waits for the end of the change, and checks that
 // Redis uses little memory for it.
-func (r *rig) changeShards(shards int, within time.Duration) {
+func (r *harness) changeShards(shards int, within time.Duration) {
 	r.t.Helper()
 	before, began := r.redisMemory(), time.Now()
 	var most atomic.Int64
@@ -136,7 +136,7 @@ func (r *rig) changeShards(shards int, within time.Duration) {
 }
 
 // redisMemory returns how many bytes Redis uses now.
-func (r *rig) redisMemory() int64 {
+func (r *harness) redisMemory() int64 {
 	info, err := r.client.Info(r.t.Context(), "memory").Result()
 	if err != nil {
 		return 0

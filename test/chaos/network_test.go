@@ -147,8 +147,8 @@ func (w *narrow) wait(n int) time.Duration {
 	return time.Until(w.free)
 }
 
-// mend removes all toxics.
-func (n *network) mend() { n.proxy.Toxics.ResetToxics(context.Background()) }
+// fix removes all toxics.
+func (n *network) fix() { n.proxy.Toxics.ResetToxics(context.Background()) }
 
 // cut resets every connection. New ones are accepted at once.
 func (n *network) cut() {

@@ -13,7 +13,7 @@ import (
 
 // TestRabbitMQKilled: kill -9 and restart of the broker.
 func TestRabbitMQKilled(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	// This version of RabbitMQ can lose recent declarations.
 	r.ctl("eval", "mnesia:dump_log().")
@@ -35,7 +35,7 @@ func TestRabbitMQKilled(t *testing.T) {
 
 // TestRabbitMQReset: connections between scanners and the broker are reset.
 func TestRabbitMQReset(t *testing.T) {
-	r := newRig(t, options{badRabbit: true})
+	r := newHarness(t, options{badRabbit: true})
 	r.begin()
 	const cuts = 8
 	for range cuts {
@@ -48,15 +48,15 @@ func TestRabbitMQReset(t *testing.T) {
 // TestRabbitMQHalfOpen: the network to the broker drops all data without closing
 // connections.
 func TestRabbitMQHalfOpen(t *testing.T) {
-	r := newRig(t, options{badRabbit: true})
+	r := newHarness(t, options{badRabbit: true})
 	r.begin()
 	r.toRabbit.silence()
 	r.lasts(10 * time.Second)
-	r.toRabbit.mend()
+	r.toRabbit.fix()
 	r.toRabbit.cut()
-	mended, n := time.Now(), r.recorder.Ledger.Count()
+	fixed, n := time.Now(), r.recorder.Ledger.Count()
 	r.await("tasks over the repaired network", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
-	if took := time.Since(mended); took > 15*time.Second {
+	if took := time.Since(fixed); took > 15*time.Second {
 		t.Errorf("the first tasks came %s after the line was mended, want them within 15 s", took)
 	}
 	r.verdict("RabbitMQ: half-open connection, 10 s", allowance{repeats: 3 * inFlight})
@@ -64,14 +64,14 @@ func TestRabbitMQHalfOpen(t *testing.T) {
 
 // TestRabbitMQSlow: latency, low bandwidth, resets.
 func TestRabbitMQSlow(t *testing.T) {
-	checkSlow(t, "RabbitMQ", options{badRabbit: true}, func(r *rig) *network { return r.toRabbit })
+	checkSlow(t, "RabbitMQ", options{badRabbit: true}, func(r *harness) *network { return r.toRabbit })
 }
 
 // TestRabbitMQAlarm: a memory alarm, then a disk alarm, each for longer than two
 // heartbeats. Claiming stops, no attempt is counted, and everything continues without
 // help.
 func TestRabbitMQAlarm(t *testing.T) {
-	r := newRig(t, options{topic: fleet.Topic{"max_attempts": 2}})
+	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 2}})
 	r.begin()
 	for _, alarm := range [][2][]string{
 		{{"set_vm_memory_high_watermark", "0"}, {"set_vm_memory_high_watermark", "0.4"}},
@@ -91,7 +91,7 @@ func TestRabbitMQAlarm(t *testing.T) {
 // status says why; the other topic is as punctual as before.
 func TestExchangeDeleted(t *testing.T) {
 	other := fleet.Topic{}
-	r := newRig(t, options{more: map[string]fleet.Topic{"invoices": other}, exchange: true})
+	r := newHarness(t, options{more: map[string]fleet.Topic{"invoices": other}, exchange: true})
 	r.consume("invoices.due")
 	r.begin("orders", "invoices")
 	r.lasts(4 * time.Second)
@@ -111,7 +111,7 @@ func TestExchangeDeleted(t *testing.T) {
 // TestUnbound: no queue is bound. Tasks are kept, tried again, and parked with the
 // reason. A replay delivers them.
 func TestUnbound(t *testing.T) {
-	r := newRig(t, options{topic: fleet.Topic{"max_attempts": 3, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}, exchange: true})
+	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 3, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}, exchange: true})
 	r.begin()
 	r.broker(func(ch *amqp.Channel) error { return ch.QueueUnbind(queue, "orders.due", "orders", nil) })
 	r.await("parked tasks", func() bool { return r.status().Topic("orders").Parked > 2000 })
@@ -132,7 +132,7 @@ func TestUnbound(t *testing.T) {
 // TestQueueFull: a full queue rejects messages. Tasks wait, and are delivered when there
 // is room.
 func TestQueueFull(t *testing.T) {
-	r := newRig(t, options{topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "1s"}}, exchange: true})
+	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "1s"}}, exchange: true})
 	r.begin()
 	r.ctl("set_policy", "full", "^orders", `{"max-length":10,"overflow":"reject-publish"}`, "--apply-to", "queues")
 	r.lasts(5 * time.Second)
@@ -141,7 +141,7 @@ func TestQueueFull(t *testing.T) {
 }
 
 // bind declares the exchange and the queue of topic orders, as an operator would.
-func (r *rig) bind() {
+func (r *harness) bind() {
 	r.t.Helper()
 	r.broker(func(ch *amqp.Channel) error {
 		if err := ch.ExchangeDeclare("orders", "direct", true, false, false, false, nil); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // TestRedisKilled: kill -9 and restart of a Redis that syncs every write.
 func TestRedisKilled(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	for range 2 {
 		if err := r.redis.Kill(); err != nil {
@@ -44,7 +44,7 @@ func TestRedisKilled(t *testing.T) {
 // TestRedisLosesItsEnd: the append-only file loses its last bytes. Its tasks are lost or
 // repeated, and nothing is stuck.
 func TestRedisLosesItsEnd(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	r.lasts(2 * time.Second)
 	if err := r.redis.Kill(); err != nil {
@@ -83,7 +83,7 @@ func cutEnd(t *testing.T, dir string, size int64) int {
 // TestRedisFull: at maxmemory stored tasks are still delivered, and a schedule returns
 // ErrRedisFull.
 func TestRedisFull(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	r.lasts(time.Second)
 	if err := r.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -106,7 +106,7 @@ func TestRedisFull(t *testing.T) {
 // TestRedisDistracted: Redis's scripts are flushed, a script blocks it (BUSY), it is a
 // replica for a while (READONLY), and it reloads its file (LOADING).
 func TestRedisDistracted(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	for range 20 {
 		if err := r.client.ScriptFlush(t.Context()).Err(); err != nil {
@@ -141,7 +141,7 @@ func TestRedisDistracted(t *testing.T) {
 }
 
 // reload makes Redis reload its file, slowly, and answer LOADING meanwhile.
-func (r *rig) reload() {
+func (r *harness) reload() {
 	r.t.Helper()
 	options := r.direct
 	options.MaxRetries, options.ReadTimeout = -1, patience
@@ -160,7 +160,7 @@ func (r *rig) reload() {
 // TestRedisReplyLost: connections between scanners and Redis are reset again and again,
 // in the middle of requests and replies.
 func TestRedisReplyLost(t *testing.T) {
-	r := newRig(t, options{badRedis: true})
+	r := newHarness(t, options{badRedis: true})
 	r.begin()
 	for range 20 {
 		r.toRedis.cut()
@@ -174,5 +174,5 @@ func TestRedisReplyLost(t *testing.T) {
 
 // TestRedisSlow: latency, low bandwidth, resets.
 func TestRedisSlow(t *testing.T) {
-	checkSlow(t, "Redis", options{badRedis: true}, func(r *rig) *network { return r.toRedis })
+	checkSlow(t, "Redis", options{badRedis: true}, func(r *harness) *network { return r.toRedis })
 }

@@ -43,7 +43,7 @@ func (c *redisClock) env(t *testing.T, dir string) []string {
 }
 
 // setClock sets Redis's clock ahead of this machine's, and checks that it took effect.
-func (r *rig) setClock(ahead time.Duration) {
+func (r *harness) setClock(ahead time.Duration) {
 	r.t.Helper()
 	back := int64(ahead) < r.clock.ahead.Load()
 	if !back {
@@ -81,7 +81,7 @@ func TestRedisClockSet(t *testing.T) {
 		{"10 s back, five times", []time.Duration{-10 * time.Second, -20 * time.Second, -30 * time.Second, -40 * time.Second, -50 * time.Second}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, options{setClock: true})
+			r := newHarness(t, options{setClock: true})
 			r.begin()
 			ahead, before := 0, time.Duration(0)
 			for _, step := range test.steps {

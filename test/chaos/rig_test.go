@@ -55,8 +55,8 @@ type options struct {
 	exchange    bool // the test declares the exchange of orders, not the scanners
 }
 
-// rig is a running fleet on its own servers.
-type rig struct {
+// harness is a running fleet on its own servers.
+type harness struct {
 	t        *testing.T
 	dir      string
 	config   string
@@ -84,10 +84,10 @@ type rig struct {
 	clock    redisClock
 }
 
-// newRig starts the servers, the producer, the consumer and the scanners.
-func newRig(t *testing.T, o options) *rig {
+// newHarness starts the servers, the producer, the consumer and the scanners.
+func newHarness(t *testing.T, o options) *harness {
 	t.Helper()
-	r := &rig{t: t, dir: t.TempDir(), replicas: o.replicas}
+	r := &harness{t: t, dir: t.TempDir(), replicas: o.replicas}
 	if o.scanners == 0 {
 		o.scanners = 3
 	}
@@ -104,7 +104,7 @@ func newRig(t *testing.T, o options) *rig {
 
 // servers starts Redis and RabbitMQ. Redis syncs every write, so it keeps everything it
 // acknowledged.
-func (r *rig) servers(o options) {
+func (r *harness) servers(o options) {
 	r.t.Helper()
 	var env []string
 	if o.setClock {
@@ -173,7 +173,7 @@ func (r *rig) servers(o options) {
 	}
 }
 
-func (r *rig) killServers() {
+func (r *harness) killServers() {
 	if r.redis != nil {
 		_ = r.redis.Kill()
 	}
@@ -195,7 +195,7 @@ func (r *rig) killServers() {
 }
 
 // connect makes the producer, connected directly to Redis.
-func (r *rig) connect() {
+func (r *harness) connect() {
 	r.t.Helper()
 	r.client = redis.NewUniversalClient(&r.direct)
 	r.t.Cleanup(func() { _ = r.client.Close() })
@@ -207,7 +207,7 @@ func (r *rig) connect() {
 }
 
 // write writes the configuration file, or the topics to Consul.
-func (r *rig) write(o options) {
+func (r *harness) write(o options) {
 	r.t.Helper()
 	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": leaseTime.String(), "window": inFlight / 2}.With(o.topic))}
 	if o.exchange {
@@ -239,7 +239,7 @@ func (r *rig) write(o options) {
 
 // set writes a topic's settings to Consul without waiting for the scanners, which may be
 // down.
-func (r *rig) set(topic string, t fleet.Topic) {
+func (r *harness) set(topic string, t fleet.Topic) {
 	r.t.Helper()
 	out := r.run(programs.Scanner, append([]string{"topic", "set", topic, "--no-wait"}, t.Pairs()...)...)
 	if out.Code != 0 {
@@ -248,13 +248,13 @@ func (r *rig) set(topic string, t fleet.Topic) {
 }
 
 // run runs a program with the rig's configuration.
-func (r *rig) run(program string, args ...string) fleet.Output {
+func (r *harness) run(program string, args ...string) fleet.Output {
 	r.t.Helper()
 	return r.runWithin(patience, program, args...)
 }
 
 // runWithin is run for a program that has much to do.
-func (r *rig) runWithin(limit time.Duration, program string, args ...string) fleet.Output {
+func (r *harness) runWithin(limit time.Duration, program string, args ...string) fleet.Output {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), limit)
 	defer cancel()
@@ -266,12 +266,12 @@ func (r *rig) runWithin(limit time.Duration, program string, args ...string) fle
 }
 
 // start adds n scanners.
-func (r *rig) start(n int) {
+func (r *harness) start(n int) {
 	r.t.Helper()
 	r.startBinary(programs.Scanner, n)
 }
 
-func (r *rig) startBinary(binary string, n int, env ...string) {
+func (r *harness) startBinary(binary string, n int, env ...string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
@@ -287,7 +287,7 @@ func (r *rig) startBinary(binary string, n int, env ...string) {
 }
 
 // again starts a scanner that ended.
-func (r *rig) again(s *fleet.Scanner) {
+func (r *harness) again(s *fleet.Scanner) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
@@ -297,7 +297,7 @@ func (r *rig) again(s *fleet.Scanner) {
 }
 
 // stop stops all scanners, which must finish within their timeout.
-func (r *rig) stop() {
+func (r *harness) stop() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -318,7 +318,7 @@ func (r *rig) stop() {
 }
 
 // explain logs the ends of the scanners' logs if the test failed.
-func (r *rig) explain() {
+func (r *harness) explain() {
 	for _, s := range r.scanners {
 		if log, err := os.ReadFile(s.Log()); err == nil && r.t.Failed() {
 			r.t.Logf("the end of %s:\n%s", filepath.Base(s.Log()), log[max(0, len(log)-4000):])
@@ -327,7 +327,7 @@ func (r *rig) explain() {
 }
 
 // consume enters all messages of a queue into the ledger.
-func (r *rig) consume(queue string) {
+func (r *harness) consume(queue string) {
 	r.t.Helper()
 	c, err := fleet.NewConsumer(fleet.ConsumerConfig{URL: strings.Join(r.urls, ","), Queue: queue, Handle: r.arrived})
 	if err != nil {
@@ -344,7 +344,7 @@ func (r *rig) consume(queue string) {
 	}
 }
 
-func (r *rig) arrived(d fleet.Delivery) {
+func (r *harness) arrived(d fleet.Delivery) {
 	here := d.At
 	d.At = here.Add(time.Duration(r.clock.judged.Load()))
 	r.recorder.Ledger.Delivered(d)
@@ -352,13 +352,13 @@ func (r *rig) arrived(d fleet.Delivery) {
 }
 
 // await fails the test if the condition doesn't come true in time.
-func (r *rig) await(what string, condition func() bool) {
+func (r *harness) await(what string, condition func() bool) {
 	r.t.Helper()
 	r.within(patience, what, condition)
 }
 
 // within is await with its own limit.
-func (r *rig) within(patience time.Duration, what string, condition func() bool) {
+func (r *harness) within(patience time.Duration, what string, condition func() bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
 	defer cancel()
@@ -368,7 +368,7 @@ func (r *rig) within(patience time.Duration, what string, condition func() bool)
 }
 
 // lasts waits while load and fault continue.
-func (r *rig) lasts(d time.Duration) {
+func (r *harness) lasts(d time.Duration) {
 	r.t.Helper()
 	select {
 	case <-r.t.Context().Done():
@@ -377,7 +377,7 @@ func (r *rig) lasts(d time.Duration) {
 	}
 }
 
-func (r *rig) status() fleet.Status {
+func (r *harness) status() fleet.Status {
 	r.t.Helper()
 	s, err := fleet.ReadStatus(r.t.Context(), programs.Scanner, r.config)
 	if err != nil {
@@ -387,7 +387,7 @@ func (r *rig) status() fleet.Status {
 }
 
 // ctl runs rabbitmqctl.
-func (r *rig) ctl(args ...string) {
+func (r *harness) ctl(args ...string) {
 	r.t.Helper()
 	if out, err := r.rabbitmq.Ctl(r.t.Context(), args...); err != nil {
 		r.t.Fatalf("rabbitmqctl %v: %v: %s", args, err, out)
@@ -395,7 +395,7 @@ func (r *rig) ctl(args ...string) {
 }
 
 // broker calls do with a channel of its own.
-func (r *rig) broker(do func(ch *amqp.Channel) error) {
+func (r *harness) broker(do func(ch *amqp.Channel) error) {
 	r.t.Helper()
 	conn, err := amqp.Dial(r.urls[0])
 	if err != nil {

@@ -18,7 +18,7 @@ const inFlight = 1000
 
 // TestScannersKilled: kill -9 of running scanners.
 func TestScannersKilled(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	const kills = 5
 	for i := range kills {
@@ -36,7 +36,7 @@ func TestScannersKilled(t *testing.T) {
 // that the stopped one had claimed. After SIGCONT it settles nothing that it no longer
 // holds.
 func TestScannerStopped(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	s := r.scanners[0]
 	if err := s.Pause(); err != nil {
@@ -53,7 +53,7 @@ func TestScannerStopped(t *testing.T) {
 // TestScannersTerminated: SIGTERM under load. No task waits for its lease to expire, and
 // nothing arrives twice.
 func TestScannersTerminated(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -74,7 +74,7 @@ func TestScannersTerminated(t *testing.T) {
 // TestScannersTerminatedWithoutRedis: SIGTERM while Redis is down. Tasks in flight are
 // settled once Redis is back, within shutdown_timeout.
 func TestScannersTerminatedWithoutRedis(t *testing.T) {
-	r := newRig(t, options{})
+	r := newHarness(t, options{})
 	r.begin()
 	r.must(r.redis.Kill())
 	began := time.Now()
@@ -104,7 +104,7 @@ func TestManyTopics(t *testing.T) {
 		}}
 		names = append(names, name)
 	}
-	r := newRig(t, options{scanners: 2, more: more})
+	r := newHarness(t, options{scanners: 2, more: more})
 	r.begin(names...)
 	r.lasts(10 * time.Second)
 	r.verdict("a hundred topics", allowance{})

@@ -21,7 +21,7 @@ import (
 // no lease expires, and another topic is served meanwhile.
 func TestAMillionAtOnce(t *testing.T) {
 	const many, batch = 1_000_000, 500
-	r := newRig(t, options{
+	r := newHarness(t, options{
 		redisArgs: []string{"--appendfsync", "everysec"},
 		topic:     fleet.Topic{"lease": "30s"},
 		more:      map[string]fleet.Topic{"invoices": nil},
@@ -65,7 +65,7 @@ func TestAMillionAtOnce(t *testing.T) {
 // TestLargestPayloads: payloads at the size limit, all due at once. Their number is
 // within one scanner's window, but their size is beyond its memory.
 func TestLargestPayloads(t *testing.T) {
-	r := newRig(t, options{scanners: 1, redisArgs: []string{"--appendfsync", "everysec"}, topic: fleet.Topic{"lease": "30s", "window": 2000}})
+	r := newHarness(t, options{scanners: 1, redisArgs: []string{"--appendfsync", "everysec"}, topic: fleet.Topic{"lease": "30s", "window": 2000}})
 	r.begin()
 	due := time.Now().Add(5 * time.Second).Truncate(time.Millisecond)
 	for i := range 1500 {
@@ -81,7 +81,7 @@ func TestLargestPayloads(t *testing.T) {
 }
 
 // checkMemory checks that no scanner's memory ever exceeded a limit.
-func (r *rig) checkMemory() {
+func (r *harness) checkMemory() {
 	r.t.Helper()
 	const most = 150 << 10
 	for _, s := range r.scanners {

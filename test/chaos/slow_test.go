@@ -34,15 +34,15 @@ var slowness = []struct {
 
 // checkSlow checks for each slowness that nothing is lost, and that the fault had an
 // effect.
-func checkSlow(t *testing.T, server string, o options, to func(*rig) *network) {
+func checkSlow(t *testing.T, server string, o options, to func(*harness) *network) {
 	for _, f := range slowness {
 		t.Run(f.name, func(t *testing.T) {
 			o.topic = f.topic
-			r, before := newRig(t, o), closed.Load()
+			r, before := newHarness(t, o), closed.Load()
 			r.begin()
 			f.spoil(to(r))
 			r.lasts(8 * time.Second)
-			to(r).mend()
+			to(r).fix()
 			r.checkMemory()
 			r.verdict(server+": "+f.name, allowance{repeats: f.repeats})
 			late := r.recorder.Ledger.Check().Lateness.At(0.99)

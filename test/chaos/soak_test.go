@@ -27,7 +27,7 @@ type fault struct {
 	most time.Duration
 	// strike begins the fault and mend ends it. draw is the number that the schedule drew
 	// for this fault.
-	strike, mend func(r *rig, draw int)
+	strike, fix func(r *harness, draw int)
 	// repeats is how many repeated messages the fault explains, and unmarked how many of
 	// them without a mark.
 	repeats, unmarked int
@@ -35,31 +35,31 @@ type fault struct {
 
 // faults returns the faults of the table that can be undone.
 func faults() []fault {
-	nothing := func(*rig, int) {}
+	nothing := func(*harness, int) {}
 	var all []fault
 	for i := range soakScanners {
 		part := fmt.Sprintf("scanner %d", i+1)
 		all = append(all,
-			fault{"kill -9", part, 3 * time.Second, func(r *rig, _ int) { r.must(r.scanners[i].Kill()) }, func(r *rig, _ int) { r.again(r.scanners[i]) }, inFlight, 0},
-			fault{"SIGSTOP", part, leaseTime + 4*time.Second, func(r *rig, _ int) { r.must(r.scanners[i].Pause()) }, func(r *rig, _ int) { r.must(r.scanners[i].Resume()) }, inFlight, 0},
-			fault{"SIGTERM", part, time.Second, func(r *rig, _ int) { r.terminate(i) }, func(r *rig, _ int) { r.again(r.scanners[i]) }, 0, 0},
+			fault{"kill -9", part, 3 * time.Second, func(r *harness, _ int) { r.must(r.scanners[i].Kill()) }, func(r *harness, _ int) { r.again(r.scanners[i]) }, inFlight, 0},
+			fault{"SIGSTOP", part, leaseTime + 4*time.Second, func(r *harness, _ int) { r.must(r.scanners[i].Pause()) }, func(r *harness, _ int) { r.must(r.scanners[i].Resume()) }, inFlight, 0},
+			fault{"SIGTERM", part, time.Second, func(r *harness, _ int) { r.terminate(i) }, func(r *harness, _ int) { r.again(r.scanners[i]) }, 0, 0},
 		)
 	}
 	everyone := soakScanners * inFlight
 	return append(all,
-		fault{"kill -9", "redis", 3 * time.Second, func(r *rig, _ int) { r.redisSteps.Add(1); r.must(r.redis.Kill()) },
-			func(r *rig, _ int) { r.must(r.redis.Restart(context.Background())); r.redisSteps.Add(1) }, everyone, 2 * loadBatch},
-		fault{"connections reset", "redis", time.Second, func(r *rig, _ int) { r.toRedis.cut() }, nothing, 0, 0},
-		fault{"latency", "redis", 5 * time.Second, func(r *rig, draw int) { r.toRedis.latency(draw) }, func(r *rig, _ int) { r.toRedis.mend() }, 0, 0},
-		fault{"SCRIPT FLUSH", "redis", time.Second, func(r *rig, _ int) { r.must(r.client.ScriptFlush(context.Background()).Err()) }, nothing, 0, 0},
-		fault{"kill -9", "rabbitmq", 3 * time.Second, func(r *rig, _ int) { r.killBroker() }, func(r *rig, _ int) { r.must(r.rabbitmq.Restart(context.Background())) }, everyone, 0},
-		fault{"connections reset", "rabbitmq", time.Second, func(r *rig, _ int) { r.toRabbit.cut() }, nothing, everyone, 0},
-		fault{"half-open", "rabbitmq", 14 * time.Second, func(r *rig, _ int) { r.toRabbit.silence() }, func(r *rig, _ int) { r.toRabbit.mend(); r.toRabbit.cut() }, everyone, 0},
-		fault{"latency", "rabbitmq", 5 * time.Second, func(r *rig, draw int) { r.toRabbit.latency(draw) }, func(r *rig, _ int) { r.toRabbit.mend() }, 0, 0},
-		fault{"memory alarm", "rabbitmq", 10 * time.Second, func(r *rig, _ int) { r.watermark("0") }, func(r *rig, _ int) { r.watermark("0.4") }, everyone, 0},
-		fault{"kill -9", "consul", 5 * time.Second, func(r *rig, _ int) { r.must(r.consul.Kill()) }, func(r *rig, _ int) { r.must(r.consul.Restart(context.Background())) }, 0, 0},
-		fault{"another M", "consul", 5 * time.Second, func(r *rig, draw int) { r.set("orders", fleet.Topic{"shards": 1 + draw%16}) }, nothing, 0, 0},
-		fault{"other settings", "consul", time.Second, func(r *rig, draw int) {
+		fault{"kill -9", "redis", 3 * time.Second, func(r *harness, _ int) { r.redisSteps.Add(1); r.must(r.redis.Kill()) },
+			func(r *harness, _ int) { r.must(r.redis.Restart(context.Background())); r.redisSteps.Add(1) }, everyone, 2 * loadBatch},
+		fault{"connections reset", "redis", time.Second, func(r *harness, _ int) { r.toRedis.cut() }, nothing, 0, 0},
+		fault{"latency", "redis", 5 * time.Second, func(r *harness, draw int) { r.toRedis.latency(draw) }, func(r *harness, _ int) { r.toRedis.fix() }, 0, 0},
+		fault{"SCRIPT FLUSH", "redis", time.Second, func(r *harness, _ int) { r.must(r.client.ScriptFlush(context.Background()).Err()) }, nothing, 0, 0},
+		fault{"kill -9", "rabbitmq", 3 * time.Second, func(r *harness, _ int) { r.killBroker() }, func(r *harness, _ int) { r.must(r.rabbitmq.Restart(context.Background())) }, everyone, 0},
+		fault{"connections reset", "rabbitmq", time.Second, func(r *harness, _ int) { r.toRabbit.cut() }, nothing, everyone, 0},
+		fault{"half-open", "rabbitmq", 14 * time.Second, func(r *harness, _ int) { r.toRabbit.silence() }, func(r *harness, _ int) { r.toRabbit.fix(); r.toRabbit.cut() }, everyone, 0},
+		fault{"latency", "rabbitmq", 5 * time.Second, func(r *harness, draw int) { r.toRabbit.latency(draw) }, func(r *harness, _ int) { r.toRabbit.fix() }, 0, 0},
+		fault{"memory alarm", "rabbitmq", 10 * time.Second, func(r *harness, _ int) { r.watermark("0") }, func(r *harness, _ int) { r.watermark("0.4") }, everyone, 0},
+		fault{"kill -9", "consul", 5 * time.Second, func(r *harness, _ int) { r.must(r.consul.Kill()) }, func(r *harness, _ int) { r.must(r.consul.Restart(context.Background())) }, 0, 0},
+		fault{"another M", "consul", 5 * time.Second, func(r *harness, draw int) { r.set("orders", fleet.Topic{"shards": 1 + draw%16}) }, nothing, 0, 0},
+		fault{"other settings", "consul", time.Second, func(r *harness, draw int) {
 			r.set("orders", fleet.Topic{"tick": fmt.Sprintf("%dms", 50+draw%2000), "batch": 1 + draw%1000, "workers": draw % 9})
 		}, nothing, 0, 0},
 	)
@@ -105,7 +105,7 @@ func TestSoak(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("the schedule of faults: go test -tags chaos ./test/chaos -run TestSoak -soak %s -seed %d", *soakLength, seed)
-	r := newRig(t, options{
+	r := newHarness(t, options{
 		scanners: soakScanners, badRedis: true, badRabbit: true, consul: true,
 		topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "1s"}},
 	})
@@ -116,7 +116,7 @@ func TestSoak(t *testing.T) {
 }
 
 // suffer executes a schedule, and returns the allowance for its faults.
-func (r *rig) suffer(all []strike) (allowed allowance) {
+func (r *harness) suffer(all []strike) (allowed allowance) {
 	byPart := map[string][]strike{}
 	for _, s := range all {
 		byPart[s.part] = append(byPart[s.part], s)
@@ -132,7 +132,7 @@ func (r *rig) suffer(all []strike) (allowed allowance) {
 				r.t.Logf("%6s %s: %s for %s", time.Since(began).Round(100*time.Millisecond), s.part, s.name, s.length.Round(time.Millisecond))
 				s.strike(r, s.draw)
 				r.lasts(s.length)
-				s.mend(r, s.draw)
+				s.fix(r, s.draw)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func (r *rig) suffer(all []strike) (allowed allowance) {
 	return allowed
 }
 
-func (r *rig) must(err error) {
+func (r *harness) must(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Error(err)
@@ -149,7 +149,7 @@ func (r *rig) must(err error) {
 
 // terminate stops a scanner with SIGTERM. A scanner that can't reach Redis tries for
 // settleTime, and its exit code then says that tasks wait for their leases.
-func (r *rig) terminate(i int) {
+func (r *harness) terminate(i int) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -162,14 +162,14 @@ func (r *rig) terminate(i int) {
 }
 
 // killBroker kills RabbitMQ. This version of RabbitMQ can lose recent declarations.
-func (r *rig) killBroker() {
+func (r *harness) killBroker() {
 	r.t.Helper()
 	_, err := r.rabbitmq.Ctl(context.Background(), "eval", "mnesia:dump_log().")
 	r.must(err)
 	r.must(r.rabbitmq.Kill())
 }
 
-func (r *rig) watermark(share string) {
+func (r *harness) watermark(share string) {
 	r.t.Helper()
 	_, err := r.rabbitmq.Ctl(context.Background(), "set_vm_memory_high_watermark", share)
 	r.must(err)

@@ -43,7 +43,7 @@ type allowance struct {
 
 // verdict ends a test: it stops the load, waits for the promised tasks, and checks that
 // the ledger finds nothing that the fault doesn't explain.
-func (r *rig) verdict(fault string, allowed allowance) {
+func (r *harness) verdict(fault string, allowed allowance) {
 	r.t.Helper()
 	r.load.stop()
 	ledger := r.recorder.Ledger
@@ -96,7 +96,7 @@ func judge(report fleet.Report, allowed allowance) error {
 
 // awaitEmpty waits until at most the given number of tasks is stored, and returns how
 // many are.
-func (r *rig) awaitEmpty(most int64) (stored int64) {
+func (r *harness) awaitEmpty(most int64) (stored int64) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.t.Context()), patience)
 	defer cancel()
@@ -111,7 +111,7 @@ func (r *rig) awaitEmpty(most int64) (stored int64) {
 }
 
 // quiet waits until nothing has arrived for a second.
-func (r *rig) quiet() {
+func (r *harness) quiet() {
 	for before := -1; before != r.recorder.Ledger.Count(); {
 		before = r.recorder.Ledger.Count()
 		r.lasts(time.Second)

@@ -27,7 +27,7 @@ type finding struct {
 	Check string `json:"check"`
 	State string `json:"state"`
 	What  string `json:"what"`
-	Mend  string `json:"mend"`
+	Fix   string `json:"mend"`
 }
 
 // findings are doctor's findings and its exit code.
@@ -68,8 +68,8 @@ func examineOnce(t *testing.T, path string) findings {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, x := range f.list {
-		if (x.State == "fail" || x.State == "warn") != (x.Mend != "") {
-			t.Errorf("%s is %s, with the advice %q", x.Check, x.State, x.Mend)
+		if (x.State == "fail" || x.State == "warn") != (x.Fix != "") {
+			t.Errorf("%s is %s, with the advice %q", x.Check, x.State, x.Fix)
 		}
 	}
 	return f
@@ -77,19 +77,19 @@ func examineOnce(t *testing.T, path string) findings {
 
 // says reports whether a check has a state, and whether its text and its advice contain
 // the given words.
-func (f findings) says(check, state, what, mend string) bool {
+func (f findings) says(check, state, what, fix string) bool {
 	return slices.ContainsFunc(f.list, func(x finding) bool {
-		return x.Check == check && x.State == state && strings.Contains(x.What, what) && strings.Contains(x.Mend, mend)
+		return x.Check == check && x.State == state && strings.Contains(x.What, what) && strings.Contains(x.Fix, fix)
 	})
 }
 
 // want fails the test unless says returns true.
-func (f findings) want(check, state, what, mend string) {
+func (f findings) want(check, state, what, fix string) {
 	f.t.Helper()
-	if f.says(check, state, what, mend) {
+	if f.says(check, state, what, fix) {
 		return
 	}
-	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, mend, f.text)
+	f.t.Errorf("no %s of %s says %q and %q; there are\n%s", state, check, what, fix, f.text)
 }
 
 // exitsOne fails the test unless doctor's exit code was 1.
@@ -169,9 +169,9 @@ func TestDoctorFindsRedisSetWrong(t *testing.T) {
 	// The commands in doctor's advice fix them.
 	rdb := redisAt(t, server.Addr())
 	for _, x := range f.list {
-		if set := regexp.MustCompile(`CONFIG SET (\S+) ([^;\s]+)`).FindStringSubmatch(x.Mend); set != nil {
+		if set := regexp.MustCompile(`CONFIG SET (\S+) ([^;\s]+)`).FindStringSubmatch(x.Fix); set != nil {
 			if err := rdb.ConfigSet(t.Context(), set[1], set[2]).Err(); err != nil {
-				t.Errorf("%s: %v", x.Mend, err)
+				t.Errorf("%s: %v", x.Fix, err)
 			}
 		}
 	}

@@ -110,7 +110,7 @@ func (tr *trial) finds(check, state, what string, also ...string) map[string]str
 	advice := map[string]string{}
 	for _, x := range f.list {
 		if slices.Contains(tr.found, x.Check) {
-			advice[x.Check] = x.Mend
+			advice[x.Check] = x.Fix
 		}
 	}
 	return advice
@@ -150,7 +150,7 @@ func (tr *trial) says(advice, text string) {
 func (tr *trial) awaitHealthy() {
 	tr.t.Helper()
 	untilFile(tr.t, tr.config, "doctor to find a healthy fleet", nil, func(f findings) bool {
-		gone := !slices.ContainsFunc(f.list, func(x finding) bool { return slices.Contains(tr.found, x.Check) && x.Mend != "" })
+		gone := !slices.ContainsFunc(f.list, func(x finding) bool { return slices.Contains(tr.found, x.Check) && x.Fix != "" })
 		return f.code == 0 && gone && f.says("fleet", "ok", "2 scanners run", "")
 	})
 }

@@ -14,7 +14,7 @@ import (
 // note in Consul name the wrong key. The mistake delays another topic's change only if
 // both topics are in one file.
 func TestBrokenDocument(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		w.send("orders", "before", 10)
 		w.arrive("the tasks before")
@@ -61,7 +61,7 @@ func TestBrokenDocument(t *testing.T) {
 func TestBrokenDocumentVanishes(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	w.spoil("orders")
 	w.spoil("invoices")
@@ -95,7 +95,7 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 }
 
 // notes counts the scanners' notes in Consul that contain a word.
-func (w *world) notes(word string) int {
+func (w *fixture) notes(word string) int {
 	w.t.Helper()
 	pairs, _, err := w.kv().List(w.settings.ConsulPrefix+"/status/", nil)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // migrating waits until the change to m shards has begun, and returns its epoch.
-func (w *wish) migrating(m int) (epoch int64) {
+func (w *source) migrating(m int) (epoch int64) {
 	w.t.Helper()
 	wait.For(w.t, fmt.Sprintf("a change to %d shards", m), func() bool {
 		p := w.placement()
@@ -34,7 +34,7 @@ func (w *wish) migrating(m int) (epoch int64) {
 
 // ordersTopic returns topic orders in Redis. It is made only once, because tests use it
 // all the time.
-func (w *wish) ordersTopic() *shard.Topic {
+func (w *source) ordersTopic() *shard.Topic {
 	w.t.Helper()
 	if w.topic == nil {
 		store, err := shard.New(w.redis, w.settings.RedisPrefix)
@@ -46,7 +46,7 @@ func (w *wish) ordersTopic() *shard.Topic {
 	return w.topic
 }
 
-func (w *wish) placement() shard.Placement {
+func (w *source) placement() shard.Placement {
 	w.t.Helper()
 	p, err := w.ordersTopic().Placement(w.t.Context())
 	if err != nil {
@@ -56,7 +56,7 @@ func (w *wish) placement() shard.Placement {
 }
 
 // settled waits until all changes have ended and M is m.
-func (w *wish) settled(m int) {
+func (w *source) settled(m int) {
 	w.t.Helper()
 	moved := func() int {
 		change, err := w.ordersTopic().Progress(w.t.Context(), w.placement())
@@ -77,7 +77,7 @@ func (w *wish) settled(m int) {
 }
 
 // far schedules n tasks that are due in the far future.
-func (w *wish) far(n int) []fleet.Order {
+func (w *source) far(n int) []fleet.Order {
 	w.t.Helper()
 	far := orders("orders", "far", n, time.Now().Add(time.Hour), time.Hour, 100)
 	w.schedule(far...)
@@ -86,7 +86,7 @@ func (w *wish) far(n int) []fleet.Order {
 
 // holdUp keeps the next change, to m shards, from ending until the caller calls letGo. It
 // holds the lease of one task that would have to move.
-func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
+func (w *source) holdUp(far []fleet.Order, m int) (letGo func()) {
 	w.t.Helper()
 	p := w.placement()
 	i := slices.IndexFunc(far, func(o fleet.Order) bool { return shard.Place(o.ID, m) != p.New(o.ID) })
@@ -109,7 +109,7 @@ func (w *wish) holdUp(far []fleet.Order, m int) (letGo func()) {
 // TestChangeDuringChange: a shard count set during a change waits for the end of that
 // change. If several are set, only the last one applies, even if it is the initial one.
 func TestChangeDuringChange(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		far := w.far(2000)
 		letGo := w.holdUp(far, 12)
@@ -135,7 +135,7 @@ func TestChangeDuringChange(t *testing.T) {
 // Redis.
 func TestManyShards(t *testing.T) {
 	t.Parallel()
-	w := newFileWish(t)
+	w := newFileSource(t)
 	w.settings.RedisAddr = farAway(t, w.settings.RedisAddr, 5*time.Millisecond)
 	w.begin()
 	far := w.far(3000)
@@ -169,7 +169,7 @@ func farAway(t *testing.T, addr string, delay time.Duration) string {
 // TestAllScannersKilledDuringChange: without scanners a change waits; scanners that start
 // later end it.
 func TestAllScannersKilledDuringChange(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		far := w.far(2000)
 		letGo := w.holdUp(far, 9)
@@ -198,7 +198,7 @@ func TestAllScannersKilledDuringChange(t *testing.T) {
 }
 
 // revive starts all scanners again.
-func (w *wish) revive() {
+func (w *source) revive() {
 	w.t.Helper()
 	ctx := wait.Context(w.t)
 	var g errgroup.Group
@@ -213,7 +213,7 @@ func (w *wish) revive() {
 // TestStoppedDuringChange: scanners that stop one after the other during a change pass it
 // on. Nothing arrives twice.
 func TestStoppedDuringChange(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		far := w.far(2000)
 		w.schedule(orders("orders", "o", 2000, time.Now().Add(time.Second), 4*time.Second, 0)...)
@@ -246,7 +246,7 @@ func TestConsulGoneDuringChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
-	w := consulWish(t, server.Addr(), "duefleet")
+	w := consulSource(t, server.Addr(), "duefleet")
 	w.begin()
 	far := w.far(2000)
 	letGo := w.holdUp(far, 9)
@@ -282,7 +282,7 @@ func TestConsulGoneDuringChange(t *testing.T) {
 func TestRegistration(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	wait.For(t, "two services that pass their check", rarely(func() bool { return len(w.registered(true)) == 2 }))
 	if _, err := w.stopOne(w.scanners[0]); err != nil {
@@ -302,7 +302,7 @@ func TestRegistration(t *testing.T) {
 }
 
 // live returns the instances of the live scanners, according to Redis.
-func (w *wish) live() (instances []string) {
+func (w *source) live() (instances []string) {
 	w.t.Helper()
 	for _, m := range w.status().Fleet {
 		if m.Alive {
@@ -315,7 +315,7 @@ func (w *wish) live() (instances []string) {
 
 // registered returns the instances in Consul, once for each entry. With passing it
 // returns only those whose check passes.
-func (w *wish) registered(passing bool) (instances []string) {
+func (w *source) registered(passing bool) (instances []string) {
 	w.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: w.settings.ConsulAddr})
 	if err != nil {
@@ -346,7 +346,7 @@ func TestSettingsInForce(t *testing.T) {
 func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration)) {
 	t.Helper()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	w.schedule(orders("orders", "o", 10_000, time.Now().Add(time.Second), 10*time.Second, 0)...)
 	w.awaitCount(100)
@@ -374,7 +374,7 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 }
 
 // index returns the Consul index of a topic's last write.
-func (w *wish) index(topic string) uint64 {
+func (w *source) index(topic string) uint64 {
 	w.t.Helper()
 	pair, _, err := w.kv().Get(w.settings.ConsulPrefix+"/topics/"+topic, nil)
 	if err != nil || pair == nil {
@@ -388,7 +388,7 @@ func (w *wish) index(topic string) uint64 {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	far := w.far(3000)
 	letGo := w.holdUp(far, 11)

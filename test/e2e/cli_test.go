@@ -146,7 +146,7 @@ func TestUsage(t *testing.T) {
 // so are questions about it.
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	checkError(t, "schedule", w.producer("schedule", "--topic", "odrers", "--id", "a", "--in", "1m"), 1, "odrers", "unknown topic")
 	checkError(t, "status", w.scanner("status", "--topic", "odrers"), 3, "odrers", "unknown topic")
@@ -159,7 +159,7 @@ func TestUnknownTopic(t *testing.T) {
 // TestExitCodes: the producer's commands end with their documented exit codes.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	w.consume("orders.due")
 	name := []string{"--topic", "orders", "--id", "a b\n🚀"}
@@ -186,7 +186,7 @@ func TestExitCodes(t *testing.T) {
 // TestAdminPortInUse: a scanner whose admin port is taken names it and exits.
 func TestAdminPortInUse(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -276,7 +276,7 @@ topics:
 // rights. Without Redis it offers nothing.
 func TestTopicsAreCompleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	w.awaitTopic("orders")
 	for line, want := range map[string]string{

@@ -28,7 +28,7 @@ func deadLetterTopic(dead string) map[string]fleet.Topic {
 // deadLetters is a fleet whose scanners have the rights that docs/deploy.md lists for
 // topics with declare.dead_letter, on a RabbitMQ of the test's own.
 type deadLetters struct {
-	*world
+	*fixture
 	rabbitmq *servers.RabbitMQ
 	admin    string // a URL
 }
@@ -50,7 +50,7 @@ func newDeadLetters(t *testing.T) deadLetters {
 	settings := fleet.Settings{Topics: deadLetterTopic("orders.dead")}
 	settings.RabbitMQURL = strings.Replace(d.admin, "guest:guest", "duefleet:secret", 1)
 	settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)
-	d.world = newWorldOn(t, settings, servertest.RedisOptions(settings.RedisAddr))
+	d.fixture = newFixtureOn(t, settings, servertest.RedisOptions(settings.RedisAddr))
 	return d
 }
 

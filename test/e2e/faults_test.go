@@ -14,7 +14,7 @@ import (
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const tasks, window, kills = 20_000, 100, 3
-	w := newWorld(t, map[string]fleet.Topic{
+	w := newFixture(t, map[string]fleet.Topic{
 		"orders": fleet.DeclaredTopic("orders", fleet.Topic{"window": window, "batch": 100, "lease": "15s"}),
 	})
 	w.pause(true)
@@ -48,7 +48,7 @@ func TestKill(t *testing.T) {
 
 // checkRepeats checks that each message of a version except the first is marked as
 // redelivered.
-func (w *world) checkRepeats() {
+func (w *fixture) checkRepeats() {
 	w.t.Helper()
 	type version struct {
 		topic, id string
@@ -68,7 +68,7 @@ func (w *world) checkRepeats() {
 // leased, and none arrives twice.
 func TestTerminate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.pause(true)
 	w.start(2)
 	w.consume("orders.due")
@@ -89,7 +89,7 @@ func TestTerminate(t *testing.T) {
 
 // terminate stops the scanners of a paused topic soon after the topic is resumed, and
 // returns how many tasks are left.
-func (w *world) terminate(round int) int64 {
+func (w *fixture) terminate(round int) int64 {
 	w.t.Helper()
 	const tasks, first = 20_000, 1000
 	w.schedule(orders("orders", fmt.Sprintf("o%d", round), tasks, time.Now(), time.Millisecond, 500)...)
@@ -109,7 +109,7 @@ func (w *world) terminate(round int) int64 {
 func TestRate(t *testing.T) {
 	t.Parallel()
 	const rate, tasks = 200, 1200
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"rate": rate})})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"rate": rate})})
 	w.pause(true)
 	w.start(3)
 	w.consume("orders.due")

@@ -61,9 +61,9 @@ func TestExactlyOnce(t *testing.T) {
 }
 
 // newPair returns a world with two topics that have their own exchanges and routing keys.
-func newPair(t *testing.T) *world {
+func newPair(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(t, map[string]fleet.Topic{
+	w := newFixture(t, map[string]fleet.Topic{
 		"orders":   fleet.DeclaredTopic("orders", nil),
 		"invoices": {"shards": 4, "exchange": "billing", "routing_key": "invoice.eu.due"},
 	})
@@ -82,7 +82,7 @@ func ordersOfPair(tasks int, start time.Time) []fleet.Order {
 
 // changeSome changes some tasks before they are due: one in twenty each is cancelled,
 // rescheduled, replaced and made earlier. It returns the newest versions.
-func (w *world) changeSome(all []fleet.Order) map[fleet.Key]fleet.Order {
+func (w *fixture) changeSome(all []fleet.Order) map[fleet.Key]fleet.Order {
 	w.t.Helper()
 	newest := map[fleet.Key]fleet.Order{}
 	var g errgroup.Group
@@ -118,7 +118,7 @@ func (w *world) changeSome(all []fleet.Order) map[fleet.Key]fleet.Order {
 // are due. Each version arrives at most once, and a later version always arrives.
 func TestChangesAtTheLastMoment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(2)
 	w.consume("orders.due")
 	all := orders("orders", "o", 600, time.Now().Add(time.Second), 3*time.Second, 0)
@@ -151,7 +151,7 @@ func TestChangesAtTheLastMoment(t *testing.T) {
 // for byte.
 func TestEveryByte(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	w.consume("orders.due")
 
@@ -191,7 +191,7 @@ func TestEveryByte(t *testing.T) {
 // and nothing is written.
 func TestRulesForInput(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	tooMany := map[string]string{}
 	for i := range 33 {

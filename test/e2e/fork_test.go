@@ -17,7 +17,7 @@ import (
 // the change ends, and nothing is lost.
 func TestFork(t *testing.T) {
 	t.Parallel()
-	w := newFileWish(t)
+	w := newFileSource(t)
 	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 2, "tick": "100ms", "paused": true}))
 	w.start(2)
 	w.consume("orders.due")
@@ -56,7 +56,7 @@ func TestFork(t *testing.T) {
 
 // setPlacement sets the placement of topic orders, as docs/operate.md tells an
 // operator to do.
-func (w *world) setPlacement(p shard.Placement) {
+func (w *fixture) setPlacement(p shard.Placement) {
 	w.t.Helper()
 	key := w.settings.RedisPrefix + ":placement:{orders}"
 	if err := w.redis.HSet(w.t.Context(), key, "value", p.String()).Err(); err != nil {

@@ -12,7 +12,7 @@ import (
 // TestMeasureLateness: at a rate that any machine can deliver, tasks leave when they are
 // due, not at the next poll.
 func TestMeasureLateness(t *testing.T) { //nolint:paralleltest // it has the machine to itself
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(3)
 	w.consume("orders.due")
 	w.schedule(orders("orders", "o", 200, time.Now().Add(2*time.Second), 5*time.Second, 0)...)
@@ -61,7 +61,7 @@ func TestMeasureMissingExchange(t *testing.T) { //nolint:paralleltest // it has 
 
 // TestMeasureTerminate: SIGTERM under load ends scanners within ten seconds.
 func TestMeasureTerminate(t *testing.T) { //nolint:paralleltest // it has the machine to itself
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.settings.ShutdownTimeout = "10s"
 	w.write()
 	w.start(2)
@@ -84,7 +84,7 @@ func TestMeasureTerminate(t *testing.T) { //nolint:paralleltest // it has the ma
 // TestMeasureRate: the rate of a topic is the rate of the whole fleet, within a tenth.
 func TestMeasureRate(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const rate, settle, seconds = 200, 2 * time.Second, 6
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"rate": rate})})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"rate": rate})})
 	w.start(3)
 	w.consume("orders.due")
 	w.schedule(orders("orders", "o", rate*12, time.Now().Add(time.Second), time.Millisecond, 0)...)

@@ -35,7 +35,7 @@ func TestMeasureMemoryOfLargePayloads(t *testing.T) { //nolint:paralleltest // i
 				topics[name] = fleet.DeclaredTopic(name, nil)
 				queues = append(queues, name+".due")
 			}
-			w := newWorld(t, topics)
+			w := newFixture(t, topics)
 			u, err := url.Parse(w.settings.RabbitMQURL)
 			if err != nil {
 				t.Fatal(err)

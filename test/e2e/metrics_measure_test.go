@@ -38,7 +38,7 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 		{"one by one", scrapedShards, scrapedShards, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) { //nolint:paralleltest // as above
-			w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": scrapedShards, "workers": 2})})
+			w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": scrapedShards, "workers": 2})})
 			w.settings.More = map[string]fleet.Topic{"admin": {"shard_series": c.series}}
 			w.write()
 			w.start(1)

@@ -85,7 +85,7 @@ func contractMetrics() map[string]struct {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.start(1)
 	w.consume("orders.due")

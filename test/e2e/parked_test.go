@@ -14,7 +14,7 @@ import (
 // with the reason until an operator replays or purges it.
 func TestUnroutable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": {
+	w := newFixture(t, map[string]fleet.Topic{"orders": {
 		"shards": 4, "exchange": "orders", "routing_key": "order.due",
 		"max_attempts": 3, "backoff": map[string]any{"min": "20ms", "max": "50ms"},
 	}})
@@ -63,7 +63,7 @@ func TestUnroutable(t *testing.T) {
 // number of its attempt and isn't marked as a repeat.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": {
+	w := newFixture(t, map[string]fleet.Topic{"orders": {
 		"shards": 1, "exchange": "orders", "routing_key": "order.due",
 		"max_attempts": 1000, "backoff": map[string]any{"min": "500ms", "max": "500ms"},
 	}})
@@ -106,9 +106,9 @@ func TestMissingExchange(t *testing.T) {
 
 // newGoodAndBad returns a running fleet with 400 tasks of a good topic and 200 of a topic
 // with a missing exchange.
-func newGoodAndBad(t *testing.T) *world {
+func newGoodAndBad(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(t, map[string]fleet.Topic{
+	w := newFixture(t, map[string]fleet.Topic{
 		"good": fleet.DeclaredTopic("good", nil),
 		"bad":  {"shards": 2, "exchange": "missing", "routing_key": "k", "backoff": map[string]any{"min": "50ms", "max": "200ms"}},
 	})
@@ -121,7 +121,7 @@ func newGoodAndBad(t *testing.T) *world {
 }
 
 // checkParked checks the number of parked tasks, and their attempts and reasons.
-func (w *world) checkParked(n, attempts int) {
+func (w *fixture) checkParked(n, attempts int) {
 	w.t.Helper()
 	for _, verb := range [][]string{{"parked", "ls"}, {"tasks", "ls", "--topic", "orders", "--state", "parked"}} {
 		all := w.list(verb...)
@@ -143,7 +143,7 @@ type listed struct {
 	Attempts   int
 }
 
-func (w *world) list(verb ...string) (all []listed) {
+func (w *fixture) list(verb ...string) (all []listed) {
 	w.t.Helper()
 	out := must(w.t, w.scanner(append(verb, "-o", "json")...))
 	if err := json.Unmarshal([]byte(out.Stdout), &all); err != nil {
@@ -159,7 +159,7 @@ type stored struct {
 	Reason   string
 }
 
-func (w *world) get(topic, id string) stored {
+func (w *fixture) get(topic, id string) stored {
 	w.t.Helper()
 	out := must(w.t, w.producer("get", "--topic", topic, "--id", id, "-o", "json"))
 	var s stored

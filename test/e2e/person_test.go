@@ -20,7 +20,7 @@ import (
 // erases the bar at the end.
 func TestLoadOnATerminal(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	var lines strings.Builder
 	for i := range 5000 {
@@ -61,7 +61,7 @@ func TestLoadOnATerminal(t *testing.T) {
 // TestInterrupt: Ctrl-C ends a scanner in the same way as SIGTERM.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(2)
 	if err := w.scanners[0].Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestSecondSignal(t *testing.T) {
 			server := servertest.OwnRedis(t)
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
-			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))
+			w := newFixtureOn(t, settings, servertest.RedisOptions(server.Addr()))
 			w.settings.ShutdownTimeout = "10m" // the largest value
 			w.write()
 			w.start(1)
@@ -117,7 +117,7 @@ func TestSecondSignal(t *testing.T) {
 func TestCheckConsul(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	if out := must(t, w.scanner("check")); out.Stdout != "ok: 1 topics in consul\n" || out.Stderr != "" {
 		t.Errorf("good documents: %q, %q", out.Stdout, out.Stderr)

@@ -16,7 +16,7 @@ import (
 )
 
 // programsShown has a test for each Go program in the pages, by page and heading.
-var programsShown = map[string]func(w *world, program string){
+var programsShown = map[string]func(w *fixture, program string){
 	"README.md: Schedule from an application": runShownProducer,
 	"README.md: Consume":                      runShownConsumer,
 }
@@ -43,7 +43,7 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 			server := servertest.OwnRedis(t) // the pages use the default prefix
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
-			w := newWorldOn(t, settings, servertest.RedisOptions(server.Addr()))
+			w := newFixtureOn(t, settings, servertest.RedisOptions(server.Addr()))
 			text := strings.NewReplacer("127.0.0.1:6379", server.Addr(), "amqp://guest:guest@127.0.0.1:5672/", settings.RabbitMQURL).Replace(text)
 			program := buildShown(t, text)
 			w.start(1)
@@ -54,7 +54,7 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 }
 
 // runShownProducer checks that the program stores its task and cancels it in time.
-func runShownProducer(w *world, program string) {
+func runShownProducer(w *fixture, program string) {
 	w.t.Helper()
 	out := must(w.t, run(w.t, fleet.Command{Path: program}))
 	if !regexp.MustCompile(`^placed; it will be cancelled at 20\d\d-.*\npaid in time\n$`).MatchString(out.Stdout) || out.Stderr != "" {
@@ -74,7 +74,7 @@ func runShownProducer(w *world, program string) {
 
 // runShownConsumer checks that the program handles due tasks, and exits without an error
 // on Ctrl-C.
-func runShownConsumer(w *world, program string) {
+func runShownConsumer(w *fixture, program string) {
 	w.t.Helper()
 	var said wait.Log
 	cmd := exec.CommandContext(w.t.Context(), program)

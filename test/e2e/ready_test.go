@@ -12,7 +12,7 @@ import (
 )
 
 // awaitAnswer waits until /readyz has all the lines, and returns its first line.
-func (w *world) awaitAnswer(s *fleet.Scanner, lines ...string) string {
+func (w *fixture) awaitAnswer(s *fleet.Scanner, lines ...string) string {
 	w.t.Helper()
 	answer := ""
 	defer func() {
@@ -38,7 +38,7 @@ func (w *world) awaitAnswer(s *fleet.Scanner, lines ...string) string {
 // keeps them; it doesn't delay readiness.
 func TestReadyWhenTopicsAreServed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{
+	w := newFixture(t, map[string]fleet.Topic{
 		"orders": fleet.DeclaredTopic("orders", nil),
 		"paused": fleet.DeclaredTopic("paused", fleet.Topic{"paused": true}),
 		"astray": {"shards": 1, "exchange": "nowhere"},
@@ -69,7 +69,7 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 // documents kept in Redis.
 func TestReadyWithoutConsul(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
 	wait.For(t, "the document to be kept", rarely(func() bool {
 		return w.redis.Exists(t.Context(), w.settings.RedisPrefix+":document:{orders}").Val() == 1

@@ -17,7 +17,7 @@ import (
 func TestTopicRemoved(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	far := orders("orders", "far", 10, time.Now().Add(time.Hour), time.Hour, 0)
 	if err := w.recorder.Schedule(t.Context(), far...); err != nil {
@@ -45,7 +45,7 @@ func TestTopicRemoved(t *testing.T) {
 }
 
 // answer runs a scanner's command on a terminal where text is typed.
-func (w *world) answer(text string, args ...string) fleet.Output {
+func (w *fixture) answer(text string, args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{
 		Path: programs.Scanner, Args: append(args, "--config", w.file(operatorRole)),
@@ -59,7 +59,7 @@ func (w *world) answer(text string, args ...string) fleet.Output {
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	// This task isn't in the ledger, since it will be purged.
 	later := producer.Request{Topic: "orders", ID: "later", When: producer.In(time.Hour)}
@@ -97,7 +97,7 @@ func TestOrphan(t *testing.T) {
 }
 
 // vanish deletes a topic's document directly in Consul.
-func (w *wish) vanish(topic string) {
+func (w *source) vanish(topic string) {
 	w.t.Helper()
 	if _, err := w.kv().Delete(w.settings.ConsulPrefix+"/topics/"+topic, nil); err != nil {
 		w.t.Fatal(err)
@@ -105,7 +105,7 @@ func (w *wish) vanish(topic string) {
 }
 
 // awaitUnserved waits until no scanner serves any topic.
-func (w *wish) awaitUnserved() {
+func (w *source) awaitUnserved() {
 	w.t.Helper()
 	wait.For(w.t, "no scanner to serve a topic", rarely(func() bool {
 		for _, s := range w.scanners {

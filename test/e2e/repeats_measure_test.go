@@ -32,7 +32,7 @@ const (
 // confirmed are repeated, with few exceptions. Confirmed tasks are settled at once.
 func TestMeasureRepeats(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const rate = 3000
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
 	wires := w.startWired(wired)
 	w.consume("orders.due")
 	loading, stop := context.WithCancel(t.Context())
@@ -51,7 +51,7 @@ func TestMeasureRepeats(t *testing.T) { //nolint:paralleltest // it has the mach
 // broker takes a backlog as fast as it can.
 func TestMeasureRepeatsOfABacklog(t *testing.T) { //nolint:paralleltest // it has the machine to itself
 	const tasks = 120_000
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": repeatsLease})})
 	w.pause(true)
 	wires := w.startWired(wired)
 	w.consume("orders.due")
@@ -63,7 +63,7 @@ func TestMeasureRepeatsOfABacklog(t *testing.T) { //nolint:paralleltest // it ha
 
 // killInTurn kills the scanners in turn, each time after ripe returns, and starts them
 // again.
-func (w *world) killInTurn(wires []*wire, ripe func(i int)) {
+func (w *fixture) killInTurn(wires []*wire, ripe func(i int)) {
 	w.t.Helper()
 	for i := range kills {
 		ripe(i)
@@ -80,7 +80,7 @@ func (w *world) killInTurn(wires []*wire, ripe func(i int)) {
 // checkKilled ends the run and compares the repeats with the messages that the broker had
 // not confirmed at the kills. It allows a quarter more, and the messages of ten
 // milliseconds: they may be confirmed, with the settle on its way to Redis.
-func (w *world) checkKilled(wires []*wire) {
+func (w *fixture) checkKilled(wires []*wire) {
 	w.t.Helper()
 	r := w.finish()
 	held := 0
@@ -103,7 +103,7 @@ func (w *world) checkKilled(wires []*wire) {
 }
 
 // steady schedules rate tasks per second, due within a second and a half.
-func steady(ctx context.Context, w *world, rate int) error {
+func steady(ctx context.Context, w *fixture, rate int) error {
 	const beat = 50 * time.Millisecond
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
@@ -122,7 +122,7 @@ func steady(ctx context.Context, w *world, rate int) error {
 }
 
 // startWired starts n scanners, each with its own wire to the broker.
-func (w *world) startWired(n int) []*wire {
+func (w *fixture) startWired(n int) []*wire {
 	w.t.Helper()
 	wires := make([]*wire, n)
 	for i := range wires {

@@ -31,7 +31,7 @@ func TestMeasureShardsUnderLoad(t *testing.T) { //nolint:paralleltest // it has 
 	// machine busy for up to a second, and delays the consumer that takes the time.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(8 << 30))
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	lateness := &stopwatch{}
 	w.tap = lateness.note
 	pass := func(d time.Duration) { w.stays(d, func() bool { return true }) }

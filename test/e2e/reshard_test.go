@@ -37,14 +37,14 @@ const window = 250
 func TestShardsUnderLoad(t *testing.T) {
 	t.Parallel()
 	nothing := func(int) {}
-	newConsulWish(t).reshardUnder(resharding{
+	newConsulSource(t).reshardUnder(resharding{
 		pending: 5000, rate: 200, lease: 15 * time.Second,
 		before: nothing, changing: nothing, after: func() {},
 		kills: func(m int) bool { return m == 16 },
 	})
 }
 
-func (w *wish) reshardUnder(r resharding) {
+func (w *source) reshardUnder(r resharding) {
 	w.t.Helper()
 	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"lease": r.lease.String(), "window": window}))
 	w.start(4)
@@ -102,7 +102,7 @@ func (w *wish) reshardUnder(r resharding) {
 }
 
 // killAndStart kills a scanner and starts it again.
-func (w *wish) killAndStart(victim int) {
+func (w *source) killAndStart(victim int) {
 	w.t.Helper()
 	if err := w.scanners[victim].Kill(); err != nil {
 		w.t.Fatal(err)
@@ -113,11 +113,11 @@ func (w *wish) killAndStart(victim int) {
 }
 
 // oldClient returns the client that keeps its placement.
-func (w *wish) oldClient() fleet.Recorder { return w.recorder }
+func (w *source) oldClient() fleet.Recorder { return w.recorder }
 
 // newClient returns a client that has not read a placement.
-func (w *wish) newClient() fleet.Recorder {
-	return fleet.Recorder{Client: w.world.newClient(), Ledger: w.recorder.Ledger}
+func (w *source) newClient() fleet.Recorder {
+	return fleet.Recorder{Client: w.fixture.newClient(), Ledger: w.recorder.Ledger}
 }
 
 // load schedules rate tasks per second, due within a second. On every beat it changes one
@@ -137,7 +137,7 @@ func newLoad(prefix string, rate int, far []fleet.Order, client func() fleet.Rec
 // lasting is the number of a load's far tasks that stay unchanged.
 const lasting = 20
 
-func (l *load) run(ctx context.Context, w *wish) error {
+func (l *load) run(ctx context.Context, w *source) error {
 	const beat = 50 * time.Millisecond
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
@@ -162,7 +162,7 @@ func (l *load) run(ctx context.Context, w *wish) error {
 	}
 }
 
-func (w *wish) touch(r fleet.Recorder, i int, o fleet.Order) error {
+func (w *source) touch(r fleet.Recorder, i int, o fleet.Order) error {
 	k, soon := fleet.Key{Topic: o.Topic, ID: o.ID}, time.Now().Add(time.Second)
 	switch i % 3 {
 	case 0:
@@ -176,7 +176,7 @@ func (w *wish) touch(r fleet.Recorder, i int, o fleet.Order) error {
 
 // hasten makes the remaining tasks of the far future due soon. It finds each by its ID,
 // in whatever shard it is.
-func (w *wish) hasten(far []fleet.Order) {
+func (w *source) hasten(far []fleet.Order) {
 	w.t.Helper()
 	const callers = 16
 	began := time.Now()

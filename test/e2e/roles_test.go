@@ -32,11 +32,11 @@ const rolePassword = "least"
 
 // user returns a role's user name at Redis in this world. It is unique, and not a prefix
 // of another name.
-func (w *world) user(r role) string { return w.settings.RedisPrefix + "." + string(r) }
+func (w *fixture) user(r role) string { return w.settings.RedisPrefix + "." + string(r) }
 
 // enroll makes the world's users, and removes them when the test ends. Any refusal by
 // Redis then fails the test.
-func (w *world) enroll() {
+func (w *fixture) enroll() {
 	w.t.Helper()
 	for _, r := range []role{scannerRole, operatorRole, producerRole} {
 		line := w.narrowed(redisRights(w.t, string(r)))
@@ -50,7 +50,7 @@ func (w *world) enroll() {
 }
 
 // dismiss checks for refusals and deletes the users, after all scanners have stopped.
-func (w *world) dismiss() {
+func (w *fixture) dismiss() {
 	w.t.Helper()
 	w.onNodes(context.WithoutCancel(w.t.Context()), func(ctx context.Context, node *redis.Client) error {
 		for _, refusal := range refusals(ctx, w.t, node, func(user string) bool { return strings.HasPrefix(user, w.settings.RedisPrefix+".") }) {
@@ -63,7 +63,7 @@ func (w *world) dismiss() {
 // narrowed returns the rights of a file in deploy/redis with this world's prefix. The
 // file's example allows a producer only topic orders; a world's producers may write to
 // all topics. A cluster client needs some more commands.
-func (w *world) narrowed(line []string) []string {
+func (w *fixture) narrowed(line []string) []string {
 	narrow := strings.NewReplacer("duefleet:", w.settings.RedisPrefix+":", "{orders:*}", "{*:*}", "{orders}", "{*}")
 	for i, word := range line {
 		if strings.ContainsAny(word[:1], "~&%") {
@@ -78,7 +78,7 @@ func (w *world) narrowed(line []string) []string {
 
 // onNodes calls do for every server of the world's Redis, since each server has its own
 // users.
-func (w *world) onNodes(ctx context.Context, do func(context.Context, *redis.Client) error) {
+func (w *fixture) onNodes(ctx context.Context, do func(context.Context, *redis.Client) error) {
 	w.t.Helper()
 	var err error
 	switch client := w.redis.(type) {
@@ -100,7 +100,7 @@ func (w *world) onNodes(ctx context.Context, do func(context.Context, *redis.Cli
 }
 
 // file returns the path of the configuration of a role's programs.
-func (w *world) file(r role) string {
+func (w *fixture) file(r role) string {
 	if !w.enrolled || r == scannerRole {
 		return w.config
 	}
@@ -109,7 +109,7 @@ func (w *world) file(r role) string {
 
 // document returns the content of a role's file: the world's settings, and the role's
 // credentials unless the test sets its own.
-func (w *world) document(r role) map[string]any {
+func (w *fixture) document(r role) map[string]any {
 	settings := w.settings
 	if _, own := settings.More["redis"]["password"]; w.enrolled && !own {
 		more := fleet.Topic(settings.More["redis"]).With(fleet.Topic{"username": w.user(r), "password": rolePassword})
@@ -124,7 +124,7 @@ func (w *world) document(r role) map[string]any {
 }
 
 // newClient returns a producer with a producer's rights, which has not read a placement.
-func (w *world) newClient() *producer.Client {
+func (w *fixture) newClient() *producer.Client {
 	w.t.Helper()
 	options := w.own
 	if w.enrolled {
@@ -143,7 +143,7 @@ func (w *world) newClient() *producer.Client {
 // but not write it.
 func TestRolesAreHeldToTheirRights(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	line := w.narrowed(redisRights(t, string(producerRole)))
 	line[2] = "intruder." + w.settings.RedisPrefix // a user that dismiss doesn't check
 	options := w.own

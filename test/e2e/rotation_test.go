@@ -22,7 +22,7 @@ import (
 // rotation is a fleet that reads passwords, tokens and certificates from files, which
 // change.
 type rotation struct {
-	w   *world
+	w   *fixture
 	g   *guarded
 	dir string
 }
@@ -59,7 +59,7 @@ func read(t *testing.T, path string) string {
 func newRotation(t *testing.T) *rotation {
 	t.Helper()
 	g := newGuarded(t)
-	r := &rotation{g: g, dir: t.TempDir(), w: g.world("rotation", map[string]fleet.Topic{"consul": {"token": masterToken}})}
+	r := &rotation{g: g, dir: t.TempDir(), w: g.fixture("rotation", map[string]fleet.Topic{"consul": {"token": masterToken}})}
 	r.put("redis", rolePassword+"\n")
 	r.put("rabbitmq", "amqps://fleet:old@"+g.rabbitmqTLS+"/\n")
 	r.put("consul", g.token("old", rotationPolicy))

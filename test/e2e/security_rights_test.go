@@ -94,7 +94,7 @@ func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	least := readRights(t)
 	g := newGuarded(t)
-	w := g.world("duefleet", nil)
+	w := g.fixture("duefleet", nil)
 	g.ctl("add_user", "duefleet", "secret")
 	g.ctl(least.rabbitmq...)
 	w.settings.More = map[string]fleet.Topic{
@@ -169,7 +169,7 @@ func TestLeastRights(t *testing.T) {
 func TestLeastRightsOfProducers(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", adminPassword)
-	w := newWorldOn(t, fleet.Settings{RedisAddr: server.Addr(), RedisPrefix: "duefleet"},
+	w := newFixtureOn(t, fleet.Settings{RedisAddr: server.Addr(), RedisPrefix: "duefleet"},
 		&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: adminPassword})
 	line := redisRights(t, "producer")
 	p := w.as("producer.yaml", map[string]fleet.Topic{
@@ -246,7 +246,7 @@ func TestLeastRightsOfProducers(t *testing.T) {
 func TestLeastRightsOfConsumers(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", adminPassword)
-	w := newWorldOn(t, fleet.Settings{
+	w := newFixtureOn(t, fleet.Settings{
 		RedisAddr: server.Addr(), RedisPrefix: "duefleet", RabbitMQURL: servertest.RabbitMQ(t),
 		Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)},
 		More:   map[string]fleet.Topic{"redis": {"password": adminPassword}},
@@ -288,16 +288,16 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 
 // as returns the same world with another configuration file, which has only its own
 // credentials.
-func (w *world) as(file string, more map[string]fleet.Topic) *world {
+func (w *fixture) as(file string, more map[string]fleet.Topic) *fixture {
 	w.t.Helper()
-	other := &world{t: w.t, config: filepath.Join(w.dir, file), settings: w.settings}
+	other := &fixture{t: w.t, config: filepath.Join(w.dir, file), settings: w.settings}
 	other.settings.RabbitMQURL = "amqp://nobody:nothing@127.0.0.1:1/"
 	other.settings.More = more
 	other.write()
 	return other
 }
 
-func (w *world) awaitServed(shards int) {
+func (w *fixture) awaitServed(shards int) {
 	w.t.Helper()
 	wait.For(w.t, "topic served", rarely(func() bool {
 		s := w.status().Topic("orders")
@@ -307,7 +307,7 @@ func (w *world) awaitServed(shards int) {
 
 // checkRegistered checks that Consul's catalog and store have all scanners, and that no
 // scanner logged a warning.
-func (w *world) checkRegistered(g *guarded, scanners int) {
+func (w *fixture) checkRegistered(g *guarded, scanners int) {
 	w.t.Helper()
 	client := g.master()
 	wait.For(w.t, "registered in Consul", rarely(func() bool {
@@ -352,12 +352,12 @@ func (g *guarded) checkQuiet(complaints ...string) {
 
 // changeUnder lets producers write before, during and after a change of M from 4 to 8.
 // Every scheduled task must arrive once.
-func (w *world) changeUnder(p, operator *world) {
+func (w *fixture) changeUnder(p, operator *fixture) {
 	w.t.Helper()
 	w.recorder.Client = p.library()
 	w.consume("orders.due")
 	const far, moved = 1500, 200
-	change := &wish{world: w}
+	change := &source{fixture: w}
 	all := orders("orders", "far", far, time.Now().Add(time.Hour), time.Minute, 0)
 	w.schedule(all...)
 	w.schedule(orders("orders", "near", 200, time.Now().Add(time.Second), 3*time.Second, 0)...)
@@ -390,7 +390,7 @@ func (w *world) changeUnder(p, operator *world) {
 }
 
 // parkUnder lets a task without a queue be parked, listed, replayed and parked again.
-func (w *world) parkUnder(p, operator *world) {
+func (w *fixture) parkUnder(p, operator *fixture) {
 	w.t.Helper()
 	var many []producer.Request
 	for i := range 2000 { // several pages of each shard
@@ -402,9 +402,9 @@ func (w *world) parkUnder(p, operator *world) {
 		}
 	}
 	must(w.t, operator.scanner("tasks", "ls", "--topic", "orders", "-o", "json"))
-	for _, world := range []*world{operator, p} {
-		must(w.t, world.producer("cancel", "--topic", "orders", "--id", "listed 7"))
-		must(w.t, world.producer("cancel", "--topic", "orders", "--id-prefix", "listed ", "--yes"))
+	for _, fixture := range []*fixture{operator, p} {
+		must(w.t, fixture.producer("cancel", "--topic", "orders", "--id", "listed 7"))
+		must(w.t, fixture.producer("cancel", "--topic", "orders", "--id-prefix", "listed ", "--yes"))
 		must(w.t, p.producer("schedule", "--topic", "orders", "--id", "listed 7", "--in", "1h")) // for the next call
 	}
 	// The task isn't stored, but a message may be on its way, so the cancel is recorded
@@ -424,7 +424,7 @@ func (w *world) parkUnder(p, operator *world) {
 }
 
 // library returns the public library's client with this configuration's credentials.
-func (w *world) library() *producer.Client {
+func (w *fixture) library() *producer.Client {
 	w.t.Helper()
 	user := w.settings.More["redis"]
 	client, err := producer.New(producer.Config{

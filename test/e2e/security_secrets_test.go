@@ -72,7 +72,7 @@ func TestMarksAreSeen(t *testing.T) {
 func testSecrets(g *guarded) {
 	t := g.t
 	m := newMarks()
-	w := g.world("secrets", map[string]fleet.Topic{
+	w := g.fixture("secrets", map[string]fleet.Topic{
 		"redis":    {"username": "marked", "password": m["redis"]},
 		"rabbitmq": {"urls": []string{g.amqp("marked", m["rabbitmq"])}},
 		"consul":   {"token": m["consul"]},
@@ -123,7 +123,7 @@ func testSecrets(g *guarded) {
 // checkUnseen waits until every scanner reports after, in the log or at /readyz, because
 // the log has only the first reason of an outage. Then it looks for marks in all output
 // of the scanners and of status.
-func (w *world) checkUnseen(g *guarded, m marks, after string) {
+func (w *fixture) checkUnseen(g *guarded, m marks, after string) {
 	w.t.Helper()
 	said := map[string]string{}
 	for _, s := range w.scanners {
@@ -158,7 +158,7 @@ func (w *world) checkUnseen(g *guarded, m marks, after string) {
 // of the machine can read, and names the fix. It doesn't warn of a private file.
 func TestReadableSecretFilesAreToldOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	for name, mode := range map[string]os.FileMode{"closed": 0o600, "open": 0o644} {
 		path := filepath.Join(w.dir, name+"-urls")
 		if err := errors.Join(os.WriteFile(path, []byte(w.settings.RabbitMQURL), 0o600), os.Chmod(path, mode)); err != nil {

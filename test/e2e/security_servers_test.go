@@ -261,21 +261,21 @@ func (g *guarded) secured(ca *authority, client pair) map[string]fleet.Topic {
 	}
 }
 
-// world returns a world without TLS, with more settings by section.
-func (g *guarded) world(prefix string, more map[string]fleet.Topic) *world {
+// fixture returns a world without TLS, with more settings by section.
+func (g *guarded) fixture(prefix string, more map[string]fleet.Topic) *fixture {
 	g.t.Helper()
 	settings := fleet.Settings{
 		RedisAddr: g.redis.Addr(), RedisPrefix: prefix, RabbitMQURL: g.rabbitmq.URL("/"),
 		ConsulAddr: g.consul.Addr(), ConsulPrefix: prefix, More: more,
 	}
-	return newWorldOn(g.t, settings, &redis.UniversalOptions{Addrs: []string{g.redis.Addr()}, Password: adminPassword})
+	return newFixtureOn(g.t, settings, &redis.UniversalOptions{Addrs: []string{g.redis.Addr()}, Password: adminPassword})
 }
 
-// newWorldOn returns a world on servers that the test chooses. own is for the test's own
+// newFixtureOn returns a world on servers that the test chooses. own is for the test's own
 // connection to Redis.
-func newWorldOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptions) *world {
+func newFixtureOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptions) *fixture {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), own: *own, settings: settings, ends: map[string]chan struct{}{}}
+	w := &fixture{t: t, dir: t.TempDir(), own: *own, settings: settings, ends: map[string]chan struct{}{}}
 	w.config = filepath.Join(w.dir, "config.yaml")
 	w.settings.ShutdownTimeout = shutdownTimeout.String()
 	w.redis = redis.NewUniversalClient(own)

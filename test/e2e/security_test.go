@@ -32,7 +32,7 @@ func TestGuarded(t *testing.T) {
 // certificate.
 func testTLS(g *guarded) {
 	t := g.t
-	w := g.world("tls", g.secured(g.ca, g.ca.issue("client", time.Now().Add(time.Hour))))
+	w := g.fixture("tls", g.secured(g.ca, g.ca.issue("client", time.Now().Add(time.Hour))))
 	must(t, w.scanner("topic", "set", "orders", "shards=2", "exchange=tls", "routing_key=tls",
 		"declare.queue=tls.due", "declare.queue_type=classic"))
 	must(t, w.scanner("check"))
@@ -178,7 +178,7 @@ func (r refusal) of(section string) []string {
 
 func (r refusal) check(g *guarded) {
 	t := g.t
-	w := g.world("refused", r.settings)
+	w := g.fixture("refused", r.settings)
 	status, scheduled, checked := func() fleet.Output { return w.scanner("status") },
 		func() fleet.Output { return w.producer(schedule()...) }, func() fleet.Output { return w.scanner("check") }
 	checkError(t, "scanner status", reasoned(status), 1, r.of("redis")...)
@@ -205,13 +205,13 @@ func reasoned(run func() fleet.Output) fleet.Output {
 }
 
 // startUnready adds a scanner that can't become ready.
-func (w *world) startUnready() *fleet.Scanner {
+func (w *fixture) startUnready() *fleet.Scanner {
 	w.t.Helper()
 	return w.startAs(fleet.ScannerConfig{Unready: true})
 }
 
 // startAs adds a scanner with more settings than the world has.
-func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
+func (w *fixture) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 	w.t.Helper()
 	c.Binary, c.Config, c.Dir = programs.Scanner, w.config, w.dir
 	s, err := fleet.StartScanner(wait.Context(w.t), c)
@@ -224,7 +224,7 @@ func (w *world) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 
 // awaitTold waits until one line of a check in /readyz and one line of the log contain
 // all the words. Every line of the log must be a record.
-func (w *world) awaitTold(s *fleet.Scanner, check string, words ...string) {
+func (w *fixture) awaitTold(s *fleet.Scanner, check string, words ...string) {
 	w.t.Helper()
 	var ready, log string
 	told := false
@@ -245,7 +245,7 @@ func (w *world) awaitTold(s *fleet.Scanner, check string, words ...string) {
 	}
 }
 
-func (w *world) log(s *fleet.Scanner) string {
+func (w *fixture) log(s *fleet.Scanner) string {
 	w.t.Helper()
 	text, err := os.ReadFile(s.Log())
 	if err != nil {
@@ -282,8 +282,8 @@ func testMissingRights(g *guarded) {
 func testMissingCommand(g *guarded, least rights) {
 	t := g.t
 	master := fleet.Topic{"token": masterToken}
-	w := g.world("duefleet", map[string]fleet.Topic{"consul": master})
-	lacks := func(line []string, right string) *world {
+	w := g.fixture("duefleet", map[string]fleet.Topic{"consul": master})
+	lacks := func(line []string, right string) *fixture {
 		line = slices.Clone(line)
 		line[2] += "-without" + right
 		user := grant(t, w.redis, line, "secret", right)
@@ -306,7 +306,7 @@ func testMissingCommand(g *guarded, least rights) {
 // the tasks are kept.
 func testMissingWrite(g *guarded) {
 	t := g.t
-	w := g.world("unwritten", map[string]fleet.Topic{
+	w := g.fixture("unwritten", map[string]fleet.Topic{
 		"redis": {"password": adminPassword}, "consul": {"token": masterToken}, "rabbitmq": {"urls": []string{g.amqp("reader", "reader")}},
 	})
 	w.exchange("fanout", "unwritten", "unwritten", "")
@@ -348,7 +348,7 @@ func testMissingRead(g *guarded, least rights) {
 		t.Fatal("the policy has no rule for reading topics")
 	}
 	policy = strings.ReplaceAll(policy, `"duefleet/`, `"unread/`)
-	w := g.world("unread", map[string]fleet.Topic{
+	w := g.fixture("unread", map[string]fleet.Topic{
 		"redis": {"password": adminPassword}, "consul": {"token": g.token("no-read", policy)},
 	})
 	master := map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": masterToken}}
@@ -368,7 +368,7 @@ func testMissingHistory(g *guarded, least rights) {
 		t.Fatal("the policy has no rule for the history")
 	}
 	for name, more := range map[string]string{"unkept": "", "read-only": `key_prefix "duefleet/history/" { policy = "read" }`} {
-		w := g.world(name, map[string]fleet.Topic{
+		w := g.fixture(name, map[string]fleet.Topic{
 			"redis": {"password": adminPassword}, "consul": {"token": g.token("history-"+name, strings.ReplaceAll(policy+more, `"duefleet/`, `"`+name+`/`))},
 		})
 		words := []string{"the change is not in its history", "Permission denied", "consul.token", "policy"}
@@ -378,7 +378,7 @@ func testMissingHistory(g *guarded, least rights) {
 			}
 		}
 	}
-	w := g.world("unkept", map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": g.token("no-history", strings.ReplaceAll(policy, `"duefleet/`, `"unkept/`))}})
+	w := g.fixture("unkept", map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": g.token("no-history", strings.ReplaceAll(policy, `"duefleet/`, `"unkept/`))}})
 	checkError(t, "topic history", w.scanner("topic", "history", "orders"), 1, "unkept/history/orders", "Permission denied", "consul.token", "policy")
 	w.stop()
 }
@@ -392,7 +392,7 @@ func testMissingService(g *guarded, least rights) {
 		t.Fatal("the policy has no rule for registering")
 	}
 	policy = strings.ReplaceAll(policy, `"duefleet/`, `"unlisted/`)
-	w := g.world("unlisted", map[string]fleet.Topic{
+	w := g.fixture("unlisted", map[string]fleet.Topic{
 		"redis": {"password": adminPassword}, "consul": {"token": g.token("no-service", policy)},
 	})
 	master := map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": masterToken}}

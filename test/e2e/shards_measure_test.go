@@ -21,9 +21,9 @@ const (
 
 // ofShards starts one scanner with a topic of that many shards, and waits until it has
 // shown the placement to each shard.
-func ofShards(t *testing.T, shards int) *world {
+func ofShards(t *testing.T, shards int) *fixture {
 	t.Helper()
-	w := newWorld(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": shards})})
+	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": shards})})
 	w.start(1)
 	w.consume("orders.due")
 	w.pass(10 * time.Second)
@@ -31,7 +31,7 @@ func ofShards(t *testing.T, shards int) *world {
 }
 
 // pass waits for d.
-func (w *world) pass(d time.Duration) { w.stays(d, func() bool { return true }) }
+func (w *fixture) pass(d time.Duration) { w.stays(d, func() bool { return true }) }
 
 // TestMeasureIdleShards: an idle topic costs a scanner and Redis almost nothing, whatever
 // its shard count.
@@ -117,7 +117,7 @@ func processTime(t *testing.T, pid int) time.Duration {
 }
 
 // redisTime returns the CPU time of Redis's main thread, which executes the commands.
-func (w *world) redisTime() time.Duration {
+func (w *fixture) redisTime() time.Duration {
 	w.t.Helper()
 	info, err := w.redis.Info(w.t.Context(), "cpu").Result()
 	if err != nil {

@@ -23,7 +23,7 @@ func TestAStrayChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
-	w := consulWish(t, server.Addr(), "duefleet")
+	w := consulSource(t, server.Addr(), "duefleet")
 	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 3}))
 	w.start(2)
 	w.consume("orders.due")
@@ -34,7 +34,7 @@ func TestAStrayChangesNothing(t *testing.T) {
 		document = w.redis.Get(t.Context(), kept).Val()
 		return strings.Contains(document, "shards: 3") && w.status().Topic("orders").Source == "consul:duefleet"
 	}))
-	stray := w.world.withFile(map[string]fleet.Topic{"orders": fleet.DeclaredTopic("stray", fleet.Topic{"shards": 8})})
+	stray := w.fixture.withFile(map[string]fleet.Topic{"orders": fleet.DeclaredTopic("stray", fleet.Topic{"shards": 8})})
 	s := stray.startAs(fleet.ScannerConfig{Name: "stray"}) // ready, because it delivers
 	w.scanners = append(w.scanners, s)
 	refused := func() (told string) {
@@ -81,9 +81,9 @@ func TestAStrayChangesNothing(t *testing.T) {
 }
 
 // withFile returns the same world for a scanner whose topics are in its file.
-func (w *world) withFile(topics map[string]fleet.Topic) *world {
+func (w *fixture) withFile(topics map[string]fleet.Topic) *fixture {
 	w.t.Helper()
-	other := &world{t: w.t, dir: w.t.TempDir(), settings: w.settings, own: w.own, enrolled: w.enrolled}
+	other := &fixture{t: w.t, dir: w.t.TempDir(), settings: w.settings, own: w.own, enrolled: w.enrolled}
 	other.config = filepath.Join(other.dir, "config.yaml")
 	other.settings.ConsulAddr, other.settings.Topics = "", topics
 	other.write()

@@ -21,9 +21,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// wish is a world whose topics are set either in the file or in Consul.
-type wish struct {
-	*world
+// source is a world whose topics are set either in the file or in Consul.
+type source struct {
+	*fixture
 	topic *shard.Topic // orders, for the test's own access
 	// set changes keys of a topic, or makes the topic.
 	set func(topic string, changes fleet.Topic)
@@ -31,23 +31,23 @@ type wish struct {
 	spoil func(topic string)
 }
 
-func newFileWish(t *testing.T) *wish {
-	w := newWorld(t, map[string]fleet.Topic{})
+func newFileSource(t *testing.T) *source {
+	w := newFixture(t, map[string]fleet.Topic{})
 	write := func(topic string, changes fleet.Topic) {
 		w.settings.Topics[topic] = w.settings.Topics[topic].With(changes)
 		w.write()
 	}
 	spoil := func(topic string) { write(topic, fleet.Topic{"shards": 99_999}) }
-	return &wish{world: w, set: write, spoil: spoil}
+	return &source{fixture: w, set: write, spoil: spoil}
 }
 
-func newConsulWish(t *testing.T) *wish {
+func newConsulSource(t *testing.T) *source {
 	addr, prefix := servertest.Consul(t)
-	return consulWish(t, addr, prefix)
+	return consulSource(t, addr, prefix)
 }
 
-func consulWish(t *testing.T, addr, prefix string) *wish {
-	w := newWorld(t, nil)
+func consulSource(t *testing.T, addr, prefix string) *source {
+	w := newFixture(t, nil)
 	w.settings.ConsulAddr, w.settings.ConsulPrefix = addr, prefix
 	w.write()
 	set := func(topic string, changes fleet.Topic) {
@@ -61,10 +61,10 @@ func consulWish(t *testing.T, addr, prefix string) *wish {
 			t.Fatal(err)
 		}
 	}
-	return &wish{world: w, set: set, spoil: spoil}
+	return &source{fixture: w, set: set, spoil: spoil}
 }
 
-func (w *world) kv() *consul.KV {
+func (w *fixture) kv() *consul.KV {
 	w.t.Helper()
 	client, err := consul.NewClient(&consul.Config{Address: w.settings.ConsulAddr})
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *world) kv() *consul.KV {
 }
 
 // begin starts a fleet of two scanners with one topic.
-func (w *wish) begin() {
+func (w *source) begin() {
 	w.t.Helper()
 	w.set("orders", fleet.DeclaredTopic("orders", nil))
 	w.start(2)
@@ -82,12 +82,12 @@ func (w *wish) begin() {
 }
 
 // send schedules n tasks that are due soon.
-func (w *wish) send(topic, prefix string, n int) {
+func (w *source) send(topic, prefix string, n int) {
 	w.t.Helper()
 	w.schedule(orders(topic, prefix, n, time.Now().Add(100*time.Millisecond), 100*time.Millisecond, 0)...)
 }
 
-func (w *wish) check() {
+func (w *source) check() {
 	w.t.Helper()
 	if err := w.finish().Err(); err != nil {
 		w.t.Error(err)
@@ -95,23 +95,23 @@ func (w *wish) check() {
 }
 
 // both runs a test with topics in the file and with topics in Consul.
-func both(t *testing.T, test func(w *wish)) {
+func both(t *testing.T, test func(w *source)) {
 	t.Parallel()
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
-		test(newFileWish(t))
+		test(newFileSource(t))
 	})
 	t.Run("consul", func(t *testing.T) {
 		t.Parallel()
 		servertest.Need(t, "consul")
-		test(newConsulWish(t))
+		test(newConsulSource(t))
 	})
 }
 
 // inForce changes keys of topic orders, and waits until no scanner uses the old settings.
 // Then each scanner has applied the change, and each worker has ended the ticks it was
 // in.
-func (w *wish) inForce(changes fleet.Topic) {
+func (w *source) inForce(changes fleet.Topic) {
 	w.t.Helper()
 	read := func(name string) []float64 {
 		all := make([]float64, len(w.scanners))
@@ -150,7 +150,7 @@ func above(all, bounds []float64) bool {
 // TestPause: a paused topic delivers nothing and keeps everything; after resume it
 // delivers everything.
 func TestPause(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		w.send("orders", "first", 10)
 		w.arrive("the tasks before the pause")
@@ -170,7 +170,7 @@ func TestPause(t *testing.T) {
 // TestRoute: a running topic's exchange and routing key change, and each task arrives by
 // the old route or the new one.
 func TestRoute(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		w.exchange("direct", "elsewhere", "elsewhere.due", "new.key")
 		w.consume("elsewhere.due")
@@ -194,7 +194,7 @@ func TestRoute(t *testing.T) {
 // again. Each arrives once in exactly one of the two forms, and after a change in the new
 // one.
 func TestHeaders(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.tap = func(d fleet.Delivery) { isLean(w.t, d) }
 		w.begin()
 		w.send("orders", "before", 1)
@@ -239,7 +239,7 @@ func isLean(t *testing.T, d fleet.Delivery) bool {
 
 // TestNewTopic: a topic that is added while the fleet runs is served.
 func TestNewTopic(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		w.set("invoices", fleet.DeclaredTopic("invoices", fleet.Topic{"shards": 2}))
 		w.consume("invoices.due")
@@ -253,7 +253,7 @@ func TestNewTopic(t *testing.T) {
 
 // TestShardsWhileEmpty: M goes up and down while no task is stored.
 func TestShardsWhileEmpty(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		for _, m := range []int{7, 1, 16} {
 			w.reshard(m)
@@ -270,7 +270,7 @@ func TestShardsWhileEmpty(t *testing.T) {
 // TestShardsWhileFull: M goes up, down to one, and up again while tasks are stored,
 // delivered, scheduled, rescheduled and cancelled. Each arrives exactly once.
 func TestShardsWhileFull(t *testing.T) {
-	both(t, func(w *wish) {
+	both(t, func(w *source) {
 		w.begin()
 		w.schedule(orders("orders", "o", 4000, time.Now().Add(time.Second), 8*time.Second, 0)...)
 		later := orders("orders", "later", 1500, time.Now().Add(time.Hour), time.Minute, 0)
@@ -297,7 +297,7 @@ func TestShardsWhileFull(t *testing.T) {
 func TestShardCountHolds(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	w.inForce(fleet.Topic{"tick": "100ms"})
 	if began, err := w.ordersTopic().Begin(t.Context(), w.placement(), 2); err != nil || !began {
@@ -310,7 +310,7 @@ func TestShardCountHolds(t *testing.T) {
 
 // changeDuring makes tasks of the far future due soon, cancels some and schedules some
 // more, one after the other.
-func (w *wish) changeDuring(later []fleet.Order) error {
+func (w *source) changeDuring(later []fleet.Order) error {
 	for i, o := range later {
 		k := fleet.Key{Topic: o.Topic, ID: o.ID}
 		soon := time.Now().Add(time.Second)
@@ -332,7 +332,7 @@ func (w *wish) changeDuring(later []fleet.Order) error {
 }
 
 // reshard requests m shards, and returns when the change has ended.
-func (w *wish) reshard(m int) {
+func (w *source) reshard(m int) {
 	w.t.Helper()
 	w.set("orders", fleet.Topic{"shards": m})
 	w.settled(m)
@@ -343,7 +343,7 @@ func (w *wish) reshard(m int) {
 func TestTopicSet(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
 	out := must(t, w.scanner("topic", "set", "orders", "shards=8", "backoff.max=1m"))
 	if !strings.Contains(out.Stdout, "shards") || !strings.Contains(out.Stdout, "4") || !strings.Contains(out.Stdout, "8") {
@@ -377,7 +377,7 @@ func TestTopicSet(t *testing.T) {
 func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
 	question := "create the new topic order; did you mean orders, which exists? create it? [y/N]"
 	set := []string{"topic", "set", "order", "rate=5", "exchange=orders"}
@@ -397,7 +397,7 @@ func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
 func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	for _, c := range []struct{ setting, undo, reason, words string }{
 		{"declare.type=topic", "declare.type=direct", "precondition_failed", "406 PRECONDITION_FAILED"},
@@ -433,7 +433,7 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 // wait until the file stops changing.
 func TestHangup(t *testing.T) {
 	t.Parallel()
-	w := newFileWish(t)
+	w := newFileSource(t)
 	w.begin()
 	w.settings.Topics["orders"]["shards"] = 2
 	w.write()
@@ -468,7 +468,7 @@ func TestHangup(t *testing.T) {
 func TestHangupWithConsul(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
-	w := newConsulWish(t)
+	w := newConsulSource(t)
 	w.begin()
 	changed := w.as("changed.yaml", map[string]fleet.Topic{"redis": {"password": "S3CRET"}})
 	changed.settings.RedisPrefix = "elsewhere"
@@ -500,7 +500,7 @@ func TestHangupWithConsul(t *testing.T) {
 
 // keepWriting changes a comment in the file, more often than scanners check the file,
 // until the caller calls rest.
-func (w *world) keepWriting() (rest func()) {
+func (w *fixture) keepWriting() (rest func()) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.config)
 	if err != nil {

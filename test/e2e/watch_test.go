@@ -23,7 +23,7 @@ var captures = flag.String("captures", "", "the folder where TestWatchOnAFleet w
 // restore the terminal.
 func TestWatchOnAFleet(t *testing.T) {
 	t.Parallel()
-	w := newFileWish(t)
+	w := newFileSource(t)
 	toRabbitMQ := w.cutOff()
 	w.set("invoices", fleet.DeclaredTopic("invoices", nil))
 	w.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"window": 500}))
@@ -71,7 +71,7 @@ func TestWatchOnAFleet(t *testing.T) {
 }
 
 // cutOff puts a proxy between the scanners and RabbitMQ, which the test can stop.
-func (w *world) cutOff() *toxiproxy.Proxy {
+func (w *fixture) cutOff() *toxiproxy.Proxy {
 	w.t.Helper()
 	u, err := url.Parse(w.settings.RabbitMQURL)
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *world) cutOff() *toxiproxy.Proxy {
 }
 
 // watch starts scanner status --watch, and selects topic orders.
-func (w *world) watch(columns, rows int) *fleet.Screen {
+func (w *fixture) watch(columns, rows int) *fleet.Screen {
 	w.t.Helper()
 	s, err := fleet.StartScreen(w.t.Context(), fleet.Command{
 		Path: programs.Scanner, Args: []string{"status", "--watch", "--config", w.file(operatorRole)},
@@ -105,7 +105,7 @@ func (w *world) watch(columns, rows int) *fleet.Screen {
 }
 
 // shows waits until each of the terminals shows all parts at once.
-func (w *world) shows(all []*fleet.Screen, parts ...string) {
+func (w *fixture) shows(all []*fleet.Screen, parts ...string) {
 	w.t.Helper()
 	for _, s := range all {
 		text := ""
@@ -127,7 +127,7 @@ func (w *world) shows(all []*fleet.Screen, parts ...string) {
 }
 
 // keep writes the contents of a terminal to the folder of -captures.
-func (w *world) keep(s *fleet.Screen, name string, columns int) {
+func (w *fixture) keep(s *fleet.Screen, name string, columns int) {
 	w.t.Helper()
 	if *captures == "" {
 		return

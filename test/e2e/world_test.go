@@ -34,9 +34,9 @@ const (
 	marker = "end-of-queue"
 )
 
-// world is one test's fleet: a sandbox on the servers, a configuration, scanners,
+// fixture is one test's fleet: a sandbox on the servers, a configuration, scanners,
 // consumers and the ledger.
-type world struct {
+type fixture struct {
 	t        *testing.T
 	dir      string
 	config   string
@@ -55,21 +55,21 @@ type world struct {
 
 	mu       sync.Mutex
 	frozen   time.Time // the ledger's time while it stands still; zero: it doesn't
-	messages pile
+	messages backlog
 	ends     map[string]chan struct{}
 }
 
-// newWorld writes the configuration and starts nothing.
-func newWorld(t *testing.T, topics map[string]fleet.Topic) *world {
+// newFixture writes the configuration and starts nothing.
+func newFixture(t *testing.T, topics map[string]fleet.Topic) *fixture {
 	t.Helper()
 	settings := fleet.Settings{Topics: topics}
 	settings.RedisAddr, settings.RedisPrefix = servertest.Redis(t)
 	settings.RabbitMQURL = servertest.RabbitMQ(t)
-	return newWorldOn(t, settings, servertest.RedisOptions(settings.RedisAddr))
+	return newFixtureOn(t, settings, servertest.RedisOptions(settings.RedisAddr))
 }
 
 // now returns the ledger's time.
-func (w *world) now() time.Time {
+func (w *fixture) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.frozen.IsZero() {
@@ -81,7 +81,7 @@ func (w *world) now() time.Time {
 // pause sets paused for the topics in the file. While nothing can be delivered, the
 // ledger's time stands still: a change in that time happens before the due time, however
 // long it takes.
-func (w *world) pause(paused bool) {
+func (w *fixture) pause(paused bool) {
 	w.t.Helper()
 	for name, topic := range w.settings.Topics {
 		w.settings.Topics[name] = topic.With(fleet.Topic{"paused": paused})
@@ -95,7 +95,7 @@ func (w *world) pause(paused bool) {
 	w.write()
 }
 
-func (w *world) write() {
+func (w *fixture) write() {
 	w.t.Helper()
 	for _, r := range []role{producerRole, operatorRole, scannerRole} {
 		if err := fleet.WriteConfig(w.file(r), w.document(r)); err != nil {
@@ -105,7 +105,7 @@ func (w *world) write() {
 }
 
 // start adds n scanners, all at the same time.
-func (w *world) start(n int) {
+func (w *fixture) start(n int) {
 	w.t.Helper()
 	ctx := wait.Context(w.t)
 	first := len(w.scanners)
@@ -126,13 +126,13 @@ func (w *world) start(n int) {
 
 // awaitTopic waits until tasks can be scheduled into a topic that was added while
 // scanners run.
-func (w *world) awaitTopic(name string) {
+func (w *fixture) awaitTopic(name string) {
 	w.t.Helper()
 	wait.For(w.t, "topic "+name+" to be known", rarely(func() bool { return w.status().Topic(name).Shards > 0 }))
 }
 
 // stop stops all scanners and checks their exit codes.
-func (w *world) stop() {
+func (w *fixture) stop() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -144,14 +144,14 @@ func (w *world) stop() {
 }
 
 // stopOne stops one scanner and returns its exit code.
-func (w *world) stopOne(s *fleet.Scanner) (code int, err error) {
+func (w *fixture) stopOne(s *fleet.Scanner) (code int, err error) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	return s.Stop(ctx)
 }
 
 // checkLogs checks that no scanner had a panic or a data race.
-func (w *world) checkLogs() {
+func (w *fixture) checkLogs() {
 	for _, s := range w.scanners {
 		if s == nil {
 			continue
@@ -172,7 +172,7 @@ func (w *world) checkLogs() {
 }
 
 // end stops the scanners that still run after the test.
-func (w *world) end() {
+func (w *fixture) end() {
 	for _, s := range w.scanners {
 		if s != nil {
 			_ = s.Resume()
@@ -182,7 +182,7 @@ func (w *world) end() {
 }
 
 // consume adds all messages of the queues to the ledger, and keeps them.
-func (w *world) consume(queues ...string) {
+func (w *fixture) consume(queues ...string) {
 	w.t.Helper()
 	for _, queue := range queues {
 		end := make(chan struct{})
@@ -201,7 +201,7 @@ func (w *world) consume(queues ...string) {
 	}
 }
 
-func (w *world) arrived(d fleet.Delivery, end chan<- struct{}) {
+func (w *fixture) arrived(d fleet.Delivery, end chan<- struct{}) {
 	if d.AppId == marker {
 		close(end)
 		return
@@ -216,7 +216,7 @@ func (w *world) arrived(d fleet.Delivery, end chan<- struct{}) {
 }
 
 // delivered returns the messages of a task of topic orders so far.
-func (w *world) delivered(id string) []fleet.Delivery {
+func (w *fixture) delivered(id string) []fleet.Delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var found []fleet.Delivery
@@ -229,7 +229,7 @@ func (w *world) delivered(id string) []fleet.Delivery {
 }
 
 // stays reports whether the condition stays true for d.
-func (w *world) stays(d time.Duration, condition func() bool) bool {
+func (w *fixture) stays(d time.Duration, condition func() bool) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), d)
 	defer cancel()
@@ -238,7 +238,7 @@ func (w *world) stays(d time.Duration, condition func() bool) bool {
 }
 
 // holds fails the test if the condition becomes false within d.
-func (w *world) holds(what string, d time.Duration, condition func() bool) {
+func (w *fixture) holds(what string, d time.Duration, condition func() bool) {
 	w.t.Helper()
 	if !w.stays(d, condition) {
 		w.t.Fatalf("did not hold for %s: %s", d, what)
@@ -247,7 +247,7 @@ func (w *world) holds(what string, d time.Duration, condition func() bool) {
 
 // finish waits until everything promised has arrived and nothing is stored. Then it stops
 // the scanners, empties the queues, and returns the ledger's report.
-func (w *world) finish() fleet.Report {
+func (w *fixture) finish() fleet.Report {
 	w.t.Helper()
 	w.awaitEmpty()
 	w.stop()
@@ -255,7 +255,7 @@ func (w *world) finish() fleet.Report {
 	return w.recorder.Ledger.Check()
 }
 
-func (w *world) awaitEmpty() {
+func (w *fixture) awaitEmpty() {
 	w.t.Helper()
 	w.arrive("all that was promised")
 	stored := func() (n int64) {
@@ -275,13 +275,13 @@ func (w *world) awaitEmpty() {
 }
 
 // arrive waits until everything promised has arrived.
-func (w *world) arrive(what string) {
+func (w *fixture) arrive(what string) {
 	w.t.Helper()
 	wait.Progress(w.t, what, w.recorder.Ledger.Count, func() bool { return w.recorder.Ledger.Missing() == 0 })
 }
 
 // awaitCount waits until n messages have arrived.
-func (w *world) awaitCount(n int) {
+func (w *fixture) awaitCount(n int) {
 	w.t.Helper()
 	wait.Count(w.t, "messages", n, w.recorder.Ledger.Count)
 }
@@ -300,7 +300,7 @@ func rarely(condition func() bool) func() bool {
 
 // drain waits until every message now in a queue has arrived. It publishes a marker to
 // each queue and waits for it.
-func (w *world) drain() {
+func (w *fixture) drain() {
 	w.t.Helper()
 	ch := w.channel()
 	for queue, end := range w.ends {
@@ -319,13 +319,13 @@ func (w *world) drain() {
 }
 
 // channel returns a channel for the test's own use of the broker.
-func (w *world) channel() *amqp.Channel {
+func (w *fixture) channel() *amqp.Channel {
 	w.t.Helper()
 	return servertest.Channel(w.t, w.settings.RabbitMQURL)
 }
 
 // exchange declares an exchange, and unless queue is "" also a queue bound to it.
-func (w *world) exchange(kind, name, queue, key string) {
+func (w *fixture) exchange(kind, name, queue, key string) {
 	w.t.Helper()
 	ch := w.channel()
 	if err := ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
@@ -336,7 +336,7 @@ func (w *world) exchange(kind, name, queue, key string) {
 	}
 }
 
-func (w *world) queue(ch *amqp.Channel, exchange, queue, key string) {
+func (w *fixture) queue(ch *amqp.Channel, exchange, queue, key string) {
 	w.t.Helper()
 	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
 		w.t.Fatal(err)
@@ -348,7 +348,7 @@ func (w *world) queue(ch *amqp.Channel, exchange, queue, key string) {
 
 // status returns the fleet's status, read in this process because tests need it all the
 // time.
-func (w *world) status() fleet.Status {
+func (w *fixture) status() fleet.Status {
 	w.t.Helper()
 	s, err := member.Status(w.t.Context(), w.redis, w.settings.RedisPrefix)
 	if err != nil {
@@ -358,13 +358,13 @@ func (w *world) status() fleet.Status {
 }
 
 // scanner runs a scanner command with the operator's configuration.
-func (w *world) scanner(args ...string) fleet.Output {
+func (w *fixture) scanner(args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{Path: programs.Scanner, Args: append(args, "--config", w.file(operatorRole))})
 }
 
 // producer runs a producer command with the producer's configuration.
-func (w *world) producer(args ...string) fleet.Output {
+func (w *fixture) producer(args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{Path: programs.Producer, Args: append(args, "--config", w.file(producerRole))})
 }
@@ -387,7 +387,7 @@ func must(t *testing.T, out fleet.Output) fleet.Output {
 	return out
 }
 
-func (w *world) schedule(orders ...fleet.Order) {
+func (w *fixture) schedule(orders ...fleet.Order) {
 	w.t.Helper()
 	const batch = 1000
 	for len(orders) > 0 {

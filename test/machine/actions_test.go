@@ -80,8 +80,8 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	o.due = due.UnixMilli()
 }
 
-// attend starts a scanner on a shard.
-func (m *machine) attend(t *rapid.T) {
+// poll starts a scanner on a shard.
+func (m *machine) poll(t *rapid.T) {
 	if m.count("scanner") == scanners {
 		t.Skip("all are busy")
 	}

@@ -238,7 +238,7 @@ func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail 
 	t.Repeat(map[string]func(*rapid.T){
 		"produce":       m.produce,
 		"produce more":  m.produce,
-		"attend":        m.attend,
+		"attend":        m.poll,
 		"move":          m.move,
 		"change":        m.change,
 		"step":          m.step,

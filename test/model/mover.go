@@ -40,7 +40,7 @@ func (w *world) move(s *state) {
 	for i := range uint8(w.movers) {
 		switch m := s.movers[i]; m.at {
 		case moverIdle:
-			w.attend(s, i)
+			w.poll(s, i)
 		case moverPassed:
 			w.advancePass(s, i)
 		case moverClean:
@@ -62,8 +62,8 @@ func (n *state) leave(i uint8) {
 	n.movers[i] = mover{}
 }
 
-// attend starts with any shard under any placement that was in force.
-func (w *world) attend(s *state, i uint8) {
+// poll starts with any shard under any placement that was in force.
+func (w *world) poll(s *state, i uint8) {
 	for view := uint8(0); view <= s.newest; view++ {
 		if w.path[view].phase != migrating {
 			continue

@@ -12,7 +12,7 @@ const (
 	single                                // P3b
 	once                                  // P4
 	getAnswer                             // P6
-	attended                              // P7
+	polled                                // P7
 	inPlace                               // PH
 	absentAnswer                          // PA
 	rescheduleAnswer                      // PR
@@ -22,7 +22,7 @@ const (
 )
 
 // safety holds the promises that survive every crash and stall.
-const safety = kept | cancelled | replaced | single | getAnswer | attended | inPlace | absentAnswer | rescheduleAnswer
+const safety = kept | cancelled | replaced | single | getAnswer | polled | inPlace | absentAnswer | rescheduleAnswer
 
 func describe(broken promises) string {
 	texts := [...]string{
@@ -82,7 +82,7 @@ func (w *world) brokenCopies(s *state, id uint8) (b promises) {
 			b |= single
 		}
 		if at >= w.path[placement].scanned() {
-			b |= attended
+			b |= polled
 		}
 		if w.path[placement].phase == stable && w.newHome(placement, id) != at {
 			b |= inPlace

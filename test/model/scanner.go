@@ -35,7 +35,7 @@ func (w *world) scan(s *state) {
 // harmless.
 func (w *world) claims(s *state, i uint8) {
 	if w.rules&settleChecked == 0 {
-		w.claimAny(s, i, 0, w.attended(s))
+		w.claimAny(s, i, 0, w.polled(s))
 		return
 	}
 	for view := range s.newest + 1 {
@@ -43,7 +43,7 @@ func (w *world) claims(s *state, i uint8) {
 	}
 }
 
-func (w *world) attended(s *state) uint8 {
+func (w *world) polled(s *state) uint8 {
 	var n uint8
 	for _, p := range w.path[:s.newest+1] {
 		n = max(n, p.scanned())

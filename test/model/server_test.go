@@ -13,19 +13,19 @@ func TestFailover(t *testing.T) {
 		{name: "no wait, cancel is lost", breaks: cancelled, scope: fall(changes(2, 1), "S0;C0", 0, cancelled)},
 		{name: "no wait, replacing is lost", breaks: replaced, scope: fall(changes(2, 1), "S0;S0", 0, replaced)},
 		{name: "no wait, fence is lost", breaks: getAnswer, scope: fall(changes(2, 1), "S0;G0", 0, getAnswer)},
-		{name: "no wait, fence of a clean shard is lost", breaks: attended, scope: fall(changes(2, 1), "S0;S0", 0, attended)},
+		{name: "no wait, fence of a clean shard is lost", breaks: polled, scope: fall(changes(2, 1), "S0;S0", 0, polled)},
 		{name: "no wait after import", breaks: kept, scope: fall(changes(1, 2), "S0", waits|noWaitImport, kept)},
-		{name: "no wait after look", breaks: attended, scope: fall(changes(2, 1), "S0", waits|noWaitLook, attended)},
+		{name: "no wait after look", breaks: polled, scope: fall(changes(2, 1), "S0", waits|noWaitLook, polled)},
 		{name: "no wait after fence", breaks: cancelled, scope: fall(changes(1, 2), "S0;C0", waits|noWaitFence, cancelled)},
 		{name: "repeats remain", breaks: once, scope: fall(changes(1, 2), "S0;C0", waits, once)},
-		{name: "waits", scope: fall(changes(1, 2), "S0;C0", waits, kept|cancelled|replaced|single|attended|inPlace)},
+		{name: "waits", scope: fall(changes(1, 2), "S0;C0", waits, kept|cancelled|replaced|single|polled|inPlace)},
 	})
 	explorations(t, large(each([]path{changes(1, 2), changes(2, 1)}, []string{"S0;C0", "S0;S0"},
 		scope{quiet: true, failover: true, rules: waits, crash: moverDies | published,
-			promises: kept | cancelled | replaced | single | attended | inPlace})))
+			promises: kept | cancelled | replaced | single | polled | inPlace})))
 	explorations(t, large(each([]path{changes(1, 2, 1)}, []string{"S0;C0"},
 		scope{quiet: true, failover: true, rules: waits, crash: moverDies | published,
-			promises: kept | cancelled | replaced | single | attended | inPlace})))
+			promises: kept | cancelled | replaced | single | polled | inPlace})))
 }
 
 // TestPasses: movers look with passes that any mover may advance, and servers restart.
@@ -34,7 +34,7 @@ func TestPasses(t *testing.T) {
 	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
 	pass := func(programs string, r rules) scope {
 		return scope{path: changes(1, 2), homes: both, programs: programs, quiet: true,
-			rules: passes | r, promises: attended | inPlace}
+			rules: passes | r, promises: polled | inPlace}
 	}
 	restarted := func(programs string, r rules) scope {
 		sc := pass(programs, r)
@@ -67,7 +67,7 @@ func TestRequestMemory(t *testing.T) {
 	both := [][3]uint8{{0, 1, 0}, {0, 1, 0}}
 	claims := scope{path: start(1), programs: "S0", quiet: true, scanners: 2, promises: safety | once}
 	exports := scope{path: changes(1, 2), homes: both, programs: "S0S1", quiet: true, movers: 1, lost: lostExport,
-		rules: passes, promises: attended | inPlace}
+		rules: passes, promises: polled | inPlace}
 	explorations(t, []run{
 		{name: "claims", scope: claims},
 		{name: "claims, numbered anew", scope: withRules(claims, renumbered), breaks: once},
@@ -92,8 +92,8 @@ func TestFall(t *testing.T) {
 	toTheEnd.liveness = true
 	explorations(t, []run{
 		{name: "to the end", scope: toTheEnd},
-		{name: "written back with the marks of an earlier change", breaks: attended,
-			scope: fall(changes(2, 1, 2, 1), "S0", untied, attended)},
+		{name: "written back with the marks of an earlier change", breaks: polled,
+			scope: fall(changes(2, 1, 2, 1), "S0", untied, polled)},
 	})
 }
 

@@ -147,7 +147,7 @@ func TestEnds(t *testing.T) {
 			scope: scope{liveness: true, path: changes(1, 2, 1), programs: "S0;C0", crash: beforeClosing | moverDies | published, stall: exported, promises: safety}},
 		{name: "there and back, parked",
 			scope: scope{liveness: true, park: true, quiet: true, path: changes(1, 2, 1), programs: "S0",
-				crash: exported | published, stall: exported, promises: single | attended | inPlace}},
+				crash: exported | published, stall: exported, promises: single | polled | inPlace}},
 	})
 }
 
@@ -164,7 +164,7 @@ func TestIfAbsentAndReschedule(t *testing.T) {
 func TestParked(t *testing.T) {
 	t.Parallel()
 	faults := scope{park: true, crash: exported | claimed | published, stall: published,
-		promises: kept | cancelled | replaced | attended | inPlace | staysParked}
+		promises: kept | cancelled | replaced | polled | inPlace | staysParked}
 	explorations(t, each([]path{changes(1, 2)}, []string{"S0;C0"}, faults))
 	explorations(t, large(each([]path{changes(2, 1), changes(1, 2, 1)}, []string{"S0;C0"}, faults)))
 	explorations(t, []run{{name: "export judged by its due time", breaks: staysParked,
@@ -188,8 +188,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{name: "handled", breaks: cancelled, scope: without(noHandled, "S0;C0")},
 		{name: "fence", breaks: cancelled, scope: without(noFence, "S0;C0")},
 		{name: "leased counts as misplaced", breaks: inPlace, scope: without(ignoreLeased, "S0;C0")},
-		{name: "all shards of both counts must be clean", breaks: attended,
-			scope: scope{path: changes(2, 1), programs: "S0;S0", rules: newRange, promises: attended}},
+		{name: "all shards of both counts must be clean", breaks: polled,
+			scope: scope{path: changes(2, 1), programs: "S0;S0", rules: newRange, promises: polled}},
 		{name: "settle is not refused for its epoch", breaks: once,
 			scope: scope{path: changes(1, 2), programs: "S0;S0", rules: settleChecked, promises: once}},
 	})
