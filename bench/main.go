@@ -132,7 +132,8 @@ func run(ctx context.Context, o options, measures []measure.Measure) (err error)
 	} else {
 		_ = os.RemoveAll(dir)
 	}
-	r := report.Report{Machine: report.ThisMachine(), Versions: report.Versions(context.WithoutCancel(ctx), filepath.Join(root, "bench"))}
+	r := report.Report{Machine: report.ThisMachine(), Versions: report.Versions(context.WithoutCancel(ctx),
+		filepath.Join(root, "bench"))}
 	r.Merge(sheets, names(sheets))
 	err = errors.Join(err, write(r, o.output))
 	if o.update {

@@ -90,7 +90,8 @@ func (c *campaign) measure(ctx context.Context, m measure.Measure, n int) (repor
 
 // undisturbed executes one run, and repeats it while other processes use too much of the
 // machine. share is their part during the run that counts.
-func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results measure.Results, share float64, err error) {
+func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results measure.Results, share float64,
+	err error) {
 	for try := 1; ; try++ {
 		c.plan.begun = time.Now() // the estimate uses only the run that counts
 		results, share, err = c.once(ctx, m)
@@ -98,17 +99,20 @@ func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results 
 			return results, share, err
 		}
 		if try < tries && c.plan.room() {
-			fmt.Fprintf(os.Stderr, "bench: %s: other processes took %.0f%% of the machine: the run is repeated\n", m.Name, 100*share)
+			fmt.Fprintf(os.Stderr, "bench: %s: other processes took %.0f%% of the machine: the run is repeated\n", m.Name,
+				100*share)
 			continue
 		}
-		results.Note(fmt.Sprintf("Other processes took more than %.0f%% of the machine's processor time in some run: its figures say less", 100*disturbed))
+		results.Note(fmt.Sprintf("Other processes took more than %.0f%% of the machine's processor time in some run: its "+
+			"figures say less", 100*disturbed))
 		return results, share, nil
 	}
 }
 
 // watched executes one run with an empty Redis, and measures the share of other
 // processes.
-func watched(ctx context.Context, b *harness.Bench, m measure.Measure) (results measure.Results, share float64, err error) {
+func watched(ctx context.Context, b *harness.Bench, m measure.Measure) (results measure.Results, share float64,
+	err error) {
 	others, err := harness.WatchOthers()
 	if err != nil {
 		return results, 0, err

@@ -19,7 +19,8 @@ func (p *plan) pass(d time.Duration) {
 
 // shares returns a measure with the given shares of other processes. A run takes a minute
 // of the plan's time, and its value is its number.
-func shares(p *plan, runs *int, parts ...float64) func(context.Context, measure.Measure) (measure.Results, float64, error) {
+func shares(p *plan, runs *int, parts ...float64) func(context.Context, measure.Measure) (measure.Results, float64,
+	error) {
 	return func(context.Context, measure.Measure) (results measure.Results, share float64, err error) {
 		p.pass(time.Minute)
 		share = parts[*runs]
@@ -56,7 +57,8 @@ func TestADisturbedRunIsMadeAgain(t *testing.T) {
 				if runs != c.runs || err != nil {
 					t.Fatalf("%d runs, want %d: %v", runs, c.runs, err)
 				}
-				if noted := len(results.Notes) > 0; noted != c.noted || share != c.parts[runs-1] || results.Values[0].Value != float64(runs) {
+				if noted := len(results.Notes) > 0; noted != c.noted || share != c.parts[runs-1] ||
+					results.Values[0].Value != float64(runs) {
 					t.Errorf("the last run counts, noted %v: got %v and %+v", c.noted, share, results)
 				}
 			})
@@ -66,7 +68,8 @@ func TestADisturbedRunIsMadeAgain(t *testing.T) {
 
 func TestAFailedMeasureKeepsItsRunsAndIsNotMadeAgain(t *testing.T) {
 	runs := 0
-	c := &campaign{plan: newPlan(nil, options{}), once: func(context.Context, measure.Measure) (results measure.Results, share float64, err error) {
+	c := &campaign{plan: newPlan(nil, options{}), once: func(context.Context, measure.Measure) (results measure.Results,
+		share float64, err error) {
 		runs++
 		if runs == 2 {
 			return results, 0.9, errors.New("no room")
@@ -74,8 +77,10 @@ func TestAFailedMeasureKeepsItsRunsAndIsNotMadeAgain(t *testing.T) {
 		results.Add("duefleet", "tasks/s", 7)
 		return results, 0.01, nil
 	}}
-	sheet, err := c.measure(t.Context(), measure.Measure{Name: "drain", Goals: []report.Goal{{Subject: "duefleet", Name: "tasks/s", AtLeast: 5}}}, 3)
-	if err == nil || runs != 2 || sheet.Runs != 1 || len(sheet.Notes) != 1 || len(sheet.OtherLoad) != 1 || !sheet.Verdicts[0].Kept {
+	sheet, err := c.measure(t.Context(), measure.Measure{Name: "drain",
+		Goals: []report.Goal{{Subject: "duefleet", Name: "tasks/s", AtLeast: 5}}}, 3)
+	if err == nil || runs != 2 || sheet.Runs != 1 || len(sheet.Notes) != 1 || len(sheet.OtherLoad) != 1 ||
+		!sheet.Verdicts[0].Kept {
 		t.Errorf("after %d runs: %v, %+v", runs, err, sheet)
 	}
 }

@@ -113,7 +113,8 @@ func wrapped(b *testing.B, url string, remember time.Duration, handled func()) {
 		cancel()
 		running.Wait()
 		n := float64(b.N)
-		b.Logf("%d tasks: %.0f bytes and %.1f µs of Redis a task", b.N, (info(b, rdb, "memory", "used_memory")-before)/n, (redisTime(b, rdb)-busy)*1e6/n)
+		b.Logf("%d tasks: %.0f bytes and %.1f µs of Redis a task", b.N, (info(b, rdb, "memory", "used_memory")-before)/n,
+			(redisTime(b, rdb)-busy)*1e6/n)
 	})
 }
 

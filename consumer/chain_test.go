@@ -58,7 +58,8 @@ func TestANextStepOfAConsumerWhoseClockIsBehindIsNotEarly(t *testing.T) {
 			wait.For(t, "the step is stored", func() bool { return counted(c, done) == 1 })
 			s, there := w.stored("a")
 			// The two readings of the handler's clock are some ms apart.
-			if early := began.Add(wanted).Sub(s.Due); !there || early > 10*time.Millisecond && name == "a time from now" || early > wanted/2 || s.Due.After(w.redisNow().Add(wanted)) {
+			if early := began.Add(wanted).Sub(s.Due); !there || early > 10*time.Millisecond && name == "a time from now" ||
+				early > wanted/2 || s.Due.After(w.redisNow().Add(wanted)) {
 				t.Errorf("stored %v, due %v early", there, early)
 			}
 		})
@@ -83,16 +84,21 @@ func TestAStepIsDueByTheLaterClock(t *testing.T) {
 		f    following
 		want int64 // ms from Redis's now
 	}{
-		"a retry":                         {0, following{when: task.In(time.Minute)}, minute},
-		"a retry at once":                 {0, following{when: task.In(0)}, 0},
-		"a step in a while":               {-time.Hour, following{when: task.In(time.Minute), least: 100 * time.Millisecond}, minute},
-		"a step now":                      {0, following{when: task.Now(), least: 100 * time.Millisecond}, 100},
-		"a step now, without a least":     {0, following{when: task.Now(), least: -1}, 0},
-		"an instant":                      {-time.Hour, following{when: task.At(now.Add(time.Minute))}, minute},
-		"the consumer's, clocks agree":    {0, following{when: task.At(now.Add(time.Minute)), local: now.Add(time.Minute)}, minute},
-		"the consumer's, it is behind":    {-time.Hour, following{when: task.At(now.Add(time.Minute - time.Hour)), local: now.Add(time.Minute - time.Hour)}, minute},
-		"the consumer's, it is ahead":     {time.Hour, following{when: task.At(now.Add(time.Minute + time.Hour)), local: now.Add(time.Minute + time.Hour)}, 61 * minute},
-		"the consumer's, past by both":    {-time.Hour, following{when: task.At(now.Add(-2 * time.Hour)), local: now.Add(-2 * time.Hour)}, 0},
+		"a retry":         {0, following{when: task.In(time.Minute)}, minute},
+		"a retry at once": {0, following{when: task.In(0)}, 0},
+		"a step in a while": {-time.Hour, following{when: task.In(time.Minute), least: 100 * time.Millisecond},
+			minute},
+		"a step now":                  {0, following{when: task.Now(), least: 100 * time.Millisecond}, 100},
+		"a step now, without a least": {0, following{when: task.Now(), least: -1}, 0},
+		"an instant":                  {-time.Hour, following{when: task.At(now.Add(time.Minute))}, minute},
+		"the consumer's, clocks agree": {0, following{when: task.At(now.Add(time.Minute)), local: now.Add(time.Minute)},
+			minute},
+		"the consumer's, it is behind": {-time.Hour, following{when: task.At(now.Add(time.Minute - time.Hour)),
+			local: now.Add(time.Minute - time.Hour)}, minute},
+		"the consumer's, it is ahead": {time.Hour, following{when: task.At(now.Add(time.Minute + time.Hour)),
+			local: now.Add(time.Minute + time.Hour)}, 61 * minute},
+		"the consumer's, past by both": {-time.Hour, following{when: task.At(now.Add(-2 * time.Hour)),
+			local: now.Add(-2 * time.Hour)}, 0},
 		"the consumer's, past by Redis's": {-time.Hour, following{when: task.At(now), local: now}, 60 * minute},
 	} {
 		if got := row.f.due(now.UnixMilli(), now.Add(row.here)) - now.UnixMilli(); got != row.want {

@@ -178,7 +178,10 @@ func TestARetryIsStoredWhileTheScannerHasNotSettled(t *testing.T) {
 	t.Parallel()
 	eitherForm(t, func(t *testing.T, w *fixture) {
 		settle := w.lease("a")
-		c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context, task.Delivery) error { return errTest }})
+		c := w.consume(Config{Policy: Fixed(time.Hour, 5), Handler: func(context.Context,
+			task.Delivery) error {
+			return errTest
+		}})
 		wait.For(t, "it is stored again", func() bool { return counted(c, retried) == 1 })
 		settle()
 		s, there := w.stored("a")
@@ -318,7 +321,8 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 			t.Parallel()
 			eitherForm(t, func(t *testing.T, w *fixture) {
 				w.serve()
-				c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember, Handler: func(context.Context, task.Delivery) error { return errTest }})
+				c := w.consume(Config{Policy: Fixed(0, math.MaxInt), Remember: remember,
+					Handler: func(context.Context, task.Delivery) error { return errTest }})
 				w.schedule("a", "")
 				wait.For(t, "it failed", func() bool { return counted(c, retried) > 0 })
 				c.stop()
@@ -326,7 +330,11 @@ func TestACancelReachesARetryThatWaitsInTheQueue(t *testing.T) {
 				w.forgotten()
 				_ = w.producer.Cancel(t.Context(), orders, "a")
 				var seen log
-				c = w.consume(Config{Remember: remember, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
+				c = w.consume(Config{Remember: remember, Handler: func(_ context.Context,
+					d task.Delivery) error {
+					seen.add(d)
+					return nil
+				}})
 				wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
 				if len(seen.all()) != 0 {
 					t.Errorf("handled %+v", seen.all())

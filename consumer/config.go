@@ -129,14 +129,16 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
-		store:      &store{Store: shards, window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{}, met: map[string]bool{}},
+		store: &store{Store: shards, window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{},
+			met: map[string]bool{}},
 		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
 		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
 		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),
 		unstored:   notice.New(cfg.Log, slog.LevelError, "redis can't be used, retrying"),
 		refusedOne: notice.New(cfg.Log, slog.LevelError, "redis refuses one task, its delivery waits"),
 		unknown: notice.New(cfg.Log, slog.LevelError,
-			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the scanners' redis and prefix"),
+			"no scanner serves the topic under this prefix of this redis, its delivery waits: give the consumer the "+
+				"scanners' redis and prefix"),
 		removed: notice.New(cfg.Log, slog.LevelError, "topic was removed, task is not stored again"),
 	}, nil
 }
@@ -210,7 +212,8 @@ func (cfg Config) check() error {
 	}
 	for i, url := range cfg.URLs {
 		if _, err := amqp.ParseURI(url); err != nil {
-			return fmt.Errorf("Config.URLs[%d] must be amqp://user:password@host:5672/vhost, with reserved characters percent-encoded", i)
+			return fmt.Errorf("Config.URLs[%d] must be amqp://user:password@host:5672/vhost, with reserved characters "+
+				"percent-encoded", i)
 		}
 	}
 	return nil

@@ -199,6 +199,7 @@ func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *fol
 	case removed:
 		c.removed.Say(ctx, "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
 	case retried:
-		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason", f.reason)
+		c.cfg.Log.DebugContext(ctx, "task is tried again", "topic", t.Topic, "id", t.ID, "attempt", t.Attempt, "reason",
+			f.reason)
 	}
 }

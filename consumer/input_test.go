@@ -123,14 +123,17 @@ func TestParseReadsWhatAScannerPublishes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Topic != orders || got.ID != "a" || got.Due.UnixMilli() != 1796119200000 || got.Scheduled.UnixMilli() != 1796119100000 ||
+	if got.Topic != orders || got.ID != "a" || got.Due.UnixMilli() != 1796119200000 ||
+		got.Scheduled.UnixMilli() != 1796119100000 ||
 		got.Attempt != 1 || !got.Redelivered || got.ContentType != "text/plain" || string(got.Payload) != "pay" {
 		t.Errorf("got %+v", got)
 	}
-	if want := (task.Options{RoutingKey: "express", Priority: 7, Expiration: task.MaxExpiration, CorrelationID: "c-1", ReplyTo: "answers"}); got.Options != want {
+	if want := (task.Options{RoutingKey: "express", Priority: 7, Expiration: task.MaxExpiration, CorrelationID: "c-1",
+		ReplyTo: "answers"}); got.Options != want {
 		t.Errorf("options %+v, want %+v", got.Options, want)
 	}
-	if _, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Expiration: "soon"}); err == nil || !strings.Contains(err.Error(), "expiration") {
+	if _, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Expiration: "soon"}); err == nil ||
+		!strings.Contains(err.Error(), "expiration") {
 		t.Errorf("an expiration that is no number: %v", err)
 	}
 	if len(got.Headers) != 1 || got.Headers["k"] != "v" {
@@ -151,7 +154,8 @@ func TestParseReadsALeanMessage(t *testing.T) {
 	}
 	want := task.Task{
 		Topic: orders, ID: "a", Due: time.UnixMilli(1796119200000).UTC(), FirstDue: time.UnixMilli(1796119200000).UTC(),
-		Scheduled: time.UnixMilli(1796119100000).UTC(), Attempt: 1, Headers: map[string]string{"k": "v"}, Payload: []byte("pay"),
+		Scheduled: time.UnixMilli(1796119100000).UTC(), Attempt: 1, Headers: map[string]string{"k": "v"},
+		Payload: []byte("pay"),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -172,7 +176,8 @@ func TestParseRefusesWhatIsNoTask(t *testing.T) {
 		}
 	}
 	p := message(nil)
-	_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type, Body: make([]byte, task.MaxMaxPayload+1)})
+	_, err := Parse(amqp.Delivery{Headers: p.Headers, MessageId: p.MessageId, Type: p.Type,
+		Body: make([]byte, task.MaxMaxPayload+1)})
 	if err == nil || rejection(err) != "payload" {
 		t.Errorf("a body above the largest that may be configured: got %v", err)
 	}
@@ -192,9 +197,13 @@ func TestATaskAboveTheConsumersLimitIsParked(t *testing.T) {
 	c := w.consume(Config{Handler: handler, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	w.schedule("large", strings.Repeat("x", 512_000))
 	w.schedule("b", "pay")
-	wait.For(t, "it is parked, and the other one done", func() bool { return counted(c, park) == 1 && counted(c, done) == 1 })
+	wait.For(t, "it is parked, and the other one done", func() bool {
+		return counted(c, park) == 1 &&
+			counted(c, done) == 1
+	})
 	p := w.parked()["large"]
-	if want := "payload of 512000 bytes is above the consumer's MaxPayload of 262144"; p.Reason != want || len(p.Payload) != 512_000 {
+	if want := "payload of 512000 bytes is above the consumer's MaxPayload of 262144"; p.Reason != want ||
+		len(p.Payload) != 512_000 {
 		t.Errorf("parked %d bytes with %q, want %q", len(p.Payload), p.Reason, want)
 	}
 	if seen.of("large") != 0 || w.waiting("dead") != 0 || !strings.Contains(out.String(), "task parked") {
@@ -225,7 +234,10 @@ func TestACancelledTaskAboveTheConsumersLimitIsNotParked(t *testing.T) {
 			if err := w.producer.Cancel(t.Context(), orders, "large"); !errors.Is(err, task.ErrNotFound) {
 				t.Fatal(err)
 			}
-			c := w.consume(Config{MaxPayload: 1, Remember: remember, Handler: func(context.Context, task.Delivery) error { return nil }})
+			c := w.consume(Config{MaxPayload: 1, Remember: remember, Handler: func(context.Context,
+				task.Delivery) error {
+				return nil
+			}})
 			wait.For(t, "it is acked", func() bool { return counted(c, over) == 1 })
 			if p := w.parked(); len(p) != 0 {
 				t.Errorf("parked %+v", p)

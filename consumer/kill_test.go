@@ -109,7 +109,10 @@ func TestAKilledConsumerRepeatsAtMostOnceAndLosesNothing(t *testing.T) {
 			if row.fails {
 				want["a/2"] = 1
 			}
-			wait.For(t, "all is handled", func() bool { return w.handled()["a/2"] >= want["a/2"] && w.handled()["a/1"] >= row.first })
+			wait.For(t, "all is handled", func() bool {
+				return w.handled()["a/2"] >= want["a/2"] &&
+					w.handled()["a/1"] >= row.first
+			})
 			w.forgotten()
 			w.schedule("z", "") // repeats come before it
 			wait.For(t, "the task that is due later is handled", func() bool { return w.handled()["z/1"] == 1 })

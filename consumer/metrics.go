@@ -28,11 +28,12 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		deliveries: count("deliveries_total", "Deliveries by topic and outcome.", "topic", "outcome"),
-		rejected:   count("rejected_total", "Deliveries that aren't tasks, sent to the queue's dead-letter exchange.", "reason"),
-		panics:     count("panics_total", "Handlers that panicked.", "topic"),
-		errors:     count("redis_errors_total", "Operations on Redis that failed and are tried again.", "operation"),
-		running:    gauge("running", "Handlers that run."),
-		connected:  gauge("connected", "Consumers that RabbitMQ delivers to."),
+		rejected: count("rejected_total", "Deliveries that aren't tasks, sent to the queue's dead-letter exchange.",
+			"reason"),
+		panics:    count("panics_total", "Handlers that panicked.", "topic"),
+		errors:    count("redis_errors_total", "Operations on Redis that failed and are tried again.", "operation"),
+		running:   gauge("running", "Handlers that run."),
+		connected: gauge("connected", "Consumers that RabbitMQ delivers to."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "handler_seconds", Help: "How long handlers take.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),

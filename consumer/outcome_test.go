@@ -35,10 +35,12 @@ func TestWhatWasDoneIsNotDoneAgain(t *testing.T) {
 			seen.add(d)
 			return nil
 		}})
-		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain", Headers: map[string]string{"k": "v"}})
+		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain",
+			Headers: map[string]string{"k": "v"}})
 		wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
 		got := seen.all()[0]
-		if got.Topic != orders || got.ID != "a" || string(got.Payload) != "pay" || got.Attempt != 1 || got.ContentType != "text/plain" || got.Headers["k"] != "v" {
+		if got.Topic != orders || got.ID != "a" || string(got.Payload) != "pay" || got.Attempt != 1 ||
+			got.ContentType != "text/plain" || got.Headers["k"] != "v" {
 			t.Errorf("handled %+v", got.Task)
 		}
 		w.publish(got.Task)
@@ -101,7 +103,11 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()
 	var seen log
-	c := w.consume(Config{Remember: time.Hour, Handler: func(_ context.Context, d task.Delivery) error { seen.add(d); return nil }})
+	c := w.consume(Config{Remember: time.Hour, Handler: func(_ context.Context,
+		d task.Delivery) error {
+		seen.add(d)
+		return nil
+	}})
 	w.schedule("a", "")
 	wait.For(t, "it is done", func() bool { return counted(c, done) == 1 })
 	// Both times are by Redis's clock: when it was noted as done, and when the note
@@ -110,7 +116,8 @@ func TestWhatIsRememberedExpires(t *testing.T) {
 	w.ok(err)
 	expires, err := w.rdb.PExpireTime(t.Context(), w.past("a")).Result()
 	w.ok(err)
-	if window := expires - time.Duration(noted)*time.Millisecond; window <= 59*time.Minute || window > time.Hour+time.Second {
+	if window := expires - time.Duration(noted)*time.Millisecond; window <= 59*time.Minute ||
+		window > time.Hour+time.Second {
 		t.Errorf("it expires %v after it was done", window)
 	}
 }
@@ -131,7 +138,8 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 				return errTest
 			},
 		})
-		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain", Headers: map[string]string{"k": "v"}})
+		w.request(producer.Request{ID: "a", Payload: []byte("pay"), ContentType: "text/plain",
+			Headers: map[string]string{"k": "v"}})
 		wait.For(t, "it is parked", func() bool { return counted(c, park) == 1 })
 		p := w.parked()["a"]
 		if p.Reason != errTest.Error() || p.Attempt != 4 || string(p.Payload) != "pay" {
@@ -142,7 +150,8 @@ func TestWhatFailsIsTriedAgainAndParkedAfterTheLastAttempt(t *testing.T) {
 			t.Fatalf("handled %d times", len(all))
 		}
 		for i, d := range all {
-			if d.Attempt != i+1 || string(d.Payload) != "pay" || d.ContentType != "text/plain" || d.Headers["k"] != "v" || !d.Scheduled.Equal(all[0].Scheduled) {
+			if d.Attempt != i+1 || string(d.Payload) != "pay" || d.ContentType != "text/plain" || d.Headers["k"] != "v" ||
+				!d.Scheduled.Equal(all[0].Scheduled) {
 				t.Errorf("attempt %d: %+v", i+1, d.Task)
 			}
 			if i > 0 && d.Due.Sub(all[i-1].Due) < 100*time.Millisecond {

@@ -49,7 +49,8 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 	if t.Attempt < 1 {
 		return task.Task{}, &HeaderError{task.HeaderAttempt, fmt.Sprintf("%d, and attempts count from 1", t.Attempt)}
 	}
-	for _, err := range []error{task.CheckTopic(t.Topic), task.CheckID(t.ID), task.CheckPayload(t.Payload, task.MaxMaxPayload)} {
+	for _, err := range []error{task.CheckTopic(t.Topic), task.CheckID(t.ID),
+		task.CheckPayload(t.Payload, task.MaxMaxPayload)} {
 		if err != nil {
 			return task.Task{}, fmt.Errorf("parse delivery: %w", err)
 		}

@@ -46,7 +46,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}()
 	if !within(time.Until(deadline), idle) {
 		n, tasks := c.busy.names()
-		c.cfg.Log.WarnContext(ctx, "deliveries are cut short and requeued", "after", c.cfg.StopTimeout, "running_handlers", n, "tasks", tasks)
+		c.cfg.Log.WarnContext(ctx, "deliveries are cut short and requeued", "after", c.cfg.StopTimeout, "running_handlers", n,
+			"tasks", tasks)
 		abandon()
 		within(stopGrace, idle)
 	}

@@ -60,7 +60,8 @@ func TestRunEndsWithAnErrorThatWaitingDoesNotMend(t *testing.T) {
 			[]string{"refuses the consumer", "nowhere", "Config.URLs"},
 		},
 		"a wrong password behind a URL that leads nowhere": {
-			Config{URLs: append([]string{"amqp://127.0.0.1:1/"}, changed(func(u *url.URL) { u.User = url.UserPassword("guest", "sesame") })...)},
+			Config{URLs: append([]string{"amqp://127.0.0.1:1/"},
+				changed(func(u *url.URL) { u.User = url.UserPassword("guest", "sesame") })...)},
 			[]string{"refuses the consumer", "username or password not allowed"},
 		},
 		"a queue that nobody makes": {
@@ -85,7 +86,8 @@ func TestAConsumerMayStartBeforeItsQueue(t *testing.T) {
 	w := newFixture(t)
 	var out wait.Log
 	c := w.consume(Config{Queue: "later", Handler: nothing, Log: slog.New(slog.NewTextHandler(&out, nil))})
-	wait.For(t, "the log says that there is no queue", func() bool { return strings.Contains(out.String(), "no queue 'later'") })
+	wait.For(t, "the log says that there is no queue",
+		func() bool { return strings.Contains(out.String(), "no queue 'later'") })
 	_, err := w.channel.QueueDeclare("later", true, false, false, false, nil)
 	w.ok(err)
 	wait.For(t, "the queue is consumed", func() bool {
@@ -120,9 +122,12 @@ func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 		change func(cfg *Config, addr string)
 		want   []string
 	}{
-		"prefix":   {func(cfg *Config, _ string) { cfg.Prefix = "elsewhere" }, []string{"prefix=elsewhere", "no scanner serves"}},
-		"database": {func(cfg *Config, addr string) { cfg.Options = &redis.UniversalOptions{Addrs: []string{addr}, DB: 1} }, []string{"db=1", "no scanner serves"}},
-		"redis":    {func(cfg *Config, _ string) { cfg.Options = &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}} }, []string{"redis=127.0.0.1:1", "redis can't be used"}},
+		"prefix": {func(cfg *Config, _ string) { cfg.Prefix = "elsewhere" },
+			[]string{"prefix=elsewhere", "no scanner serves"}},
+		"database": {func(cfg *Config, addr string) { cfg.Options = &redis.UniversalOptions{Addrs: []string{addr}, DB: 1} },
+			[]string{"db=1", "no scanner serves"}},
+		"redis": {func(cfg *Config, _ string) { cfg.Options = &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}} },
+			[]string{"redis=127.0.0.1:1", "redis can't be used"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,10 +138,11 @@ func TestAConsumerThatLooksElsewhereSaysSo(t *testing.T) {
 			}
 			var out wait.Log
 			var seen log
-			cfg := Config{Concurrency: 2, Log: slog.New(slog.NewTextHandler(&out, nil)), Handler: func(_ context.Context, d task.Delivery) error {
-				seen.add(d)
-				return errTest
-			}}
+			cfg := Config{Concurrency: 2, Log: slog.New(slog.NewTextHandler(&out, nil)),
+				Handler: func(_ context.Context, d task.Delivery) error {
+					seen.add(d)
+					return errTest
+				}}
 			row.change(&cfg, w.settings.RedisAddr)
 			c := w.consume(cfg)
 			w.deliver(orders, 3)

@@ -84,18 +84,20 @@ func TestTheConsumerComesBackWithItsBroker(t *testing.T) {
 		w.ok(err)
 		_, err = channel.QueueDeclare(queue, true, false, false, false, nil)
 		w.ok(err)
-		w.ok(channel.PublishWithContext(t.Context(), "", queue, false, false, message(func(p *amqp.Publishing) { p.MessageId = id })))
+		w.ok(channel.PublishWithContext(t.Context(), "", queue, false, false,
+			message(func(p *amqp.Publishing) { p.MessageId = id })))
 	}
 	finish := make(chan struct{})
 	began := make(chan struct{}, 10)
 	// The queue doesn't exist yet, and one URL is dead.
-	c := w.consume(Config{URLs: []string{"amqp://127.0.0.1:1/", node.URL("/")}, Handler: func(_ context.Context, d task.Delivery) error {
-		began <- struct{}{}
-		if d.ID == "a" {
-			hold(t, finish)
-		}
-		return nil
-	}})
+	c := w.consume(Config{URLs: []string{"amqp://127.0.0.1:1/", node.URL("/")},
+		Handler: func(_ context.Context, d task.Delivery) error {
+			began <- struct{}{}
+			if d.ID == "a" {
+				hold(t, finish)
+			}
+			return nil
+		}})
 	send("a")
 	wait.Receive(t, "a is being handled", began)
 	w.ok(node.Kill())

@@ -71,7 +71,8 @@ func TestARemovedTopicHoldsUpNoOther(t *testing.T) {
 	var seen log
 	var out wait.Log
 	began := time.Now()
-	c := w.consume(Config{Concurrency: 2, Policy: Fixed(0, 5), Handler: seen.failing, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	c := w.consume(Config{Concurrency: 2, Policy: Fixed(0, 5), Handler: seen.failing,
+		Log: slog.New(slog.NewTextHandler(&out, nil))})
 	const n, others = 12, 20
 	w.deliver(bills, n)
 	w.deliver(orders, others)

@@ -140,7 +140,8 @@ func own(err error) bool {
 	case !shard.Definite(err):
 		return false
 	}
-	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "MISCONF", "NOREPLICAS", "max number of clients", "ERR max number of clients"} {
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "MISCONF", "NOREPLICAS", "max number of clients",
+		"ERR max number of clients"} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return false
 		}

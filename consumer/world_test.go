@@ -231,7 +231,8 @@ func (w *fixture) take(queue string) (all []string) {
 			return all
 		}
 		all = append(all, fmt.Sprintf("%s attempt %v due %v repeated by the scanner %v, by the broker %v",
-			m.MessageId, m.Headers["x-duefleet-attempt"], m.Headers["x-duefleet-due"], m.Headers["x-duefleet-redelivered"], m.Redelivered))
+			m.MessageId, m.Headers["x-duefleet-attempt"], m.Headers["x-duefleet-due"], m.Headers["x-duefleet-redelivered"],
+			m.Redelivered))
 	}
 }
 

@@ -81,7 +81,8 @@ func New(cfg Config) (*Client, error) {
 		cfg.MaxPayload = task.DefaultMaxPayload
 	}
 	if cfg.MaxPayload < 0 || cfg.MaxPayload > task.MaxMaxPayload {
-		return nil, fmt.Errorf("producer: Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload, cfg.MaxPayload)
+		return nil, fmt.Errorf("producer: Config.MaxPayload must be 1 to %d bytes; got %d", task.MaxMaxPayload,
+			cfg.MaxPayload)
 	}
 	if cfg.Timeout < 0 {
 		return nil, fmt.Errorf("producer: Config.Timeout must not be negative; got %s", cfg.Timeout)

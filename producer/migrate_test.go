@@ -165,7 +165,8 @@ func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T)
 	done, err := f.Remove(f.ctx(), left)
 	f.ok(err)
 	equal(t, "removed", done, true)
-	for _, r := range stale.ScheduleMany(f.ctx(), []Request{request("a", In(0)), request("b", In(0)), request("c", In(0))}) {
+	for _, r := range stale.ScheduleMany(f.ctx(), []Request{request("a", In(0)), request("b", In(0)),
+		request("c", In(0))}) {
 		is(t, r.Err, task.ErrUnknownTopic, orders)
 	}
 	equal(t, "tasks stored", len(f.stored(0))+len(f.stored(1)), 0)

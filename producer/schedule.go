@@ -38,7 +38,10 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 		return time.Time{}, err
 	}
 	entry := r.entry(traceHeaders(ctx))
-	one, err := writes(ctx, c, func() (shard.Scheduled, error) { return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil })
+	one, err := writes(ctx, c, func() (shard.Scheduled, error) {
+		return c.store.Router(r.Topic).ScheduleOne(ctx, entry),
+			nil
+	})
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -108,7 +111,10 @@ func (c *Client) scheduleRound(
 		for j, i := range of {
 			entries[j] = requests[i].entry(named)
 		}
-		all, err := writes(ctx, c, func() ([]shard.Scheduled, error) { return c.store.Router(topic).Schedule(ctx, entries), nil })
+		all, err := writes(ctx, c, func() ([]shard.Scheduled, error) {
+			return c.store.Router(topic).Schedule(ctx, entries),
+				nil
+		})
 		for j, at := range of {
 			if results[at].Err = err; err == nil {
 				results[at] = result(topic, entries[j].ID, all[j])

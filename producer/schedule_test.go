@@ -164,12 +164,14 @@ func TestManyRequestsEachSucceedOrFailAlone(t *testing.T) {
 		{Topic: "bad topic", ID: "a"},
 	}
 	results := c.ScheduleMany(f.ctx(), requests)
-	kinds := []error{nil, task.ErrInvalid, task.ErrUnknownTopic, task.ErrExists, task.ErrInvalid, task.ErrInvalid, nil, task.ErrInvalid}
+	kinds := []error{nil, task.ErrInvalid, task.ErrUnknownTopic, task.ErrExists, task.ErrInvalid, task.ErrInvalid, nil,
+		task.ErrInvalid}
 	for i, kind := range kinds {
 		if !errors.Is(results[i].Err, kind) || results[i].Due.IsZero() != (kind != nil) {
 			t.Errorf("request %d: got %v, want %v", i, results[i], kind)
 		}
-		if err := requests[i].Check(task.DefaultMaxPayload, time.Now()); errors.Is(err, task.ErrInvalid) != errors.Is(kind, task.ErrInvalid) {
+		if err := requests[i].Check(task.DefaultMaxPayload, time.Now()); errors.Is(err, task.ErrInvalid) != errors.Is(kind,
+			task.ErrInvalid) {
 			t.Errorf("request %d: checked %v, want %v", i, err, kind)
 		}
 	}
@@ -248,7 +250,8 @@ func TestEveryCallChecksTopicAndID(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2)
 	c := f.client()
-	for _, v := range [][2]string{{"", "a"}, {"my orders", "a"}, {orders, ""}, {orders, strings.Repeat("x", 256)}, {orders, "\xff"}} {
+	for _, v := range [][2]string{{"", "a"}, {"my orders", "a"}, {orders, ""}, {orders, strings.Repeat("x", 256)},
+		{orders, "\xff"}} {
 		_, err := c.Schedule(f.ctx(), Request{Topic: v[0], ID: v[1], When: Now()})
 		is(t, err, task.ErrInvalid)
 		_, err = c.Reschedule(f.ctx(), v[0], v[1], In(0))
@@ -272,7 +275,8 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 		"a negative limit":     {Redis: rdb, MaxPayload: -1},
 		"a limit above 16 MiB": {Redis: rdb, MaxPayload: task.MaxMaxPayload + 1},
 		"braces in the prefix": {Redis: rdb, Prefix: "{orders}"},
-		"a URL for an address": {Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1", "redis://:SECRET@127.0.0.1:1"}}},
+		"a URL for an address": {Options: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1",
+			"redis://:SECRET@127.0.0.1:1"}}},
 	} {
 		if _, err := New(cfg); err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: taken, or its password shown: %v", name, err)

@@ -59,7 +59,10 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 	if err := first(checkName(topic, id), task.CheckWhen(when, now)); err != nil {
 		return time.Time{}, err
 	}
-	millis, err := writes(ctx, c, func() (int64, error) { return c.store.Router(topic).Reschedule(ctx, id, shard.WhenOf(when)) })
+	millis, err := writes(ctx, c, func() (int64, error) {
+		return c.store.Router(topic).Reschedule(ctx, id,
+			shard.WhenOf(when))
+	})
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
 	}

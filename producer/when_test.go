@@ -19,9 +19,11 @@ func misusedTimes() map[string]struct {
 		when When
 		want string
 	}{
-		"a forgotten When":          {When{}, "due: must be given; Now() is due now; got no time"},
-		"a zero time":               {At(time.Time{}), "due: must be given; Now() is due now; got the zero time.Time"},
-		"seconds as milliseconds":   {At(time.UnixMilli(seconds)), "due: looks like Unix seconds that were taken for milliseconds; want time.Unix(1796119200, 0); got 1970-01-21T18:55:19Z"},
+		"a forgotten When": {When{}, "due: must be given; Now() is due now; got no time"},
+		"a zero time":      {At(time.Time{}), "due: must be given; Now() is due now; got the zero time.Time"},
+		"seconds as milliseconds": {At(time.UnixMilli(seconds)),
+			"due: looks like Unix seconds that were taken for milliseconds; want time.Unix(1796119200, 0); got " +
+				"1970-01-21T18:55:19Z"},
 		"the first of such seconds": {At(time.UnixMilli(1_000_000_000)), "due: looks like Unix seconds"},
 		"the last of such seconds":  {At(time.UnixMilli(4_100_000_000)), "due: looks like Unix seconds"},
 	}

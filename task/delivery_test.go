@@ -37,7 +37,8 @@ func TestADeliveryOfATestKeepsTheRulesOfNextSteps(t *testing.T) {
 		t.Errorf("got %v, due %v", err, asked)
 	}
 	before := time.Now()
-	if err := d.NextWhen(In(time.Hour), nil); err != nil || asked.Before(before.Add(time.Hour)) || asked.After(time.Now().Add(time.Hour)) {
+	if err := d.NextWhen(In(time.Hour), nil); err != nil || asked.Before(before.Add(time.Hour)) ||
+		asked.After(time.Now().Add(time.Hour)) {
 		t.Errorf("got %v, due %v", err, asked)
 	}
 	if err := NewDelivery(Task{}, nil).NextWhen(Now(), nil); !errors.Is(err, ErrNoNext) {

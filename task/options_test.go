@@ -28,7 +28,8 @@ func TestOptionsKeepTheirLimits(t *testing.T) {
 		"routing_key":    {{RoutingKey: most + "k"}, {RoutingKey: "\xff"}},
 		"correlation_id": {{CorrelationID: most + "k"}, {CorrelationID: "\xff"}},
 		"reply_to":       {{ReplyTo: most + "k"}, {ReplyTo: "\xff"}, {ReplyTo: "amq.rabbitmq.reply-to"}},
-		"expiration":     {{Expiration: time.Millisecond - 1}, {Expiration: -time.Second}, {Expiration: task.MaxExpiration + 1}},
+		"expiration": {{Expiration: time.Millisecond - 1}, {Expiration: -time.Second},
+			{Expiration: task.MaxExpiration + 1}},
 	} {
 		for _, o := range all {
 			var rule *task.RuleError

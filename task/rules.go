@@ -106,10 +106,12 @@ func CheckHeaders(headers map[string]string) error {
 			return err
 		}
 		if len(k) >= len(ReservedHeaderPrefix) && strings.EqualFold(k[:len(ReservedHeaderPrefix)], ReservedHeaderPrefix) {
-			return &RuleError{"header key", "must not begin with " + ReservedHeaderPrefix, fmt.Sprintf("%q (%s)", k, size(len(k)))}
+			return &RuleError{"header key", "must not begin with " + ReservedHeaderPrefix,
+				fmt.Sprintf("%q (%s)", k, size(len(k)))}
 		}
 		if k == "CC" || k == "BCC" {
-			return &RuleError{"header key", "must not be CC or BCC, which RabbitMQ routes by", fmt.Sprintf("%q (%s)", k, size(len(k)))}
+			return &RuleError{"header key", "must not be CC or BCC, which RabbitMQ routes by",
+				fmt.Sprintf("%q (%s)", k, size(len(k)))}
 		}
 		if !utf8.ValidString(v) {
 			return &RuleError{"header " + k, "must be valid UTF-8", size(len(v)) + " that are not"}
@@ -117,7 +119,8 @@ func CheckHeaders(headers map[string]string) error {
 		total += len(k) + len(v)
 	}
 	if total > MaxHeaderBytes {
-		return &RuleError{"headers", fmt.Sprintf("must be at most %d bytes of keys and values together", MaxHeaderBytes), size(total)}
+		return &RuleError{"headers", fmt.Sprintf("must be at most %d bytes of keys and values together", MaxHeaderBytes),
+			size(total)}
 	}
 	return nil
 }

@@ -98,7 +98,8 @@ func TestPayloadIsUpToTheLimit(t *testing.T) {
 		{"nil", CheckPayload(nil, 10), nil},
 		{"empty with a limit of 0", CheckPayload([]byte{}, 0), nil},
 		{"256 KiB", CheckPayload(at, DefaultMaxPayload), nil},
-		{"256 KiB and one", CheckPayload(append(at, 0), DefaultMaxPayload), []string{"payload", "at most 262144 bytes (max_payload)", "262145 bytes"}},
+		{"256 KiB and one", CheckPayload(append(at, 0), DefaultMaxPayload), []string{"payload",
+			"at most 262144 bytes (max_payload)", "262145 bytes"}},
 		{"one byte with a limit of 0", CheckPayload([]byte{1}, 0), []string{"payload", "at most 0 bytes", "1 byte"}},
 	})
 }
@@ -145,9 +146,12 @@ func TestHeadersKeepTheirLimits(t *testing.T) {
 		{"CC", one("CC", "v"), []string{"header key", "must not be CC or BCC", "2 bytes"}},
 		{"BCC", one("BCC", "v"), []string{"header key", "must not be CC or BCC", "3 bytes"}},
 		{"cc", one("cc", "v"), nil},
-		{"the reserved prefix", one("x-duefleet-", "v"), []string{"header key", "must not begin with x-duefleet-", "11 bytes"}},
-		{"a reserved header", one("x-duefleet-due", "v"), []string{"header key", "must not begin with x-duefleet-", "14 bytes"}},
-		{"a reserved header in capitals", one("X-DueFleet-Mine", "v"), []string{"header key", "must not begin with x-duefleet-", "15 bytes"}},
+		{"the reserved prefix", one("x-duefleet-", "v"), []string{"header key", "must not begin with x-duefleet-",
+			"11 bytes"}},
+		{"a reserved header", one("x-duefleet-due", "v"), []string{"header key", "must not begin with x-duefleet-",
+			"14 bytes"}},
+		{"a reserved header in capitals", one("X-DueFleet-Mine", "v"), []string{"header key",
+			"must not begin with x-duefleet-", "15 bytes"}},
 	})
 }
 
@@ -159,7 +163,8 @@ func TestDueIsAtMost100YearsAhead(t *testing.T) {
 		{"now", CheckDue(now, now), nil},
 		{"long past", CheckDue(time.Time{}, now), nil},
 		{"100 years", CheckDue(limit, now), nil},
-		{"100 years and a millisecond", CheckDue(limit.Add(time.Millisecond), now), []string{"due", "at most 100 years ahead", "2126-12-01T10:00:00Z"}},
+		{"100 years and a millisecond", CheckDue(limit.Add(time.Millisecond), now),
+			[]string{"due", "at most 100 years ahead", "2126-12-01T10:00:00Z"}},
 	})
 }
 
@@ -178,7 +183,8 @@ func TestWhenIsADueTimeAndAForgottenOneIsNone(t *testing.T) {
 		{At(time.UnixMilli(0)), "at 1970-01-01T00:00:00.000Z", time.UnixMilli(0)},
 		{When{}, "no time", time.Time{}},
 	} {
-		if got := row.when.Time(now); row.when.String() != row.text || !got.Equal(row.due) || row.when.IsZero() != (row.text == "no time") {
+		if got := row.when.Time(now); row.when.String() != row.text || !got.Equal(row.due) ||
+			row.when.IsZero() != (row.text == "no time") {
 			t.Errorf("%v: due %v, want %s, due %v", row.when, got, row.text, row.due)
 		}
 		wait, relative := row.when.Wait()
@@ -192,7 +198,8 @@ func TestWhenIsADueTimeAndAForgottenOneIsNone(t *testing.T) {
 		{"a negative wait", CheckWhen(In(-time.Hour), now), nil},
 		{"no time", CheckWhen(When{}, now), []string{"due", "must be given", "Now() is due now"}},
 		{"a zero time", CheckWhen(At(time.Time{}), now), []string{"due", "must be given", "zero time.Time"}},
-		{"seconds", CheckWhen(At(time.UnixMilli(now.Unix())), now), []string{"due", "looks like Unix seconds", "time.Unix(1796119200, 0)"}},
+		{"seconds", CheckWhen(At(time.UnixMilli(now.Unix())), now), []string{"due", "looks like Unix seconds",
+			"time.Unix(1796119200, 0)"}},
 		{"100 years and a minute", CheckWhen(In(100*366*24*time.Hour), now), []string{"due", "at most 100 years ahead"}},
 	})
 }

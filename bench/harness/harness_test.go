@@ -36,7 +36,8 @@ func TestEarlyAndRepeatedArrivalsStandInNoPercentile(t *testing.T) {
 	due := time.Now()
 	arrive := func(number int, late time.Duration, headers amqp.Table) {
 		task := NewTask(number, due)
-		a.handle(fleet.Delivery{At: due.Add(late), Delivery: amqp.Delivery{MessageId: task.ID(), Body: task.Payload, Headers: headers}})
+		a.handle(fleet.Delivery{At: due.Add(late), Delivery: amqp.Delivery{MessageId: task.ID(), Body: task.Payload,
+			Headers: headers}})
 	}
 	arrive(1, 2*time.Millisecond, nil)
 	arrive(2, -time.Microsecond, nil)

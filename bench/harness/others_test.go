@@ -32,7 +32,8 @@ func TestChildrenThatEndedAreOurs(t *testing.T) {
 	const enough = 200 * time.Millisecond
 	var children time.Duration
 	wait.For(t, "children to use processor time", func() bool {
-		if err := exec.CommandContext(t.Context(), "sh", "-c", "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done").Run(); err != nil {
+		if err := exec.CommandContext(t.Context(), "sh", "-c",
+			"i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done").Run(); err != nil {
 			t.Fatal(err)
 		}
 		var used syscall.Rusage

@@ -128,7 +128,8 @@ func bare(ctx context.Context, ch *amqp.Channel, queue string, n int, shape Shap
 	}()
 	template := NewTask(0, time.Now())
 	m := forward.Publishing(task.Task{
-		Topic: topicName, ID: template.ID(), Due: template.Due, Scheduled: template.Due, Attempt: 1, Payload: template.Payload,
+		Topic: topicName, ID: template.ID(), Due: template.Due, Scheduled: template.Due, Attempt: 1,
+		Payload: template.Payload,
 	})
 	if shape == Naked {
 		m = amqp.Publishing{DeliveryMode: amqp.Persistent, Body: template.Payload}

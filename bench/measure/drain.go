@@ -25,8 +25,10 @@ func drain(queueType string, goals ...report.Goal) Measure {
 			report.Goal{Subject: duefleet, Name: faults, None: true},
 			report.Goal{Subject: oneScanner, Name: faults, None: true}),
 		Notes: []string{
-			"The time runs from the due time, which is the same for all, until RabbitMQ has confirmed the last task and Redis has removed it",
-			"The bare publishers send to a queue of the same kind with amqp091-go and 2,000 unconfirmed messages, and store nothing. Naked bodies have a delivery mode and no other property, and aren't mandatory",
+			"The time runs from the due time, which is the same for all, until RabbitMQ has confirmed the last task and " +
+				"Redis has removed it",
+			"The bare publishers send to a queue of the same kind with amqp091-go and 2,000 unconfirmed messages, and store " +
+				"nothing. Naked bodies have a delivery mode and no other property, and aren't mandatory",
 			"faults: the difference between the messages in the queue and the tasks",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
@@ -82,7 +84,8 @@ func bare(ctx context.Context, r *harness.Run, s *Results, queueType string, n i
 
 // drained lets the fleet deliver a backlog that is due at one instant, and adds its rate
 // and costs.
-func drained(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string, b harness.Backlog) error {
+func drained(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string,
+	b harness.Backlog) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	used := meters{broker(r), processes(scannersCost, f.PIDs()...), redisMain(r)}

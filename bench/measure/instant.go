@@ -71,7 +71,8 @@ func inFlight() Measure {
 			{Subject: duefleet, Name: redelivered, None: true},
 			{Subject: duefleet, Name: faults, None: true},
 		},
-		Notes: []string{"MB: the most resident memory, or for raw the resident memory before the first task is due. All payloads together are 524 MB"},
+		Notes: []string{"MB: the most resident memory, or for raw the resident memory before the first task is due. All " +
+			"payloads together are 524 MB"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			const bytes = 256 << 10
 			f, err := r.StartFleet(ctx, harness.FleetConfig{Scanners: 1})
@@ -86,7 +87,8 @@ func inFlight() Measure {
 				return err
 			}
 			s.Add(resting, scannerMB, float64(rss)/1e6)
-			if err := drained(ctx, r, f, s, duefleet, harness.Backlog{From: warmUp, Tasks: r.Size(2000), Bytes: bytes}); err != nil {
+			if err := drained(ctx, r, f, s, duefleet, harness.Backlog{From: warmUp, Tasks: r.Size(2000),
+				Bytes: bytes}); err != nil {
 				return err
 			}
 			return largest(ctx, f, s, duefleet)

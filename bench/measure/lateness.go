@@ -81,9 +81,12 @@ func lateness() Measure {
 		Name: "lateness-1000", Title: "Poisson 1,000/s, delays 0.2 to 5 s", Takes: 55 * time.Second,
 		Goals: goals, Run: latenessRun(load, both()...),
 		Notes: []string{
-			"Lateness is the consumer's clock minus due, on the same machine. Early and repeated messages are counted, and are in no percentile",
-			"publish to consume is the same load without a delay: each message is published and confirmed when it comes, and late from then on. It is the time of the broker and the consumer",
-			"Columns of µs/task are processor time for each task that arrived. They count from when as many tasks are due as are scheduled, until the last one is scheduled. Redis is its main thread",
+			"Lateness is the consumer's clock minus due, on the same machine. Early and repeated messages are counted, and " +
+				"are in no percentile",
+			"publish to consume is the same load without a delay: each message is published and confirmed when it comes, and " +
+				"late from then on. It is the time of the broker and the consumer",
+			"Columns of µs/task are processor time for each task that arrived. They count from when as many tasks are due as " +
+				"are scheduled, until the last one is scheduled. Redis is its main thread",
 		},
 	}
 }
@@ -99,7 +102,8 @@ func latenessShort() Measure {
 
 func lateness5000() Measure {
 	load := harness.Load{Rate: 5000, For: 6 * time.Second, From: 200 * time.Millisecond, To: 5 * time.Second}
-	bounds := []report.Value{{Name: p99, Value: 15}, {Name: allCost, Value: 250}, {Name: redisCost, Value: 50}, {Name: scannersCost, Value: 60}}
+	bounds := []report.Value{{Name: p99, Value: 15}, {Name: allCost, Value: 250}, {Name: redisCost, Value: 50},
+		{Name: scannersCost, Value: 60}}
 	var goals []report.Goal
 	for _, subject := range []string{duefleet, onQuorum} {
 		goals = append(goals, within(subject, bounds...)...)

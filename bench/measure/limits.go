@@ -39,7 +39,8 @@ func directLateness(queueType, subject string) latenessOf {
 			return err
 		}
 		load.From, load.To, load.For = 0, 0, min(load.For, 5*time.Second) // without delays it needs no more time
-		t := trial{subject: subject, system: direct{publisher: p}, queue: queue, meters: meters{broker(r), ourselves()}, patience: patience}
+		t := trial{subject: subject, system: direct{publisher: p}, queue: queue, meters: meters{broker(r), ourselves()},
+			patience: patience}
 		return errors.Join(t.run(ctx, r, load, s), p.Close())
 	}
 }
@@ -62,6 +63,7 @@ func fixedDelay(ctx context.Context, r *harness.Run, load harness.Load, s *Resul
 		return err
 	}
 	load.From, load.To = delay, delay
-	t := trial{subject: "RabbitMQ: TTL and dead-lettering, all delays 1 s", system: direct{publisher: p, delay: delay}, queue: queue, patience: patience}
+	t := trial{subject: "RabbitMQ: TTL and dead-lettering, all delays 1 s", system: direct{publisher: p, delay: delay},
+		queue: queue, patience: patience}
 	return errors.Join(t.run(ctx, r, load, s), p.Close())
 }

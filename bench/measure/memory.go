@@ -17,12 +17,14 @@ func memory() Measure {
 	const plain = "raw: ZADD and HSET"
 	var goals []report.Goal
 	for _, size := range sizes {
-		goals = append(goals, report.Goal{Subject: of(duefleet, size), Name: bytesPerTask, Over: of(plain, size), AtMostMore: 32})
+		goals = append(goals, report.Goal{Subject: of(duefleet, size), Name: bytesPerTask, Over: of(plain, size),
+			AtMostMore: 32})
 	}
 	return Measure{
 		Name: "memory", Title: "Redis memory of a pending task, ID of 18 bytes", Takes: 9 * time.Second,
 		Goals: goals,
-		Notes: []string{"Growth of used_memory_dataset by 100,000 tasks, payload included. Raw: one sorted set and one hash a shard, as many shards"},
+		Notes: []string{"Growth of used_memory_dataset by 100,000 tasks, payload included. Raw: one sorted set and one " +
+			"hash a shard, as many shards"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, err := scheduleOnly(ctx, r)
 			if err != nil {
@@ -48,7 +50,8 @@ func memory() Measure {
 }
 
 // grown adds how much memory, as measured by of, grows per pending task.
-func grown(ctx context.Context, s *Results, subject string, way store, of func(context.Context) (int64, error), n, size int) error {
+func grown(ctx context.Context, s *Results, subject string, way store, of func(context.Context) (int64, error), n,
+	size int) error {
 	const batch = 500
 	due := time.Now().Add(time.Hour)
 	if err := way(ctx, harness.Tasks(n, n+1, due)); err != nil { // make scripts and keys first

@@ -19,13 +19,18 @@ type system interface {
 
 func peersMeasure() Measure {
 	return Measure{
-		Name: "peers", Title: "duefleet and its peers: idle, with 5,000 due tasks, and under Poisson 1,000/s with delays of 0.2 to 5 s", Takes: 310 * time.Second, Once: true,
+		Name: "peers", Title: "duefleet and its peers: idle, with 5,000 due tasks, and under Poisson 1,000/s with delays " +
+			"of 0.2 to 5 s", Takes: 310 * time.Second, Once: true,
 		Notes: []string{
-			"The section Peers says how each is set up. A peer may be too slow for the load. Its p50 and p99 then count only messages that arrived within 8 s after the last due time",
+			"The section Peers says how each is set up. A peer may be too slow for the load. Its p50 and p99 then count only " +
+				"messages that arrived within 8 s after the last due time",
 			"Idle: % of one core, all members together, and Redis's main thread, which not all of them use",
-			"tasks/s: from the due time to the last arrival, into a durable classic queue that is consumed. If a peer is slower, only messages that arrived within 8 s count",
-			"bytes/task: growth by 20,000 pending tasks of 200 bytes. It is the growth of Redis's data, of beanstalkd's resident memory, or of PostgreSQL's tables and indexes",
-			"RabbitMQ's messages wait in a queue of one delay, because an expired message waits behind one that has not expired. Other delays need other queues",
+			"tasks/s: from the due time to the last arrival, into a durable classic queue that is consumed. If a peer is " +
+				"slower, only messages that arrived within 8 s count",
+			"bytes/task: growth by 20,000 pending tasks of 200 bytes. It is the growth of Redis's data, of beanstalkd's " +
+				"resident memory, or of PostgreSQL's tables and indexes",
+			"RabbitMQ's messages wait in a queue of one delay, because an expired message waits behind one that has not " +
+				"expired. Other delays need other queues",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			if err := eachSystem(ctx, r, s, func(sys system, subject, queue string) error {
@@ -78,7 +83,8 @@ func beside(ctx context.Context, r *harness.Run, sys system, queue string, s *Re
 // eachSystem measures duefleet and then every peer, each with an empty Redis and its own
 // queue. If a peer fails or can't be measured here, that becomes a note, and the others
 // are still measured.
-func eachSystem(ctx context.Context, r *harness.Run, s *Results, measure func(sys system, subject, queue string) error) error {
+func eachSystem(ctx context.Context, r *harness.Run, s *Results, measure func(sys system, subject,
+	queue string) error) error {
 	f, err := r.StartFleet(ctx, harness.FleetConfig{})
 	if err != nil {
 		return err
@@ -116,7 +122,8 @@ func onePeer(ctx context.Context, r *harness.Run, p peers.Peer, measure func(sys
 
 // drainedArrivals counts at the consumer, since not every peer reports how many tasks it
 // still has.
-func drainedArrivals(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string, n int) error {
+func drainedArrivals(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string,
+	n int) error {
 	const perTask = 500 * time.Microsecond
 	arrivals, stop, err := r.Consume(ctx, queue)
 	if err != nil {

@@ -24,8 +24,10 @@ func pending() Measure {
 		// Storing 5 million tasks would otherwise rewrite the file several times.
 		Redis: []string{"--auto-aof-rewrite-percentage", "0"},
 		Notes: []string{
-			"30,000 tasks are stored and delivered in batches of 500 while the others are due in a day. The sizes are each other's limit",
-			"Raw: one ZADD and one HSET a batch, then a range, HMGET, ZREM and HDEL a batch. It has no lease, nothing is safe to repeat, and nothing else is pending",
+			"30,000 tasks are stored and delivered in batches of 500 while the others are due in a day. The sizes are each " +
+				"other's limit",
+			"Raw: one ZADD and one HSET a batch, then a range, HMGET, ZREM and HDEL a batch. It has no lease, nothing is " +
+				"safe to repeat, and nothing else is pending",
 			"Redis doesn't rewrite its append-only file meanwhile: that forks it and slows it at any size",
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
@@ -66,7 +68,8 @@ func pendingSizes(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Resu
 }
 
 // fleetCPU adds Redis's cost for n tasks, while left other tasks are stored.
-func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string, from, n int, left int64) error {
+func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string, from, n int,
+	left int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	var before, stored time.Duration
@@ -76,7 +79,8 @@ func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results,
 			return err
 		}
 	}
-	rate, err := f.Drain(ctx, harness.Backlog{From: from, Tasks: n, Others: left, Begin: note(&before), AtDue: note(&stored)})
+	rate, err := f.Drain(ctx, harness.Backlog{From: from, Tasks: n, Others: left, Begin: note(&before),
+		AtDue: note(&stored)})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ func rate() Measure {
 	return Measure{
 		Name: "rate", Title: "rate: 500 over three scanners", Takes: 9 * time.Second,
 		Goals: []report.Goal{near("first second"), near("slowest second"), near("fastest second"), near("mean/s")},
-		Notes: []string{"Arrivals are counted in whole seconds since the first one. The limit is the rate that was set. The drain tables have the speed without a rate"},
+		Notes: []string{"Arrivals are counted in whole seconds since the first one. The limit is the rate that was set. " +
+			"The drain tables have the speed without a rate"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, err := r.StartFleet(ctx, harness.FleetConfig{Topic: map[string]any{"rate": limit}})
 			if err != nil {

@@ -23,8 +23,10 @@ const (
 func scheduleMany() Measure {
 	return Measure{
 		Name: "schedule-many", Title: "ScheduleMany in batches of 500 from 4 goroutines, one client", Takes: 4 * time.Second,
-		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawLua, AtLeast: 0.8}, {Subject: duefleet, Name: redisCost, AtMost: 7.5}},
-		Notes: []string{"Raw: the same IDs, due times and payloads to the same number of sorted sets and hashes, over the same client library. Nothing is checked, and nothing can be repeated safely"},
+		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawLua, AtLeast: 0.8},
+			{Subject: duefleet, Name: redisCost, AtMost: 7.5}},
+		Notes: []string{"Raw: the same IDs, due times and payloads to the same number of sorted sets and hashes, over the " +
+			"same client library. Nothing is checked, and nothing can be repeated safely"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, err := scheduleOnly(ctx, r)
 			if err != nil {
@@ -42,7 +44,8 @@ func scheduleMany() Measure {
 func scheduleOne() Measure {
 	return Measure{
 		Name: "schedule-one", Title: "Schedule one by one from 16 goroutines", Takes: 4 * time.Second,
-		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawPipeline, AtLeast: 0.75}, {Subject: duefleet, Name: redisCost, AtMost: 25}},
+		Goals: []report.Goal{{Subject: duefleet, Name: perSecond, Over: rawPipeline, AtLeast: 0.75},
+			{Subject: duefleet, Name: redisCost, AtMost: 25}},
 		Notes: []string{"Raw: a pipeline of one ZADD and one HSET for each task, from 16 goroutines too"},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			f, err := scheduleOnly(ctx, r)
@@ -50,7 +53,8 @@ func scheduleOne() Measure {
 				return err
 			}
 			const goroutines = 16
-			return storing(ctx, r, s, r.Size(60_000), 1, goroutines, []way{{rawPipeline, raw{r.Redis.Client}.pipeline}, {duefleet, f.Schedule}})
+			return storing(ctx, r, s, r.Size(60_000), 1, goroutines, []way{{rawPipeline, raw{r.Redis.Client}.pipeline},
+				{duefleet, f.Schedule}})
 		},
 	}
 }
@@ -79,7 +83,8 @@ func storing(ctx context.Context, r *harness.Run, s *Results, n, batch, goroutin
 	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	tasks := harness.Tasks(0, n, due)
 	for _, w := range ways {
-		if err := each(ctx, harness.Tasks(n, n+batch*goroutines, due), batch, goroutines, w.store); err != nil { // make connections and load scripts first
+		// make connections and load scripts first
+		if err := each(ctx, harness.Tasks(n, n+batch*goroutines, due), batch, goroutines, w.store); err != nil {
 			return fmt.Errorf("%s: %w", w.subject, err)
 		}
 		used := meters{redisMain(r), ourselves()}

@@ -60,7 +60,8 @@ type client interface {
 
 // All returns every peer.
 func All() []Peer {
-	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond), riverPeer(), bullMQ(), beanstalkd())
+	return append(textbook(), asynqPeer("asynq", 0), asynqPeer("asynq, looking every 100 ms", 100*time.Millisecond),
+		riverPeer(), bullMQ(), beanstalkd())
 }
 
 // Missing returns the reason why a peer can't be measured here, or nil.

@@ -103,7 +103,8 @@ func newCluster(ctx context.Context) (p postgres, err error) {
 		}
 		p.attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}} //nolint:gosec // IDs of users
 	}
-	cmd, err := p.command(ctx, "initdb", "-D", filepath.Join(p.dir, "data"), "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	cmd, err := p.command(ctx, "initdb", "-D", filepath.Join(p.dir, "data"), "-U", "bench", "-A", "trust", "-E", "UTF8",
+		"--no-locale", "--no-sync")
 	if err == nil {
 		err = cmd.Run()
 	}

@@ -41,7 +41,10 @@ func (r *Report) Merge(sheets []Sheet, order []string) {
 	}
 	r.Sheets = append(r.Sheets, sheets...)
 	r.Sheets = slices.DeleteFunc(r.Sheets, func(s Sheet) bool { return !slices.Contains(order, s.Measure) })
-	slices.SortFunc(r.Sheets, func(a, b Sheet) int { return slices.Index(order, a.Measure) - slices.Index(order, b.Measure) })
+	slices.SortFunc(r.Sheets, func(a, b Sheet) int {
+		return slices.Index(order, a.Measure) - slices.Index(order,
+			b.Measure)
+	})
 }
 
 // The generated part of a document is between these markers.

@@ -76,7 +76,8 @@ func Versions(ctx context.Context, bench string) []string {
 func libraries(bench string) []string {
 	var all []string
 	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, name := range []string{"github.com/hibiken/asynq", "github.com/riverqueue/river", "github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go"} {
+		for _, name := range []string{"github.com/hibiken/asynq", "github.com/riverqueue/river",
+			"github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go"} {
 			for _, m := range info.Deps {
 				if m.Path == name {
 					all = append(all, strings.TrimPrefix(name, "github.com/")+" "+m.Version)

@@ -51,7 +51,8 @@ func TestGoalsAreJudged(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	for f, want := range map[float64]string{0: "0", 0.456: "0.46", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567", -1500: "-1,500"} {
+	for f, want := range map[float64]string{0: "0", 0.456: "0.46", 12.34: "12.3", 999.6: "1,000", 1234567: "1,234,567",
+		-1500: "-1,500"} {
 		if got := number(f); got != want {
 			t.Errorf("%v is written %q, want %q", f, got, want)
 		}
@@ -122,7 +123,8 @@ func TestOnlyWhatIsBetweenTheMarkersIsReplaced(t *testing.T) {
 
 func TestAChartIsDrawnOfWhatFits(t *testing.T) {
 	var s Sheet
-	s.Collect([][]Value{{{"1 scanners, M = 1", "tasks/s", 10}, {"1 scanners, M = 64", "tasks/s", 20}, {"raw", "tasks/s", 30}}}, nil)
+	s.Collect([][]Value{{{"1 scanners, M = 1", "tasks/s", 10}, {"1 scanners, M = 64", "tasks/s", 20},
+		{"raw", "tasks/s", 30}}}, nil)
 	c := Chart{File: "c.svg", Title: "t", Name: "tasks/s", Split: ", M = ", X: "shards"}
 	dir := t.TempDir()
 	path, err := c.Draw(s, dir)

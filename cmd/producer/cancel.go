@@ -92,7 +92,8 @@ func cancelFile(cmd *cobra.Command, conn *connection, topic string, flags *sourc
 	})
 }
 
-func cancelLines(ctx context.Context, conn *connection, topic string, source io.Reader, client *producer.Client, bad *badLines) (output, error) {
+func cancelLines(ctx context.Context, conn *connection, topic string, source io.Reader, client *producer.Client,
+	bad *badLines) (output, error) {
 	c := canceller{
 		topic:  topic,
 		cancel: client.CancelMany,
@@ -121,7 +122,8 @@ func cancelPrefix(cmd *cobra.Command, conn *connection, topic, prefix string, co
 			}
 			n++
 		}
-		if err := confirm.Ask(cmd, fmt.Sprintf("cancel %s of topic %s whose IDs begin with %q", cli.Counted(n), topic, prefix)); err != nil {
+		if err := confirm.Ask(cmd, fmt.Sprintf("cancel %s of topic %s whose IDs begin with %q", cli.Counted(n), topic,
+			prefix)); err != nil {
 			return err
 		}
 	}

@@ -59,11 +59,13 @@ func TestCancelManyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := c.run("", "cancel", "--topic", "orders", "--file", file)
-	if r.code != 0 || !strings.HasPrefix(r.stdout, "5 IDs: 4 cancelled, 1 not found, 0 failed in ") || r.stderr != "" || c.stored() != 0 {
+	if r.code != 0 || !strings.HasPrefix(r.stdout, "5 IDs: 4 cancelled, 1 not found, 0 failed in ") || r.stderr != "" ||
+		c.stored() != 0 {
 		t.Errorf("exit code %d, %d tasks are stored: %s%s", r.code, c.stored(), r.stdout, r.stderr)
 	}
 	wantError(t, c.run("", "cancel", "--topic", "orders", "--file", file+"x"), 1, "no such file")
-	wantError(t, c.run("", "cancel", "--topic", "mails", "--file", file), 1, "cancel mails: stopped; nothing is known to be cancelled: ")
+	wantError(t, c.run("", "cancel", "--topic", "mails", "--file", file), 1,
+		"cancel mails: stopped; nothing is known to be cancelled: ")
 	wantError(t, c.run("", "cancel", "--topic", "a b", "--file", file), 1, "topic: must be 1 to 64")
 }
 
@@ -76,8 +78,10 @@ func TestCancelManyBadLines(t *testing.T) {
 	all := filepath.Join(t.TempDir(), "bad.txt")
 	r, sum := c.cancelMany(strings.NewReader(strings.Repeat("x", 256)+"\n\xff\xff\nnone\no-1\n\"cut\n"), "--errors", all)
 	wantCounts(t, sum, "lines=5 cancelled=1 not_found=1 failed=3 safe_line=5")
-	told := "line 1: id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes\nline 2: id: must be 1 to 255 bytes of valid UTF-8; got 2 bytes that are not valid UTF-8\nline 5: it begins with a double quote, and is no JSON string\n"
-	want := "producer: " + strings.ReplaceAll(told, "\nline", "\nproducer: line") + "producer: cancel orders: 3 of 5 lines are bad; all others are cancelled or were not found\n"
+	told := "line 1: id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes\nline 2: id: must be 1 to 255 bytes of " +
+		"valid UTF-8; got 2 bytes that are not valid UTF-8\nline 5: it begins with a double quote, and is no JSON string\n"
+	want := "producer: " + strings.ReplaceAll(told, "\nline", "\nproducer: line") +
+		"producer: cancel orders: 3 of 5 lines are bad; all others are cancelled or were not found\n"
 	if r.code != 1 || r.stderr != want || c.stored() != 0 {
 		t.Errorf("exit code %d, %d tasks are stored:\n%swant\n%s", r.code, c.stored(), r.stderr, want)
 	}
@@ -167,5 +171,6 @@ func TestCancelPrefix(t *testing.T) {
 	}
 	wantCounts(t, c.must(append(verb, "--yes")...), "lines=0 cancelled=0 not_found=0 failed=0")
 	wantError(t, c.run("", "cancel", "--topic", "mails", "--id-prefix", "a"), 1, "cancel mails: unknown topic")
-	wantError(t, c.run("", "cancel", "--topic", "mails", "--id-prefix", "a", "--yes"), 1, "nothing is known to be cancelled: read line 1: unknown topic mails")
+	wantError(t, c.run("", "cancel", "--topic", "mails", "--id-prefix", "a", "--yes"), 1,
+		"nothing is known to be cancelled: read line 1: unknown topic mails")
 }

@@ -95,7 +95,8 @@ func TestConformBehindAPassword(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", "right")
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("redis: {addrs: [\""+server.Addr()+"\"], password: right, db: 3, prefix: mine}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("redis: {addrs: [\""+server.Addr()+"\"], password: right, db: 3, prefix: mine}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	env := []string{"DUEFLEET_REDIS_USERNAME=default"}
@@ -127,7 +128,8 @@ func TestConformFails(t *testing.T) {
 		}
 		r := c.run("--only", "schedule-moving", "--patience", patience, "--", "sh", "-c", program)
 		wantError(t, r, 1, "conform: 1 of 1 transcripts failed")
-		if !strings.Contains(r.stdout, "FAILED  schedule-moving ") || !strings.Contains(r.stdout, want) || !strings.Contains(r.stdout, "0 passed, 1 failed\n") {
+		if !strings.Contains(r.stdout, "FAILED  schedule-moving ") || !strings.Contains(r.stdout, want) ||
+			!strings.Contains(r.stdout, "0 passed, 1 failed\n") {
 			t.Errorf("%s: got\n%swant %q", program, r.stdout, want)
 		}
 	}
@@ -175,7 +177,8 @@ func TestConformLists(t *testing.T) {
 	}
 	r = conformAs(t, nil, "--list", "--only", "get-*", "-o", "json")
 	var names []struct{ Name, About string }
-	if err := json.Unmarshal([]byte(r.stdout), &names); err != nil || len(names) == 0 || !strings.HasPrefix(names[0].Name, "get-") || names[0].About == "" {
+	if err := json.Unmarshal([]byte(r.stdout), &names); err != nil || len(names) == 0 ||
+		!strings.HasPrefix(names[0].Name, "get-") || names[0].About == "" {
 		t.Errorf("%v: %s%s", err, r.stdout, r.stderr)
 	}
 }
@@ -195,5 +198,6 @@ func TestConformUsage(t *testing.T) {
 		wantError(t, conformAs(t, nil, strings.Fields(line)...), 2, want)
 	}
 	wantError(t, conformAs(t, nil, "--", "no-such-program"), 1, `"no-such-program": executable file not found in $PATH`)
-	wantError(t, conformAs(t, nil, "--redis-addr", "127.0.0.1:1", "--", "cat"), 1, "connection refused; check that Redis runs there")
+	wantError(t, conformAs(t, nil, "--redis-addr", "127.0.0.1:1", "--", "cat"), 1,
+		"connection refused; check that Redis runs there")
 }

@@ -221,7 +221,8 @@ func syntaxError(e *jsontext.SyntacticError) error {
 	case errors.Is(e.Err, jsontext.ErrDuplicateName):
 		return inField(fieldName(e.JSONPointer), errors.New("given twice"))
 	case strings.HasPrefix(e.Err.Error(), "invalid surrogate pair"):
-		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into payload_base64")
+		return errors.New("half a surrogate pair in a \\u escape stands for no character; such a payload goes into " +
+			"payload_base64")
 	case errors.Is(e.Err, io.ErrUnexpectedEOF), errors.Is(e.Err, io.EOF):
 		return errors.New("malformed JSON: the line ends too soon")
 	}
@@ -247,8 +248,9 @@ func typeError(e *json.SemanticError) error {
 		want = "a string or another JSON value"
 	}
 	got := map[jsontext.Kind]string{
-		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string", jsontext.KindNumber: "a number",
-		jsontext.KindNull: "null", jsontext.KindTrue: "true or false", jsontext.KindFalse: "true or false",
+		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "an array", jsontext.KindString: "a string",
+		jsontext.KindNumber: "a number",
+		jsontext.KindNull:   "null", jsontext.KindTrue: "true or false", jsontext.KindFalse: "true or false",
 	}[e.JSONKind]
 	return fmt.Errorf("want %s, got %s", want, got)
 }
@@ -286,7 +288,8 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 // errDuration and errInstant describe the accepted forms of the two kinds of due time.
 var (
 	errDuration = errors.New("want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years")
-	errInstant  = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as 1796119200000")
+	errInstant  = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as " +
+		"1796119200000")
 )
 
 // dueTime is a due time as given by a user: an instant, or if relative a duration from

@@ -73,7 +73,8 @@ writes the lines already read.`,
 	flags.register(f)
 	f.IntVar(&flags.batch, "batch", defaultBatch, fmt.Sprintf("most tasks in one call to Redis, 1 to %d", maxBatch))
 	f.BoolVar(&flags.strict, "strict", false, "stop at the first bad line and write nothing after it")
-	f.BoolVar(&flags.ifAbsent, "if-absent", false, "leave pending tasks with the same IDs as they are, and count them as existing")
+	f.BoolVar(&flags.ifAbsent, "if-absent", false,
+		"leave pending tasks with the same IDs as they are, and count them as existing")
 	return cmd
 }
 
@@ -98,7 +99,8 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
 	}
-	return flags.read(cmd, conn, flags.topic, func(source io.Reader, client *producer.Client, bad *badLines) (output, error) {
+	return flags.read(cmd, conn, flags.topic, func(source io.Reader, client *producer.Client, bad *badLines) (output,
+		error) {
 		l := loader{
 			decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
 			batch:   flags.batch, strict: flags.strict,

@@ -190,7 +190,8 @@ func TestLoadStrict(t *testing.T) {
 		}
 		return fmt.Sprintf(`{"id":"o-%d","in":"1h"}`, i+1)
 	}), "--strict")
-	if r.code != 1 || !strings.HasPrefix(r.stderr, "producer: line 5001: in, at: one of them is needed\n") || strings.Count(r.stderr, "\n") != 2 {
+	if r.code != 1 || !strings.HasPrefix(r.stderr, "producer: line 5001: in, at: one of them is needed\n") ||
+		strings.Count(r.stderr, "\n") != 2 {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 	wantCounts(t, sum, "scheduled=5000 bad=1 unwritten=0")
@@ -241,7 +242,8 @@ func TestLoadFile(t *testing.T) {
 	c := newSandbox(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tasks.ndjson")
-	if err := os.WriteFile(file, []byte(oneTask+"\n"+strings.TrimSpace(strings.ReplaceAll(oneTask, "o-1", "o-2"))), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(oneTask+"\n"+strings.TrimSpace(strings.ReplaceAll(oneTask, "o-1", "o-2"))),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := c.run("", "load", "--topic", "orders", "--file", file)
@@ -249,7 +251,8 @@ func TestLoadFile(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	wantError(t, c.run("", "load", "--topic", "orders", "--file", file+"x"), 1, "no such file")
-	wantError(t, c.run("", "load", "--topic", "orders", "--file", dir), 1, "load orders: stopped; nothing is in: read line 1: read "+dir+": is a directory")
+	wantError(t, c.run("", "load", "--topic", "orders", "--file", dir), 1,
+		"load orders: stopped; nothing is in: read line 1: read "+dir+": is a directory")
 	if c.stored() != 2 {
 		t.Errorf("%d tasks are stored", c.stored())
 	}
@@ -457,7 +460,8 @@ func TestLoadManyBadLines(t *testing.T) {
 		if r.code != 1 || len(shown) != 12 {
 			t.Fatalf("exit code %d, %d lines, want 1 and 12; they begin with\n%.3000s", r.code, len(shown), r.stderr)
 		}
-		if !strings.HasPrefix(shown[0], `producer: line 2: unknown field "due"`) || !strings.HasPrefix(shown[9], "producer: line 15: ") {
+		if !strings.HasPrefix(shown[0], `producer: line 2: unknown field "due"`) ||
+			!strings.HasPrefix(shown[9], "producer: line 15: ") {
 			t.Errorf("the first is %s\nthe tenth %s", shown[0], shown[9])
 		}
 		if shown[10] != run.more || !strings.HasPrefix(shown[11], "producer: load orders: 2000 of 3000 lines are bad") {
@@ -469,7 +473,8 @@ func TestLoadManyBadLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if len(told) != bad || !strings.HasPrefix(told[0], `line 2: unknown field "due"`) || !strings.HasPrefix(told[bad-1], "line 3000: ") {
+	if len(told) != bad || !strings.HasPrefix(told[0], `line 2: unknown field "due"`) ||
+		!strings.HasPrefix(told[bad-1], "line 3000: ") {
 		t.Errorf("%s has %d lines, the first %s, the last %s", all, len(told), told[0], told[len(told)-1])
 	}
 }
@@ -489,7 +494,8 @@ func TestLoadBadLinesNotWritten(t *testing.T) {
 		t.Skip("no device to write to that is full")
 	}
 	r = c.run(oneTask+"{}\n", "load", "--topic", "orders", "--errors", full)
-	if r.code != 1 || !strings.Contains(r.stderr, "--errors: not all bad lines are written: write /dev/full: no space left on device") {
+	if r.code != 1 || !strings.Contains(r.stderr,
+		"--errors: not all bad lines are written: write /dev/full: no space left on device") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 	if !strings.Contains(r.stdout, "2 lines: 1 scheduled, 0 existing, 1 bad") || c.stored() != 1 {

@@ -235,7 +235,8 @@ func TestLoaderCounts(t *testing.T) {
 			return nil
 		}
 		sum, err := r.loader(7, false).load(t.Context(), strings.NewReader("\n"+numbered(100, 100)+"  \t\r\n"))
-		if err == nil || sum.Lines != 100 || sum.Scheduled != 80 || sum.Existing != 10 || sum.Bad != 10 || sum.SafeLine != 102 {
+		if err == nil || sum.Lines != 100 || sum.Scheduled != 80 || sum.Existing != 10 || sum.Bad != 10 ||
+			sum.SafeLine != 102 {
 			t.Errorf("%+v, %v", sum, err)
 		}
 		if len(r.bad) != 10 || !slices.IsSorted(r.bad) {

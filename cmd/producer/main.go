@@ -88,9 +88,12 @@ type connection struct {
 func (c *connection) register(f *pflag.FlagSet) {
 	c.format = cli.NewFormatFlag(cli.Text)
 	f.StringVar(&c.config, "config", "", "the configuration file; its redis section and max_payload are used")
-	f.StringSliceVar(&c.addrs, "redis-addr", nil, "host:port of Redis; may be repeated, for a cluster (default 127.0.0.1:6379)")
+	f.StringSliceVar(&c.addrs, "redis-addr", nil,
+		"host:port of Redis; may be repeated, for a cluster (default 127.0.0.1:6379)")
 	f.StringVar(&c.prefix, "redis-prefix", "", "prefix of every key (default duefleet)")
-	f.IntVar(&c.maxPayload, "max-payload", 0, fmt.Sprintf("largest payload in bytes, 1 to %d (default %d, or max_payload of the configuration)", task.MaxMaxPayload, task.DefaultMaxPayload))
+	f.IntVar(&c.maxPayload, "max-payload", 0,
+		fmt.Sprintf("largest payload in bytes, 1 to %d (default %d, or max_payload of the configuration)", task.MaxMaxPayload,
+			task.DefaultMaxPayload))
 	f.VarP(&c.format, "output", "o", "how to print the result")
 }
 
@@ -144,7 +147,8 @@ const completionPatience = time.Second
 
 // completeTopics offers the topics that Redis knows. It offers none if Redis can't be
 // asked, or doesn't permit its user to list them.
-func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (c *connection) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	if c.check(cmd, nil) != nil {
 		return nil, none

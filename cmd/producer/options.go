@@ -20,7 +20,8 @@ type optionFlags struct {
 func (o *optionFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&o.RoutingKey, "routing-key", "", "routing key of the message, at most 255 bytes (default the topic's)")
 	f.Uint8Var(&o.Priority, "priority", 0, "priority of the message, 0 to 255, for a queue with priorities")
-	f.StringVar(&o.expiration, "expiration", "", "how long the message may wait in RabbitMQ's queue: 30s, 5m, 2d (default no limit)")
+	f.StringVar(&o.expiration, "expiration", "",
+		"how long the message may wait in RabbitMQ's queue: 30s, 5m, 2d (default no limit)")
 	f.StringVar(&o.CorrelationID, "correlation-id", "", "correlation ID of the message, at most 255 bytes")
 	f.StringVar(&o.ReplyTo, "reply-to", "", "the queue for an answer, at most 255 bytes")
 }
@@ -70,7 +71,8 @@ type optionsOutput struct {
 }
 
 func newOptionsOutput(o task.Options) optionsOutput {
-	out := optionsOutput{RoutingKey: o.RoutingKey, Priority: o.Priority, CorrelationID: o.CorrelationID, ReplyTo: o.ReplyTo}
+	out := optionsOutput{RoutingKey: o.RoutingKey, Priority: o.Priority, CorrelationID: o.CorrelationID,
+		ReplyTo: o.ReplyTo}
 	if o.Expiration > 0 {
 		out.Expiration = o.Expiration.String()
 	}

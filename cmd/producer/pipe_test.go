@@ -100,7 +100,8 @@ func TestPipeAnswersAsTheVerbsDo(t *testing.T) {
 			t.Errorf("%s: code %v, and %d of the verb", s.line, got["code"], verb.code)
 		}
 		if verb.code != 0 {
-			if want := strings.TrimSuffix(strings.TrimPrefix(verb.stderr, "producer: "), "\n"); got["error"] != want || got["retry"] != false {
+			if want := strings.TrimSuffix(strings.TrimPrefix(verb.stderr, "producer: "), "\n"); got["error"] != want ||
+				got["retry"] != false {
 				t.Errorf("%s: %v, retry %v; and %q of the verb", s.line, got["error"], got["retry"], want)
 			}
 			continue
@@ -129,11 +130,14 @@ func TestPipeGoesOnAfterBadLines(t *testing.T) {
 		{`{"verb":"reschedule",` + task + `,"in":"1h","payload":"x"}`, "payload: reschedule takes no such field"},
 		{`{"verb":"reschedule",` + task + `}`, "in, at: one of them is needed"},
 		{`{"verb":"schedule",` + task + `,"in":"soon"}`, "in: want a duration"},
-		{`{"verb":"schedule",` + task + `,"at":1796119200}`, "at: looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339"},
+		{`{"verb":"schedule",` + task + `,"at":1796119200}`,
+			"at: looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339"},
 		{`{"verb":"reschedule",` + task + `,"at":"1796119200"}`, "at: looks like Unix seconds"},
 		{`{"verb":"schedule",` + task + `,"in":"1h","if_absent":1}`, "if_absent: want true or false, got a number"},
-		{`{"verb":"schedule",` + task + `,"in":"1h","color":"red"}`, `unknown field "color"; known are verb, topic, if_absent, id`},
-		{`{"verb":"schedule",` + task + `,"in":"1h","payload":"` + strings.Repeat("x", 3<<20) + `"}`, "line: must be at most "},
+		{`{"verb":"schedule",` + task + `,"in":"1h","color":"red"}`,
+			`unknown field "color"; known are verb, topic, if_absent, id`},
+		{`{"verb":"schedule",` + task + `,"in":"1h","payload":"` + strings.Repeat("x", 3<<20) + `"}`,
+			"line: must be at most "},
 		{"\xff", "not valid UTF-8"},
 	}
 	var input strings.Builder
@@ -148,7 +152,8 @@ func TestPipeGoesOnAfterBadLines(t *testing.T) {
 	for i, b := range bad {
 		got := answers[i]
 		text, _ := got["error"].(string)
-		if fmt.Sprintln(got["line"], got["code"], got["retry"]) != fmt.Sprintln(2*i+1, 2, false) || !strings.HasPrefix(text, b.want) {
+		if fmt.Sprintln(got["line"], got["code"], got["retry"]) != fmt.Sprintln(2*i+1, 2, false) ||
+			!strings.HasPrefix(text, b.want) {
 			t.Errorf("%.80s: %v, want %q and code 2", b.line, got, b.want)
 		}
 	}
@@ -273,7 +278,8 @@ func TestPipeAnswersAtOnce(t *testing.T) {
 	c := newSandbox(t)
 	p := c.talk(t)
 	for i := range 20 {
-		if got := p.ask(fmt.Sprintf(`{"verb":"schedule","id":"o-%d","in":"1h"}`, i)); fmt.Sprint(got["code"]) != "0" || c.stored() != i+1 {
+		if got := p.ask(fmt.Sprintf(`{"verb":"schedule","id":"o-%d","in":"1h"}`, i)); fmt.Sprint(got["code"]) != "0" ||
+			c.stored() != i+1 {
 			t.Fatalf("%v, %d tasks are stored", got, c.stored())
 		}
 	}
@@ -344,7 +350,8 @@ func TestPipeWithoutListener(t *testing.T) {
 		_ = cmd.Wait() // its exit code says it
 	}()
 	wait.Closed(t, "the end of the pipe", ended)
-	wantError(t, result{code: cmd.ProcessState.ExitCode(), stderr: stderr.String()}, 1, "pipe: write an answer: write /dev/stdout: no space left on device")
+	wantError(t, result{code: cmd.ProcessState.ExitCode(), stderr: stderr.String()}, 1,
+		"pipe: write an answer: write /dev/stdout: no space left on device")
 }
 
 // TestPipePage: the requests in docs/pipe.md are answered as it says.

@@ -40,14 +40,18 @@ func TestRulesFromOutside(t *testing.T) {
 		{[]string{"--id", strings.Repeat("x", 256)}, "id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes"},
 		{[]string{"--id", strings.Repeat("ü", 128)}, "id: must be 1 to 255 bytes of valid UTF-8; got 256 bytes"},
 		{[]string{"--id", "o\xff1"}, "id: must be 1 to 255 bytes of valid UTF-8; got 3 bytes that are not valid UTF-8"},
-		{[]string{"--content-type", strings.Repeat("x", 256)}, "content_type: must be 0 to 255 bytes of valid UTF-8; got 256 bytes"},
+		{[]string{"--content-type", strings.Repeat("x", 256)},
+			"content_type: must be 0 to 255 bytes of valid UTF-8; got 256 bytes"},
 		{headers(33), "headers: must be at most 32; got 33 headers"},
-		{[]string{"--header", strings.Repeat("k", 129) + "=v"}, "header key: must be 1 to 128 bytes of valid UTF-8; got 129 bytes"},
+		{[]string{"--header", strings.Repeat("k", 129) + "=v"},
+			"header key: must be 1 to 128 bytes of valid UTF-8; got 129 bytes"},
 		{[]string{"--header", "=v"}, "header key: must be 1 to 128 bytes of valid UTF-8; got 0 bytes"},
 		{[]string{"--header", "CC=a"}, `header key: must not be CC or BCC, which RabbitMQ routes by; got "CC" (2 bytes)`},
-		{[]string{"--header", "x-duefleet-due=1"}, `header key: must not begin with x-duefleet-; got "x-duefleet-due" (14 bytes)`},
+		{[]string{"--header", "x-duefleet-due=1"},
+			`header key: must not begin with x-duefleet-; got "x-duefleet-due" (14 bytes)`},
 		{[]string{"--header", "k=\xff"}, "header k: must be valid UTF-8; got 1 byte"},
-		{[]string{"--header", "k=" + strings.Repeat("v", 65536)}, "headers: must be at most 65536 bytes of keys and values together; got 65537 bytes"},
+		{[]string{"--header", "k=" + strings.Repeat("v", 65536)},
+			"headers: must be at most 65536 bytes of keys and values together; got 65537 bytes"},
 		{[]string{"--in", "36600d"}, "due: must be at most 100 years ahead; got 21"},
 		{[]string{"--at", "9999-12-31T23:59:59Z"}, "due: must be at most 100 years ahead; got 9999-12-31T23:59:59Z"},
 		{[]string{"--at", "9223372036854775807"}, "due: must be at most 100 years ahead; got 292278994-08-17"},
@@ -104,7 +108,8 @@ func TestRescheduleRule(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "4099802400000")
-	wantError(t, c.run("", "reschedule", "--topic", "orders", "--id", "o-1", "--in", "36600d"), 1, "due: must be at most 100 years ahead")
+	wantError(t, c.run("", "reschedule", "--topic", "orders", "--id", "o-1", "--in", "36600d"), 1,
+		"due: must be at most 100 years ahead")
 	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["due_ms"] != json.Number("4099802400000") {
 		t.Errorf("due %v", got["due_ms"])
 	}

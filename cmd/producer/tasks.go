@@ -72,7 +72,8 @@ func (c *connection) perform(cmd *cobra.Command, r *request) error {
 		return fmt.Errorf("%s: %w", r.verb, err)
 	}
 	if due, ok := out.(dueOutput); ok && due.past > pastDue {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "producer: due %s: delivered at once\n", ago(due.past)) // an error has no place to go
+		// an error has no place to go
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "producer: due %s: delivered at once\n", ago(due.past))
 	}
 	return c.print(cmd, out.text(), out)
 }
@@ -85,7 +86,8 @@ func (r *request) register(cmd *cobra.Command) {
 }
 
 func registerTopic(cmd *cobra.Command, topic *string) {
-	cmd.Flags().StringVar(topic, "topic", "", "the stream of tasks, 1 to 64 of A-Z a-z 0-9 . _ -; the same as TOPIC (needed)")
+	cmd.Flags().StringVar(topic, "topic", "",
+		"the stream of tasks, 1 to 64 of A-Z a-z 0-9 . _ -; the same as TOPIC (needed)")
 	_ = cmd.MarkFlagRequired("topic")
 }
 
@@ -291,7 +293,8 @@ type dueOutput struct {
 }
 
 func newDueOutput(r *request, due time.Time) dueOutput {
-	return dueOutput{named: r.named(), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.verb, past: r.due.past(due)}
+	return dueOutput{named: r.named(), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.verb,
+		past: r.due.past(due)}
 }
 
 func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }

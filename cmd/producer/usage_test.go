@@ -15,36 +15,40 @@ func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	task := []string{"--topic", "orders", "--id", "o-1"}
 	for line, want := range map[string]string{
-		"":                                               "name a command",
-		"frobnicate":                                     `unknown command "frobnicate"; see producer --help`,
-		"schedule --in 1m --id o-1":                      `required flag(s) "topic" not set; see producer schedule --help`,
-		"schedule --in 1m --topic orders":                `"id" not set`,
-		"get --topic orders":                             `"id" not set; see producer get --help`,
-		"cancel --topic orders":                          "exactly one of --id, --file and --id-prefix must be given; see producer cancel --help",
-		"cancel --id o-1":                                `required flag(s) "topic" not set; see producer cancel --help`,
-		"cancel TASK --file -":                           "exactly one of --id, --file and --id-prefix must be given",
-		"cancel TASK --id-prefix o":                      "exactly one of --id, --file and",
-		"cancel --topic orders --id-prefix=":             "--id-prefix: is empty, and would select every task",
-		"cancel TASK --errors bad.txt":                   "--errors goes with --file",
-		"load":                                           `"topic" not set; see producer load --help`,
-		"schedule TASK":                                  "exactly one of --in and --at must be given; see producer schedule --help",
-		"schedule TASK --in 1m --at 0":                   "exactly one of --in and --at must be given",
-		"reschedule TASK":                                "exactly one of --in and --at must be given; see producer reschedule --help",
-		"schedule TASK --in soon":                        `--in "soon": want a duration such as 30m`,
-		"schedule TASK --in 30":                          "want a duration",
-		"schedule TASK --at tomorrow":                    `--at "tomorrow": want RFC 3339`,
-		"schedule TASK --at 2026-12-01":                  "want RFC 3339",
-		"schedule TASK --at 1796119200":                  `--at "1796119200": looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339`,
-		"reschedule TASK --at 1796119200":                `--at "1796119200": looks like Unix seconds`,
-		"schedule TASK --in 1m --bogus":                  "unknown flag: --bogus",
-		"schedule TASK --in 1m extra":                    `unexpected argument "extra"`,
-		"schedule TASK --in 1m --header a":               `--header "a": want key=value`,
-		"schedule TASK --in 1m -o yaml":                  "must be text or json",
-		"schedule TASK --in 1m --max-payload":            "needs an argument",
-		"get TASK --max-payload 0":                       "--max-payload 0: must be 1 to 16777216 bytes",
-		"get TASK --max-payload 16777217":                "--max-payload 16777217: must be",
-		"get TASK --redis-addr=":                         "--redis-addr: must be 1 to 64 addresses; got 0",
-		"get TASK --redis-addr=r://:SECRET@a":            "--redis-addr: must be host:port, as in 127.0.0.1:6379; number 1 is a URL",
+		"":                                "name a command",
+		"frobnicate":                      `unknown command "frobnicate"; see producer --help`,
+		"schedule --in 1m --id o-1":       `required flag(s) "topic" not set; see producer schedule --help`,
+		"schedule --in 1m --topic orders": `"id" not set`,
+		"get --topic orders":              `"id" not set; see producer get --help`,
+		"cancel --topic orders": "exactly one of --id, --file and --id-prefix must be given; see " +
+			"producer cancel --help",
+		"cancel --id o-1":                    `required flag(s) "topic" not set; see producer cancel --help`,
+		"cancel TASK --file -":               "exactly one of --id, --file and --id-prefix must be given",
+		"cancel TASK --id-prefix o":          "exactly one of --id, --file and",
+		"cancel --topic orders --id-prefix=": "--id-prefix: is empty, and would select every task",
+		"cancel TASK --errors bad.txt":       "--errors goes with --file",
+		"load":                               `"topic" not set; see producer load --help`,
+		"schedule TASK": "exactly one of --in and --at must be given; see producer " +
+			"schedule --help",
+		"schedule TASK --in 1m --at 0": "exactly one of --in and --at must be given",
+		"reschedule TASK": "exactly one of --in and --at must be given; see producer " +
+			"reschedule --help",
+		"schedule TASK --in soon":             `--in "soon": want a duration such as 30m`,
+		"schedule TASK --in 30":               "want a duration",
+		"schedule TASK --at tomorrow":         `--at "tomorrow": want RFC 3339`,
+		"schedule TASK --at 2026-12-01":       "want RFC 3339",
+		"schedule TASK --at 1796119200":       `--at "1796119200": looks like Unix seconds; want milliseconds: 1796119200000, or RFC 3339`,
+		"reschedule TASK --at 1796119200":     `--at "1796119200": looks like Unix seconds`,
+		"schedule TASK --in 1m --bogus":       "unknown flag: --bogus",
+		"schedule TASK --in 1m extra":         `unexpected argument "extra"`,
+		"schedule TASK --in 1m --header a":    `--header "a": want key=value`,
+		"schedule TASK --in 1m -o yaml":       "must be text or json",
+		"schedule TASK --in 1m --max-payload": "needs an argument",
+		"get TASK --max-payload 0":            "--max-payload 0: must be 1 to 16777216 bytes",
+		"get TASK --max-payload 16777217":     "--max-payload 16777217: must be",
+		"get TASK --redis-addr=":              "--redis-addr: must be 1 to 64 addresses; got 0",
+		"get TASK --redis-addr=r://:SECRET@a": "--redis-addr: must be host:port, as in 127.0.0.1:6379; number " +
+			"1 is a URL",
 		"load --topic orders --batch 0":                  "--batch 0: must be 1 to 1000",
 		"load --topic orders --batch 1001":               "--batch 1001: must be 1 to 1000",
 		"load --topic orders --batch x":                  "invalid argument",
@@ -63,8 +67,10 @@ func TestWrongUsage(t *testing.T) {
 		"load --topic orders --file a -":                 "only one of --file and - may be given",
 		"load --topic orders --file usage_test.go --errors ../producer/usage_test.go": "--errors ../producer/usage_test.go: is the file that is loaded",
 		"schedule TASK --in 1m --header a=1 --header a=2":                             `--header "a": given twice`,
-		"schedule TASK --in 1m --payload x --payload-file -":                          "only one of --payload and --payload-file may be given",
-		"schedule TASK --in 1m --payload= --payload-file=/dev/0":                      "only one of --payload and --payload-file",
+		"schedule TASK --in 1m --payload x --payload-file -": "only one of --payload and " +
+			"--payload-file may be given",
+		"schedule TASK --in 1m --payload= --payload-file=/dev/0": "only one of --payload and " +
+			"--payload-file",
 	} {
 		var args []string
 		for _, word := range strings.Fields(line) {
@@ -133,7 +139,8 @@ func TestPasswords(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--requirepass", "right")
 	args := append(everyVerb()["get"], "--redis-addr", server.Addr())
-	const where = "check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and DUEFLEET_REDIS_PASSWORD"
+	const where = "check redis.username and redis.password in --config, or DUEFLEET_REDIS_USERNAME and " +
+		"DUEFLEET_REDIS_PASSWORD"
 	wantError(t, finish(t, command(t, nil, args...)), 1, where)
 	r := finish(t, command(t, []string{"DUEFLEET_REDIS_PASSWORD=hunter2"}, args...))
 	wantError(t, r, 1, where)

@@ -46,22 +46,26 @@ func TestLifeOfATask(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
 	before := c.now()
-	due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "2099-12-01T10:00:00.250Z", "--payload", `{"a":"<ü>"}`,
+	due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--at", "2099-12-01T10:00:00.250Z", "--payload",
+		`{"a":"<ü>"}`,
 		"--content-type", "application/json", "--header", "tenant=acme", "--header", "expr=a=b,c")
-	if due["due"] != "2099-12-01T10:00:00.250Z" || due["due_ms"] != json.Number("4099802400250") || due["id"] != "o-1" || due["topic"] != "orders" {
+	if due["due"] != "2099-12-01T10:00:00.250Z" || due["due_ms"] != json.Number("4099802400250") || due["id"] != "o-1" ||
+		due["topic"] != "orders" {
 		t.Errorf("schedule printed %v", due)
 	}
 	after := c.now()
 	got := c.must("get", "--topic", "orders", "--id", "o-1")
 	for key, want := range map[string]any{
-		"id": "o-1", "topic": "orders", "state": "waiting", "due": "2099-12-01T10:00:00.250Z", "due_ms": json.Number("4099802400250"),
+		"id": "o-1", "topic": "orders", "state": "waiting", "due": "2099-12-01T10:00:00.250Z",
+		"due_ms":   json.Number("4099802400250"),
 		"attempts": json.Number("0"), "redelivered": false, "content_type": "application/json", "payload": `{"a":"<ü>"}`,
 	} {
 		if got[key] != want {
 			t.Errorf("%s: got %v, want %v", key, got[key], want)
 		}
 	}
-	if headers := got["headers"].(map[string]any); len(headers) != 2 || headers["tenant"] != "acme" || headers["expr"] != "a=b,c" {
+	if headers := got["headers"].(map[string]any); len(headers) != 2 || headers["tenant"] != "acme" ||
+		headers["expr"] != "a=b,c" {
 		t.Errorf("headers: %v", headers)
 	}
 	scheduled, err := time.Parse(time.RFC3339, got["scheduled"].(string))
@@ -113,13 +117,15 @@ func TestTextOutput(t *testing.T) {
 func TestInIsRelativeToNow(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	for in, want := range map[string]time.Duration{"2d": 48 * time.Hour, "1h30m": 90 * time.Minute, "500ms": 500 * time.Millisecond, "-30s": 0} {
+	for in, want := range map[string]time.Duration{"2d": 48 * time.Hour, "1h30m": 90 * time.Minute,
+		"500ms": 500 * time.Millisecond, "-30s": 0} {
 		before := c.now()
 		due := c.must("schedule", "--topic", "orders", "--id", "o-1", "--in", in)
 		after := c.now()
 		at, err := time.Parse(time.RFC3339, due["due"].(string))
 		if now := at.Add(-want).UnixMilli(); err != nil || now < before || now > after {
-			t.Errorf("--in %s: due %v, counted from %d, want from between %d and %d: %v", in, due["due"], now, before, after, err)
+			t.Errorf("--in %s: due %v, counted from %d, want from between %d and %d: %v", in, due["due"], now, before, after,
+				err)
 		}
 	}
 }
@@ -176,7 +182,8 @@ func TestPayloadSources(t *testing.T) {
 		}
 	}
 	c.must("schedule", "--topic", "orders", "--id", "none", "--in", "1h")
-	if got := c.must("get", "--topic", "orders", "--id", "none"); got["payload"] != "" || got["content_type"] != "application/octet-stream" {
+	if got := c.must("get", "--topic", "orders", "--id", "none"); got["payload"] != "" ||
+		got["content_type"] != "application/octet-stream" {
 		t.Errorf("no payload: %v", got)
 	}
 }
@@ -192,7 +199,8 @@ func TestOptions(t *testing.T) {
 	c.must(append(named, "reschedule")...)
 	got := c.must("get", "--topic", "orders", "--id", "o-1")
 	for key, want := range map[string]any{
-		"routing_key": "express", "priority": json.Number("9"), "expiration": "24h0m0s", "correlation_id": "c-1", "reply_to": "answers",
+		"routing_key": "express", "priority": json.Number("9"), "expiration": "24h0m0s", "correlation_id": "c-1",
+		"reply_to": "answers",
 	} {
 		if got[key] != want {
 			t.Errorf("%s: %v, want %v", key, got[key], want)
@@ -202,11 +210,13 @@ func TestOptions(t *testing.T) {
 		t.Errorf("headers %v", got["headers"])
 	}
 	c.must(append(named, "schedule")...)
-	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["routing_key"] != nil || got["priority"] != nil || got["expiration"] != nil {
+	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["routing_key"] != nil || got["priority"] != nil ||
+		got["expiration"] != nil {
 		t.Errorf("without options: %v", got)
 	}
 	for option, want := range map[string]string{
-		"--priority=256": "invalid argument \"256\"", "--expiration=soon": "want a duration", "--expiration=0": "must be 1ms or more",
+		"--priority=256": "invalid argument \"256\"", "--expiration=soon": "want a duration",
+		"--expiration=0":   "must be 1ms or more",
 		"--expiration=50d": "expiration: must be 1ms to", "--reply-to=amq.rabbitmq.reply-to": "reply_to: must be",
 	} {
 		if r := c.run("", append(named, "schedule", option)...); r.code == 0 || !strings.Contains(r.stderr, want) {
@@ -260,15 +270,18 @@ func TestGetStates(t *testing.T) {
 		return batch.Tasks[0]
 	}
 	claimed := lease()
-	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["state"] != "leased" || got["next_attempt"] == nil || got["attempts"] != json.Number("0") {
+	if got := c.must("get", "--topic", "orders", "--id", "o-1"); got["state"] != "leased" || got["next_attempt"] == nil ||
+		got["attempts"] != json.Number("0") {
 		t.Errorf("leased: %v", got)
 	}
-	release := shard.Release{Lease: shard.Lease{ID: "o-1", Token: claimed.Token}, Park: true, Attempted: true, Reason: "NO_ROUTE"}
+	release := shard.Release{Lease: shard.Lease{ID: "o-1", Token: claimed.Token}, Park: true, Attempted: true,
+		Reason: "NO_ROUTE"}
 	if n, err := c.orders.Shard(claimed.Shard).Release(t.Context(), []shard.Release{release}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	got := c.must("get", "--topic", "orders", "--id", "o-1")
-	if got["state"] != "parked" || got["reason"] != "NO_ROUTE" || got["attempts"] != json.Number("1") || got["next_attempt"] != nil {
+	if got["state"] != "parked" || got["reason"] != "NO_ROUTE" || got["attempts"] != json.Number("1") ||
+		got["next_attempt"] != nil {
 		t.Errorf("parked: %v", got)
 	}
 }
@@ -291,10 +304,12 @@ func TestConfigurationSources(t *testing.T) {
 	if code := get(c.addr, c.prefix, nil); code != 0 {
 		t.Errorf("file: exit code %d", code)
 	}
-	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + c.addr, "DUEFLEET_REDIS_PREFIX=" + c.prefix}); code != 0 {
+	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + c.addr,
+		"DUEFLEET_REDIS_PREFIX=" + c.prefix}); code != 0 {
 		t.Errorf("environment over file: exit code %d", code)
 	}
-	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + nowhere}, "--redis-addr", c.addr, "--redis-prefix", c.prefix); code != 0 {
+	if code := get(nowhere, "other", []string{"DUEFLEET_REDIS_ADDRS=" + nowhere}, "--redis-addr", c.addr, "--redis-prefix",
+		c.prefix); code != 0 {
 		t.Errorf("flags over both: exit code %d", code)
 	}
 	if code := get(c.addr, "other", nil); code != 1 {

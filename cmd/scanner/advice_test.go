@@ -33,7 +33,8 @@ func TestHealthcheckNamesTheSettingOfItsAddress(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "admin: {listen: '"+nobodyAt(t)+"'}\n")
 	code, text := o.call("healthcheck")
-	if code != cli.Failed || !strings.HasSuffix(text, "; check that a scanner runs there, and admin.listen\n") || strings.Contains(text, "redis.addrs") {
+	if code != cli.Failed || !strings.HasSuffix(text, "; check that a scanner runs there, and admin.listen\n") ||
+		strings.Contains(text, "redis.addrs") {
 		t.Errorf("code %d: %s", code, text)
 	}
 }
@@ -44,7 +45,8 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, "")
 	listen := nobodyAt(t)
-	o.more = fmt.Sprintf("rabbitmq: {urls: ['amqp://%s/', 'amqp://%s/']}\nadmin: {listen: '%s'}\n", nobodyAt(t), nobodyAt(t), listen)
+	o.more = fmt.Sprintf("rabbitmq: {urls: ['amqp://%s/', 'amqp://%s/']}\nadmin: {listen: '%s'}\n", nobodyAt(t),
+		nobodyAt(t), listen)
 	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s']}\n", nobodyAt(t)))
 	var log wait.Log
 	wait.Background(t, "a scanner", func(ctx context.Context) error {
@@ -78,7 +80,8 @@ func TestWhatScannersSayIsNoTroubleOfTheCaller(t *testing.T) {
 	o.member("one").Store(&balance.Member{Applied: math.MaxInt64, Troubles: map[string]string{"orders": trouble}})
 	o.heard("one", func(m balance.Member) bool { return len(m.Troubles) > 0 })
 	var out, said bytes.Buffer
-	if code := run(t.Context(), []string{"status", "--exit-code", "--config", o.config}, &out, &said); code != cli.Unhealthy {
+	if code := run(t.Context(), []string{"status", "--exit-code", "--config", o.config}, &out,
+		&said); code != cli.Unhealthy {
 		t.Errorf("code %d", code)
 	}
 	if text := said.String(); strings.Count(text, "check that") != 1 || strings.Contains(text, "redis.addrs") {
@@ -100,9 +103,12 @@ func TestTLSAgainstAPlainPortIsToBeTurnedOff(t *testing.T) {
 	o := newOperator(t, fmt.Sprintf("rabbitmq: {urls: ['amqps://%s/']}\nconsul: {addr: 'https://%s'}\n", u.Host, consul))
 	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s'], tls: {enabled: true}}\n", u.Host))
 	for check, want := range map[string]string{
-		"redis.connection":    "-> the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs to the port that speaks it\n",
-		"rabbitmq.connection": "-> the broker speaks no TLS at that port: write amqp:// in rabbitmq.urls[0], or the port that speaks it\n",
-		"consul.connection":   "-> the agent speaks no TLS at that port: write http:// in consul.addr, or the port that speaks it\n",
+		"redis.connection": "-> the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs " +
+			"to the port that speaks it\n",
+		"rabbitmq.connection": "-> the broker speaks no TLS at that port: write amqp:// in rabbitmq.urls[0], or the port " +
+			"that speaks it\n",
+		"consul.connection": "-> the agent speaks no TLS at that port: write http:// in consul.addr, or the port that " +
+			"speaks it\n",
 	} {
 		_, text := o.call("check", "--connect")
 		_, found, _ := strings.Cut(text, check)

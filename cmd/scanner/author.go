@@ -19,7 +19,8 @@ const (
 
 // registerAuthor adds --as and --reason, and checks their length before the verb runs.
 func registerAuthor(cmd *cobra.Command) {
-	cmd.Flags().String(asFlag, "", "who makes the change, for the topic's history (default the name of Consul's token, else the user behind sudo or SSH, else user@host)")
+	cmd.Flags().String(asFlag, "", "who makes the change, for the topic's history (default the name of Consul's token, "+
+		"else the user behind sudo or SSH, else user@host)")
 	cmd.Flags().String(reasonFlag, "", "why the change is made, for the topic's history")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for name, most := range map[string]int{asFlag: topicdocs.MaxAuthor, reasonFlag: topicdocs.MaxReason} {

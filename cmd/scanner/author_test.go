@@ -82,7 +82,8 @@ func TestATokenNamesItsHolder(t *testing.T) {
 	const master = "5ab4e4d1-0000-4000-8000-000000000001"
 	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{
 		Dir: t.TempDir(),
-		HCL: fmt.Sprintf(`acl { enabled = true default_policy = "allow" tokens { initial_management = %q agent = %q } }`, master, master),
+		HCL: fmt.Sprintf(`acl { enabled = true default_policy = "allow" tokens { initial_management = %q agent = %q } }`,
+			master, master),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +93,11 @@ func TestATokenNamesItsHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, "consul to know its first token", func() bool { _, _, err := client.ACL().TokenReadSelf(nil); return err == nil })
+	wait.For(t, "consul to know its first token", func() bool {
+		_, _,
+			err := client.ACL().TokenReadSelf(nil)
+		return err == nil
+	})
 	o := newOperator(t, "")
 	as := func(token string) {
 		t.Helper()
@@ -100,7 +105,8 @@ func TestATokenNamesItsHolder(t *testing.T) {
 		o.configure(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n", o.addr, o.prefix))
 	}
 	for i, description := range []string{"ann's token", ""} {
-		token, _, err := client.ACL().TokenCreate(&api.ACLToken{Description: description, Policies: []*api.ACLLink{{Name: "global-management"}}}, nil)
+		token, _, err := client.ACL().TokenCreate(&api.ACLToken{Description: description,
+			Policies: []*api.ACLLink{{Name: "global-management"}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

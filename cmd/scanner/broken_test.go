@@ -20,7 +20,8 @@ func (o *operator) puts(documents map[string]string) (names func() string) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr,
+		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		o.t.Fatal(err)
 	}

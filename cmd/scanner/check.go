@@ -53,7 +53,9 @@ func check(cmd *cobra.Command, s *settings, connect bool) error {
 		return checkConsul(cmd, cfg)
 	}
 	if len(cfg.Topics) == 0 {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok, but there are no topics, and nothing would be delivered: add one under topics in %s, or set consul.addr\n", s.path)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(),
+			"ok, but there are no topics, and nothing would be delivered: add one under topics in %s, or set consul.addr\n",
+			s.path)
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics\n", len(cfg.Topics))
@@ -98,8 +100,10 @@ func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
 		return fmt.Errorf("%d of %d topics' documents in consul have mistakes", bad, len(docs))
 	}
 	if len(docs) == 0 {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok, but there are no topics in consul under %s/topics/, and nothing would be delivered: "+
-			"`scanner topic create orders declare.queue=orders.due declare.dead_letter=orders.dead` makes one\n", cfg.Consul.Prefix)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(),
+			"ok, but there are no topics in consul under %s/topics/, and nothing would be delivered: "+
+				"`scanner topic create orders declare.queue=orders.due declare.dead_letter=orders.dead` makes one\n",
+			cfg.Consul.Prefix)
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "ok: %d topics in consul\n", len(docs))

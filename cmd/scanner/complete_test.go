@@ -41,7 +41,8 @@ func TestShellsCompleteStatesAndSettings(t *testing.T) {
 			t.Errorf("%q is completed by %q, want %q", line, got, want)
 		}
 	}
-	if code, text := o.typed([]string{"__completeNoDesc", "--config", o.config, "topic", "set", "orders", ""}); code != cli.Done || !strings.HasPrefix(text, "shards=\nexchange=\n") {
+	if code, text := o.typed([]string{"__completeNoDesc", "--config", o.config, "topic", "set", "orders",
+		""}); code != cli.Done || !strings.HasPrefix(text, "shards=\nexchange=\n") {
 		t.Errorf("code %d: %s", code, text)
 	}
 }

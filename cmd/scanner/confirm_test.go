@@ -31,7 +31,8 @@ type operator struct {
 func newOperator(t *testing.T, more string) *operator {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	o := &operator{t: t, addr: addr, prefix: prefix, config: filepath.Join(t.TempDir(), "config.yaml"), rdb: redis.NewUniversalClient(servertest.RedisOptions(addr))}
+	o := &operator{t: t, addr: addr, prefix: prefix, config: filepath.Join(t.TempDir(), "config.yaml"),
+		rdb: redis.NewUniversalClient(servertest.RedisOptions(addr))}
 	t.Cleanup(func() { _ = o.rdb.Close() })
 	var err error
 	if o.store, err = shard.New(o.rdb, prefix); err != nil {
@@ -89,7 +90,8 @@ func TestScriptsDeleteWithYesAlone(t *testing.T) {
 		}
 	}
 	o.park("one", "two")
-	o.wants(cli.Usage, "delete all that is parked in topic orders: 2 tasks", "parked", "purge", "--topic", "orders", "--all")
+	o.wants(cli.Usage, "delete all that is parked in topic orders: 2 tasks", "parked", "purge", "--topic", "orders",
+		"--all")
 	o.wants(cli.Failed, "holds 2 tasks", "topic", "rm", "orders")
 	o.wants(cli.Usage, "delete topic orders with 2 tasks", "topic", "rm", "orders", "--purge")
 	stored(2)

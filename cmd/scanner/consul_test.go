@@ -49,7 +49,8 @@ func TestABrokenDocumentAffectsOnlyItself(t *testing.T) {
 	s := firstSnapshot(t, c)
 	list, err := c.List(t.Context())
 	if s.Err != nil || err != nil || len(s.Documents) != len(want) || len(list) != len(want) {
-		t.Fatalf("got %d documents and %v, %d of the list and %v, want %d", len(s.Documents), s.Err, len(list), err, len(want))
+		t.Fatalf("got %d documents and %v, %d of the list and %v, want %d", len(s.Documents), s.Err, len(list), err,
+			len(want))
 	}
 	for _, doc := range list {
 		wantDocument(t, doc, want[doc.Name])
@@ -98,7 +99,8 @@ func TestAnUnreachableConsulIsNoDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := firstSnapshot(t, c)
-	if s.Err == nil || s.Documents != nil || !strings.Contains(s.Err.Error(), "; check that the server runs there, and consul.addr") {
+	if s.Err == nil || s.Documents != nil || !strings.Contains(s.Err.Error(),
+		"; check that the server runs there, and consul.addr") {
 		t.Errorf("got %+v", s)
 	}
 	if list, err := c.List(t.Context()); err == nil || len(list) > 0 {

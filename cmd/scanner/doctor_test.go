@@ -50,12 +50,14 @@ func (o *operator) notes(member string, documents map[string]string) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	client, err := api.NewClient(&api.Config{Address: cfg.Consul.Addr,
+		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	text, _ := json.Marshal(map[string]any{"documents": digests(documents)})
-	if _, err := client.KV().Put(&api.KVPair{Key: cfg.Consul.Prefix + "/status/" + member + "/config", Value: text}, nil); err != nil {
+	if _, err := client.KV().Put(&api.KVPair{Key: cfg.Consul.Prefix + "/status/" + member + "/config", Value: text},
+		nil); err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -94,7 +96,8 @@ func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 	if got := o.found("fleet configuration"); got != "" {
 		t.Errorf("with nobody behind: %s", got)
 	}
-	o.worksBy("refusing", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{Errors: map[string]string{"orders": "unknown key"}})
+	o.worksBy("refusing", map[string]string{"orders": "rate: 4\n", "mails": "{}"},
+		balance.Member{Errors: map[string]string{"orders": "unknown key"}})
 	if got := o.found("fleet configuration"); got != "" {
 		t.Errorf("with one that refuses: %s", got)
 	}
@@ -102,7 +105,8 @@ func TestDoctorNamesTopicAndMemberBehind(t *testing.T) {
 		t.Errorf("of one that refuses: %s", got)
 	}
 	o.worksBy("slow", map[string]string{"orders": "rate: 4\n", "mails": "{}"}, balance.Member{})
-	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "warn: scanner slow hasn't applied the document of topic orders -> ") || strings.Contains(got, "\n") {
+	if got := o.found("fleet configuration"); !strings.HasPrefix(got,
+		"warn: scanner slow hasn't applied the document of topic orders -> ") || strings.Contains(got, "\n") {
 		t.Errorf("with one behind: %s", got)
 	}
 }
@@ -114,7 +118,8 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "written", "topic", "set", "undone", "rate=5", "--no-wait")
 	o.puts(map[string]string{
-		"t39": "shards: 2\ndecl:\n  queue: t39.due\n", "both": "shards: 0\nrat: 5\n", "undone": "rate: many\n", "text": "shards: [",
+		"t39": "shards: 2\ndecl:\n  queue: t39.due\n", "both": "shards: 0\nrat: 5\n", "undone": "rate: many\n",
+		"text": "shards: [",
 	})
 	for _, topic := range []string{"t39", "both"} {
 		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
@@ -134,7 +139,8 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for topic, want := range map[string]string{
-		"t39":    "fail: t39:2: decl: unknown key; scanner one refuses it, and keeps to the last good one if there is one -> scanner topic set t39 decl= --config ",
+		"t39": "fail: t39:2: decl: unknown key; scanner one refuses it, and keeps to the last good one if there is one " +
+			"-> scanner topic set t39 decl= --config ",
 		"both":   "rat: unknown key; did you mean rate? -> scanner topic set both shards=VALUE rat= --config ",
 		"undone": "rate: must be a whole number; or, back to the document from before, scanner topic undo undone --config ",
 		"text":   "scanner topic set text KEY=VALUE... --replace --config ",
@@ -184,11 +190,14 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 	o.worksBy("one", documents, balance.Member{Away: true, Errors: map[string]string{"": "consul answers 500"}})
 	o.worksBy("two", documents, balance.Member{})
 	code, text := o.call("status", "--exit-code")
-	const degraded = "1 of 2 scanners can't read the source of topics: their last good settings stay in force, and changes wait: consul answers 500"
-	if code != cli.Unhealthy || strings.Count(text, "consul answers 500") != 2 || !strings.Contains(text, "! degraded: "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
+	const degraded = "1 of 2 scanners can't read the source of topics: their last good settings stay in force, and " +
+		"changes wait: consul answers 500"
+	if code != cli.Unhealthy || strings.Count(text, "consul answers 500") != 2 ||
+		!strings.Contains(text, "! degraded: "+degraded+"\n") || !strings.HasSuffix(text, "not healthy: "+degraded+"\n") {
 		t.Errorf("code %d: %s", code, text)
 	}
-	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "fail: degraded: "+degraded) || strings.Contains(got, "\n") || strings.Contains(got, "refuses") {
+	if got := o.found("fleet configuration"); !strings.HasPrefix(got, "fail: degraded: "+degraded) ||
+		strings.Contains(got, "\n") || strings.Contains(got, "refuses") {
 		t.Errorf("doctor: %s", got)
 	}
 }
@@ -197,7 +206,8 @@ func TestConsulAwayIsOneDegradedState(t *testing.T) {
 // a pause, makes doctor fail. One cause is one finding.
 func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 	t.Parallel()
-	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: {shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
+	o := newOperator(t, "rabbitmq: {urls: ['"+servertest.RabbitMQ(t)+"']}\ntopics: {orders: {shards: 1}, mails: "+
+		"{shards: 1}, late: {shards: 1, exchange: amq.direct}, parked: {shards: 1}}\n")
 	for _, topic := range []string{"orders", "mails"} {
 		if _, err := o.store.Topic(topic).Ensure(t.Context(), 1); err != nil {
 			t.Fatal(err)
@@ -223,19 +233,24 @@ func TestDoctorKnowsWhatStatusKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	trouble := map[string]string{"orders": "redis refuses", "mails": "redis refuses"}
-	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"), "three": o.member("three")}
+	fleet := map[string]*atomic.Pointer[balance.Member]{"one": o.member("one"), "two": o.member("two"),
+		"three": o.member("three")}
 	for name, says := range fleet {
-		says.Store(&balance.Member{Applied: 7, Troubles: trouble, Topics: map[string]balance.TopicNote{"mails": {Paused: true}}})
+		says.Store(&balance.Member{Applied: 7, Troubles: trouble,
+			Topics: map[string]balance.TopicNote{"mails": {Paused: true}}})
 		o.heard(name, func(m balance.Member) bool { return len(m.Troubles) > 0 })
 	}
 	for check, want := range map[string]string{
-		"topics served":       "fail: scanners one, three, two don't serve topics mails, orders: redis refuses -> scanner status --config ",
+		"topics served": "fail: scanners one, three, two don't serve topics mails, orders: redis refuses -> scanner " +
+			"status --config ",
 		"topic orders served": "",
-		"topic mails paused":  "info: paused: nothing is delivered, and 0 tasks are due; scanner topic resume mails --config ",
+		"topic mails paused": "info: paused: nothing is delivered, and 0 tasks are due; scanner topic resume mails " +
+			"--config ",
 		"topic parked parked": "fail: 1 tasks were set aside; one of them because: handler failed -> scanner parked ls ",
 		"topic late late":     "", // another finding names the cause
 	} {
-		if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" || strings.Count(got, "fail: ") > 1 {
+		if got := o.found(check); !strings.HasPrefix(got, want) || want == "" && got != "" ||
+			strings.Count(got, "fail: ") > 1 {
 			t.Errorf("%s: %s\nwant %s", check, got, want)
 		}
 	}

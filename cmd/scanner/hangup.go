@@ -56,6 +56,7 @@ func (h hangup) compare(ctx context.Context) {
 		if c.Key == "max_payload" {
 			continue // only the producer uses it
 		}
-		h.log.WarnContext(ctx, "sighup: setting differs from the one in force and needs a restart", "key", c.Key, "running", c.Old, "configured", c.New)
+		h.log.WarnContext(ctx, "sighup: setting differs from the one in force and needs a restart", "key", c.Key, "running",
+			c.Old, "configured", c.New)
 	}
 }

@@ -62,7 +62,8 @@ func healthcheck(ctx context.Context, listen, path string) error {
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return selfAdvised{fmt.Errorf("ask the scanner at %s: %w; check that a scanner runs there, and admin.listen", addr, err)}
+		return selfAdvised{fmt.Errorf("ask the scanner at %s: %w; check that a scanner runs there, and admin.listen", addr,
+			err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {

@@ -91,7 +91,8 @@ func versionCommand() *cobra.Command {
 const completionPatience = time.Second
 
 // completeTopics offers the topics that Redis knows, or none if Redis can't be asked.
-func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
 	rdb, store, err := s.open()
@@ -105,7 +106,8 @@ func (s *settings) completeTopics(cmd *cobra.Command, _ []string, _ string) ([]c
 
 // completeAssignments offers topics for the first argument, then settings that aren't
 // given yet.
-func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (s *settings) completeAssignments(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return s.completeTopics(cmd, args, begun)
 	}

@@ -194,11 +194,13 @@ func (p *page) fleet() section {
 		return fixed([]string{"fleet: no scanner runs"})
 	}
 	all := []pageColumn{
-		{title: "INSTANCE"}, {title: "STATE"}, {title: "BEAT", least: 6, right: true}, {title: "UP", least: 6, right: true, drop: 2},
+		{title: "INSTANCE"}, {title: "STATE"}, {title: "BEAT", least: 6, right: true},
+		{title: "UP", least: 6, right: true, drop: 2},
 		{title: "CONFIG"}, {title: "VERSION", drop: 3}, {title: "ADMIN", drop: 1},
 	}
 	for _, m := range inOrder(p.status.Fleet) {
-		for i, cell := range []string{m.Instance, alive(m), age(p.read.Sub(m.Heartbeat)), p.up(m), configuration(m), m.Version, m.Admin} {
+		for i, cell := range []string{m.Instance, alive(m), age(p.read.Sub(m.Heartbeat)), p.up(m), configuration(m),
+			m.Version, m.Admin} {
 			all[i].cells = append(all[i].cells, cell)
 		}
 	}

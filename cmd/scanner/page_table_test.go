@@ -14,13 +14,17 @@ import (
 // crowd returns a healthy fleet with topics whose tasks aren't due yet.
 func crowd(topics int) operate.Status {
 	s := operate.Status{Fleet: []balance.Member{
-		{Instance: "scanner-b-9", Heartbeat: now.Add(-time.Hour), Started: now.Add(-2 * time.Hour), Version: "v1.2.3", Admin: "10.0.0.9:9320", Source: "consul", Applied: 7},
-		{Instance: "scanner-c-3", Alive: true, Heartbeat: now, Started: now.Add(-90 * time.Minute), Version: "v1.2.3", Admin: "10.0.0.3:9320", Source: "consul", Applied: 123456},
-		{Instance: "scanner-a-1", Alive: true, Heartbeat: now, Started: now.Add(-time.Minute), Version: "v1.2.3", Admin: "10.0.0.1:9320", Source: "consul", Applied: 123456},
+		{Instance: "scanner-b-9", Heartbeat: now.Add(-time.Hour), Started: now.Add(-2 * time.Hour), Version: "v1.2.3",
+			Admin: "10.0.0.9:9320", Source: "consul", Applied: 7},
+		{Instance: "scanner-c-3", Alive: true, Heartbeat: now, Started: now.Add(-90 * time.Minute), Version: "v1.2.3",
+			Admin: "10.0.0.3:9320", Source: "consul", Applied: 123456},
+		{Instance: "scanner-a-1", Alive: true, Heartbeat: now, Started: now.Add(-time.Minute), Version: "v1.2.3",
+			Admin: "10.0.0.1:9320", Source: "consul", Applied: 123456},
 	}}
 	for i := range topics {
 		s.Topics = append(s.Topics, operate.TopicStatus{
-			Topic: fmt.Sprintf("topic-%02d", i), Shards: 4, Epoch: 1, Phase: shard.Stable, Polled: 4, Pending: 40_000, Oldest: now.Add(59 * time.Minute), PerShard: shardsOf(4, nil),
+			Topic: fmt.Sprintf("topic-%02d", i), Shards: 4, Epoch: 1, Phase: shard.Stable, Polled: 4, Pending: 40_000,
+			Oldest: now.Add(59 * time.Minute), PerShard: shardsOf(4, nil),
 		})
 	}
 	return s
@@ -58,7 +62,8 @@ func TestManyTopicsFitASmallTerminal(t *testing.T) {
 	s.Fleet = append(s.Fleet, s.Fleet...)
 	s.Topics[0].Notes = []string{"3 tasks wait for another attempt: returned: 312 NO_ROUTE"}
 	s.Topics[0].PerShard = shardsOf(512, nil)
-	s.Topics[0].Settings = map[string]string{"declare.queue": "a-queue-with-a-long-name.due", "declare.type": "direct", "declare.queue_type": "quorum", "routing_key": "order.due", "window": "500"}
+	s.Topics[0].Settings = map[string]string{"declare.queue": "a-queue-with-a-long-name.due", "declare.type": "direct",
+		"declare.queue_type": "quorum", "routing_key": "order.due", "window": "500"}
 	page := drawn(s)
 	rows := 0
 	for line := range strings.Lines(page) {

@@ -39,9 +39,11 @@ func outage() operate.Status {
 			},
 			{
 				Topic: "orders", Shards: 64, Previous: 4, Epoch: 2, Phase: shard.Migrating, Polled: 64,
-				Change:  &operate.Change{Since: now.Add(-20 * time.Second), Clean: 17, Moved: 45_100, Misplaced: 54_900, Rate: 2255, End: now.Add(25 * time.Second)},
+				Change: &operate.Change{Since: now.Add(-20 * time.Second), Clean: 17, Moved: 45_100, Misplaced: 54_900, Rate: 2255,
+					End: now.Add(25 * time.Second)},
 				Pending: 120_345, Backlog: 12_345, Retrying: 3, Oldest: now.Add(-95 * time.Second),
-				PerSecond: 1234.5, Median: .0042, Worst: 1.25, PerShard: shardsOf(64, map[int]time.Duration{3: 95 * time.Second, 17: 12 * time.Second}),
+				PerSecond: 1234.5, Median: .0042, Worst: 1.25, PerShard: shardsOf(64,
+					map[int]time.Duration{3: 95 * time.Second, 17: 12 * time.Second}),
 				Settings: map[string]string{"declare.queue": "orders.due", "window": "500"},
 				Notes:    []string{away, "3 tasks wait for another attempt: returned: 312 NO_ROUTE"},
 			},
@@ -107,7 +109,8 @@ func TestPageFitsEveryTerminal(t *testing.T) {
 	t.Parallel()
 	many := operate.Status{}
 	for i := range 300 {
-		many.Topics = append(many.Topics, operate.TopicStatus{Topic: fmt.Sprintf("topic-%d", i), Phase: shard.Removed, PerShard: []shard.Stats{{Shard: 4}}})
+		many.Topics = append(many.Topics, operate.TopicStatus{Topic: fmt.Sprintf("topic-%d", i), Phase: shard.Removed,
+			PerShard: []shard.Stats{{Shard: 4}}})
 		many.Fleet = append(many.Fleet, balance.Member{Instance: fmt.Sprint(i)})
 	}
 	for name, s := range map[string]operate.Status{"none": {}, "some": fleetStatus, "outage": outage(), "many": many} {
@@ -125,7 +128,8 @@ func TestPageFitsEveryTerminal(t *testing.T) {
 							t.Fatalf("%s at %dx%d: line %q", name, width, height, line)
 						}
 					}
-					if small := width < leastWidth || height < leastHeight; height > 0 && width > 3 && small != strings.HasPrefix(lines[height-1], "cut") {
+					if small := width < leastWidth || height < leastHeight; height > 0 && width > 3 &&
+						small != strings.HasPrefix(lines[height-1], "cut") {
 						t.Fatalf("%s at %dx%d ends with %q", name, width, height, lines[height-1])
 					}
 				}
@@ -140,7 +144,8 @@ func TestTheChosenTopicStaysChosen(t *testing.T) {
 	t.Parallel()
 	p := pageOf(outage(), 80, 24)
 	for _, step := range []struct{ key, want string }{
-		{"-", "invoices"}, {"up", "invoices"}, {"down", "orders"}, {"j", "reminders.eu"}, {"down", "reminders.eu"}, {"k", "orders"},
+		{"-", "invoices"}, {"up", "invoices"}, {"down", "orders"}, {"j", "reminders.eu"}, {"down", "reminders.eu"},
+		{"k", "orders"},
 	} {
 		if p.pressed(step.key, now) {
 			t.Errorf("key %s ends the page", step.key)
@@ -244,7 +249,8 @@ func TestAChangeUnderWayIsNeverDone(t *testing.T) {
 func TestNumbersFitTheirColumns(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
-		0: "0", 99_999: "99999", 100_000: "100k", 999_499: "999k", 999_500: "1M", 1_234_567: "1.23M", 12_345_678: "12.3M", 123_456_789_000: "123G",
+		0: "0", 99_999: "99999", 100_000: "100k", 999_499: "999k", 999_500: "1M", 1_234_567: "1.23M", 12_345_678: "12.3M",
+		123_456_789_000: "123G",
 	} {
 		if got := short(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)

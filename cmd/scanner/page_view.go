@@ -136,7 +136,8 @@ func (p *page) head(now time.Time) (lines []string) {
 			}
 		}
 		lines = []string{fmt.Sprintf("duefleet: %s at %s (%s ago), %s; %d of %d scanners live",
-			counted(len(p.status.Topics), "topic"), p.read.UTC().Format("15:04:05Z"), age(now.Sub(p.read)), pace, live, len(p.status.Fleet))}
+			counted(len(p.status.Topics), "topic"), p.read.UTC().Format("15:04:05Z"), age(now.Sub(p.read)), pace, live,
+			len(p.status.Fleet))}
 	}
 	if p.failed != "" {
 		text := "! not read: " + cli.OneLine(p.failed)

@@ -44,7 +44,8 @@ func (sel *selection) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&sel.id, "id", "", "only this task")
 	f.StringVar(&sel.reason, "reason", "", "only tasks whose reason contains this text, in upper or lower case")
-	f.StringVar(&sel.before, "parked-before", "", "only tasks parked before this time: RFC 3339, Unix milliseconds, or relative to now as in -2h")
+	f.StringVar(&sel.before, "parked-before", "",
+		"only tasks parked before this time: RFC 3339, Unix milliseconds, or relative to now as in -2h")
 	f.StringVar(&sel.than, "older-than", "", "only tasks parked longer ago than this: 30m, 2d")
 	f.VarP(&sel.format, "output", "o", "how to print")
 }

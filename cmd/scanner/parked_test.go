@@ -25,7 +25,8 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	if code := cli.Code(errors.Join(nil, left)); code != cli.Failed {
 		t.Errorf("exit code %d", code)
 	}
-	if text := left.Error(); strings.Contains(text, strings.Repeat("x", 256)) || !strings.Contains(text, `2 tasks can't be read, and stay parked`) || !strings.Contains(text, "shard 2") {
+	if text := left.Error(); strings.Contains(text, strings.Repeat("x", 256)) ||
+		!strings.Contains(text, `2 tasks can't be read, and stay parked`) || !strings.Contains(text, "shard 2") {
 		t.Errorf("it says %s", text)
 	}
 	for _, c := range []struct {
@@ -35,7 +36,8 @@ func TestWhatAReplayLeavesIsToldToScripts(t *testing.T) {
 	}{
 		{cli.Text, left, "replayed 5\n"},
 		{cli.JSON, nil, `{"replayed":5}` + "\n"},
-		{cli.JSON, left, `{"replayed":5,"unreadable":2,"unreadable_ids":["a","` + strings.Repeat("x", 300) + `"],"unreadable_shards":[{"shard":2,"error":"WRONGTYPE"}]}` + "\n"},
+		{cli.JSON, left, `{"replayed":5,"unreadable":2,"unreadable_ids":["a","` + strings.Repeat("x", 300) +
+			`"],"unreadable_shards":[{"shard":2,"error":"WRONGTYPE"}]}` + "\n"},
 	} {
 		var out bytes.Buffer
 		if err := printChanged(&out, c.format, "replayed", 5, c.left); err != nil {
@@ -53,7 +55,8 @@ func (o *operator) parkAs(topic, id, reason string) {
 	if _, err := o.store.Topic(topic).Ensure(o.t.Context(), 1); err != nil {
 		o.t.Fatal(err)
 	}
-	for _, r := range o.store.Router(topic).Schedule(o.t.Context(), []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}) {
+	for _, r := range o.store.Router(topic).Schedule(o.t.Context(),
+		[]shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}) {
 		if r.Err != nil {
 			o.t.Fatal(r.Err)
 		}
@@ -95,7 +98,8 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 		}
 	}
 	one := ls()[0]
-	if one["topic"] != "mails" || one["id"] != "m-1" || one["reason"] != "returned: 312 NO_ROUTE" || one["parked_at_ms"].(float64) < one["due_ms"].(float64) || one["parked_at"] == nil {
+	if one["topic"] != "mails" || one["id"] != "m-1" || one["reason"] != "returned: 312 NO_ROUTE" ||
+		one["parked_at_ms"].(float64) < one["due_ms"].(float64) || one["parked_at"] == nil {
 		t.Errorf("listed %v", one)
 	}
 	counts(4)
@@ -115,8 +119,10 @@ func TestParkedTasksAreChosenByReasonAndAge(t *testing.T) {
 	}
 	o.wants(cli.Done, "replayed 0", "parked", "replay", "--topic", "orders", "--older-than", "1h", "--yes")
 	o.wants(cli.Done, "replayed 1", "parked", "replay", "--topic", "orders", "--reason", "NO_ROUTE", "--yes")
-	o.wants(cli.Usage, `delete all that is parked in topic orders with "handler" in its reason: 2 tasks`, "parked", "purge", "--topic", "orders", "--reason", "handler")
-	o.wants(cli.Done, "purged 2", "parked", "purge", "--topic", "orders", "--reason", "handler", "--older-than", "0s", "--yes")
+	o.wants(cli.Usage, `delete all that is parked in topic orders with "handler" in its reason: 2 tasks`, "parked",
+		"purge", "--topic", "orders", "--reason", "handler")
+	o.wants(cli.Done, "purged 2", "parked", "purge", "--topic", "orders", "--reason", "handler", "--older-than", "0s",
+		"--yes")
 	counts(1)
 	for part, args := range map[string][]string{
 		"name a topic": {"replay", "--all"},
@@ -160,10 +166,12 @@ func TestAReplayAsksFirst(t *testing.T) {
 		}
 	}
 	replay := func(more ...string) []string { return append([]string{"parked", "replay", "orders"}, more...) }
-	o.wants(cli.Usage, "this would replay all that is parked in topic orders: 5 tasks: without a terminal to ask on it needs --yes; nothing was replayed", replay("--all")...)
+	o.wants(cli.Usage, "this would replay all that is parked in topic orders: 5 tasks: without a terminal to ask on it "+
+		"needs --yes; nothing was replayed", replay("--all")...)
 	o.wants(cli.Usage, `this would replay at most 2 of what is parked in topic orders with "no_route" in its reason: 2 tasks, in about 2s:`,
 		replay("--reason", "no_route", "--limit", "2", "--rate", "1")...)
-	o.wants(cli.Done, "would replay all that is parked in topic orders: 5 tasks; a dry run, nothing was replayed\n", replay("--all", "--dry-run")...)
+	o.wants(cli.Done, "would replay all that is parked in topic orders: 5 tasks; a dry run, nothing was replayed\n",
+		replay("--all", "--dry-run")...)
 	o.wants(cli.Done, `{"would_replay":3}`+"\n", replay("--all", "--limit", "3", "--dry-run", "-o", "json")...)
 	parked(5)
 	o.wants(cli.Done, "replayed 1\n", replay("--id", "o-0")...)

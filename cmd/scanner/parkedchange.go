@@ -28,7 +28,8 @@ type parkedVerb struct {
 
 func parkedReplay(s *settings) *cobra.Command {
 	v := &parkedVerb{
-		name: "replay", done: "replayed", short: "Makes parked tasks due now and resets their attempts; asks before it replays more than one",
+		name: "replay", done: "replayed", short: "Makes parked tasks due now and resets their attempts; asks before it " +
+			"replays more than one",
 		long: `
 --limit ends the pass after N tasks. --rate replays at most N tasks a second, so that
 consumers aren't flooded. Ctrl-C ends the pass; replayed tasks stay replayed. --dry-run
@@ -146,7 +147,8 @@ func (v *parkedVerb) ask(cmd *cobra.Command, p operate.Parked) error {
 func (v *parkedVerb) meant(p operate.Parked, n int64) string {
 	text := fmt.Sprintf("all that is parked in topic %s%s: %s", p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))
 	if p.Limit > 0 {
-		text = fmt.Sprintf("at most %d of what is parked in topic %s%s: %s", p.Limit, p.Topic.Name(), narrowed(p.Filter), cli.Counted(n))
+		text = fmt.Sprintf("at most %d of what is parked in topic %s%s: %s", p.Limit, p.Topic.Name(), narrowed(p.Filter),
+			cli.Counted(n))
 	}
 	if p.Rate > 0 && n > 0 {
 		text += fmt.Sprintf(", in about %s", (time.Duration(float64(n) / float64(p.Rate) * float64(time.Second))).Round(time.Second))
@@ -225,7 +227,8 @@ func (b *parkedBar) show(visited, of int64) {
 	if cli.OnTerminal(b.out) {
 		if b.bar == nil {
 			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
-				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
+				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"),
+				progressbar.OptionClearOnFinish())
 		}
 		b.bar.ChangeMax64(max(of, 1))
 		_ = b.bar.Set64(visited) // it only draws

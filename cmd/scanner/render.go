@@ -106,7 +106,8 @@ func paceLines(t operate.TopicStatus) (lines []string) {
 	}
 	pace := "nothing forwarded"
 	if t.PerSecond > 0 {
-		pace = fmt.Sprintf("%s forwarded a second, lateness p50 %s, p99 %s", perSecond(t.PerSecond), lateness(t.Median), lateness(t.Worst))
+		pace = fmt.Sprintf("%s forwarded a second, lateness p50 %s, p99 %s", perSecond(t.PerSecond), lateness(t.Median),
+			lateness(t.Worst))
 	}
 	lines = append(lines, "last minute: "+pace)
 	if t.Limited {

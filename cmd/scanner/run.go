@@ -59,7 +59,8 @@ func connect(cfg *config.Config, log *slog.Logger) (redis.UniversalClient, *shar
 
 // connectWithin is connect with a limit for writing a request, and the same limit for
 // reading an answer. 0 means go-redis's defaults.
-func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store, error) {
+func connectWithin(cfg *config.Config, limit time.Duration, log *slog.Logger) (redis.UniversalClient, *shard.Store,
+	error) {
 	options, err := cfg.Redis.Options(log)
 	if err != nil {
 		return nil, nil, err
@@ -144,7 +145,8 @@ func runScanner(ctx context.Context, s *settings, cmd *cobra.Command) error {
 // newMember makes a member of the fleet, and starts only the handler of hangups; done
 // frees its resources. It contacts no server. The error covers mistakes in the settings
 // that loading them doesn't find.
-func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.Writer, hangups <-chan os.Signal) (member *scanner.Scanner, done func(), err error) {
+func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.Writer,
+	hangups <-chan os.Signal) (member *scanner.Scanner, done func(), err error) {
 	log, err := telemetry.NewLogger(stderr, cfg.Log.Level, cfg.Log.Format)
 	if err != nil {
 		return nil, nil, err
@@ -154,11 +156,13 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 		return nil, nil, err
 	}
 	for _, path := range cfg.Exposed() {
-		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend", "chmod o-rwx "+path)
+		log.WarnContext(ctx, "secret file can be read by every user of this machine", "file", path, "mend",
+			"chmod o-rwx "+path)
 	}
 	build := cli.ReadBuild("scanner")
 	sc := scanner.Config{
-		Settings: cfg, Store: servers.store, Moving: servers.moving, Instance: scanner.Instance(), Version: build.Version, Commit: build.Commit, Log: log,
+		Settings: cfg, Store: servers.store, Moving: servers.moving, Instance: scanner.Instance(), Version: build.Version,
+		Commit: build.Commit, Log: log,
 	}
 	reread, err := chooseSource(s, cfg, log, &sc)
 	if err != nil {
@@ -177,7 +181,8 @@ func newMember(ctx context.Context, s *settings, cfg *config.Config, stderr io.W
 
 // chooseSource sets the source of the topics: Consul if it is configured, else the file.
 // A send to reread makes the file source read the file again; reread is nil with Consul.
-func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (reread chan<- struct{}, err error) {
+func chooseSource(s *settings, cfg *config.Config, log *slog.Logger, sc *scanner.Config) (reread chan<- struct{},
+	err error) {
 	if cfg.Consul.Addr != "" {
 		client, err := topicdocs.Open(cfg.Consul, log)
 		if err != nil {

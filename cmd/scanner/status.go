@@ -52,7 +52,8 @@ func statusCommand(s *settings) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.topic, "topic", "", "only this topic; the same as TOPIC")
 	cmd.Flags().BoolVar(&f.shards, "shards", false, "also show each shard, not only the sums")
-	cmd.Flags().BoolVar(&f.judged, "exit-code", false, "exit with 4 unless everything is healthy, and print the reasons on standard error")
+	cmd.Flags().BoolVar(&f.judged, "exit-code", false,
+		"exit with 4 unless everything is healthy, and print the reasons on standard error")
 	cmd.Flags().BoolVar(&f.watched, "watch", false, "keep it on the terminal, up to date, until q or Ctrl-C")
 	cmd.Flags().DurationVar(&f.every, "interval", defaultInterval, "time between two readings with --watch, 200ms to 1m")
 	cmd.Flags().VarP(&f.format, "output", "o", "how to print")

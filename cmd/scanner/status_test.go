@@ -33,7 +33,8 @@ func TestStatusTellsByItsExitCode(t *testing.T) {
 		code = run(t.Context(), append([]string{"status", "--config", path}, args...), &stdout, &stderr)
 		return code, stdout.String(), stderr.String()
 	}
-	if code, out, told := status("--exit-code"); code != cli.Unhealthy || !strings.Contains(out, "fleet:") || !strings.Contains(told, "not healthy: no scanner runs") {
+	if code, out, told := status("--exit-code"); code != cli.Unhealthy || !strings.Contains(out, "fleet:") ||
+		!strings.Contains(told, "not healthy: no scanner runs") {
 		t.Errorf("code %d\n%s%s", code, out, told)
 	}
 	if code, _, told := status(); code != 0 || told != "" {

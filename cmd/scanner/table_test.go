@@ -28,7 +28,8 @@ var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 // stableTopic has tasks in every state.
 var stableTopic = operate.TopicStatus{
 	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Polled: 2,
-	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100, Limited: true,
+	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100,
+	Limited:   true,
 	PerSecond: 98.765, Median: .0123, Worst: 3.456,
 	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
 	PerShard: []shard.Stats{
@@ -52,7 +53,8 @@ var members = []balance.Member{
 	},
 	{
 		Instance: "b-1-1", Heartbeat: now.Add(-65 * time.Second), Version: "devel",
-		Started: now.Add(-time.Minute), Admin: "10.0.0.7:9320", Applied: 7, Errors: map[string]string{"orders": "shards: must be 1 to 4096"},
+		Started: now.Add(-time.Minute), Admin: "10.0.0.7:9320", Applied: 7,
+		Errors: map[string]string{"orders": "shards: must be 1 to 4096"},
 	},
 }
 
@@ -125,19 +127,24 @@ func TestTables(t *testing.T) {
 	t.Parallel()
 	findings := []doctor.Finding{
 		{Check: "config", State: doctor.OK, What: "the configuration is good"},
-		{Check: "redis", State: doctor.Fail, What: "maxmemory-policy is allkeys-lru:\ntasks are evicted", Fix: "redis-cli CONFIG SET maxmemory-policy noeviction"},
+		{Check: "redis", State: doctor.Fail, What: "maxmemory-policy is allkeys-lru:\ntasks are evicted",
+			Fix: "redis-cli CONFIG SET maxmemory-policy noeviction"},
 	}
 	for name, draw := range map[string]func(io.Writer) error{
 		"status":        lines(statusLines(fleetStatus, false, now)),
 		"status_shards": lines(statusLines(fleetStatus, true, now)),
-		"status_unsafe": lines(statusLines(operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}, false, now)),
-		"status_empty":  lines(statusLines(operate.Status{}, false, now)),
-		"topics":        func(w io.Writer) error { return printTopics(w, documents) },
-		"tasks":         func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
-		"tasks_none":    func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },
-		"parked":        func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
-		"parked_empty":  func(w io.Writer) error { return printParked(w, visited[parkedTask](nil), "nothing is parked\n", now) },
-		"doctor":        func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
+		"status_unsafe": lines(statusLines(operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"},
+			Fleet: members[:1]}, false, now)),
+		"status_empty": lines(statusLines(operate.Status{}, false, now)),
+		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
+		"tasks":        func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
+		"tasks_none":   func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },
+		"parked":       func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
+		"parked_empty": func(w io.Writer) error {
+			return printParked(w, visited[parkedTask](nil), "nothing is parked\n",
+				now)
+		},
+		"doctor": func(w io.Writer) error { return printFindings(w, findings, cli.Table) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +160,8 @@ func TestTables(t *testing.T) {
 // isGolden compares printed output with a file of testdata.
 func isGolden(t *testing.T, name, got string) {
 	t.Helper()
-	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update, "go test ./cmd/scanner -run "+t.Name()+" -update")
+	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update,
+		"go test ./cmd/scanner -run "+t.Name()+" -update")
 }
 
 // golden compares the output of a successful verb with a file of testdata.

@@ -79,7 +79,8 @@ quotes or unprintable characters as a JSON string.
 	f.StringVar(&flags.prefix, "id-prefix", "", "only tasks whose IDs begin with this text")
 	f.IntVar(&flags.limit, "limit", 0, "at most this many tasks, those with the earliest next attempt (default all)")
 	f.VarP(&flags.format, "output", "o", "how to print")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	// fails only for an unknown flag
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -155,13 +156,15 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	}
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
 		if task.LooksLikeSeconds(ms) {
-			return time.Time{}, cli.UsageError(fmt.Sprintf("%s %s: looks like Unix seconds; want milliseconds, as in %s000", flag, text, text))
+			return time.Time{}, cli.UsageError(fmt.Sprintf("%s %s: looks like Unix seconds; want milliseconds, as in %s000",
+				flag, text, text))
 		}
 		return time.UnixMilli(ms), nil
 	}
 	d, ok := parseSpan(text)
 	if !ok {
-		return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q: want RFC 3339, Unix milliseconds, or a duration from now as in 30m, -1h, 2d", flag, text))
+		return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q: want RFC 3339, Unix milliseconds, or a duration from now "+
+			"as in 30m, -1h, 2d", flag, text))
 	}
 	return now.Add(d), nil
 }
@@ -229,7 +232,8 @@ func printTasks(out io.Writer, list func(visit func(listedTask) error) error, no
 			if !l.next.Equal(l.due) {
 				next = relativeOr(l.next, now)
 			}
-			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, relativeOr(l.due, now), next, l.Attempts, cli.OneLine(l.Reason))
+			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, relativeOr(l.due, now), next,
+				l.Attempts, cli.OneLine(l.Reason))
 		})
 	})
 }

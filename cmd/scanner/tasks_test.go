@@ -56,10 +56,12 @@ func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", key, one[key], want)
 		}
 	}
-	if code, text := o.call(append(ls("--limit", "2", "-o", "ndjson"), "--due-after", "1796119200123")...); code != cli.Done || strings.Count(text, "\n") != 2 || text[0] != '{' {
+	if code, text := o.call(append(ls("--limit", "2", "-o", "ndjson"), "--due-after",
+		"1796119200123")...); code != cli.Done || strings.Count(text, "\n") != 2 || text[0] != '{' {
 		t.Errorf("code %d: %s", code, text)
 	}
-	o.wants(cli.Done, "p-1", "tasks", "find", "--topic", "orders", "--due-before", "2h", "--due-after=-1m", "--state", "waiting")
+	o.wants(cli.Done, "p-1", "tasks", "find", "--topic", "orders", "--due-before", "2h", "--due-after=-1m", "--state",
+		"waiting")
 	o.wants(cli.Done, "no such tasks", ls("--due-before", "0.5h")...)
 	for part, args := range map[string][]string{
 		"name a topic":       {"tasks", "ls"},

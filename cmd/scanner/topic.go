@@ -102,7 +102,8 @@ type topicLine struct {
 func describeTopics(docs []config.Document) []topicLine {
 	lines := make([]topicLine, len(docs))
 	for i, d := range docs {
-		lines[i] = topicLine{Topic: d.Name, Shards: d.Topic.Shards, Exchange: d.Topic.Exchange, Paused: d.Topic.Paused, Index: d.Index}
+		lines[i] = topicLine{Topic: d.Name, Shards: d.Topic.Shards, Exchange: d.Topic.Exchange, Paused: d.Topic.Paused,
+			Index: d.Index}
 		if d.Topic.Paused {
 			lines[i].Until, lines[i].Reason = d.Topic.PausedUntil, d.Topic.PausedReason
 		}
@@ -121,7 +122,8 @@ func printTopics(out io.Writer, docs []config.Document) error {
 			fmt.Fprintf(w, "%s\t! %s\n", d.Name, cli.OneLine(d.Err.Error()))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\n", d.Name, d.Topic.Shards, d.Topic.Exchange, d.Topic.RoutingKey, pauseText(d.Topic), d.Index)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%d\n", d.Name, d.Topic.Shards, d.Topic.Exchange, d.Topic.RoutingKey,
+			pauseText(d.Topic), d.Index)
 	}
 	return w.Flush()
 }
@@ -196,7 +198,8 @@ type setFlags struct {
 func (f *setFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow a change of the shard count to its end")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "longest time to --wait; 0: no limit")
-	cmd.Flags().BoolVar(&f.replace, "replace", false, "begin from an empty document: all other settings get their defaults, shards too")
+	cmd.Flags().BoolVar(&f.replace, "replace", false,
+		"begin from an empty document: all other settings get their defaults, shards too")
 	cmd.Flags().BoolVar(&f.old, "unbind-old", false, "afterwards unbind the queues that earlier documents declared")
 	registerDryRun(cmd, &f.dry)
 	registerAuthor(cmd)
@@ -346,7 +349,9 @@ func (e edit) ofForce(cmd *cobra.Command, broken error) (raw []byte, changes []c
 		return nil, nil, broken // no scanner has served the topic
 	}
 	if raw, changes, err = config.Edit(e.topic, good, e.assignments); err == nil && len(changes) > 0 {
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its document has mistakes, and `scanner topic history %s -o json` keeps it: the last good one, which is in force, takes its place\n", e.topic, e.topic)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(),
+			"topic %s: its document has mistakes, and `scanner topic history %s -o json` keeps it: the last good one, which "+
+				"is in force, takes its place\n", e.topic, e.topic)
 	}
 	return raw, changes, err
 }
@@ -357,10 +362,13 @@ func (e edit) explain(err error, before config.Document) error {
 	case before.Err == nil || e.replace:
 		return err
 	case e.inForce != nil:
-		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and no good one is known to begin from; fix it in the same step, "+
-			"`scanner topic set %s KEY=VALUE... %s` (KEY= removes a line), or begin from an empty one with --replace: %w", e.topic, e.topic, e.assignments[0], err)
+		return fmt.Errorf("topic %s: scanners would not read it: its document has mistakes, and no good one is known to "+
+			"begin from; fix it in the same step, "+
+			"`scanner topic set %s KEY=VALUE... %s` (KEY= removes a line), or begin from an empty one with --replace: %w",
+			e.topic, e.topic, e.assignments[0], err)
 	}
-	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE fixes a line, KEY= removes it, and --replace begins from an empty one", err)
+	return fmt.Errorf("%w\nthe document has mistakes: KEY=VALUE fixes a line, KEY= removes it, and --replace begins "+
+		"from an empty one", err)
 }
 
 func orNone(s string) string {

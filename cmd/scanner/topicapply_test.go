@@ -35,16 +35,20 @@ const applied = "orders: {shards: 8, declare: {queue: q}}\nmails: {rate: 5}\nsam
 func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
-	before := map[string]string{"orders": "shards: 4 # few\n", "same": "rate: 1 # ours\n", "other": "rate: 2\n", "broken": "shards: 0\n"}
+	before := map[string]string{"orders": "shards: 4 # few\n", "same": "rate: 1 # ours\n", "other": "rate: 2\n",
+		"broken": "shards: 0\n"}
 	o.puts(before)
 	path := o.file(applied)
 	o.golden("topic_apply", "topic", "apply", "-f", path, "--dry-run")
-	o.wants(cli.Usage, "this would write topics broken, mails, orders: without a terminal to ask on it needs --yes; nothing was written", "topic", "apply", "-f", path)
+	o.wants(cli.Usage, "this would write topics broken, mails, orders: without a terminal to ask on it needs --yes; "+
+		"nothing was written", "topic", "apply", "-f", path)
 	o.wants(cli.NotFound, "has no document", "topic", "get", "mails")
 	o.wants(cli.Done, "shards: 4 # few\n", "topic", "get", "orders")
-	o.wants(cli.Done, "topic broken written\ntopic mails written\ntopic orders written\ntopic broken: no scanner runs", "topic", "apply", "-f", path, "--yes")
+	o.wants(cli.Done, "topic broken written\ntopic mails written\ntopic orders written\ntopic broken: no scanner runs",
+		"topic", "apply", "-f", path, "--yes")
 	for topic, want := range map[string]string{
-		"orders": "shards: 8\ndeclare:\n  queue: q\n", "mails": "rate: 5\n", "same": before["same"], "other": before["other"], "broken": "{}\n",
+		"orders": "shards: 8\ndeclare:\n  queue: q\n", "mails": "rate: 5\n", "same": before["same"], "other": before["other"],
+		"broken": "{}\n",
 	} {
 		if code, text := o.call("topic", "get", topic); code != cli.Done || text != want {
 			t.Errorf("topic %s is %q, want %q", topic, text, want)
@@ -53,7 +57,8 @@ func TestApplyMakesTopicsWhatAFileSays(t *testing.T) {
 	o.wants(cli.Done, "as in the file already: 4 of 4 topics\nnothing to change\n", "topic", "apply", "-f", path)
 	o.wantsHistory("mails", "apply made: rate=5")
 	configuration := o.file("redis: {addrs: [nowhere:1]}\ntopics:\n  mails: {rate: 6}\n")
-	o.wants(cli.Done, "mails.rate: 5 -> 6\ntopic mails written\n", "topic", "apply", "--file", configuration, "--yes", "--no-wait")
+	o.wants(cli.Done, "mails.rate: 5 -> 6\ntopic mails written\n", "topic", "apply", "--file", configuration, "--yes",
+		"--no-wait")
 }
 
 // TestApplyChecksAllBeforeTheFirst: with a mistake anywhere in the file apply writes
@@ -62,7 +67,8 @@ func TestApplyChecksAllBeforeTheFirst(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	for text, part := range map[string]string{
-		"a: {rate: 1}\nb: {shards: 0}\nc: {rat: 1}\n": "topics.yaml:3: c.rat: unknown key; did you mean rate?\nscanner: 2 mistakes",
+		"a: {rate: 1}\nb: {shards: 0}\nc: {rat: 1}\n": "topics.yaml:3: c.rat: unknown key; did you mean rate?\nscanner: 2 " +
+			"mistakes",
 		"topics:\n  a: {rate: 1}\n  b: {shards: 0}\n": "topics.yaml:3: topics.b.shards: must be 1 to 4096",
 		"topics: {a: {}}\nredes: {}\n":                "topics.yaml:2: redes: unknown key",
 		"a: {}\n'b/c': {}\n":                          "topics.yaml:2: b/c: topic: must be 1 to 64",
@@ -107,7 +113,9 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	cmd.SetContext(context.WithoutCancel(t.Context()))
 	cmd.SetOut(out)
 	err = writePlan(cmd, client, plan)
-	if err == nil || !strings.HasPrefix(err.Error(), "written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") || cli.Code(err) != cli.Failed {
+	if err == nil || !strings.HasPrefix(err.Error(),
+		"written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") ||
+		cli.Code(err) != cli.Failed {
 		t.Errorf("got %v", err)
 	}
 	o.wants(cli.Done, "{}", "topic", "get", "a")
@@ -127,7 +135,8 @@ func TestApplyTellsOfEachTopic(t *testing.T) {
 	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
 	path := o.file("a: {}\nb: {}\n")
 	code, text := o.call("topic", "apply", "--yes", "-f", path)
-	if code != cli.Failed || !strings.Contains(text, "topic b: applied by 1 scanner\n") || !strings.Contains(text, "topic a: blocked by 1 scanner: no exchange") {
+	if code != cli.Failed || !strings.Contains(text, "topic b: applied by 1 scanner\n") ||
+		!strings.Contains(text, "topic a: blocked by 1 scanner: no exchange") {
 		t.Errorf("got %d, %s", code, text)
 	}
 }

@@ -30,7 +30,8 @@ func TestTheTopicIsAnArgumentOrAFlag(t *testing.T) {
 		}
 		o.wants(cli.Usage, `unexpected argument "mails"; a value follows its flag, and the topic is "orders" by --topic; see scanner `,
 			slices.Concat(c.verb, []string{"mails", "--topic", "orders"}, c.more)...)
-		o.wants(cli.Usage, `unexpected argument "mails"; a value`, slices.Concat(c.verb, []string{"orders", "mails"}, c.more)...)
+		o.wants(cli.Usage, `unexpected argument "mails"; a value`, slices.Concat(c.verb, []string{"orders", "mails"},
+			c.more)...)
 		o.wants(cli.Usage, "the topic is empty", slices.Concat(c.verb, []string{""}, c.more)...)
 	}
 	if _, text := o.call("parked", "ls", "mails", "-o", "ndjson"); len(text) == 0 {

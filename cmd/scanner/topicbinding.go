@@ -21,7 +21,8 @@ func printLeftBinding(out io.Writer, before, after config.Document) {
 		return
 	}
 	for _, b := range config.LeftBindings([]config.Topic{before.Topic}, after.Topic) {
-		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both queues; once scanners have applied this, unbind it: "+
+		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both "+
+			"queues; once scanners have applied this, unbind it: "+
 			"scanner topic set %s --unbind-old\n", after.Name, b.Queue, b.Exchange, b.RoutingKey, after.Name)
 	}
 }
@@ -41,21 +42,26 @@ func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic str
 	}
 	left := doctor.LeftBindings(h, doc.Topic)
 	if len(left) == 0 {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its history has no other queue bound to exchange %s for its key: nothing to unbind\n", topic, doc.Topic.Exchange)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(),
+			"topic %s: its history has no other queue bound to exchange %s for its key: nothing to unbind\n", topic,
+			doc.Topic.Exchange)
 		return err
 	}
 	said, err := verdict{}.ask(cmd.Context(), s, doc)
 	if err != nil {
-		return fmt.Errorf("topic %s: nothing was unbound, because it isn't known whether scanners apply the document: %w", topic, err)
+		return fmt.Errorf("topic %s: nothing was unbound, because it isn't known whether scanners apply the document: %w",
+			topic, err)
 	}
 	if said.Applied == 0 || said.Applied < said.Live+said.Elsewhere {
-		return fmt.Errorf("topic %s: nothing was unbound, because not all scanners apply the document: %s; then try again: scanner topic set %s --unbind-old", topic, said.Text(), topic)
+		return fmt.Errorf("topic %s: nothing was unbound, because not all scanners apply the document: %s; then try "+
+			"again: scanner topic set %s --unbind-old", topic, said.Text(), topic)
 	}
 	if err := unbind(cmd.Context(), s, left); err != nil {
 		return fmt.Errorf("topic %s: %w", topic, err)
 	}
 	for _, b := range left {
-		fmt.Fprintf(cmd.OutOrStdout(), "topic %s: queue %s is unbound from exchange %s for key %s; what lies in it stays: delete it when it is empty\n", topic, b.Queue, b.Exchange, b.RoutingKey)
+		fmt.Fprintf(cmd.OutOrStdout(), "topic %s: queue %s is unbound from exchange %s for key %s; what lies in it stays: "+
+			"delete it when it is empty\n", topic, b.Queue, b.Exchange, b.RoutingKey)
 	}
 	return nil
 }
@@ -74,6 +80,7 @@ func unbind(ctx context.Context, s *settings, left []config.Binding) error {
 		bindings[i] = forward.Binding(b)
 	}
 	return forward.Unbind(ctx, forward.Config{
-		URLs: cfg.RabbitMQ.URLs, TLS: secure, Name: "duefleet topic set", Advice: func(text string) string { return config.Advice("rabbitmq", text) },
+		URLs: cfg.RabbitMQ.URLs, TLS: secure, Name: "duefleet topic set",
+		Advice: func(text string) string { return config.Advice("rabbitmq", text) },
 	}, bindings)
 }

@@ -20,7 +20,8 @@ func TestSetTellsOfTheBindingThatItLeaves(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "written", "topic", "set", "orders", "declare.queue=orders.due", "--no-wait")
-	const left = "topic orders: queue orders.due stays bound to exchange orders for key orders, so that each task arrives in both queues"
+	const left = "topic orders: queue orders.due stays bound to exchange orders for key orders, so that each task " +
+		"arrives in both queues"
 	const unbind = "unbind it: scanner topic set orders --unbind-old\n"
 	for assignments, told := range map[string]bool{
 		"declare.queue=new.due":                             true,
@@ -60,7 +61,8 @@ func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	bind := func(queue string) {
 		t.Helper()
 		_, err := ch.QueueDeclare(queue, true, false, false, false, nil)
-		if err = errors.Join(err, ch.ExchangeDeclare("orders", "direct", true, false, false, false, nil), ch.QueueBind(queue, "orders", "orders", false, nil)); err != nil {
+		if err = errors.Join(err, ch.ExchangeDeclare("orders", "direct", true, false, false, false, nil),
+			ch.QueueBind(queue, "orders", "orders", false, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,15 +79,19 @@ func TestTheOldQueueIsUnboundOnceScannersApplied(t *testing.T) {
 	bind("old.due")
 	o.wants(cli.Done, "queue old.due stays bound", "topic", "set", "orders", "declare.queue=new.due", "--no-wait")
 	bind("new.due")
-	o.wants(cli.Failed, "nothing was unbound, because not all scanners apply the document: no scanner runs", "topic", "set", "orders", "--unbind-old")
+	o.wants(cli.Failed, "nothing was unbound, because not all scanners apply the document: no scanner runs", "topic",
+		"set", "orders", "--unbind-old")
 	o.wants(cli.Usage, "unbind-old", "topic", "set", "orders", "--unbind-old", "--no-wait")
 	says := o.member("one")
 	says.Store(&balance.Member{Applied: 1 << 60})
 	o.heard("one", func(m balance.Member) bool { return m.Applied > 0 })
-	if got := o.found("topic orders old queue"); !strings.HasPrefix(got, "warn: queue old.due, which an earlier document declared, is still there") || !strings.Contains(got, "topic set orders --unbind-old") {
+	if got := o.found("topic orders old queue"); !strings.HasPrefix(got,
+		"warn: queue old.due, which an earlier document declared, is still there") ||
+		!strings.Contains(got, "topic set orders --unbind-old") {
 		t.Errorf("doctor: %s", got)
 	}
-	o.wants(cli.Done, "queue old.due is unbound from exchange orders for key orders", "topic", "set", "orders", "--unbind-old")
+	o.wants(cli.Done, "queue old.due is unbound from exchange orders for key orders", "topic", "set", "orders",
+		"--unbind-old")
 	if err := ch.PublishWithContext(t.Context(), "orders", "orders", true, false, amqp.Publishing{}); err != nil {
 		t.Fatal(err)
 	}

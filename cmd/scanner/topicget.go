@@ -16,7 +16,8 @@ func topicGet(s *settings) *cobra.Command {
 	format := cli.NewFormatFlag(cli.Text)
 	var effective bool
 	cmd := &cobra.Command{
-		Use: "get TOPIC [--effective] [-o text|json]", Short: "Prints a topic's document as it is stored, or with its defaults",
+		Use:   "get TOPIC [--effective] [-o text|json]",
+		Short: "Prints a topic's document as it is stored, or with its defaults",
 		Long: `Prints a topic's document as it is stored. --effective prints every setting, with its
 default if the document doesn't set it; a document with mistakes is then an error.
 
@@ -36,7 +37,8 @@ the document as it is stored, and its error if it has mistakes.`,
 			})(cmd)
 		}),
 	}
-	cmd.Flags().BoolVar(&effective, "effective", false, "print every setting, with its default if the document doesn't set it")
+	cmd.Flags().BoolVar(&effective, "effective", false,
+		"print every setting, with its default if the document doesn't set it")
 	cmd.Flags().VarP(&format, "output", "o", "how to print")
 	return cmd
 }
@@ -60,7 +62,8 @@ func printDocument(out io.Writer, doc config.Document, effective bool, format cl
 		_, err := fmt.Fprintf(out, "%s\n", trimNewline(raw))
 		return err
 	}
-	shown := topicDocument{Topic: doc.Name, Index: doc.Index, Settings: config.Settings(doc.Name, raw), Document: string(doc.Raw)}
+	shown := topicDocument{Topic: doc.Name, Index: doc.Index, Settings: config.Settings(doc.Name, raw),
+		Document: string(doc.Raw)}
 	if doc.Err != nil {
 		shown.Error = doc.Err.Error()
 	}

@@ -80,7 +80,8 @@ func describeHistory(h consul.History) []historyLine {
 	all := make([]historyLine, len(h.Changes))
 	var before config.Document // the previous one; without a name if there was none
 	for i, c := range h.Changes {
-		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Reason: c.Reason, Document: string(c.Document), Changes: []settingLine{}}
+		line := historyLine{Number: c.Number, At: c.At, By: c.By, Verb: c.Verb, Reason: c.Reason,
+			Document: string(c.Document), Changes: []settingLine{}}
 		var after config.Document
 		switch {
 		case c.Dropped:

@@ -16,9 +16,11 @@ import (
 // documentHistory returns a history with changes of every kind.
 var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
 	{Number: 4, Document: []byte("shards: 4\n")},
-	{Number: 5, At: now.Add(-time.Hour), By: "ann@ops-1", Verb: "set", Document: []byte("shards: 8\ndeclare: {queue: q}\n")},
+	{Number: 5, At: now.Add(-time.Hour), By: "ann@ops-1", Verb: "set",
+		Document: []byte("shards: 8\ndeclare: {queue: q}\n")},
 	{Number: 6, At: now.Add(-time.Minute), By: "ann@ops-1", Verb: "set", Document: []byte("shards: 8\n")},
-	{Number: 7, At: now.Add(-time.Minute), By: "bob@ops-2", Verb: "apply", Reason: "as the\nrunbook says", Document: []byte("# eight\nshards: 8\n")},
+	{Number: 7, At: now.Add(-time.Minute), By: "bob@ops-2", Verb: "apply", Reason: "as the\nrunbook says",
+		Document: []byte("# eight\nshards: 8\n")},
 	{Number: 8, Document: []byte("shards: 0\n\x1b")},
 	{Number: 9, At: now, By: "bob@ops-2", Verb: "undo", Document: []byte("shards: 8\n")},
 	{Number: 10, At: now, By: "bob@ops-2", Verb: "set", Dropped: true},
@@ -47,7 +49,8 @@ func (o *operator) told(topic string) (changes []string) {
 		o.t.Fatalf("topic history: %d, %v, %s", code, err, text)
 	}
 	for _, l := range lines {
-		if (l.By == "") != l.At.IsZero() || (l.By == "") != (l.Verb == "") || l.By != "" && l.By != topicdocs.Caller(os.Getenv) {
+		if (l.By == "") != l.At.IsZero() || (l.By == "") != (l.Verb == "") || l.By != "" &&
+			l.By != topicdocs.Caller(os.Getenv) {
 			o.t.Errorf("change %d is by %q, at %s, %q", l.Number, l.By, l.At, l.Verb)
 		}
 		changes = append(changes, strings.TrimSpace(l.Verb+" "+l.text()))
@@ -78,21 +81,27 @@ func TestUndoBringsBackTheDocumentFromBefore(t *testing.T) {
 	o.wants(cli.Done, "paused", "topic", "pause", "orders", "--no-wait")
 	o.wants(cli.Done, "nothing to change", "topic", "set", "orders", "rate=6", "--no-wait")
 	o.wantsHistory("orders", "made: rate=5", "set shards: 4 -> 8, rate: 5 -> 6", "pause paused: false -> true")
-	o.wants(cli.Done, "topic orders: undoes change 3, pause by "+topicdocs.Caller(os.Getenv)+" at 2", "topic", "undo", "orders", "--dry-run")
-	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders: a dry run, nothing was written\n", "topic", "undo", "orders", "--dry-run")
+	o.wants(cli.Done, "topic orders: undoes change 3, pause by "+topicdocs.Caller(os.Getenv)+" at 2", "topic", "undo",
+		"orders", "--dry-run")
+	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders: a dry run, nothing was written\n", "topic", "undo",
+		"orders", "--dry-run")
 	o.wants(cli.Done, "paused: true", "topic", "get", "orders")
-	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders written\ntopic orders: no scanner runs", "topic", "undo", "orders")
+	o.wants(cli.Done, "orders.paused: true -> false\ntopic orders written\ntopic orders: no scanner runs", "topic", "undo",
+		"orders")
 	o.wants(cli.Done, "orders.paused: false -> true\n", "topic", "undo", "orders", "--no-wait")
 	o.wants(cli.Done, "paused: true", "topic", "get", "orders")
 
 	o.wants(cli.Done, "removed", "topic", "rm", "orders", "--yes")
 	o.wants(cli.NotFound, "has no document", "topic", "get", "orders")
-	o.wants(cli.Done, "topic orders is back; tasks that were purged with it are not", "topic", "undo", "orders", "--no-wait")
+	o.wants(cli.Done, "topic orders is back; tasks that were purged with it are not", "topic", "undo", "orders",
+		"--no-wait")
 	if _, text := o.call("topic", "get", "orders"); text != "# ours\nrate: 6 # a second\nshards: 8\npaused: true\n" {
 		t.Errorf("it is back as %q", text)
 	}
-	o.wants(cli.Failed, "after change 6 it had no document; `scanner topic rm orders` removes it", "topic", "undo", "orders")
-	o.wantsHistory("orders", "made: rate=5", "set shards: 4 -> 8, rate: 5 -> 6", "pause paused: false -> true", "undo paused: true -> false",
+	o.wants(cli.Failed, "after change 6 it had no document; `scanner topic rm orders` removes it", "topic", "undo",
+		"orders")
+	o.wantsHistory("orders", "made: rate=5", "set shards: 4 -> 8, rate: 5 -> 6", "pause paused: false -> true",
+		"undo paused: true -> false",
 		"undo paused: false -> true", "rm removed", "undo made: shards=8, rate=6, paused=true")
 }
 
@@ -105,14 +114,17 @@ func TestWhatAnotherToolWroteIsInTheHistory(t *testing.T) {
 	o.wants(cli.Failed, "its history has no document from before", "topic", "undo", "orders")
 	o.puts(map[string]string{"orders": "rate: 6"})
 	o.wantsHistory("orders", "set made: rate=5", "rate: 5 -> 6")
-	o.wants(cli.Done, "orders: undoes change 2, which another tool made\norders.rate: 6 -> 5\n", "topic", "undo", "orders", "--no-wait")
+	o.wants(cli.Done, "orders: undoes change 2, which another tool made\norders.rate: 6 -> 5\n", "topic", "undo", "orders",
+		"--no-wait")
 	o.wantsHistory("orders", "set made: rate=5", "rate: 5 -> 6", "undo rate: 6 -> 5")
 	o.puts(map[string]string{"orders": "rate: many"})
 	o.wants(cli.Done, "orders.rate: (none) -> 7", "topic", "set", "orders", "rate=7", "--replace", "--no-wait")
-	o.wants(cli.Failed, "the document of change 4, it has mistakes: orders:1: rate: must be", "topic", "undo", "orders", "--to", "4")
+	o.wants(cli.Failed, "the document of change 4, it has mistakes: orders:1: rate: must be", "topic", "undo", "orders",
+		"--to", "4")
 	o.wants(cli.Done, "rate: 7\n", "topic", "get", "orders")
 	o.wants(cli.Done, "undoes change 5, set by "+topicdocs.Caller(os.Getenv), "topic", "undo", "orders", "--dry-run")
-	o.wants(cli.Done, "topic orders: passes over change 4, whose document has mistakes\norders.rate: 7 -> 5\ntopic orders written\n", "topic", "undo", "orders", "--no-wait")
+	o.wants(cli.Done, "topic orders: passes over change 4, whose document has mistakes\norders.rate: 7 -> 5\ntopic "+
+		"orders written\n", "topic", "undo", "orders", "--no-wait")
 }
 
 // TestUndoAfterABrokenWriteAndAPause: the pause restored the last good document. Undo goes
@@ -129,7 +141,8 @@ func TestUndoAfterABrokenWriteAndAPause(t *testing.T) {
 	}
 	o.puts(map[string]string{"orders": "rate: many"})
 	o.wants(cli.Done, "written", "topic", "pause", "orders", "--no-wait")
-	o.wants(cli.Done, "topic orders: passes over change 2, whose document has mistakes\norders.paused: true -> false\ntopic orders written\n", "topic", "undo", "orders", "--no-wait")
+	o.wants(cli.Done, "topic orders: passes over change 2, whose document has mistakes\norders.paused: true -> "+
+		"false\ntopic orders written\n", "topic", "undo", "orders", "--no-wait")
 	o.wants(cli.Done, "rate: 5\n", "topic", "get", "orders")
 }
 

@@ -49,7 +49,8 @@ If one of them is in the fleet, --until fails and writes nothing. A --reason wit
 		Args:    oneTopic(cli.NoArguments),
 		RunE:    cli.Verb(func(cmd *cobra.Command, args []string) error { return v.run(cmd, s, args[0]) }),
 	}
-	cmd.Flags().StringVar(&v.until, "until", "", "end of the pause: RFC 3339, Unix milliseconds, or from now as in 30m, 2d (default: until it is resumed)")
+	cmd.Flags().StringVar(&v.until, "until", "",
+		"end of the pause: RFC 3339, Unix milliseconds, or from now as in 30m, 2d (default: until it is resumed)")
 	registerAuthor(cmd)
 	v.told.register(cmd)
 	return cmd
@@ -113,12 +114,15 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 	now, old, err := s.older(cmd.Context(), config.FormatPausedUntil)
 	switch {
 	case v.until != "" && err != nil:
-		return "", "", fmt.Errorf("it isn't known whether all scanners support --until, nothing was written; without --until the topic can be paused: %w", err)
+		return "", "", fmt.Errorf("it isn't known whether all scanners support --until, nothing was written; without "+
+			"--until the topic can be paused: %w", err)
 	case v.until != "" && len(old) > 0:
-		return "", "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and go on delivering: %s; "+
+		return "", "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and go "+
+			"on delivering: %s; "+
 			"nothing was written: upgrade them first, or pause without --until", topic, strings.Join(old, ", "))
 	case err != nil || len(old) > 0:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: it isn't known whether all scanners support --reason: it is only in the history\n", topic)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(),
+			"topic %s: it isn't known whether all scanners support --reason: it is only in the history\n", topic)
 		return "", "", err
 	case v.until == "":
 		return "", reason, nil

@@ -26,7 +26,8 @@ func TestAPauseWithAnEndAndAReason(t *testing.T) {
 			t.Errorf("the document is %q, want %q", text, want)
 		}
 	}
-	o.wants(cli.Done, "orders.paused_until: (none) -> 2126-12-01T10:00:00.000Z", pause("--until", "2126-12-01T11:00:00+01:00", "--reason", "it's: on")...)
+	o.wants(cli.Done, "orders.paused_until: (none) -> 2126-12-01T10:00:00.000Z",
+		pause("--until", "2126-12-01T11:00:00+01:00", "--reason", "it's: on")...)
 	gets("rate: 5\npaused: true\npaused_until: \"2126-12-01T10:00:00.000Z\"\npaused_reason: \"it's: on\"\n")
 	if l := o.newest(); l.Reason != "it's: on" || l.Verb != "pause" {
 		t.Errorf("the history says %+v", l)
@@ -57,7 +58,8 @@ func TestAnOldScannerIsNotToRefuseAPause(t *testing.T) {
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "written", "topic", "set", "orders", "rate=5", "--no-wait")
 	says := o.member("old")
-	o.wants(cli.Failed, "which would refuse a pause with --until and go on delivering: old; nothing was written", "topic", "pause", "orders", "--until", "2h", "--no-wait")
+	o.wants(cli.Failed, "which would refuse a pause with --until and go on delivering: old; nothing was written", "topic",
+		"pause", "orders", "--until", "2h", "--no-wait")
 	if doc := o.document(); doc != "rate: 5\n" {
 		t.Errorf("written: %q", doc)
 	}

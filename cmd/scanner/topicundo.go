@@ -21,7 +21,8 @@ func topicUndo(s *settings) *cobra.Command {
 	var to uint64
 	var told verdict
 	cmd := &cobra.Command{
-		Use: "undo TOPIC [--to N] [--dry-run | --no-wait]", Short: "Restores the document from before the newest change of a topic",
+		Use:   "undo TOPIC [--to N] [--dry-run | --no-wait]",
+		Short: "Restores the document from before the newest change of a topic",
 		Long: `Restores the document from before the newest change of a topic. It also restores the
 document of a removed topic, but not its purged tasks. Documents with mistakes are
 skipped. --to N restores the document that change N left; "scanner topic history" shows
@@ -45,7 +46,8 @@ It reports whether the live scanners apply the document, as "scanner topic set" 
 			})(cmd)
 		}),
 	}
-	cmd.Flags().Uint64Var(&to, "to", 0, "restore the document of this change, a number of the history (default the one before the newest)")
+	cmd.Flags().Uint64Var(&to, "to", 0, "restore the document of this change, a number of the history (default the one "+
+		"before the newest)")
 	registerAuthor(cmd)
 	registerDryRun(cmd, &dry)
 	told.register(cmd)
@@ -91,7 +93,8 @@ func printUndone(out io.Writer, h consul.History, at int) {
 	last := len(h.Changes) - 1
 	for i := last; i > at; i-- {
 		text := fmt.Sprintf("undoes change %d, %s", h.Changes[i].Number, described(h.Changes[i]))
-		if i < last && !h.Changes[i].Removed && !h.Changes[i].Dropped && config.ParseDocument(h.Topic, h.Changes[i].Document, 0).Err != nil {
+		if i < last && !h.Changes[i].Removed && !h.Changes[i].Dropped && config.ParseDocument(h.Topic, h.Changes[i].Document,
+			0).Err != nil {
 			text = fmt.Sprintf("passes over change %d, whose document has mistakes", h.Changes[i].Number)
 		}
 		fmt.Fprintf(out, "topic %s: %s\n", h.Topic, text)
@@ -104,7 +107,8 @@ func printUndone(out io.Writer, h consul.History, at int) {
 func goal(h consul.History, to uint64) (at int, doc config.Document, err error) {
 	if to > 0 {
 		if at = slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Number == to }); at < 0 {
-			return at, doc, fmt.Errorf("its history has no change %d, but %d to %d", to, h.Changes[0].Number, h.Changes[len(h.Changes)-1].Number)
+			return at, doc, fmt.Errorf("its history has no change %d, but %d to %d", to, h.Changes[0].Number,
+				h.Changes[len(h.Changes)-1].Number)
 		}
 		doc, err = left(h, at)
 		return at, doc, err
@@ -125,7 +129,8 @@ func goal(h consul.History, to uint64) (at int, doc config.Document, err error) 
 func left(h consul.History, at int) (config.Document, error) {
 	switch c := h.Changes[at]; {
 	case c.Removed:
-		return config.Document{}, fmt.Errorf("after change %d it had no document; `scanner topic rm %s` removes it", c.Number, h.Topic)
+		return config.Document{}, fmt.Errorf("after change %d it had no document; `scanner topic rm %s` removes it", c.Number,
+			h.Topic)
 	case c.Dropped:
 		return config.Document{}, fmt.Errorf("the document of change %d was too large to be kept", c.Number)
 	default:

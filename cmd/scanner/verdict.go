@@ -42,12 +42,14 @@ func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) err
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("topic %s: written; interrupted before scanners reported whether they apply it", doc.Name)
 	case err != nil:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; it isn't known whether scanners apply it: %v\n", doc.Name, err)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; it isn't known whether scanners apply it: %v\n", doc.Name,
+			err)
 		return err
 	case len(found.Refused) > 0 || len(found.Blocked) > 0 && !v.pausing:
 		return fmt.Errorf("topic %s: %s", doc.Name, found.Text())
 	case !found.Final():
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s; see `scanner status --topic %s`\n", doc.Name, found.Text(), doc.Name)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s; see `scanner status --topic %s`\n", doc.Name, found.Text(),
+			doc.Name)
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: %s\n", doc.Name, found.Text())

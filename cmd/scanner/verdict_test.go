@@ -52,7 +52,8 @@ func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
 	t.Parallel()
 	o := newConsulOperator(t)
 	o.wants(cli.Done, "topic orders: no scanner runs, so nobody has applied it yet", "topic", "set", "orders", "rate=1")
-	if code, text := o.call("topic", "set", "orders", "rate=2", "--no-wait"); code != cli.Done || !strings.HasSuffix(text, "topic orders written\n") {
+	if code, text := o.call("topic", "set", "orders", "rate=2", "--no-wait"); code != cli.Done ||
+		!strings.HasSuffix(text, "topic orders written\n") {
 		t.Errorf("--no-wait: %d, %s", code, text)
 	}
 	o.wants(cli.Usage, "no-wait", "topic", "set", "orders", "rate=2", "--no-wait", "--wait")
@@ -60,7 +61,8 @@ func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
 	o.wants(cli.Done, "topic orders: applied by 1 scanner", "topic", "set", "orders", "rate=3")
 	o.wants(cli.Done, "topic orders: applied by 1 scanner", "topic", "set", "orders", "rate=3") // nothing to change
 
-	says.Store(&balance.Member{Applied: math.MaxInt64, Blocked: map[string]string{"orders": "not_found"}, Troubles: map[string]string{"orders": "no exchange"}})
+	says.Store(&balance.Member{Applied: math.MaxInt64, Blocked: map[string]string{"orders": "not_found"},
+		Troubles: map[string]string{"orders": "no exchange"}})
 	o.heard("one", func(m balance.Member) bool { return len(m.Blocked) > 0 })
 	for _, verb := range [][]string{{"set", "orders", "rate=4"}, {"resume", "orders"}} {
 		o.wants(cli.Failed, "scanner: topic orders: blocked by 1 scanner: no exchange", append([]string{"topic"}, verb...)...)
@@ -73,7 +75,8 @@ func TestSetTellsWhatScannersMakeOfIt(t *testing.T) {
 
 	says.Store(&balance.Member{Applied: 1})
 	o.heard("one", func(m balance.Member) bool { return m.Applied == 1 })
-	o.wants(cli.Done, "not applied yet by 1 scanner: it has not been read yet; see `scanner status --topic orders`", "topic", "set", "orders", "rate=5")
+	o.wants(cli.Done, "not applied yet by 1 scanner: it has not been read yet; see `scanner status --topic orders`",
+		"topic", "set", "orders", "rate=5")
 }
 
 // TestSetWithoutRedisSaysThatItCannotTell: the document is written nevertheless.

@@ -34,13 +34,15 @@ const (
 // awaitShards follows a topic's placement until it has the document's shard count. It
 // fails if the document is changed to ask for another one. It also fails after timeout (0
 // means never) and when it is interrupted; in these cases the change itself goes on.
-func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc config.Document, timeout time.Duration) error {
+func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc config.Document,
+	timeout time.Duration) error {
 	rdb, store, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer rdb.Close()
-	w := waiting{topic: doc.Name, shards: doc.Topic.Shards, documents: c, store: store, idle: time.Now(), out: cmd.ErrOrStderr()}
+	w := waiting{topic: doc.Name, shards: doc.Topic.Shards, documents: c, store: store, idle: time.Now(),
+		out: cmd.ErrOrStderr()}
 	if err := w.follow(cmd.Context(), timeout); err != nil {
 		return err
 	}
@@ -113,7 +115,8 @@ func (w *waiting) look(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	if !w.begun && time.Since(w.idle) > waitBegin {
-		return false, fmt.Errorf("topic %s: no scanner has begun the change within %s; see `scanner status`", w.topic, waitBegin)
+		return false, fmt.Errorf("topic %s: no scanner has begun the change within %s; see `scanner status`", w.topic,
+			waitBegin)
 	}
 	return false, nil
 }
@@ -125,9 +128,11 @@ func (w *waiting) superseded(ctx context.Context) error {
 	doc, there, err := w.documents.Read(ctx, w.topic)
 	switch {
 	case err == nil && !there:
-		return fmt.Errorf("topic %s: the change to %d shards was superseded: the topic's document was removed", w.topic, w.shards)
+		return fmt.Errorf("topic %s: the change to %d shards was superseded: the topic's document was removed", w.topic,
+			w.shards)
 	case err == nil && doc.Err == nil && doc.Topic.Shards != w.shards:
-		return fmt.Errorf("topic %s: the change to %d shards was superseded: the topic's document says %d shards now (index %d)",
+		return fmt.Errorf("topic %s: the change to %d shards was superseded: the topic's document says %d shards now "+
+			"(index %d)",
 			w.topic, w.shards, doc.Topic.Shards, doc.Index)
 	default:
 		return nil
@@ -147,8 +152,10 @@ func (w *waiting) show(t operate.TopicStatus) {
 	total := t.Change.Moved + t.Change.Misplaced
 	if cli.OnTerminal(w.out) {
 		if w.bar == nil {
-			w.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w.out), progressbar.OptionSetDescription("moving "+w.topic),
-				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"), progressbar.OptionClearOnFinish())
+			w.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w.out),
+				progressbar.OptionSetDescription("moving "+w.topic),
+				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"),
+				progressbar.OptionClearOnFinish())
 		}
 		w.bar.ChangeMax64(max(total, 1))
 		_ = w.bar.Set64(t.Change.Moved) // it only draws

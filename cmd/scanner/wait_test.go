@@ -31,7 +31,8 @@ func (o *operator) setAndWait(ctx context.Context, shards int, more ...string) (
 	told := &wait.Log{}
 	args := append([]string{"topic", "set", "orders", fmt.Sprintf("shards=%d", shards), "--wait"}, more...)
 	ended := o.begin(ctx, told, args...)
-	wait.For(o.t, "it to say that no scanner runs", func() bool { return strings.Contains(told.String(), "topic orders: no scanner runs") })
+	wait.For(o.t, "it to say that no scanner runs",
+		func() bool { return strings.Contains(told.String(), "topic orders: no scanner runs") })
 	return told, ended
 }
 
@@ -76,5 +77,6 @@ func TestWaitingEndsAndTheChangeGoesOn(t *testing.T) {
 	o.fails(told, ended, "not over within 2s; the change goes on")
 	o.wants(cli.Done, "shards: 9", "topic", "get", "orders")
 	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--timeout", "2s")
-	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--wait", "--timeout", "-2s")
+	o.wants(cli.Usage, "--timeout is how long to --wait", "topic", "set", "orders", "shards=8", "--wait", "--timeout",
+		"-2s")
 }

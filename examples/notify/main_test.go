@@ -23,7 +23,10 @@ func TestACallbackIsRepeatedTenTimesParkedAndRevived(t *testing.T) {
 		}
 	}))
 	t.Cleanup(receiver.Close)
-	s := apptest.Run(t, topic, 5*time.Millisecond, func(ctx context.Context, a *app.App) error { return run(ctx, a, receiver.URL) })
+	s := apptest.Run(t, topic, 5*time.Millisecond, func(ctx context.Context,
+		a *app.App) error {
+		return run(ctx, a, receiver.URL)
+	})
 	s.Serve()
 	s.Eventually("it is parked", func() bool { return len(s.Parked()) == 1 })
 	if reason := s.Parked()["payment-1"]; reason != "abnormal: the receiver answers 502 Bad Gateway" {

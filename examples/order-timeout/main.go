@@ -24,12 +24,13 @@ func run(ctx context.Context, a *app.App) error {
 	if err := pay(ctx, a, "order-1"); err != nil {
 		return err
 	}
-	return a.Consume(ctx, consumer.Exponential(a.Minutes(0.1), a.Minutes(5), 10), func(_ context.Context, d task.Delivery) error {
-		// A paid order has no task any more. If it is paid at this very moment, the
-		// orders' own database must decide.
-		a.Say("%s is cancelled: it wasn't paid within 30 minutes", d.ID)
-		return nil
-	})
+	return a.Consume(ctx, consumer.Exponential(a.Minutes(0.1), a.Minutes(5), 10),
+		func(_ context.Context, d task.Delivery) error {
+			// A paid order has no task any more. If it is paid at this very moment, the
+			// orders' own database must decide.
+			a.Say("%s is cancelled: it wasn't paid within 30 minutes", d.ID)
+			return nil
+		})
 }
 
 func pay(ctx context.Context, a *app.App, order string) error {

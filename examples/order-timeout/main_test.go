@@ -19,7 +19,8 @@ func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
 	if err := s.In(t.Context(), "order-3", 1, ""); err != nil {
 		t.Fatal(err)
 	}
-	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid within 30 minutes", "order-3 is cancelled: it wasn't paid within 30 minutes")
+	s.Tells("order-1 is paid", "order-2 is cancelled: it wasn't paid within 30 minutes",
+		"order-3 is cancelled: it wasn't paid within 30 minutes")
 	s.Eventually("the scanner has settled it", func() bool {
 		_, err := s.Get(t.Context(), topic, "order-3")
 		return errors.Is(err, task.ErrNotFound)
@@ -27,5 +28,6 @@ func TestAnUnpaidOrderIsCancelledAndAPaidOneIsNot(t *testing.T) {
 	if err := pay(t.Context(), s.App, "order-3"); err != nil {
 		t.Fatal(err)
 	}
-	s.Eventually("the late payment is reported", func() bool { return s.Lines()[len(s.Lines())-1] == "order-3 is paid too late" })
+	s.Eventually("the late payment is reported",
+		func() bool { return s.Lines()[len(s.Lines())-1] == "order-3 is paid too late" })
 }

@@ -111,7 +111,8 @@ func TestARetryHasTheKeyOfItsFirstAttempt(t *testing.T) {
 	mails := &outbox{}
 	h := timeouts{orders: shelf{"o-1": {"o-1", "ann@example.org", "cancelled"}}, mails: mails}
 	scheduled := time.UnixMilli(1_800_000_000_000)
-	d := task.Task{Topic: topic, ID: "o-1", Scheduled: scheduled, Due: scheduled.Add(time.Hour), Payload: []byte(stepRemind)}
+	d := task.Task{Topic: topic, ID: "o-1", Scheduled: scheduled, Due: scheduled.Add(time.Hour),
+		Payload: []byte(stepRemind)}
 	retry, later := d, d
 	retry.Due, retry.Attempt = d.Due.Add(time.Minute), 2
 	later.Scheduled = scheduled.Add(time.Millisecond)

@@ -31,15 +31,16 @@ func run(ctx context.Context, a *app.App, ask bank) error {
 	if err := a.In(ctx, "refund-1", 1, ""); err != nil {
 		return err
 	}
-	return a.Consume(ctx, consumer.Exponential(a.Minutes(1), a.Minutes(30), 20), func(ctx context.Context, d task.Delivery) error {
-		status, err := ask(ctx, d.ID)
-		if err != nil {
-			return err
-		}
-		a.Say("%s is %s", d.ID, status)
-		if status != "pending" {
-			return nil
-		}
-		return d.NextWhen(task.In(a.Minutes(1)), d.Payload)
-	})
+	return a.Consume(ctx, consumer.Exponential(a.Minutes(1), a.Minutes(30), 20),
+		func(ctx context.Context, d task.Delivery) error {
+			status, err := ask(ctx, d.ID)
+			if err != nil {
+				return err
+			}
+			a.Say("%s is %s", d.ID, status)
+			if status != "pending" {
+				return nil
+			}
+			return d.NextWhen(task.In(a.Minutes(1)), d.Payload)
+		})
 }

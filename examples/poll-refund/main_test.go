@@ -23,7 +23,10 @@ func TestARefundIsAskedForUntilItIsFinal(t *testing.T) {
 		}
 		return "pending", nil
 	}
-	s := apptest.Run(t, topic, 30*time.Millisecond, func(ctx context.Context, a *app.App) error { return run(ctx, a, ask) })
+	s := apptest.Run(t, topic, 30*time.Millisecond, func(ctx context.Context,
+		a *app.App) error {
+		return run(ctx, a, ask)
+	})
 	s.Serve()
 	s.Tells("refund-1 is pending", "refund-1 is pending", "refund-1 is refunded")
 	if n := asked.Load(); n != 4 {

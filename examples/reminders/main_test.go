@@ -20,7 +20,8 @@ func TestANewerEventMovesTheReminder(t *testing.T) {
 	s.Eventually("the next is reminded", func() bool { return len(s.Lines()) >= 3 })
 	got := s.Lines()
 	slices.Sort(got)
-	want := []string{"to ann: your basket still holds a chair", "to bob: your basket still holds a lamp", "to cid: your basket still holds a pen"}
+	want := []string{"to ann: your basket still holds a chair", "to bob: your basket still holds a lamp",
+		"to cid: your basket still holds a pen"}
 	if !slices.Equal(got, want) {
 		t.Errorf("sent %q", got)
 	}

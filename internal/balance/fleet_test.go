@@ -90,7 +90,8 @@ func (f *fleet) beating(instance string, cfg HeartbeatConfig) (h *Heartbeat, sto
 func TestTheFleetHasNoMemberThatLeft(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	f.ok(f.store.Describe(t.Context(), "killed", []byte(`{"instance": "killed", "host": "h", "troubles": {"orders": ": no exchange"}}`)))
+	f.ok(f.store.Describe(t.Context(), "killed",
+		[]byte(`{"instance": "killed", "host": "h", "troubles": {"orders": ": no exchange"}}`)))
 	f.ok(f.store.Describe(t.Context(), "newer", []byte("what this version can't read")))
 	f.silent("killed", time.Minute)
 	f.silent("newer", 30*time.Second)
@@ -180,7 +181,8 @@ func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 	}
 	advice.Store("; start it")
 	further("heartbeats with advice")
-	if s := h.State(); !strings.Contains(s.Failure, "; start it") || !s.Answered.Equal(down.Answered) || s.Live != 1 || log.down.Load() != 2 {
+	if s := h.State(); !strings.Contains(s.Failure, "; start it") || !s.Answered.Equal(down.Answered) || s.Live != 1 ||
+		log.down.Load() != 2 {
 		t.Errorf("%d lines, %+v after %+v", log.down.Load(), s, down)
 	}
 	hook.on.Store(false)

@@ -78,7 +78,8 @@ func TopicArgument(cmd *cobra.Command, args []string) error {
 	case topic == "":
 		return UsageError("the topic is empty")
 	case flag.Changed && flag.Value.String() != topic:
-		return UsageError(fmt.Sprintf("unexpected argument %q; a value follows its flag, and the topic is %q by --topic", topic, flag.Value))
+		return UsageError(fmt.Sprintf("unexpected argument %q; a value follows its flag, and the topic is %q by --topic",
+			topic, flag.Value))
 	}
 	return cmd.Flags().Set(flag.Name, topic)
 }

@@ -21,15 +21,19 @@ func complete(cmd *cobra.Command, topics cobra.CompletionFunc) {
 		// An error would mean: no such flag, or it has a completion. Neither is possible.
 		switch {
 		case f.Name == "output":
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"), cobra.ShellCompDirectiveNoFileComp))
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"),
+				cobra.ShellCompDirectiveNoFileComp))
 		case f.Name == "topic" && topics != nil:
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, topics)
 		case f.Name == "config" || f.Name == "errors" || strings.HasSuffix(f.Name, "file"):
-			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // the shell completes files
+			// the shell completes files
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
 		}
 	})
-	if words := strings.Fields(cmd.Use); topics != nil && cmd.ValidArgsFunction == nil && len(words) > 1 && strings.Trim(words[1], "[]") == "TOPIC" {
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if words := strings.Fields(cmd.Use); topics != nil && cmd.ValidArgsFunction == nil && len(words) > 1 &&
+		strings.Trim(words[1], "[]") == "TOPIC" {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}

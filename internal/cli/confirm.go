@@ -49,7 +49,8 @@ func (c Confirmation) Does() string { return c.deed().does }
 
 // Register adds the flag --yes.
 func (c *Confirmation) Register(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, c.deed().does+" without a question; required where there is no terminal to ask on")
+	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false,
+		c.deed().does+" without a question; required where there is no terminal to ask on")
 }
 
 // Ask returns nil if --yes was given or the user at the terminal agrees. Without --yes

@@ -35,7 +35,8 @@ func TestOnlyAYesDeletes(t *testing.T) {
 
 func TestNumbersOfTasksAreLegible(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0 tasks", 1: "1 task", 999: "999 tasks", 1000: "1,000 tasks", 200000: "200,000 tasks", 1234567: "1,234,567 tasks"} {
+	for n, want := range map[int64]string{0: "0 tasks", 1: "1 task", 999: "999 tasks", 1000: "1,000 tasks",
+		200000: "200,000 tasks", 1234567: "1,234,567 tasks"} {
 		if got := Counted(n); got != want {
 			t.Errorf("%d: got %q, want %q", n, got, want)
 		}

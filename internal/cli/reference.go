@@ -12,7 +12,8 @@ import (
 // couldn't be printed.
 func Reference(root *cobra.Command, update string) ([]byte, error) {
 	var page bytes.Buffer
-	fmt.Fprintf(&page, "# %s\n\nWhat `%s --help` and the help of each of its verbs say; `%s` writes this page.\n", root.Name(), root.Name(), update)
+	fmt.Fprintf(&page, "# %s\n\nWhat `%s --help` and the help of each of its verbs say; `%s` writes this page.\n",
+		root.Name(), root.Name(), update)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	err := refer(&page, root)

@@ -13,7 +13,8 @@ type Binding struct {
 // keys. It doesn't match patterns of a topic exchange.
 func LeftBindings(earlier []Topic, now Topic) (left []Binding) {
 	for _, t := range earlier {
-		if t.Declare == nil || now.Declare == nil || t.Exchange == "" || t.Exchange != now.Exchange || t.Declare.Queue == now.Declare.Queue {
+		if t.Declare == nil || now.Declare == nil || t.Exchange == "" || t.Exchange != now.Exchange ||
+			t.Declare.Queue == now.Declare.Queue {
 			continue
 		}
 		b := Binding{t.Exchange, t.Declare.Queue, t.RoutingKey}

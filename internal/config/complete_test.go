@@ -11,7 +11,8 @@ import (
 func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{
-		"{}", "exchange: ''\nrouting_key: 'true'\n", "shards: 7\npaused: true\nbackoff: {max: 90m}\n", "paused: true\npaused_reason: 'on: yes'\npaused_until: 2026-12-01T10:00:00Z\n",
+		"{}", "exchange: ''\nrouting_key: 'true'\n", "shards: 7\npaused: true\nbackoff: {max: 90m}\n",
+		"paused: true\npaused_reason: 'on: yes'\npaused_until: 2026-12-01T10:00:00Z\n",
 		"exchange: \"a: b # c\"\ndeclare: {queue: q}\nheaders: lean\n",
 		"declare: {queue: q, dead_letter: d}\n",
 	} {
@@ -38,8 +39,10 @@ func TestACompleteDocumentIsTheSameTopic(t *testing.T) {
 // broken document.
 func TestSettingsAreWhatADocumentSets(t *testing.T) {
 	t.Parallel()
-	got := Settings("orders", []byte("shards: 7\nlease: 90s\nrate: many\ndeclare: {queue: q}\nbackoff: {min: 5m}\nnone: 1\n"))
-	want := map[string]any{"shards": 7, "lease": "1m30s", "declare": map[string]any{"queue": "q"}, "backoff": map[string]any{"min": "5m"}}
+	got := Settings("orders", []byte("shards: 7\nlease: 90s\nrate: many\ndeclare: {queue: q}\nbackoff: {min: "+
+		"5m}\nnone: 1\n"))
+	want := map[string]any{"shards": 7, "lease": "1m30s", "declare": map[string]any{"queue": "q"},
+		"backoff": map[string]any{"min": "5m"}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -63,7 +63,8 @@ func TestTLSProvesBothSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := &tls.Config{Certificates: ours.Certificates, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.RootCAs}
+	theirs := &tls.Config{Certificates: ours.Certificates, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: ours.RootCAs}
 	client, server := net.Pipe()
 	served := make(chan error, 1)
 	go func() { served <- tls.Server(server, theirs).Handshake() }()
@@ -86,20 +87,24 @@ func TestTLSErrors(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	for doc, want := range map[string]string{
-		"redis:\n  tls:\n    ca_file: " + cert:                                      `c:2: redis.tls.enabled: must be given if the section has other keys: true, or false to leave it unused`,
-		"redis:\n  tls:\n    enabled: true\n    ca_file: " + key:                    `c:4: redis.tls.ca_file: no PEM certificate in ` + key,
-		"redis:\n  tls:\n    enabled: true\n    ca_file: /nowhere":                  `c:4: redis.tls.ca_file: open /nowhere: no such file or directory`,
-		"redis: {tls: {enabled: true, cert_file: " + cert + "}}":                    `c:1: redis.tls.cert_file: and key_file must be given together`,
-		"redis: {tls: {enabled: true, cert_file: /nowhere, key_file: " + key + "}}": `c:1: redis.tls.cert_file: open /nowhere: no such file or directory`,
-		"rabbitmq:\n  tls: {enabled: true}":                                         `c:1: rabbitmq.urls: number 1 must begin with amqps://: rabbitmq.tls is enabled`,
-		"consul:\n  addr: http://c:8500\n  tls: {enabled: true}":                    `c:2: consul.addr: must begin with https://: consul.tls is enabled`,
+		"redis:\n  tls:\n    ca_file: " + cert: `c:2: redis.tls.enabled: must be given if the section has other keys: true, or false to leave it unused`,
+		"redis:\n  tls:\n    enabled: true\n    ca_file: " +
+			key: `c:4: redis.tls.ca_file: no PEM certificate in ` + key,
+		"redis:\n  tls:\n    enabled: true\n    ca_file: /nowhere": `c:4: redis.tls.ca_file: open /nowhere: no such file or directory`,
+		"redis: {tls: {enabled: true, cert_file: " + cert +
+			"}}": `c:1: redis.tls.cert_file: and key_file must be given together`,
+		"redis: {tls: {enabled: true, cert_file: /nowhere, key_file: " + key +
+			"}}": `c:1: redis.tls.cert_file: open /nowhere: no such file or directory`,
+		"rabbitmq:\n  tls: {enabled: true}":                      `c:1: rabbitmq.urls: number 1 must begin with amqps://: rabbitmq.tls is enabled`,
+		"consul:\n  addr: http://c:8500\n  tls: {enabled: true}": `c:2: consul.addr: must begin with https://: consul.tls is enabled`,
 	} {
 		_, err := decode("c", []byte(doc), nil)
 		wantLines(t, err, want)
 	}
 	for _, doc := range []string{
 		"redis: {tls: {enabled: false, ca_file: /nowhere}}", "redis: {tls: {ca_file: ''}}",
-		"rabbitmq: {urls: [amqps://h/], tls: {enabled: true, ca_file: " + cert + "}}", "consul: {addr: 'https://c:8501/x', tls: {enabled: true}}",
+		"rabbitmq: {urls: [amqps://h/], tls: {enabled: true, ca_file: " + cert + "}}",
+		"consul: {addr: 'https://c:8501/x', tls: {enabled: true}}",
 	} {
 		if _, err := decode("c", []byte(doc), nil); err != nil {
 			t.Errorf("%s: %v", doc, err)
@@ -128,7 +133,8 @@ func TestRedisOptionsChooseTheClient(t *testing.T) {
 		}
 		_ = client.Close()
 	}
-	if _, err := (Redis{TLS: TLS{Enabled: true, CAFile: "/nowhere"}}).Options(nil); err == nil || !strings.HasPrefix(err.Error(), "redis.tls: ca_file: ") {
+	if _, err := (Redis{TLS: TLS{Enabled: true, CAFile: "/nowhere"}}).Options(nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "redis.tls: ca_file: ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -143,7 +149,8 @@ func typeName(client redis.UniversalClient) string {
 func TestRedisOptionsConnect(t *testing.T) {
 	t.Parallel()
 	addr, prefix := servertest.Redis(t)
-	cfg, err := decode("c", nil, []string{"DUEFLEET_REDIS_ADDRS=" + addr, "DUEFLEET_REDIS_PREFIX=" + prefix, "DUEFLEET_REDIS_DB=0"})
+	cfg, err := decode("c", nil, []string{"DUEFLEET_REDIS_ADDRS=" + addr, "DUEFLEET_REDIS_PREFIX=" + prefix,
+		"DUEFLEET_REDIS_DB=0"})
 	if err != nil {
 		t.Fatal(err)
 	}

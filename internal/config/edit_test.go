@@ -32,9 +32,13 @@ func TestEditChangesADocument(t *testing.T) {
 		doc    string
 		diff   []Change
 	}{
-		{"a value", []string{"shards=12"}, "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\nshards: 12   # of 4\n", []Change{{"shards", "8", "12"}}},
-		{"back to the default", []string{"shards="}, "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\n", []Change{{"shards", "8", "4"}}},
-		{"a whole section", []string{"backoff=", "paused=true"}, "# comment\npaused: true\n\n# for the sale\nshards: 8   # of 4\n", []Change{{"backoff.max", "1m", "5m"}, {"paused", "false", "true"}}},
+		{"a value", []string{"shards=12"}, "# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the " +
+			"sale\nshards: 12   # of 4\n", []Change{{"shards", "8", "12"}}},
+		{"back to the default", []string{"shards="},
+			"# comment\nbackoff: {max: 1m} # slow\npaused: false\n\n# for the sale\n", []Change{{"shards", "8", "4"}}},
+		{"a whole section", []string{"backoff=", "paused=true"},
+			"# comment\npaused: true\n\n# for the sale\nshards: 8   # of 4\n", []Change{{"backoff.max", "1m", "5m"},
+				{"paused", "false", "true"}}},
 		{"nothing new", []string{"tick=1000ms"}, doc + "tick: 1s\n", nil},
 		{"a text like a number", []string{"exchange=12"}, doc + "exchange: \"12\"\n", []Change{{"exchange", "orders", "12"}}},
 		{"a value with =", []string{"exchange=a=b"}, doc + "exchange: \"a=b\"\n", []Change{{"exchange", "orders", "a=b"}}},
@@ -61,8 +65,10 @@ func TestEditTouchesItsLinesAlone(t *testing.T) {
 		assign []string
 		want   string
 	}{
-		{"backoff:   # slow\n  # least\n  min: 1s  # a\n\n  max: 5m\n# tail\nrate: 1\n", []string{"backoff.min=2s"}, "backoff:   # slow\n  # least\n  min: 2s  # a\n\n  max: 5m\n# tail\nrate: 1\n"},
-		{"backoff:\n    min: 1s\n\n# tail\nrate: 1\n", []string{"backoff.max=9m"}, "backoff:\n    min: 1s\n    max: 9m\n\n# tail\nrate: 1\n"},
+		{"backoff:   # slow\n  # least\n  min: 1s  # a\n\n  max: 5m\n# tail\nrate: 1\n", []string{"backoff.min=2s"},
+			"backoff:   # slow\n  # least\n  min: 2s  # a\n\n  max: 5m\n# tail\nrate: 1\n"},
+		{"backoff:\n    min: 1s\n\n# tail\nrate: 1\n", []string{"backoff.max=9m"},
+			"backoff:\n    min: 1s\n    max: 9m\n\n# tail\nrate: 1\n"},
 		{"backoff:\n  min: 1s\n  max: 5m\n# tail\n", []string{"backoff.min="}, "backoff:\n  max: 5m\n# tail\n"},
 		{"backoff:\n  min: 1s\n# tail\nrate: 1\n", []string{"backoff.min="}, "# tail\nrate: 1\n"},
 		{"backoff: {min: 2s} # a\n", []string{"backoff.max=9m"}, "backoff: {min: 2s, max: 9m} # a\n"},
@@ -87,7 +93,9 @@ func TestEditTouchesItsLinesAlone(t *testing.T) {
 func TestEditWritesAnewWhatItCannotEdit(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{
-		`{"rate": 1, "shards": 8, "backoff": {"min": "2s"}}`, "{\n\t\"rate\": 1,\n\t\"shards\": 8,\n\t\"backoff\": {\"min\": \"2s\"}\n}\n", "{rate: 1, shards: 8, backoff: {min: 2s}}",
+		`{"rate": 1, "shards": 8, "backoff": {"min": "2s"}}`,
+		"{\n\t\"rate\": 1,\n\t\"shards\": 8,\n\t\"backoff\": {\"min\": \"2s\"}\n}\n",
+		"{rate: 1, shards: 8, backoff: {min: 2s}}",
 	} {
 		got, _, err := Edit("orders", []byte(doc), []string{"shards=9"})
 		if want := "shards: 9\nbackoff:\n  min: 2s\nrate: 1\n"; err != nil || string(got) != want {
@@ -235,7 +243,8 @@ func TestDurationsAreShownShortAndWhole(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		time.Second: "1s", 5 * time.Minute: "5m", 90 * time.Second: "1m30s", time.Hour: "1h", 10 * time.Minute: "10m",
-		100 * time.Minute: "1h40m", time.Hour + time.Second: "1h0m1s", 10 * time.Hour: "10h", 1500 * time.Microsecond: "1.5ms", 0: "0s",
+		100 * time.Minute: "1h40m", time.Hour + time.Second: "1h0m1s", 10 * time.Hour: "10h",
+		1500 * time.Microsecond: "1.5ms", 0: "0s",
 	} {
 		if got := show(d); got != want {
 			t.Errorf("%v: got %s, want %s", d, got, want)

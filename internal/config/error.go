@@ -35,7 +35,8 @@ func (e FieldError) Error() string {
 	if e.Line > 0 {
 		at = fmt.Sprintf("%s:%d", at, e.Line)
 	}
-	return strings.Join(slices.DeleteFunc([]string{at, key, visible(e.Problem)}, func(s string) bool { return s == "" }), ": ")
+	return strings.Join(slices.DeleteFunc([]string{at, key, visible(e.Problem)}, func(s string) bool { return s == "" }),
+		": ")
 }
 
 // unknownKey begins the problem of an unknown key.

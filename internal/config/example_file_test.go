@@ -163,7 +163,8 @@ func fieldComments(t *testing.T) map[string]string {
 			for _, f := range spec.Type.(*ast.StructType).Fields.List {
 				text, _, _ := strings.Cut(f.Doc.Text(), "\n\n")
 				for _, name := range f.Names {
-					all[spec.Name.Name+"."+name.Name] = small(strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(text), "."), "\n", " "))
+					all[spec.Name.Name+"."+name.Name] = small(strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(text), "."),
+						"\n", " "))
 				}
 			}
 			return false

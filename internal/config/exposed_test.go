@@ -32,7 +32,8 @@ func TestSecretFilesThatAllMayReadAreExposed(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := "redis: {password_file: " + password + ", username_file: " + password + "}\n" +
-		"rabbitmq:\n  urls_file: " + urls + "\n  tls: {enabled: true, ca_file: " + cert + ", cert_file: " + cert + ", key_file: " + key + "}\n"
+		"rabbitmq:\n  urls_file: " + urls + "\n  tls: {enabled: true, ca_file: " + cert + ", cert_file: " + cert +
+		", key_file: " + key + "}\n"
 	cfg, err := decode("c", []byte(doc), []string{"DUEFLEET_CONSUL_TOKEN_FILE=" + link})
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,8 @@ func TestFileFollowsChanges(t *testing.T) {
 		if shardsOf(second) != 2 || second.Index <= first.Index {
 			t.Errorf("got %+v", second)
 		}
-		if second.Documents["a"].Index <= first.Documents["a"].Index || second.Documents["b"].Index != first.Documents["b"].Index {
+		if second.Documents["a"].Index <= first.Documents["a"].Index ||
+			second.Documents["b"].Index != first.Documents["b"].Index {
 			t.Errorf("only a changed: got %+v after %+v", second, first)
 		}
 		write(t, path, "topics: {b: {}}")
@@ -99,7 +100,8 @@ func TestBrokenFileIsToldOnceAndChangesNothing(t *testing.T) {
 		index := next(t, w).Documents["a"].Index
 		write(t, path, "topics: {a: {shards: 2}, b: {shards: 0}}")
 		broken := next(t, w)
-		if broken.Documents != nil || broken.Err == nil || !strings.Contains(broken.Err.Error(), "c.yaml:1: topics.b.shards: must be 1 to 4096; got 0") {
+		if broken.Documents != nil || broken.Err == nil || !strings.Contains(broken.Err.Error(),
+			"c.yaml:1: topics.b.shards: must be 1 to 4096; got 0") {
 			t.Errorf("got %+v", broken)
 		}
 		if _, _, err := f.Read(t.Context(), "a"); err == nil {
@@ -141,7 +143,8 @@ func TestFileBeingWrittenIsNotTakenForHalf(t *testing.T) {
 		w := watching(t, f)
 		next(t, w)
 		time.Sleep(filePoll / 2) // on the bubble's clock: each part is written between two readings
-		for _, part := range []string{"", "topics:\n", "topics:\n  a: {shards: 2}\n", "topics:\n  a: {shards: 2}\n  b: {}\n"} {
+		for _, part := range []string{"", "topics:\n", "topics:\n  a: {shards: 2}\n",
+			"topics:\n  a: {shards: 2}\n  b: {}\n"} {
 			write(t, path, part)
 			if d, ok, err := f.Read(timeout(t, filePoll/4), "b"); err == nil {
 				t.Errorf("read of a part: got %+v, %v", d, ok)

@@ -86,7 +86,8 @@ func TestSecretsAreReadAgain(t *testing.T) {
 	rewriteFile(t, urls, "amqps://u:p2@h/\n")
 	rewriteFile(t, token, "t2\n")
 	check("after a rotation", "p2", "amqps://u:p2@h/", "t2")
-	if text := log.String(); strings.Count(text, "again") != 3 || strings.Contains(text, "p2") || strings.Contains(text, "t2") {
+	if text := log.String(); strings.Count(text, "again") != 3 || strings.Contains(text, "p2") ||
+		strings.Contains(text, "t2") {
 		t.Errorf("the log must say of three files that they can be used again, and no secret:\n%s", text)
 	}
 }
@@ -164,7 +165,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 			t.Errorf("while ca_file is half written: %v", err)
 		}
 	}
-	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "no PEM certificate in "+ca) {
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(),
+		"no PEM certificate in "+ca) {
 		t.Errorf("the log warns %d times, want once, of %s:\n%s", n, ca, log)
 	}
 	rewriteFile(t, ca, readFileOf(t, second))

@@ -13,7 +13,8 @@ import (
 // unplaced reports whether a problem is about the whole document, so that its error names
 // neither a key nor a line.
 func unplaced(problem string) bool {
-	for _, whole := range []string{"must be at most 524288 bytes", "not valid YAML: the parser gave up", "not valid YAML: more than "} {
+	for _, whole := range []string{"must be at most 524288 bytes", "not valid YAML: the parser gave up",
+		"not valid YAML: more than "} {
 		if strings.HasPrefix(problem, whole) {
 			return true
 		}
@@ -31,7 +32,8 @@ func wantPlaced(t *testing.T, doc []byte, err error) {
 	}
 	lines := 1 + strings.Count(string(doc), "\n") + strings.Count(string(doc), "\r")
 	for _, m := range all {
-		if m.File == "" || m.Problem == "" || m.Key == "" && m.Line == 0 && !unplaced(m.Problem) || m.Line < 0 || m.Line > lines {
+		if m.File == "" || m.Problem == "" || m.Key == "" && m.Line == 0 && !unplaced(m.Problem) || m.Line < 0 ||
+			m.Line > lines {
 			t.Fatalf("%q: error %+v", doc, m)
 		}
 		if strings.ContainsFunc(m.Error(), unicode.IsControl) {
@@ -44,11 +46,16 @@ func wantPlaced(t *testing.T, doc []byte, err error) {
 func seedTopics() []string {
 	return []string{
 		"", "shards: 8\n", `{"shards":8,"declare":{"queue":"q"}}`, "declare: {queue: a:b}\n", "a: &b [*b]\n", "<<: {a: 1}",
-		"? a\n: b\n", "tick: 1s # x\nbackoff:\n  min: 1ms\n", "exchange: |\n  x\n", "!!map {a: !!int 1}", "%YAML 1.2\n---\na: 1",
-		"[[[[", "{a: {a: {", "\"\\x", "- - - a", "exchange: \"\\ud83d\\ude00\"", "\t", "a:\n\tb: 1", "*", "&", "|", ">-\n", "!", "{?:", "{,}",
-		"tick: 1s\nshard: 4\n", "declare.queue: q\n", "\"a\\nbcdefgh\": 1\n", "declare:\n", "exchange: ''\ndeclare: {queue: q}",
-		"backoff: {max: 10ms}", "exchange: \xff\n", "rate: 5\nrate: 6\n", "exchange: '1e3'\n", "routing_key: \"\\u2028\\0\"\n", "exchange: >\n  a\n  b\n",
-		"shards: 4096\nexchange: x\nrouting_key: 'yes'\ndeclare: {type: topic, queue: q.q, queue_type: classic}\nheaders: lean\ntick: 10ms\nworkers: 1024\nbatch: 1\n" +
+		"? a\n: b\n", "tick: 1s # x\nbackoff:\n  min: 1ms\n", "exchange: |\n  x\n", "!!map {a: !!int 1}",
+		"%YAML 1.2\n---\na: 1",
+		"[[[[", "{a: {a: {", "\"\\x", "- - - a", "exchange: \"\\ud83d\\ude00\"", "\t", "a:\n\tb: 1", "*", "&", "|", ">-\n",
+		"!", "{?:", "{,}",
+		"tick: 1s\nshard: 4\n", "declare.queue: q\n", "\"a\\nbcdefgh\": 1\n", "declare:\n",
+		"exchange: ''\ndeclare: {queue: q}",
+		"backoff: {max: 10ms}", "exchange: \xff\n", "rate: 5\nrate: 6\n", "exchange: '1e3'\n",
+		"routing_key: \"\\u2028\\0\"\n", "exchange: >\n  a\n  b\n",
+		"shards: 4096\nexchange: x\nrouting_key: 'yes'\ndeclare: {type: topic, queue: q.q, queue_type: classic}\nheaders: " +
+			"lean\ntick: 10ms\nworkers: 1024\nbatch: 1\n" +
 			"window: 1\nlease: 1h\nmax_attempts: 1\nbackoff: {min: 1.5s, max: 24h}\nrate: 1000000\npaused: true\n",
 	}
 }
@@ -83,9 +90,12 @@ func FuzzParseTopic(f *testing.F) {
 // document.
 func FuzzLoad(f *testing.F) {
 	for _, doc := range []string{
-		"redis: {addrs: [a:1], tls: {enabled: false}}\n", "rabbitmq: {urls: [amqp://a:b@c/]}\n", "topics: {a: {}, b: {shards: 1}}\n",
-		"topics:\n  orders:\n    tick: 1s\n", "log: {level: info}\nlog: {}\n", "redis: *a", "redis: {addrs: [a:b:c, 'x':1, a: b]}", "shutdown_timeout: 1",
-		"redis: [1\nlog: {}\n", "log: {}\n---\nlog: {}\n", "consul: {prefix: /duefleet, addr: consul}", "admin: {listen: 'x:70000'}", "topics: [a]", "topics: {? [a]: b, a b: {}}",
+		"redis: {addrs: [a:1], tls: {enabled: false}}\n", "rabbitmq: {urls: [amqp://a:b@c/]}\n",
+		"topics: {a: {}, b: {shards: 1}}\n",
+		"topics:\n  orders:\n    tick: 1s\n", "log: {level: info}\nlog: {}\n", "redis: *a",
+		"redis: {addrs: [a:b:c, 'x':1, a: b]}", "shutdown_timeout: 1",
+		"redis: [1\nlog: {}\n", "log: {}\n---\nlog: {}\n", "consul: {prefix: /duefleet, addr: consul}",
+		"admin: {listen: 'x:70000'}", "topics: [a]", "topics: {? [a]: b, a b: {}}",
 		"redis:\n  addrs: [a:1, b:1]\n  db: 1\n", "rabbitmq:\n  tls: {enabled: true}\n", "\ufefflog: {format: json}\r\n",
 	} {
 		f.Add([]byte(doc), "DUEFLEET_REDIS_DB=1")
@@ -96,7 +106,8 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte, variable string) {
 		// Both open the files that they name; an escape could hide the key's name.
-		if strings.Contains(string(doc), "_file") || strings.Contains(string(doc), "\\") || strings.Contains(variable, "_FILE") {
+		if strings.Contains(string(doc), "_file") || strings.Contains(string(doc), "\\") ||
+			strings.Contains(variable, "_FILE") {
 			t.Skip("would open files")
 		}
 		cfg, err := decode("c.yaml", doc, []string{variable})
@@ -123,8 +134,10 @@ func FuzzLoad(f *testing.F) {
 // good document with the assigned text.
 func FuzzEdit(f *testing.F) {
 	for _, assignment := range []string{
-		"shards=8", "shards=", "shard=", "=8", "shards", "declare=", "declare.queue=q", "declare=q", "declare.queue=\"", "exchange=a=b",
-		"exchange= x ", "exchange=# x", "exchange=\n", "exchange=\u2028", "exchange=0x1f", "exchange=~", "exchange=\xff", "backoff.max=1h", "a.b.c=1", ".=1", "tick=1h",
+		"shards=8", "shards=", "shard=", "=8", "shards", "declare=", "declare.queue=q", "declare=q", "declare.queue=\"",
+		"exchange=a=b",
+		"exchange= x ", "exchange=# x", "exchange=\n", "exchange=\u2028", "exchange=0x1f", "exchange=~", "exchange=\xff",
+		"backoff.max=1h", "a.b.c=1", ".=1", "tick=1h",
 	} {
 		f.Add([]byte("backoff: {max: 1m}\nshards: 8\n"), assignment)
 		f.Add([]byte("shard: 0\n"), assignment)

@@ -93,7 +93,8 @@ type fileTopic struct {
 
 func readFile(doc []byte, errs *errorList) contents {
 	c := contents{connections: newSettings(), topics: map[string]fileTopic{}}
-	w := walker{table: configFields(), errs: errs, out: c.connections, topics: func(n ast.Node) { readTopics(n, c.topics, errs) }}
+	w := walker{table: configFields(), errs: errs, out: c.connections,
+		topics: func(n ast.Node) { readTopics(n, c.topics, errs) }}
 	if root := parse(doc, maxFileMarks, errs); root != nil {
 		w.mapping("", root)
 	}

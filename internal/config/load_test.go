@@ -52,7 +52,8 @@ func TestAddressesInFlowStyle(t *testing.T) {
 	}
 	for _, doc := range []string{"[a: 1]", "[{a:1}]", "['a':1]", "[a:{b: 1}]"} {
 		_, err := decode("c", []byte("redis: {addrs: "+doc+"}"), nil)
-		wantLines(t, err, "c:1: redis.addrs: number 1 must be a text, in quotes if it looks like something else; got keys with values")
+		wantLines(t, err, "c:1: redis.addrs: number 1 must be a text, in quotes if it looks like something else; got keys "+
+			"with values")
 	}
 }
 
@@ -120,7 +121,8 @@ topics:
     backoff: {min: 10m}
   text: yes
 `
-	_, err := decode("config.yaml", []byte(doc), []string{"DUEFLEET_REDIS_DBS=1", "DUEFLEET_LOG_FORMAT=xml", "DUEFLEET_TEST_X=1"})
+	_, err := decode("config.yaml", []byte(doc), []string{"DUEFLEET_REDIS_DBS=1", "DUEFLEET_LOG_FORMAT=xml",
+		"DUEFLEET_TEST_X=1"})
 	wantLines(t, err,
 		`config.yaml:2: redis.addrs: must be a list, as in [a, b]; got a text`,
 		`config.yaml:3: redis.db: must be a whole number; got a text`,
@@ -227,10 +229,12 @@ func TestWhatIsNoMappingIsNoDocument(t *testing.T) {
 // its default.
 func TestAnEmptyTopicIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"", "\n", "# shards: 8\n", "---\n", "\ufeff", "%YAML 1.2\n---\n", "---\n...\n", "--- # nothing\n"} {
+	for _, doc := range []string{"", "\n", "# shards: 8\n", "---\n", "\ufeff", "%YAML 1.2\n---\n", "---\n...\n",
+		"--- # nothing\n"} {
 		_, err := ParseTopic("orders", []byte(doc))
 		wantLines(t, err, "orders:1: is empty; must be keys with values, or {} for a topic with every default")
-		if edited, _, err := Edit("orders", []byte(doc), []string{"shards=8"}); err != nil || string(edited) != "shards: 8\n" {
+		if edited, _, err := Edit("orders", []byte(doc), []string{"shards=8"}); err != nil ||
+			string(edited) != "shards: 8\n" {
 			t.Errorf("%q can't be mended: %q, %v", doc, edited, err)
 		}
 	}
@@ -360,7 +364,8 @@ func TestSecretsFromFiles(t *testing.T) {
 	password := writeFile(t, "p@ss, word\n")
 	urls := writeFile(t, "amqp://a:b@h1/\namqp://a:b@h2/\r\n")
 	token := writeFile(t, "t0k3n")
-	doc := "redis: {password_file: " + password + ", username: old}\nrabbitmq: {urls_file: " + urls + "}\nconsul: {token_file: /nowhere}\n"
+	doc := "redis: {password_file: " + password + ", username: old}\nrabbitmq: {urls_file: " + urls +
+		"}\nconsul: {token_file: /nowhere}\n"
 	got, err := decode("c", []byte(doc), []string{"DUEFLEET_REDIS_USERNAME_FILE=" + token, "DUEFLEET_CONSUL_TOKEN=t"})
 	if err != nil {
 		t.Fatal(err)
@@ -403,13 +408,20 @@ func TestSecretsAreReadFromRegularFiles(t *testing.T) {
 	file := writeFile(t, "x")
 	const is = "must be a regular file; "
 	for doc, want := range map[string]string{
-		"redis: {password_file: " + pipe + "}":                                            "redis.password_file: " + is + pipe + " is a pipe",
-		"rabbitmq: {urls_file: " + pipe + "}":                                             "rabbitmq.urls_file: " + is + pipe + " is a pipe",
-		"consul: {token_file: " + filepath.Dir(pipe) + "}":                                "consul.token_file: " + is + filepath.Dir(pipe) + " is a directory",
-		"consul: {token_file: /dev/null}":                                                 "consul.token_file: " + is + "/dev/null is a device or a socket",
-		"redis: {tls: {enabled: true, ca_file: " + pipe + "}}":                            "redis.tls.ca_file: " + is + pipe + " is a pipe",
-		"redis: {tls: {enabled: true, cert_file: " + file + ", key_file: " + pipe + "}}":  "redis.tls.cert_file: " + is + pipe + " is a pipe",
-		"consul: {tls: {enabled: true, cert_file: " + pipe + ", key_file: " + file + "}}": "consul.tls.cert_file: " + is + pipe + " is a pipe",
+		"redis: {password_file: " + pipe + "}": "redis.password_file: " + is +
+			pipe + " is a pipe",
+		"rabbitmq: {urls_file: " + pipe + "}": "rabbitmq.urls_file: " + is +
+			pipe + " is a pipe",
+		"consul: {token_file: " + filepath.Dir(pipe) + "}": "consul.token_file: " + is +
+			filepath.Dir(pipe) + " is a directory",
+		"consul: {token_file: /dev/null}": "consul.token_file: " + is +
+			"/dev/null is a device or a socket",
+		"redis: {tls: {enabled: true, ca_file: " + pipe + "}}": "redis.tls.ca_file: " + is + pipe +
+			" is a pipe",
+		"redis: {tls: {enabled: true, cert_file: " + file + ", key_file: " + pipe + "}}": "redis.tls.cert_file: " + is +
+			pipe + " is a pipe",
+		"consul: {tls: {enabled: true, cert_file: " + pipe + ", key_file: " + file + "}}": "consul.tls.cert_file: " + is +
+			pipe + " is a pipe",
 	} {
 		decoded := make(chan error, 1)
 		go func() {
@@ -442,7 +454,8 @@ func TestPasswordsStayOutOfErrors(t *testing.T) {
 			t.Errorf("%s: got %v", u, err)
 		}
 	}
-	for _, addr := range []string{"redis://:" + secret + "@h:6379", "rediss://me:" + secret + "@h", ":" + secret + "@h:1", "me:" + secret + ",x@h:1", "h:1,redis://:" + secret + "@h:1/0"} {
+	for _, addr := range []string{"redis://:" + secret + "@h:6379", "rediss://me:" + secret + "@h", ":" + secret + "@h:1",
+		"me:" + secret + ",x@h:1", "h:1,redis://:" + secret + "@h:1/0"} {
 		_, err := decode("c", nil, []string{"DUEFLEET_REDIS_ADDRS=" + addr})
 		if err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: got %v", addr, err)

@@ -16,15 +16,19 @@ func TestWhatNeedsARestartIsListed(t *testing.T) {
 		}
 		return cfg
 	}
-	running := read("redis: {prefix: old, password: S3CRET-1, min_replicas: 1}\nrabbitmq: {urls: ['amqp://u:S3CRET-1@h/']}\n" +
+	running := read("redis: {prefix: old, password: S3CRET-1, min_replicas: 1}\nrabbitmq: {urls: " +
+		"['amqp://u:S3CRET-1@h/']}\n" +
 		"admin: {listen: ':9320'}\nconsul: {token: S3CRET-1}\ntopics: {orders: {shards: 4}}")
 	if got := NeedRestart(running, running); len(got) > 0 {
 		t.Errorf("of the same settings: got %v, want none", got)
 	}
-	now := read("redis: {prefix: new, password: S3CRET-2, min_replicas: 1, addrs: [r1:6379, r2:6379]}\nrabbitmq: {urls: ['amqp://u:S3CRET-2@h/']}\n" +
-		"admin: {listen: ':9321'}\nconsul: {token: S3CRET-2, addr: 'c:8500'}\nshutdown_timeout: 1m\ntopics: {orders: {shards: 8}}")
+	now := read("redis: {prefix: new, password: S3CRET-2, min_replicas: 1, addrs: [r1:6379, r2:6379]}\nrabbitmq: " +
+		"{urls: ['amqp://u:S3CRET-2@h/']}\n" +
+		"admin: {listen: ':9321'}\nconsul: {token: S3CRET-2, addr: 'c:8500'}\nshutdown_timeout: 1m\ntopics: {orders: " +
+		"{shards: 8}}")
 	want := "[{redis.addrs 127.0.0.1:6379 r1:6379,r2:6379} {redis.password (secret) (secret)} {redis.prefix old new} " +
-		"{rabbitmq.urls (secret) (secret)} {consul.addr  c:8500} {consul.token (secret) (secret)} {admin.listen :9320 :9321} {shutdown_timeout 15s 1m}]"
+		"{rabbitmq.urls (secret) (secret)} {consul.addr  c:8500} {consul.token (secret) (secret)} {admin.listen :9320 " +
+		":9321} {shutdown_timeout 15s 1m}]"
 	if got := fmt.Sprint(NeedRestart(running, now)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -32,8 +32,9 @@ func ruleOf(tag string, zero any) rule {
 		return within(zero, least, most)
 	}
 	named := map[string]rule{
-		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "moment": moment, "prefix": letters("._-:/", 64),
-		"queue": queueName, "dead letter": optional(queueName), "url or address": consulAddr,
+		"": nil, "addresses": dialAddrs, "amqp urls": amqpURLs, "folder": folder, "listen": hostPort, "moment": moment,
+		"prefix": letters("._-:/", 64),
+		"queue":  queueName, "dead letter": optional(queueName), "url or address": consulAddr,
 	}
 	r, ok := named[tag]
 	if !ok {
@@ -116,7 +117,8 @@ func letters(extra string, most int) rule {
 			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(extra, r)
 		})
 		if bad >= 0 || text == "" || len(text) > most {
-			return fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 %s; got %s", most, strings.Join(strings.Split(extra, ""), " "), clip(text))
+			return fmt.Sprintf("must be 1 to %d of A-Z a-z 0-9 %s; got %s", most, strings.Join(strings.Split(extra, ""), " "),
+				clip(text))
 		}
 		return ""
 	}
@@ -159,7 +161,8 @@ func dialAddrs(value any) string {
 	}
 	// A URL may hold a password. One with a comma in it has become two addresses.
 	if i := slices.IndexFunc(addrs, func(addr string) bool { return strings.ContainsAny(addr, "/@") }); i >= 0 {
-		return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys of their own", i+1)
+		return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys "+
+			"of their own", i+1)
 	}
 	for i, addr := range addrs {
 		if !dialAddr(addr) {
@@ -211,7 +214,8 @@ func amqpURL(text string) string {
 	if err != nil {
 		return form
 	}
-	if seconds, err := strconv.Atoi(u.Query().Get("heartbeat")); u.Query().Has("heartbeat") && (err != nil || seconds < 0 || seconds > math.MaxUint16) {
+	if seconds, err := strconv.Atoi(u.Query().Get("heartbeat")); u.Query().Has("heartbeat") &&
+		(err != nil || seconds < 0 || seconds > math.MaxUint16) {
 		return "must have a heartbeat of whole seconds, 0 to 65535"
 	}
 	parsed, err := amqp.ParseURI(text)

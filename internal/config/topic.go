@@ -138,7 +138,8 @@ func buildTopic(name string, s settings, errs *errorList) Topic {
 		checkDeclare(t, s, errs)
 	}
 	if t.Backoff.Min > t.Backoff.Max {
-		errs.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max), show(t.Backoff.Min))
+		errs.about(s, "backoff.min", "must be at most backoff.max, which is %s; got %s", show(t.Backoff.Max),
+			show(t.Backoff.Min))
 	}
 	return t
 }

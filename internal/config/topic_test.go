@@ -15,10 +15,13 @@ func TestParseTopic(t *testing.T) {
 	want.Declare = &Declare{Type: "direct", Queue: "q", QueueType: "classic", DeadLetter: "dead"}
 	want.Backoff.Max = time.Hour
 	for _, doc := range []string{
-		"shards: 8\nrouting_key: order.due\ndeclare: {queue: q, queue_type: classic, dead_letter: dead}\nbackoff:\n  max: 1h\n",
+		"shards: 8\nrouting_key: order.due\ndeclare: {queue: q, queue_type: classic, dead_letter: dead}\nbackoff:\n  max: " +
+			"1h\n",
 		`{"shards":8,"routing_key":"order.due","declare":{"queue":"q","queue_type":"classic","dead_letter":"dead"},"backoff":{"max":"1h"}}`,
-		"{\n\t\"shards\": 8,\n\t\"routing_key\": \"order\\u002edue\",\n\t\"declare\": {\"queue\": \"q\", \"queue_type\": \"classic\", \"dead_letter\": \"dead\"},\n\t\"backoff\": {\"max\": \"60m\"}\n}",
-		"---\r\nshards: 8\r\nrouting_key: 'order.due'\r\ndeclare:\r\n  queue: q\r\n  queue_type: \"classic\"\r\n  dead_letter: dead\r\nbackoff: {max: 1h}\r\n",
+		"{\n\t\"shards\": 8,\n\t\"routing_key\": \"order\\u002edue\",\n\t\"declare\": {\"queue\": \"q\", \"queue_type\": " +
+			"\"classic\", \"dead_letter\": \"dead\"},\n\t\"backoff\": {\"max\": \"60m\"}\n}",
+		"---\r\nshards: 8\r\nrouting_key: 'order.due'\r\ndeclare:\r\n  queue: q\r\n  queue_type: \"classic\"\r\n  " +
+			"dead_letter: dead\r\nbackoff: {max: 1h}\r\n",
 	} {
 		got, err := ParseTopic("orders", []byte(doc))
 		if err != nil || !reflect.DeepEqual(got, want) {

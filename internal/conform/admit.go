@@ -51,7 +51,8 @@ func (p *proxy) admit(e *exchange, args []string) (name string) {
 // admitRead lets the program read its placement, and other keys only under its prefix.
 func (p *proxy) admitRead(e *exchange, args []string) string {
 	if len(args) < 2 || !strings.HasPrefix(args[1], p.sandbox.prefix+":") {
-		p.refuse(e, "the program sent %.200q, which is not under the prefix in DUEFLEET_REDIS_PREFIX, %s", args, p.sandbox.prefix)
+		p.refuse(e, "the program sent %.200q, which is not under the prefix in DUEFLEET_REDIS_PREFIX, %s", args,
+			p.sandbox.prefix)
 		return ""
 	}
 	if args[1] == p.sandbox.placement() {
@@ -128,7 +129,8 @@ func (p *proxy) admitKeys(e *exchange, s *sent) bool {
 	where := place(s.keys[0])
 	rest, ours := strings.CutPrefix(where, p.sandbox.topic+":")
 	if want := keysOf(s.script, p.sandbox.prefix, where); !ours || !slices.Equal(s.keys, want) {
-		p.refuse(e, "the program sent %s with the keys %.300q; want %q of a shard, or of an ID, of the topic %s, each as %s:<kind>:{%s:<shard>}",
+		p.refuse(e, "the program sent %s with the keys %.300q; want %q of a shard, or of an ID, of the topic %s, each as "+
+			"%s:<kind>:{%s:<shard>}",
 			s.name, s.keys, s.script.keys, p.sandbox.topic, p.sandbox.prefix, p.sandbox.topic)
 		return false
 	}

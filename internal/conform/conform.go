@@ -62,7 +62,8 @@ type Result struct {
 // New returns a kit, which must be closed. It doesn't connect to Redis.
 func New(cfg Config) (*Kit, error) {
 	if len(cfg.Options.Addrs) != 1 || cfg.Options.MasterName != "" {
-		return nil, errors.New("conform plays with one Redis server, and not with a cluster or sentinels: name one with --redis-addr")
+		return nil, errors.New("conform plays with one Redis server, and not with a cluster or sentinels: name one with " +
+			"--redis-addr")
 	}
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("conform: Config.Command must name a program")
@@ -161,7 +162,8 @@ func (k *Kit) play(ctx context.Context, t Transcript) (r Result, err error) {
 			return r, err
 		}
 	}
-	r.Failures = append(r.Failures, fmt.Sprintf("%d times scripts came late, or the program didn't wait for their answers, though nothing held them up", plays))
+	r.Failures = append(r.Failures, fmt.Sprintf("%d times scripts came late, or the program didn't wait for their "+
+		"answers, though nothing held them up", plays))
 	return r, nil
 }
 

@@ -70,7 +70,8 @@ func knownScripts(all map[string]script) []script {
 
 func TestATranscriptWithAnUnknownFieldIsRefused(t *testing.T) {
 	t.Parallel()
-	if _, err := parse("x", []byte(`{"about":"x","steps":[{"shard":4}]}`)); err == nil || !strings.Contains(err.Error(), `transcript x: json: unknown field "shard"`) {
+	if _, err := parse("x", []byte(`{"about":"x","steps":[{"shard":4}]}`)); err == nil ||
+		!strings.Contains(err.Error(), `transcript x: json: unknown field "shard"`) {
 		t.Error(err)
 	}
 }
@@ -143,7 +144,8 @@ func TestCommandsAreReadAsTheyAreSent(t *testing.T) {
 
 func TestWhatIsNoCommandIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, wire := range []string{"PING\r\n", "*0\r\n", "*x\r\n", "*1\r\n$x\r\n", "*1\r\n$9999999999999\r\n", "\n", "$4\r\nPING\r\n"} {
+	for _, wire := range []string{"PING\r\n", "*0\r\n", "*x\r\n", "*1\r\n$x\r\n", "*1\r\n$9999999999999\r\n", "\n",
+		"$4\r\nPING\r\n"} {
 		if args, _, err := readCommand(bufio.NewReader(strings.NewReader(wire))); err == nil {
 			t.Errorf("%q was read as %q", wire, args)
 		}
@@ -176,7 +178,8 @@ func TestOptionalScripts(t *testing.T) {
 			if name == "note" {
 				answer = "0"
 			}
-			got = append(got, &sent{script: script{name: name, args: argNames(name)}, args: []string{"1", "2", "3"}, shard: -1, answer: answer})
+			got = append(got, &sent{script: script{name: name, args: argNames(name)}, args: []string{"1", "2", "3"}, shard: -1,
+				answer: answer})
 		}
 		if wrong := compareScripts(want, got); (len(wrong) == 0) != good {
 			t.Errorf("%q: %q", order, wrong)

@@ -237,7 +237,8 @@ func (w *fixture) importBatch(ctx context.Context, id string) error {
 		return err
 	}
 	export := w.exports[id]
-	if err := w.orders.Import(ctx, p, export.Deadline, shard.Share{Shard: p.New(id), Tasks: export.Tasks})[0].Err; err != nil {
+	if err := w.orders.Import(ctx, p, export.Deadline, shard.Share{Shard: p.New(id),
+		Tasks: export.Tasks})[0].Err; err != nil {
 		return err
 	}
 	_, err = w.orders.Shard(p.Old(id)).Settle(ctx, []shard.Lease{{ID: id, Token: export.Token}})

@@ -240,7 +240,8 @@ func (p *player) habits(got []*sent) (wrong []string) {
 			before, used := p.ops[mine]
 			switch {
 			case op != "" && mine != op:
-				wrong = append(wrong, fmt.Sprintf("%s has another op than a script before it: it stays the same for the whole operation", s))
+				wrong = append(wrong, fmt.Sprintf("%s has another op than a script before it: it stays the same for the whole "+
+					"operation", s))
 			case used && before != request:
 				wrong = append(wrong, fmt.Sprintf("%s has the op of request %d: each call has its own", s, before))
 			}
@@ -254,7 +255,8 @@ func (p *player) habits(got []*sent) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s has a not_after of %d ms from now, want about 3000", s, ahead))
 		}
 		if unknown != nil && s.at <= unknown.notAfter() {
-			wrong = append(wrong, fmt.Sprintf("%s was sent while a copy of %s could still be carried out: %d ms too early", s, unknown, unknown.notAfter()-s.at+1))
+			wrong = append(wrong, fmt.Sprintf("%s was sent while a copy of %s could still be carried out: %d ms too early", s,
+				unknown, unknown.notAfter()-s.at+1))
 		}
 		if s.answer == "lost" || s.answer == "kept" {
 			unknown = s

@@ -42,7 +42,8 @@ func (t *tail) Write(b []byte) (int, error) {
 
 // start starts the program. The program ends with ctx at the latest.
 func start(ctx context.Context, command, environ []string, patience time.Duration) (*program, error) {
-	p := &program{cmd: exec.CommandContext(ctx, command[0], command[1:]...), lines: make(chan string), stderr: &tail{}, patience: patience}
+	p := &program{cmd: exec.CommandContext(ctx, command[0], command[1:]...), lines: make(chan string), stderr: &tail{},
+		patience: patience}
 	p.cmd.Env, p.cmd.Stderr = environ, p.stderr
 	p.cmd.WaitDelay = time.Second // for processes that it started and left behind
 	in, err := p.cmd.StdinPipe()

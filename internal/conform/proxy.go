@@ -58,7 +58,8 @@ type exchange struct {
 	behind bool   // it is TIME; return a time in the past
 }
 
-func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at sandbox, scripts map[string]script) (*proxy, error) {
+func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at sandbox,
+	scripts map[string]script) (*proxy, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)

@@ -102,7 +102,8 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
-	client, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, HttpClient: &http.Client{Transport: newRenewed(once, cfg)}})
+	client, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme,
+		HttpClient: &http.Client{Transport: newRenewed(once, cfg)}})
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
@@ -196,7 +197,8 @@ func (c *Client) key(topic string) string { return c.folder() + topic }
 // the token may not read, because those topics would look deleted. Consul says so if it
 // left out some keys. If the list is empty, reading the folder's key shows whether the
 // token may read it.
-func (c *Client) query(ctx context.Context, client *api.Client, q *api.QueryOptions) (api.KVPairs, *api.QueryMeta, error) {
+func (c *Client) query(ctx context.Context, client *api.Client, q *api.QueryOptions) (api.KVPairs, *api.QueryMeta,
+	error) {
 	pairs, meta, err := client.KV().List(c.folder(), q.WithContext(ctx))
 	switch {
 	case err == nil && meta.ResultsFilteredByACLs:

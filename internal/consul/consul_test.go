@@ -86,7 +86,8 @@ func TestWatchFollowsChanges(t *testing.T) {
 	}
 	put(t, c, "topics/orders", `{"shards": 9}`)
 	changed := next(t, w)
-	if rawOf(changed, "orders") != `{"shards": 9}` || changed.Index <= made.Index || changed.Documents["orders"].Index <= made.Documents["orders"].Index {
+	if rawOf(changed, "orders") != `{"shards": 9}` || changed.Index <= made.Index ||
+		changed.Documents["orders"].Index <= made.Documents["orders"].Index {
 		t.Errorf("got %+v after %+v", changed, made)
 	}
 	put(t, c, "topics/mails", "{}")
@@ -444,7 +445,8 @@ func TestRegister(t *testing.T) {
 			t.Fatal(err)
 		}
 		service, _, err := c.client.Agent().Service(id, nil)
-		if err != nil || service.Service != "duefleet-scanner" || service.Address != "127.0.0.1" || fmt.Sprint(service.Port) != port ||
+		if err != nil || service.Service != "duefleet-scanner" || service.Address != "127.0.0.1" ||
+			fmt.Sprint(service.Port) != port ||
 			service.Meta["instance"] != instance {
 			t.Errorf("%s: got %+v, %v", addr, service, err)
 		}

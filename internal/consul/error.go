@@ -33,7 +33,8 @@ var errDenied = errors.New("transaction refused")
 // Forbidden reports whether the token lacks a permission.
 func Forbidden(err error) bool {
 	var status api.StatusError
-	return errors.Is(err, errUnreadable) || errors.Is(err, errDenied) || errors.As(err, &status) && status.Code == http.StatusForbidden
+	return errors.Is(err, errUnreadable) || errors.Is(err, errDenied) || errors.As(err, &status) &&
+		status.Code == http.StatusForbidden
 }
 
 func (c *Client) fail(err error, operation string, object ...any) error {

@@ -67,7 +67,8 @@ func (c *Client) statusKey(instance string) string {
 // SweepStatus removes the notes of dead scanners and returns their instances. It calls
 // dead for each note. It keeps a note that is written meanwhile. It touches only keys
 // <prefix>/status/<instance>/config.
-func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, note []byte) bool) (swept []string, err error) {
+func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, note []byte) bool) (swept []string,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
 	folder := c.prefix + "/status/"
@@ -109,7 +110,8 @@ func (c *Client) Register(ctx context.Context, instance, adminAddr string) error
 	if err == nil && there != nil && there.Meta["instance"] == instance {
 		return nil
 	}
-	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz", RawQuery: url.Values{"instance": {instance}}.Encode()}
+	ready := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/readyz",
+		RawQuery: url.Values{"instance": {instance}}.Encode()}
 	err = c.client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID:      serviceID(host, port),
 		Name:    ServiceName,
@@ -156,7 +158,8 @@ func (c *Client) Deregister(ctx context.Context, adminAddr string) error {
 // entries: an agent logs an error if a single entry that it doesn't know is read or
 // removed.
 func (c *Client) registered(ctx context.Context, id string) (*api.AgentService, error) {
-	all, err := c.client.Agent().ServicesWithFilterOpts(fmt.Sprintf("ID == %q", id), (&api.QueryOptions{}).WithContext(ctx))
+	all, err := c.client.Agent().ServicesWithFilterOpts(fmt.Sprintf("ID == %q", id),
+		(&api.QueryOptions{}).WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,8 @@ func (c *Client) History(ctx context.Context, topic string) (History, error) {
 	}
 	h.Index = pair.ModifyIndex
 	if err := json.Unmarshal(pair.Value, &h); err != nil {
-		return h, fmt.Errorf("history of topic %s can't be read, start a new one with `consul kv delete %s`: %w", topic, c.historyKey(topic), err)
+		return h, fmt.Errorf("history of topic %s can't be read, start a new one with `consul kv delete %s`: %w", topic,
+			c.historyKey(topic), err)
 	}
 	return h, nil
 }
@@ -145,7 +146,8 @@ func (h History) stored() ([]byte, error) {
 //
 // It returns the document's new index, or false if the document or its history was
 // written meanwhile. An error that is Forbidden may be about the history alone.
-func (c *Client) Commit(ctx context.Context, h History, index uint64, change Change) (written uint64, ok bool, err error) {
+func (c *Client) Commit(ctx context.Context, h History, index uint64, change Change) (written uint64, ok bool,
+	err error) {
 	if err := task.CheckTopic(h.Topic); err != nil {
 		return 0, false, err
 	}

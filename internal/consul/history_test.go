@@ -105,14 +105,16 @@ func TestWhatAnotherToolDidIsSeen(t *testing.T) {
 		there    bool
 		seen     *Change
 	}{
-		"nothing":             {},
-		"first":               {document: "a", there: true, seen: &Change{Number: 1, Document: []byte("a")}},
-		"first, and empty":    {there: true, seen: &Change{Number: 1, Document: []byte{}}},
-		"as it was left":      {kept: []Change{set}, document: "a", there: true},
-		"written":             {kept: []Change{set}, document: "b", there: true, seen: &Change{Number: 8, Document: []byte("b")}},
-		"removed":             {kept: []Change{set}, seen: &Change{Number: 8, Document: []byte{}, Removed: true}},
-		"removed as it was":   {kept: []Change{rm}},
-		"made after it":       {kept: []Change{rm}, document: "a", there: true, seen: &Change{Number: 8, Document: []byte("a")}},
+		"nothing":          {},
+		"first":            {document: "a", there: true, seen: &Change{Number: 1, Document: []byte("a")}},
+		"first, and empty": {there: true, seen: &Change{Number: 1, Document: []byte{}}},
+		"as it was left":   {kept: []Change{set}, document: "a", there: true},
+		"written": {kept: []Change{set}, document: "b", there: true,
+			seen: &Change{Number: 8, Document: []byte("b")}},
+		"removed":           {kept: []Change{set}, seen: &Change{Number: 8, Document: []byte{}, Removed: true}},
+		"removed as it was": {kept: []Change{rm}},
+		"made after it": {kept: []Change{rm}, document: "a", there: true,
+			seen: &Change{Number: 8, Document: []byte("a")}},
 		"empty after removal": {kept: []Change{rm}, there: true, seen: &Change{Number: 8, Document: []byte{}}},
 		"too large to tell":   {kept: []Change{{Number: 7, Dropped: true}}, document: "b", there: true},
 	} {
@@ -120,7 +122,8 @@ func TestWhatAnotherToolDidIsSeen(t *testing.T) {
 		if c.seen != nil {
 			want.Changes = append(append([]Change{}, c.kept...), *c.seen)
 		}
-		if got := (History{Topic: "orders", Changes: c.kept}).Seen([]byte(c.document), c.there); !reflect.DeepEqual(got, want) {
+		if got := (History{Topic: "orders", Changes: c.kept}).Seen([]byte(c.document), c.there); !reflect.DeepEqual(got,
+			want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
@@ -165,7 +168,8 @@ func TestABrokenHistoryIsNamed(t *testing.T) {
 	t.Parallel()
 	c := sharedConsul(t)
 	put(t, c, "history/orders", "nonsense")
-	if _, err := c.History(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(), "consul kv delete "+c.prefix+"/history/orders") {
+	if _, err := c.History(t.Context(), "orders"); err == nil || !strings.Contains(err.Error(),
+		"consul kv delete "+c.prefix+"/history/orders") {
 		t.Errorf("got %v", err)
 	}
 }

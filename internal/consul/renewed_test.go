@@ -29,8 +29,9 @@ func TestTokenAndTLSAreRenewed(t *testing.T) {
 
 	token, config := "one", &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	c, err := New(Config{
-		Addr: strings.TrimPrefix(server.URL, "https://"), Prefix: "p", Log: slog.New(slog.DiscardHandler), Advice: func(string) string { return "" },
-		Token: func() string { return token }, TLS: func() *tls.Config { return config },
+		Addr: strings.TrimPrefix(server.URL, "https://"), Prefix: "p", Log: slog.New(slog.DiscardHandler),
+		Advice: func(string) string { return "" },
+		Token:  func() string { return token }, TLS: func() *tls.Config { return config },
 	})
 	if err != nil {
 		t.Fatal(err)

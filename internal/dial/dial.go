@@ -47,7 +47,8 @@ type Dialer struct {
 
 // New returns a Dialer. It connects to nothing.
 func New(cfg Config) *Dialer {
-	d := &Dialer{tls: cfg.TLS, timeout: cfg.Timeout, gate: gate{refusals: map[string]*refusal{}}, plain: map[string]time.Time{}}
+	d := &Dialer{tls: cfg.TLS, timeout: cfg.Timeout, gate: gate{refusals: map[string]*refusal{}},
+		plain: map[string]time.Time{}}
 	if d.tls == nil {
 		d.tls = func() *tls.Config { return nil }
 	}
@@ -175,7 +176,8 @@ func speaksPlainly(ctx context.Context, network, addr string) bool {
 
 // dialPlain connects without TLS, with the keep-alive settings of go-redis.
 func dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
-	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	dialer := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second,
+		Interval: 5 * time.Second, Count: 3}}
 	return dialer.DialContext(ctx, network, addr)
 }
 

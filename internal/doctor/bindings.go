@@ -43,8 +43,10 @@ func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name stri
 		if err != nil {
 			continue
 		}
-		r.warn("topic "+name+" old queue", fmt.Sprintf("%s; then delete %s when it is empty", p.command("topic set "+name+" --unbind-old"), left.Queue),
-			"queue %s, which an earlier document declared, is still there, with %d messages and %d consumers; AMQP can't tell whether it is still bound to exchange %s for key %s: if it is, each task arrives there and in %s",
+		r.warn("topic "+name+" old queue", fmt.Sprintf("%s; then delete %s when it is empty",
+			p.command("topic set "+name+" --unbind-old"), left.Queue),
+			"queue %s, which an earlier document declared, is still there, with %d messages and %d consumers; AMQP can't "+
+				"tell whether it is still bound to exchange %s for key %s: if it is, each task arrives there and in %s",
 			left.Queue, found.Messages, found.Consumers, left.Exchange, left.RoutingKey, t.Declare.Queue)
 	}
 }

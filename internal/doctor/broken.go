@@ -44,7 +44,8 @@ func refusing(live []balance.Member, topic string) string {
 // good document, it also returns the command that restores it. Neither removes the topic.
 func (p Target) fixDocument(ctx context.Context, doc config.Document) string {
 	if task.CheckTopic(doc.Name) != nil {
-		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s", p.command("topic rm "+strconv.Quote(doc.Name)))
+		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s",
+			p.command("topic rm "+strconv.Quote(doc.Name)))
 	}
 	set := assignments(doc.Err)
 	if len(set) == 0 { // it can't be read, so no single line can be fixed

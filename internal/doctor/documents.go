@@ -28,18 +28,21 @@ func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.
 		return
 	}
 	if p.Consul == nil {
-		r.warn("fleet configuration", "make their files the same, then send each scanner SIGHUP", "scanners work by different documents of topics: %s", grouped(by))
+		r.warn("fleet configuration", "make their files the same, then send each scanner SIGHUP",
+			"scanners work by different documents of topics: %s", grouped(by))
 		return
 	}
 	behind, compared := p.compareNotes(ctx, live)
 	for _, m := range live {
 		if topics := behind[m.Instance]; len(topics) > 0 && m.Errors[""] == "" {
-			r.warn("fleet configuration", p.command("status")+"; if it lasts, look at that scanner's log and at its way to consul",
+			r.warn("fleet configuration", p.command("status")+"; if it lasts, look at that scanner's log and at its way to "+
+				"consul",
 				"scanner %s hasn't applied the document of %s", m.Instance, named(topics))
 		}
 	}
 	if !compared {
-		r.warn("fleet configuration", p.command("status"), "scanners work by different documents of topics, and their notes in consul don't say which: %s", grouped(by))
+		r.warn("fleet configuration", p.command("status"),
+			"scanners work by different documents of topics, and their notes in consul don't say which: %s", grouped(by))
 	}
 }
 

@@ -75,7 +75,8 @@ func (p Target) examineMembers(ctx context.Context, r *report, live []balance.Me
 		r.fail("fleet", p.command("run"), "no scanner runs under prefix %s: nothing is delivered", p.Settings.Redis.Prefix)
 		return
 	case 1:
-		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it", live[0].Instance)
+		r.warn("fleet", p.command("run")+" on another machine", "only scanner %s runs: nobody would take over from it",
+			live[0].Instance)
 	default:
 		r.ok("fleet", "%d scanners run", len(live))
 	}
@@ -188,10 +189,12 @@ func (p Target) examineReasons(r *report, docs documents, view fleetView) {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
 		case operate.SourceAway:
 			if docs.known { // else this host can't reach Consul either, which is a finding
-				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there", "degraded: %s", reason.Text)
+				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there",
+					"degraded: %s", reason.Text)
 			}
 		case operate.OtherSource:
-			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of topics\" in docs/deploy.md", "%s", reason.Text)
+			r.fail("fleet source", "give it the source of the others, or stop it; to switch on purpose see \"One source of "+
+				"topics\" in docs/deploy.md", "%s", reason.Text)
 		case operate.Unread:
 			r.fail("topic "+reason.Topic+" records", "run scanners of the version that wrote them again", "%s", reason.Text)
 		case operate.Late:
@@ -212,18 +215,23 @@ func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 		return
 	}
 	for _, t := range view.status.Topics {
-		explained := r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") || r.failed("topic "+t.Topic+" exchange")
+		explained := r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") ||
+			r.failed("topic "+t.Topic+" exchange")
 		if t.Retrying > 0 && !explained {
 			r.fail("topic "+t.Topic+" retries", "fix the cause; see them with "+p.command("tasks ls "+t.Topic+" --state retrying"),
 				"%d tasks wait for another attempt: %s", t.Retrying, t.RetryReason)
 		}
 		if text, late := view.late[t.Topic]; late && !t.Paused && !r.failed("topic "+t.Topic+" ") {
-			r.fail("topic "+t.Topic+" late", p.command("status --topic "+t.Topic)+"; see DuefleetTasksLate in docs/alerts.md", "%s", text)
+			r.fail("topic "+t.Topic+" late", p.command("status --topic "+t.Topic)+"; see DuefleetTasksLate in docs/alerts.md",
+				"%s", text)
 		}
 	}
 }
 
 // failed reports whether a check with this prefix failed.
 func (r *report) failed(check string) bool {
-	return slices.ContainsFunc(r.findings, func(f Finding) bool { return f.State == Fail && strings.HasPrefix(f.Check, check) })
+	return slices.ContainsFunc(r.findings, func(f Finding) bool {
+		return f.State == Fail &&
+			strings.HasPrefix(f.Check, check)
+	})
 }

@@ -49,7 +49,8 @@ func (b brokers) explains(trouble string) bool {
 }
 
 // examinePlaces checks the topics' exchanges, queues and bindings at a broker.
-func (p Target) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic, fleet fleetView) {
+func (p Target) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic,
+	fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
 		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
 			b.examineBinding(r, name, docs[name], fleet.returned(name))
@@ -75,10 +76,12 @@ func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 		}
 		alarm := alarmed(ctx, raw, secure)
 		if alarm != "" {
-			r.fail("rabbitmq.connection", "free disk or memory of the broker; it names its alarms with: rabbitmq-diagnostics alarms",
+			r.fail("rabbitmq.connection", "free disk or memory of the broker; it names its alarms with: rabbitmq-diagnostics "+
+				"alarms",
 				"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, alarm)
 		} else {
-			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost, word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
+			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost,
+				word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
 		}
 		if found.first != nil {
 			_ = b.conn.Close() // it has answered, and nothing else was asked
@@ -165,9 +168,11 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 	case plainPort(err):
 		return "the broker speaks no TLS at that port: write amqp:// in " + key + ", or the port that speaks it"
 	case tlsTrouble(err):
-		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host, uri.Port)
+		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host,
+			uri.Port)
 	case refusal != nil && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"):
-		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost, uri.Vhost, uri.Username)
+		return fmt.Sprintf("rabbitmqctl add_vhost %s; then rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost,
+			uri.Vhost, uri.Username)
 	case refusal != nil && (errors.Is(refusal, amqp.ErrVhost) || strings.Contains(refusal.Reason, "vhost")):
 		return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", uri.Vhost, uri.Username)
 	case refusal != nil && refusal.Code == amqp.AccessRefused:
@@ -224,7 +229,8 @@ func (b *broker) examineQueue(r *report, name string, t config.Topic, queue stri
 	})
 	switch {
 	case err == nil && found.Consumers == 0:
-		r.warn(check, "start the application that consumes from "+queue, "queue %s is there, holds %d messages, and nobody consumes from it", queue, found.Messages)
+		r.warn(check, "start the application that consumes from "+queue,
+			"queue %s is there, holds %d messages, and nobody consumes from it", queue, found.Messages)
 	case err == nil:
 		r.ok(check, "queue %s is there, with %d messages and %d consumers", queue, found.Messages, found.Consumers)
 	case notFound(err) && t.Declare != nil && !running:
@@ -251,11 +257,13 @@ func (b *broker) examineBinding(r *report, name string, t config.Topic, returned
 	}
 	switch {
 	case returned:
-		r.fail(check, b.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange, t.RoutingKey)
+		r.fail(check, b.bind(t, queue), "RabbitMQ returned messages: no queue is bound to exchange %s for key %s", t.Exchange,
+			t.RoutingKey)
 	case t.Declare != nil:
 		r.info(check, "AMQP can't tell whether queue %s is still bound; a scanner binds it when it connects", queue)
 	default:
-		r.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, duefleet_returned_total rises", t.Exchange, t.RoutingKey)
+		r.info(check, "AMQP can't tell whether a queue is bound to exchange %s for key %s; if none is, "+
+			"duefleet_returned_total rises", t.Exchange, t.RoutingKey)
 	}
 }
 
@@ -277,7 +285,8 @@ func (b *broker) declare(what, properties string) string {
 }
 
 func (b *broker) bind(t config.Topic, queue string) string {
-	return fmt.Sprintf("rabbitmqadmin -V %s declare binding source=%s destination=%s routing_key=%s", b.uri.Vhost, t.Exchange, queue, t.RoutingKey)
+	return fmt.Sprintf("rabbitmqadmin -V %s declare binding source=%s destination=%s routing_key=%s", b.uri.Vhost,
+		t.Exchange, queue, t.RoutingKey)
 }
 
 func (b *broker) permit() string {

@@ -113,12 +113,14 @@ func (p Target) fixRedis(addr string, err error) string {
 		if file := p.Settings.Redis.PasswordFile; file != "" {
 			password = "the password in " + file
 		}
-		return fmt.Sprintf("set redis.username and %s to the server's, or the server's to these: %s; if a restart of the server forgot the user, make it and its rights again: docs/deploy.md, Rights",
+		return fmt.Sprintf("set redis.username and %s to the server's, or the server's to these: %s; if a restart of the "+
+			"server forgot the user, make it and its rights again: docs/deploy.md, Rights",
 			password, n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
 	case strings.Contains(text, "NOPERM"):
 		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/deploy.md")
 	case plainPort(err):
-		return "the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs to the port that speaks it"
+		return "the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs to the port that " +
+			"speaks it"
 	case tlsTrouble(err):
 		return "set redis.tls; see the server's certificate with: openssl s_client -connect " + addr
 	default:
@@ -176,9 +178,11 @@ func examineMemory(r *report, n node, info map[string]string) {
 	}
 	switch {
 	case limit == 0:
-		r.info("redis.memory", "%s has no maxmemory, and uses %s; with one it would refuse tasks before the kernel kills it", n.addr, info["used_memory_human"])
+		r.info("redis.memory", "%s has no maxmemory, and uses %s; with one it would refuse tasks before the kernel kills it",
+			n.addr, info["used_memory_human"])
 	case used > fullShare*limit:
-		r.warn("redis.memory", n.cli("CONFIG SET maxmemory BYTES"), "%s uses %s of %s: soon new tasks are refused", n.addr, info["used_memory_human"], info["maxmemory_human"])
+		r.warn("redis.memory", n.cli("CONFIG SET maxmemory BYTES"), "%s uses %s of %s: soon new tasks are refused", n.addr,
+			info["used_memory_human"], info["maxmemory_human"])
 	default:
 		r.ok("redis.memory", "%s uses %s of %s", n.addr, info["used_memory_human"], info["maxmemory_human"])
 	}
@@ -191,7 +195,8 @@ func examinePersistence(ctx context.Context, r *report, n node, info map[string]
 			"%s keeps no append-only file: a restart loses what came since the last snapshot", n.addr)
 		return
 	case info["aof_last_write_status"] == "err":
-		r.fail("redis.persistence", "free space on the server's disk, and see its log", "%s can't write its append-only file", n.addr)
+		r.fail("redis.persistence", "free space on the server's disk, and see its log", "%s can't write its append-only file",
+			n.addr)
 		return
 	}
 	settings, err := n.ConfigGet(ctx, "appendfsync").Result()
@@ -218,7 +223,9 @@ func examineClock(ctx context.Context, r *report, n node) {
 	took := time.Since(asked)
 	offset := at.Sub(asked.Add(took / 2)).Round(time.Millisecond)
 	if offset.Abs()-took/2 > clockLimit { // after a slow answer the difference is uncertain by half of its duration
-		r.warn("redis.clock", "timedatectl set-ntp true", "the clock of %s is %s ahead of this machine's: the server's clock decides when tasks are due, and logs show other times", n.addr, offset)
+		r.warn("redis.clock", "timedatectl set-ntp true",
+			"the clock of %s is %s ahead of this machine's: the server's clock decides when tasks are due, and logs show "+
+				"other times", n.addr, offset)
 		return
 	}
 	r.ok("redis.clock", "the clock of %s is within %s of this machine's", n.addr, max(offset.Abs(), time.Millisecond))

@@ -39,7 +39,8 @@ func tried() []string {
 	return []string{
 		"TIME", "INFO server", "PING",
 		"HSET @1 f 1", "HGET @1 f", "HMGET @1 f", "HGETALL @1", "HINCRBY @1 f 1", "HDEL @1 f",
-		"ZADD @2 1 m", "ZSCORE @2 m", "ZMSCORE @2 m", "ZCARD @2", "ZCOUNT @2 -inf +inf", "ZRANGE @2 0 -1", "ZRANGEBYSCORE @2 -inf +inf",
+		"ZADD @2 1 m", "ZSCORE @2 m", "ZMSCORE @2 m", "ZCARD @2", "ZCOUNT @2 -inf +inf", "ZRANGE @2 0 -1",
+		"ZRANGEBYSCORE @2 -inf +inf",
 		"ZREVRANGEBYSCORE @2 +inf -inf", "ZRANDMEMBER @2", "ZSCAN @2 0", "ZREM @2 m", "ZREMRANGEBYSCORE @2 -inf +inf",
 		"SADD @3 m", "SMEMBERS @3", "SMISMEMBER @3 m",
 		"SET @4 1", "GET @4", "INCRBY @4 1",
@@ -75,7 +76,8 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	}
 	reply, err := p.Redis.Eval(ctx, tryScript, keys, args...).StringSlice()
 	if err != nil {
-		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v", p.Settings.Redis.Prefix, err)
+		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, "eval"), "scripts on keys %s:*: %v",
+			p.Settings.Redis.Prefix, err)
 		return
 	}
 	var denied []string
@@ -84,7 +86,8 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	}
 	denied = append(denied, p.tryOutside(ctx, channel)...)
 	if slices.Equal(slices.Sorted(slices.Values(denied)), scannersAlone()) {
-		r.info("redis.rights", "user %s may run what operators run, and is no scanner's; to check the scanners' rights, run doctor with their configuration", user)
+		r.info("redis.rights", "user %s may run what operators run, and is no scanner's; to check the scanners' rights, "+
+			"run doctor with their configuration", user)
 		return
 	}
 	if len(denied) > 0 {
@@ -92,7 +95,8 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 		if len(reply) > 1 {
 			last = ": " + reply[1]
 		}
-		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, denied...), "user %s may not run %s%s", user, strings.Join(denied, ", "), last)
+		r.fail("redis.rights", fixRights(n, user, p.Settings.Redis.Prefix, denied...), "user %s may not run %s%s", user,
+			strings.Join(denied, ", "), last)
 		return
 	}
 	r.ok("redis.rights", "user %s may run all that scanners run, on keys %s:*", user, p.Settings.Redis.Prefix)
@@ -109,5 +113,6 @@ func (p Target) tryOutside(ctx context.Context, channel string) (denied []string
 }
 
 func fixRights(n node, user, prefix string, commands ...string) string {
-	return n.cli(fmt.Sprintf("ACL SETUSER %s '~%s:*' '&%s:wake:*' +%s", user, prefix, prefix, strings.Join(commands, " +")))
+	return n.cli(fmt.Sprintf("ACL SETUSER %s '~%s:*' '&%s:wake:*' +%s", user, prefix, prefix,
+		strings.Join(commands, " +")))
 }

@@ -39,7 +39,8 @@ func (p Target) examineTopics(ctx context.Context, r *report) documents {
 		return p.examineConsul(ctx, r)
 	}
 	if len(p.Settings.Topics) == 0 && !p.Broken {
-		r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml", "the configuration has no topics, and no consul.addr to take them from")
+		r.warn("topics", "add a topic to "+p.Path+", as in config.example.yaml",
+			"the configuration has no topics, and no consul.addr to take them from")
 	}
 	return documents{known: !p.Broken, good: p.Settings.Topics}
 }
@@ -72,7 +73,8 @@ func (p Target) examineConsul(ctx context.Context, r *report) documents {
 		}
 	}
 	if len(list) == 0 {
-		r.warn("topics", p.command("topic create orders declare.queue=orders.due"), "consul holds no topics under %s/topics/", settings.Prefix)
+		r.warn("topics", p.command("topic create orders declare.queue=orders.due"), "consul holds no topics under %s/topics/",
+			settings.Prefix)
 	}
 	return docs
 }
@@ -123,7 +125,8 @@ func (p Target) examineApplied(ctx context.Context, r *report, name string, doc 
 		kept, err := config.ParseTopic(name, raw)
 		var changes []string
 		for _, c := range config.Diff(kept, doc) {
-			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, cmp.Or(c.Old, "(none)"), cmp.Or(c.New, "(none)")))
+			changes = append(changes, fmt.Sprintf("%s is %s and should be %s", c.Key, cmp.Or(c.Old, "(none)"),
+				cmp.Or(c.New, "(none)")))
 		}
 		switch {
 		case err != nil:
@@ -131,7 +134,8 @@ func (p Target) examineApplied(ctx context.Context, r *report, name string, doc 
 		case len(changes) > 0:
 			r.warn(check, p.fixApplied(running), "the fleet doesn't work by the document yet: %s", strings.Join(changes, "; "))
 		case placement.Phase == shard.Migrating:
-			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows", placement.Shards)
+			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows",
+				placement.Shards)
 		case placement.Shards != doc.Shards:
 			r.warn(check, p.fixApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
 		case !running:

@@ -28,13 +28,15 @@ func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[st
 	listed, read := userListed(n.addr, file, user)
 	switch {
 	case err != nil: // a scanner needs no permission for CONFIG
-		r.info(check, "can't tell whether user %s outlives a restart of %s: that takes the right +config|get, which shows requirepass, too; "+
+		r.info(check, "can't tell whether user %s outlives a restart of %s: that takes the right +config|get, which shows "+
+			"requirepass, too; "+
 			"a user that ACL SETUSER made is kept by ACL SAVE or CONFIG REWRITE", user, n.addr)
 	case file == "":
 		r.warn(check, "start the server with an aclfile, or with a configuration file: docs/deploy.md, Rights",
 			"%s has neither: a restart forgets user %s, unless the server's command line names it", n.addr, user)
 	case !read:
-		r.info(check, "%s keeps its users in %s, which can't be read here; a user that ACL SETUSER made is kept by %s", n.addr, file, save)
+		r.info(check, "%s keeps its users in %s, which can't be read here; a user that ACL SETUSER made is kept by %s",
+			n.addr, file, save)
 	case !listed:
 		r.warn(check, n.cli(save), "%s has no user %s: a restart of %s forgets it", file, user, n.addr)
 	default:

@@ -63,7 +63,8 @@ func tap(t *testing.T, network *proxy, c *forward.Connection) *wiretap {
 // read them.
 func (w *wiretap) awaitAnswers(t *testing.T, n int64) {
 	t.Helper()
-	wait.Progress(t, "the broker's answers", func() int { return int(w.network.answers.Load()) }, func() bool { return w.network.answers.Load() >= n })
+	wait.Progress(t, "the broker's answers", func() int { return int(w.network.answers.Load()) },
+		func() bool { return w.network.answers.Load() >= n })
 	m := of("passes", "last", 1)
 	publish(t, w.last, m...)
 	keeps(t, w.results.all(m...), forward.Confirmed)

@@ -42,7 +42,8 @@ func TestBroker(t *testing.T) {
 }
 
 func quorumRoute(queue string) forward.Route {
-	return forward.Route{Exchange: queue, RoutingKey: "k", Declare: &forward.Declare{Queue: queue, QueueType: "quorum"}, Window: 500}
+	return forward.Route{Exchange: queue, RoutingKey: "k", Declare: &forward.Declare{Queue: queue, QueueType: "quorum"},
+		Window: 500}
 }
 
 // A payload above max_message_size ends the channel once. After that only its task is
@@ -114,7 +115,8 @@ func stuckQueue(t *testing.T, broker *servers.RabbitMQ) {
 	declareTenant(t, ch, "by-tenant", "flows", nil)
 	declareTenant(t, ch, "by-tenant", "stuck", nil)
 	const window, held, through = 100, 3, 2000
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic", forward.Route{Exchange: "by-tenant", Window: window})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{broker.URL("/")}}), "topic",
+		forward.Route{Exchange: "by-tenant", Window: window})
 	ready(t, p)
 	tell(t, broker, "stuck", "suspend")
 	stuck := of("stuck", "stuck", held)
@@ -250,7 +252,8 @@ func unanswering(t *testing.T, broker *servers.RabbitMQ) {
 	if err := broker.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	if text := log.String(); strings.Contains(text, "closed network connection") || !strings.Contains(text, "no answer from ") {
+	if text := log.String(); strings.Contains(text, "closed network connection") ||
+		!strings.Contains(text, "no answer from ") {
 		t.Errorf("the log says %s", text)
 	}
 	if r := got.all(m)[0]; strings.Contains(r.Reason, "closed network connection") {

@@ -165,11 +165,13 @@ func (ch *channel) write(ctx context.Context, m *Message, want int) (mine bool, 
 	case closed:
 		return false, errClosed
 	case late:
-		ch.refused = append(ch.refused, Result{Message: m, Outcome: Unsent, Reason: "its deadline passed before it could be written"})
+		ch.refused = append(ch.refused, Result{Message: m, Outcome: Unsent,
+			Reason: "its deadline passed before it could be written"})
 		return true, nil
 	}
 	clear(ch.headers)
-	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, cmp.Or(m.Task.Options.RoutingKey, r.RoutingKey), true, false, publishing(&m.Task, ch.headers, r.Lean))
+	confirm, err := ch.amqp.PublishWithDeferredConfirm(r.Exchange, cmp.Or(m.Task.Options.RoutingKey, r.RoutingKey), true,
+		false, publishing(&m.Task, ch.headers, r.Lean))
 	if err != nil {
 		return ch.unwritten(seq, err)
 	}

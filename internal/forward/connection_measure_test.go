@@ -12,9 +12,10 @@ import (
 
 func TestMeasureHalfOpenConnection(t *testing.T) {
 	network, via := newProxy(t, servertest.RabbitMQ(t))
-	p, got := publisher(t, connectAsIs(t, forward.Config{URLs: []string{via}, Heartbeat: 30 * time.Second}), "topic", forward.Route{
-		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
-	})
+	p, got := publisher(t, connectAsIs(t, forward.Config{URLs: []string{via}, Heartbeat: 30 * time.Second}), "topic",
+		forward.Route{
+			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+		})
 	ready(t, p)
 	network.freeze()
 	defer network.thaw()

@@ -19,7 +19,8 @@ import (
 func TestMalformedURLKeepsItsPassword(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{
-		"amqp://user:secret@host:port/", "amqp://user:secret#1@host/", "amqp://user:secret%zz@host/", "http://user:secret@host/",
+		"amqp://user:secret@host:port/", "amqp://user:secret#1@host/", "amqp://user:secret%zz@host/",
+		"http://user:secret@host/",
 		"amqp://user:secret@host/ v", "amqp://user:secret@host/?heartbeat=x", "amqp://user:secret@host/?auth_mechanism=magic",
 		"amqps://user:secret@host/?cacertfile=ca.pem", "://user:secret@host", "amqp://user:se/cret@host", "",
 	} {
@@ -29,7 +30,8 @@ func TestMalformedURLKeepsItsPassword(t *testing.T) {
 			t.Errorf("%q was taken", raw)
 		case !strings.HasPrefix(err.Error(), "rabbitmq url 2: "):
 			t.Errorf("%q: error %q doesn't say which URL", raw, err)
-		case strings.Contains(err.Error(), "se") && (strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), ":se")):
+		case strings.Contains(err.Error(), "se") && (strings.Contains(err.Error(), "secret") ||
+			strings.Contains(err.Error(), ":se")):
 			t.Errorf("the error tells the password: %q", err)
 		}
 	}
@@ -96,7 +98,8 @@ func TestURLsAreTriedInTurn(t *testing.T) {
 	}
 	closed := "amqp://" + listener.Addr().String()
 	_ = listener.Close()
-	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{closed, closed, servertest.RabbitMQ(t)}}), "topic", forward.Route{})
+	p, _ := publisher(t, connect(t, forward.Config{URLs: []string{closed, closed, servertest.RabbitMQ(t)}}), "topic",
+		forward.Route{})
 	ready(t, p)
 }
 
@@ -163,9 +166,10 @@ func written(t *testing.T, p *forward.Publisher, got *results, topic string, soo
 func TestHalfOpenConnection(t *testing.T) {
 	t.Parallel()
 	network, via := newProxy(t, servertest.RabbitMQ(t))
-	p, got := publisher(t, connectAsIs(t, forward.Suspicious(forward.Config{URLs: []string{via}}, time.Second)), "topic", forward.Route{
-		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
-	})
+	p, got := publisher(t, connectAsIs(t, forward.Suspicious(forward.Config{URLs: []string{via}}, time.Second)), "topic",
+		forward.Route{
+			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+		})
 	ready(t, p)
 	network.freeze()
 	if late := overdue(t, p, got); late < 0 {
@@ -193,7 +197,8 @@ func TestStuckChannel(t *testing.T) {
 	network, via := newProxy(t, servertest.RabbitMQ(t))
 	log := &logLines{}
 	c := connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)})
-	fine, gotFine := publisher(t, c, "fine", forward.Route{Exchange: "e1", Declare: &forward.Declare{Queue: "q1"}, Window: loadWindow})
+	fine, gotFine := publisher(t, c, "fine", forward.Route{Exchange: "e1", Declare: &forward.Declare{Queue: "q1"},
+		Window: loadWindow})
 	ready(t, fine)
 	stuck, got := publisher(t, c, "stuck", forward.Route{Exchange: "e2", Declare: &forward.Declare{Queue: "q2"}})
 	ready(t, stuck)
@@ -237,9 +242,10 @@ func TestWriteTimeout(t *testing.T) {
 func writeIntoNothing(t *testing.T) time.Duration {
 	t.Helper()
 	network, via := newProxy(t, servertest.RabbitMQ(t))
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, WriteTimeout: 500 * time.Millisecond}), "topic", forward.Route{
-		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
-	})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, WriteTimeout: 500 * time.Millisecond}), "topic",
+		forward.Route{
+			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+		})
 	ready(t, p)
 	network.freeze()
 	batch := messages("topic", "m", 200)

@@ -33,7 +33,8 @@ type endpoint struct {
 func parseEndpoint(raw string, cfg Config) (endpoint, error) {
 	uri, err := amqp.ParseURI(raw)
 	if malformed := new(url.Error); errors.As(err, &malformed) {
-		return endpoint{}, errors.New("must be amqp://user:password@host:5672/vhost, with reserved characters percent-encoded")
+		return endpoint{}, errors.New("must be amqp://user:password@host:5672/vhost, with reserved characters " +
+			"percent-encoded")
 	}
 	if err != nil {
 		return endpoint{}, err

@@ -48,7 +48,8 @@ const benchTurn = 10_000
 func benchHeaders(b *testing.B, queueType string) {
 	url := servertest.RabbitMQ(b)
 	route := forward.Route{
-		Exchange: "bench", RoutingKey: "k", Declare: &forward.Declare{Queue: "bench", QueueType: queueType}, Window: benchWindow,
+		Exchange: "bench", RoutingKey: "k", Declare: &forward.Declare{Queue: "bench", QueueType: queueType},
+		Window: benchWindow,
 	}
 	p := connect(b, forward.Config{URLs: []string{url}}).NewPublisher("bench", route, func([]forward.Result) {})
 	wait.Background(b, "Run of a publisher", p.Run)
@@ -139,7 +140,8 @@ func benchBare(b *testing.B, queueType string, window int) {
 
 func benchForward(b *testing.B, queueType string, size int, oneByOne bool) {
 	p, done := benchPublisher(b, forward.Route{
-		Exchange: "bench", RoutingKey: "k", Declare: &forward.Declare{Queue: "bench", QueueType: queueType}, Window: benchWindow,
+		Exchange: "bench", RoutingKey: "k", Declare: &forward.Declare{Queue: "bench", QueueType: queueType},
+		Window: benchWindow,
 	})
 	benchRun(b, p, done, size, oneByOne)
 }

@@ -47,7 +47,8 @@ func (r *results) take(batch []forward.Result) {
 	defer r.mu.Unlock()
 	for _, one := range batch {
 		if earlier, ok := r.of[one.Message]; ok {
-			r.t.Errorf("two results for %q: %v (%s), then %v (%s)", one.Message.Task.ID, earlier.Outcome, earlier.Reason, one.Outcome, one.Reason)
+			r.t.Errorf("two results for %q: %v (%s), then %v (%s)", one.Message.Task.ID, earlier.Outcome, earlier.Reason,
+				one.Outcome, one.Reason)
 		}
 		r.of[one.Message] = one
 	}
@@ -319,7 +320,8 @@ func (p *proxy) copyFrames(to, from net.Conn) {
 
 // isAnswer reports whether a frame is a basic.ack or a basic.nack.
 func isAnswer(kind byte, payload []byte) bool {
-	return kind == 1 && (bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x50")) || bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x78")))
+	return kind == 1 && (bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x50")) ||
+		bytes.HasPrefix(payload, []byte("\x00\x3c\x00\x78")))
 }
 
 func (p *proxy) waitThaw() {

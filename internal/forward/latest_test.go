@@ -42,7 +42,8 @@ func TestLatestURLsAndTLS(t *testing.T) {
 	set(strings.Replace(good, "guest:guest", "guest:wrong", 1), pool)
 	wait.For(t, "the password to be refused", reason("password"))
 	set("amqps://guest:guest@%zz/", pool)
-	wait.For(t, "the log to tell of a URL that can't be parsed", func() bool { return strings.Contains(log.String(), "the previous ones stay in use") })
+	wait.For(t, "the log to tell of a URL that can't be parsed",
+		func() bool { return strings.Contains(log.String(), "the previous ones stay in use") })
 	set(good, pool)
 	wait.For(t, "a connection", func() bool {
 		connected, _, _ := c.State()

@@ -216,5 +216,6 @@ func refusal(t *task.Task, l limits) string {
 
 // returnReason tells an operator why a message came back.
 func returnReason(r *amqp.Return) string {
-	return fmt.Sprintf("returned: %d %s from exchange %q with routing key %q", r.ReplyCode, r.ReplyText, r.Exchange, r.RoutingKey)
+	return fmt.Sprintf("returned: %d %s from exchange %q with routing key %q", r.ReplyCode, r.ReplyText, r.Exchange,
+		r.RoutingKey)
 }

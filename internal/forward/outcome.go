@@ -27,7 +27,8 @@ import (
 // notifyAll drops a return that finds no room within 5 s. The buffer has room for a
 // return of every message in flight. So that happens only if the process stands still
 // between the start of that timer and the send.
-func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result, stalled bool) {
+func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result,
+	stalled bool) {
 	now := c.since(time.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +197,8 @@ func (c *confirms) expire(out []Result) []Result {
 		if u.message == nil || u.givenUp || u.deadline > now {
 			continue
 		}
-		out = append(out, Result{Message: u.message, Outcome: Overdue, Reason: "the broker's confirm is overdue", Elapsed: now - u.at})
+		out = append(out, Result{Message: u.message, Outcome: Overdue, Reason: "the broker's confirm is overdue",
+			Elapsed: now - u.at})
 		// The slot may be kept for long; free the payload.
 		kept := &Message{Task: u.message.Task}
 		kept.Task.Payload = nil

@@ -54,7 +54,8 @@ type Block struct {
 // blockOf returns the Block for the error that a channel failed to open or was closed
 // with.
 func blockOf(err error, reason string) Block {
-	kinds := map[int]string{amqp.NotFound: NotFound, amqp.PreconditionFailed: Precondition, amqp.AccessRefused: AccessRefused}
+	kinds := map[int]string{amqp.NotFound: NotFound, amqp.PreconditionFailed: Precondition,
+		amqp.AccessRefused: AccessRefused}
 	var refusal *amqp.Error
 	if errors.As(err, &refusal) && refusal != nil && kinds[refusal.Code] != "" {
 		return Block{kinds[refusal.Code], reason}

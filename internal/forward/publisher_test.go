@@ -25,13 +25,16 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 		binary[i] = byte(i * 7)
 	}
 	full := task.Task{
-		Topic: "orders", ID: "🚚 o-1", Due: due, FirstDue: due.Add(-time.Minute), Scheduled: due.Add(-time.Hour), Attempt: 3, Redelivered: true,
+		Topic: "orders", ID: "🚚 o-1", Due: due, FirstDue: due.Add(-time.Minute), Scheduled: due.Add(-time.Hour), Attempt: 3,
+		Redelivered: true,
 		ContentType: "application/json", Payload: binary,
-		Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "k=v", "größe": "übergröße"},
+		Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+			"tracestate": "k=v", "größe": "übergröße"},
 	}
 	plain := task.Task{Topic: "orders", ID: "plain", Due: due, FirstDue: due, Scheduled: due, Attempt: 1}
 	asked := task.Task{Topic: "orders", ID: "asked", Due: due, Scheduled: due, Attempt: 1, Options: task.Options{
-		RoutingKey: "order.express", Priority: 255, Expiration: 49*24*time.Hour + 1999*time.Microsecond, CorrelationID: "c-1", ReplyTo: "answers",
+		RoutingKey: "order.express", Priority: 255, Expiration: 49*24*time.Hour + 1999*time.Microsecond, CorrelationID: "c-1",
+		ReplyTo: "answers",
 	}}
 	for name, route := range map[string]forward.Route{
 		"classic":      {Declare: &forward.Declare{QueueType: "classic"}},
@@ -50,7 +53,8 @@ func TestMessageArrivesAsPromised(t *testing.T) {
 			if err := ch.QueueBind("orders.due", "order.express", "orders", false, nil); err != nil {
 				t.Fatal(err)
 			}
-			batch := []*forward.Message{{Task: full, Owner: owner(7)}, {Task: asked, Owner: owner(8)}, {Task: plain, Owner: owner(9)}}
+			batch := []*forward.Message{{Task: full, Owner: owner(7)}, {Task: asked, Owner: owner(8)},
+				{Task: plain, Owner: owner(9)}}
 			publish(t, p, batch...)
 			for i, r := range got.all(batch...) {
 				if r.Outcome != forward.Confirmed || r.Reason != "" || r.Elapsed <= 0 || r.Message.Owner != owner(7+i) {
@@ -76,8 +80,9 @@ func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, con
 		t.Fatalf("no message in orders.due: %v", err)
 	}
 	headers, app := amqp.Table{
-		"x-duefleet-topic": want.Topic, "x-duefleet-due": want.Due.UnixMilli(), "x-duefleet-scheduled": want.Scheduled.UnixMilli(),
-		"x-duefleet-attempt": int32(want.Attempt), "x-duefleet-redelivered": want.Redelivered,
+		"x-duefleet-topic": want.Topic, "x-duefleet-due": want.Due.UnixMilli(),
+		"x-duefleet-scheduled": want.Scheduled.UnixMilli(),
+		"x-duefleet-attempt":   int32(want.Attempt), "x-duefleet-redelivered": want.Redelivered,
 	}, "duefleet"
 	if lean {
 		app = ""
@@ -110,12 +115,14 @@ func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, con
 		key, expiration = want.Options.RoutingKey, "4233600001" // cut to the millisecond
 	}
 	got := []any{m.ContentType, m.DeliveryMode, m.MessageId, m.Type, m.Timestamp.UTC(), m.AppId, m.Exchange, m.RoutingKey}
-	wanted := []any{contentType, amqp.Persistent, want.ID, want.Topic, want.Due.UTC().Truncate(time.Second), app, "orders", key}
+	wanted := []any{contentType, amqp.Persistent, want.ID, want.Topic, want.Due.UTC().Truncate(time.Second), app, "orders",
+		key}
 	if fmt.Sprint(got) != fmt.Sprint(wanted) {
 		t.Errorf("properties\n%v, want\n%v", got, wanted)
 	}
 	rest := fmt.Sprintf("%q", []any{m.ContentEncoding, m.Priority, m.CorrelationId, m.ReplyTo, m.Expiration, m.UserId})
-	if wanted := fmt.Sprintf("%q", []any{"", want.Options.Priority, want.Options.CorrelationID, want.Options.ReplyTo, expiration, ""}); rest != wanted {
+	if wanted := fmt.Sprintf("%q", []any{"", want.Options.Priority, want.Options.CorrelationID, want.Options.ReplyTo,
+		expiration, ""}); rest != wanted {
 		t.Errorf("what the task asked for, and no more: %s, want %s", rest, wanted)
 	}
 }
@@ -123,7 +130,8 @@ func checkMessage(t *testing.T, ch *amqp.Channel, lean bool, want task.Task, con
 func TestMissingExchange(t *testing.T) {
 	t.Parallel()
 	url := servertest.RabbitMQ(t)
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "late", RoutingKey: "k"})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic",
+		forward.Route{Exchange: "late", RoutingKey: "k"})
 	wait.For(t, "the missing exchange as a reason", func() bool {
 		ok, reason := p.Ready()
 		return !ok && strings.Contains(reason, "404 NOT_FOUND - no exchange 'late'")

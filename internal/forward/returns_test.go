@@ -24,7 +24,8 @@ func TestReturnedIsNeverConfirmed(t *testing.T) {
 	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "picky", amqp.ExchangeHeaders)
 	declareQueue(t, ch, "routed", "picky", "", nil, amqp.Table{"route": "yes", "x-match": "all"})
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "picky", RoutingKey: "k", Window: 700})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic",
+		forward.Route{Exchange: "picky", RoutingKey: "k", Window: 700})
 	ready(t, p)
 	batch := messages("topic", "m", 6000)
 	for i, m := range batch {
@@ -115,7 +116,8 @@ func TestReturnOfOneOfTwoVersions(t *testing.T) {
 		return m
 	}
 	for range 200 {
-		batch := []*forward.Message{version("yes", time.Second), version("no", 0), version("no", time.Second), version("yes", 0)}
+		batch := []*forward.Message{version("yes", time.Second), version("no", 0), version("no", time.Second),
+			version("yes", 0)}
 		older, same := batch[:2], batch[2:]
 		same[0].Task.ID, same[1].Task.ID = "other", "other"
 		publish(t, p, append(older, same...)...)
@@ -216,7 +218,8 @@ func TestFullQueueRefuses(t *testing.T) {
 	ch := servertest.Channel(t, url)
 	declareExchange(t, ch, "small", amqp.ExchangeDirect)
 	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(3), "x-overflow": "reject-publish"}, nil)
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic", forward.Route{Exchange: "small", RoutingKey: "k"})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{url}}), "topic",
+		forward.Route{Exchange: "small", RoutingKey: "k"})
 	ready(t, p)
 	for _, m := range messages("topic", "fits", 3) {
 		publish(t, p, m)
@@ -249,7 +252,8 @@ func TestAChannelThatRefusesEverythingIsReplaced(t *testing.T) {
 	declareQueue(t, ch, "small", "small", "k", amqp.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}, nil)
 	network, via := newProxy(t, url)
 	log := &logLines{}
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)}), "topic", forward.Route{Exchange: "small", RoutingKey: "k"})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{via}, Log: textLog(log)}), "topic",
+		forward.Route{Exchange: "small", RoutingKey: "k"})
 	ready(t, p)
 	first := messages("topic", "fits", 1)
 	publish(t, p, first...)

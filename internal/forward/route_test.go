@@ -109,7 +109,8 @@ func TestSetRouteToMissingExchange(t *testing.T) {
 		t.Errorf("ready=%v (%s) with a name that AMQP can't write", ok, reason)
 	}
 	blocked(t, p, forward.OtherRefusal, "at most 255 bytes")
-	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k", Declare: &forward.Declare{Type: amqp.ExchangeDirect, Queue: "q2"}})
+	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k", Declare: &forward.Declare{Type: amqp.ExchangeDirect,
+		Queue: "q2"}})
 	blocked(t, p, forward.Precondition, "inequivalent arg 'type'")
 	p.SetRoute(forward.Route{Exchange: "new", RoutingKey: "k"})
 	blocked(t, p, "", "")

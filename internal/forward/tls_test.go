@@ -17,9 +17,10 @@ func TestTLS(t *testing.T) {
 	cert, pool := servertest.Certificate(t)
 	secured := secure(t, servertest.RabbitMQ(t), cert)
 
-	p, got := publisher(t, connect(t, forward.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: pool}}), "topic", forward.Route{
-		Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
-	})
+	p, got := publisher(t, connect(t, forward.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: pool}}), "topic",
+		forward.Route{
+			Exchange: "e", RoutingKey: "k", Declare: &forward.Declare{Queue: "q"},
+		})
 	ready(t, p)
 	batch := messages("topic", "m", 3000)
 	publish(t, p, batch...)

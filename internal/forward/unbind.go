@@ -49,7 +49,8 @@ func (c *conn) unbind(b Binding) error {
 	defer channel.Close()
 	err = channel.QueueUnbind(b.Queue, b.RoutingKey, b.Exchange, nil)
 	var refusal *amqp.Error
-	if err == nil || errors.As(err, &refusal) && refusal.Code == amqp.NotFound { // the queue is gone, and its bindings with it
+	// the queue is gone, and its bindings with it
+	if err == nil || errors.As(err, &refusal) && refusal.Code == amqp.NotFound {
 		return nil
 	}
 	return brokerError{err}

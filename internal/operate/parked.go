@@ -168,7 +168,8 @@ func (e *LeftError) Error() string {
 		if more := e.Tasks - len(names); more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
-		parts = append(parts, fmt.Sprintf("topic %s: %d tasks can't be read, and stay parked until they are purged: %s: %v", e.Topic, e.Tasks, text, e.reason))
+		parts = append(parts, fmt.Sprintf("topic %s: %d tasks can't be read, and stay parked until they are purged: %s: %v",
+			e.Topic, e.Tasks, text, e.reason))
 	}
 	if e.Shards != nil {
 		parts = append(parts, e.Shards.Error())
@@ -204,7 +205,8 @@ func (e *LeftError) readable(page []shard.Record) (ids []string) {
 // walk visits each parked task once, page by page. It goes through the shards in the
 // order in which tasks may move. The visitor returns whether to go on. walk skips shards
 // that can't be read, and then returns an *shard.UnreadableError that names them.
-func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (more bool, err error)) error {
+func (p Parked) walk(ctx context.Context, placement shard.Placement, visit func(at int, page []shard.Record) (more bool,
+	err error)) error {
 	failed := map[int]error{}
 	for _, at := range placement.InOrder() {
 		cursor := p.Topic.Shard(at).ParkedCursor()

@@ -137,7 +137,10 @@ func TestAReplayOfAllIsOverThoughAllIsParkedAgain(t *testing.T) {
 	again := &reparker{rdb: a.rdb, due: a.key("due", 1)}
 	a.client.AddHook(again)
 	told := int64(0)
-	replayed, err := Parked{Topic: a.topic, Progress: func(visited, of int64) { told = visited*1e6 + of }}.Replay(t.Context(), "")
+	replayed, err := Parked{Topic: a.topic, Progress: func(visited,
+		of int64) {
+		told = visited*1e6 + of
+	}}.Replay(t.Context(), "")
 	if replayed != n || err != nil {
 		t.Errorf("replayed %d, %v; want %d", replayed, err, n)
 	}
@@ -174,7 +177,8 @@ func TestRecordsThatCannotBeReadHideNoOthers(t *testing.T) {
 			t.Fatalf("round %d: replayed %d, %v", round, n, err)
 		}
 		one = left.IDs[0]
-		if text := err.Error(); !strings.Contains(text, ` and 590 more: record of 4 bytes is cut short`) || !strings.Contains(text, "shard 2") {
+		if text := err.Error(); !strings.Contains(text, ` and 590 more: record of 4 bytes is cut short`) ||
+			!strings.Contains(text, "shard 2") {
 			t.Errorf("it says %s", text)
 		}
 		if n := a.parked(); n != 600 {
@@ -211,7 +215,8 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 			put(t, a.topic, shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}})
 		}
 	}
-	b, err := a.topic.Shard(1).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: shard.MaxBatch, Lease: time.Hour})
+	b, err := a.topic.Shard(1).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: shard.MaxBatch,
+		Lease: time.Hour})
 	if err != nil || len(b.Tasks) != n {
 		t.Fatalf("claimed %d, %v", len(b.Tasks), err)
 	}
@@ -246,16 +251,20 @@ func TestParkedTasksAreChangedByReasonAndAge(t *testing.T) {
 			t.Errorf("%+v: counted %d, %v, want %d", c.filter, got, err, c.want)
 		}
 	}
-	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Before: before}}).Purge(t.Context(), ""); got != 0 || err != nil {
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Before: before}}).Purge(t.Context(), ""); got != 0 ||
+		err != nil {
 		t.Errorf("purged %d, %v", got, err)
 	}
-	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "NO_ROUTE"}}).Replay(t.Context(), ""); got != n/2 || err != nil {
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "NO_ROUTE"}}).Replay(t.Context(),
+		""); got != n/2 || err != nil {
 		t.Errorf("replayed %d, %v", got, err)
 	}
-	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "handler", Before: soon}}).Purge(t.Context(), ""); got != n/2 || err != nil || a.parked() != 0 {
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "handler", Before: soon}}).Purge(t.Context(),
+		""); got != n/2 || err != nil || a.parked() != 0 {
 		t.Errorf("purged %d, %v, left %d", got, err, a.parked())
 	}
-	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "cut short"}}).Purge(t.Context(), ""); got != 3 || err != nil {
+	if got, err := (Parked{Topic: a.topic, Filter: ParkedFilter{Reason: "cut short"}}).Purge(t.Context(), ""); got != 3 ||
+		err != nil {
 		t.Errorf("purged %d, %v", got, err)
 	}
 }

@@ -80,7 +80,8 @@ func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	}
 	old := p.Old(id)
 	entry := shard.Entry{ID: id, When: shard.In(0), Body: []byte{0}}
-	for _, r := range topic.Put(t.Context(), p, notAfter+time.Hour.Milliseconds(), []shard.Put{{Shard: old, Op: shard.NewOp(), Entries: []shard.Entry{entry}}}) {
+	for _, r := range topic.Put(t.Context(), p, notAfter+time.Hour.Milliseconds(),
+		[]shard.Put{{Shard: old, Op: shard.NewOp(), Entries: []shard.Entry{entry}}}) {
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
@@ -98,7 +99,8 @@ func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 // move moves a task from its old shard to its new one.
 func move(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
-	export, err := topic.Shard(p.Old(id)).Export(t.Context(), p, shard.Export{Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{id}})
+	export, err := topic.Shard(p.Old(id)).Export(t.Context(), p, shard.Export{Claimant: "m", Request: "1",
+		Lease: time.Hour, IDs: []string{id}})
 	if err != nil {
 		t.Error(err)
 		return

@@ -56,7 +56,8 @@ type pass struct {
 // changeAll makes one pass over the parked tasks. It doesn't meet a task again that is
 // parked again behind it, for example one that still has no queue.
 func (p Parked) changeAll(ctx context.Context, placement shard.Placement, change change) (int, error) {
-	all := &pass{parked: p, change: change, began: time.Now(), of: p.count(ctx, placement), left: &LeftError{Topic: p.Topic.Name()}}
+	all := &pass{parked: p, change: change, began: time.Now(), of: p.count(ctx, placement),
+		left: &LeftError{Topic: p.Topic.Name()}}
 	err := p.walk(ctx, placement, func(at int, page []shard.Record) (more bool, err error) {
 		return all.visit(ctx, at, page)
 	})

@@ -78,7 +78,8 @@ func TestManyShardsAreCountedInTurn(t *testing.T) {
 		t.Fatalf("%d tasks are stored, want none", n)
 	}
 	for at := range m {
-		if err := rdb.ZAdd(t.Context(), fmt.Sprintf("duefleet:due:{orders:%d}", at), redis.Z{Score: 1e15, Member: "o"}).Err(); err != nil {
+		if err := rdb.ZAdd(t.Context(), fmt.Sprintf("duefleet:due:{orders:%d}", at),
+			redis.Z{Score: 1e15, Member: "o"}).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -68,7 +68,8 @@ func (s Status) Reasons(now time.Time) []Reason {
 			told[n] = true
 		}
 		if late := now.Sub(t.Oldest); !t.Oldest.IsZero() && late > lateAfter {
-			all = append(all, Reason{Kind: Late, Topic: t.Topic, Text: fmt.Sprintf("a task has been due for %s", late.Round(time.Second))})
+			all = append(all, Reason{Kind: Late, Topic: t.Topic, Text: fmt.Sprintf("a task has been due for %s",
+				late.Round(time.Second))})
 		}
 		if t.Parked > 0 {
 			all = append(all, Reason{Kind: ParkedTasks, Topic: t.Topic, Text: fmt.Sprintf("%d tasks are parked", t.Parked)})

@@ -23,9 +23,11 @@ func TestReasons(t *testing.T) {
 		{"nobody lives", func(s *Status) { s.Fleet[0].Alive = false }, "no scanner runs"},
 		{"nobody at all", func(s *Status) { *s = Status{} }, "no scanner runs"},
 		{"a note", func(s *Status) { s.Topics[0].Notes = []string{"paused"} }, "topic orders: paused"},
-		{"late", func(s *Status) { s.Topics[0].Oldest = now.Add(-61 * time.Second) }, "topic orders: a task has been due for 1m1s"},
+		{"late", func(s *Status) { s.Topics[0].Oldest = now.Add(-61 * time.Second) },
+			"topic orders: a task has been due for 1m1s"},
 		{"parked", func(s *Status) { s.Topics[0].Parked = 3 }, "topic orders: 3 tasks are parked"},
-		{"a document", func(s *Status) { s.Fleet[0].Errors = map[string]string{"mail": "mail:1: broken"} }, "configuration: mail:1: broken"},
+		{"a document", func(s *Status) { s.Fleet[0].Errors = map[string]string{"mail": "mail:1: broken"} },
+			"configuration: mail:1: broken"},
 		{"a document of a topic", func(s *Status) {
 			s.Fleet[0].Errors = map[string]string{"orders": "broken"}
 			s.Topics[0].Notes = []string{"broken"}

@@ -42,7 +42,8 @@ func (r Removal) Check(ctx context.Context) (pending int64, err error) {
 		pending += v.Pending
 	}
 	if err == nil && pending > 0 && !r.Purge && !removed {
-		err = fmt.Errorf("topic %s holds %d tasks; let them be delivered, or remove them with --purge", r.Topic.Name(), pending)
+		err = fmt.Errorf("topic %s holds %d tasks; let them be delivered, or remove them with --purge", r.Topic.Name(),
+			pending)
 	}
 	return pending, err
 }
@@ -61,7 +62,8 @@ func (r Removal) Run(ctx context.Context) (int64, error) {
 			return 0, r.Topic.Forget(ctx, p)
 		}
 		if p.Phase == shard.Migrating && !r.Purge {
-			return 0, fmt.Errorf("topic %s: its shard count is changing; wait for the end, or remove it with --purge", r.Topic.Name())
+			return 0, fmt.Errorf("topic %s: its shard count is changing; wait for the end, or remove it with --purge",
+				r.Topic.Name())
 		}
 		if done, err := r.Topic.Remove(ctx, p); err != nil {
 			return 0, err
@@ -83,7 +85,8 @@ func (r Removal) empty(ctx context.Context, gone shard.Placement) (int64, error)
 	}
 	if left > 0 {
 		_, err := r.Topic.Ensure(ctx, gone.Shards)
-		return went, errors.Join(fmt.Errorf("topic %s: %d tasks arrived meanwhile; it stays: set its document again, or remove it with --purge", r.Topic.Name(), left), err)
+		return went, errors.Join(fmt.Errorf("topic %s: %d tasks arrived meanwhile; it stays: set its document again, or "+
+			"remove it with --purge", r.Topic.Name(), left), err)
 	}
 	return went, r.Topic.Forget(ctx, gone)
 }

@@ -41,7 +41,8 @@ type TopicStatus struct {
 	Backlog  int64       `json:"backlog"`
 	Leased   int64       `json:"leased"`
 	Parked   int64       `json:"parked"`
-	Orphans  int64       `json:"strays,omitempty"` // orphaned tasks: in shards that no scanner polls, in none of the counts above
+	// orphaned tasks: in shards that no scanner polls, in none of the counts above
+	Orphans int64 `json:"strays,omitempty"`
 	// Oldest is when the earliest waiting task was due, or will be. A task that waits for
 	// another attempt counts by its original due time if a living scanner knows it. In
 	// PerShard it counts by the time of that attempt.
@@ -136,7 +137,8 @@ func (r *Reader) Read(ctx context.Context) (Status, error) {
 			continue // removed between the two reads
 		}
 		if shard.Definite(err) && !shard.Denied(err) && topic == "" {
-			t, err = TopicStatus{Topic: name, PerShard: []shard.Stats{}, Notes: []string{err.Error()}}, nil // the others can be read
+			// the others can be read
+			t, err = TopicStatus{Topic: name, PerShard: []shard.Stats{}, Notes: []string{err.Error()}}, nil
 		}
 		if err != nil {
 			return s, err
@@ -184,7 +186,8 @@ func (r *Reader) readTopic(ctx context.Context, t *shard.Topic, known bool) (Top
 		return out, err
 	}
 	if out.Orphans = look.orphans.Tasks; out.Orphans > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them within minutes and recover them", out.Orphans))
+		out.Notes = append(out.Notes, fmt.Sprintf("%d tasks lie in shards that no scanner polls; scanners find them "+
+			"within minutes and recover them", out.Orphans))
 	}
 	return out, out.count(r.stats(ctx, t, p.Scanned()))
 }
@@ -208,7 +211,8 @@ func (s *TopicStatus) count(stats []shard.Stats, unread error) error {
 	}
 	if s.Phase == shard.Removed {
 		s.Notes = append(s.Notes, fmt.Sprintf("its removal was interrupted, and %d tasks lie still: "+
-			"`scanner topic rm %s` finishes it, or brings the topic back if there are tasks; --purge removes them", s.Pending, s.Topic))
+			"`scanner topic rm %s` finishes it, or brings the topic back if there are tasks; --purge removes them", s.Pending,
+			s.Topic))
 	}
 	return nil
 }
@@ -238,7 +242,8 @@ func (s *TopicStatus) noteUnreadable() {
 	for i, u := range s.Unreadable {
 		shards[i] = u.Shard
 	}
-	s.Notes = append(s.Notes, fmt.Sprintf("%s can't be read, so the counts are too low: %s", shard.ShardNames(shards), s.Unreadable[0].Error))
+	s.Notes = append(s.Notes, fmt.Sprintf("%s can't be read, so the counts are too low: %s", shard.ShardNames(shards),
+		s.Unreadable[0].Error))
 }
 
 // readChange returns the progress of a change, without the shards that an
@@ -289,10 +294,12 @@ func (s *TopicStatus) hear(fleet []balance.Member) {
 	}
 	if s.UnreadableTasks = all.Unreadable; s.UnreadableTasks > 0 {
 		s.overdue(all.UnreadableSince)
-		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
+		s.note(Unread, fmt.Sprintf("%d tasks are due and lie still: their records are of a newer format than these "+
+			"scanners read; upgrade the scanners again, to the version that wrote them", s.UnreadableTasks))
 	}
 	all.Retrying = min(all.Retrying, s.Pending-s.Parked)
-	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked && (s.Oldest.IsZero() || since.Before(s.Oldest)) {
+	if since := all.RetryingSince; !since.IsZero() && s.Pending > s.Parked &&
+		(s.Oldest.IsZero() || since.Before(s.Oldest)) {
 		s.Oldest = since
 	}
 	if s.Retrying, s.RetryReason = all.Retrying, all.RetryReason; s.Retrying > 0 {
@@ -364,7 +371,8 @@ func degraded(fleet []balance.Member) []string {
 	if away == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in force, and changes wait: %s", away, live, why)}
+	return []string{fmt.Sprintf("%d of %d scanners can't read the source of topics: their last good settings stay in "+
+		"force, and changes wait: %s", away, live, why)}
 }
 
 // warnings collects the living scanners' remarks about Redis, each once.

@@ -104,7 +104,8 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 			continue
 		}
 		lay++
-		if said := fmt.Sprint(s.Topics[0].Notes); !strings.Contains(said, "1 tasks lie still") || !strings.Contains(said, "scanner topic rm orders") {
+		if said := fmt.Sprint(s.Topics[0].Notes); !strings.Contains(said, "1 tasks lie still") ||
+			!strings.Contains(said, "scanner topic rm orders") {
 			t.Errorf("dead before request %d: notes %s", at, said)
 		}
 		if _, err := ReadStatus(t.Context(), topic.Store, "orders"); err != nil {
@@ -113,7 +114,8 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 		if _, err := (Removal{Topic: topic}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it stays") {
 			t.Errorf("dead before request %d: run again: %v", at, err)
 		}
-		if s, err = ReadStatus(t.Context(), topic.Store, "orders"); err != nil || s.Topics[0].Phase == shard.Removed || s.Topics[0].Pending != 1 {
+		if s, err = ReadStatus(t.Context(), topic.Store, "orders"); err != nil || s.Topics[0].Phase == shard.Removed ||
+			s.Topics[0].Pending != 1 {
 			t.Errorf("dead before request %d and run again: status %+v, %v", at, s, err)
 		}
 	}

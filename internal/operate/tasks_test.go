@@ -60,7 +60,8 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 	put(t, a.topic, shard.Entry{ID: "r", When: shard.In(0), Body: []byte{0}})
 	claim := func(id string) shard.Lease {
 		t.Helper()
-		b, err := a.topic.Shard(p.New(id)).Claim(t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1, Lease: 2 * time.Hour})
+		b, err := a.topic.Shard(p.New(id)).Claim(t.Context(), shard.Claim{Claimant: "w", Request: id, Limit: 1,
+			Lease: 2 * time.Hour})
 		if err != nil || len(b.Tasks) != 1 || b.Tasks[0].ID != id {
 			t.Fatalf("claimed %+v, %v", b.Tasks, err)
 		}
@@ -79,13 +80,14 @@ func TestTasksAreListedByStateDueAndPrefix(t *testing.T) {
 		tasks Tasks
 		want  string
 	}{
-		"all":          {Tasks{}, all},
-		"waiting":      {Tasks{State: task.Waiting}, "w-1 waiting, w-2 waiting, w-3 waiting, w-4 waiting"},
-		"retrying":     {Tasks{State: Retrying}, "r retrying"},
-		"leased":       {Tasks{State: task.Leased}, "l leased"},
-		"parked":       {Tasks{State: task.Parked}, "p parked"},
-		"prefix":       {Tasks{Prefix: "w-1"}, "w-1 waiting"},
-		"due":          {Tasks{DueAfter: now.Add(2 * time.Second), DueBefore: now.Add(3 * time.Second)}, "w-2 waiting, w-3 waiting"},
+		"all":      {Tasks{}, all},
+		"waiting":  {Tasks{State: task.Waiting}, "w-1 waiting, w-2 waiting, w-3 waiting, w-4 waiting"},
+		"retrying": {Tasks{State: Retrying}, "r retrying"},
+		"leased":   {Tasks{State: task.Leased}, "l leased"},
+		"parked":   {Tasks{State: task.Parked}, "p parked"},
+		"prefix":   {Tasks{Prefix: "w-1"}, "w-1 waiting"},
+		"due": {Tasks{DueAfter: now.Add(2 * time.Second), DueBefore: now.Add(3 * time.Second)},
+			"w-2 waiting, w-3 waiting"},
 		"waiting, due": {Tasks{State: task.Waiting, DueBefore: now.Add(time.Second)}, "w-1 waiting"},
 		"retried, due": {Tasks{State: Retrying, DueBefore: now}, "r retrying"},
 		"not retried":  {Tasks{State: Retrying, DueAfter: now}, ""},
@@ -160,7 +162,8 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 			if _, err = topic.Shard(p.Old(moving)).Fence(ctx, p); err != nil {
 				return err
 			}
-			export, err = topic.Shard(p.Old(moving)).Export(ctx, p, shard.Export{Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{moving}})
+			export, err = topic.Shard(p.Old(moving)).Export(ctx, p, shard.Export{Claimant: "m", Request: "1", Lease: time.Hour,
+				IDs: []string{moving}})
 			return err
 		},
 		func() error {

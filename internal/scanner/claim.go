@@ -195,7 +195,8 @@ func (w *worker) failed(ctx context.Context, c *claiming) {
 
 // newClaim returns a claim for a worker that polls the shard until the deadline of ctx.
 func (w *worker) newClaim(ctx context.Context, r room, lease time.Duration) shard.Claim {
-	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: r.tasks, Bytes: r.records(), Lease: lease, Grace: grace}
+	c := shard.Claim{Claimant: w.name, Request: w.topic.request(), Limit: r.tasks, Bytes: r.records(), Lease: lease,
+		Grace: grace}
 	if end, ok := ctx.Deadline(); ok {
 		c.Stay = time.Until(end)
 	}
@@ -270,6 +271,7 @@ func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	w.topic.window.written(len(batch.Bad))
 	for _, bad := range batch.Bad {
 		w.topic.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
-		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true, Reason: bad.Err.Error()})
+		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true,
+			Reason: bad.Err.Error()})
 	}
 }

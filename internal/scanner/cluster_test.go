@@ -41,7 +41,8 @@ func newClustered(t *testing.T) *clustered {
 	}
 	t.Cleanup(func() { _ = cluster.Kill() })
 	topics := map[string]string{"orders": declaring("orders", "lease: 5s", "tick: 1s", fmt.Sprint("shards: ", many))}
-	c := &clustered{lone: newLoneOn(t, strings.Join(cluster.Addrs(), ","), "duefleet", topics, nil), cluster: cluster, seen: map[string]int{}}
+	c := &clustered{lone: newLoneOn(t, strings.Join(cluster.Addrs(), ","), "duefleet", topics, nil), cluster: cluster,
+		seen: map[string]int{}}
 	c.start()
 	c.consume()
 	c.p, err = c.topic("orders").Placement(t.Context())
@@ -129,7 +130,8 @@ func (c *clustered) put(shards ...int) {
 			c.ids++
 			id = fmt.Sprint("o-", c.ids)
 		}
-		puts = append(puts, shard.Put{Shard: at, Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}})
+		puts = append(puts, shard.Put{Shard: at, Op: shard.NewOp(),
+			Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}})
 	}
 	for _, r := range c.topic("orders").Put(c.t.Context(), c.p, now+time.Hour.Milliseconds(), puts) {
 		c.ok(r.Err)

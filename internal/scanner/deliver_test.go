@@ -57,7 +57,8 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries := []shard.Entry{{ID: "done", Body: []byte{0}}, {ID: "back", Body: []byte{0}}}
-	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
+	if r := orders.Put(t.Context(), p, now+time.Hour.Milliseconds(),
+		[]shard.Put{{Op: shard.NewOp(), Entries: entries}})[0]; r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	batch, err := orders.Shard(0).Claim(t.Context(), shard.Claim{Claimant: "w", Request: "1", Limit: 2, Lease: time.Hour})
@@ -119,7 +120,8 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put(shard.In(0), "a")
-	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour))
+	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
+		room{tasks: 1, bytes: claimBytes}, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
@@ -195,7 +197,8 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put(shard.In(0), "a")
-	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour))
+	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
+		room{tasks: 1, bytes: claimBytes}, time.Hour))
 	if err != nil || len(batch.Tasks) != 1 {
 		t.Fatalf("claimed %d, %v", len(batch.Tasks), err)
 	}
@@ -224,7 +227,10 @@ func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tried := make(chan string, 10)
-	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string, err error) { tried <- fmt.Sprint(operation, err) })
+	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string,
+		err error) {
+		tried <- fmt.Sprint(operation, err)
+	})
 	s.began = time.Now().Add(time.Hour) // the next round is an hour from now
 	running, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -298,7 +304,8 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	l.ok(err)
 	put := shard.Put{Op: shard.NewOp()}
 	for i := range tasks {
-		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0), Body: make([]byte, payload)})
+		put.Entries = append(put.Entries, shard.Entry{ID: fmt.Sprint("o-", i), When: shard.In(0),
+			Body: make([]byte, payload)})
 	}
 	l.ok(topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
 	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)

@@ -40,7 +40,8 @@ func (s *Scanner) observe() error {
 		return err
 	}
 	s.admin = admin
-	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats, Metrics: s.metrics, Log: s.log})
+	collector, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{Stats: s.shardStats, Metrics: s.metrics,
+		Log: s.log})
 	if err != nil {
 		return err
 	}
@@ -290,7 +291,8 @@ func (h *topicHealth) fails(ctx context.Context, at int, operation string, err e
 	h.metrics.ShardError(at)
 	h.worked.Delete(refusal{at, operation})
 	if h.refusals.note(refusal{at, operation}, true, err) {
-		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error", redisText(err))
+		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
+			redisText(err))
 	}
 }
 

@@ -71,24 +71,29 @@ func (l *lone) ask(path string) (status int, body string) {
 // others.
 func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 20ms", "lease: 1h")}, nil)
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 20ms", "lease: 1h")},
+		nil)
 	l.start()
 	fix := l.spoil(2)
 	const n = 50
 	for round := range 5 {
 		l.spread(n, 0, 1, 3)
-		wait.For(t, "the tasks of the other shards", func() bool { return l.value("duefleet_forwarded_total") == float64(3*n*(round+1)) })
+		wait.For(t, "the tasks of the other shards",
+			func() bool { return l.value("duefleet_forwarded_total") == float64(3*n*(round+1)) })
 	}
 	wait.For(t, "claims of the shard to fail", func() bool { return l.value("duefleet_shard_errors_total") >= 10 })
-	if lines := l.said.of("redis does not serve"); len(lines) != 1 || !strings.Contains(lines[0], "shard=2") || !strings.Contains(lines[0], "WRONGTYPE") {
+	if lines := l.said.of("redis does not serve"); len(lines) != 1 || !strings.Contains(lines[0], "shard=2") ||
+		!strings.Contains(lines[0], "WRONGTYPE") {
 		t.Errorf("the log tells %q, want one line that names shard 2", lines)
 	}
 	status, body := l.ask("/readyz")
-	if status != http.StatusOK || !strings.Contains(body, "shards: down (optional): topic orders: shard 2 not served by Redis") {
+	if status != http.StatusOK || !strings.Contains(body,
+		"shards: down (optional): topic orders: shard 2 not served by Redis") {
 		t.Errorf("/readyz is %d: %s", status, body)
 	}
 	if _, body := l.ask("/metrics"); !strings.Contains(body, `duefleet_shard_errors_total{shard="2",topic="orders"}`) ||
-		!strings.Contains(body, `duefleet_pending_tasks{shard="3",topic="orders"}`) || strings.Contains(body, `duefleet_pending_tasks{shard="2",topic="orders"}`) {
+		!strings.Contains(body, `duefleet_pending_tasks{shard="3",topic="orders"}`) ||
+		strings.Contains(body, `duefleet_pending_tasks{shard="2",topic="orders"}`) {
 		t.Errorf("/metrics:\n%s", body)
 	}
 	s, err := operate.ReadStatus(t.Context(), l.store, "")
@@ -126,7 +131,8 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := b.prefix + ":placement:{mails}"
-	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way", 0).Err()); err != nil {
+	if err := errors.Join(b.rdb.Del(t.Context(), key).Err(), b.rdb.Set(t.Context(), key, "in the way",
+		0).Err()); err != nil {
 		t.Fatal(err)
 	}
 	s, err := operate.ReadStatus(t.Context(), b.topic.store.Store, "")
@@ -159,7 +165,8 @@ func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 		w := b.topic.newWorker(at)
 		ended := make(chan error, 1)
 		go func() {
-			_, err := w.retryUntil(context.Background(), 0, w.newClaim(t.Context(), room{tasks: 1, bytes: claimBytes}, time.Hour), time.Now())
+			_, err := w.retryUntil(context.Background(), 0, w.newClaim(t.Context(), room{tasks: 1, bytes: claimBytes},
+				time.Hour), time.Now())
 			ended <- err
 		}()
 		if err := wait.Receive(t, "the claim to end", ended); err == nil {
@@ -174,7 +181,8 @@ var rightsNeededLater = map[string]string{
 	"+del": "a change of M", "+hincrby": "a change of M", "+smismember": "a change of M", "+zrange": "a change of M",
 	"+zscore": "giving tasks back",
 	"+eval":   "scripts that Redis has not heard of yet", "+hello": "the client does without",
-	"+hgetall": "scanner doctor", "+info": "what is not known without", "+zrandmember": "scanner doctor", "+zscan": "scanner doctor",
+	"+hgetall": "scanner doctor", "+info": "what is not known without", "+zrandmember": "scanner doctor",
+	"+zscan": "scanner doctor",
 }
 
 // TestARightThatRedisDoesNotGiveIsNamed: a scanner that lacks one of the rights in
@@ -213,7 +221,8 @@ func TestARightThatRedisDoesNotGiveIsNamed(t *testing.T) {
 // names reports whether a line names a right and the command that grants it.
 func names(lines []string, prefix, right string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
-		return strings.HasPrefix(line, prefix) && strings.Contains(line, right) && strings.Contains(line, "grant it with ACL SETUSER")
+		return strings.HasPrefix(line, prefix) && strings.Contains(line, right) &&
+			strings.Contains(line, "grant it with ACL SETUSER")
 	})
 }
 
@@ -270,7 +279,8 @@ func storeOne(t *testing.T, topic *shard.Topic) {
 		t.Fatal(err)
 	}
 	id := fmt.Sprint("o-", p.Epoch)
-	put := shard.Put{Shard: p.New(id), Op: shard.NewOp(), Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}}
+	put := shard.Put{Shard: p.New(id), Op: shard.NewOp(),
+		Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}}
 	if err := topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err; err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,8 @@ func newLone(t *testing.T, topics map[string]string, wrap func(config.Source) co
 }
 
 // newLoneOn is newLone on the Redis with these addresses, separated by commas.
-func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string, wrap func(config.Source) config.Source) *lone {
+func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string,
+	wrap func(config.Source) config.Source) *lone {
 	t.Helper()
 	l := &lone{t: t, said: &journal{}, path: filepath.Join(t.TempDir(), "config.yaml"), rabbit: servertest.RabbitMQ(t)}
 	u, err := url.Parse(l.rabbit)
@@ -87,7 +88,8 @@ func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string, wra
 	l.ok(l.bridge.Start())
 	t.Cleanup(l.bridge.Stop)
 	u.Host = l.bridge.Listen
-	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n", addrs, prefix, u)
+	l.prefix = fmt.Sprintf("redis: {addrs: [%s], prefix: %s}\nrabbitmq: {urls: [%q]}\nadmin: {listen: \"127.0.0.1:0\"}\n",
+		addrs, prefix, u)
 	l.write(topics)
 	cfg, err := config.Load(l.path, nil)
 	l.ok(err)
@@ -99,7 +101,8 @@ func newLoneOn(t *testing.T, addrs, prefix string, topics map[string]string, wra
 	if wrap != nil {
 		source = wrap(source)
 	}
-	l.Scanner, err = New(Config{Settings: cfg, Source: source, Store: storeOf(t, l.rdb, prefix), Instance: "lone", Log: slog.New(slog.NewTextHandler(l.said, nil))})
+	l.Scanner, err = New(Config{Settings: cfg, Source: source, Store: storeOf(t, l.rdb, prefix), Instance: "lone",
+		Log: slog.New(slog.NewTextHandler(l.said, nil))})
 	l.ok(err)
 	return l
 }
@@ -229,11 +232,13 @@ func benchOn(t *testing.T, addr, prefix string) *bench {
 	t.Cleanup(func() { _ = rdb.Close() })
 	settings := config.Defaults()
 	settings.Redis.Prefix = prefix
-	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me", Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb, prefix: prefix}
+	b := &bench{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
+		prefix: prefix}
 	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +303,8 @@ func newUnconnected(t *testing.T) *Scanner {
 	settings := config.Defaults()
 	rdb := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me", Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,12 +43,14 @@ func TestARedisThatIsDownAtStartIsTold(t *testing.T) {
 	refused := server.Addr() + ": connect: connection refused"
 	wait.For(t, "the warning", func() bool { return len(l.said.of("scanner started")) > 0 && len(l.said.of(warning)) > 0 })
 	status, body := l.ask("/readyz")
-	if status != http.StatusServiceUnavailable || !strings.Contains(body, "not reached yet") || !strings.Contains(body, refused) {
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "not reached yet") ||
+		!strings.Contains(body, refused) {
 		t.Errorf("/readyz: %d, %q", status, body)
 	}
 	l.ok(server.Restart(t.Context()))
 	wait.For(t, "the scanner to be ready", func() bool { status, _ = l.ask("/readyz"); return status == http.StatusOK })
-	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], refused) {
+	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
+		!strings.Contains(lines[0], refused) {
 		t.Errorf("the log tells %q, want one warning", lines)
 	}
 	if len(l.said.of("redis serves this scanner again")) == 0 {
@@ -81,7 +83,8 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 	}
 	wait.For(t, "both to be told", func() bool { return told("allkeys-lru", "no append-only file") })
 	const warning = "redis is set to lose tasks"
-	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "allkeys-lru") {
+	if lines := l.said.of(warning); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
+		!strings.Contains(lines[0], "allkeys-lru") {
 		t.Errorf("the log tells %q, want one warning", lines)
 	}
 	l.ok(l.rdb.ConfigSet(t.Context(), "appendonly", "yes").Err())
@@ -92,7 +95,8 @@ func TestARedisThatLosesTasksIsTold(t *testing.T) {
 		t.Errorf("the log tells %q and %q", lines, l.said.of(warning))
 	}
 	l.ok(l.rdb.Do(t.Context(), "ACL", "SETUSER", "default", "-info").Err())
-	wait.For(t, "the log to say that nothing is known", func() bool { return len(l.said.of("level=DEBUG msg=\"not known whether redis keeps")) == 1 })
+	wait.For(t, "the log to say that nothing is known",
+		func() bool { return len(l.said.of("level=DEBUG msg=\"not known whether redis keeps")) == 1 })
 	wait.For(t, "more looks", func() bool {
 		refused, err := l.rdb.ACLLog(t.Context(), 1).Result()
 		l.ok(err)

@@ -18,7 +18,8 @@ const lookLimit = 4 * time.Second
 func (w *worker) polledShards(ctx context.Context, shards []int) polledShards {
 	all, now, nodes := make(polledShards, len(shards)), time.Now(), map[string]bool{}
 	for i, at := range shards {
-		all[i] = &polledShard{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.confirmedOnce(at), busy: w.busy[at] != nil}
+		all[i] = &polledShard{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.confirmedOnce(at),
+			busy: w.busy[at] != nil}
 		nodes[all[i].node.name] = true
 	}
 	w.outages.keep(ctx, w, nodes)
@@ -98,7 +99,8 @@ func (w *worker) beginLook(ctx context.Context, n *node, unseen polledShards) *c
 }
 
 // looked notes the outcome of a look at shards of a node.
-func (w *worker) looked(ctx context.Context, n *node, unseen polledShards, attention []shard.Attention, heard time.Time) {
+func (w *worker) looked(ctx context.Context, n *node, unseen polledShards, attention []shard.Attention,
+	heard time.Time) {
 	var pause time.Duration
 	for i, a := range unseen {
 		seen := attention[i]

@@ -80,7 +80,8 @@ func narrowed(t *testing.T, addr string, rate int) string {
 	}
 	t.Cleanup(proxy.Stop)
 	for _, stream := range []string{"downstream", "upstream"} {
-		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` + strconv.Itoa(rate/1000) + `}}`
+		toxic := `{"name": "` + stream + `", "type": "bandwidth", "stream": "` + stream + `", "attributes": {"rate": ` +
+			strconv.Itoa(rate/1000) + `}}`
 		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +186,8 @@ func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 			t.Fatalf("an import at the end of its export: %v", err)
 		}
 		if next := m.newExport(nil); next.Lease != want || next.Soon != 2*want {
-			t.Errorf("the next export lasts %s and leaves what is due in %s, want %s and twice that", next.Lease, next.Soon, want)
+			t.Errorf("the next export lasts %s and leaves what is due in %s, want %s and twice that", next.Lease, next.Soon,
+				want)
 		}
 	}
 	for range 5 {

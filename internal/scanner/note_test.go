@@ -22,7 +22,8 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 	l.put(1000)
 	var s operate.TopicStatus
 	wait.For(t, "the rate to hold tasks back", func() bool { s = l.status(); return s.Limited })
-	if s.Rate != 1 || s.Paused || s.Backlog == 0 || s.Settings["rate"] != "1" || s.Settings["lease"] != "20s" || s.Settings["window"] != "" {
+	if s.Rate != 1 || s.Paused || s.Backlog == 0 || s.Settings["rate"] != "1" || s.Settings["lease"] != "20s" ||
+		s.Settings["window"] != "" {
 		t.Errorf("status: %+v, want a backlog, and rate 1 and lease 20s among the settings", s)
 	}
 
@@ -37,7 +38,11 @@ func TestStatusTellsWhyTasksStayAndHowFastTheyLeave(t *testing.T) {
 
 	l.write(map[string]string{"orders": one("tick: 20ms"), "quiet": "{}"})
 	wait.For(t, "the tasks to leave", l.empty)
-	wait.For(t, "status to say how fast", func() bool { s = l.status(); return !s.Paused && s.PerSecond > 0 && s.Median > 0 })
+	wait.For(t, "status to say how fast", func() bool {
+		s = l.status()
+		return !s.Paused && s.PerSecond > 0 &&
+			s.Median > 0
+	})
 	if n := l.value("duefleet_paused"); n != 0 {
 		t.Errorf("duefleet_paused sums to %v after the pause, want 0", n)
 	}

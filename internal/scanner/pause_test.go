@@ -15,7 +15,8 @@ import (
 func TestAPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	paused := func(until string) map[string]string {
-		return map[string]string{"orders": declaring("orders", "shards: 1", "paused: true", "paused_until: '"+until+"'", "paused_reason: the shop moves")}
+		return map[string]string{"orders": declaring("orders", "shards: 1", "paused: true", "paused_until: '"+until+"'",
+			"paused_reason: the shop moves")}
 	}
 	l := newLone(t, paused("2126-01-01T00:00:00Z"), nil)
 	l.start()
@@ -29,7 +30,8 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	wait.For(t, "status to say until when", func() bool {
 		s := status()
-		return s.Paused && s.PausedUntil.Equal(time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC)) && s.PausedReason == "the shop moves" &&
+		return s.Paused && s.PausedUntil.Equal(time.Date(2126, 1, 1, 0, 0, 0, 0, time.UTC)) &&
+			s.PausedReason == "the shop moves" &&
 			fmt.Sprint(s.Notes) == "[paused (the shop moves): nothing is delivered until 2126-01-01T00:00:00Z; 1 tasks are due]"
 	})
 	now, err := l.store.Now(t.Context())

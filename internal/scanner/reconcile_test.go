@@ -64,7 +64,8 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 	l.ok(err)
 	const tasks = 60
 	for i := range tasks {
-		_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i), When: producer.In(time.Hour)})
+		_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i),
+			When: producer.In(time.Hour)})
 		l.ok(err)
 	}
 	prefix := l.cfg.Settings.Redis.Prefix
@@ -78,7 +79,8 @@ func TestTasksInShardsThatNobodyAttendsAreBroughtHome(t *testing.T) {
 		return s.Topics[0]
 	}
 	if s := status(); s.Orphans == 0 || s.Orphans+s.Pending != tasks || len(s.Notes) == 0 {
-		t.Errorf("status shows %d orphaned tasks and %d pending tasks of %d, and notes %q", s.Orphans, s.Pending, tasks, s.Notes)
+		t.Errorf("status shows %d orphaned tasks and %d pending tasks of %d, and notes %q", s.Orphans, s.Pending, tasks,
+			s.Notes)
 	}
 	l.start()
 	wait.For(t, "every task to be where its ID belongs", func() bool {
@@ -150,10 +152,11 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	t.Parallel()
 	slow := &slowSource{}
-	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3", "tick: 10ms")}, func(s config.Source) config.Source {
-		slow.Source = s
-		return slow
-	})
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 3", "tick: 10ms")},
+		func(s config.Source) config.Source {
+			slow.Source = s
+			return slow
+		})
 	l.start()
 	orders := l.served("orders").topic
 	wait.For(t, "the reconciler to have looked", func() bool { return slow.reads.Load() > 0 })
@@ -206,7 +209,8 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 			client, err := producer.New(producer.Config{Redis: l.rdb, Prefix: l.cfg.Settings.Redis.Prefix})
 			l.ok(err)
 			for i := range 20 {
-				_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i), When: producer.In(time.Hour)})
+				_, err := client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: strconv.Itoa(i),
+					When: producer.In(time.Hour)})
 				l.ok(err)
 			}
 			invented := shard.Placement{Epoch: 1000, Shards: 16, Previous: 16, Phase: shard.Stable}

@@ -48,7 +48,8 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	l.ok(err)
 	slow := &slowNote{Client: client, begun: make(chan struct{}), letGo: make(chan struct{})}
 	l.registration = &registration{
-		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: make(chan struct{}, 1), notes: make(chan note, 1),
+		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: make(chan struct{}, 1),
+		notes: make(chan note, 1),
 		fleet: func(ctx context.Context) ([]balance.Member, error) { return balance.Members(ctx, l.store) },
 	}
 	l.reloader.report = l.registration.report
@@ -60,7 +61,8 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	wait.For(t, "two notes", func() bool { return slow.written.Load() >= 2 })
 	index, _, _ := l.reloader.state()
 	want := fmt.Sprintf(`"config_applied_index":%d,`, index)
-	anyone, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	anyone, err := api.NewClient(&api.Config{Address: addr,
+		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	l.ok(err)
 	note, _, err := anyone.KV().Get(prefix+"/status/lone/config", nil)
 	l.ok(err)
@@ -78,7 +80,8 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anyone, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	anyone, err := api.NewClient(&api.Config{Address: addr,
+		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +91,19 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	}
 	old := at(2 * staleAfter)
 	for key, text := range map[string]string{
-		"status/dead/config": old, "status/dead too/config": old, "status/member/config": old, "status/other/config": at(staleAfter - time.Minute),
-		"status/dead/more": old, "status/dead/more/config": old, "status/odd/config": "{}", "status/odder/config": "[", "topics/orders": "{}",
+		"status/dead/config": old, "status/dead too/config": old, "status/member/config": old,
+		"status/other/config": at(staleAfter - time.Minute),
+		"status/dead/more":    old, "status/dead/more/config": old, "status/odd/config": "{}", "status/odder/config": "[",
+		"topics/orders": "{}",
 	} {
 		if _, err := anyone.KV().Put(&api.KVPair{Key: prefix + "/" + key, Value: []byte(text)}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := registration{register: client, fleet: func(context.Context) ([]balance.Member, error) { return nil, errors.New("redis is away") }}
+	r := registration{register: client, fleet: func(context.Context) ([]balance.Member, error) {
+		return nil,
+			errors.New("redis is away")
+	}}
 	if swept, err := r.sweepNow(t.Context(), now); err == nil || len(swept) > 0 {
 		t.Errorf("without Redis %q are swept, %v", swept, err)
 	}
@@ -108,7 +116,8 @@ func TestTheNotesOfTheDeadAreSwept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "status/dead/more status/dead/more/config status/member/config status/odd/config status/odder/config status/other/config topics/orders"
+	want := "status/dead/more status/dead/more/config status/member/config status/odd/config status/odder/config " +
+		"status/other/config topics/orders"
 	if got := strings.ReplaceAll(strings.Join(left, " "), prefix+"/", ""); got != want {
 		t.Errorf("left are %s, want %s", got, want)
 	}
@@ -132,7 +141,8 @@ func TestANoteIsRenewed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		book := notebook{written: make(chan string, 1)}
-		r := &registration{register: book, log: slog.New(slog.DiscardHandler), notes: make(chan note, 1), back: make(chan struct{}, 1)}
+		r := &registration{register: book, log: slog.New(slog.DiscardHandler), notes: make(chan note, 1),
+			back: make(chan struct{}, 1)}
 		go r.write(ctx)
 		r.notes <- note{Applied: 7}
 		var last note
@@ -156,13 +166,15 @@ func TestAnotherAtAScannersAddressIsNotReadyForIt(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
 	l.start()
 	wait.For(t, "the scanner to be ready", func() bool { status, _ := l.ask("/readyz"); return status == http.StatusOK })
-	if status, body := l.ask("/readyz?format=json&instance=lone"); status != http.StatusOK || !strings.Contains(body, `"instance":"lone"`) {
+	if status, body := l.ask("/readyz?format=json&instance=lone"); status != http.StatusOK ||
+		!strings.Contains(body, `"instance":"lone"`) {
 		t.Errorf("asked for itself it is %d: %s", status, body)
 	}
 	addr, prefix := servertest.Consul(t)
 	client, err := consul.New(consul.Config{Addr: addr, Prefix: prefix, Log: slog.New(slog.DiscardHandler)})
 	l.ok(err)
-	anyone, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	anyone, err := api.NewClient(&api.Config{Address: addr,
+		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	l.ok(err)
 	for instance, want := range map[string]string{"lone": api.HealthPassing, "killed & gone": api.HealthCritical} {
 		l.ok(client.Register(t.Context(), instance, l.admin.Addr()))
@@ -186,7 +198,8 @@ func TestAMemberComesBackIntoTheCatalog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := api.NewClient(&api.Config{Address: addr, HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
+	client, err := api.NewClient(&api.Config{Address: addr,
+		HttpClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}

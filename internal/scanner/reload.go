@@ -75,7 +75,9 @@ type reloader struct {
 
 func newReloader(sources *sources, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
 	return &reloader{
-		sources: sources, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string, map[string]string) {},
+		sources: sources, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string,
+			map[string]string) {
+		},
 		answered: make(chan struct{}), topics: map[string]*served{}, errors: map[string]string{}, kept: map[string]bool{},
 	}
 }

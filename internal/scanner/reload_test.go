@@ -228,7 +228,8 @@ func (s brokenSource) Watch(ctx context.Context, apply func(config.Snapshot)) er
 // missing document.
 func TestATopicWithABrokenDocumentIsNoOrphan(t *testing.T) {
 	t.Parallel()
-	l := newLone(t, map[string]string{"orders": declaring("orders")}, func(s config.Source) config.Source { return brokenSource{s} })
+	l := newLone(t, map[string]string{"orders": declaring("orders")},
+		func(s config.Source) config.Source { return brokenSource{s} })
 	orders := l.topic("orders")
 	_, err := orders.Ensure(t.Context(), 2)
 	l.ok(err)
@@ -322,7 +323,8 @@ func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
 	l := newLone(t, map[string]string{"orders": declaring("orders")}, nil)
 	l.start()
 	l.ok(os.Rename(l.path, l.path+".away"))
-	const away, back = "the source of topics can't be read, the last good settings stay in force", "the source of topics can be read again"
+	const away, back = "the source of topics can't be read, the last good settings stay in force", "the source of " +
+		"topics can be read again"
 	wait.For(t, "the log to say that the source is away", func() bool { return len(l.said.of(away)) > 0 })
 	wait.For(t, "the heartbeat to say so", func() bool {
 		members, err := l.members(t.Context())
@@ -333,7 +335,8 @@ func TestASourceThatIsAwayIsNoMistake(t *testing.T) {
 	}
 	l.ok(os.Rename(l.path+".away", l.path))
 	wait.For(t, "the log to say that the source is back", func() bool { return len(l.said.of(back)) > 0 })
-	if lines := l.said.of(away); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") || len(l.said.of(`topic=""`)) > 0 {
+	if lines := l.said.of(away); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") ||
+		len(l.said.of(`topic=""`)) > 0 {
 		t.Errorf("logged %q and %q", lines, l.said.of(`topic=""`))
 	}
 }

@@ -42,13 +42,16 @@ func TestATopicWithoutAQueueDoesNotLookHealthy(t *testing.T) {
 	var s operate.TopicStatus
 	wait.For(t, "the task to wait for another attempt", func() bool { s = l.status(); return s.Retrying > 0 })
 	if s.Retrying != 1 || !s.Oldest.Equal(stored.Due) || !strings.Contains(s.RetryReason, "312 NO_ROUTE") {
-		t.Errorf("status: %d tasks, oldest %s, %q; want 1, %s, and what the broker said", s.Retrying, s.Oldest, s.RetryReason, stored.Due)
+		t.Errorf("status: %d tasks, oldest %s, %q; want 1, %s, and what the broker said", s.Retrying, s.Oldest, s.RetryReason,
+			stored.Due)
 	}
-	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "1 tasks wait for another attempt") || !strings.Contains(notes, "312 NO_ROUTE") {
+	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "1 tasks wait for another attempt") ||
+		!strings.Contains(notes, "312 NO_ROUTE") {
 		t.Errorf("notes: %s", notes)
 	}
 	wait.For(t, "the metrics", func() bool {
-		return l.value("duefleet_retrying_tasks") == 1 && l.value("duefleet_retry_reason") == 1 && l.value("duefleet_oldest_due_seconds") > 0
+		return l.value("duefleet_retrying_tasks") == 1 && l.value("duefleet_retry_reason") == 1 &&
+			l.value("duefleet_oldest_due_seconds") > 0
 	})
 
 	_, err = ch.QueueDeclare("somewhere", true, false, false, false, nil)
@@ -75,7 +78,8 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 		r, now := newRetries(), time.Now()
 		release := func(at int, due time.Time, delay time.Duration, reason string) {
 			claimed := claimedBefore("a", due, 1)
-			r.released(item{delivery: &delivery{shard: at}, claimed: &claimed}, shard.Release{Delay: delay, Reason: reason}, forward.Refused)
+			r.released(item{delivery: &delivery{shard: at}, claimed: &claimed}, shard.Release{Delay: delay, Reason: reason},
+				forward.Refused)
 		}
 		check := func(when string, want balance.TopicNote) {
 			t.Helper()
@@ -89,12 +93,15 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 		release(2, now.Add(-time.Minute), 10*time.Second, "early")
 		release(5, now.Add(-time.Hour), time.Minute, "late")
 		release(5, now.Add(-time.Second), time.Minute, "late")
-		check("after they were given back", balance.TopicNote{Retrying: 3, RetryingSince: at.Add(-time.Hour), RetryReason: "late", RetryReasonAt: at})
-		if oldest := r.oldest(); !oldest[2].Equal(now.Add(-time.Minute)) || !oldest[5].Equal(now.Add(-time.Hour)) || len(oldest) != 2 {
+		check("after they were given back", balance.TopicNote{Retrying: 3, RetryingSince: at.Add(-time.Hour),
+			RetryReason: "late", RetryReasonAt: at})
+		if oldest := r.oldest(); !oldest[2].Equal(now.Add(-time.Minute)) || !oldest[5].Equal(now.Add(-time.Hour)) ||
+			len(oldest) != 2 {
 			t.Errorf("oldest by shard: %v", oldest)
 		}
 		time.Sleep(12 * time.Second)
-		check("when the first one's time has come", balance.TopicNote{Retrying: 2, RetryingSince: at.Add(-time.Hour), RetryReason: "late", RetryReasonAt: at})
+		check("when the first one's time has come", balance.TopicNote{Retrying: 2, RetryingSince: at.Add(-time.Hour),
+			RetryReason: "late", RetryReasonAt: at})
 		time.Sleep(49 * time.Second)
 		check("when all have had their time", balance.TopicNote{RetryingSince: at.Add(-time.Hour)})
 		time.Sleep(retryLinger)
@@ -102,7 +109,8 @@ func TestRetriesAreCountedUntilTheirTime(t *testing.T) {
 
 		again := []shard.Claimed{claimedBefore("a", now, 1), claimedBefore("b", now.Add(-time.Hour), 2)}
 		r.claimed(7, again)
-		check("in flight", balance.TopicNote{Retrying: 1, RetryingSince: at.Add(-time.Hour), RetryReason: "late", RetryReasonAt: at})
+		check("in flight", balance.TopicNote{Retrying: 1, RetryingSince: at.Add(-time.Hour), RetryReason: "late",
+			RetryReasonAt: at})
 		for i := range again {
 			r.resolved(item{claimed: &again[i]})
 		}

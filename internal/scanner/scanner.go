@@ -85,7 +85,8 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Moving == nil {
 		cfg.Moving = cfg.Store
 	}
-	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes), moving: make(oneStep, 1)}
+	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
+		moving: make(oneStep, 1)}
 	urls, secure, err := cfg.Settings.RabbitMQ.Fresh(cfg.Log)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,8 @@ func New(cfg Config) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries, telemetry.Build{Version: cfg.Version, Commit: cfg.Commit}); err != nil {
+	if s.metrics, err = telemetry.NewMetrics(cfg.Registry, cfg.Settings.Admin.ShardSeries,
+		telemetry.Build{Version: cfg.Version, Commit: cfg.Commit}); err != nil {
 		return nil, err
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
@@ -106,7 +108,8 @@ func New(cfg Config) (*Scanner, error) {
 		Advice: func(text string) string { return config.Advice("redis", text) },
 	})
 	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
-	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members, recorded: map[string]string{}}
+	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
+		recorded: map[string]string{}}
 	s.reloader = newReloader(s.sources, s.store, s.metrics, cfg.Log)
 	if cfg.Register != nil {
 		s.registration = &registration{
@@ -143,7 +146,8 @@ func (s *Scanner) Run(ctx context.Context) error {
 	support.Go(func() error { s.heartbeat.Run(serving); return nil })
 	support.Go(func() error { s.reloader.follow(working); return nil })
 	support.Go(func() error { s.durability.watch(working); return nil })
-	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin", s.admin.Addr())
+	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
+		s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })
 	if s.registration != nil {
 		watching.Go(func() error { s.registration.announce(working, s.admin.Addr()); return nil })
@@ -177,7 +181,8 @@ func (s *Scanner) end(ctx context.Context, shutDown func(context.Context) error)
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not stopped within shutdown_timeout, %s: a server does not answer; tasks in flight are delivered again when their leases end",
+		return fmt.Errorf("not stopped within shutdown_timeout, %s: a server does not answer; tasks in flight are "+
+			"delivered again when their leases end",
 			s.cfg.Settings.ShutdownTimeout)
 	}
 }

@@ -225,7 +225,8 @@ func (f *fleet) arrives(id string) {
 func (f *fleet) consume() {
 	f.t.Helper()
 	channel := servertest.Channel(f.t, f.broker)
-	if _, err := channel.QueueDeclare("orders.due", true, false, false, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
+	if _, err := channel.QueueDeclare("orders.due", true, false, false, false,
+		amqp.Table{"x-queue-type": "classic"}); err != nil {
 		f.t.Fatal(err)
 	}
 	var err error

@@ -18,7 +18,10 @@ func TestATopicIsServedOnceRedisAnswered(t *testing.T) {
 	_ = closed.Close()
 	away := newLoneOn(t, closed.Addr().String(), "nowhere", map[string]string{"orders": declaring("orders")}, nil)
 	away.run()
-	wait.For(t, "the scanner to miss Redis", func() bool { return away.served("orders") != nil && len(away.said.of("redis does not serve")) > 0 })
+	wait.For(t, "the scanner to miss Redis", func() bool {
+		return away.served("orders") != nil &&
+			len(away.said.of("redis does not serve")) > 0
+	})
 	if lines := away.said.of("topic served"); len(lines) > 0 {
 		t.Errorf("without Redis it says %q", lines)
 	}

@@ -166,7 +166,8 @@ func mayTake(source, recorded string, others []balance.Member) bool {
 
 // inForce returns the documents to serve topics by. A topic is pending if its source
 // isn't known or its document in Redis can't be read. It keeps the settings in force.
-func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) (good map[string]config.Document, pending []string) {
+func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) (good map[string]config.Document,
+	pending []string) {
 	good, pending = make(map[string]config.Document, len(docs)), s.unknown(docs)
 	for name, doc := range docs {
 		switch {

@@ -109,7 +109,8 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		s, err = operate.ReadStatus(t.Context(), l.store, "")
 		return err == nil && len(s.Fleet) == 1 && strings.Contains(s.Fleet[0].Refused, told)
 	})
-	if reasons := s.Reasons(time.Now()); len(reasons) == 0 || reasons[0].Kind != operate.OtherSource || !strings.Contains(reasons[0].Text, "scanner lone: this scanner "+told) {
+	if reasons := s.Reasons(time.Now()); len(reasons) == 0 || reasons[0].Kind != operate.OtherSource ||
+		!strings.Contains(reasons[0].Text, "scanner lone: this scanner "+told) {
 		t.Errorf("reasons: %v", reasons)
 	}
 	if s.Topics[0].Source != "consul:duefleet" || s.Fleet[0].Source != config.FileSource {
@@ -126,7 +127,8 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	}
 	paused := declaring("orders", "shards: 3", "paused: true")
 	l.ok(l.topic("orders").Keep(t.Context(), "consul:duefleet", []byte(paused)))
-	wait.For(t, "the scanner to follow the fleet's document", func() bool { return l.served("orders").topic.settings().Paused })
+	wait.For(t, "the scanner to follow the fleet's document",
+		func() bool { return l.served("orders").topic.settings().Paused })
 	p, err := l.topic("orders").Placement(t.Context())
 	l.ok(err)
 	raw, err := l.topic("orders").Document(t.Context())
@@ -135,8 +137,13 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 		t.Errorf("placement %s, document %q", p, raw)
 	}
 	l.ok(l.rdb.Del(t.Context(), l.sourceKey()).Err()) // as an operator does to switch sources
-	wait.For(t, "the scanner to apply its own document", func() bool { return l.served("orders").topic.settings().Shards == 8 })
-	wait.For(t, "status to be content", func() bool { own, _ := l.ownSource(); return own && l.status().Source == config.FileSource })
+	wait.For(t, "the scanner to apply its own document",
+		func() bool { return l.served("orders").topic.settings().Shards == 8 })
+	wait.For(t, "status to be content", func() bool {
+		own, _ := l.ownSource()
+		return own &&
+			l.status().Source == config.FileSource
+	})
 }
 
 func (l *lone) sourceKey() string { return l.cfg.Settings.Redis.Prefix + ":document:{orders}:source" }
@@ -157,7 +164,11 @@ func TestAFleetOfFilesGoesOverToConsul(t *testing.T) {
 		t.Error(why)
 	}
 	dies()
-	wait.For(t, "the change to what Consul says", func() bool { s := l.status(); return s.Shards == 4 && s.Source == "consul:duefleet" })
+	wait.For(t, "the change to what Consul says", func() bool {
+		s := l.status()
+		return s.Shards == 4 &&
+			s.Source == "consul:duefleet"
+	})
 	wait.For(t, "the document in Redis", func() bool {
 		raw, err := l.topic("orders").Document(t.Context())
 		return err == nil && strings.Contains(string(raw), "shards: 4")

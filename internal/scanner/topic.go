@@ -61,11 +61,13 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	t := &topic{
 		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), far: s.cfg.Moving.Topic(doc.Name),
-		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(), notices: newNotices(log), log: log, metrics: metrics,
+		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
+		notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
 		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, moving: s.moving,
 	}
-	t.view = &view{log: log, metrics: metrics, changed: &t.changed, clean: map[int]bool{}, shown: map[int]shard.Placement{}}
+	t.view = &view{log: log, metrics: metrics, changed: &t.changed, clean: map[int]bool{},
+		shown: map[int]shard.Placement{}}
 	t.sources = s.sources
 	t.reconciler = &reconciler{topic: t, source: s.sources, shared: s.cfg.Register != nil, placed: make(chan struct{}, 1)}
 	t.settler = newSettler(t.store, t.window, t.settlerTried)
@@ -109,7 +111,8 @@ func (t *topic) await(ctx context.Context, holds func() bool) {
 func (t *topic) run(ctx context.Context) {
 	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
 	var all sync.WaitGroup
-	for _, part := range []func(context.Context){t.announce, t.endPauses, t.reconciler.run, t.listen, t.route, t.keep, pool.Run} {
+	for _, part := range []func(context.Context){t.announce, t.endPauses, t.reconciler.run, t.listen, t.route, t.keep,
+		pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
 	all.Wait()
@@ -205,7 +208,8 @@ func (t *topic) blocked() string {
 
 func routeOf(s config.Topic) forward.Route {
 	r := forward.Route{
-		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Lean: s.Headers == config.LeanHeaders, Window: s.Window, ConfirmTimeout: s.Lease / 2,
+		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Lean: s.Headers == config.LeanHeaders, Window: s.Window,
+		ConfirmTimeout: s.Lease / 2,
 	}
 	if s.Declare != nil {
 		d := s.Declare

@@ -103,7 +103,8 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 		w.alarm = newAlarm()
 		defer w.alarm.close()
 		defer w.calls.running.Wait()
-		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()}, time.Now().Add(time.Hour))
+		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()},
+			time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {
 		cancel()

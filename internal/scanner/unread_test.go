@@ -36,7 +36,8 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	}
 	var s operate.TopicStatus
 	wait.For(t, "status to count them", func() bool { s = l.status(); return s.UnreadableTasks == 3 })
-	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "3 tasks") || !strings.Contains(notes, "upgrade the scanners again") {
+	if notes := fmt.Sprint(s.Notes); !strings.Contains(notes, "3 tasks") ||
+		!strings.Contains(notes, "upgrade the scanners again") {
 		t.Errorf("notes: %s", notes)
 	}
 	if s.Oldest.IsZero() || s.Oldest.After(time.Now()) || s.PerShard[0].Oldest.After(time.Now()) {

@@ -57,12 +57,13 @@ func TestWhenAWorkerClaims(t *testing.T) {
 		next        time.Duration // the next due time, from now on
 		want        time.Duration // from now on
 	}{
-		"due soon after a claim":                  {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond},
-		"due soon after a slow claim":             {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond},
-		"due long after a claim":                  {time.Millisecond, 0, time.Second, time.Second},
-		"overdue":                                 {time.Millisecond, 0, -time.Second, -time.Second},
-		"due while another claims":                {time.Millisecond, time.Hour, time.Second, time.Second + grace},
-		"due just before another leaves":          {time.Millisecond, time.Second + grace/2, time.Second, time.Second + grace/2},
+		"due soon after a claim":      {time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond},
+		"due soon after a slow claim": {4 * time.Millisecond, 0, 500 * time.Microsecond, time.Millisecond},
+		"due long after a claim":      {time.Millisecond, 0, time.Second, time.Second},
+		"overdue":                     {time.Millisecond, 0, -time.Second, -time.Second},
+		"due while another claims":    {time.Millisecond, time.Hour, time.Second, time.Second + grace},
+		"due just before another leaves": {time.Millisecond, time.Second + grace/2, time.Second,
+			time.Second + grace/2},
 		"due when another has left":               {time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second},
 		"just overdue and left to another for it": {time.Millisecond, time.Hour, -time.Millisecond, grace - time.Millisecond},
 	} {
@@ -87,7 +88,8 @@ func TestWhenAWorkerClaims(t *testing.T) {
 func TestAnOldBacklogHoldsUpNoOtherShard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	all := polledShards{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3}, {shard: 4, next: now.Add(time.Second)}}
+	all := polledShards{{shard: 1, next: now.Add(-time.Hour)}, {shard: 2, next: now.Add(-time.Second)}, {shard: 3},
+		{shard: 4, next: now.Add(time.Second)}}
 	for turn, want := range []int{1, 2, 1, 2} {
 		p := all.due(now)
 		if p == nil || p.shard != want {

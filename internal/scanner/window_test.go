@@ -74,7 +74,8 @@ func (c *crowd) served(l *line) {
 			if len(left) > 0 {
 				c.t.Fatalf("served though %d stood in front", len(left))
 			}
-			if got.tasks < 1 || got.tasks > me.want || got.bytes < 1 || got.records() < 1 || got.records() > claimBytes+taskBytes*me.want {
+			if got.tasks < 1 || got.tasks > me.want || got.bytes < 1 || got.records() < 1 ||
+				got.records() > claimBytes+taskBytes*me.want {
 				c.t.Fatalf("asked for %d tasks, got %+v", me.want, got)
 			}
 			l.claims = append(l.claims, got)
@@ -328,7 +329,8 @@ func TestLargePayloadsAreBoundedInBytes(t *testing.T) {
 		drink(b.window(2000), payload)
 	}
 	if all, most := b.inUse(), limit+topics*(payload+claimBytes); all > most || all < limit {
-		t.Errorf("%d topics have %d bytes in flight, of %d, and at most %d with a claim for each that came last", topics+1, all, limit, most)
+		t.Errorf("%d topics have %d bytes in flight, of %d, and at most %d with a claim for each that came last", topics+1,
+			all, limit, most)
 	}
 }
 

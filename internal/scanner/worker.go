@@ -44,7 +44,8 @@ type worker struct {
 func (t *topic) newWorker(number int) *worker {
 	return &worker{
 		topic: t, index: number, name: fmt.Sprintf("%s/%d", t.instance, number),
-		calls: calls{news: make(chan struct{}, 1)}, nodes: map[string]*node{}, busy: map[int]*polledShard{}, moving: make(chan struct{}, 1),
+		calls: calls{news: make(chan struct{}, 1)}, nodes: map[string]*node{}, busy: map[int]*polledShard{},
+		moving:  make(chan struct{}, 1),
 		outages: outages{silent: map[string]bool{}},
 	}
 }
@@ -307,7 +308,8 @@ func (o *outages) begin(ctx context.Context, w *worker, node, operation string, 
 	w.topic.health.outage.Store(&why)
 	if !o.silent[node] {
 		o.silent[node] = true
-		w.topic.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error", why)
+		w.topic.log.WarnContext(ctx, "redis does not serve this worker", "worker", w.name, "operation", operation, "error",
+			why)
 	}
 }
 

@@ -46,7 +46,8 @@ func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
 		w := b.topic.newWorker(0)
-		batch, err := w.retryUntil(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour), time.Now())
+		batch, err := w.retryUntil(t.Context(), 0, w.newClaim(t.Context(), room{tasks: 10, bytes: claimBytes}, time.Hour),
+			time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,8 @@ func TestAWorkerAsksForWhatItIsLikelyToFind(t *testing.T) {
 	t.Parallel()
 	const most = 400
 	w := &worker{}
-	for i, step := range []struct{ found, asks int }{{400, 400}, {1, 50}, {0, 50}, {50, 200}, {200, 400}, {400, 400}, {60, 120}} {
+	for i, step := range []struct{ found, asks int }{{400, 400}, {1, 50}, {0, 50}, {50, 200}, {200, 400}, {400, 400},
+		{60, 120}} {
 		asked := w.batch(most)
 		w.found(step.found, asked)
 		if got := w.batch(most); got != step.asks {
@@ -80,7 +82,8 @@ const many = 3*balance.MostWorkers + 1
 // ofMany runs a scanner with many shards and some other settings.
 func ofMany(t *testing.T, settings ...string) *lone {
 	t.Helper()
-	l := newLone(t, map[string]string{"orders": declaring("orders", append(settings, fmt.Sprint("shards: ", many))...)}, nil)
+	l := newLone(t, map[string]string{"orders": declaring("orders", append(settings, fmt.Sprint("shards: ", many))...)},
+		nil)
 	l.start()
 	return l
 }
@@ -203,7 +206,8 @@ func TestAnIdleWorkerClaimsNothing(t *testing.T) {
 // and one of them can't be claimed from.
 func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 	t.Parallel()
-	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h")}, nil)
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h")},
+		nil)
 	l.start()
 	l.polling(0, 0, 1, 2, 3)
 	fix := l.spoil(2)
@@ -223,7 +227,8 @@ func TestAShardThatFailsHoldsUpNoneOfItsWorker(t *testing.T) {
 // the end are forwarded.
 func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
 	t.Parallel()
-	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h", "window: 8")}, nil)
+	l := newLone(t, map[string]string{"orders": declaring("orders", "shards: 4", "workers: 1", "tick: 1m", "lease: 1h",
+		"window: 8")}, nil)
 	l.start()
 	l.polling(0, 0, 1, 2, 3)
 	l.spread(1, 0, 1, 2, 3)

@@ -100,7 +100,8 @@ func (r *Router) again(ctx context.Context, p Placement, replace string, a Reque
 	return nil, r.closeOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
 }
 
-func (r *Router) sendAgain(ctx context.Context, p Placement, replace string, since *kept, a Requeue) (stays *kept, err error) {
+func (r *Router) sendAgain(ctx context.Context, p Placement, replace string, since *kept, a Requeue) (stays *kept,
+	err error) {
 	notAfter, err := r.NotAfter(ctx)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,8 @@ func (r *Router) sendAgain(ctx context.Context, p Placement, replace string, sin
 		p.String(), string(a.Op), notAfter, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled,
 		oneIf(p.Moving(a.ID)), Release{Reason: a.Reason}.reason(), replace, oneIf(since != nil), a.Body,
 	}
-	again := call{script: "again", keys: r.Shard(at).taskKeys(r.Shard(at).Wake()), args: args, notAfter: 2, fence: r.Shard(at).fence()}
+	again := call{script: "again", keys: r.Shard(at).taskKeys(r.Shard(at).Wake()), args: args, notAfter: 2,
+		fence: r.Shard(at).fence()}
 	status, rest, err := answer(r.run(ctx, again))
 	switch {
 	case err != nil:

@@ -17,7 +17,8 @@ func (c *sandbox) delivered() Requeue {
 	_, err := c.Shard(0).Settle(c.ctx(), []Lease{{id, b.Tasks[0].Token}})
 	c.ok(err)
 	r := b.Tasks[0]
-	return Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000, Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
+	return Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000,
+		Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
 }
 
 func TestAgainStoresWhatWasSettled(t *testing.T) {
@@ -129,7 +130,8 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 // TestAWishIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
 func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct{ wish, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500}, "in the past": {-5, 1500}} {
+	for name, row := range map[string]struct{ wish, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500},
+		"in the past": {-5, 1500}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)

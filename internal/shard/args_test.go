@@ -53,10 +53,12 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 			0: placements, 1: ops, 2: number, 4: whens, 5: either,
 		}, false},
 		"again": {wake, []any{more, op, end, "again", "1", "1", "5", "0", "1", "1", "", "", "0", "\x00"}, map[int][]any{
-			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either, 10: reasons, 11: ops[1:], 12: either, 13: {""},
+			0: placements, 1: ops, 2: number, 3: ids, 4: number, 5: number, 6: number, 7: number, 8: number, 9: either,
+			10: reasons, 11: ops[1:], 12: either, 13: {""},
 		}, false},
 		"delete": {all, []any{more, end, "1", "there"}, map[int][]any{0: placements, 1: number, 2: either}, true},
-		"fence":  {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"}, map[int][]any{0: placements}, true},
+		"fence": {[]string{c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).handled()}, []any{more, "there"},
+			map[int][]any{0: placements}, true},
 		"export": {memory, []any{more, "1", "60000", "0", "1000", "there"}, map[int][]any{
 			0: placements, 2: positive, 3: number, 4: positive,
 		}, true},
@@ -71,33 +73,42 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"claim": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("v")},
 			[]any{"1", "10", "60000", "1000", end, "1000", "10"},
-			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive, 4: number, 5: number, 6: number}, false,
+			map[int][]any{0: {"", strings.Repeat("1", 65)}, 1: append([]any{"1001"}, number...), 2: positive, 3: positive,
+				4: number, 5: number, 6: number}, false,
 		},
 		"yield":  {[]string{c.Shard(0).key("mover")}, []any{"m"}, nil, false},
 		"clear":  {all, []any{gone, "0"}, map[int][]any{0: append([]any{more}, placements...), 1: either}, false},
 		"forget": {[]string{c.placementKey(), c.documentKey(), c.rateKey(), c.sourceKey()}, []any{gone}, nil, false},
-		"own":    {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"}, map[int][]any{0: {""}, 2: either}, false},
-		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, "1", held.ID, held.Token, "2", "nothing", "never"}, map[int][]any{
+		"own": {[]string{c.documentKey(), c.sourceKey()}, []any{"file", "", "1", "{}"}, map[int][]any{0: {""}, 2: either},
+			false},
+		"settle": {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{held.Token, "1", held.ID, held.Token, "2", "nothing",
+			"never"}, map[int][]any{
 			0: tokens, 1: counts, 3: tokens, 4: counts,
 		}, false},
 		"release": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},
 			[]any{held.Token, held.ID, "0", "1", "1", "why", held.Token, "nothing", "park", "0", "0", ""},
-			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either, 11: reasons}, false,
+			map[int][]any{0: tokens, 2: number, 3: either, 4: either, 5: reasons, 6: tokens, 8: number, 9: either, 10: either,
+				11: reasons}, false,
 		},
 		"list": {
 			[]string{c.Shard(0).due(), c.Shard(0).tasks()},
 			[]any{"0", "inf", "0", "", "", "10", "10", "1000", "0"},
-			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...), 6: append([]any{"1001"}, positive...), 7: positive, 8: parts}, false,
+			map[int][]any{0: {"", "x", "(0"}, 1: {"", "x", "(0"}, 2: either, 5: append([]any{"1001"}, positive...),
+				6: append([]any{"1001"}, positive...), 7: positive, 8: parts}, false,
 		},
-		"fetch":  {all[:3], []any{c.p.String(), "1000", "2", "there"}, map[int][]any{0: placements[1:], 1: positive, 2: parts}, true},
+		"fetch": {all[:3], []any{c.p.String(), "1000", "2", "there"}, map[int][]any{0: placements[1:], 1: positive,
+			2: parts}, true},
 		"replay": {[]string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, []any{"parked"}, nil, true},
 		"purge":  {[]string{c.Shard(0).due(), c.Shard(0).tasks()}, []any{"parked"}, nil, true},
-		"recall": {history, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive}, false},
-		"note":   {history, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive}, false},
-		"older":  {history, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
-		"done":   {history, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
-		"follow": {history, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number}, false},
+		"recall": {history, []any{"1", "1", "1", "60000"}, map[int][]any{0: number, 1: number, 2: either, 3: positive},
+			false},
+		"note": {history, []any{"1", "1", "60000"}, map[int][]any{0: number[1:], 1: {"x", "nan", "1.5"}, 2: positive},
+			false},
+		"older": {history, []any{"1", "1", "1", "1"}, map[int][]any{0: number, 1: number, 2: number, 3: number}, false},
+		"done":  {history, []any{"1", "60000"}, map[int][]any{0: number, 1: positive}, false},
+		"follow": {history, []any{"1", "1", "2", "60000"}, map[int][]any{0: number, 1: number, 2: number[1:], 3: number},
+			false},
 		"mark_clean": {
 			[]string{c.placementKey()},
 			[]any{c.p.String(), "0", "1"},
@@ -106,10 +117,13 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"cas_placement": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
 			0: placements[1:], 1: placements, 2: {""},
 		}, false},
-		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number}, false},
-		"rate":      {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive, 1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
-		"draw":      {[]string{c.ticketKey(), c.placementKey()}, []any{"1"}, map[int][]any{0: append([]any{"4097"}, positive...)}, false},
-		"next":      {[]string{c.Shard(0).due()}, []any{}, nil, false},
+		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number},
+			false},
+		"rate": {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive,
+			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
+		"draw": {[]string{c.ticketKey(), c.placementKey()}, []any{"1"},
+			map[int][]any{0: append([]any{"4097"}, positive...)}, false},
+		"next": {[]string{c.Shard(0).due()}, []any{}, nil, false},
 	}
 }
 
@@ -156,10 +170,13 @@ func TestMoreTasksThanAScriptTakesAreRefused(t *testing.T) {
 		return fixed
 	}
 	more := Placement{c.p.Epoch + 1, 2, 1, Migrating}.String()
-	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()), many([]any{more, string(NewOp()), c.notAfter(), "", "0"}, "a", "+1", "\x00"))
+	c.refuses("put", "of too many tasks", c.Shard(0).taskKeys(c.Shard(0).Wake()),
+		many([]any{more, string(NewOp()), c.notAfter(), "", "0"}, "a", "+1", "\x00"))
 	c.refuses("delete", "of too many tasks", c.Shard(0).taskKeys(), many([]any{more, c.notAfter(), "1"}, "there"))
-	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()}, many([]any{"-1", MaxBatch + 1}, "there"))
-	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()}, many(nil, "parked"))
+	c.refuses("settle", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks()},
+		many([]any{"-1", MaxBatch + 1}, "there"))
+	c.refuses("replay", "of too many tasks", []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).Wake()},
+		many(nil, "parked"))
 }
 
 // sandboxWithTasks is a corner with a task in each state.

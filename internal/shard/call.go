@@ -192,13 +192,15 @@ func hasPrefix(err error, prefixes ...string) bool {
 // client is open.
 func unknown(err error) bool {
 	var answered redis.Error
-	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed) && !errors.Is(err, task.ErrReplicas)
+	return err != nil && !errors.As(err, &answered) && !errors.Is(err, redis.ErrClosed) &&
+		!errors.Is(err, task.ErrReplicas)
 }
 
 // Unknown reports whether a call that ended with err may have been carried out, or may
 // still be: its answer did not come.
 func Unknown(err error) bool {
-	return unknown(err) && !unsent(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder) && !errors.Is(err, task.ErrRedisFull)
+	return unknown(err) && !unsent(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder) &&
+		!errors.Is(err, task.ErrRedisFull)
 }
 
 // awaitExpiry waits until no copy of the call can do anything any more, and reports

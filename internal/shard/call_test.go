@@ -318,7 +318,8 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")
 	down := &refusing{}
-	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own", 1)
+	c := sandboxOn(t, &redis.UniversalOptions{Addrs: []string{server.Addr()}, Dialer: down.dial, DialerRetries: 1}, "own",
+		1)
 	c.put(In(time.Hour), "before")
 	sent := &asked{}
 	c.rdb.AddHook(sent)

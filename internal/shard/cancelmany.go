@@ -36,7 +36,8 @@ func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) [
 		now := r.cancelSome(ctx, some, perScript)
 		if at := slices.IndexFunc(now, unreached); at >= 0 {
 			const why = "an earlier task of the same call failed, this one was not begun"
-			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error()) // %s, not %w: the cause may be ErrUncertain
+			// %s, not %w: the cause may be ErrUncertain
+			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error())
 		}
 		errs = append(errs, now...)
 	}

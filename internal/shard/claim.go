@@ -90,7 +90,8 @@ const claimHead = 5
 
 func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
-	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), notAfter, max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), notAfter,
+		max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
 	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, err)

@@ -283,7 +283,8 @@ func TestAClaimMayBeGivenLess(t *testing.T) {
 		put.Entries = append(put.Entries, Entry{ID: fmt.Sprint(i), When: In(0), Body: body(strings.Repeat("x", size))})
 	}
 	c.ok(c.tryPut(c.p, put).Err)
-	b, err := c.Topic.Shard(0).Claim(t.Context(), Claim{Claimant: "w", Request: "1", Limit: n, Bytes: 6 * size, Lease: time.Hour})
+	b, err := c.Topic.Shard(0).Claim(t.Context(), Claim{Claimant: "w", Request: "1", Limit: n, Bytes: 6 * size,
+		Lease: time.Hour})
 	c.ok(err)
 	equal(t, "claimed", len(b.Tasks), 5)
 }
@@ -358,7 +359,8 @@ func TestARecordOfANewerFormatIsLeftAloneForAMinute(t *testing.T) {
 func TestAMemberWithoutARecordIsParked(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "waiting"}, redis.Z{Score: -1, Member: "leased"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.Shard(0).due(), redis.Z{Score: 1, Member: "waiting"},
+		redis.Z{Score: -1, Member: "leased"}).Err())
 	b := c.claimIDs()
 	equal(t, "skipped", b.Skipped, 2)
 	stats, err := c.Stats(c.ctx(), 1)
@@ -399,7 +401,8 @@ func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	c := newSandbox(t, 1)
 	claim := func(who string, grace time.Duration) Batch {
 		t.Helper()
-		return c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: time.Hour, Grace: grace})
+		return c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: time.Hour,
+			Grace: grace})
 	}
 	c.put(In(0), "a")
 	first := claim("one", time.Hour)
@@ -414,7 +417,8 @@ func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	c.sameIDs(claim("one", time.Hour), "b")
 
 	c.put(In(0), "c")
-	eventually(t, "what is left for longer than grace is claimed", func() bool { return len(claim("other", time.Millisecond).Tasks) == 1 })
+	eventually(t, "what is left for longer than grace is claimed",
+		func() bool { return len(claim("other", time.Millisecond).Tasks) == 1 })
 	c.put(In(0), "d")
 	equal(t, "the one before gives way", claim("one", time.Hour).Polled.IsZero(), false)
 	c.sameIDs(claim("other", time.Hour), "d")
@@ -427,6 +431,7 @@ func TestAClaimantThatLeftHoldsUpNobody(t *testing.T) {
 	for i, who := range []string{"one", "other", "one"} {
 		id := fmt.Sprint("task-", i)
 		c.put(In(0), id)
-		c.sameIDs(c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: 0, Grace: time.Hour}), id)
+		c.sameIDs(c.ask(Claim{Claimant: who, Request: string(NewOp()), Limit: 10, Lease: time.Minute, Stay: 0,
+			Grace: time.Hour}), id)
 	}
 }

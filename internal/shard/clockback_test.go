@@ -32,7 +32,8 @@ func TestAClaimIsReleasedAsOneThoughItIsNotDueAnyMore(t *testing.T) {
 			c.put(In(0), "a")
 			l := leases(c.claimIDs("a"))[0]
 			due := c.dueLater("a", time.Hour)
-			equal(t, "released", c.release(Release{Lease: l, Delay: delay, Attempted: true, Redelivered: true, Reason: "confirm lost"}), 1)
+			equal(t, "released", c.release(Release{Lease: l, Delay: delay, Attempted: true, Redelivered: true,
+				Reason: "confirm lost"}), 1)
 			s := c.in("a", task.Waiting)
 			equal(t, "attempt", s.Attempt, 2)
 			equal(t, "redelivered", s.Redelivered, true)

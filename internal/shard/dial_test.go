@@ -46,7 +46,8 @@ func front(t *testing.T, serve func(n int64, conn net.Conn)) (addr string, accep
 func secureClient(t *testing.T, addr string, config *tls.Config) redis.UniversalClient {
 	t.Helper()
 	options := Dialing(&redis.UniversalOptions{
-		Addrs: []string{addr}, TLSConfig: config, DialTimeout: patience.Hang, ReadTimeout: patience.Hang, WriteTimeout: patience.Hang, DisableIdentity: true,
+		Addrs: []string{addr}, TLSConfig: config, DialTimeout: patience.Hang, ReadTimeout: patience.Hang,
+		WriteTimeout: patience.Hang, DisableIdentity: true,
 	})
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = client.Close() })
@@ -67,7 +68,8 @@ func TestASilentServerWithoutTLSIsFoundOut(t *testing.T) {
 		_, _ = conn.Write([]byte("-NOAUTH Authentication required.\r\n"))
 	})
 	err := secureClient(t, addr, &tls.Config{MinVersion: tls.VersionTLS12}).Ping(t.Context()).Err()
-	if err == nil || !strings.Contains(err.Error(), "does not look like a TLS handshake") || !strings.Contains(err.Error(), addr) {
+	if err == nil || !strings.Contains(err.Error(), "does not look like a TLS handshake") ||
+		!strings.Contains(err.Error(), addr) {
 		t.Errorf("got %v", err)
 	}
 	if n := accepted.Load(); n >= 10 {
@@ -103,7 +105,8 @@ func TestASlowHandshakeIsWaitedFor(t *testing.T) {
 			}
 		}
 	})
-	if err := secureClient(t, addr, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}).Ping(t.Context()).Err(); err != nil {
+	if err := secureClient(t, addr, &tls.Config{MinVersion: tls.VersionTLS12,
+		RootCAs: roots}).Ping(t.Context()).Err(); err != nil {
 		t.Error(err)
 	}
 }

@@ -73,7 +73,8 @@ func unasked(err error) bool {
 		return unsent(err)
 	}
 	var network net.Error
-	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded, redis.ErrPoolTimeout, redis.ErrPoolExhausted} {
+	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded,
+		redis.ErrPoolTimeout, redis.ErrPoolExhausted} {
 		if errors.Is(err, lost) {
 			return true
 		}

@@ -30,7 +30,8 @@ func checked() map[string]func(c *sandbox, p Placement) error {
 			return err
 		},
 		"export": func(c *sandbox, p Placement) error {
-			_, err := c.Shard(0).Export(c.ctx(), p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"there"}})
+			_, err := c.Shard(0).Export(c.ctx(), p, Export{Claimant: "m", Request: "1", Lease: time.Minute,
+				IDs: []string{"there"}})
 			return err
 		},
 		"import": func(c *sandbox, p Placement) error {
@@ -157,7 +158,8 @@ func TestFenceReadsTasksUnderItsPlacement(t *testing.T) {
 		equal(t, "nothing is nil", records[1] == nil, true)
 		equal(t, "payload of a", string(records[2].Payload), "payload of a")
 	}
-	equal(t, "in the fence after it was shown a placement", c.rdb.HGet(c.ctx(), c.Shard(0).fence(), "shown").Val(), c.p.String())
+	equal(t, "in the fence after it was shown a placement", c.rdb.HGet(c.ctx(), c.Shard(0).fence(), "shown").Val(),
+		c.p.String())
 }
 
 func TestPutNotesOnlyMovingTasksInTheHandledIDs(t *testing.T) {

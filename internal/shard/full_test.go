@@ -57,7 +57,8 @@ func TestAFullRedisGoesOnDelivering(t *testing.T) {
 	_, err = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "later", When: In(0)})
 	c.ok(err)
 	stillFull()
-	_, err = c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"fill-0"}})
+	_, err = c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute,
+		IDs: []string{"fill-0"}})
 	if !errors.Is(err, task.ErrRedisFull) {
 		t.Fatalf("export: got %v", err)
 	}

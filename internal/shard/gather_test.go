@@ -262,7 +262,9 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	gone := g.schedule(early, Entry{ID: "gone"})
 	g.gathered(1)
 	endEarly()
-	if s := patience.Receive(t, "an answer", gone); !errors.Is(s.Err, context.Canceled) || !errors.Is(s.Err, task.ErrUnavailable) { // nothing was sent
+	// nothing was sent
+	if s := patience.Receive(t, "an answer", gone); !errors.Is(s.Err, context.Canceled) ||
+		!errors.Is(s.Err, task.ErrUnavailable) {
 		t.Errorf("who gave up before: %+v", s)
 	}
 	leaving := g.schedule(late, Entry{ID: "leaving"})

@@ -86,7 +86,8 @@ func warningsOf(text string) map[Warning]string {
 	switch info["aof_enabled"] {
 	case "":
 	case "0":
-		known[Persistence] = "keeps no append-only file, and a restart loses what came since the last snapshot, if there is one (CONFIG SET appendonly yes)"
+		known[Persistence] = "keeps no append-only file, and a restart loses what came since the last snapshot, if there " +
+			"is one (CONFIG SET appendonly yes)"
 	default:
 		known[Persistence] = ""
 	}

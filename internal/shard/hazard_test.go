@@ -82,7 +82,8 @@ func TestHazardsOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	why, told := known[Eviction]
-	if persistence := known[Persistence]; !strings.HasPrefix(persistence, one.Options().Addr+" keeps no") || strings.Contains(persistence, ";") || !told || why != "" {
+	if persistence := known[Persistence]; !strings.HasPrefix(persistence, one.Options().Addr+" keeps no") ||
+		strings.Contains(persistence, ";") || !told || why != "" {
 		t.Errorf("the hazards are %q", known)
 	}
 }
@@ -95,7 +96,8 @@ func TestWhatRedisDoesNotTellIsNoHazard(t *testing.T) {
 			t.Errorf("%q tells %q", text, known)
 		}
 	}
-	if known := warningsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 || known[Eviction]+known[Persistence] != "" {
+	if known := warningsOf("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n"); len(known) != 2 ||
+		known[Eviction]+known[Persistence] != "" {
 		t.Errorf("the hazards are %q", known)
 	}
 }

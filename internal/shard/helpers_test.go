@@ -232,7 +232,8 @@ func (c *sandbox) in(id string, want task.State) Stored {
 }
 
 // Delete removes tasks in whatever state and returns which were there.
-func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool, ids ...string) ([]bool, error) {
+func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool,
+	ids ...string) ([]bool, error) {
 	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, handled, Names{shard, ids})))
 	if err != nil {
 		return nil, err

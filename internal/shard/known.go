@@ -111,7 +111,8 @@ func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []err
 		r.ForgetClock()
 	}
 	for _, i := range todo {
-		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.name, olds[i].Shard, maxRestarts, ErrLate)
+		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.name, olds[i].Shard,
+			maxRestarts, ErrLate)
 	}
 	return errs
 }

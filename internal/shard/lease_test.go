@@ -33,7 +33,8 @@ func TestSettleTakesTokensOfSeveralClaims(t *testing.T) {
 	second := c.claimIDs("b", "d", "e").Tasks[0].Token
 	crossed := []Lease{{"a", second}, {"b", first}, {"c", second}, {"d", first}}
 	equal(t, "settled under each other's token", c.settle(crossed...), 0)
-	equal(t, "settled", c.settle(Lease{"a", first}, Lease{"b", second}, Lease{"c", first}, Lease{"d", second}, Lease{"e", first}), 4)
+	equal(t, "settled", c.settle(Lease{"a", first}, Lease{"b", second}, Lease{"c", first}, Lease{"d", second},
+		Lease{"e", first}), 4)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		c.gone(id)
 	}

@@ -46,17 +46,21 @@ func TestAListShowsEveryStateAsReadDoes(t *testing.T) {
 	c := sandboxWithTasks(t)
 	c.claimIDs("leased")
 	c.put(In(0), "retried")
-	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: 2 * time.Hour} // after "there"
+	// after "there"
+	back := Release{Lease: leases(c.claimIDs("retried"))[0], Attempted: true, Reason: "no queue", Delay: 2 * time.Hour}
 	equal(t, "given back", c.release(back), 1)
-	for state, want := range map[task.State][]string{task.Parked: {"parked"}, task.Waiting: {"there", "retried"}, task.Leased: {"leased"}} {
+	for state, want := range map[task.State][]string{task.Parked: {"parked"}, task.Waiting: {"there", "retried"},
+		task.Leased: {"leased"}} {
 		tasks := c.listAll(c.Shard(0).List(SpanOf(state), ""), nil)
 		if got := listedIDs(tasks); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", state, got, want)
 		}
 		for _, got := range tasks {
 			want := c.read(got.ID)
-			same := got.State == want.State && got.Next.Equal(want.Next) && got.Due.Equal(want.Due) && got.Scheduled.Equal(want.Scheduled) &&
-				got.Attempt == want.Attempt && got.Reason == want.Reason && got.Redelivered == want.Redelivered && got.Err == nil && got.Payload == nil
+			same := got.State == want.State && got.Next.Equal(want.Next) && got.Due.Equal(want.Due) &&
+				got.Scheduled.Equal(want.Scheduled) &&
+				got.Attempt == want.Attempt && got.Reason == want.Reason && got.Redelivered == want.Redelivered && got.Err == nil &&
+				got.Payload == nil
 			if !same {
 				t.Errorf("listed %+v, read %+v", got, want)
 			}
@@ -145,7 +149,8 @@ func TestAListFindsIDsByTheirBeginning(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.put(In(time.Hour), "a*b", "a*c", "axb", "[a", "b", "a")
-	for prefix, want := range map[string]string{"a*": "a*b a*c", "[": "[a", "a": "a a*b a*c axb", "": "[a a a*b a*c axb b", "ab": ""} {
+	for prefix, want := range map[string]string{"a*": "a*b a*c", "[": "[a", "a": "a a*b a*c axb", "": "[a a a*b a*c axb b",
+		"ab": ""} {
 		tasks := c.listAll(c.Shard(0).List(SpanOf(task.Waiting), prefix), nil)
 		if got := slices.Sorted(slices.Values(listedIDs(tasks))); strings.Join(got, " ") != want {
 			t.Errorf("%q: got %q, want %s", prefix, got, want)
@@ -185,7 +190,8 @@ func TestAListShowsWhatAMoverHasAsItStoodBefore(t *testing.T) {
 	c.begin(2)
 	_, err := c.Shard(0).Fence(c.ctx(), c.p)
 	c.ok(err)
-	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Hour, IDs: []string{"a", "p"}})
+	export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Hour,
+		IDs: []string{"a", "p"}})
 	c.ok(err)
 	equal(t, "exported", len(export.Tasks), 2)
 	for _, s := range c.listAll(c.Shard(0).List(SpanOf(task.Leased), ""), nil) {
@@ -209,7 +215,8 @@ func TestAPageOfAListIsBounded(t *testing.T) {
 		c.ok(c.tryPut(c.p, b).Err)
 	}
 	for i := range 5 {
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("large-", i), When: In(2 * time.Hour), Body: body(strings.Repeat("x", 256<<10))}}}).Err)
+		c.ok(c.tryPut(c.p, Put{Entries: []Entry{{ID: fmt.Sprint("large-", i), When: In(2 * time.Hour),
+			Body: body(strings.Repeat("x", 256<<10))}}}).Err)
 	}
 	sizes := func(prefix string) (sizes []int) {
 		c.listAll(c.Shard(0).List(Span{0, math.Inf(1)}, prefix), func(page []Stored) { sizes = append(sizes, len(page)) })

@@ -66,7 +66,8 @@ func TestATaskMovesWithAllItIs(t *testing.T) {
 	c.put(In(0), "parked")
 	c.park("parked", "no route")
 	c.put(In(0), "tried")
-	c.release(Release{Lease: leases(c.claimIDs("tried"))[0], Delay: time.Hour, Attempted: true, Redelivered: true, Reason: "nacked"})
+	c.release(Release{Lease: leases(c.claimIDs("tried"))[0], Delay: time.Hour, Attempted: true, Redelivered: true,
+		Reason: "nacked"})
 	c.put(In(time.Hour), "waiting")
 	ids := []string{"parked", "tried", "waiting"}
 	before := map[string]Stored{}
@@ -110,7 +111,8 @@ func TestAnExportAskedForAgainIsTheSame(t *testing.T) {
 
 func TestExportLeavesWhatIsLeasedMissingOrDueSoon(t *testing.T) {
 	t.Parallel()
-	eventually(t, "an export is asked for within a second of a due time", func() bool { return exportsNotWhatIsDueSoon(newSandbox(t, 2)) })
+	eventually(t, "an export is asked for within a second of a due time",
+		func() bool { return exportsNotWhatIsDueSoon(newSandbox(t, 2)) })
 }
 
 // exportsNotWhatIsDueSoon reports whether what was due now still was when the export
@@ -210,7 +212,8 @@ func TestAnExportGivenBackIsAsItWas(t *testing.T) {
 	c.park("parked", "no route")
 	export := c.export(time.Minute, "waiting", "parked")
 	for _, l := range exportLeases(export) {
-		r := Release{Lease: l, Exported: true, Park: l.ID == "waiting", Attempted: true, Redelivered: true, Reason: "a mover's"}
+		r := Release{Lease: l, Exported: true, Park: l.ID == "waiting", Attempted: true, Redelivered: true,
+			Reason: "a mover's"}
 		equal(t, "released", c.release(r), 1)
 		equal(t, "released the second time", c.release(r), 0)
 	}
@@ -231,7 +234,8 @@ func TestImportSkipsWhatIsOrWasHere(t *testing.T) {
 	export := c.export(time.Minute, "cancelled", "replaced", "moving")
 	_, err := c.Delete(c.ctx(), 1, c.p, c.notAfter(), true, "cancelled")
 	c.ok(err)
-	c.ok(c.tryPut(c.p, Put{Shard: 1, Moving: true, Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Body: body("newer")}}}).Err)
+	c.ok(c.tryPut(c.p, Put{Shard: 1, Moving: true,
+		Entries: []Entry{{ID: "replaced", When: In(2 * time.Hour), Body: body("newer")}}}).Err)
 	equal(t, "imported", c.importBatch(export), 1)
 	equal(t, "payload", string(c.at1("replaced").Payload), "newer")
 	c.at1("moving")

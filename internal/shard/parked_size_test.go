@@ -49,8 +49,9 @@ func TestParkedTasksAreListedWithoutTheirPayloads(t *testing.T) {
 	const tasks, size = 60, 256 << 10
 	payload := []byte(strings.Repeat("x", size))
 	bodies := map[string][]byte{
-		"plain":   EncodeBody(&task.Task{Payload: payload}),
-		"headers": EncodeBody(&task.Task{Payload: payload, ContentType: "application/json", Headers: map[string]string{"a": strings.Repeat("v", 300), "b": ""}}),
+		"plain": EncodeBody(&task.Task{Payload: payload}),
+		"headers": EncodeBody(&task.Task{Payload: payload, ContentType: "application/json",
+			Headers: map[string]string{"a": strings.Repeat("v", 300), "b": ""}}),
 		"options": EncodeBody(&task.Task{Payload: payload, Options: task.Options{RoutingKey: "r", Priority: 7}}),
 		"empty":   EncodeBody(&task.Task{}),
 	}

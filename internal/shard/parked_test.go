@@ -52,7 +52,10 @@ func TestACursorVisitsWhatIsParkedOnce(t *testing.T) {
 			}
 			gone := names.Draw(r, "gone")
 			c.takeAway(gone...)
-			stay = slices.DeleteFunc(stay, func(id string) bool { return slices.Contains(gone, id) && !slices.Contains(visited, id) })
+			stay = slices.DeleteFunc(stay, func(id string) bool {
+				return slices.Contains(gone, id) &&
+					!slices.Contains(visited, id)
+			})
 			c.setAside(names.Draw(r, "again")...)
 		}
 		if !slices.IsSorted(visited) || len(slices.Compact(slices.Clone(visited))) != len(visited) {

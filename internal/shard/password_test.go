@@ -19,14 +19,16 @@ import (
 func TestARefusedPasswordIsTriedOnceASecond(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
-	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: filepath.Join(t.TempDir(), "redis"), Args: []string{"--requirepass", "right"}})
+	server, err := servers.StartRedis(t.Context(), servers.RedisConfig{Dir: filepath.Join(t.TempDir(), "redis"),
+		Args: []string{"--requirepass", "right"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Kill() })
 	const pool, callers, calls = 2, 8, 5
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "right"})
-	client := redis.NewUniversalClient(Dialing(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: "wrong", PoolSize: pool}))
+	client := redis.NewUniversalClient(Dialing(&redis.UniversalOptions{Addrs: []string{server.Addr()}, Password: "wrong",
+		PoolSize: pool}))
 	t.Cleanup(func() { _, _ = admin.Close(), client.Close() })
 
 	began := time.Now()
@@ -34,7 +36,8 @@ func TestARefusedPasswordIsTriedOnceASecond(t *testing.T) {
 	for range callers {
 		calling.Go(func() error {
 			for range calls {
-				if err := client.Ping(t.Context()).Err(); !redis.HasErrorPrefix(err, "WRONGPASS") && !strings.Contains(err.Error(), "WRONGPASS") {
+				if err := client.Ping(t.Context()).Err(); !redis.HasErrorPrefix(err, "WRONGPASS") &&
+					!strings.Contains(err.Error(), "WRONGPASS") {
 					t.Errorf("a call with a wrong password: %v", err)
 				}
 			}

@@ -57,7 +57,8 @@ func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Dura
 // AllowNext asks whether a delivery may be followed by another one of the same task, due at
 // next in ms (0: by parking it). It returns when that one is due, since the producer may
 // have requested another time; ok is false if the chain is superseded.
-func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool, err error) {
+func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool,
+	err error) {
 	var when any = next
 	if next == 0 {
 		when = ""

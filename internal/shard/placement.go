@@ -68,7 +68,8 @@ func parsePlacement(text string) (Placement, error) {
 	}
 	known := p.Phase == Stable || p.Phase == Migrating || p.Phase == Removed
 	if !known || p.Shards < 1 || p.Shards > MaxShards || p.Previous < 1 || p.Previous > MaxShards {
-		return p, fmt.Errorf("placement %.100q: not of this version's format; is an older duefleet running next to a newer one?", text)
+		return p, fmt.Errorf("placement %.100q: not of this version's format; is an older duefleet running next to a "+
+			"newer one?", text)
 	}
 	return p, nil
 }
@@ -132,7 +133,8 @@ func (t *Topic) placementFrom(text string, err error) (Placement, error) {
 }
 
 func unknownTopic(name string) error {
-	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it where running scanners take their topics from: their file, or Consul by `scanner topic create`", task.ErrUnknownTopic, name)
+	return fmt.Errorf("%w %s: no scanner serves it under this Redis prefix; add it where running scanners take their "+
+		"topics from: their file, or Consul by `scanner topic create`", task.ErrUnknownTopic, name)
 }
 
 // Ensure returns the topic's placement. If there is none, it makes one of that many
@@ -226,7 +228,8 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 	if from.Epoch > 0 {
 		expected = from.String()
 	}
-	c := call{script: "cas_placement", keys: []string{t.placementKey(), t.changes()}, args: []any{expected, to.String(), rand.Text()}}
+	c := call{script: "cas_placement", keys: []string{t.placementKey(), t.changes()},
+		args: []any{expected, to.String(), rand.Text()}}
 	reply, err := t.run(ctx, c).Slice()
 	if err != nil {
 		return false, fmt.Errorf("change placement of topic %s: %w", t.name, redisError(err))

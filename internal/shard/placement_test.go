@@ -97,7 +97,8 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	c.ok(err)
 	equal(t, "topics after one was forgotten", strings.Join(names, " "), "new")
 	seen = ensure("orders")
-	equal(t, "placements after a removal", fmt.Sprint(seen), fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, c.p.Shards, Migrating}}))
+	equal(t, "placements after a removal", fmt.Sprint(seen),
+		fmt.Sprint([]Placement{{c.p.Epoch + 2, 2, c.p.Shards, Migrating}}))
 	_, err = c.Shard(0).Fence(c.ctx(), seen[0])
 	c.ok(err)
 }
@@ -276,7 +277,8 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
-		reply, err := c.run(c.ctx(), call{script: "cas_placement", keys: []string{c.placementKey(), c.changes()}, args: args}).Slice()
+		reply, err := c.run(c.ctx(), call{script: "cas_placement", keys: []string{c.placementKey(), c.changes()},
+			args: args}).Slice()
 		c.ok(err)
 		equal(t, "placement answered", reply[1], any(wanted.String()))
 		return reply[0] == int64(1)
@@ -418,7 +420,8 @@ func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 	other := Placement{lost.Epoch, 4, 2, Migrating}
 	c.ok(c.rdb.HSet(c.ctx(), c.placementKey(), "value", other.String()).Err())
 	for what, err := range map[string]error{"restore": c.Restore(c.ctx(), lost), "scan_pass": c.Forked(c.ctx(), other)} {
-		if !errors.Is(err, task.ErrForked) || !strings.Contains(err.Error(), lost.String()) || !strings.Contains(err.Error(), other.String()) {
+		if !errors.Is(err, task.ErrForked) || !strings.Contains(err.Error(), lost.String()) ||
+			!strings.Contains(err.Error(), other.String()) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

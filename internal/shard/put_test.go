@@ -51,7 +51,8 @@ func TestPutTakesATimeHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	due := c.now() + time.Hour.Milliseconds()
-	for _, form := range []string{"%d", "%d ", " %d", "\t%d\n", "%d.", "%d.000", "%de0", "%d0e-1", "%#x", "%#x ", "000%d"} {
+	for _, form := range []string{"%d", "%d ", " %d", "\t%d\n", "%d.", "%d.000", "%de0", "%d0e-1", "%#x", "%#x ",
+		"000%d"} {
 		when := fmt.Sprintf(form, due)
 		args := []any{c.p.String(), string(NewOp()), c.notAfter(), "", "0", "a", when, body("")}
 		c.ok(c.eval("put", c.Shard(0).taskKeys(c.Shard(0).Wake()), args))
@@ -156,7 +157,8 @@ func TestOfTwoEntriesForOneIDTheLaterWinsUnlessAbsent(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	two := func(id string) []Entry {
-		return []Entry{{ID: id, When: In(time.Hour), Body: body("first")}, {ID: id, When: In(2 * time.Hour), Body: body("second")}}
+		return []Entry{{ID: id, When: In(time.Hour), Body: body("first")}, {ID: id, When: In(2 * time.Hour),
+			Body: body("second")}}
 	}
 	r := c.tryPut(c.p, Put{Entries: two("a")})
 	c.ok(r.Err)
@@ -181,7 +183,8 @@ func TestWhatReachesRedisTooLateWritesNothing(t *testing.T) {
 	if _, err := c.Delete(c.ctx(), 0, c.p, late, true, "there"); !errors.Is(err, ErrLate) {
 		t.Fatalf("delete: got %v", err)
 	}
-	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, Move{Op: NewOp(), ID: "there", When: In(0)}); !errors.Is(err, ErrLate) {
+	if _, err := c.Shard(0).Reschedule(c.ctx(), c.p, late, Move{Op: NewOp(), ID: "there", When: In(0)}); !errors.Is(err,
+		ErrLate) {
 		t.Fatalf("reschedule: got %v", err)
 	}
 	c.gone("a")

@@ -26,7 +26,8 @@ func seedRecords(f *testing.F) {
 	for _, flags := range []string{"\x10", "\x11", "\x12", "\x14", "\x18", "\x1f", "\xff"} {
 		f.Add(flags + headRest + "\x00\x03\x3f\xf0\x00\x00\x00\x00\x00\x00\x00\x02no\x01\x01c\x01\x01k\x00\x01vpayload")
 	}
-	for _, option := range []string{"\x13x-duefleet-priority\x00\x039x9", "\x13x-duefleet-priority\x00\x0210", "\x15x-duefleet-expiration\x00\x045000", "\x10x-duefleet-newer\x00\x00"} {
+	for _, option := range []string{"\x13x-duefleet-priority\x00\x039x9", "\x13x-duefleet-priority\x00\x0210",
+		"\x15x-duefleet-expiration\x00\x045000", "\x10x-duefleet-newer\x00\x00"} {
 		f.Add(head + "\x01\x00\x01" + option + "payload")
 	}
 	f.Add(head + "\x01\x18application/octet-stream\x02\x01b\x00\x01v\x01b\x00\x01w")
@@ -76,12 +77,14 @@ func FuzzDecodeRecord(f *testing.F) {
 		r, err := DecodeRecord("orders", "o-1", text)
 		if err != nil {
 			var newer *FormatError
-			if known := text == "" || text[0]/formatUnit == recordFormat; errors.As(err, &newer) == known || known && !strings.Contains(err.Error(), "cut short") && !strings.HasPrefix(err.Error(), "option") {
+			if known := text == "" || text[0]/formatUnit == recordFormat; errors.As(err, &newer) == known || known &&
+				!strings.Contains(err.Error(), "cut short") && !strings.HasPrefix(err.Error(), "option") {
 				t.Fatalf("%q: %v", text, err)
 			}
 			return
 		}
-		if r.Attempt < 1 || r.ContentType == "" || r.Topic != "orders" || r.ID != "o-1" || len(r.Payload) > len(text)-recordHead {
+		if r.Attempt < 1 || r.ContentType == "" || r.Topic != "orders" || r.ID != "o-1" ||
+			len(r.Payload) > len(text)-recordHead {
 			t.Fatalf("decoded %q to %+v", text, r)
 		}
 		again, err := DecodeRecord("orders", "o-1", resealed(&r))

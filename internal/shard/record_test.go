@@ -138,7 +138,8 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 			Headers:     rapid.MapOfN(key, rapid.String(), 0, task.MaxHeaders).Draw(t, "headers"),
 			Payload:     rapid.SliceOf(rapid.Byte()).Draw(t, "payload"),
 			Options: task.Options{
-				RoutingKey: text.Draw(t, "routing key"), CorrelationID: text.Draw(t, "correlation ID"), ReplyTo: text.Draw(t, "reply to"),
+				RoutingKey: text.Draw(t, "routing key"), CorrelationID: text.Draw(t, "correlation ID"),
+				ReplyTo:    text.Draw(t, "reply to"),
 				Priority:   rapid.Byte().Draw(t, "priority"),
 				Expiration: time.Duration(rapid.Uint32().Draw(t, "expiration")) * time.Millisecond,
 			},
@@ -150,7 +151,8 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 		if in.ContentType == "" {
 			in.ContentType = task.DefaultContentType
 		}
-		if out.ContentType != in.ContentType || string(out.Payload) != string(in.Payload) || !maps.Equal(out.Headers, in.Headers) || out.Options != in.Options {
+		if out.ContentType != in.ContentType || string(out.Payload) != string(in.Payload) ||
+			!maps.Equal(out.Headers, in.Headers) || out.Options != in.Options {
 			t.Fatalf("got %+v, want %+v", out.Task, in)
 		}
 	})
@@ -161,12 +163,14 @@ func TestBodiesComeBackAsTheyWent(t *testing.T) {
 func TestOptionsThatCannotBeKeptAreNamed(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
-		"x-duefleet-priority": "256", "x-duefleet-expiration": "soon", "x-duefleet-reply-to": strings.Repeat("q", 256), "x-duefleet-newer": "1",
+		"x-duefleet-priority": "256", "x-duefleet-expiration": "soon", "x-duefleet-reply-to": strings.Repeat("q", 256),
+		"x-duefleet-newer": "1",
 	} {
 		body := EncodeBody(&task.Task{Headers: map[string]string{"k": "v", key: value}, Payload: []byte("p")})
 		field := strings.ReplaceAll(strings.TrimPrefix(key, "x-duefleet-"), "-", "_")
 		_, err := DecodeRecord("orders", "o-1", head+string(body))
-		if err == nil || !strings.HasPrefix(err.Error(), "option") || !strings.Contains(err.Error(), key) && !strings.Contains(err.Error(), field) {
+		if err == nil || !strings.HasPrefix(err.Error(), "option") || !strings.Contains(err.Error(), key) &&
+			!strings.Contains(err.Error(), field) {
 			t.Errorf("%s: got %v", key, err)
 		}
 	}
@@ -183,7 +187,8 @@ func TestTheLargestHeadersComeBackAsTheyWent(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := DecodeRecord("orders", "o-1", head+string(EncodeBody(&in)))
-	if err != nil || !maps.Equal(out.Headers, in.Headers) || out.ContentType != in.ContentType || string(out.Payload) != "p" {
+	if err != nil || !maps.Equal(out.Headers, in.Headers) || out.ContentType != in.ContentType ||
+		string(out.Payload) != "p" {
 		t.Fatalf("came back otherwise: %v, %d headers, payload %q", err, len(out.Headers), out.Payload)
 	}
 }
@@ -213,7 +218,8 @@ func TestARecordOfANewerFormatIsNamedAsSuch(t *testing.T) {
 // record's text would keep all of it in memory, the payload a second time among it.
 func TestWhatATaskKeepsOfItsRecordIsLittle(t *testing.T) {
 	t.Parallel()
-	in := task.Task{ContentType: "text/plain", Headers: map[string]string{"tenant": "seven"}, Payload: make([]byte, largeRecord)}
+	in := task.Task{ContentType: "text/plain", Headers: map[string]string{"tenant": "seven"},
+		Payload: make([]byte, largeRecord)}
 	record := head + string(EncodeBody(&in))
 	out, err := DecodeRecord("orders", "o-1", record)
 	if err != nil {

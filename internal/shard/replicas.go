@@ -40,7 +40,8 @@ type ReplicasError struct {
 }
 
 func (e *ReplicasError) Error() string {
-	return fmt.Sprintf("%v: %d of %d replicas have the change; it is lost if the master fails now", task.ErrReplicas, e.Have, e.Want)
+	return fmt.Sprintf("%v: %d of %d replicas have the change; it is lost if the master fails now", task.ErrReplicas,
+		e.Have, e.Want)
 }
 
 // Unwrap makes the error match task.ErrReplicas.

@@ -99,7 +99,8 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	w.short("cancel", err)
 	_, err = w.Shard(0).Fence(w.ctx(), w.p)
 	w.short("fence", err)
-	w.short("import", w.Import(w.ctx(), w.p, w.now()+60_000, Share{1, []ExportedTask{{"exported", "1", head + "\x00"}}})[0].Err)
+	w.short("import", w.Import(w.ctx(), w.p, w.now()+60_000, Share{1,
+		[]ExportedTask{{"exported", "1", head + "\x00"}}})[0].Err)
 	_, err = w.Shard(0).Pass(w.ctx(), w.p)
 	w.short("scan_pass", err)
 	w.ok(w.replica.Resume())

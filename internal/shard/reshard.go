@@ -107,7 +107,8 @@ func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares 
 		for _, l := range s.Tasks {
 			args = append(args, l.ID, l.score, l.record)
 		}
-		calls[i] = call{script: "import", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args, fence: t.Shard(s.Shard).fence()}
+		calls[i] = call{script: "import", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args,
+			fence: t.Shard(s.Shard).fence()}
 	}
 	results := make([]Imported, len(shares))
 	for i, cmd := range t.runAll(ctx, calls) {

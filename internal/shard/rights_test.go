@@ -18,7 +18,8 @@ import (
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
-	elsewhere := []string{"done-hmget", "done-hscan", "follow-hscan", "forget-del", "note-hget", "note-hmget", "older-hmget", "older-hset", "older-pexpire", "older-pttl", "recall-hmget", "yield-del"}
+	elsewhere := []string{"done-hmget", "done-hscan", "follow-hscan", "forget-del", "note-hget", "note-hmget",
+		"older-hmget", "older-hset", "older-pexpire", "older-pttl", "recall-hmget", "yield-del"}
 	for _, name := range scriptNames(t) {
 		for _, command := range commandsOf(t, name) {
 			user := name + "-" + command
@@ -50,9 +51,10 @@ func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 // refusal reports whether Redis refused something for a right, inside a script as 7.0
 // and 8.0 put it, or outside.
 func refusal(err error) bool {
-	return err != nil && slices.ContainsFunc([]string{"NOPERM", "the script can't ", "ACL failure in script"}, func(words string) bool {
-		return strings.Contains(err.Error(), words)
-	})
+	return err != nil && slices.ContainsFunc([]string{"NOPERM", "the script can't ", "ACL failure in script"},
+		func(words string) bool {
+			return strings.Contains(err.Error(), words)
+		})
 }
 
 // TestARefusalInsideAScriptIsNamed, in the words of Redis 8.0: that of 7.0 is met by
@@ -60,9 +62,12 @@ func refusal(err error) bool {
 func TestARefusalInsideAScriptIsNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"ERR ACL failure in script: User shop has no permissions to run the 'zrem' command script: fc6b21d5211661dd5df205822daa8e1f53f631b7, on @user_script:81.": "NOPERM User shop has no permissions to run the 'zrem' command",
-		"ERR ACL failure in script: No permissions to access a key script: 966ad4efa843a690de264a3054e7df37e195bc82, on @user_script:1.":                          "NOPERM No permissions to access a key",
-		"ERR ACL failure in script: No permissions to access a key":                                                                                               "NOPERM No permissions to access a key",
+		"ERR ACL failure in script: User shop has no permissions to run the 'zrem' command script: " +
+			"fc6b21d5211661dd5df205822daa8e1f53f631b7, on @user_script:81.": "NOPERM User shop has no permissions to run the " +
+			"'zrem' command",
+		"ERR ACL failure in script: No permissions to access a key script: 966ad4efa843a690de264a3054e7df37e195bc82, on " +
+			"@user_script:1.": "NOPERM No permissions to access a key",
+		"ERR ACL failure in script: No permissions to access a key": "NOPERM No permissions to access a key",
 	} {
 		cmd := redis.NewCmd(t.Context())
 		cmd.SetErr(deniedError(text))

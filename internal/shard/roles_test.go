@@ -27,18 +27,21 @@ type role struct {
 func roles() []role {
 	always := []string{"hello", "time", "eval", "evalsha", "hget"}
 	orders := []string{
-		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}", "~duefleet:wake:{orders:*}",
+		"~duefleet:due:{orders:*}", "~duefleet:task:{orders:*}", "~duefleet:fence:{orders:*}", "~duefleet:handled:{orders:*}",
+		"~duefleet:wake:{orders:*}",
 		"~duefleet:past:{orders:*}", "%R~duefleet:placement:{orders}", "resetchannels", "&duefleet:wake:{orders:*}",
 	}
 	return []role{
 		{
 			name: "scanner",
 			scripts: []string{
-				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate", "release", "settle", "stats", "fence", "yield", "own",
+				"import", "claim", "draw", "heartbeat", "export", "scan_pass", "mark_clean", "next", "cas_placement", "rate",
+				"release", "settle", "stats", "fence", "yield", "own",
 			},
 			// The last four are for scanner doctor; info also tells whether Redis keeps what it
 			// acknowledges.
-			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set", "zrem", "zcard", "zscan", "zrandmember",
+			commands: slices.Concat(always, []string{"ssubscribe", "smembers", "sadd", "hmget", "hset", "hdel", "get", "set",
+				"zrem", "zcard", "zscan", "zrandmember",
 				"info", "ping", "zrange", "hgetall"}),
 			keys: []string{"~duefleet:*", "resetchannels", "&duefleet:wake:*"},
 		},
@@ -57,11 +60,14 @@ func roles() []role {
 			name:    "operator",
 			scripts: []string{"stats", "list", "replay", "purge", "cas_placement", "fence", "clear", "forget", "delete", "note"},
 			// ping and info are for scanner doctor, with the scratch keys below.
-			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange", "zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
+			commands: slices.Concat(always, []string{"get", "smembers", "sadd", "srem", "hmget", "hgetall", "zcard", "zrange",
+				"zrangebyscore", "zrandmember", "zrevrangebyscore", "zscore",
 				"zscan", "ping", "info"}),
 			keys: []string{
-				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*", "~duefleet:past:*", "~duefleet:placement:*",
-				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:doctor:*", "%R~duefleet:fleet", "%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
+				"~duefleet:due:*", "~duefleet:task:*", "~duefleet:fence:*", "~duefleet:handled:*", "~duefleet:wake:*",
+				"~duefleet:past:*", "~duefleet:placement:*",
+				"~duefleet:document:*", "~duefleet:rate:*", "~duefleet:topics", "~duefleet:doctor:*", "%R~duefleet:fleet",
+				"%R~duefleet:fleet:notes", "resetchannels", "&duefleet:wake:*",
 			},
 		},
 	}
@@ -138,10 +144,13 @@ func TestAProducerWritesNothingButItsTopic(t *testing.T) {
 		_, beat := store.Heartbeat(t.Context(), "nobody", alive, forget)
 		for what, err := range map[string]error{
 			"change the placement": changed, "mark a shard clean": cleaned, "draw a ticket": drawn, "take of the rate": granted,
-			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()), "live": beat,
+			"save a document": orders.SaveDocument(t.Context(), []byte("{}")), "list a topic": orders.list(t.Context()),
+			"live":               beat,
 			"describe a scanner": store.Describe(t.Context(), "nobody", []byte("{}")), "fence another topic": fenced,
-			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')", []string{g.placementKey()}).Err(),
-			"write it unnamed":    rdb.Eval(t.Context(), "return redis.call('HSET', '"+g.placementKey()+"', 'value', '9 4096 4096 stable')", nil).Err(),
+			"write the placement": rdb.Eval(t.Context(), "return redis.call('HSET', KEYS[1], 'value', '9 4096 4096 stable')",
+				[]string{g.placementKey()}).Err(),
+			"write it unnamed": rdb.Eval(t.Context(),
+				"return redis.call('HSET', '"+g.placementKey()+"', 'value', '9 4096 4096 stable')", nil).Err(),
 		} {
 			if !refusal(err) {
 				t.Errorf("%s: want it to be refused to %s, got %v", name, what, err)

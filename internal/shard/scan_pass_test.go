@@ -32,7 +32,8 @@ func TestAPassThatMetSomethingProvesNothing(t *testing.T) {
 	end := c.step(at, 0, false)
 	equal(t, "at the end", disposition(end), Pass{Count: 2, Cursor: 0, Clean: false})
 	equal(t, "the next, of one step", disposition(c.step(end, 0, false)), Pass{Count: 3, Cursor: 0, Clean: true})
-	equal(t, "one that met something at its end", disposition(c.step(c.pass(), 0, true)), Pass{Count: 4, Cursor: 0, Clean: false})
+	equal(t, "one that met something at its end", disposition(c.step(c.pass(), 0, true)),
+		Pass{Count: 4, Cursor: 0, Clean: false})
 }
 
 func TestAStepTakenTwiceAdvancesOnce(t *testing.T) {

@@ -97,7 +97,8 @@ type put struct {
 }
 
 func (s Shard) putCall(p *put, notAfter int64) call {
-	return call{script: "put", keys: s.taskKeys(s.Wake()), args: p.args(notAfter), notAfter: 2, fence: s.fence(), renew: p.args}
+	return call{script: "put", keys: s.taskKeys(s.Wake()), args: p.args(notAfter), notAfter: 2, fence: s.fence(),
+		renew: p.args}
 }
 
 // args returns the script's arguments for the entries that are still wanted; nil if none
@@ -178,7 +179,8 @@ func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced 
 		for _, id := range n.IDs {
 			args = append(args, id)
 		}
-		calls[i] = call{script: "fence", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).fence(), t.Shard(n.Shard).handled()}, args: args, fence: t.Shard(n.Shard).fence()}
+		calls[i] = call{script: "fence", keys: []string{t.Shard(n.Shard).tasks(), t.Shard(n.Shard).fence(),
+			t.Shard(n.Shard).handled()}, args: args, fence: t.Shard(n.Shard).fence()}
 	}
 	results := make([]Fenced, len(at))
 	for i, cmd := range t.runAll(ctx, calls) {
@@ -218,7 +220,8 @@ func (t *Topic) deletion(p Placement, notAfter int64, handled bool, n Names) cal
 	for _, id := range n.IDs {
 		args = append(args, id)
 	}
-	return call{script: "delete", keys: t.Shard(n.Shard).taskKeys(), args: args, notAfter: 1, fence: t.Shard(n.Shard).fence()}
+	return call{script: "delete", keys: t.Shard(n.Shard).taskKeys(), args: args, notAfter: 1,
+		fence: t.Shard(n.Shard).fence()}
 }
 
 func (s Shard) undeleted(err error) error {

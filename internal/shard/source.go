@@ -31,7 +31,8 @@ func (s *Store) TakeSources(ctx context.Context, source string, replace map[stri
 	for i, cmd := range s.runAll(ctx, calls) {
 		recorded, err := cmd.Text()
 		stranger := hasPrefix(err, "NOAUTH", "WRONGPASS") // not logged in: a later call may be answered
-		records[names[i]] = SourceRecord{recorded, wrapIf(redisError(err), "record the source of topic %s", names[i]), Definite(err) && !stranger}
+		records[names[i]] = SourceRecord{recorded, wrapIf(redisError(err), "record the source of topic %s", names[i]),
+			Definite(err) && !stranger}
 	}
 	return records
 }
@@ -54,7 +55,8 @@ func (t *Topic) keep(ctx context.Context, source string, document []byte) error 
 }
 
 func (t *Topic) owning(source, replace, save string, document []byte) call {
-	return call{script: "own", keys: []string{t.documentKey(), t.sourceKey()}, args: []any{source, replace, save, document}}
+	return call{script: "own", keys: []string{t.documentKey(), t.sourceKey()},
+		args: []any{source, replace, save, document}}
 }
 
 // Source returns the recorded source of the topic's document; "" if there is none.

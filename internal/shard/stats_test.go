@@ -146,7 +146,8 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	}
 	silent := float64(c.now() - alive.Milliseconds() - 1000)
 	long := float64(c.now() - forget.Milliseconds() - 1000)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: silent, Member: "silent"}, redis.Z{Score: long, Member: "forgotten"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: silent, Member: "silent"},
+		redis.Z{Score: long, Member: "forgotten"}).Err())
 	n, err := c.Heartbeat(c.ctx(), "a", alive, forget)
 	c.ok(err)
 	equal(t, "alive", n, 2)

@@ -57,7 +57,8 @@ func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) erro
 
 // Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
 // client by the options, and closing closes it.
-func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store, closing func() error, err error) {
+func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store,
+	closing func() error, err error) {
 	if err := checkGiven(rdb, options); err != nil {
 		return nil, nil, err
 	}

@@ -102,7 +102,8 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	if gone.Epoch > 0 {
 		was = gone.String()
 	}
-	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()}, args: []any{was}}
+	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
+		args: []any{was}}
 	forgotten, err := t.run(ctx, c).Int()
 	if err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)

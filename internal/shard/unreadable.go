@@ -27,7 +27,8 @@ func Definite(err error) bool {
 // Denied reports whether Redis refused a call because of its user: a right is missing, or
 // the password is missing or wrong.
 func Denied(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH") ||
+		redis.HasErrorPrefix(err, "WRONGPASS")
 }
 
 // UnreadableShard is a shard that can't be read, and why.

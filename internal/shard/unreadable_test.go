@@ -119,7 +119,8 @@ func TestWhatCannotBeReadIsNeitherReplayedNorRescheduledNorExported(t *testing.T
 			if err == nil || !strings.Contains(err.Error(), "UNREADABLE") {
 				t.Fatalf("reschedule: got %v", err)
 			}
-			export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute, IDs: []string{"parked", "waiting"}})
+			export, err := c.Shard(0).Export(c.ctx(), c.p, Export{Claimant: "m", Request: "1", Lease: time.Minute,
+				IDs: []string{"parked", "waiting"}})
 			c.ok(err)
 			equal(t, "exported", len(export.Tasks), 0)
 			c.kept("parked", record)
@@ -154,7 +155,8 @@ func TestShardsThatCannotBeReadAreLeftOutAndNamed(t *testing.T) {
 	spoil(c.Shard(2).due())
 	stats, err := c.Stats(c.ctx(), 4)
 	equal(t, "shards counted", len(stats), 3)
-	equal(t, "the last", stats[2], Stats{Shard: 3, Pending: 1, Backlog: 1, Oldest: time.UnixMilli(1).UTC(), Now: stats[2].Now})
+	equal(t, "the last", stats[2], Stats{Shard: 3, Pending: 1, Backlog: 1, Oldest: time.UnixMilli(1).UTC(),
+		Now: stats[2].Now})
 	names := func(what string, err error, shards ...int) {
 		t.Helper()
 		unreadable := Unreadable(err)

@@ -13,7 +13,8 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 	t.Parallel()
 	for name, newer := range map[string]func(c *sandbox) call{
 		"put": func(c *sandbox) call {
-			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}, placement: c.p.String()}, c.notAfter())
+			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}},
+				placement: c.p.String()}, c.notAfter())
 		},
 		"put for a time that is past": func(c *sandbox) call {
 			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", At(time.UnixMilli(1)))}}
@@ -30,7 +31,8 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 			_, _ = c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a"})
 			c.claim() // Redis knows the scripts
 			eventually(t, "all of it happens within one ms", func() bool {
-				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}, placement: c.p.String()}, c.notAfter())
+				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}},
+					placement: c.p.String()}, c.notAfter())
 				claim := call{
 					script: "claim", keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
 					args: []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},

@@ -28,7 +28,8 @@ const (
 // Redis denies this user to listen (see Denied), and with nil once it listens. Messages
 // published while a connection is down are lost; a worker that waits for the next due
 // time notices at the end of its tick.
-func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func(), refused func(error)) {
+func (t *Topic) Wakes(ctx context.Context, n int, heard func(shard int, score int64), changed func(),
+	refused func(error)) {
 	var listening sync.WaitGroup
 	for _, channels := range t.together(n) {
 		listening.Go(func() {
@@ -65,7 +66,8 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 
 // hear listens to channels on one connection. It returns when the connection is lost, or
 // when the slot of a channel moves to another server.
-func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(), refused func(error)) error {
+func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(),
+	refused func(error)) error {
 	sub := t.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()

@@ -25,7 +25,8 @@ func listen(c *sandbox) *listening {
 	l := &listening{sandbox: c, next: time.UnixMilli(c.now()).Add(24 * time.Hour)}
 	l.heard.Store(math.MaxInt64)
 	patience.Background(c.t, "Wakes", func(ctx context.Context) error {
-		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) }, func(error) {})
+		c.Wakes(ctx, c.p.Shards, func(_ int, score int64) { l.heard.Store(score) }, func() { l.changes.Add(1) },
+			func(error) {})
 		return nil
 	})
 	return l

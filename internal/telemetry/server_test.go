@@ -30,7 +30,8 @@ func TestReadyFollowsTheRequiredChecks(t *testing.T) {
 		{"all well", true, true, 200, "ready\nredis: ok: pong\nconsul: ok\n"},
 		{"optional down", true, false, 200, "ready\nredis: ok: pong\nconsul: down (optional): no leader\n"},
 		{"required down", false, true, 503, "not ready\nredis: down (required): EOF twice\nconsul: ok\n"},
-		{"both down", false, false, 503, "not ready\nredis: down (required): EOF twice\nconsul: down (optional): no leader\n"},
+		{"both down", false, false, 503, "not ready\nredis: down (required): EOF twice\nconsul: down (optional): no " +
+			"leader\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -143,8 +144,9 @@ func TestWrongServerConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	probe := answer(true, "", "")
 	for want, cfg := range map[string]ServerConfig{
-		`admin.listen "9320": must be host:port`:     {Listen: "9320"},
-		`check "redis": given twice`:                 {Listen: ":0", Checks: []Check{{Name: "redis", Probe: probe}, {Name: "redis", Probe: probe}}},
+		`admin.listen "9320": must be host:port`: {Listen: "9320"},
+		`check "redis": given twice`: {Listen: ":0", Checks: []Check{{Name: "redis", Probe: probe},
+			{Name: "redis", Probe: probe}}},
 		`check "redis": name and probe are required`: {Listen: ":0", Checks: []Check{{Name: "redis"}}},
 		`check "": name and probe are required`:      {Listen: ":0", Checks: []Check{{Probe: probe}}},
 	} {

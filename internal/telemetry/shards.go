@@ -72,7 +72,8 @@ func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
 		backlog: shardDesc("backlog_tasks", "Tasks that are due and not forwarded."),
 		leased:  shardDesc("leased_tasks", "Tasks claimed by a scanner."),
 		parked:  shardDesc("parked_tasks", "Tasks set aside after their last attempt."),
-		oldest:  shardDesc("oldest_due_seconds", "How long the oldest due task has waited, from its original due time; 0 if none is due."),
+		oldest: shardDesc("oldest_due_seconds",
+			"How long the oldest due task has waited, from its original due time; 0 if none is due."),
 	}
 	c.stats = shared[[]ShardStat]{ask: cfg.Stats, timeout: statsTimeout, keep: statsKeep, settled: c.settled}
 	cfg.Metrics.errors.WithLabelValues(statsOperation) // start at 0, so that rate() sees the first failure

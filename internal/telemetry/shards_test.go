@@ -67,7 +67,8 @@ func TestShardsOfALargeTopicAreOneSeries(t *testing.T) {
 			`shard_errors_total{shard=all,topic=large}`: 2,
 		})
 		for series := range values(gather(t, reg)) {
-			if strings.Contains(series, "{shard=") && strings.HasSuffix(series, "topic=large}") && !strings.Contains(series, "shard=all") {
+			if strings.Contains(series, "{shard=") && strings.HasSuffix(series, "topic=large}") &&
+				!strings.Contains(series, "shard=all") {
 				t.Errorf("%s is exported beside shard=all", series)
 			}
 		}

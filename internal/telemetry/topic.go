@@ -21,7 +21,8 @@ type TopicMetrics struct {
 	shardLabel  func(shard, shards int) string
 	placed      atomic.Int64 // M, from SetPlacement
 
-	shards, epoch, migrating, misplaced, orphans, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused prometheus.Gauge
+	shards, epoch, migrating, misplaced, orphans, moveRate, moveLeft, inflight, inflightBytes, workers, retrying,
+	unreadable, paused prometheus.Gauge
 
 	blocked     map[string]prometheus.Gauge // by reason
 	retryReason map[string]prometheus.Gauge // by outcome of the message
@@ -225,7 +226,8 @@ type topicVectors struct {
 
 	lateness, confirm, claim *prometheus.HistogramVec
 
-	shards, epoch, migrating, misplaced, orphans, moveRate, moveLeft, inflight, inflightBytes, workers, retrying, unreadable, paused *prometheus.GaugeVec
+	shards, epoch, migrating, misplaced, orphans, moveRate, moveLeft, inflight, inflightBytes, workers, retrying,
+	unreadable, paused *prometheus.GaugeVec
 
 	blocked, retryReason *prometheus.GaugeVec
 }
@@ -239,7 +241,8 @@ func newTopicVectors() *topicVectors {
 	v := &topicVectors{}
 	v.forwarded = v.counter("forwarded_total", "Tasks that RabbitMQ confirmed and did not return.")
 	v.early = v.counter("early_total", "Tasks forwarded before they were due. Anything but 0 is a defect.")
-	v.redelivered = v.counter("redelivered_total", "Tasks forwarded although an earlier attempt may have reached RabbitMQ.")
+	v.redelivered = v.counter("redelivered_total",
+		"Tasks forwarded although an earlier attempt may have reached RabbitMQ.")
 	v.returned = v.counter("returned_total", "Messages returned by RabbitMQ as unroutable.")
 	v.nacked = v.counter("nacked_total", "Messages refused by RabbitMQ.")
 	v.overdue = v.counter("overdue_total", "Messages that RabbitMQ did not answer in time, although it answered others.")
@@ -248,7 +251,8 @@ func newTopicVectors() *topicVectors {
 	v.ticks = v.counter("ticks_total", "Ticks that workers spent with a shard.")
 	v.emptyTicks = v.counter("empty_ticks_total", "Ticks in which nothing was due.")
 	v.moved = v.counter("moved_tasks_total", "Tasks this scanner moved to their new shard.")
-	v.shardErrors = v.counter("shard_errors_total", "Errors that Redis returned for one shard, such as a key of the wrong type; its tasks stay where they are.", "shard")
+	v.shardErrors = v.counter("shard_errors_total",
+		"Errors that Redis returned for one shard, such as a key of the wrong type; its tasks stay where they are.", "shard")
 	v.lateness = v.histogram("lateness_seconds", "Confirm time minus due time of the tasks forwarded.", latenessBuckets())
 	v.confirm = v.histogram("publish_confirm_seconds", "From a publish to RabbitMQ's confirm.", confirmBuckets())
 	v.claim = v.histogram("claim_seconds", "Round trip of a claim to Redis.", claimBuckets())
@@ -256,17 +260,26 @@ func newTopicVectors() *topicVectors {
 	v.epoch = v.gauge("placement_epoch", "Epoch of the placement this scanner uses.")
 	v.migrating = v.gauge("migrating", "1 while tasks move to a new placement.")
 	v.misplaced = v.gauge("misplaced_tasks", "Tasks that a migration still has to move.")
-	v.orphans = v.gauge("stray_tasks", "Orphaned tasks: this scanner found them in shards that no scanner polls. The fleet recovers them.")
-	v.moveRate = v.gauge("move_rate_tasks_per_second", "Tasks that the whole fleet moves per second, averaged since the migration began.")
-	v.moveLeft = v.gauge("move_left_seconds", "How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown.")
+	v.orphans = v.gauge("stray_tasks", "Orphaned tasks: this scanner found them in shards that no scanner polls. The "+
+		"fleet recovers them.")
+	v.moveRate = v.gauge("move_rate_tasks_per_second",
+		"Tasks that the whole fleet moves per second, averaged since the migration began.")
+	v.moveLeft = v.gauge("move_left_seconds",
+		"How long the rest of the migration takes at move_rate_tasks_per_second; 0 if unknown.")
 	v.inflight = v.gauge("inflight_tasks", "Tasks this scanner has claimed and not settled; at most twice the window.")
-	v.inflightBytes = v.gauge("inflight_bytes", "Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes limits the sum over all topics.")
+	v.inflightBytes = v.gauge("inflight_bytes",
+		"Memory that this scanner holds for tasks whose outcome isn't known; in_flight_bytes limits the sum over all topics.")
 	v.workers = v.gauge("workers", "Workers this scanner runs.")
 	v.paused = v.gauge("paused", "1 while the topic is paused by its settings: tasks are accepted and wait.")
-	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or declaration, or Redis refuses to serve it.", "reason")
-	v.retrying = v.gauge("retrying_tasks", "Tasks that this scanner retries because RabbitMQ returned or refused them, or did not answer in time; sum over scanners.")
-	v.unreadable = v.gauge("unreadable_tasks", "Due tasks that this scanner left alone in the last minute. Their records are missing or in a newer format than it reads. Sum over scanners.")
-	v.retryReason = v.gauge("retry_reason", "1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue.", "reason")
+	v.blocked = v.gauge("topic_blocked", "1 while the topic can't be delivered: RabbitMQ refuses its exchange or "+
+		"declaration, or Redis refuses to serve it.", "reason")
+	v.retrying = v.gauge("retrying_tasks", "Tasks that this scanner retries because RabbitMQ returned or refused them, "+
+		"or did not answer in time; sum over scanners.")
+	v.unreadable = v.gauge("unreadable_tasks",
+		"Due tasks that this scanner left alone in the last minute. Their records are missing or in a newer format than "+
+			"it reads. Sum over scanners.")
+	v.retryReason = v.gauge("retry_reason",
+		"1 for the reason of the newest of retrying_tasks, while there are some: returned, refused or overdue.", "reason")
 	return v
 }
 

@@ -47,7 +47,8 @@ func TestCrashPoints(t *testing.T) {
 		t.Run(strings.ReplaceAll(p.step, " ", "-"), func(t *testing.T) {
 			o := options{scanners: 2}
 			if strings.Contains(p.step, "release") { // a scanner releases tasks only if messages come back
-				o.exchange, o.topic = true, fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}
+				o.exchange, o.topic = true, fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms",
+					"max": "300ms"}}
 			}
 			r := newHarness(t, o)
 			r.startBinary(crasher, 1, "DUEFLEET_TEST_CRASH="+p.step)
@@ -79,7 +80,11 @@ func TestCrashPoints(t *testing.T) {
 			r.scanners = others
 			r.lasts(2 * time.Second)
 			if p.move {
-				r.await("the change to end", func() bool { s := r.status().Topic("orders"); return s.Shards == 13 && s.Phase == "stable" })
+				r.await("the change to end", func() bool {
+					s := r.status().Topic("orders")
+					return s.Shards == 13 &&
+						s.Phase == "stable"
+				})
 				r.far(time.Second) // these replace the moved tasks
 			}
 			r.verdict("scanner: ends "+p.step, allowance{repeats: p.repeats})

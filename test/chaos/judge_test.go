@@ -56,7 +56,8 @@ func TestVerdictCanFail(t *testing.T) {
 			l.Scheduled(k, due, []byte("p"))
 			test.happens(l)
 			report := l.Check()
-			if got := fmt.Sprint(judge(report, allowance{})); test.want == "" && got != "<nil>" || !strings.Contains(got, test.want) {
+			if got := fmt.Sprint(judge(report, allowance{})); test.want == "" && got != "<nil>" ||
+				!strings.Contains(got, test.want) {
 				t.Errorf("the verdict is %q, want %q in it", got, test.want)
 			}
 			err := judge(report, test.excused)

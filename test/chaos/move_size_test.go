@@ -29,7 +29,8 @@ const (
 // 4 MiB, while all scanners share 1 MB/s. The change ends, and memory stays bounded.
 func TestLargeTasksMoveOverANarrowNetwork(t *testing.T) {
 	const many = 200
-	r := newHarness(t, options{consul: true, badRedis: true, redisArgs: []string{"--appendonly", "no"}, topic: fleet.Topic{"shards": 2}})
+	r := newHarness(t, options{consul: true, badRedis: true, redisArgs: []string{"--appendonly", "no"},
+		topic: fleet.Topic{"shards": 2}})
 	r.takesLarge()
 	keys := r.scheduleLarge(many, time.Now().Add(2*time.Hour))
 	for _, stream := range []string{"upstream", "downstream"} {

@@ -103,7 +103,8 @@ func TestExchangeDeleted(t *testing.T) {
 	during := r.arrivals.since("invoices", n)
 	r.bind()
 	if limit := 3*before.At(0.99) + 20*time.Millisecond; during.At(0.99) > limit {
-		t.Errorf("the other topic's lateness is p99 %s while the exchange is missing, %s before", during.At(0.99), before.At(0.99))
+		t.Errorf("the other topic's lateness is p99 %s while the exchange is missing, %s before", during.At(0.99),
+			before.At(0.99))
 	}
 	r.verdict("RabbitMQ: exchange deleted", allowance{repeats: 3 * inFlight})
 }
@@ -111,7 +112,8 @@ func TestExchangeDeleted(t *testing.T) {
 // TestUnbound: no queue is bound. Tasks are kept, tried again, and parked with the
 // reason. A replay delivers them.
 func TestUnbound(t *testing.T) {
-	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 3, "backoff": map[string]any{"min": "100ms", "max": "300ms"}}, exchange: true})
+	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 3, "backoff": map[string]any{"min": "100ms",
+		"max": "300ms"}}, exchange: true})
 	r.begin()
 	r.broker(func(ch *amqp.Channel) error { return ch.QueueUnbind(queue, "orders.due", "orders", nil) })
 	r.await("parked tasks", func() bool { return r.status().Topic("orders").Parked > 2000 })
@@ -132,7 +134,8 @@ func TestUnbound(t *testing.T) {
 // TestQueueFull: a full queue rejects messages. Tasks wait, and are delivered when there
 // is room.
 func TestQueueFull(t *testing.T) {
-	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms", "max": "1s"}}, exchange: true})
+	r := newHarness(t, options{topic: fleet.Topic{"max_attempts": 1000, "backoff": map[string]any{"min": "100ms",
+		"max": "1s"}}, exchange: true})
 	r.begin()
 	r.ctl("set_policy", "full", "^orders", `{"max-length":10,"overflow":"reject-publish"}`, "--apply-to", "queues")
 	r.lasts(5 * time.Second)

@@ -89,7 +89,8 @@ func TestRedisFull(t *testing.T) {
 	if err := r.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: "full", When: producer.In(time.Hour)})
+	_, err := r.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: "full",
+		When: producer.In(time.Hour)})
 	if !errors.Is(err, task.ErrRedisFull) {
 		t.Errorf("schedule in a full Redis: %v, want %v", err, task.ErrRedisFull)
 	}
@@ -119,7 +120,8 @@ func TestRedisDistracted(t *testing.T) {
 	}
 	busy := make(chan error, 1)
 	go func() {
-		const spin = "local t = redis.call('TIME') local till = t[1] * 1000 + t[2] / 1000 + 2000 repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till"
+		const spin = "local t = redis.call('TIME') local till = t[1] * 1000 + t[2] / 1000 + 2000 repeat t = " +
+			"redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > till"
 		busy <- r.client.Eval(context.WithoutCancel(t.Context()), spin, nil).Err()
 	}()
 	r.lasts(3 * time.Second)

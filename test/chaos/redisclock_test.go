@@ -78,7 +78,8 @@ func TestRedisClockSet(t *testing.T) {
 	}{
 		{"an hour ahead", []time.Duration{time.Hour}},
 		{"an hour back, and right again", []time.Duration{-time.Hour, 0}},
-		{"10 s back, five times", []time.Duration{-10 * time.Second, -20 * time.Second, -30 * time.Second, -40 * time.Second, -50 * time.Second}},
+		{"10 s back, five times", []time.Duration{-10 * time.Second, -20 * time.Second, -30 * time.Second, -40 * time.Second,
+			-50 * time.Second}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newHarness(t, options{setClock: true})

@@ -117,9 +117,11 @@ func (r *harness) servers(o options) {
 		dir := filepath.Join(r.dir, "redis")
 		switch {
 		case o.cluster:
-			r.cluster, err = servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1, Timeout: o.nodeTimeout, Args: args})
+			r.cluster, err = servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: dir, Masters: 3, Replicas: 1,
+				Timeout: o.nodeTimeout, Args: args})
 		case o.sentinel:
-			r.watched, err = servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3, Args: args})
+			r.watched, err = servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: dir, Replicas: 2, Sentinels: 3,
+				Args: args})
 		default:
 			r.redis, err = servers.StartRedis(ctx, servers.RedisConfig{Dir: dir, Args: args, Env: env})
 		}
@@ -169,7 +171,8 @@ func (r *harness) servers(o options) {
 	}
 	if o.badRabbit {
 		r.toRabbit = newNetwork(r.t, hostOf(r.t, r.settings.RabbitMQURL))
-		r.settings.RabbitMQURL = strings.Replace(r.settings.RabbitMQURL, hostOf(r.t, r.settings.RabbitMQURL), r.toRabbit.addr(), 1)
+		r.settings.RabbitMQURL = strings.Replace(r.settings.RabbitMQURL, hostOf(r.t, r.settings.RabbitMQURL),
+			r.toRabbit.addr(), 1)
 	}
 }
 
@@ -209,7 +212,8 @@ func (r *harness) connect() {
 // write writes the configuration file, or the topics to Consul.
 func (r *harness) write(o options) {
 	r.t.Helper()
-	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"lease": leaseTime.String(), "window": inFlight / 2}.With(o.topic))}
+	topics := map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders",
+		fleet.Topic{"lease": leaseTime.String(), "window": inFlight / 2}.With(o.topic))}
 	if o.exchange {
 		delete(topics["orders"], "declare")
 	}

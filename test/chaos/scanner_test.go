@@ -99,9 +99,10 @@ func TestManyTopics(t *testing.T) {
 	more, names := map[string]fleet.Topic{}, []string{}
 	for i := range 100 {
 		name := fmt.Sprintf("topic-%02d", i)
-		more[name] = fleet.Topic{"shards": 2, "workers": 2, "exchange": "orders", "routing_key": "orders.due", "declare": map[string]any{
-			"type": "direct", "queue": queue, "queue_type": "classic",
-		}}
+		more[name] = fleet.Topic{"shards": 2, "workers": 2, "exchange": "orders", "routing_key": "orders.due",
+			"declare": map[string]any{
+				"type": "direct", "queue": queue, "queue_type": "classic",
+			}}
 		names = append(names, name)
 	}
 	r := newHarness(t, options{scanners: 2, more: more})

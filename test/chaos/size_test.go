@@ -52,7 +52,8 @@ func TestAMillionAtOnce(t *testing.T) {
 	r.within(10*time.Minute, "a million tasks", func() bool { return r.arrivals.count("orders") >= many })
 	took := time.Since(due)
 	during := r.arrivals.since("invoices", n).At(0.99)
-	t.Logf("a million tasks took %s, %.0f/s; lateness p99 of the other topic %s, %s before", took.Round(time.Second), many/took.Seconds(), during, before)
+	t.Logf("a million tasks took %s, %.0f/s; lateness p99 of the other topic %s, %s before", took.Round(time.Second),
+		many/took.Seconds(), during, before)
 	// All processes share two cores here; ten seconds is a tenth of the time for the
 	// million.
 	if during > 10*time.Second {
@@ -65,7 +66,8 @@ func TestAMillionAtOnce(t *testing.T) {
 // TestLargestPayloads: payloads at the size limit, all due at once. Their number is
 // within one scanner's window, but their size is beyond its memory.
 func TestLargestPayloads(t *testing.T) {
-	r := newHarness(t, options{scanners: 1, redisArgs: []string{"--appendfsync", "everysec"}, topic: fleet.Topic{"lease": "30s", "window": 2000}})
+	r := newHarness(t, options{scanners: 1, redisArgs: []string{"--appendfsync", "everysec"},
+		topic: fleet.Topic{"lease": "30s", "window": 2000}})
 	r.begin()
 	due := time.Now().Add(5 * time.Second).Truncate(time.Millisecond)
 	for i := range 1500 {
@@ -75,7 +77,10 @@ func TestLargestPayloads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.await("the large tasks to be delivered", func() bool { return r.status().Topic("orders").Backlog < 1000 && time.Now().After(due) })
+	r.await("the large tasks to be delivered", func() bool {
+		return r.status().Topic("orders").Backlog < 1000 &&
+			time.Now().After(due)
+	})
 	r.checkMemory()
 	r.verdict("1,500 payloads of 256 KiB due at one instant", allowance{})
 }

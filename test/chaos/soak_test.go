@@ -40,25 +40,42 @@ func faults() []fault {
 	for i := range soakScanners {
 		part := fmt.Sprintf("scanner %d", i+1)
 		all = append(all,
-			fault{"kill -9", part, 3 * time.Second, func(r *harness, _ int) { r.must(r.scanners[i].Kill()) }, func(r *harness, _ int) { r.again(r.scanners[i]) }, inFlight, 0},
-			fault{"SIGSTOP", part, leaseTime + 4*time.Second, func(r *harness, _ int) { r.must(r.scanners[i].Pause()) }, func(r *harness, _ int) { r.must(r.scanners[i].Resume()) }, inFlight, 0},
-			fault{"SIGTERM", part, time.Second, func(r *harness, _ int) { r.terminate(i) }, func(r *harness, _ int) { r.again(r.scanners[i]) }, 0, 0},
+			fault{"kill -9", part, 3 * time.Second, func(r *harness, _ int) { r.must(r.scanners[i].Kill()) },
+				func(r *harness, _ int) { r.again(r.scanners[i]) }, inFlight, 0},
+			fault{"SIGSTOP", part, leaseTime + 4*time.Second, func(r *harness, _ int) { r.must(r.scanners[i].Pause()) },
+				func(r *harness, _ int) { r.must(r.scanners[i].Resume()) }, inFlight, 0},
+			fault{"SIGTERM", part, time.Second, func(r *harness, _ int) { r.terminate(i) },
+				func(r *harness, _ int) { r.again(r.scanners[i]) }, 0, 0},
 		)
 	}
 	everyone := soakScanners * inFlight
 	return append(all,
 		fault{"kill -9", "redis", 3 * time.Second, func(r *harness, _ int) { r.redisSteps.Add(1); r.must(r.redis.Kill()) },
-			func(r *harness, _ int) { r.must(r.redis.Restart(context.Background())); r.redisSteps.Add(1) }, everyone, 2 * loadBatch},
+			func(r *harness, _ int) { r.must(r.redis.Restart(context.Background())); r.redisSteps.Add(1) }, everyone,
+			2 * loadBatch},
 		fault{"connections reset", "redis", time.Second, func(r *harness, _ int) { r.toRedis.cut() }, nothing, 0, 0},
-		fault{"latency", "redis", 5 * time.Second, func(r *harness, draw int) { r.toRedis.latency(draw) }, func(r *harness, _ int) { r.toRedis.fix() }, 0, 0},
-		fault{"SCRIPT FLUSH", "redis", time.Second, func(r *harness, _ int) { r.must(r.client.ScriptFlush(context.Background()).Err()) }, nothing, 0, 0},
-		fault{"kill -9", "rabbitmq", 3 * time.Second, func(r *harness, _ int) { r.killBroker() }, func(r *harness, _ int) { r.must(r.rabbitmq.Restart(context.Background())) }, everyone, 0},
-		fault{"connections reset", "rabbitmq", time.Second, func(r *harness, _ int) { r.toRabbit.cut() }, nothing, everyone, 0},
-		fault{"half-open", "rabbitmq", 14 * time.Second, func(r *harness, _ int) { r.toRabbit.silence() }, func(r *harness, _ int) { r.toRabbit.fix(); r.toRabbit.cut() }, everyone, 0},
-		fault{"latency", "rabbitmq", 5 * time.Second, func(r *harness, draw int) { r.toRabbit.latency(draw) }, func(r *harness, _ int) { r.toRabbit.fix() }, 0, 0},
-		fault{"memory alarm", "rabbitmq", 10 * time.Second, func(r *harness, _ int) { r.watermark("0") }, func(r *harness, _ int) { r.watermark("0.4") }, everyone, 0},
-		fault{"kill -9", "consul", 5 * time.Second, func(r *harness, _ int) { r.must(r.consul.Kill()) }, func(r *harness, _ int) { r.must(r.consul.Restart(context.Background())) }, 0, 0},
-		fault{"another M", "consul", 5 * time.Second, func(r *harness, draw int) { r.set("orders", fleet.Topic{"shards": 1 + draw%16}) }, nothing, 0, 0},
+		fault{"latency", "redis", 5 * time.Second, func(r *harness, draw int) { r.toRedis.latency(draw) },
+			func(r *harness, _ int) { r.toRedis.fix() }, 0, 0},
+		fault{"SCRIPT FLUSH", "redis", time.Second, func(r *harness,
+			_ int) {
+			r.must(r.client.ScriptFlush(context.Background()).Err())
+		}, nothing, 0, 0},
+		fault{"kill -9", "rabbitmq", 3 * time.Second, func(r *harness, _ int) { r.killBroker() },
+			func(r *harness, _ int) { r.must(r.rabbitmq.Restart(context.Background())) }, everyone, 0},
+		fault{"connections reset", "rabbitmq", time.Second, func(r *harness, _ int) { r.toRabbit.cut() }, nothing, everyone,
+			0},
+		fault{"half-open", "rabbitmq", 14 * time.Second, func(r *harness, _ int) { r.toRabbit.silence() },
+			func(r *harness, _ int) { r.toRabbit.fix(); r.toRabbit.cut() }, everyone, 0},
+		fault{"latency", "rabbitmq", 5 * time.Second, func(r *harness, draw int) { r.toRabbit.latency(draw) },
+			func(r *harness, _ int) { r.toRabbit.fix() }, 0, 0},
+		fault{"memory alarm", "rabbitmq", 10 * time.Second, func(r *harness, _ int) { r.watermark("0") },
+			func(r *harness, _ int) { r.watermark("0.4") }, everyone, 0},
+		fault{"kill -9", "consul", 5 * time.Second, func(r *harness, _ int) { r.must(r.consul.Kill()) },
+			func(r *harness, _ int) { r.must(r.consul.Restart(context.Background())) }, 0, 0},
+		fault{"another M", "consul", 5 * time.Second, func(r *harness,
+			draw int) {
+			r.set("orders", fleet.Topic{"shards": 1 + draw%16})
+		}, nothing, 0, 0},
 		fault{"other settings", "consul", time.Second, func(r *harness, draw int) {
 			r.set("orders", fleet.Topic{"tick": fmt.Sprintf("%dms", 50+draw%2000), "batch": 1 + draw%1000, "workers": draw % 9})
 		}, nothing, 0, 0},
@@ -129,7 +146,8 @@ func (r *harness) suffer(all []strike) (allowed allowance) {
 		parts.Go(func() {
 			for _, s := range strikes {
 				r.lasts(time.Until(began.Add(s.at)))
-				r.t.Logf("%6s %s: %s for %s", time.Since(began).Round(100*time.Millisecond), s.part, s.name, s.length.Round(time.Millisecond))
+				r.t.Logf("%6s %s: %s for %s", time.Since(began).Round(100*time.Millisecond), s.part, s.name,
+					s.length.Round(time.Millisecond))
 				s.strike(r, s.draw)
 				r.lasts(s.length)
 				s.fix(r, s.draw)

@@ -60,8 +60,10 @@ func (r *harness) verdict(fault string, allowed allowance) {
 	r.quiet()
 	report := ledger.Check()
 	results.add(row{fault, report, r.arrivals.gap, int(stored), int(r.load.failed.Load())})
-	r.t.Logf("%s: %d promised, %d delivered, %d lost, %d repeated (%d unmarked), %d optional of which %d arrived, %d stored, longest gap %s, %.0f tasks/s, %d calls failed, the last with: %v",
-		fault, report.Promised, report.Delivered, report.Lost, report.Duplicated, report.Unmarked, report.Optional, report.Arrived,
+	r.t.Logf("%s: %d promised, %d delivered, %d lost, %d repeated (%d unmarked), %d optional of which %d arrived, %d "+
+		"stored, longest gap %s, %.0f tasks/s, %d calls failed, the last with: %v",
+		fault, report.Promised, report.Delivered, report.Lost, report.Duplicated, report.Unmarked, report.Optional,
+		report.Arrived,
 		stored, r.arrivals.gap.Round(time.Millisecond), r.load.rate, r.load.failed.Load(), r.load.last.Load())
 	if err := judge(report, allowed); err != nil {
 		r.t.Error(err)
@@ -78,7 +80,8 @@ func judge(report fleet.Report, allowed allowance) error {
 		errs = append(errs, fmt.Errorf("%d repeats, want at most %d", report.Duplicated, allowed.repeats))
 	}
 	if report.Unmarked > allowed.unmarked {
-		errs = append(errs, fmt.Errorf("%d repeats are not marked as redelivered, want at most %d", report.Unmarked, allowed.unmarked))
+		errs = append(errs, fmt.Errorf("%d repeats are not marked as redelivered, want at most %d", report.Unmarked,
+			allowed.unmarked))
 	}
 	if report.Lost > allowed.lost {
 		errs = append(errs, fmt.Errorf("%d lost, want at most %d", report.Lost, allowed.lost))
@@ -161,7 +164,8 @@ func (t *table) print() {
 	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "fault\tpromised\tdelivered\tlost\trepeated\tunexplained\tearly\tleft\tlongest gap\tp99 late\t")
 	for _, r := range t.rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t\n", r.fault, r.report.Promised, r.report.Delivered, r.report.Lost,
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t\n", r.fault, r.report.Promised, r.report.Delivered,
+			r.report.Lost,
 			r.report.Duplicated, r.report.Unmarked, r.report.Early, r.stored, round(r.gap), round(r.report.Lateness.At(0.99)))
 	}
 	_ = w.Flush()
@@ -184,9 +188,11 @@ func (t *table) write(path string) error {
 		return fmt.Errorf("%s has no place for the table of faults", path)
 	}
 	var b strings.Builder
-	b.WriteString("\n| fault | promised | delivered | lost | repeats | early | longest gap |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| fault | promised | delivered | lost | repeats | early | longest gap " +
+		"|\n|---|---|---|---|---|---|---|\n")
 	for _, r := range t.rows {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s |\n", r.fault, r.report.Promised, r.report.Delivered, r.report.Lost,
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s |\n", r.fault, r.report.Promised, r.report.Delivered,
+			r.report.Lost,
 			r.report.Duplicated, r.report.Early, round(r.gap))
 	}
 	return os.WriteFile(path, []byte(before+tableBegins+b.String()+tableEnds+after), 0o644) //nolint:gosec // a page of the docs

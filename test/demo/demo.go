@@ -123,7 +123,8 @@ func (d *demo) configure(ctx context.Context) error {
 	}
 	out, err := fleet.Command{Path: scannerPath, Args: []string{
 		"topic", "set", topic, fmt.Sprintf("shards=%d", shards), "exchange=" + topic, "routing_key=order.due",
-		"declare.type=direct", "declare.queue=" + queue, "declare.queue_type=quorum", "declare.dead_letter=" + dead, "--config", d.config,
+		"declare.type=direct", "declare.queue=" + queue, "declare.queue_type=quorum", "declare.dead_letter=" + dead,
+		"--config", d.config,
 	}}.Run(ctx)
 	if err == nil && out.Code != 0 {
 		err = errors.New(out.Stderr)

@@ -52,7 +52,8 @@ func printReport(w io.Writer, r fleet.Report) {
 	}
 	round := func(share float64) time.Duration { return r.Lateness.At(share).Round(10 * time.Microsecond) }
 	fmt.Fprintf(w, "%-12s %8.0f tasks a second\n", "rate", r.Rate())
-	fmt.Fprintf(w, "%-12s p50 %s, p99 %s, max %s (arrival at the consumer minus due)\n", "lateness", round(0.5), round(0.99), round(1))
+	fmt.Fprintf(w, "%-12s p50 %s, p99 %s, max %s (arrival at the consumer minus due)\n", "lateness", round(0.5),
+		round(0.99), round(1))
 	fmt.Fprint(w, r.Lateness.Histogram(50))
 }
 

@@ -137,17 +137,20 @@ func TestDocumentedUsersOutliveARestart(t *testing.T) {
 			scanner := startScanner(t, s)
 			examine(t, s).want("redis.users", "info", "can't tell whether user duefleet-scanner outlives a restart", "")
 			k.mayAsk()
-			examine(t, s).want("redis.users", "warn", k.file+" has no user duefleet-scanner", strings.TrimPrefix(save, "redis-cli "))
+			examine(t, s).want("redis.users", "warn", k.file+" has no user duefleet-scanner",
+				strings.TrimPrefix(save, "redis-cli "))
 			k.documented(save)
 			examine(t, s).want("redis.users", "ok", "user duefleet-scanner is in "+k.file, "")
 
 			k.restart()
 			path := writeSettings(t, s)
-			must(t, command(t, nil, programs.Producer, "schedule", "--config", path, "--topic", "orders", "--id", "o-1", "--in", "0s", "--payload", "after"))
+			must(t, command(t, nil, programs.Producer, "schedule", "--config", path, "--topic", "orders", "--id", "o-1", "--in",
+				"0s", "--payload", "after"))
 			if got := receive(t, s.RabbitMQURL, "orders.due"); got != "after" {
 				t.Errorf("received %q, want after", got)
 			}
-			wait.For(t, "the scanner to be ready", func() bool { return scanner.Get(t.Context(), "/readyz", &strings.Builder{}) == nil })
+			wait.For(t, "the scanner to be ready",
+				func() bool { return scanner.Get(t.Context(), "/readyz", &strings.Builder{}) == nil })
 		})
 	}
 }

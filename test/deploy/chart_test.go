@@ -51,7 +51,8 @@ func TestChart(t *testing.T) {
 		"everything": {everything(), "10 resources found parsing stdin - Valid: 10, Invalid: 0, Errors: 0, Skipped: 0"},
 	} {
 		manifests := render(t, c.args...)
-		if got := must(t, command(t, []byte(manifests), tool(t, "kubeconform"), conform(t)...)); !strings.Contains(got, c.want) {
+		if got := must(t, command(t, []byte(manifests), tool(t, "kubeconform"), conform(t)...)); !strings.Contains(got,
+			c.want) {
 			t.Errorf("%s: kubeconform says %q, want %q", name, got, c.want)
 		}
 	}
@@ -114,13 +115,15 @@ func TestChartKnowsEveryKey(t *testing.T) {
 	t.Parallel()
 	example := file(t, "config.example.yaml")
 	var want map[string]any
-	if err := yaml.Unmarshal([]byte(regexp.MustCompile(`(?m)^(  )# (\w+_file:.*)$`).ReplaceAllString(example, "$1$2")), &want); err != nil {
+	if err := yaml.Unmarshal([]byte(regexp.MustCompile(`(?m)^(  )# (\w+_file:.*)$`).ReplaceAllString(example, "$1$2")),
+		&want); err != nil {
 		t.Fatal(err)
 	}
 	keys := map[string]bool{}
 	addKeys(keys, "", want)
 	for key := range keys {
-		if strings.HasPrefix(key, "admin") || key == "shutdown_timeout" || key == "redis.password" || key == "rabbitmq.urls" || key == "consul.token" {
+		if strings.HasPrefix(key, "admin") || key == "shutdown_timeout" || key == "redis.password" ||
+			key == "rabbitmq.urls" || key == "consul.token" {
 			delete(keys, key)
 		}
 	}
@@ -242,7 +245,8 @@ func TestChartStopsInTime(t *testing.T) {
 		sleep := time.Duration(pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds) * time.Second
 		grace := time.Duration(pod.Grace) * time.Second
 		if sleep <= timeout || grace <= sleep+timeout {
-			t.Errorf("preStop %s, shutdown_timeout %s, grace period %s; want the first longer than the second, the third than both", sleep, timeout, grace)
+			t.Errorf("preStop %s, shutdown_timeout %s, grace period %s; want the first longer than the second, the third "+
+				"than both", sleep, timeout, grace)
 		}
 	}
 }
@@ -254,10 +258,12 @@ func TestChartIsHardened(t *testing.T) {
 	manifests := render(t)
 	pod := find(t, manifests, "Deployment").Spec.Template.Spec
 	box := pod.Containers[0].Security
-	if pod.Security["runAsNonRoot"] != true || box["readOnlyRootFilesystem"] != true || box["allowPrivilegeEscalation"] != false {
+	if pod.Security["runAsNonRoot"] != true || box["readOnlyRootFilesystem"] != true ||
+		box["allowPrivilegeEscalation"] != false {
 		t.Errorf("the pod runs with %v and %v", pod.Security, box)
 	}
-	if strings.Contains(manifests, "automountServiceAccountToken: true") || !strings.Contains(manifests, "automountServiceAccountToken: false") {
+	if strings.Contains(manifests, "automountServiceAccountToken: true") ||
+		!strings.Contains(manifests, "automountServiceAccountToken: false") {
 		t.Error("the pod is given a token for Kubernetes")
 	}
 }
@@ -270,7 +276,8 @@ func TestChartConfigIsAScanners(t *testing.T) {
 	text := find(t, render(t, args...), "ConfigMap").Data["scanner.yaml"]
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"redis-username": "duefleet", "redis-password": "secret", "rabbitmq-urls": "amqps://u:p@rabbitmq:5671/", "consul-token": "t",
+		"redis-username": "duefleet", "redis-password": "secret", "rabbitmq-urls": "amqps://u:p@rabbitmq:5671/",
+		"consul-token": "t",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -280,7 +287,8 @@ func TestChartConfigIsAScanners(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, secretFolder, dir)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := must(t, command(t, nil, programs.Scanner, "check", "--config", path)); !strings.Contains(got, "ok: 1 topics") {
+	if got := must(t, command(t, nil, programs.Scanner, "check", "--config", path)); !strings.Contains(got,
+		"ok: 1 topics") {
 		t.Errorf("scanner check says %q of\n%s", got, text)
 	}
 }

@@ -38,10 +38,12 @@ func TestChartWatches(t *testing.T) {
 			t.Errorf("the chart has %d alerts, want all", n)
 		}
 		expected := got.Groups[len(got.Groups)-1].Rules[0]
-		if expected.Record != "duefleet_expected_scanners" || expected.Expr != number || expected.Labels["job"] != "duefleet" {
+		if expected.Record != "duefleet_expected_scanners" || expected.Expr != number ||
+			expected.Labels["job"] != "duefleet" {
 			t.Errorf("%s: the chart records %+v, want %s", set, expected, number)
 		}
-		if !strings.Contains(manifests, "  name: duefleet-dashboard\n") || !strings.Contains(manifests, `grafana_dashboard: "1"`) {
+		if !strings.Contains(manifests, "  name: duefleet-dashboard\n") || !strings.Contains(manifests,
+			`grafana_dashboard: "1"`) {
 			t.Error("there is no ConfigMap of the dashboard for Grafana's sidecar")
 		}
 	}
@@ -89,7 +91,8 @@ func TestChartTakesMore(t *testing.T) {
 	t.Parallel()
 	manifests := render(t, everything()...)
 	for _, want := range []string{
-		"          env:\n            - name: GOMEMLIMIT\n              value: 200MiB\n", "eks.amazonaws.com/role-arn: arn:aws:iam::1:role/shop\n",
+		"          env:\n            - name: GOMEMLIMIT\n              value: 200MiB\n",
+		"eks.amazonaws.com/role-arn: arn:aws:iam::1:role/shop\n",
 	} {
 		if !strings.Contains(manifests, want) {
 			t.Errorf("the manifests lack %q", want)

@@ -71,7 +71,8 @@ func TestCompose(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(s.Build.Context, s.Build.Dockerfile)); err != nil {
 			t.Errorf("%s can't be built: %v", name, err)
 		}
-		if s.Build.Dockerfile == "deploy/container/Containerfile" && (s.Build.Args["VERSION"] != imageVersion || s.Build.Args["COMMIT"] != imageCommit) {
+		if s.Build.Dockerfile == "deploy/container/Containerfile" && (s.Build.Args["VERSION"] != imageVersion ||
+			s.Build.Args["COMMIT"] != imageCommit) {
 			t.Errorf("%s is built with %q, want VERSION and COMMIT of the environment", name, s.Build.Args)
 		}
 	}
@@ -107,11 +108,13 @@ func checkTopic(t *testing.T, args []string) {
 func TestComposeDemo(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
-	s.Topics = map[string]fleet.Topic{"orders": {"shards": 4, "declare": map[string]any{"queue": "orders.due", "queue_type": "classic"}}}
+	s.Topics = map[string]fleet.Topic{"orders": {"shards": 4, "declare": map[string]any{"queue": "orders.due",
+		"queue_type": "classic"}}}
 	startScanner(t, s)
 	demo := filepath.Join(t.TempDir(), "demo")
 	must(t, command(t, nil, "go", "build", "-o", demo, root+"/deploy/compose/demo"))
-	env := environ("DUEFLEET_REDIS_ADDRS="+s.RedisAddr, "DUEFLEET_REDIS_PREFIX="+s.RedisPrefix, "DUEFLEET_RABBITMQ_URLS="+s.RabbitMQURL)
+	env := environ("DUEFLEET_REDIS_ADDRS="+s.RedisAddr, "DUEFLEET_REDIS_PREFIX="+s.RedisPrefix,
+		"DUEFLEET_RABBITMQ_URLS="+s.RabbitMQURL)
 	produce, consume := command(t, nil, demo, "produce"), command(t, nil, demo, "consume")
 	var said wait.Log
 	produce.Env, consume.Env = env, env

@@ -213,7 +213,8 @@ func TestDoctorFindsMissingRights(t *testing.T) {
 	right := path("right")
 	f = examineFile(t, right)
 	f.exitsOne()
-	f.want("redis.rights", "fail", "user shop may not run zrangebyscore, spublish, ssubscribe", "+zrangebyscore +spublish +ssubscribe")
+	f.want("redis.rights", "fail", "user shop may not run zrangebyscore, spublish, ssubscribe",
+		"+zrangebyscore +spublish +ssubscribe")
 	f.want("redis.persistence", "ok", "may not read how often it is synced", "")
 	acl("+zrangebyscore", "+spublish", "+ssubscribe")
 	examineFile(t, right).want("redis.rights", "ok", "user shop may run all", "")
@@ -247,7 +248,8 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	tried := file(t, "internal/doctor/rights.go")
-	theirs := []string{"again.lua", "clear.lua", "done.lua", "follow.lua", "lib_past.lua", "lib_prune.lua", "list.lua", "note.lua", "older.lua", "recall.lua"}
+	theirs := []string{"again.lua", "clear.lua", "done.lua", "follow.lua", "lib_past.lua", "lib_prune.lua", "list.lua",
+		"note.lua", "older.lua", "recall.lua"}
 	for _, path := range scripts {
 		if slices.Contains(theirs, filepath.Base(path)) {
 			continue
@@ -276,18 +278,21 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	}
 	s.Topics["orders"] = served()["orders"]
 	startScanner(t, s)
-	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "--topic", "unbound", "--id", "u", "--in", "0s"))
+	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "--topic", "unbound", "--id",
+		"u", "--in", "0s"))
 	awaitParked(t, s, "unbound")
 	// A scanner reports its state once per second, and one that has just connected may
 	// declare the queue once more.
-	f := until(t, s, "doctor to find the queue gone and what the scanner lacks", func() { remove(t, s.RabbitMQURL, "orders.due") }, func(f findings) bool {
-		return f.says("topic orders queue", "fail", "no queue", "") && f.says("topic missing served", "fail", "nowhere", "")
-	})
+	f := until(t, s, "doctor to find the queue gone and what the scanner lacks",
+		func() { remove(t, s.RabbitMQURL, "orders.due") }, func(f findings) bool {
+			return f.says("topic orders queue", "fail", "no queue", "") && f.says("topic missing served", "fail", "nowhere", "")
+		})
 	f.exitsOne()
 	f.want("topic missing exchange", "fail", "nowhere", "declare exchange name=nowhere type=direct durable=true")
 	f.want("topic missing served", "fail", "nowhere", "scanner status")
 	f.want("topic queue queue", "fail", "no.such.queue", "declare queue name=no.such.queue")
-	f.want("topic orders queue", "fail", "orders.due", "declare binding source=orders destination=orders.due routing_key=orders")
+	f.want("topic orders queue", "fail", "orders.due",
+		"declare binding source=orders destination=orders.due routing_key=orders")
 	f.want("topic unbound binding", "fail", "no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
 	f.want("topic unbound parked", "fail", "NO_ROUTE", "scanner parked replay")
 
@@ -314,18 +319,25 @@ func TestDoctorFindsTasksThatNoQueueTakes(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)
 	s.Topics = map[string]fleet.Topic{
-		"unbound": {"exchange": "amq.direct", "routing_key": "nobody", "max_attempts": 1000, "backoff": map[string]any{"min": "1h", "max": "1h"}},
+		"unbound": {"exchange": "amq.direct", "routing_key": "nobody", "max_attempts": 1000,
+			"backoff": map[string]any{"min": "1h", "max": "1h"}},
 	}
 	s.Topics["orders"] = served()["orders"]
 	s.Topics["orders"]["paused"] = true
 	startScanner(t, s)
-	f := until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool { return f.code == 0 && f.says("topic orders paused", "info", "", "") })
+	f := until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool {
+		return f.code == 0 &&
+			f.says("topic orders paused", "info", "", "")
+	})
 	f.want("topic orders paused", "info", "paused: nothing is delivered", "")
 	f.want("topic unbound binding", "info", "AMQP can't tell", "")
-	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "unbound", "--id", "u", "--in", "0s"))
-	f = until(t, s, "doctor to find what no queue takes", nil, func(f findings) bool { return f.says("topic unbound binding", "fail", "", "") })
+	must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), "unbound", "--id", "u", "--in",
+		"0s"))
+	f = until(t, s, "doctor to find what no queue takes", nil,
+		func(f findings) bool { return f.says("topic unbound binding", "fail", "", "") })
 	f.exitsOne()
-	f.want("topic unbound binding", "fail", "RabbitMQ returned messages: no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
+	f.want("topic unbound binding", "fail",
+		"RabbitMQ returned messages: no queue is bound to exchange amq.direct for key nobody", "source=amq.direct")
 	if f.fails() != 1 {
 		t.Errorf("one cause, but %d failures:\n%s", f.fails(), f.text)
 	}
@@ -352,25 +364,32 @@ func TestDoctorFindsAnAlarm(t *testing.T) {
 	s.Topics["mails"] = fleet.Topic{"declare": map[string]any{"queue": "mails.due", "queue_type": "classic"}}
 	startScanner(t, s)
 	startScanner(t, s)
-	until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool { return f.code == 0 && f.says("fleet", "ok", "2 scanners", "") })
+	until(t, s, "doctor to find a healthy fleet", nil, func(f findings) bool {
+		return f.code == 0 &&
+			f.says("fleet", "ok", "2 scanners", "")
+	})
 	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "100000GB"); err != nil {
 		t.Fatal(err)
 	}
 	for _, topic := range []string{"orders", "mails"} { // a broker notifies only connections that publish
-		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in", "0s"))
+		must(t, command(t, nil, programs.Producer, "schedule", "--config", writeSettings(t, s), topic, "--id", "a", "--in",
+			"0s"))
 	}
-	f := until(t, s, "doctor to find the alarm", nil, func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
+	f := until(t, s, "doctor to find the alarm", nil,
+		func(f findings) bool { return f.says("rabbitmq.connection", "fail", "RabbitMQ blocks publishers", "") })
 	f.exitsOne()
 	path := writeSettings(t, s)
 	wait.For(t, "the scanners to say that they are blocked", func() bool {
 		status, err := fleet.ReadStatus(t.Context(), programs.Scanner, path)
-		return err == nil && strings.Contains(strings.Join(append(status.Topic("orders").Notes, status.Topic("mails").Notes...), "\n"), "blocks publishers")
+		return err == nil && strings.Contains(strings.Join(append(status.Topic("orders").Notes,
+			status.Topic("mails").Notes...), "\n"), "blocks publishers")
 	})
 	if f = examine(t, s); f.fails() != 1 {
 		t.Errorf("one cause, but %d failures:\n%s", f.fails(), f.text)
 	}
 	f.want("rabbitmq.connection", "fail", "low on disk", "rabbitmq-diagnostics alarms")
-	if said := refused(t, command(t, nil, programs.Scanner, "check", "--config", path, "--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
+	if said := refused(t, command(t, nil, programs.Scanner, "check", "--config", path,
+		"--connect")); !strings.Contains(said, "RabbitMQ blocks publishers") {
 		t.Errorf("check says %s", said)
 	}
 	if _, err := node.Ctl(t.Context(), "set_disk_free_limit", "50MB"); err != nil {
@@ -452,7 +471,8 @@ func TestDoctorComparesWithWhatIsApplied(t *testing.T) {
 	s.ConsulPrefix += "-new"
 	putDocument(t, s, "mail", `{"shards": 0}`)
 	putDocument(t, s, "orders", `{"shards": 4, "batch": 7, "declare": {"queue": "orders.due", "queue_type": "classic"}}`)
-	f := until(t, s, "doctor to see the scanner", nil, func(f findings) bool { return f.says("fleet", "warn", "only scanner", "") })
+	f := until(t, s, "doctor to see the scanner", nil,
+		func(f findings) bool { return f.says("fleet", "warn", "only scanner", "") })
 	f.exitsOne()
 	f.want("topic mail document", "fail", "shards", "scanner topic set mail")
 	f.want("topic orders applied", "warn", "shards is 2 and should be 4; batch is 500 and should be 7", "scanner")
@@ -512,10 +532,12 @@ func TestCheckConnects(t *testing.T) {
 	says(0, []string{"^ok, but there are no topics in consul under " + s.ConsulPrefix + "/topics/"})
 	putDocument(t, s, "orders", `{"declare": {"queue": "orders.due"}}`)
 	const good = `ok: 1 topics in consul\n$`
-	says(0, []string{`(?m)^ok +redis\.connection `, `(?m)^ok +consul\.connection `, `(?m)^ok +rabbitmq\.connection `, good}, "--connect")
+	says(0, []string{`(?m)^ok +redis\.connection `, `(?m)^ok +consul\.connection `, `(?m)^ok +rabbitmq\.connection `,
+		good}, "--connect")
 	s.RedisAddr, s.RabbitMQURL = "127.0.0.1:1", strings.Replace(s.RabbitMQURL, "guest:guest", "guest:sesame", 1)
 	says(0, []string{"^" + good})
-	said := says(1, []string{`(?m)^fail +redis\.connection .*refused`, `(?m)^fail +rabbitmq\.connection `, `2 of 3 servers can't be used`}, "--connect")
+	said := says(1, []string{`(?m)^fail +redis\.connection .*refused`, `(?m)^fail +rabbitmq\.connection `,
+		`2 of 3 servers can't be used`}, "--connect")
 	if strings.Contains(said, "sesame") {
 		t.Errorf("check prints the password:\n%s", said)
 	}

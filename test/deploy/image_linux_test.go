@@ -47,12 +47,14 @@ func TestImage(t *testing.T) {
 	}
 	img.configure(settings)
 
-	if said := refused(t, img.command("scanner", "healthcheck", "--config", "/etc/duefleet/scanner.yaml")); !strings.Contains(said, "refused") {
+	if said := refused(t, img.command("scanner", "healthcheck", "--config",
+		"/etc/duefleet/scanner.yaml")); !strings.Contains(said, "refused") {
 		t.Errorf("healthcheck with no scanner says %q, want that the connection was refused", said)
 	}
 	scanner, log := img.start()
 	img.awaitHealthy()
-	must(t, img.command("scanner", "healthcheck", "--live", "--timeout", wait.Hang.String(), "--config", "/etc/duefleet/scanner.yaml"))
+	must(t, img.command("scanner", "healthcheck", "--live", "--timeout", wait.Hang.String(), "--config",
+		"/etc/duefleet/scanner.yaml"))
 	img.checkVersion()
 	must(t, img.command("producer", "schedule", "--config", "/etc/duefleet/scanner.yaml",
 		"--topic", "orders", "--id", "o-1", "--in", "0s", "--payload", "hello"))
@@ -97,12 +99,14 @@ func buildImage(t *testing.T) *image {
 func (m *image) checkVersion() {
 	m.t.Helper()
 	for _, program := range []string{"scanner", "producer"} {
-		if said, want := must(m.t, m.command(program, "version")), program+" "+imageVersion+", commit "+imageCommit+","; !strings.HasPrefix(said, want) {
+		if said, want := must(m.t, m.command(program, "version")),
+			program+" "+imageVersion+", commit "+imageCommit+","; !strings.HasPrefix(said, want) {
 			m.t.Errorf("version prints %q, want %q", said, want)
 		}
 	}
 	wait.For(m.t, "status to name the version", func() bool {
-		return strings.Contains(must(m.t, m.command("scanner", "status", "--config", "/etc/duefleet/scanner.yaml")), imageVersion)
+		return strings.Contains(must(m.t, m.command("scanner", "status", "--config", "/etc/duefleet/scanner.yaml")),
+			imageVersion)
 	})
 	request, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.admin+"/metrics", nil)
 	if err != nil {
@@ -250,7 +254,8 @@ func TestContainerfile(t *testing.T) {
 		t.Fatal("the image is not made from scratch")
 	}
 	for _, line := range []string{
-		"COPY --from=build /out/ /\n", "ENV DUEFLEET_ADMIN_LISTEN=0.0.0.0:9320\nEXPOSE 9320\n", "USER 65532:65532\n", `ENTRYPOINT ["/scanner"]`, `CMD ["run", "--config", "/etc/duefleet/scanner.yaml"]`,
+		"COPY --from=build /out/ /\n", "ENV DUEFLEET_ADMIN_LISTEN=0.0.0.0:9320\nEXPOSE 9320\n", "USER 65532:65532\n",
+		`ENTRYPOINT ["/scanner"]`, `CMD ["run", "--config", "/etc/duefleet/scanner.yaml"]`,
 	} {
 		if !strings.Contains(final, line) {
 			t.Errorf("the image lacks %q", line)
@@ -271,9 +276,11 @@ func TestMakeImage(t *testing.T) {
 	if err != nil {
 		skip(t, "this is no checkout of git, which knows the commit")
 	}
-	said := must(t, command(t, nil, "make", "-C", root, "--silent", "--no-print-directory", "image", "DOCKER=echo", "IMAGE=shop:1"))
+	said := must(t, command(t, nil, "make", "-C", root, "--silent", "--no-print-directory", "image", "DOCKER=echo",
+		"IMAGE=shop:1"))
 	commit := strings.TrimSpace(string(head))
-	want := `^build -f deploy/container/Containerfile -t shop:1 --build-arg VERSION=\S+ --build-arg COMMIT=` + commit + `(-dirty)? \.\n$`
+	want := `^build -f deploy/container/Containerfile -t shop:1 --build-arg VERSION=\S+ --build-arg COMMIT=` + commit +
+		`(-dirty)? \.\n$`
 	if !regexp.MustCompile(want).MatchString(said) {
 		t.Errorf("make image runs %q, want %q", said, want)
 	}

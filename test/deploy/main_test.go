@@ -50,7 +50,8 @@ func startScanner(t *testing.T, s fleet.Settings) *fleet.Scanner {
 // startScannerOf is startScanner with a given configuration file.
 func startScannerOf(t *testing.T, path string) *fleet.Scanner {
 	t.Helper()
-	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: path, Dir: t.TempDir()})
+	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: path,
+		Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -203,13 +203,15 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	const name = "duefleet_certificate_expiry_timestamp_seconds"
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	cert, _ := servertest.Certificate(t)
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600); err != nil {
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := newSettings(t)
 	s.Topics = map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}
 	s.More = map[string]fleet.Topic{"redis": {"tls": map[string]any{"enabled": true, "ca_file": ca}}}
-	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner, Config: writeSettings(t, s), Dir: t.TempDir(), Name: "tls", Unready: true})
+	scanner, err := fleet.StartScanner(wait.Context(t), fleet.ScannerConfig{Binary: programs.Scanner,
+		Config: writeSettings(t, s), Dir: t.TempDir(), Name: "tls", Unready: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +283,8 @@ func readAlertsPage(text string) alertsPage {
 		heading, body, _ := strings.Cut(section, "\n")
 		p.sections[heading] = body
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(#\w+\) \| (\w+ \| [\w ]+) \|`).FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(#\w+\) \| (\w+ \| [\w ]+) \|`).FindAllStringSubmatch(text,
+		-1) {
 		p.rows[m[1]] = m[2]
 	}
 	return p
@@ -320,9 +323,11 @@ func TestAlertsPageMistakes(t *testing.T) {
 		"another heading": {strings.Replace(good, "## DuefleetA", "## DuefleetB", 1), "no section DuefleetA"},
 		"no meaning":      {strings.Replace(good, "**Meaning.** m", "m", 1), "DuefleetA has no **Meaning.**"},
 		"no steps":        {strings.Replace(good, "1. d", "d", 1), "DuefleetA has no numbered steps"},
-		"severity":        {strings.Replace(good, "| page |", "| ticket |", 1), `the row of DuefleetA says "ticket | 2m", want "page | 2m"`},
-		"time":            {strings.Replace(good, "| 2m |", "| at once |", 1), `the row of DuefleetA says "page | at once", want "page | 2m"`},
-		"no row":          {strings.Replace(good, row, "", 1), `the row of DuefleetA says "", want "page | 2m"`},
+		"severity": {strings.Replace(good, "| page |", "| ticket |", 1),
+			`the row of DuefleetA says "ticket | 2m", want "page | 2m"`},
+		"time": {strings.Replace(good, "| 2m |", "| at once |", 1),
+			`the row of DuefleetA says "page | at once", want "page | 2m"`},
+		"no row": {strings.Replace(good, row, "", 1), `the row of DuefleetA says "", want "page | 2m"`},
 	} {
 		if got := strings.Join(readAlertsPage(c.page).mistakes("DuefleetA", "page", "2m"), "; "); got != c.want {
 			t.Errorf("%s: found %q, want %q", name, got, c.want)

@@ -18,7 +18,8 @@ import (
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	dist := filepath.Join(t.TempDir(), "dist")
-	must(t, command(t, nil, "make", "-C", root, "--silent", "--no-print-directory", "release", "DIST="+dist, "ARCHES="+runtime.GOARCH))
+	must(t, command(t, nil, "make", "-C", root, "--silent", "--no-print-directory", "release", "DIST="+dist,
+		"ARCHES="+runtime.GOARCH))
 	for line := range strings.Lines(read(t, filepath.Join(dist, "SHA256SUMS"))) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		if got := sha256.Sum256([]byte(read(t, filepath.Join(dist, name)))); hex.EncodeToString(got[:]) != sum {
@@ -31,7 +32,8 @@ func TestRelease(t *testing.T) {
 	}
 	must(t, command(t, nil, "tar", "-C", dist, "-xzf", archives[0]))
 	folder := strings.TrimSuffix(archives[0], ".tar.gz")
-	for program, module := range map[string]string{"scanner": "github.com/rabbitmq/amqp091-go", "producer": "github.com/redis/go-redis/v9"} {
+	for program, module := range map[string]string{"scanner": "github.com/rabbitmq/amqp091-go",
+		"producer": "github.com/redis/go-redis/v9"} {
 		path := filepath.Join(folder, program)
 		if version := must(t, command(t, nil, path, "version")); !strings.HasPrefix(version, program+" 0.1.0, commit ") {
 			t.Errorf("%s says %q", program, version)
@@ -51,7 +53,8 @@ func isStatic(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = program.Close() }()
-	if libraries, err := program.ImportedLibraries(); err != nil || len(libraries) > 0 || program.Section(".interp") != nil {
+	if libraries, err := program.ImportedLibraries(); err != nil || len(libraries) > 0 ||
+		program.Section(".interp") != nil {
 		t.Errorf("%s needs %v %v", path, libraries, err)
 	}
 }

@@ -56,7 +56,8 @@ func lostBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.schedule("0s")
-	advice := tr.finds("topic orders binding", "fail", "no queue is bound to exchange orders for key orders", "topic orders parked")
+	advice := tr.finds("topic orders binding", "fail", "no queue is bound to exchange orders for key orders",
+		"topic orders parked")
 	line := tr.advised(advice["topic orders binding"], "rabbitmqadmin ")
 	words := regexp.MustCompile(`declare binding source=(\S+) destination=(\S+) routing_key=(\S+)$`).FindStringSubmatch(line)
 	if words == nil {
@@ -65,7 +66,8 @@ func lostBinding(t *testing.T) {
 	if err := ch.QueueBind(words[2], words[3], words[1], false, nil); err != nil {
 		t.Fatal(err)
 	}
-	tr.run(tr.advised(advice["topic orders parked"], "scanner parked replay") + " --yes") // it asks for confirmation on a terminal
+	// it asks for confirmation on a terminal
+	tr.run(tr.advised(advice["topic orders parked"], "scanner parked replay") + " --yes")
 	tr.heals()
 }
 
@@ -97,7 +99,8 @@ func brokerWithoutMemory(t *testing.T) {
 	}
 	watermark("0")
 	tr.schedule("0s")
-	tr.says(tr.finds("rabbitmq.connection", "fail", "low on memory")["rabbitmq.connection"], "free disk or memory of the broker")
+	tr.says(tr.finds("rabbitmq.connection", "fail", "low on memory")["rabbitmq.connection"],
+		"free disk or memory of the broker")
 	watermark("0.6")
 	tr.heals()
 }
@@ -164,7 +167,8 @@ func strayScanner(t *testing.T) {
 	s.Topics["orders"]["shards"] = 8
 	stray := startScanner(t, s)
 	tr.schedule("0s")
-	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"], "give it the source of the others, or stop it")
+	tr.says(tr.finds("fleet source", "fail", "takes its settings from file")["fleet source"],
+		"give it the source of the others, or stop it")
 	if code, err := stray.Stop(wait.Context(t)); err != nil || code != 0 {
 		t.Fatalf("the scanner ended with code %d, %v", code, err)
 	}
@@ -190,7 +194,8 @@ func oldBinding(t *testing.T) {
 	tr := newTrial(t, newSettings(t))
 	tr.run("scanner topic set orders declare.queue=orders.new --config " + tr.config)
 	tr.schedule("0s")
-	advice := tr.finds("topic orders old queue", "warn", "queue orders.due, which an earlier document declared, is still there")["topic orders old queue"]
+	advice := tr.finds("topic orders old queue", "warn",
+		"queue orders.due, which an earlier document declared, is still there")["topic orders old queue"]
 	tr.run(tr.advised(advice, "scanner topic set orders --unbind-old"))
 	tr.says(advice, "then delete orders.due when it is empty")
 	ch := servertest.Channel(t, tr.settings.RabbitMQURL)

@@ -59,7 +59,8 @@ func newTrial(t *testing.T, s fleet.Settings) *trial {
 	s.Topics = nil
 	s.ConsulAddr, s.ConsulPrefix = servertest.Consul(t)
 	tr := &trial{t: t, settings: s, config: writeSettings(t, s), queue: "orders.due"}
-	tr.run("scanner topic create orders shards=2 declare.queue=orders.due declare.queue_type=classic --no-wait --config " + tr.config)
+	tr.run("scanner topic create orders shards=2 declare.queue=orders.due declare.queue_type=classic --no-wait --config " +
+		tr.config)
 	for range 2 {
 		tr.scanners = append(tr.scanners, startScannerOf(t, tr.config))
 	}
@@ -81,7 +82,8 @@ func (tr *trial) schedule(in string) {
 
 func (tr *trial) producer(verb, id string, args ...string) {
 	tr.t.Helper()
-	args = append([]string{verb, "orders", "--id", id, "--redis-addr", tr.settings.RedisAddr, "--redis-prefix", tr.settings.RedisPrefix}, args...)
+	args = append([]string{verb, "orders", "--id", id, "--redis-addr", tr.settings.RedisAddr, "--redis-prefix",
+		tr.settings.RedisPrefix}, args...)
 	must(tr.t, command(tr.t, nil, programs.Producer, args...))
 }
 
@@ -150,7 +152,10 @@ func (tr *trial) says(advice, text string) {
 func (tr *trial) awaitHealthy() {
 	tr.t.Helper()
 	untilFile(tr.t, tr.config, "doctor to find a healthy fleet", nil, func(f findings) bool {
-		gone := !slices.ContainsFunc(f.list, func(x finding) bool { return slices.Contains(tr.found, x.Check) && x.Fix != "" })
+		gone := !slices.ContainsFunc(f.list, func(x finding) bool {
+			return slices.Contains(tr.found, x.Check) &&
+				x.Fix != ""
+		})
 		return f.code == 0 && gone && f.says("fleet", "ok", "2 scanners run", "")
 	})
 }

@@ -89,7 +89,8 @@ func TestUnitStartsWheneverTheScannerDoes(t *testing.T) {
 		wrong := settings
 		wrong.Topics = map[string]fleet.Topic{"orders": {"shards": 0}}
 		run := newService(t, wrong, secrets).start()
-		if err := wait.Receive(t, "the scanner to end", run.ended); err == nil || !strings.Contains(run.log.String(), "topics.orders.shards") {
+		if err := wait.Receive(t, "the scanner to end", run.ended); err == nil ||
+			!strings.Contains(run.log.String(), "topics.orders.shards") {
 			t.Errorf("%v, and the log doesn't name the mistake:\n%s", err, run.log)
 		}
 	})
@@ -122,7 +123,8 @@ func newService(t *testing.T, settings fleet.Settings, secrets map[string]string
 	if err == nil {
 		err = fleet.WriteConfig(config, settings.Document())
 	}
-	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "credentials"), 0o700), os.WriteFile(filepath.Join(dir, "scanner"), program, 0o600),
+	err = errors.Join(err, os.Mkdir(filepath.Join(dir, "credentials"), 0o700),
+		os.WriteFile(filepath.Join(dir, "scanner"), program, 0o600),
 		os.Chmod(dir, 0o755), os.Chmod(config, 0o644), os.Chmod(filepath.Join(dir, "scanner"), 0o755)) //nolint:gosec // another user reads them
 	for name, content := range secrets {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))

@@ -31,13 +31,15 @@ func TestUnit(t *testing.T) {
 	if err := os.Mkdir(path+".d", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(path+".d", "credentials.conf"), []byte(file(t, "deploy/systemd/credentials.conf")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(path+".d", "credentials.conf"),
+		[]byte(file(t, "deploy/systemd/credentials.conf")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	must(t, command(t, nil, analyze, "verify", "--man=no", path))
 
 	// Check that systemd-analyze does notice mistakes.
-	if err := os.WriteFile(path, []byte(strings.Replace(text, "ExecStart=", "ExecStart=relative/", 1)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Replace(text, "ExecStart=", "ExecStart=relative/", 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, command(t, nil, analyze, "verify", "--man=no", path))
@@ -48,7 +50,8 @@ func TestUnit(t *testing.T) {
 func TestUnitStopsInTime(t *testing.T) {
 	t.Parallel()
 	text := file(t, "deploy/systemd/"+unit)
-	for _, line := range []string{"TimeoutStopSec=20s\n", "KillMode=mixed\n", "ProtectSystem=strict\n", "DynamicUser=yes\n", "NoNewPrivileges=yes\n"} {
+	for _, line := range []string{"TimeoutStopSec=20s\n", "KillMode=mixed\n", "ProtectSystem=strict\n",
+		"DynamicUser=yes\n", "NoNewPrivileges=yes\n"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("the unit lacks %q", line)
 		}

@@ -109,10 +109,12 @@ func TestMistakesAreFound(t *testing.T) {
 			},
 			"producer": {"": {"config": true}, "load": {"file": true}},
 		},
-		tests:    map[string]bool{"TestClaim": true, "TestClaimLate": true},
-		settings: map[string]bool{"redis.addrs": true, "topics.orders.rate": true, "declare.queue": true, "topics.orders.declare.queue": true},
-		keys:     map[string]bool{"due:{topic:shard}": true, "placement:{topic}": true, "topics": true, "document:{topic}:source": true},
-		checks:   map[string]bool{"redis.users": true},
+		tests: map[string]bool{"TestClaim": true, "TestClaimLate": true},
+		settings: map[string]bool{"redis.addrs": true, "topics.orders.rate": true, "declare.queue": true,
+			"topics.orders.declare.queue": true},
+		keys: map[string]bool{"due:{topic:shard}": true, "placement:{topic}": true, "topics": true,
+			"document:{topic}:source": true},
+		checks: map[string]bool{"redis.users": true},
 	}
 	long := strings.Repeat("word ", 20) + "end"
 	for _, c := range []struct{ check, text, want string }{
@@ -123,7 +125,8 @@ func TestMistakesAreFound(t *testing.T) {
 		{"links", "[self](#other)\n# Top", "docs/a.md:1: docs/a.md has no heading for #other"},
 		{"links", "[b]: c.md", "docs/a.md:1: the link to c.md leads to no file"},
 		{"links", "`[b](c.md)`\n```\n[b](c.md)\n```", ""},
-		{"paths", "`internal/x/y.go`, `internal/x/`, `internal/x/*.go`, `y.go`, `sub/z.lua`, `config.yaml`, `application/json`", ""},
+		{"paths", "`internal/x/y.go`, `internal/x/`, `internal/x/*.go`, `y.go`, `sub/z.lua`, `config.yaml`, " +
+			"`application/json`", ""},
 		{"paths", "`internal/x/NAME.go`", ""},
 		{"paths", "`internal/x/NAME.lua`", "docs/a.md:1: there is no internal/x/NAME.lua"},
 		{"paths", "`internal/x/z.go`", "docs/a.md:1: there is no internal/x/z.go"},
@@ -148,11 +151,13 @@ func TestMistakesAreFound(t *testing.T) {
 		{"settings", "`redis.addrs`, `redis.addrs: [a]`, `declare.queue=q`, `redis.users`, `redis.conf`, `orders.due`", ""},
 		{"settings", "`redis.address`", "docs/a.md:1: there is no setting redis.address"},
 		{"settings", "`declare.name=q`", "docs/a.md:1: there is no setting declare.name"},
-		{"keys", "`duefleet:due:{orders:3}`, `<prefix>:placement:{<topic>}`, `duefleet:topics`, `duefleet:document:{o}:source`, duefleet: it", ""},
+		{"keys", "`duefleet:due:{orders:3}`, `<prefix>:placement:{<topic>}`, `duefleet:topics`, " +
+			"`duefleet:document:{o}:source`, duefleet: it", ""},
 		{"keys", "`duefleet:late:{orders:3}`", "docs/a.md:1: there is no key duefleet:late:{orders:3}"},
 		{"keys", "`duefleet:due:{orders}`", "docs/a.md:1: there is no key duefleet:due:{orders}"},
 		{"keys", "`<prefix>:place:{<topic>}`", "docs/a.md:1: there is no key <prefix>:place:{<topic>}"},
-		{"width", "| " + long + " |\n```\n" + long + "\n```\n[" + strings.Repeat("x", 90) + "](" + strings.Repeat("y", 90) + ")", ""},
+		{"width", "| " + long + " |\n```\n" + long + "\n```\n[" + strings.Repeat("x", 90) + "](" + strings.Repeat("y", 90) +
+			")", ""},
 		{"width", "short\n" + long, "docs/a.md:2: 103 columns, 100 are enough"},
 		{"width", "`" + long + "`", "docs/a.md:1: 105 columns, 100 are enough"},
 	} {

@@ -84,8 +84,9 @@ func readRepository(t *testing.T) (repository, []page) {
 		r.programs[name] = readProgram(read(t, "docs/reference/"+name+".md"))
 	}
 	for what, n := range map[string]int{
-		"pages": len(pages) - 30, "tests": len(r.tests) - 500, "metrics": len(r.metrics) - 40, "settings": len(r.settings) - 40,
-		"keys": len(r.keys) - 12, "checks of doctor": len(r.checks) - 5, "verbs": len(r.programs["scanner"]) - 15,
+		"pages": len(pages) - 30, "tests": len(r.tests) - 500, "metrics": len(r.metrics) - 40,
+		"settings": len(r.settings) - 40,
+		"keys":     len(r.keys) - 12, "checks of doctor": len(r.checks) - 5, "verbs": len(r.programs["scanner"]) - 15,
 	} {
 		if n < 0 {
 			t.Fatalf("found too few %s, %d less than there were once", what, -n)
@@ -166,7 +167,8 @@ func readMetrics(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	shards, err := telemetry.NewShardCollector(telemetry.ShardCollectorConfig{
-		Stats: func(context.Context) ([]telemetry.ShardStat, error) { return nil, nil }, Metrics: metrics, Log: slog.New(slog.DiscardHandler),
+		Stats: func(context.Context) ([]telemetry.ShardStat, error) { return nil, nil }, Metrics: metrics,
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +189,8 @@ func readMetrics(t *testing.T) map[string]bool {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)- record: (\w+)$`).FindAllStringSubmatch(read(t, "deploy/prometheus/duefleet.expected.yaml"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)- record: (\w+)$`).FindAllStringSubmatch(read(t,
+		"deploy/prometheus/duefleet.expected.yaml"), -1) {
 		all[m[1]] = true
 	}
 	return all

@@ -77,7 +77,8 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 	}
 	wait.For(t, "status to name two mistakes", mistakes(2))
 	for _, s := range w.scanners {
-		wait.For(t, "the metrics to count two mistakes", rarely(func() bool { return readMetrics(t, s).sum("duefleet_config_errors") == 2 }))
+		wait.For(t, "the metrics to count two mistakes",
+			rarely(func() bool { return readMetrics(t, s).sum("duefleet_config_errors") == 2 }))
 	}
 	for _, topic := range []string{"orders", "invoices"} {
 		w.vanish(topic)
@@ -86,7 +87,8 @@ func TestBrokenDocumentVanishes(t *testing.T) {
 	for _, s := range w.scanners {
 		w.awaitAnswer(s, "config: ok: 1 topics, 0 errors")
 		if m := readMetrics(t, s); m.sum("duefleet_config_errors") != 0 || m.sum("duefleet_config_errors_total") != 2 {
-			t.Errorf("%v errors in the metrics, %v counted; want 0 and 2", m.sum("duefleet_config_errors"), m.sum("duefleet_config_errors_total"))
+			t.Errorf("%v errors in the metrics, %v counted; want 0 and 2", m.sum("duefleet_config_errors"),
+				m.sum("duefleet_config_errors_total"))
 		}
 	}
 	wait.For(t, "notes in Consul without a mistake", rarely(func() bool { return w.notes("shards") == 0 }))

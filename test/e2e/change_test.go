@@ -100,7 +100,8 @@ func (w *source) holdUp(far []fleet.Order, m int) (letGo func()) {
 	return func() {
 		w.t.Helper()
 		lease := shard.Lease{ID: far[i].ID, Token: export.Token}
-		if n, err := w.topic.Shard(at).Release(w.t.Context(), []shard.Release{{Lease: lease, Exported: true}}); err != nil || n != 1 {
+		if n, err := w.topic.Shard(at).Release(w.t.Context(), []shard.Release{{Lease: lease, Exported: true}}); err != nil ||
+			n != 1 {
 			w.t.Fatalf("%d tasks given back, want 1: %v", n, err)
 		}
 	}
@@ -264,7 +265,8 @@ func TestConsulGoneDuringChange(t *testing.T) {
 	letGo()
 	w.settled(9)
 	w.send("orders", "without", 100)
-	wait.Progress(t, "tasks without Consul", w.recorder.Ledger.Count, func() bool { return w.recorder.Ledger.Missing() == len(far) })
+	wait.Progress(t, "tasks without Consul", w.recorder.Ledger.Count,
+		func() bool { return w.recorder.Ledger.Missing() == len(far) })
 	if err := server.Restart(wait.Context(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +354,8 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 	w.awaitCount(100)
 	for i, change := range []fleet.Topic{
 		{"tick": "50ms"}, {"workers": 7}, {"batch": 3}, {"window": 11}, {"lease": "50s"}, {"rate": 100_000},
-		{"max_attempts": 3}, {"backoff": map[string]any{"min": "10ms", "max": "1s"}}, {"routing_key": "orders.due", "tick": "200ms"},
+		{"max_attempts": 3}, {"backoff": map[string]any{"min": "10ms", "max": "1s"}},
+		{"routing_key": "orders.due", "tick": "200ms"},
 	} {
 		must(t, w.scanner(append([]string{"topic", "set", "orders", "--no-wait"}, change.Pairs()...)...))
 		written := time.Now()
@@ -368,7 +371,8 @@ func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration
 		tell(change, time.Since(written))
 	}
 	wait.For(t, "7 workers in each scanner", rarely(func() bool {
-		return readMetrics(t, w.scanners[0]).sum("duefleet_workers") == 7 && readMetrics(t, w.scanners[1]).sum("duefleet_workers") == 7
+		return readMetrics(t, w.scanners[0]).sum("duefleet_workers") == 7 &&
+			readMetrics(t, w.scanners[1]).sum("duefleet_workers") == 7
 	}))
 	w.check()
 }
@@ -398,7 +402,8 @@ func TestProgress(t *testing.T) {
 		go func() {
 			defer close(ended)
 			out, err := fleet.Command{
-				Path: programs.Scanner, Args: []string{"topic", "set", "orders", "shards=11", "--wait", "--config", w.file(operatorRole)},
+				Path: programs.Scanner, Args: []string{"topic", "set", "orders", "shards=11", "--wait", "--config",
+					w.file(operatorRole)},
 				Told: told, Terminal: terminal,
 			}.Run(t.Context())
 			if err != nil {
@@ -414,10 +419,12 @@ func TestProgress(t *testing.T) {
 		m := readMetrics(t, w.scanners[0])
 		c := w.status().Topic("orders").Change
 		return c != nil && c.Moved > 0 && c.Misplaced > 0 && c.Rate > 0 && !c.End.IsZero() &&
-			m.sum("duefleet_migrating") == 1 && m.sum("duefleet_misplaced_tasks") > 0 && m.sum("duefleet_moved_tasks_total") > 0 &&
+			m.sum("duefleet_migrating") == 1 && m.sum("duefleet_misplaced_tasks") > 0 &&
+			m.sum("duefleet_moved_tasks_total") > 0 &&
 			m.sum("duefleet_move_rate_tasks_per_second") > 0 && m.sum("duefleet_move_left_seconds") > 0
 	}))
-	wait.For(t, "topic set --wait to tell how many were moved", func() bool { return strings.Contains(told.String(), "moved") })
+	wait.For(t, "topic set --wait to tell how many were moved",
+		func() bool { return strings.Contains(told.String(), "moved") })
 	drew := set(&drawn, true) // nothing is left to change, but the change is still awaited
 	wait.For(t, "topic set --wait to draw a bar on a terminal", func() bool {
 		return strings.Contains(drawn.String(), "moving orders") && strings.Contains(drawn.String(), "%")
@@ -446,7 +453,8 @@ func TestProgress(t *testing.T) {
 	}
 	wait.For(t, "metrics without a change", rarely(func() bool {
 		m := readMetrics(t, w.scanners[0])
-		return m.sum("duefleet_migrating") == 0 && m.sum("duefleet_misplaced_tasks") == 0 && m.sum("duefleet_move_left_seconds") == 0
+		return m.sum("duefleet_migrating") == 0 && m.sum("duefleet_misplaced_tasks") == 0 &&
+			m.sum("duefleet_move_left_seconds") == 0
 	}))
 	w.hasten(far)
 	w.check()

@@ -71,7 +71,8 @@ func TestUnreachableRedis(t *testing.T) {
 	checkError(t, "scanner status", scan(t, "status", "--config", config), 1, addr, "check")
 	checkError(t, "scanner parked ls", scan(t, "parked", "ls", "--topic", "orders", "--config", config), 1, addr, "check")
 	checkError(t, "producer schedule", produce(t, schedule("--redis-addr", addr)...), 1, addr, "check")
-	checkError(t, "producer get", produce(t, "get", "--topic", "orders", "--id", "a", "--config", config), 1, addr, "check")
+	checkError(t, "producer get", produce(t, "get", "--topic", "orders", "--id", "a", "--config", config), 1, addr,
+		"check")
 }
 
 // TestWrongPassword: an error for a wrong password says so, and doesn't print the
@@ -100,12 +101,13 @@ func TestMalformed(t *testing.T) {
 		content string
 		words   []string
 	}{
-		"AMQP URL":           {"rabbitmq:\n  urls: [http://127.0.0.1]\n", []string{"config.yaml:2", "rabbitmq.urls", "amqp"}},
-		"AMQP URL, no parse": {"rabbitmq:\n  urls: [\"amqp://guest:s3cret@127.0.0.1:port/\"]\n", []string{"config.yaml:2", "rabbitmq.urls"}},
-		"Redis address":      {"redis:\n  addrs: [127.0.0.1]\n", []string{"config.yaml:2", "redis.addrs"}},
-		"unknown key":        {"redis:\n  adders: [127.0.0.1:6379]\n", []string{"config.yaml:2", "adders"}},
-		"wrong type":         {"redis:\n  db: many\n", []string{"config.yaml:2", "redis.db"}},
-		"no YAML":            {"redis:\n  addrs: [\n", []string{"config.yaml:"}},
+		"AMQP URL": {"rabbitmq:\n  urls: [http://127.0.0.1]\n", []string{"config.yaml:2", "rabbitmq.urls", "amqp"}},
+		"AMQP URL, no parse": {"rabbitmq:\n  urls: [\"amqp://guest:s3cret@127.0.0.1:port/\"]\n",
+			[]string{"config.yaml:2", "rabbitmq.urls"}},
+		"Redis address": {"redis:\n  addrs: [127.0.0.1]\n", []string{"config.yaml:2", "redis.addrs"}},
+		"unknown key":   {"redis:\n  adders: [127.0.0.1:6379]\n", []string{"config.yaml:2", "adders"}},
+		"wrong type":    {"redis:\n  db: many\n", []string{"config.yaml:2", "redis.db"}},
+		"no YAML":       {"redis:\n  addrs: [\n", []string{"config.yaml:"}},
 	}
 	for name, tt := range tests {
 		config := file(t, tt.content)
@@ -148,7 +150,8 @@ func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})
 	w.start(1)
-	checkError(t, "schedule", w.producer("schedule", "--topic", "odrers", "--id", "a", "--in", "1m"), 1, "odrers", "unknown topic")
+	checkError(t, "schedule", w.producer("schedule", "--topic", "odrers", "--id", "a", "--in", "1m"), 1, "odrers",
+		"unknown topic")
 	checkError(t, "status", w.scanner("status", "--topic", "odrers"), 3, "odrers", "unknown topic")
 	checkError(t, "parked ls", w.scanner("parked", "ls", "--topic", "odrers"), 3, "odrers", "unknown topic")
 	checkError(t, "parked purge", w.scanner("parked", "purge", "--all", "--topic", "odrers"), 3, "odrers", "unknown topic")
@@ -176,8 +179,10 @@ func TestExitCodes(t *testing.T) {
 	must(t, call("reschedule", "--in", "300ms"))
 	wait.For(w.t, "the message", func() bool { return len(w.delivered("a b\n🚀")) == 1 })
 	d := w.delivered("a b\n🚀")[0]
-	if string(d.Body) != "p" || d.ContentType != "text/plain" || d.Headers["k"] != "v=w" || d.At.Sub(before) < 300*time.Millisecond {
-		t.Errorf("%q, %s, %v after %s; want p, text/plain, k: v=w after 300ms", d.Body, d.ContentType, d.Headers, d.At.Sub(before))
+	if string(d.Body) != "p" || d.ContentType != "text/plain" || d.Headers["k"] != "v=w" ||
+		d.At.Sub(before) < 300*time.Millisecond {
+		t.Errorf("%q, %s, %v after %s; want p, text/plain, k: v=w after 300ms", d.Body, d.ContentType, d.Headers,
+			d.At.Sub(before))
 	}
 	wait.For(t, "it to be gone", rarely(func() bool { return w.status().Topic("orders").Pending == 0 }))
 	checkError(t, "get after it was delivered", call("get"), 3, "no such task")
@@ -210,7 +215,8 @@ func TestEnvironment(t *testing.T) {
 		Path: programs.Scanner, Args: []string{"status", "--config", config}, Env: []string{"DUEFLEET_REDIS_ADDRS=" + addr},
 	})
 	must(t, out)
-	out = run(t, fleet.Command{Path: programs.Scanner, Args: []string{"check", "--config", config}, Env: []string{"DUEFLEET_REDIS_DB=many"}})
+	out = run(t, fleet.Command{Path: programs.Scanner, Args: []string{"check", "--config", config},
+		Env: []string{"DUEFLEET_REDIS_DB=many"}})
 	if out.Code != 1 || !strings.Contains(out.Stdout+out.Stderr, "DUEFLEET_REDIS_DB") {
 		t.Errorf("code %d, %s%s; want 1 and the variable's name", out.Code, out.Stdout, out.Stderr)
 	}
@@ -280,7 +286,8 @@ func TestTopicsAreCompleted(t *testing.T) {
 	w.start(1)
 	w.awaitTopic("orders")
 	for line, want := range map[string]string{
-		"status --topic": "orders\n:4\n", "topic get": "orders\n:4\n", "status": "orders\n:4\n", "parked purge": "orders\n:4\n", "status -o": "table\njson\n:4\n",
+		"status --topic": "orders\n:4\n", "topic get": "orders\n:4\n", "status": "orders\n:4\n",
+		"parked purge": "orders\n:4\n", "status -o": "table\njson\n:4\n",
 		"topic set": "orders\n:4\n", "tasks ls --state": "waiting\nleased\nparked\nretrying\n:4\n",
 	} {
 		args := append([]string{"__completeNoDesc", "--config", w.file(operatorRole)}, strings.Fields(line)...)
@@ -292,7 +299,8 @@ func TestTopicsAreCompleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := scan(t, "__completeNoDesc", "--config", file(t, "redis: {addrs: ["+addr+"]}\n"), "topic", "get", ""); out.Code != 0 || out.Stdout != ":4\n" {
+	if out := scan(t, "__completeNoDesc", "--config", file(t, "redis: {addrs: ["+addr+"]}\n"), "topic", "get",
+		""); out.Code != 0 || out.Stdout != ":4\n" {
 		t.Errorf("without Redis a topic is completed by %q, code %d", out.Stdout, out.Code)
 	}
 }

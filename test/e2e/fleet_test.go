@@ -48,7 +48,8 @@ func TestExactlyOnce(t *testing.T) {
 	// To the ledger, a task that was due before it was stored might have been stored
 	// twice.
 	if r.Promised != len(newest) {
-		t.Errorf("%d promised, want the %d that were not cancelled: the ledger doesn't see what this test needs", r.Promised, len(newest))
+		t.Errorf("%d promised, want the %d that were not cancelled: the ledger doesn't see what this test needs", r.Promised,
+			len(newest))
 	}
 	for d := range w.messages.all() {
 		o, ok := newest[fleet.Key{Topic: d.Type, ID: d.MessageId}]
@@ -161,7 +162,8 @@ func TestEveryByte(t *testing.T) {
 	}
 	big := []byte(strings.Repeat(string(binary), 1024)) // 256 KiB, the most by default
 	ids := []string{
-		" ", "a b", "{orders:3}", "}{", "line\nbreak\r\n", "tab\t", "\x00nul\x00", "🚀✉️", "ключ", `"quoted" \ 'id'`, "*?[a-z]", "-1", "--id", "+inf",
+		" ", "a b", "{orders:3}", "}{", "line\nbreak\r\n", "tab\t", "\x00nul\x00", "🚀✉️", "ключ", `"quoted" \ 'id'`,
+		"*?[a-z]", "-1", "--id", "+inf",
 		strings.Repeat("x", 255), strings.Repeat("é", 127) + "!",
 	}
 	payloads := [][]byte{binary, {}, []byte("null"), {0xff, 0xfe, 0x00}, big}

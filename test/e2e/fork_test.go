@@ -36,10 +36,14 @@ func TestFork(t *testing.T) {
 	w.setPlacement(other)
 	w.set("orders", fleet.Topic{"shards": 4})
 	told := func(text string) bool {
-		return strings.Contains(text, task.ErrForked.Error()) && strings.Contains(text, lost.String()) && strings.Contains(text, other.String())
+		return strings.Contains(text, task.ErrForked.Error()) && strings.Contains(text, lost.String()) &&
+			strings.Contains(text, other.String())
 	}
 	wait.For(t, "status to name both", rarely(func() bool { return told(fmt.Sprint(w.status().Topic("orders").Notes)) }))
-	wait.For(t, "a log to name both", rarely(func() bool { return told(w.log(w.scanners[0])) || told(w.log(w.scanners[1])) }))
+	wait.For(t, "a log to name both", rarely(func() bool {
+		return told(w.log(w.scanners[0])) ||
+			told(w.log(w.scanners[1]))
+	}))
 	if p := w.placement(); p != other {
 		t.Fatalf("the placement is %v, want %v until somebody fixes it", p, other)
 	}

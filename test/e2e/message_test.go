@@ -61,7 +61,8 @@ func (w want) checkHeaders(t *testing.T, got amqp.Table) {
 	scheduled, ok := got["x-duefleet-scheduled"].(int64)
 	if !ok || scheduled < w.storedAfter.UnixMilli() || scheduled > w.storedBefore.UnixMilli() {
 		t.Errorf("ID %q: x-duefleet-scheduled is %T %v, want an int64 from %d to %d",
-			w.ID, got["x-duefleet-scheduled"], got["x-duefleet-scheduled"], w.storedAfter.UnixMilli(), w.storedBefore.UnixMilli())
+			w.ID, got["x-duefleet-scheduled"], got["x-duefleet-scheduled"], w.storedAfter.UnixMilli(),
+			w.storedBefore.UnixMilli())
 	}
 	expected := amqp.Table{
 		"x-duefleet-topic":       w.Topic,

@@ -38,7 +38,8 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 		{"one by one", scrapedShards, scrapedShards, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) { //nolint:paralleltest // as above
-			w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": scrapedShards, "workers": 2})})
+			w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders",
+				fleet.Topic{"shards": scrapedShards, "workers": 2})})
 			w.settings.More = map[string]fleet.Topic{"admin": {"shard_series": c.series}}
 			w.write()
 			w.start(1)
@@ -57,7 +58,8 @@ func TestMeasureScrapes(t *testing.T) { //nolint:paralleltest // it has the mach
 				t.Fatal(err)
 			}
 			after := residentPeak(t, s)
-			t.Logf("%d scrapes at once of %d bytes each: the scanner had %d MB at most before, %d MB with them", scrapes, len(page), before, after)
+			t.Logf("%d scrapes at once of %d bytes each: the scanner had %d MB at most before, %d MB with them", scrapes,
+				len(page), before, after)
 			if after-before > c.most {
 				t.Errorf("they took %d MB, want at most %d", after-before, c.most)
 			}

@@ -71,7 +71,8 @@ func contractMetrics() map[string]struct {
 			all["duefleet_"+name] = family{kind, labels}
 		}
 	}
-	add(dto.MetricType_COUNTER, "topic", "forwarded_total redelivered_total returned_total nacked_total parked_total released_total ticks_total empty_ticks_total")
+	add(dto.MetricType_COUNTER, "topic", "forwarded_total redelivered_total returned_total nacked_total parked_total "+
+		"released_total ticks_total empty_ticks_total")
 	add(dto.MetricType_HISTOGRAM, "topic", "lateness_seconds publish_confirm_seconds claim_seconds")
 	add(dto.MetricType_GAUGE, "shard topic", "pending_tasks backlog_tasks leased_tasks parked_tasks oldest_due_seconds")
 	add(dto.MetricType_GAUGE, "topic", "shards placement_epoch migrating misplaced_tasks")
@@ -98,7 +99,8 @@ func TestMetrics(t *testing.T) {
 	var m metrics
 	wait.For(w.t, "the numbers of what happened", rarely(func() bool {
 		m = readMetrics(t, s)
-		return m.sum("duefleet_forwarded_total") == 100 && m.sum("duefleet_pending_tasks") == 30 && m.sum("duefleet_leased_tasks") == 0 &&
+		return m.sum("duefleet_forwarded_total") == 100 && m.sum("duefleet_pending_tasks") == 30 &&
+			m.sum("duefleet_leased_tasks") == 0 &&
 			m.sum("duefleet_rabbitmq_connected") == 1 && m.sum("duefleet_redis_up") == 1 && m.sum("duefleet_consul_up") == 1 &&
 			m.sum("duefleet_ticks_total") > 0
 	}))
@@ -109,15 +111,17 @@ func TestMetrics(t *testing.T) {
 			continue
 		}
 		if f.GetType() != want.kind || m.labels(name) != want.labels {
-			t.Errorf("%s is a %s with labels %q, want a %s with labels %q", name, f.GetType(), m.labels(name), want.kind, want.labels)
+			t.Errorf("%s is a %s with labels %q, want a %s with labels %q", name, f.GetType(), m.labels(name), want.kind,
+				want.labels)
 		}
 		if f.GetHelp() == "" {
 			t.Errorf("%s has no help text", name)
 		}
 	}
 	for name, want := range map[string]float64{
-		"lateness_seconds": 100, "publish_confirm_seconds": 100, "returned_total": 0, "parked_total": 0, "redelivered_total": 0,
-		"shards": 4, "migrating": 0, "misplaced_tasks": 0, "leased_tasks": 0, "backlog_tasks": 0, "parked_tasks": 0,
+		"lateness_seconds": 100, "publish_confirm_seconds": 100, "returned_total": 0, "parked_total": 0,
+		"redelivered_total": 0,
+		"shards":            4, "migrating": 0, "misplaced_tasks": 0, "leased_tasks": 0, "backlog_tasks": 0, "parked_tasks": 0,
 		"rabbitmq_connected": 1, "rabbitmq_blocked": 0, "redis_up": 1, "consul_up": 1, "config_errors_total": 0,
 	} {
 		if got := m.sum("duefleet_" + name); got != want {

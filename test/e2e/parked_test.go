@@ -110,7 +110,8 @@ func newGoodAndBad(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(t, map[string]fleet.Topic{
 		"good": fleet.DeclaredTopic("good", nil),
-		"bad":  {"shards": 2, "exchange": "missing", "routing_key": "k", "backoff": map[string]any{"min": "50ms", "max": "200ms"}},
+		"bad": {"shards": 2, "exchange": "missing", "routing_key": "k", "backoff": map[string]any{"min": "50ms",
+			"max": "200ms"}},
 	})
 	w.start(2)
 	w.consume("good.due")

@@ -32,7 +32,8 @@ func TestLoadOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := fleet.Command{
-		Path: programs.Producer, Args: []string{"load", "--topic", "orders", "--file", tasks, "--config", w.file(producerRole)}, Terminal: true,
+		Path: programs.Producer, Args: []string{"load", "--topic", "orders", "--file", tasks, "--config",
+			w.file(producerRole)}, Terminal: true,
 	}.Run(wait.Context(t))
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
@@ -126,7 +127,8 @@ func TestCheckConsul(t *testing.T) {
 		"invoices": "exchange: billing\nshards: 5000\nlease: 2 hours\n",
 		"mails":    "{\"shards\": 4, \"colour\": \"red\"}",
 	} {
-		if _, err := w.kv().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + name, Value: []byte(doc)}, nil); err != nil {
+		if _, err := w.kv().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/" + name, Value: []byte(doc)},
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}

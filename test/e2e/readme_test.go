@@ -44,7 +44,8 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 			settings := fleet.Settings{Topics: map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)}}
 			settings.RedisAddr, settings.RedisPrefix, settings.RabbitMQURL = server.Addr(), "duefleet", servertest.RabbitMQ(t)
 			w := newFixtureOn(t, settings, servertest.RedisOptions(server.Addr()))
-			text := strings.NewReplacer("127.0.0.1:6379", server.Addr(), "amqp://guest:guest@127.0.0.1:5672/", settings.RabbitMQURL).Replace(text)
+			text := strings.NewReplacer("127.0.0.1:6379", server.Addr(), "amqp://guest:guest@127.0.0.1:5672/",
+				settings.RabbitMQURL).Replace(text)
 			program := buildShown(t, text)
 			w.start(1)
 			w.awaitTopic("orders")
@@ -57,7 +58,8 @@ func TestEveryProgramOfThePagesRuns(t *testing.T) {
 func runShownProducer(w *fixture, program string) {
 	w.t.Helper()
 	out := must(w.t, run(w.t, fleet.Command{Path: program}))
-	if !regexp.MustCompile(`^placed; it will be cancelled at 20\d\d-.*\npaid in time\n$`).MatchString(out.Stdout) || out.Stderr != "" {
+	if !regexp.MustCompile(`^placed; it will be cancelled at 20\d\d-.*\npaid in time\n$`).MatchString(out.Stdout) ||
+		out.Stderr != "" {
 		w.t.Errorf("it prints %q and %q", out.Stdout, out.Stderr)
 	}
 	if out := w.producer("get", "--topic", "orders", "--id", "o-1"); out.Code != 3 {
@@ -67,7 +69,8 @@ func runShownProducer(w *fixture, program string) {
 	if err := w.redis.FlushAll(w.t.Context()).Err(); err != nil {
 		w.t.Fatal(err)
 	}
-	if out := run(w.t, fleet.Command{Path: program}); out.Code != 1 || !strings.Contains(out.Stderr, "unknown topic orders") {
+	if out := run(w.t, fleet.Command{Path: program}); out.Code != 1 || !strings.Contains(out.Stderr,
+		"unknown topic orders") {
 		w.t.Errorf("without a scanner: code %d, %q", out.Code, out.Stderr)
 	}
 }

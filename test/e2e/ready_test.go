@@ -53,7 +53,8 @@ func TestReadyWhenTopicsAreServed(t *testing.T) {
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q while a topic isn't there, want not ready", first)
 	}
-	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders", "routes: down (optional): topic astray: check exchange \"nowhere\": 404")
+	w.awaitAnswer(s, "topics: down (required): not in Redis yet: orders",
+		"routes: down (optional): topic astray: check exchange \"nowhere\": 404")
 	if err := w.redis.Del(t.Context(), obstacle).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func TestReadyWithoutConsul(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := w.startUnready()
-	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok", "consul: down (optional): last good settings stay in force")
+	first := w.awaitAnswer(s, "serving: ok", "redis: ok", "rabbitmq: ok",
+		"consul: down (optional): last good settings stay in force")
 	if first != "not ready" {
 		t.Errorf("/readyz begins with %q before any document was read, want not ready", first)
 	}

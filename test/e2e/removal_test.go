@@ -27,9 +27,11 @@ func TestTopicRemoved(t *testing.T) {
 	if got := w.status().Topic("orders").Pending; got != 10 {
 		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)
 	}
-	checkError(t, "rm where nobody can be asked", w.scanner("topic", "rm", "orders", "--purge"), 2, "delete topic orders with 10 tasks", "--yes")
+	checkError(t, "rm where nobody can be asked", w.scanner("topic", "rm", "orders", "--purge"), 2,
+		"delete topic orders with 10 tasks", "--yes")
 	const asked = "delete topic orders with 10 tasks? [y/N] "
-	if out := w.answer("n\n", "topic", "rm", "orders", "--purge"); out.Code != 1 || !strings.Contains(out.Stderr, asked) || !strings.Contains(out.Stderr, "nothing was deleted") {
+	if out := w.answer("n\n", "topic", "rm", "orders", "--purge"); out.Code != 1 || !strings.Contains(out.Stderr, asked) ||
+		!strings.Contains(out.Stderr, "nothing was deleted") {
 		t.Errorf("rm that is declined: code %d, %q; want 1, and %q", out.Code, out.Stderr, asked)
 	}
 	if got := w.status().Topic("orders").Pending; got != 10 {
@@ -39,7 +41,8 @@ func TestTopicRemoved(t *testing.T) {
 		t.Errorf("rm says %q, want %q", out.Stderr, asked)
 	}
 	w.awaitUnserved()
-	checkError(t, "rm of a topic that was removed", w.scanner("topic", "rm", "orders", "--purge", "--yes"), 3, "unknown topic")
+	checkError(t, "rm of a topic that was removed", w.scanner("topic", "rm", "orders", "--purge", "--yes"), 3,
+		"unknown topic")
 	out := w.producer("schedule", "--topic", "orders", "--id", "late", "--in", "1s")
 	checkError(t, "schedule after the removal", out, 1, "orders")
 }

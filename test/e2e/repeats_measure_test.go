@@ -87,7 +87,8 @@ func (w *fixture) checkKilled(wires []*wire) {
 	for _, wire := range wires {
 		held += wire.held
 	}
-	w.t.Logf("%d kills: the broker had not confirmed %d messages, %d arrived again; %.0f tasks a second, lateness p50 %s, p99 %s",
+	w.t.Logf("%d kills: the broker had not confirmed %d messages, %d arrived again; %.0f tasks a second, lateness p50 "+
+		"%s, p99 %s",
 		kills, held, r.Duplicated, r.Rate(), r.Lateness.At(0.5), r.Lateness.At(0.99))
 	if most := held + held/4 + kills*int(r.Rate()/wired/100); r.Duplicated > most {
 		w.t.Errorf("%d repeats, want at most %d: the broker had not confirmed %d", r.Duplicated, most, held)
@@ -225,9 +226,15 @@ func (w *wire) connect(ctx context.Context, client net.Conn) {
 	var back sync.WaitGroup
 	back.Go(func() {
 		defer client.Close()
-		w.pass(client, server, 0, func(channel uint16, method uint32, args []byte) { w.answered(client, channel, method, args) })
+		w.pass(client, server, 0, func(channel uint16, method uint32, args []byte) {
+			w.answered(client, channel, method,
+				args)
+		})
 	})
-	w.pass(server, client, len("AMQP\x00\x00\x09\x01"), func(channel uint16, method uint32, _ []byte) { w.published(client, channel, method) })
+	w.pass(server, client, len("AMQP\x00\x00\x09\x01"), func(channel uint16, method uint32,
+		_ []byte) {
+		w.published(client, channel, method)
+	})
 	_ = server.Close()
 	back.Wait()
 }

@@ -149,7 +149,8 @@ func (l *load) run(ctx context.Context, w *source) error {
 		case <-ticker.C:
 		}
 		r := l.client()
-		batch := orders("orders", fmt.Sprintf("%s-%d", l.prefix, i), n, time.Now().Add(200*time.Millisecond), 800*time.Millisecond, 200)
+		batch := orders("orders", fmt.Sprintf("%s-%d", l.prefix, i), n, time.Now().Add(200*time.Millisecond),
+			800*time.Millisecond, 200)
 		if err := r.Schedule(w.t.Context(), batch...); err != nil {
 			return err
 		}

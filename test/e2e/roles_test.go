@@ -53,7 +53,8 @@ func (w *fixture) enroll() {
 func (w *fixture) dismiss() {
 	w.t.Helper()
 	w.onNodes(context.WithoutCancel(w.t.Context()), func(ctx context.Context, node *redis.Client) error {
-		for _, refusal := range refusals(ctx, w.t, node, func(user string) bool { return strings.HasPrefix(user, w.settings.RedisPrefix+".") }) {
+		for _, refusal := range refusals(ctx, w.t, node,
+			func(user string) bool { return strings.HasPrefix(user, w.settings.RedisPrefix+".") }) {
 			w.t.Error(refusal)
 		}
 		return node.Do(ctx, "ACL", "DELUSER", w.user(scannerRole), w.user(operatorRole), w.user(producerRole)).Err()
@@ -157,7 +158,8 @@ func TestRolesAreHeldToTheirRights(t *testing.T) {
 	if err := client.HGet(t.Context(), placement, "value").Err(); !errors.Is(err, redis.Nil) {
 		t.Errorf("a producer reads the placement: %v, want redis.Nil", err)
 	}
-	if err := client.HSet(t.Context(), placement, "value", "1 4096 4096 stable").Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+	if err := client.HSet(t.Context(), placement, "value", "1 4096 4096 stable").Err(); err == nil ||
+		!strings.HasPrefix(err.Error(), "NOPERM") {
 		t.Errorf("a producer writes the placement: %v, want NOPERM", err)
 	}
 	var found []string

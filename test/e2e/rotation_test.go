@@ -59,7 +59,8 @@ func read(t *testing.T, path string) string {
 func newRotation(t *testing.T) *rotation {
 	t.Helper()
 	g := newGuarded(t)
-	r := &rotation{g: g, dir: t.TempDir(), w: g.fixture("rotation", map[string]fleet.Topic{"consul": {"token": masterToken}})}
+	r := &rotation{g: g, dir: t.TempDir(), w: g.fixture("rotation",
+		map[string]fleet.Topic{"consul": {"token": masterToken}})}
 	r.put("redis", rolePassword+"\n")
 	r.put("rabbitmq", "amqps://fleet:old@"+g.rabbitmqTLS+"/\n")
 	r.put("consul", g.token("old", rotationPolicy))
@@ -76,7 +77,8 @@ func newRotation(t *testing.T) *rotation {
 	r.secure("REDIS", r.path("ca.pem"), pair{r.path("client.pem"), r.path("client.key")})
 	r.secure("RABBITMQ", g.ca.file, client)
 	r.secure("CONSUL", g.ca.file, client)
-	must(t, r.w.scanner("topic", "set", "orders", "shards=4", "exchange=rotation", "routing_key=rotation", "window=100", "batch=100", "lease=10s",
+	must(t, r.w.scanner("topic", "set", "orders", "shards=4", "exchange=rotation", "routing_key=rotation", "window=100",
+		"batch=100", "lease=10s",
 		"declare.queue=rotation.due", "declare.queue_type=classic"))
 	r.w.start(3)
 	r.w.awaitServed(4)
@@ -86,7 +88,8 @@ func newRotation(t *testing.T) *rotation {
 
 // secure enables TLS for a section.
 func (r *rotation) secure(section, ca string, client pair) {
-	for key, value := range map[string]string{"ENABLED": "true", "CA_FILE": ca, "CERT_FILE": client.cert, "KEY_FILE": client.key} {
+	for key, value := range map[string]string{"ENABLED": "true", "CA_FILE": ca, "CERT_FILE": client.cert,
+		"KEY_FILE": client.key} {
 		r.w.scannerEnv = append(r.w.scannerEnv, "DUEFLEET_"+section+"_TLS_"+key+"="+value)
 	}
 }
@@ -162,14 +165,16 @@ func (r *rotation) flows(when string) {
 	const inFlight = 3 * 100
 	r.w.awaitCount(r.w.recorder.Ledger.Count() + inFlight + 1000)
 	for _, s := range r.w.scanners {
-		wait.For(r.w.t, s.Log()+" to be ready "+when, rarely(func() bool { return s.Get(r.w.t.Context(), "/readyz", io.Discard) == nil }))
+		wait.For(r.w.t, s.Log()+" to be ready "+when,
+			rarely(func() bool { return s.Get(r.w.t.Context(), "/readyz", io.Discard) == nil }))
 	}
 }
 
 // cut makes the scanners reconnect to Redis.
 func (r *rotation) cut() {
 	r.w.t.Helper()
-	if n, err := r.w.redis.ClientKillByFilter(r.w.t.Context(), "USER", r.w.user(scannerRole)).Result(); err != nil || n == 0 {
+	if n, err := r.w.redis.ClientKillByFilter(r.w.t.Context(), "USER", r.w.user(scannerRole)).Result(); err != nil ||
+		n == 0 {
 		r.w.t.Fatalf("CLIENT KILL: %d connections, %v", n, err)
 	}
 }

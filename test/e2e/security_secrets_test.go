@@ -54,7 +54,8 @@ func TestMarksAreSeen(t *testing.T) {
 	m := newMarks()
 	mark := []byte(m["payload"])
 	for _, text := range []string{
-		fmt.Sprintf("a %s b", mark), fmt.Sprintf("%q", mark), fmt.Sprintf("%d", mark), fmt.Sprintf("%x", mark), fmt.Sprintf("%+v", struct{ P []byte }{mark}),
+		fmt.Sprintf("a %s b", mark), fmt.Sprintf("%q", mark), fmt.Sprintf("%d", mark), fmt.Sprintf("%x", mark),
+		fmt.Sprintf("%+v", struct{ P []byte }{mark}),
 		base64.StdEncoding.EncodeToString(mark), base64.StdEncoding.EncodeToString([]byte("a" + string(mark) + "b")),
 		base64.StdEncoding.EncodeToString([]byte("ab" + string(mark))),
 	} {
@@ -91,13 +92,17 @@ func testSecrets(g *guarded) {
 	}
 
 	w.exchange("direct", "secrets", "", "")
-	must(t, w.scanner("topic", "set", "orders", "shards=1", "exchange=secrets", "max_attempts=2", "backoff.min=10ms", "backoff.max=10ms"))
+	must(t, w.scanner("topic", "set", "orders", "shards=1", "exchange=secrets", "max_attempts=2", "backoff.min=10ms",
+		"backoff.max=10ms"))
 	for _, format := range []string{"json", "text"} {
-		w.startAs(fleet.ScannerConfig{Name: format, Env: []string{"DUEFLEET_LOG_LEVEL=debug", "DUEFLEET_LOG_FORMAT=" + format}})
+		w.startAs(fleet.ScannerConfig{Name: format, Env: []string{"DUEFLEET_LOG_LEVEL=debug",
+			"DUEFLEET_LOG_FORMAT=" + format}})
 	}
 	w.awaitServed(1)
-	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s", "--payload", m["payload"], "--header", "k="+m["header"]))
-	wait.For(w.t, "a task that was returned to be parked", rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
+	must(t, w.producer("schedule", "--topic", "orders", "--id", "a", "--in", "0s", "--payload", m["payload"], "--header",
+		"k="+m["header"]))
+	wait.For(w.t, "a task that was returned to be parked",
+		rarely(func() bool { return w.status().Topic("orders").Parked == 1 }))
 	if found := m.seen(must(t, w.producer("get", "--topic", "orders", "--id", "a")).Stdout); len(found) < 2 {
 		t.Errorf("in a task's own output %q are seen, want its payload and its header", found)
 	}
@@ -127,7 +132,8 @@ func (w *fixture) checkUnseen(g *guarded, m marks, after string) {
 	w.t.Helper()
 	said := map[string]string{}
 	for _, s := range w.scanners {
-		wait.For(w.t, after+" in the log or at /readyz", rarely(func() bool { return strings.Contains(w.log(s)+readyz(s), after) }))
+		wait.For(w.t, after+" in the log or at /readyz",
+			rarely(func() bool { return strings.Contains(w.log(s)+readyz(s), after) }))
 		said[s.Log()] = w.log(s)
 		for _, path := range []string{"/readyz", "/readyz?format=json", "/metrics"} {
 			said[path+" of "+s.Log()] = get(s, path)
@@ -174,7 +180,8 @@ func TestReadableSecretFilesAreToldOnce(t *testing.T) {
 		switch {
 		case mode == 0o600 && len(told) > 0:
 			t.Errorf("mode 0600: the log tells %q", told)
-		case mode == 0o644 && (len(told) != 1 || !holdsLine(told[0], "time=", []string{"level=WARN", "file=" + path, "chmod o-rwx " + path})):
+		case mode == 0o644 && (len(told) != 1 || !holdsLine(told[0], "time=",
+			[]string{"level=WARN", "file=" + path, "chmod o-rwx " + path})):
 			t.Errorf("mode 0644: the log tells %q, want one warning that names the file and its chmod", told)
 		}
 	}

@@ -135,15 +135,18 @@ func newGuarded(t *testing.T) *guarded {
 	g.logs = dir
 	var starting errgroup.Group
 	starting.Go(func() (err error) {
-		g.redis, err = servers.StartRedis(t.Context(), servers.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: g.redisArgs(own)})
+		g.redis, err = servers.StartRedis(t.Context(), servers.RedisConfig{Dir: filepath.Join(dir, "redis"),
+			Args: g.redisArgs(own)})
 		return err
 	})
 	starting.Go(func() (err error) {
-		g.rabbitmq, err = servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: filepath.Join(dir, "rabbitmq"), Conf: g.rabbitmqConf(own)})
+		g.rabbitmq, err = servers.StartRabbitMQ(t.Context(), servers.RabbitMQConfig{Dir: filepath.Join(dir, "rabbitmq"),
+			Conf: g.rabbitmqConf(own)})
 		return err
 	})
 	starting.Go(func() (err error) {
-		g.consul, err = servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(dir, "consul"), HCL: g.consulHCL(own)})
+		g.consul, err = servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(dir, "consul"),
+			HCL: g.consulHCL(own)})
 		return err
 	})
 	err := starting.Wait()
@@ -169,7 +172,8 @@ func (g *guarded) kill() {
 
 func (g *guarded) redisArgs(own pair) []string {
 	return []string{
-		"--requirepass", adminPassword, "--tls-port", port(g.redisTLS), "--tls-cert-file", own.cert, "--tls-key-file", own.key,
+		"--requirepass", adminPassword, "--tls-port", port(g.redisTLS), "--tls-cert-file", own.cert, "--tls-key-file",
+		own.key,
 		"--tls-ca-cert-file", g.ca.file, "--tls-auth-clients", "yes",
 	}
 }
@@ -287,7 +291,8 @@ func newFixtureOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOpt
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.recorder = fleet.Recorder{Client: w.newClient(), Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset, Now: w.now})}
+	w.recorder = fleet.Recorder{Client: w.newClient(),
+		Ledger: fleet.NewLedger(fleet.LedgerConfig{Offset: offset, Now: w.now})}
 	t.Cleanup(w.end)
 	return w
 }

@@ -86,8 +86,9 @@ func testRefusals(g *guarded) {
 	expired["consul"]["addr"] = front
 	tests := map[string]refusal{
 		"TLS at ports without": {
-			settings: g.withAddrs(g.secured(g.ca, good), g.redis.Addr(), strings.Replace(g.amqp("guest", "guest"), "amqp:", "amqps:", 1), g.consul.Addr()),
-			words:    []string{"the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
+			settings: g.withAddrs(g.secured(g.ca, good), g.redis.Addr(), strings.Replace(g.amqp("guest", "guest"), "amqp:",
+				"amqps:", 1), g.consul.Addr()),
+			words: []string{"the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
 		},
 		"no TLS at ports with": {
 			settings: g.withAddrs(map[string]fleet.Topic{
@@ -120,7 +121,8 @@ func testRefusals(g *guarded) {
 		"password": {
 			settings: wrong,
 			own: map[string][]string{
-				"redis": {"WRONGPASS", "redis.password"}, "rabbitmq": {"password not allowed", "check user and password in rabbitmq.urls"},
+				"redis": {"WRONGPASS", "redis.password"}, "rabbitmq": {"password not allowed",
+					"check user and password in rabbitmq.urls"},
 				"consul": {"ACL not found", "check consul.token"},
 			},
 		},
@@ -148,7 +150,8 @@ func (g *guarded) front(shown pair) string {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert},
+		MinVersion: tls.VersionTLS12})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -288,7 +291,8 @@ func testMissingCommand(g *guarded, least rights) {
 		line[2] += "-without" + right
 		user := grant(t, w.redis, line, "secret", right)
 		return w.as(user+".yaml", map[string]fleet.Topic{
-			"redis": {"username": user, "password": "secret"}, "consul": master, "rabbitmq": {"urls": []string{w.settings.RabbitMQURL}},
+			"redis": {"username": user, "password": "secret"}, "consul": master,
+			"rabbitmq": {"urls": []string{w.settings.RabbitMQURL}},
 		})
 	}
 	must(t, lacks(least.redisScanner, "+get").scanner("topic", "set", "orders", "shards=1", "declare.queue=orders"))
@@ -298,7 +302,8 @@ func testMissingCommand(g *guarded, least rights) {
 	w.config = lacks(least.redisScanner, "+ssubscribe").config
 	w.awaitTold(w.startAs(fleet.ScannerConfig{Name: "deaf", Unready: true}), "redis", "'ssubscribe'", "ACL SETUSER")
 	checkError(t, "scanner status", lacks(least.redisScanner, "+zcard").scanner("status"), 1, "'zcard'", "ACL SETUSER")
-	checkError(t, "producer schedule", lacks(least.redisProducer, "+zadd").producer(schedule()...), 1, "'zadd'", "ACL SETUSER")
+	checkError(t, "producer schedule", lacks(least.redisProducer, "+zadd").producer(schedule()...), 1, "'zadd'",
+		"ACL SETUSER")
 	w.stop()
 }
 
@@ -307,7 +312,8 @@ func testMissingCommand(g *guarded, least rights) {
 func testMissingWrite(g *guarded) {
 	t := g.t
 	w := g.fixture("unwritten", map[string]fleet.Topic{
-		"redis": {"password": adminPassword}, "consul": {"token": masterToken}, "rabbitmq": {"urls": []string{g.amqp("reader", "reader")}},
+		"redis": {"password": adminPassword}, "consul": {"token": masterToken},
+		"rabbitmq": {"urls": []string{g.amqp("reader", "reader")}},
 	})
 	w.exchange("fanout", "unwritten", "unwritten", "")
 	must(t, w.scanner("topic", "set", "orders", "shards=1", "exchange=unwritten"))
@@ -320,7 +326,10 @@ func testMissingWrite(g *guarded) {
 			holdsLine(strings.Join(w.status().Topic("orders").Notes, "\n"), "", words)
 	}))
 	blocked := `duefleet_topic_blocked{reason="access_refused",topic="orders"} 1`
-	wait.For(t, "the metrics to tell", rarely(func() bool { return strings.Contains(get(w.scanners[0], "/metrics"), blocked) }))
+	wait.For(t, "the metrics to tell", rarely(func() bool {
+		return strings.Contains(get(w.scanners[0], "/metrics"),
+			blocked)
+	}))
 	w.holds("the task is kept, and the topic blocked", 3*time.Second, func() bool {
 		topic := w.status().Topic("orders")
 		return topic.Pending == 1 && topic.Parked == 0 && strings.Contains(get(w.scanners[0], "/metrics"), blocked)
@@ -367,19 +376,25 @@ func testMissingHistory(g *guarded, least rights) {
 	if policy == least.consulTopic {
 		t.Fatal("the policy has no rule for the history")
 	}
-	for name, more := range map[string]string{"unkept": "", "read-only": `key_prefix "duefleet/history/" { policy = "read" }`} {
+	for name, more := range map[string]string{"unkept": "",
+		"read-only": `key_prefix "duefleet/history/" { policy = "read" }`} {
 		w := g.fixture(name, map[string]fleet.Topic{
-			"redis": {"password": adminPassword}, "consul": {"token": g.token("history-"+name, strings.ReplaceAll(policy+more, `"duefleet/`, `"`+name+`/`))},
+			"redis":  {"password": adminPassword},
+			"consul": {"token": g.token("history-"+name, strings.ReplaceAll(policy+more, `"duefleet/`, `"`+name+`/`))},
 		})
 		words := []string{"the change is not in its history", "Permission denied", "consul.token", "policy"}
-		for _, verb := range [][]string{{"set", "orders", "shards=1", "--no-wait"}, {"set", "orders", "shards=2", "--no-wait"}, {"rm", "orders", "--yes"}} {
-			if out := must(t, w.scanner(append([]string{"topic"}, verb...)...)); !holdsLine(out.Stderr, "topic orders: ", words) {
+		for _, verb := range [][]string{{"set", "orders", "shards=1", "--no-wait"},
+			{"set", "orders", "shards=2", "--no-wait"}, {"rm", "orders", "--yes"}} {
+			if out := must(t, w.scanner(append([]string{"topic"}, verb...)...)); !holdsLine(out.Stderr, "topic orders: ",
+				words) {
 				t.Errorf("%s, topic %s says %s", name, verb[0], out.Stderr)
 			}
 		}
 	}
-	w := g.fixture("unkept", map[string]fleet.Topic{"redis": {"password": adminPassword}, "consul": {"token": g.token("no-history", strings.ReplaceAll(policy, `"duefleet/`, `"unkept/`))}})
-	checkError(t, "topic history", w.scanner("topic", "history", "orders"), 1, "unkept/history/orders", "Permission denied", "consul.token", "policy")
+	w := g.fixture("unkept", map[string]fleet.Topic{"redis": {"password": adminPassword},
+		"consul": {"token": g.token("no-history", strings.ReplaceAll(policy, `"duefleet/`, `"unkept/`))}})
+	checkError(t, "topic history", w.scanner("topic", "history", "orders"), 1, "unkept/history/orders",
+		"Permission denied", "consul.token", "policy")
 	w.stop()
 }
 

@@ -46,7 +46,8 @@ func TestMeasureIdleShards(t *testing.T) { //nolint:paralleltest // it has the m
 			own, its := share(processTime(t, w.scanners[0].PID())-scanner), share(w.redisTime()-redis)
 			t.Logf("M = %d, idle: scanner %.2f %% of a core, redis %.2f %%", shards, own, its)
 			if own > allowed || its > allowed {
-				t.Errorf("%d idle shards cost a scanner %.2f %% and Redis %.2f %% of a core, want at most %v", shards, own, its, allowed)
+				t.Errorf("%d idle shards cost a scanner %.2f %% and Redis %.2f %% of a core, want at most %v", shards, own, its,
+					allowed)
 			}
 		})
 	}
@@ -63,7 +64,8 @@ func TestMeasureLatenessOfManyShards(t *testing.T) { //nolint:paralleltest // it
 			w.arrive("all tasks")
 			r := w.recorder.Ledger.Check()
 			p99[shards] = r.Lateness.At(0.99)
-			t.Logf("M = %d, %d tasks a second: p50 %s, p99 %s, max %s", shards, rate, r.Lateness.At(0.5), p99[shards], r.Lateness.At(1))
+			t.Logf("M = %d, %d tasks a second: p50 %s, p99 %s, max %s", shards, rate, r.Lateness.At(0.5), p99[shards],
+				r.Lateness.At(1))
 			if err := r.Err(); err != nil {
 				t.Error(err)
 			}

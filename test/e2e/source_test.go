@@ -45,11 +45,13 @@ func TestAStrayChangesNothing(t *testing.T) {
 		}
 		return told
 	}
-	wait.For(t, "the scanner with a file to name what it doesn't apply", rarely(func() bool { return strings.Contains(refused(), "topics orders from consul:duefleet") }))
+	wait.For(t, "the scanner with a file to name what it doesn't apply",
+		rarely(func() bool { return strings.Contains(refused(), "topics orders from consul:duefleet") }))
 	if !holdsLine(readyz(s), "source: down (optional)", []string{"consul:duefleet"}) {
 		t.Errorf("/readyz of the scanner with a file:\n%s", readyz(s))
 	}
-	if out := w.scanner("status", "--exit-code"); out.Code != 4 || !strings.Contains(out.Stderr, "takes its settings from file") {
+	if out := w.scanner("status", "--exit-code"); out.Code != 4 || !strings.Contains(out.Stderr,
+		"takes its settings from file") {
 		t.Errorf("status --exit-code: %d, %s", out.Code, out.Stderr)
 	}
 	unchanged := func() bool {

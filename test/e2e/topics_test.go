@@ -185,7 +185,8 @@ func TestRoute(t *testing.T) {
 		w.check()
 		last := w.delivered("after-000000")
 		if len(last) != 1 || last[0].Exchange != "elsewhere" || last[0].RoutingKey != "new.key" {
-			w.t.Errorf("the messages of a task after the change: %d, the first %+v; want one by elsewhere, new.key", len(last), last)
+			w.t.Errorf("the messages of a task after the change: %d, the first %+v; want one by elsewhere, new.key", len(last),
+				last)
 		}
 	})
 }
@@ -219,7 +220,8 @@ func TestHeaders(t *testing.T) {
 // isLean reports whether a message is lean. It must be lean or full.
 func isLean(t *testing.T, d fleet.Delivery) bool {
 	t.Helper()
-	headers := amqp.Table{"x-duefleet-due": d.Headers["x-duefleet-due"], "x-duefleet-scheduled": d.Headers["x-duefleet-scheduled"]}
+	headers := amqp.Table{"x-duefleet-due": d.Headers["x-duefleet-due"],
+		"x-duefleet-scheduled": d.Headers["x-duefleet-scheduled"]}
 	attempt, redelivered := d.Headers["x-duefleet-attempt"], d.Headers["x-duefleet-redelivered"]
 	lean := d.AppId == ""
 	if !lean {
@@ -346,7 +348,8 @@ func TestTopicSet(t *testing.T) {
 	w := newConsulSource(t)
 	must(t, w.scanner("topic", "set", "orders", "shards=4", "exchange=orders"))
 	out := must(t, w.scanner("topic", "set", "orders", "shards=8", "backoff.max=1m"))
-	if !strings.Contains(out.Stdout, "shards") || !strings.Contains(out.Stdout, "4") || !strings.Contains(out.Stdout, "8") {
+	if !strings.Contains(out.Stdout, "shards") || !strings.Contains(out.Stdout, "4") ||
+		!strings.Contains(out.Stdout, "8") {
 		t.Errorf("set prints %q, want the difference from 4 to 8 shards", out.Stdout)
 	}
 	for _, bad := range []string{"shards=0", "shards=x", "nokey=1", "tick=5", "backoff.min=1h"} {
@@ -406,7 +409,8 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 		if c.reason == "not_found" {
 			must(t, w.scanner("topic", "set", "orders", "declare="))
 		}
-		checkError(t, "topic set "+c.setting, w.scanner("topic", "set", "orders", c.setting), 1, "orders", "blocked by 2 scanners", c.words)
+		checkError(t, "topic set "+c.setting, w.scanner("topic", "set", "orders", c.setting), 1, "orders",
+			"blocked by 2 scanners", c.words)
 		checkError(t, "topic resume", w.scanner("topic", "resume", "orders"), 1, c.words)
 		blocked := fmt.Sprintf(`duefleet_topic_blocked{reason="%s",topic="orders"} 1`, c.reason)
 		for _, s := range w.scanners {
@@ -414,7 +418,8 @@ func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 			w.awaitAnswer(s, "ready", "routes: down (optional): topic orders: ")
 		}
 		must(t, w.scanner("topic", "pause", "orders"))
-		if out := must(t, w.scanner("topic", "set", "orders", c.undo)); !strings.Contains(out.Stdout, "applied by 2 scanners") {
+		if out := must(t, w.scanner("topic", "set", "orders", c.undo)); !strings.Contains(out.Stdout,
+			"applied by 2 scanners") {
 			t.Errorf("mended: %s", out.Stdout)
 		}
 		for _, s := range w.scanners {
@@ -444,7 +449,10 @@ func TestHangup(t *testing.T) {
 		}
 	}
 	for _, s := range w.scanners {
-		wait.For(t, "2 shards to be applied", rarely(func() bool { return strings.Contains(w.log(s), "key=shards old=4 new=2") }))
+		wait.For(t, "2 shards to be applied", rarely(func() bool {
+			return strings.Contains(w.log(s),
+				"key=shards old=4 new=2")
+		}))
 	}
 	rest()
 	wait.For(w.t, "2 shards", rarely(func() bool { return w.status().Topic("orders").Shards == 2 }))
@@ -484,8 +492,10 @@ func TestHangupWithConsul(t *testing.T) {
 	if err := s.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, "the log to say what a restart would change", rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
-	for _, want := range []string{"documents are always watched", "key=redis.password", "key=redis.prefix", "configured=elsewhere"} {
+	wait.For(t, "the log to say what a restart would change",
+		rarely(func() bool { return strings.Contains(w.log(s), "key=rabbitmq.urls") }))
+	for _, want := range []string{"documents are always watched", "key=redis.password", "key=redis.prefix",
+		"configured=elsewhere"} {
 		if !strings.Contains(w.log(s), want) {
 			t.Errorf("the log says nothing of %q", want)
 		}

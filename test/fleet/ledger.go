@@ -168,7 +168,8 @@ func (a *account) end(nowMillis int64, as versionState) {
 // failed adds the version that a call may have made, or may still make, although it just
 // failed.
 func (a *account) failed(nowMillis int64, id identity) {
-	a.versions = append(a.versions, &version{identity: id, state: possible, latestMillis: nowMillis + afterError.Milliseconds()})
+	a.versions = append(a.versions, &version{identity: id, state: possible,
+		latestMillis: nowMillis + afterError.Milliseconds()})
 }
 
 // made returns the version that a message's identity belongs to. Normally that is id

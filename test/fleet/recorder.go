@@ -83,7 +83,8 @@ func (r Recorder) Cancel(ctx context.Context, k Key) error {
 
 // refused returns true for errors that guarantee that nothing changed.
 func refused(err error) bool {
-	for _, e := range []error{task.ErrInvalid, task.ErrNotFound, task.ErrExists, task.ErrUnknownTopic, task.ErrRedisFull, task.ErrUnavailable} {
+	for _, e := range []error{task.ErrInvalid, task.ErrNotFound, task.ErrExists, task.ErrUnknownTopic, task.ErrRedisFull,
+		task.ErrUnavailable} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -29,7 +29,8 @@ func StartScreen(ctx context.Context, c Command, columns, rows int) (*Screen, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Screen{ours: ours, gone: make(chan error, 1), term: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(columns), Y: vt.Row(rows)})}
+	s := &Screen{ours: ours, gone: make(chan error, 1),
+		term: vt.NewMockTerm(vt.MockOptSize{X: vt.Col(columns), Y: vt.Row(rows)})}
 	s.cmd = exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // the caller chooses the program
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = programs, programs, programs
 	s.cmd.Env = append(environ(), append([]string{"TERM=xterm", "LC_ALL=C.UTF-8"}, c.Env...)...)

@@ -91,7 +91,8 @@ func (m *machine) poll(t *rapid.T) {
 	}
 	m.named++
 	s.name = fmt.Sprint("scanner ", m.named)
-	m.launch(t, fmt.Sprintf("%s at shard %d, messages %v", s.name, s.shard, s.fate), func(ctx context.Context, a *actor) { m.broken = m.scan(ctx, a, s) })
+	m.launch(t, fmt.Sprintf("%s at shard %d, messages %v", s.name, s.shard, s.fate),
+		func(ctx context.Context, a *actor) { m.broken = m.scan(ctx, a, s) })
 }
 
 // anyShard draws a shard, most often one that holds a copy for which matters is true.
@@ -122,7 +123,10 @@ func (m *machine) move(t *rapid.T) {
 	if rapid.Bool().Draw(t, "leave what is due soon") {
 		v.soon = moveSoon
 	}
-	m.launch(t, fmt.Sprintf("%s at shard %d", v.name, v.shard), func(ctx context.Context, _ *actor) { m.broken = unlessMoved(v.run(ctx)) })
+	m.launch(t, fmt.Sprintf("%s at shard %d", v.name, v.shard), func(ctx context.Context,
+		_ *actor) {
+		m.broken = unlessMoved(v.run(ctx))
+	})
 }
 
 // change starts a change of the shard count.

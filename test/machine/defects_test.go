@@ -26,7 +26,8 @@ var defects = []defect{
 	},
 	{
 		"claim takes leased tasks", "claim",
-		"redis.call('ZRANGEBYSCORE', due, -now, '(0', 'LIMIT', 0, limit)", "redis.call('ZRANGEBYSCORE', due, '-inf', '(0', 'LIMIT', 0, limit)",
+		"redis.call('ZRANGEBYSCORE', due, -now, '(0', 'LIMIT', 0, limit)",
+		"redis.call('ZRANGEBYSCORE', due, '-inf', '(0', 'LIMIT', 0, limit)",
 	},
 	{
 		"claim forgets the score from before an export", "claim",

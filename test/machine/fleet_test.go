@@ -249,7 +249,8 @@ var staleScripts = []struct {
 	send func(m *machine, at int, p shard.Placement, id string) error
 }{
 	{"put", func(m *machine, at int, p shard.Placement, id string) error {
-		put := shard.Put{Shard: at, Op: "stales", Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte("\x00stale")}}}
+		put := shard.Put{Shard: at, Op: "stales",
+			Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte("\x00stale")}}}
 		return m.topic.Put(m.ctx, p, m.link.now+1000, []shard.Put{put})[0].Err
 	}},
 	{"delete", func(m *machine, at int, p shard.Placement, id string) error {
@@ -269,7 +270,8 @@ var staleScripts = []struct {
 		return err
 	}},
 	{"export", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Export(m.ctx, p, shard.Export{Claimant: "stale", Request: "1", Lease: moveLease, IDs: []string{id}})
+		_, err := m.topic.Shard(at).Export(m.ctx, p, shard.Export{Claimant: "stale", Request: "1", Lease: moveLease,
+			IDs: []string{id}})
 		return err
 	}},
 	{"import", func(m *machine, at int, p shard.Placement, _ string) error {

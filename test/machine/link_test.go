@@ -148,7 +148,10 @@ func (l *link) scan(ctx context.Context, scan *redis.ScanCmd, next redis.Process
 	if err != nil {
 		return err
 	}
-	first, _ := slices.BinarySearchFunc(ids, from, func(id string, at uint64) int { return cmp.Compare(xxhash.Sum64String(id), at) })
+	first, _ := slices.BinarySearchFunc(ids, from, func(id string,
+		at uint64) int {
+		return cmp.Compare(xxhash.Sum64String(id), at)
+	})
 	page, cursor := []string{}, uint64(0)
 	for i, id := range ids[first:] {
 		if i == count {

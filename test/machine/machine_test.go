@@ -227,7 +227,8 @@ func ignoreNil(err error) error {
 // property is the property that rapid checks: any interleaving keeps the promises, and
 // afterwards a healthy fleet delivers everything.
 func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail func(error)) {
-	m, err := newMachine(ctx, rdb, l, rapid.IntRange(1, len(names)).Draw(t, "tasks"), rapid.IntRange(1, most).Draw(t, "shards"), fail)
+	m, err := newMachine(ctx, rdb, l, rapid.IntRange(1, len(names)).Draw(t, "tasks"),
+		rapid.IntRange(1, most).Draw(t, "shards"), fail)
 	if err != nil {
 		fail(err)
 	}

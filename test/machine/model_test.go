@@ -297,7 +297,8 @@ func (m *model) due(o *operation, p *picture, now int64, seen map[sight]bool) er
 		latest++
 	}
 	if o.due < o.when.early() || o.due > latest {
-		return fmt.Errorf("%v answered the due time %d, and %d to %d were asked for", o, o.due, o.when.early(), o.when.at(now))
+		return fmt.Errorf("%v answered the due time %d, and %d to %d were asked for", o, o.due, o.when.early(),
+			o.when.at(now))
 	}
 	for _, c := range p.of(o.id) {
 		if c.Op == o.number && c.Due.UnixMilli() != o.due {
@@ -324,7 +325,8 @@ func (m *model) meets(o *operation, now int64, seen map[sight]bool) bool {
 // replaced or removed; at least one must be stored or delivered.
 func (m *model) kept(p *picture) error {
 	for i, x := range m.operations {
-		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:], func(y *operation) bool { return y.id == x.id && y.follows(x) }) {
+		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:],
+			func(y *operation) bool { return y.id == x.id && y.follows(x) }) {
 			continue
 		}
 		if !m.accounted(x, p) {

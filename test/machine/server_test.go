@@ -40,7 +40,8 @@ func client(t *testing.T, d defect) linked {
 	// The client must not send a command again because a reply is slow: the test draws
 	// how often each command is sent. With ContextTimeoutEnabled, a producer's calls stay
 	// in its own goroutine, which an actor ends.
-	options := &redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang, ContextTimeoutEnabled: true}
+	options := &redis.Options{Addr: server.Addr(), DialTimeout: wait.Hang, ReadTimeout: wait.Hang,
+		ContextTimeoutEnabled: true}
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	l, err := newLink(d)

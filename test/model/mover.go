@@ -123,7 +123,8 @@ func (w *world) export(s *state, i, view, at, id uint8) bool {
 	}
 	n := *s
 	n.shards[at].slots[id] = slot{leased, l.version, i + 1, 0, l.parked}
-	n.movers[i] = mover{at: moverExported, view: view, shard: at, id: id, version: l.version, parked: l.parked, cursor: s.shards[at].cursor}
+	n.movers[i] = mover{at: moverExported, view: view, shard: at, id: id, version: l.version, parked: l.parked,
+		cursor: s.shards[at].cursor}
 	st := did("mover", i, "export").of(id, l.version).on(at).under(view)
 	w.emit(s, &n, st)
 	if w.lost&lostExport != 0 {

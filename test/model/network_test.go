@@ -38,7 +38,8 @@ func TestGivingBack(t *testing.T) {
 		{name: "late, let lapse", scope: withRules(late, noGiveBack)},
 		{name: "late, imported before", scope: again},
 		{name: "late, imported before, and import forgets", scope: withRules(again, importForgets), breaks: once},
-		{name: "late, imported before, and import forgets, let lapse", scope: withRules(again, importForgets|noGiveBack), breaks: once},
+		{name: "late, imported before, and import forgets, let lapse", scope: withRules(again, importForgets|noGiveBack),
+			breaks: once},
 	})
 }
 
@@ -51,7 +52,8 @@ func withRules(sc scope, r rules) scope {
 func TestLateCopies(t *testing.T) {
 	t.Parallel()
 	late := func(programs string, r rules) scope {
-		return scope{path: changes(1, 2), programs: programs, quiet: true, movers: 1, delayed: true, rules: r, promises: safety}
+		return scope{path: changes(1, 2), programs: programs, quiet: true, movers: 1, delayed: true, rules: r,
+			promises: safety}
 	}
 	explorations(t, []run{
 		{name: "put", scope: late("S0;C0", 0)},
@@ -76,6 +78,7 @@ func TestLateCopies(t *testing.T) {
 		{name: "given up, effective later", breaks: kept | replaced, scope: strict},
 	})
 	faults := scope{delayed: true, crash: imported, stall: exported, promises: safety}
-	explorations(t, large(each([]path{changes(1, 2), changes(1, 2, 1)}, []string{"S0;C0", "S0;S0", "C0;S0", "S0;A0", "S0;R0"}, faults)))
+	explorations(t, large(each([]path{changes(1, 2), changes(1, 2, 1)}, []string{"S0;C0", "S0;S0", "C0;S0", "S0;A0",
+		"S0;R0"}, faults)))
 	explorations(t, large(each([]path{changes(1, 2)}, []string{"S0R0;C0"}, faults)))
 }

@@ -20,7 +20,8 @@ type placement struct {
 }
 
 func (p placement) String() string {
-	return fmt.Sprintf("%d %d %d %s", p.epoch, p.shards, p.previous, [...]string{"stable", "migrating", "removed"}[p.phase])
+	return fmt.Sprintf("%d %d %d %s", p.epoch, p.shards, p.previous, [...]string{"stable", "migrating",
+		"removed"}[p.phase])
 }
 
 // scanned returns the number of shards that scanners poll.

@@ -89,7 +89,8 @@ func (w *world) claim(s *state, i, view, at, id uint8) {
 // name and number.
 func (w *world) remember(s *state, i, view, at, id uint8) {
 	l := s.shards[at].slots[id]
-	if w.rules&renumbered == 0 || l.state != leased || l.token <= maxMovers || l.token == nobody || l.token == maxMovers+i+1 {
+	if w.rules&renumbered == 0 || l.state != leased || l.token <= maxMovers || l.token == nobody ||
+		l.token == maxMovers+i+1 {
 		return
 	}
 	n := *s

@@ -98,16 +98,17 @@ const (
 	noCompare                       // a mover advances a pass from the position that it believes in
 	noDirty                         // a pass doesn't record that it met misplaced tasks
 	noAnew                          // a pass keeps its cursor after a restart
-	renumbered                      // a restarted worker numbers its requests from the start, and gets an older batch as the answer
-	byCount                         // requested tasks count as moved if as many tasks were moved
-	waits                           // callers and movers wait for the replica
-	noWaitImport                    // ... but not after import
-	noWaitLook                      // ... nor after look
-	noWaitFence                     // ... nor after fence
-	equalAccepted                   // another placement of the same epoch is accepted
-	knownByEpoch                    // the memory of fences doesn't distinguish placements of one epoch
-	untied                          // marks from another placement count, unless a script removed them
-	readByEpoch                     // read answers another placement of the same epoch
+	// a restarted worker numbers its requests from the start, and gets an older batch as the answer
+	renumbered
+	byCount       // requested tasks count as moved if as many tasks were moved
+	waits         // callers and movers wait for the replica
+	noWaitImport  // ... but not after import
+	noWaitLook    // ... nor after look
+	noWaitFence   // ... nor after fence
+	equalAccepted // another placement of the same epoch is accepted
+	knownByEpoch  // the memory of fences doesn't distinguish placements of one epoch
+	untied        // marks from another placement count, unless a script removed them
+	readByEpoch   // read answers another placement of the same epoch
 )
 
 // draft is the protocol before its first exploration.

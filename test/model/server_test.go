@@ -73,7 +73,8 @@ func TestRequestMemory(t *testing.T) {
 		{name: "claims, numbered anew", scope: withRules(claims, renumbered), breaks: once},
 		{name: "exports", scope: exports},
 		{name: "exports, numbered anew", scope: withRules(exports, passes|renumbered)},
-		{name: "exports, numbered anew, moved by count", scope: withRules(exports, passes|renumbered|byCount), breaks: inPlace},
+		{name: "exports, numbered anew, moved by count", scope: withRules(exports, passes|renumbered|byCount),
+			breaks: inPlace},
 	})
 }
 
@@ -86,8 +87,10 @@ func TestFall(t *testing.T) {
 	there := []path{changes(1, 2), changes(2, 1)}
 	programs := []string{"S0;C0", "S0;S0", "S0;G0", "S0;R0", "S0;A0"}
 	explorations(t, each(there, programs[:3], fall(nil, "", 0, safety)))
-	explorations(t, large(each(there, programs, scope{falls: true, strict: true, crash: allCrashes, stall: moverDies, promises: safety})))
-	explorations(t, large(each([]path{changes(1, 2, 1), changes(2, 1, 2), changes(1, 2, 3)}, programs, fall(nil, "", 0, safety))))
+	explorations(t, large(each(there, programs, scope{falls: true, strict: true, crash: allCrashes, stall: moverDies,
+		promises: safety})))
+	explorations(t, large(each([]path{changes(1, 2, 1), changes(2, 1, 2), changes(1, 2, 3)}, programs,
+		fall(nil, "", 0, safety))))
 	toTheEnd := fall(changes(1, 2), "S0;C0", 0, safety)
 	toTheEnd.liveness = true
 	explorations(t, []run{
@@ -130,8 +133,10 @@ func TestFork(t *testing.T) {
 func TestRemoval(t *testing.T) {
 	t.Parallel()
 	faults := scope{crash: imported, stall: exported, promises: safety}
-	explorations(t, each([]path{start(2).remove().change(2), start(2).remove().change(1)}, []string{"S0;C0", "S0;G0"}, faults))
-	explorations(t, large(each([]path{start(2).remove().change(1), changes(1, 2).remove().change(1), start(1).remove().change(2)},
+	explorations(t, each([]path{start(2).remove().change(2), start(2).remove().change(1)}, []string{"S0;C0", "S0;G0"},
+		faults))
+	explorations(t, large(each([]path{start(2).remove().change(1), changes(1, 2).remove().change(1),
+		start(1).remove().change(2)},
 		[]string{"S0;C0", "S0;S0", "S0;G0", "S0;A0", "S0;R0"}, faults)))
 	// Tasks in a shard that only the count before last includes are found by movers, but
 	// not by callers.

@@ -39,17 +39,21 @@ func TestDraft(t *testing.T) {
 	t.Parallel()
 	explorations(t, []run{
 		{name: "stalled mover imports after the end", breaks: cancelled,
-			scope: scope{path: changes(1, 2), programs: "S0;C0", stall: exported, quiet: true, rules: draft, promises: cancelled}},
+			scope: scope{path: changes(1, 2), programs: "S0;C0", stall: exported, quiet: true, rules: draft,
+				promises: cancelled}},
 		{name: "stalled mover imports over a schedule", breaks: replaced,
-			scope: scope{path: changes(1, 2), programs: "S0;S0", stall: exported, quiet: true, rules: draft, promises: replaced}},
+			scope: scope{path: changes(1, 2), programs: "S0;S0", stall: exported, quiet: true, rules: draft,
+				promises: replaced}},
 		{name: "stale get", breaks: getAnswer,
 			scope: scope{path: changes(1, 2), programs: "S0;G0", movers: 1, quiet: true, rules: draft, promises: getAnswer}},
 		{name: "started over at the closing delete", breaks: once,
 			scope: scope{path: changes(1, 2, 1), programs: "S0;C0", movers: 1, quiet: true, rules: draft, promises: once}},
 		{name: "half a cancel swallows a later schedule", breaks: kept,
-			scope: scope{path: changes(1, 2), programs: "C0;S0", movers: 1, quiet: true, crash: beforeClosing, strict: true, rules: draft, promises: kept}},
+			scope: scope{path: changes(1, 2), programs: "C0;S0", movers: 1, quiet: true, crash: beforeClosing, strict: true,
+				rules: draft, promises: kept}},
 		{name: "half a schedule outlives a later one", breaks: replaced,
-			scope: scope{path: changes(1, 2), programs: "S0;S0", movers: 1, quiet: true, crash: beforeClosing, strict: true, rules: draft, promises: replaced}},
+			scope: scope{path: changes(1, 2), programs: "S0;S0", movers: 1, quiet: true, crash: beforeClosing, strict: true,
+				rules: draft, promises: replaced}},
 	})
 }
 
@@ -77,7 +81,8 @@ func TestTwoChanges(t *testing.T) {
 	explorations(t, large(each(there, []string{"S0;S0"}, faults)))
 	faults.rules = knownFence
 	explorations(t, large(each(there[:3], []string{"S0;C0", "S0;S0"}, faults)))
-	explorations(t, each(there[:1], []string{"S0;C0"}, scope{crash: imported, movers: 1, rules: knownFence, promises: safety}))
+	explorations(t, each(there[:1], []string{"S0;C0"}, scope{crash: imported, movers: 1, rules: knownFence,
+		promises: safety}))
 }
 
 func TestTwoTasks(t *testing.T) {
@@ -104,9 +109,11 @@ func TestOnce(t *testing.T) {
 	t.Parallel()
 	healthy := scope{promises: once}
 	explorations(t, each([]path{changes(1, 2, 1)}, []string{"S0;C0"}, withQuiet(healthy)))
-	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)}, []string{"S0;C0", "S0;S0", "S0S0;C0"}, healthy)))
+	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)},
+		[]string{"S0;C0", "S0;S0", "S0S0;C0"}, healthy)))
 	healthy.rules = knownFence
-	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)}, []string{"S0;C0", "S0;S0"}, healthy)))
+	explorations(t, large(each([]path{changes(1, 2, 1), changes(1, 2, 3), changes(3, 2, 1)}, []string{"S0;C0", "S0;S0"},
+		healthy)))
 	explorations(t, large([]run{
 		{name: "two scanners", scope: scope{path: changes(1, 2, 1), scanners: 2, programs: "S0;S0", promises: once}},
 		{name: "movers export what is due, clocks are arbitrary",
@@ -138,13 +145,17 @@ func TestRepeats(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	explorations(t, []run{
-		{name: "1 to 2", scope: scope{liveness: true, path: changes(1, 2), programs: "S0", crash: everywhere, stall: everywhere, promises: safety}},
+		{name: "1 to 2", scope: scope{liveness: true, path: changes(1, 2), programs: "S0", crash: everywhere,
+			stall: everywhere, promises: safety}},
 		{name: "1 to 2, cancel", large: true,
-			scope: scope{liveness: true, path: changes(1, 2), programs: "S0;C0", crash: everywhere, stall: everywhere, promises: safety}},
+			scope: scope{liveness: true, path: changes(1, 2), programs: "S0;C0", crash: everywhere, stall: everywhere,
+				promises: safety}},
 		{name: "2 to 1", large: true,
-			scope: scope{liveness: true, path: changes(2, 1), programs: "S0;S0", crash: moverDies | claimed | published, stall: everywhere, promises: safety}},
+			scope: scope{liveness: true, path: changes(2, 1), programs: "S0;S0", crash: moverDies | claimed | published,
+				stall: everywhere, promises: safety}},
 		{name: "there and back", large: true,
-			scope: scope{liveness: true, path: changes(1, 2, 1), programs: "S0;C0", crash: beforeClosing | moverDies | published, stall: exported, promises: safety}},
+			scope: scope{liveness: true, path: changes(1, 2, 1), programs: "S0;C0", crash: beforeClosing | moverDies | published,
+				stall: exported, promises: safety}},
 		{name: "there and back, parked",
 			scope: scope{liveness: true, park: true, quiet: true, path: changes(1, 2, 1), programs: "S0",
 				crash: exported | published, stall: exported, promises: single | polled | inPlace}},
@@ -155,8 +166,10 @@ func TestIfAbsentAndReschedule(t *testing.T) {
 	t.Parallel()
 	faults := scope{strict: true, crash: allCrashes, stall: moverDies, promises: safety}
 	explorations(t, each([]path{changes(1, 2)}, []string{"C0;A0"}, withQuiet(faults)))
-	explorations(t, each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0"}, scope{quiet: true, crash: imported, stall: exported, promises: safety}))
-	explorations(t, large(each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0", "S0A0;C0", "S0R0;C0", "S0;R0;C0"}, faults)))
+	explorations(t, each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0"},
+		scope{quiet: true, crash: imported, stall: exported, promises: safety}))
+	explorations(t, large(each([]path{changes(1, 2)}, []string{"S0;A0", "S0;R0", "S0A0;C0", "S0R0;C0", "S0;R0;C0"},
+		faults)))
 	faults = scope{quiet: true, crash: beforeNew | imported, stall: exported, promises: safety}
 	explorations(t, large(each([]path{changes(1, 2, 1)}, []string{"S0;A0", "S0;R0", "S0A0;C0"}, faults)))
 }
@@ -168,7 +181,8 @@ func TestParked(t *testing.T) {
 	explorations(t, each([]path{changes(1, 2)}, []string{"S0;C0"}, faults))
 	explorations(t, large(each([]path{changes(2, 1), changes(1, 2, 1)}, []string{"S0;C0"}, faults)))
 	explorations(t, []run{{name: "export judged by its due time", breaks: staysParked,
-		scope: scope{park: true, path: changes(1, 2), programs: "S0", crash: exported, rules: noPrior, promises: staysParked}}})
+		scope: scope{park: true, path: changes(1, 2), programs: "S0", crash: exported, rules: noPrior,
+			promises: staysParked}}})
 }
 
 // TestEveryRuleIsNeeded: leaving out any rule breaks a promise.

@@ -108,7 +108,8 @@ func consulArgs(ctx context.Context, hcl, dir string, port int, ports *ports) ([
 		"-log-level", "warn", "-hcl",
 		// All fleets of a test run come from one address, with two connections per
 		// scanner.
-		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = false } " +
+		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = " +
+			"false } " +
 			"limits { http_max_conns_per_client = 10000 }",
 		"-config-file", hcl,
 	}, nil

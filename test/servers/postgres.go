@@ -68,7 +68,8 @@ func (p *Postgres) begin(ctx context.Context, programs map[string]string) error 
 	p.url = fmt.Sprintf("postgres://test@%s/postgres?sslmode=disable", address(port))
 	p.server = server{
 		main: &process{
-			name: "postgres", path: programs["postgres"], env: os.Environ(), dir: p.dir, log: filepath.Join(p.dir, "postgres.log"),
+			name: "postgres", path: programs["postgres"], env: os.Environ(), dir: p.dir,
+			log:  filepath.Join(p.dir, "postgres.log"),
 			args: []string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", p.dir, "-c", "fsync=off"},
 			quit: syscall.SIGINT, // SIGTERM waits for its clients
 			user: owner,

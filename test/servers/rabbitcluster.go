@@ -66,7 +66,8 @@ func (c *RabbitMQCluster) start(ctx context.Context, cfg RabbitMQClusterConfig) 
 	for i := range c.Nodes {
 		g.Go(func() (err error) {
 			c.Nodes[i], err = StartRabbitMQ(starting, RabbitMQConfig{
-				Dir: filepath.Join(dir, strconv.Itoa(i)), Conf: "cluster_partition_handling = pause_minority\n" + cfg.Conf, cluster: shared,
+				Dir: filepath.Join(dir, strconv.Itoa(i)), Conf: "cluster_partition_handling = pause_minority\n" + cfg.Conf,
+				cluster: shared,
 			})
 			return err
 		})

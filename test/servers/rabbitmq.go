@@ -258,7 +258,8 @@ func nodeEnv(cfg RabbitMQConfig, dir string, at nodePorts) []string {
 		// Two schedulers that sleep when idle, ports on 127.0.0.1 only, and a short
 		// timeout for silent cluster nodes.
 		"RABBITMQ_SCHEDULER_BIND_TYPE=u", "RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD=none",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} net_ticktime 10 -start_epmd false",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -kernel inet_dist_use_interface {127,0,0,1} net_ticktime 10 " +
+			"-start_epmd false",
 	}
 }
 

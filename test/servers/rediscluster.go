@@ -258,7 +258,8 @@ func replicationInfo(ctx context.Context, n *redis.Client) (string, error) {
 }
 
 // each waits until the reply of every node contains the line.
-func each(ctx context.Context, nodes []*redis.Client, ask func(context.Context, *redis.Client) (string, error), line string) error {
+func each(ctx context.Context, nodes []*redis.Client, ask func(context.Context, *redis.Client) (string, error),
+	line string) error {
 	for _, n := range nodes {
 		for {
 			said, err := ask(ctx, n)

@@ -18,7 +18,8 @@ func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
 	ctx := t.Context()
-	c, err := servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1, Timeout: 5 * time.Second})
+	c, err := servers.StartRedisCluster(ctx, servers.RedisClusterConfig{Dir: t.TempDir(), Masters: 3, Replicas: 1,
+		Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

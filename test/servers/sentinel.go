@@ -42,7 +42,8 @@ type RedisSentinels struct {
 // StartRedisSentinels returns when every sentinel knows all others and all replicas.
 func StartRedisSentinels(ctx context.Context, cfg SentinelConfig) (*RedisSentinels, error) {
 	if cfg.Sentinels < 3 || cfg.Replicas < 1 {
-		return nil, fmt.Errorf("start redis sentinels: %d replicas and %d sentinels, want at least 1 and 3", cfg.Replicas, cfg.Sentinels)
+		return nil, fmt.Errorf("start redis sentinels: %d replicas and %d sentinels, want at least 1 and 3", cfg.Replicas,
+			cfg.Sentinels)
 	}
 	if cfg.DownAfter == 0 {
 		cfg.DownAfter = 2 * time.Second

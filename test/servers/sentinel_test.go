@@ -18,7 +18,8 @@ func TestRedisSentinels(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
 	ctx := t.Context()
-	s, err := servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: t.TempDir(), Replicas: 2, Sentinels: 3, DownAfter: 5 * time.Second})
+	s, err := servers.StartRedisSentinels(ctx, servers.SentinelConfig{Dir: t.TempDir(), Replicas: 2, Sentinels: 3,
+		DownAfter: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

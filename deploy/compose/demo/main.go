@@ -61,7 +61,8 @@ func produce(ctx context.Context) error {
 	for n := 0; ; n++ {
 		id := fmt.Sprintf("order-%d-%d", run, n)
 		wait := time.Duration(rand.Int64N(int64(longest)))
-		if _, err := client.Schedule(ctx, producer.Request{Topic: topic, ID: id, When: producer.In(wait), Payload: []byte(id)}); err != nil {
+		if _, err := client.Schedule(ctx, producer.Request{Topic: topic, ID: id, When: producer.In(wait),
+			Payload: []byte(id)}); err != nil {
 			return err
 		}
 		if n%4 == 0 {
@@ -134,6 +135,7 @@ func (t *tally) add(d amqp.Delivery) {
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("%d orders were not paid in time and are cancelled; %d may be repeats; the latest came %s after it was due",
+	return fmt.Sprintf("%d orders were not paid in time and are cancelled; %d may be repeats; the latest came %s after "+
+		"it was due",
 		t.orders, t.repeats, t.late.Round(time.Millisecond))
 }

@@ -82,7 +82,8 @@ func (a *App) Consume(ctx context.Context, policy consumer.Policy, handler consu
 // Main reads the flags and runs an example until it ends or is interrupted.
 func Main(topic string, run func(context.Context, *App) error) {
 	cfg := Config{Topic: topic, Out: os.Stdout}
-	flag.StringVar(&cfg.Redis, "redis", "127.0.0.1:6379", "address of Redis, or several separated by commas for a Redis Cluster")
+	flag.StringVar(&cfg.Redis, "redis", "127.0.0.1:6379",
+		"address of Redis, or several separated by commas for a Redis Cluster")
 	flag.StringVar(&cfg.Prefix, "prefix", "duefleet", "prefix of all keys, as in the scanners' configuration")
 	flag.StringVar(&cfg.RabbitMQ, "rabbitmq", "amqp://guest:guest@127.0.0.1:5672/", "URL of RabbitMQ")
 	flag.DurationVar(&cfg.Minute, "minute", time.Minute, "length of one minute in this example")

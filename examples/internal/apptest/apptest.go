@@ -81,7 +81,8 @@ func Run(t *testing.T, topic string, minute time.Duration, run func(context.Cont
 	cfg := app.Config{Topic: topic, Minute: minute, Patience: wait.Hang, Out: s}
 	cfg.Redis, cfg.Prefix = servertest.Redis(t)
 	cfg.RabbitMQ = servertest.RabbitMQ(t)
-	settings := fleet.Settings{RedisAddr: cfg.Redis, RedisPrefix: cfg.Prefix, RabbitMQURL: cfg.RabbitMQ, ShutdownTimeout: "5m"}
+	settings := fleet.Settings{RedisAddr: cfg.Redis, RedisPrefix: cfg.Prefix, RabbitMQURL: cfg.RabbitMQ,
+		ShutdownTimeout: "5m"}
 	settings.Topics = map[string]fleet.Topic{topic: {
 		"shards": shards, "lease": "1h",
 		"declare": map[string]any{"type": "direct", "queue": topic + ".due", "queue_type": "classic"},

@@ -56,7 +56,8 @@ func run(path string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	member, err := scanner.New(scanner.Config{
-		Settings: cfg, Source: config.NewFile(path, nil), Store: store, Instance: scanner.Instance(), Version: "crasher", Log: log,
+		Settings: cfg, Source: config.NewFile(path, nil), Store: store, Instance: scanner.Instance(), Version: "crasher",
+		Log: log,
 	})
 	if err != nil {
 		return err

@@ -26,7 +26,8 @@ func main() {
 }
 
 func read(path string) ([]byte, error) {
-	options, err := cli.NewProjectOptions([]string{path}, cli.WithOsEnv, cli.WithInterpolation(true), cli.WithConsistency(true))
+	options, err := cli.NewProjectOptions([]string{path}, cli.WithOsEnv, cli.WithInterpolation(true),
+		cli.WithConsistency(true))
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,8 @@ func fromOpenAPI(out, path string) error {
 		}
 		gvk, _ := kinds[0].(object)
 		whole := object{"$ref": "#/components/schemas/" + name, "components": object{"schemas": schemas}}
-		if err := write(out, fmt.Sprint(gvk["kind"]), fmt.Sprint(gvk["group"]), fmt.Sprint(gvk["version"]), whole); err != nil {
+		if err := write(out, fmt.Sprint(gvk["kind"]), fmt.Sprint(gvk["group"]), fmt.Sprint(gvk["version"]),
+			whole); err != nil {
 			return err
 		}
 	}
@@ -79,7 +80,8 @@ func fromOpenAPI(out, path string) error {
 func loose(schemas object) {
 	either := object{"oneOf": []any{object{"type": "string"}, object{"type": "integer"}}}
 	schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = either
-	schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{object{"type": "string"}, object{"type": "number"}}}
+	schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"] = object{"oneOf": []any{object{"type": "string"},
+		object{"type": "number"}}}
 }
 
 // fromCRD writes the kind that a custom resource definition defines, in each of
@@ -101,7 +103,8 @@ func fromCRD(out, path string) error {
 		root, _ := schema["openAPIV3Schema"].(object)
 		strict(root)
 		root["properties"].(object)["metadata"] = object{"type": "object"} // any
-		if err := write(out, fmt.Sprint(names["kind"]), fmt.Sprint(spec["group"]), fmt.Sprint(version["name"]), root); err != nil {
+		if err := write(out, fmt.Sprint(names["kind"]), fmt.Sprint(spec["group"]), fmt.Sprint(version["name"]),
+			root); err != nil {
 			return err
 		}
 	}
