@@ -120,7 +120,8 @@ func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err
 	return next, err
 }
 
-// decide says what becomes of a delivery, and what follows it, if anything.
+// decide returns the outcome of a delivery and the retry or next step that follows it, if
+// any.
 func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *following) {
 	if err == nil {
 		return done, next
@@ -144,8 +145,8 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 }
 
 // conclude stores what follows and remembers the delivery, in this order, so that
-// a crash in between repeats it. What is parked is not remembered: its replay has
-// the same due.
+// a crash in between repeats it. It doesn't remember parked tasks: their replay has the
+// same due time.
 func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f *following) outcome {
 	if f != nil {
 		stored, err := w.allowNext(work, t, *f)

@@ -13,18 +13,21 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// ErrForeign is what the error of Parse is for a message that lacks what every
-// message of duefleet has, lean ones too: when it was due and when it was scheduled.
+// ErrForeign: the message has no due time or no scheduled time, which every message of
+// duefleet has, lean ones too.
 var ErrForeign = errors.New("not a message of duefleet")
 
-// Parse reads the task out of a delivery. What a lean message lacks is as its absence
-// says: the topic is the message's type, the attempt is the first, Redelivered is
-// false. Redelivered is true where the scanner or RabbitMQ may have delivered it
-// before. The payload is the delivery's body, not a copy. Headers that RabbitMQ added
-// on the way are left out.
+// Parse reads the task from a delivery. For a lean message, the topic is the message's
+// type, the attempt is the first unless a header says otherwise, and Redelivered is false
+// unless a header says otherwise. Redelivered is true if the scanner or RabbitMQ may have
+// delivered the task before. The payload is the delivery's body, not a copy. Parse leaves
+// out headers that RabbitMQ added.
 //
-// Errors: ErrForeign, *HeaderError for a header of another type than the scanners
-// set, or an expiration that is no number, and *task.RuleError for a name that breaks a rule or a body above 16 MiB.
+// Errors:
+//   - ErrForeign;
+//   - *HeaderError for a header of another type than scanners set, and for an expiration
+//     that isn't a number;
+//   - *task.RuleError for a name that breaks a rule, or a body above 16 MiB.
 func Parse(d amqp.Delivery) (task.Task, error) {
 	in := reader{table: d.Headers}
 	t := task.Task{

@@ -11,12 +11,12 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// chainWindow is how long it is known which delivery follows which, where nothing
-// else is remembered.
+// chainWindow is how long the order of the deliveries of a chain is known if the consumer
+// remembers nothing else.
 const chainWindow = 24 * time.Hour
 
-// store is what a consumer asks of Redis: the past of an ID, in a slot of its own,
-// and the task itself, in its shard.
+// store has a consumer's calls to Redis. They concern the delivery history of an ID and the
+// task in its shard.
 type store struct {
 	*shard.Store
 	window time.Duration    // negative: nothing is remembered
@@ -28,8 +28,8 @@ type store struct {
 	silent  time.Time            // when Redis last didn't say whether a topic is served
 }
 
-// silentFor is how long Redis isn't asked again whether a topic is served, after it gave
-// no answer: what can't be asked is handled.
+// silentFor is how long Redis isn't asked again whether a topic is served, after it gave no
+// answer. Meanwhile the topic's deliveries are handled.
 const silentFor = 5 * time.Second
 
 // served returns task.ErrUnknownTopic if no scanner has served the topic under this
@@ -80,7 +80,7 @@ func (s *store) done(ctx context.Context, t *task.Task) error {
 	return s.Topic(t.Topic).Done(ctx, t.ID, t.Due.UnixMilli(), s.window)
 }
 
-// following is what is to follow a delivery.
+// following is the retry or next step that follows a delivery.
 type following struct {
 	when     task.When     // unless it is parked
 	local    time.Time     // when by the consumer's clock; zero: by Redis's alone

@@ -22,10 +22,9 @@ func named(topic, id string, err error) error {
 	return fmt.Errorf("topic %s, ID %q: %w", topic, id, err)
 }
 
-// Cancel removes a task in whatever state. Once it returned without an error, or
-// with task.ErrNotFound, no later claim delivers it, and no consumer of package
-// consumer that has it now brings it back; a message that is on its way to
-// RabbitMQ at this moment may still arrive.
+// Cancel removes a task in any state. After it returned nil or task.ErrNotFound, no later
+// claim delivers the task, and no consumer of package consumer that has it now brings it
+// back. A message that is on its way to RabbitMQ at this moment may still arrive.
 //
 // Errors: task.ErrNotFound if it is not stored: delivered, cancelled before or
 // never scheduled. After a lost connection, also if this very call removed it.
@@ -41,13 +40,16 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 	return named(topic, id, err)
 }
 
-// Reschedule gives a stored task a new due time, keeping the rest, and returns
-// it by Redis's clock. Attempts are counted anew; a parked task waits again.
+// Reschedule gives a stored task a new due time and returns that time by Redis's clock. The
+// rest of the task stays. Attempts count from 1 again, and a parked task waits again.
 //
-// Errors: task.ErrNotFound if it is not stored: delivered, cancelled or never scheduled;
-// task.ErrUnavailable and task.ErrUncertain as from Schedule; with Config.MinReplicas
-// task.ErrReplicas, beside the due time if the master has that. If a consumer of package consumer
-// has it then, and its handler fails, it is tried again at the time asked for.
+// A consumer of package consumer may have the task at that moment. If its handler fails,
+// the task is tried again at the new time.
+//
+// Errors:
+//   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled;
+//   - task.ErrUnavailable and task.ErrUncertain as from Schedule;
+//   - task.ErrReplicas with Config.MinReplicas, together with the due time if the master has it.
 func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (due time.Time, err error) {
 	defer c.metrics.begin(verbReschedule).end(&err)
 	ctx, cancel := c.bounded(ctx)
@@ -76,7 +78,7 @@ type Stored struct {
 	State task.State
 	// NextAttempt is when it is to be tried, or its lease ends; zero if parked.
 	NextAttempt time.Time
-	// Reason why the last attempt failed, as far as one did.
+	// Reason why the last attempt failed; empty if none failed.
 	Reason string
 }
 
@@ -96,10 +98,10 @@ func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err 
 	return newStored(s), nil
 }
 
-// IDs yields the ID of every stored task of a topic that begins with prefix, in no order:
-// of each that stays stored from the first call to the last, and none twice, also while
-// the shard count changes. It reads a page at a time, holds up nobody, and remembers 8
-// bytes for each ID. An error is the last thing that it yields.
+// IDs yields the IDs of a topic's stored tasks that begin with prefix, in no order. It
+// yields no ID twice, and each task that stays stored from the first call to the last, also
+// while the shard count changes. It reads one page at a time and remembers 8 bytes for each
+// ID. After an error it stops.
 //
 // Errors: task.ErrUnknownTopic, or Redis's: a user with the rights of deploy/redis needs
 // ZSCAN for it.

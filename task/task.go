@@ -1,11 +1,11 @@
-// Package task holds the words every part of duefleet shares: what a task is,
-// the rules an ID, a topic, a payload and a due time must keep, and the errors.
-// It imports the standard library alone, so that anything may import it.
+// Package task defines what all parts of duefleet share: the task, the rules for IDs,
+// topics, payloads and due times, and the errors. It imports only the standard library, so
+// every package may import it.
 package task
 
 import "time"
 
-// DefaultContentType is what a task without a content type is delivered with.
+// DefaultContentType is the content type of a message whose task has none.
 const DefaultContentType = "application/octet-stream"
 
 // Task is one piece of delayed work. The pair of Topic and ID names it: the

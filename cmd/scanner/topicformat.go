@@ -9,9 +9,9 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// refuseOlder fails where a change brings declare.dead_letter and living scanners don't read
-// it: they would refuse the document, go on by the one before, and declare the queue
-// without the argument that RabbitMQ then asks for.
+// refuseOlder fails if a change adds declare.dead_letter and live scanners don't know it.
+// They would refuse the document and declare the queue without the argument. RabbitMQ
+// would then refuse them.
 func (s *settings) refuseOlder(cmd *cobra.Command, before, after config.Document) error {
 	if after.Err != nil || !hasDeadLetter(after.Topic) || before.Err == nil && hasDeadLetter(before.Topic) {
 		return nil

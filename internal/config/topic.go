@@ -68,7 +68,7 @@ func (t Topic) PauseEnds() time.Time {
 
 // Declare names what a scanner makes at the broker, all of it durable.
 type Declare struct {
-	// Of the exchange: direct, topic or fanout.
+	// Type of the exchange: direct, topic or fanout.
 	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout"`
 	// Required; bound to the exchange with routing_key.
 	Queue string `yaml:"queue" check:"queue"`

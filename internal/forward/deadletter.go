@@ -45,8 +45,8 @@ func (d *Declare) typeArgument() amqp.Table {
 	return amqp.Table{amqp.QueueTypeArg: d.QueueType}
 }
 
-// arguments are those of the queue. Why a quorum queue has three for its dead letters:
-// docs/adr/0020.
+// arguments returns the arguments of the queue. docs/adr/0020 says why a quorum queue has
+// three for its dead letters.
 func (d *Declare) arguments() amqp.Table {
 	args := d.typeArgument()
 	if d.DeadLetter == "" {
@@ -62,9 +62,9 @@ func (d *Declare) arguments() amqp.Table {
 	return args
 }
 
-// deadLetterAdvice is what to do where a queue was refused for its dead-letter exchange,
-// to be written behind the error; "" if it was refused for something else. A queue keeps
-// the arguments that it was made with.
+// deadLetterAdvice returns advice for a queue that RabbitMQ refused because of its
+// dead-letter exchange, to append to the error. It returns "" for other refusals. A queue
+// keeps the arguments that it was made with.
 func (d *Declare) deadLetterAdvice(err error) string {
 	var refusal *amqp.Error
 	if !errors.As(err, &refusal) || refusal.Code != amqp.PreconditionFailed {
@@ -86,7 +86,7 @@ func (d *Declare) deadLetterAdvice(err error) string {
 		d.DeadLetter, d.Queue, regexp.QuoteMeta(d.Queue), d.policy())
 }
 
-// policy is what the arguments for dead letters are as a policy.
+// policy returns the arguments for dead letters as a policy.
 func (d *Declare) policy() string {
 	more := ""
 	if d.QueueType == queueTypeValue {

@@ -32,8 +32,8 @@ type Route struct {
 	ConfirmTimeout time.Duration
 }
 
-// Declare says what to make before publishing, all of it durable. What exists
-// with other properties is an error, and an earlier binding stays.
+// Declare names what to make before publishing, all of it durable. It is an error if
+// something exists with other properties. An earlier binding stays.
 type Declare struct {
 	// Type of the exchange. Defaults to direct.
 	Type string

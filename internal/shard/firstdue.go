@@ -24,9 +24,9 @@ func NextMark(first, due int64) string {
 	return fmt.Sprintf("1 %d %d", first, due)
 }
 
-// FirstDue returns when a task was due first, of which the value of HeaderNext is mark and
-// which is due at due; due itself if the mark doesn't say. A mark holds for the due time
-// that it names: a reschedule gives the record another one and leaves the headers.
+// FirstDue returns when a task was due first, from the value of HeaderNext and the task's
+// due time. It returns due if the mark has no first due time. A mark is valid only for the
+// due time that it names: a reschedule changes the due time and keeps the headers.
 func FirstDue(mark string, due time.Time) time.Time {
 	parts := strings.Split(mark, " ")
 	if len(parts) != 3 || parts[2] != strconv.FormatInt(due.UnixMilli(), 10) {

@@ -22,16 +22,16 @@ const opSize = 6
 // knows its own work.
 type Op string
 
-// NewOp returns a number nobody else has: 6 random bytes. It is compared only with
-// that of the record it is to replace, so that two alike, which would take the one
-// for the other, are as unlikely as 2^-48 at each replacement.
+// NewOp returns a number that nobody else has: 6 random bytes. A script compares it only
+// with the op of the record to replace. So the probability of a collision is 2^-48 for
+// each replacement.
 func NewOp() Op {
 	b := make([]byte, opSize)
 	_, _ = rand.Read(b) // never fails: crypto/rand
 	return Op(b)
 }
 
-// A record is what a shard keeps of a task, format 1, integers big-endian:
+// A record is a task as a shard stores it: format 1, with big-endian integers.
 //
 //	offset  bytes
 //	0       1      16 x format (1) + flags: 1 redelivered, 2 exported, 4 noted, 8 attempted
@@ -149,7 +149,7 @@ func DecodeRecord(topic, id string, record string) (Record, error) {
 	return r, takeOptions(&r.Task)
 }
 
-// decodeWithoutPayload unpacks a record whose payload was left out: so many bytes.
+// decodeWithoutPayload unpacks a record without its payload of left bytes.
 func decodeWithoutPayload(topic, id, record string, left int) (Record, error) {
 	r, err := DecodeRecord(topic, id, record)
 	if r.Payload != nil {
@@ -159,8 +159,8 @@ func decodeWithoutPayload(topic, id, record string, left int) (Record, error) {
 	return r, err
 }
 
-// DecodeHead unpacks what a record has in front of its body, of which it needs nothing. It
-// leaves FirstDue zero: the body says it.
+// DecodeHead unpacks a record up to its body. FirstDue stays zero, because it stands in the
+// body.
 func DecodeHead(topic, id string, record string) (Record, error) {
 	r := Record{Task: task.Task{Topic: topic, ID: id}, raw: record}
 	in, err := decodeHead(&r)
@@ -236,8 +236,8 @@ func decodeBody(in *reader, t *task.Task) {
 	}
 }
 
-// largeRecord is from how many bytes on a record is not kept in memory for the sake of
-// the few that its task's content type and headers are.
+// largeRecord is the size in bytes above which the content type and headers are copied, so
+// that they don't keep the whole record in memory.
 const largeRecord = 4 << 10
 
 // keep returns a text of the record, for the task.
@@ -343,9 +343,9 @@ func withOptions(headers map[string]string, o task.Options) map[string]string {
 	return all
 }
 
-// takeOptions turns headers that stand for options into them. One that this version
-// doesn't know, or that is out of its range, is an error: the message would be another
-// than its producer asked for.
+// takeOptions turns the headers of options into options. It returns an error for an option
+// that this version doesn't know or that is out of range: the message would differ from
+// what its producer asked for.
 func takeOptions(t *task.Task) error {
 	for key, value := range t.Headers {
 		if !strings.HasPrefix(key, task.ReservedHeaderPrefix) {
