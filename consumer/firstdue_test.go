@@ -115,7 +115,7 @@ func TestWhatBeginsAgainHasAnotherFirstDue(t *testing.T) {
 	}
 }
 
-// TestAChangeOfShardsKeepsTheFirstDue: of retries, most of which move.
+// TestAChangeOfShardsKeepsTheFirstDue: retries keep it, and most of them move.
 func TestAChangeOfShardsKeepsTheFirstDue(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t).serve()

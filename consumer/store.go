@@ -23,9 +23,9 @@ type store struct {
 	clock  func() time.Time // the consumer's
 
 	mu      sync.Mutex
-	removed map[string]time.Time // by topic: when it was first met removed
-	met     map[string]bool      // topics that were served when their first delivery came
-	silent  time.Time            // when Redis last didn't say whether a topic is served
+	removed map[string]time.Time // by topic: when it was first met removed.
+	met     map[string]bool      // topics that were served when their first delivery came.
+	silent  time.Time            // when Redis last didn't say whether a topic is served.
 }
 
 // silentFor is how long Redis isn't asked again whether a topic is served, after it gave no

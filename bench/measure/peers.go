@@ -34,7 +34,7 @@ func peersMeasure() Measure {
 		},
 		Run: func(ctx context.Context, r *harness.Run, s *Results) error {
 			if err := eachSystem(ctx, r, s, func(sys system, subject, queue string) error {
-				return beside(ctx, r, sys, queue, s, subject)
+				return measureSystem(ctx, r, sys, queue, s, subject)
 			}); err != nil {
 				return err
 			}
@@ -51,8 +51,8 @@ func peersLoad() harness.Load {
 // due tasks every 5 s; a peer that takes longer is far behind.
 const slow = 8 * time.Second
 
-// beside runs all measurements for one system.
-func beside(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string) error {
+// measureSystem runs all measurements for one system.
+func measureSystem(ctx context.Context, r *harness.Run, sys system, queue string, s *Results, subject string) error {
 	if err := harness.Sleep(ctx, r.Span(settling)); err != nil {
 		return err
 	}

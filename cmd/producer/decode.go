@@ -288,7 +288,8 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 // errDuration and errInstant describe the accepted forms of the two kinds of due time.
 var (
 	errDuration = errors.New("want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years")
-	errInstant  = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as " +
+
+	errInstant = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, such as " +
 		"1796119200000")
 )
 

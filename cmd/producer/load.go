@@ -52,8 +52,8 @@ func loadCommand(conn *connection) *cobra.Command {
 at once; if it was due more than a minute ago, it is also counted as past due.
 "payload_base64" is for bytes that aren't text. Optional are "headers", "content_type",
 "routing_key", "priority", "expiration" (a duration), "correlation_id" and "reply_to". A
-"payload" that is an object, an array, a number, true or false is stored byte for byte as
-the line has it; then the default of "content_type" is application/json:
+"payload" may also be an object, an array, a number, true or false. It is stored byte for
+byte. Then the default of "content_type" is application/json:
 
   {"id":"o-1","in":"30m","payload":{"order":1}}
 

@@ -44,12 +44,17 @@ func rootCommand() *cobra.Command {
 		Long: `Schedules delayed tasks in Redis, for scanners to forward to RabbitMQ.
 
 The connection comes from the redis section of --config, the environment
-(DUEFLEET_REDIS_ADDRS, DUEFLEET_REDIS_PASSWORD, ...) and the flags below; a flag
+(DUEFLEET_REDIS_ADDRS, DUEFLEET_REDIS_PASSWORD, ...) and the flags below. A flag
 wins over the environment, and the environment over the file. A password is
 never a flag: other users of the machine could read it.
 
-Exit codes: 0 done; 1 failed, or a value broke a rule; 2 wrong usage;
-3 no such task (cancel --id, reschedule, get); 4 exists already (schedule --if-absent).`,
+Exit codes:
+
+- 0: done
+- 1: failed, or a value broke a rule
+- 2: wrong usage
+- 3: no such task (cancel --id, reschedule, get)
+- 4: the task exists already (schedule --if-absent)`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,

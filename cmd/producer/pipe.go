@@ -30,8 +30,8 @@ func pipeCommand(conn *connection) *cobra.Command {
 		Use:   "pipe [TOPIC]",
 		Short: "Serves a program in any language: one request per line in, one answer per line out",
 		Long: `Serves a program in any language. It reads requests from standard input, one JSON
-object per line, and writes the answers to standard output, one JSON object per line, in
-the same order.
+object per line. It writes the answers to standard output in the same order, one JSON
+object per line.
 
   {"verb":"schedule","topic":"orders","id":"o-1","in":"30m","payload":"..."}
   {"verb":"reschedule","topic":"orders","id":"o-1","at":"2026-12-01T10:00:00Z"}

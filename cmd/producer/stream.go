@@ -49,12 +49,12 @@ type stream struct {
 	finished func(r *request)
 	idle     func()
 
-	maxPayload int    // in bytes
-	together   string // the verb whose requests are sent in batches
-	batchers   int    // number of batchers: how many calls to Redis are in flight at most
-	batch      int    // the most tasks of one call
-	ahead      int    // how many requests are read before the first of them is done, at most
-	strict     bool   // stop after a bad line
+	maxPayload int    // in bytes.
+	together   string // the verb whose requests are sent in batches.
+	batchers   int    // number of batchers: how many calls to Redis are in flight at most.
+	batch      int    // the most tasks of one call.
+	ahead      int    // how many requests are read before the first of them is done, at most.
+	strict     bool   // stop after a bad line.
 
 	budget *semaphore.Weighted
 	lines  *lineReader

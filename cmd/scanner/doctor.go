@@ -20,10 +20,14 @@ func doctorCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor --config config.yaml",
 		Short: "Checks everything a fleet depends on and prints how to fix what is wrong",
-		Long: `Checks everything a fleet depends on: connections, TLS and permissions; Redis's
-eviction policy, persistence and clock; the exchange, queue and binding of each topic;
-whether scanners apply the current documents, and whether they deliver. It prints each
-problem once, with the command that fixes it. The exit code is 1 if there is a problem.
+		Long: `Checks everything a fleet depends on:
+
+- connections, TLS and permissions
+- Redis's eviction policy, persistence and clock
+- the exchange, queue and binding of each topic
+- whether scanners apply the current documents, and whether they deliver
+
+It prints each problem once, with the command that fixes it. The exit code is 1 if there is a problem.
 A paused topic is none; everything else that makes "scanner status --exit-code" fail is.
 
 It changes no settings and no tasks. To test permissions it writes scratch keys under

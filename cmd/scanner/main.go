@@ -56,8 +56,13 @@ func rootCommand() *cobra.Command {
 Every verb reads the file of --config and the environment (DUEFLEET_REDIS_ADDRS,
 DUEFLEET_RABBITMQ_URLS, DUEFLEET_CONSUL_ADDR, ...), which wins over the file.
 
-Exit codes: 0 done; 1 failed; 2 wrong usage, or a deletion without confirmation;
-3 no such topic or task; 4 status --exit-code, and not healthy.`,
+Exit codes:
+
+- 0: done
+- 1: failed
+- 2: wrong usage, or a deletion without confirmation
+- 3: no such topic or task
+- 4: status --exit-code, and the fleet isn't healthy`,
 		Args:          cli.NoArguments,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -86,9 +86,9 @@ func parkedList(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [TOPIC]",
 		Short: "Lists parked tasks with their reasons",
-		Long: `Lists the parked tasks of a topic, or of all topics: since when each is parked, when
-it was due first, when its last attempt was due, and why it is parked. The time of parking
-is unknown for a task whose record is damaged. The table prints an ID with blanks, quotes
+		Long: `Lists the parked tasks of a topic, or of all topics. It says when each was parked, when
+it was due first, when its last attempt was due, and the reason. The time of parking is
+unknown for a task whose record is damaged. The table prints an ID with blanks, quotes
 or unprintable characters as a JSON string.
 
 -o json prints one array, -o ndjson one object per line.`,

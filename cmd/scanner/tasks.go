@@ -49,11 +49,11 @@ func tasksList(s *settings) *cobra.Command {
 		Long: `Lists the tasks of a topic that match the flags, by default all of them.
 
 The states are:
-  waiting   for the first attempt
-  leased    by a scanner, until the time in NEXT ATTEMPT
-  retrying  waiting for another attempt, because the broker returned or refused the
-            task or its consumer failed; REASON has the cause
-  parked    after the last attempt
+- waiting: for the first attempt
+- leased: by a scanner, until the time in NEXT ATTEMPT
+- retrying: for another attempt, because the broker returned or refused the task or its
+  consumer failed; REASON has the cause
+- parked: after the last attempt
 
 --due-before and --due-after take RFC 3339, Unix milliseconds, or a duration from now:
 30m, -1h, 2d.

@@ -149,7 +149,7 @@ a JSON document is rewritten as YAML. --dry-run checks everything, prints the di
 and writes nothing.
 
 On a terminal it asks before it creates a new topic. Elsewhere it creates the topic at
-once, unless the name is similar to another topic's: it refuses such a name with code 1,
+once, unless the name is similar to another topic's. It refuses such a name with code 1,
 because it is probably mistyped. "scanner topic create" accepts every new name.
 
 declare.dead_letter=orders.dead keeps what consumers reject, if the queue is new. RabbitMQ
@@ -161,14 +161,14 @@ queues. --unbind-old unbinds the queues that earlier documents declared, once al
 scanners apply the new document. It needs no key=value, and deletes no queue.
 
 Then it waits some seconds and reports whether the live scanners apply the document. It
-ends with code 1 if one refuses the document, or can't deliver the topic with it: the
+ends with code 1 if one refuses the document, or can't deliver the topic with it. Then the
 exchange is missing or differs from the declaration, or a permission is missing. The
 document stays written. If no scanner runs, it says that nobody has applied the
 document. --no-wait skips this report.
 
 --wait follows a change of the shard count to its end, and says when no scanner runs. It
-ends with code 1 if the document asks for another shard count in the meantime, if
-scanners run and none begins the change within 15 s, or after --timeout. The timeout and
+ends with code 1 after --timeout, or if the document asks for another shard count in the
+meantime. It also does so if scanners run and none begins the change within 15 s. The timeout and
 Ctrl-C end only the waiting: the change goes on.`,
 		Args: oneTopic(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && !f.old {

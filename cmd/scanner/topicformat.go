@@ -19,7 +19,7 @@ func (s *settings) refuseOlder(cmd *cobra.Command, before, after config.Document
 	_, old, err := s.older(cmd.Context(), config.FormatDeadLetter)
 	if err != nil {
 		_, err = fmt.Fprintf(cmd.ErrOrStderr(),
-			"topic %s: whether all scanners know of declare.dead_letter can't be told: %v\n", after.Name, err)
+			"topic %s: it isn't known whether all scanners support declare.dead_letter: %v\n", after.Name, err)
 		return err
 	}
 	if len(old) > 0 {

@@ -21,8 +21,8 @@ func topicGet(s *settings) *cobra.Command {
 		Long: `Prints a topic's document as it is stored. --effective prints every setting, with its
 default if the document doesn't set it; a document with mistakes is then an error.
 
--o json prints one object: the settings of the document (all settings with --effective),
-the document as it is stored, and its error if it has mistakes.`,
+-o json prints one object. It has the settings of the document (all settings with
+--effective), the document as it is stored, and its error if it has mistakes.`,
 		Args: oneTopic(cli.NoArguments),
 		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
 			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {

@@ -34,9 +34,9 @@ type proxy struct {
 	faults   []*Fault
 	kept     []*exchange
 	problems []string
-	over     bool // later errors come from closing
-	blamed   bool // a fault has delayed scripts or broken a connection
-	slow     bool // without a fault, a script was late or a client stopped waiting
+	over     bool // later errors come from closing.
+	blamed   bool // a fault has delayed scripts or broken a connection.
+	slow     bool // without a fault, a script was late or a client stopped waiting.
 }
 
 // link is one connection of the program, and the matching one to Redis.
@@ -52,10 +52,10 @@ type link struct {
 // exchange is one command and the handling of its reply.
 type exchange struct {
 	raw    []byte
-	sent   *sent  // nil unless it is a script
-	canned []byte // the proxy's own reply; the command isn't forwarded
-	lose   bool   // drop the reply and the connection
-	behind bool   // it is TIME; return a time in the past
+	sent   *sent  // nil unless it is a script.
+	canned []byte // the proxy's own reply; the command isn't forwarded.
+	lose   bool   // drop the reply and the connection.
+	behind bool   // it is TIME; return a time in the past.
 }
 
 func newProxy(ctx context.Context, options *redis.UniversalOptions, direct redis.UniversalClient, at sandbox,

@@ -34,7 +34,7 @@ func (b *broker) examineDeadLetters(r *report, name string, t config.Topic, runn
 	})
 	switch {
 	case err == nil && found.Messages > 0:
-		r.warn(check, "look at the headers and bodies of what is in "+queue+", mend what sends them, then move or purge them",
+		r.warn(check, "look at the headers and bodies of what is in "+queue+", fix what sends them, then move or purge them",
 			"queue %s holds %s that consumers rejected, or that expired", queue, messages(found.Messages))
 	case err == nil:
 		r.ok(check, "queue %s is there and empty", queue)

@@ -80,9 +80,9 @@ func (d *Declare) deadLetterAdvice(err error) string {
 	case d.DeadLetter == "":
 		return "; the queue was made with a dead-letter exchange: set declare.dead_letter to it"
 	}
-	return fmt.Sprintf("; the queue was made without dead-letter exchange %[1]s, and a queue keeps its arguments: "+
-		"leave declare.dead_letter empty and run rabbitmqctl set_policy -p VHOST dead-letters-of-%[2]s '^%[3]s$' '%[4]s' "+
-		"--apply-to queues (exchange and queue %[1]s are there by now); or set declare.queue to another name",
+	return fmt.Sprintf("; the queue was made without dead-letter exchange %[1]s, and a queue keeps its arguments. "+
+		"Leave declare.dead_letter empty and run rabbitmqctl set_policy -p VHOST dead-letters-of-%[2]s '^%[3]s$' '%[4]s' "+
+		"--apply-to queues (exchange and queue %[1]s are there by now). Or set declare.queue to another name",
 		d.DeadLetter, d.Queue, regexp.QuoteMeta(d.Queue), d.policy())
 }
 

@@ -23,10 +23,10 @@ func patience(took time.Duration) time.Duration {
 // call is one call to Redis. It runs in a goroutine of its own, not in the worker's.
 type call struct {
 	began   time.Time
-	took    time.Duration // until the answer came; the worker reads it when the call is over
-	decided atomic.Bool   // the answer came in time, or the worker gave up waiting
-	left    bool          // the worker gave up waiting; only the worker reads it
-	over    bool          // the worker has noted the outcome; only the worker reads it
+	took    time.Duration // until the answer came; the worker reads it when the call is over.
+	decided atomic.Bool   // the answer came in time, or the worker gave up waiting.
+	left    bool          // the worker gave up waiting; only the worker reads it.
+	over    bool          // the worker has noted the outcome; only the worker reads it.
 }
 
 // answered reports whether the worker still waits for the call. The call's goroutine

@@ -271,9 +271,9 @@ type topicHealth struct {
 	metrics *telemetry.TopicMetrics
 	errors  func(operation string) // counts an error
 
-	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does
-	refusals refusals               // of claims and moves by shard, of other operations under everyShard
-	worked   sync.Map               // has the key of each operation that succeeded when it was last tried
+	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does.
+	refusals refusals               // of claims and moves by shard, of other operations under everyShard.
+	worked   sync.Map               // has the key of each operation that succeeded when it was last tried.
 }
 
 // unserved returns why Redis doesn't serve the topic as a whole; "" if it does.

@@ -71,10 +71,10 @@ type registration struct {
 	metrics  *telemetry.Metrics
 	log      *slog.Logger
 
-	refusal atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not
-	down    bool                   // Consul didn't answer at the last report; only report uses it
-	back    chan struct{}          // Consul answers again
-	notes   chan note              // the newest note that isn't written
+	refusal atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not.
+	down    bool                   // Consul didn't answer at the last report; only report uses it.
+	back    chan struct{}          // Consul answers again.
+	notes   chan note              // the newest note that isn't written.
 }
 
 // announce registers this member, and tries until it succeeds. It then repeats that until

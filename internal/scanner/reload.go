@@ -64,13 +64,13 @@ type reloader struct {
 	reported map[string]string // the digests that report took last
 	refused  string            // what was last logged about documents that wait
 	index    uint64
-	errors   map[string]string // by topic; "" is the source as a whole
-	away     bool              // the source can't be read
-	advised  string            // the advice that was last logged about that
-	kept     map[string]bool   // topics whose error is in the document that Redis keeps
-	heard    bool              // answered is closed
-	read     bool              // the source's documents were read at least once
-	restored bool              // the documents that Redis keeps were read at least once
+	errors   map[string]string // by topic; "" is the source as a whole.
+	away     bool              // the source can't be read.
+	advised  string            // the advice that was last logged about that.
+	kept     map[string]bool   // topics whose error is in the document that Redis keeps.
+	heard    bool              // answered is closed.
+	read     bool              // the source's documents were read at least once.
+	restored bool              // the documents that Redis keeps were read at least once.
 }
 
 func newReloader(sources *sources, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {

@@ -216,9 +216,9 @@ func (s *sources) why() string {
 		}
 		from = append(from, named(others[source])+" "+where)
 	}
-	return fmt.Sprintf("this scanner takes its settings from %s, but the fleet takes those of %s: "+
+	return fmt.Sprintf("this scanner takes its settings from %s, but the fleet takes %s: "+
 		"this scanner's own settings for them are not applied; see \"One source of topics\" in docs/deploy.md",
-		s.own, strings.Join(from, ", of "))
+		s.own, strings.Join(from, ", and "))
 }
 
 // topicsNamed is how many topics a text names. It counts the others.

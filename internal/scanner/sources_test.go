@@ -102,7 +102,7 @@ func TestAStrayScannerChangesNothing(t *testing.T) {
 	fleets := declaring("orders", "shards: 3")
 	l.recorded("consul:duefleet", fleets)
 	l.start()
-	const told = "takes its settings from file, but the fleet takes those of topics orders from consul:duefleet"
+	const told = "takes its settings from file, but the fleet takes topics orders from consul:duefleet"
 	var s operate.Status
 	wait.For(t, "status to report the scanner with a file", func() bool {
 		var err error

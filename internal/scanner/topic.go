@@ -45,12 +45,12 @@ type topic struct {
 	moving     oneStep        // shared by all topics
 	exports    exportLease
 
-	document atomic.Pointer[config.Document] // in force
-	routed   atomic.Pointer[config.Document] // the one whose route the publisher was last given
-	desired  atomic.Uint64                   // counts the documents with a new shard count
-	changed  retry.Broadcast                 // fires at a new document or placement
-	resumed  atomic.Pointer[config.Document] // the one whose pause has ended by itself
-	stopped  atomic.Bool                     // no more claims
+	document atomic.Pointer[config.Document] // in force.
+	routed   atomic.Pointer[config.Document] // the one whose route the publisher was last given.
+	desired  atomic.Uint64                   // counts the documents with a new shard count.
+	changed  retry.Broadcast                 // fires at a new document or placement.
+	resumed  atomic.Pointer[config.Document] // the one whose pause has ended by itself.
+	stopped  atomic.Bool                     // no more claims.
 
 	differs atomic.Pointer[map[string]string] // settings in force that aren't the defaults
 	limited atomic.Pointer[time.Time]         // when the rate last held tasks back; nil: never

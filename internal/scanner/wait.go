@@ -20,9 +20,9 @@ type polledShard struct {
 	unseen bool
 	// heard is when Redis's clock showed now; zero means that it isn't known.
 	heard, now time.Time
-	claimed    time.Time // when this tick last claimed from it
-	rest       time.Time // no claim before it, so that more comes due meanwhile
-	other      time.Time // until when another worker is the primary, by this process's clock; zero: none is
+	claimed    time.Time // when this tick last claimed from it.
+	rest       time.Time // no claim before it, so that more comes due meanwhile.
+	other      time.Time // until when another worker is the primary, by this process's clock; zero: none is.
 	retry      retry.Backoff
 	// busy means that a look or a claim is under way. woken means that meanwhile a task
 	// with this score became the earliest.

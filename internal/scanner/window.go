@@ -100,11 +100,11 @@ type window struct {
 
 	// budget.mu protects these:
 	size  int
-	held  int            // tasks that are claimed or about to be, and not settled
-	ahead int            // of these, tasks that are not written to RabbitMQ
-	bytes int            // of tasks without an outcome and of claims under way
-	line  []*reservation // first come, first served
-	short bool           // the first in line lacks only bytes
+	held  int            // tasks that are claimed or about to be, and not settled.
+	ahead int            // of these, tasks that are not written to RabbitMQ.
+	bytes int            // of tasks without an outcome and of claims under way.
+	line  []*reservation // first come, first served.
+	short bool           // the first in line lacks only bytes.
 }
 
 // room says how much a worker may claim.

@@ -26,15 +26,15 @@ type worker struct {
 	alarm *alarm
 
 	calls   calls
-	nodes   map[string]*node     // by name
-	busy    map[int]*polledShard // by shard: a look or a claim is under way
-	all     polledShards         // of this tick
-	empty   bool                 // nothing was claimed in this tick
-	drawing *call                // nil: no draw is under way
-	drawn   *drawn               // the result of the last draw, if it wasn't used so far
-	last    *drawn               // the last draw that was used
-	mute    bool                 // the worker gave up waiting for the last draw
-	drew    time.Duration        // how long the answer to the last draw took
+	nodes   map[string]*node     // by name.
+	busy    map[int]*polledShard // by shard: a look or a claim is under way.
+	all     polledShards         // of this tick.
+	empty   bool                 // nothing was claimed in this tick.
+	drawing *call                // nil: no draw is under way.
+	drawn   *drawn               // the result of the last draw, if it wasn't used so far.
+	last    *drawn               // the last draw that was used.
+	mute    bool                 // the worker gave up waiting for the last draw.
+	drew    time.Duration        // how long the answer to the last draw took.
 
 	moving  chan struct{} // held by the one goroutine that moves tasks
 	turn    time.Time     // no step of moving before it; only that goroutine uses it
@@ -54,9 +54,9 @@ func (t *topic) newWorker(number int) *worker {
 // Redis.
 type node struct {
 	name   string
-	silent bool          // the worker gave up on a call, and no answer has come since
-	left   int           // claims under way that the worker gave up on
-	took   time.Duration // how long its last answer took
+	silent bool          // the worker gave up on a call, and no answer has come since.
+	left   int           // claims under way that the worker gave up on.
+	took   time.Duration // how long its last answer took.
 }
 
 // mostLeft limits the claims under way at a node that a worker has given up on. At the

@@ -150,8 +150,8 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 }
 
 // TestAgainReplacesWhatFollowsAnOlderVersion: the retry of a version that was
-// delivered late is over when a newer one has been handled, and must not keep that
-// one's from being stored.
+// delivered late ends when a newer version has been handled. It must not prevent the retry
+// of the newer version.
 func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -193,9 +193,9 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 	}
 }
 
-// TestAgainLeavesANewerVersionThatIsDueBefore: while the shard count changes the
-// older version may be delivered from its old shard, due later than the one that was
-// put into the new one.
+// TestAgainLeavesANewerVersionThatIsDueBefore: while the shard count changes, the
+// older version may be delivered from its old shard. It is due later than the version in
+// the new shard.
 func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
@@ -209,9 +209,9 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	equal(t, "payload", string(c.read("a").Payload), "payload of a")
 }
 
-// TestAgainWhileAnOlderVersionLiesInTheOldShard: while M changes, whoever stored the
-// newer version in its new shard may have died before it removed the older one, which
-// is due later. That one doesn't count, and goes; one that nothing has replaced does.
+// TestAgainWhileAnOlderVersionLiesInTheOldShard: while M changes, the producer
+// of the newer version may have died before it removed the older one, which is due later.
+// The older version doesn't count and is removed. A version that nothing replaced counts.
 func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 	t.Parallel()
 	for name, replaced := range map[string]bool{"replaced": true, "stored since": false} {

@@ -32,7 +32,7 @@ type line struct {
 	broke string // where the reply was lost
 }
 
-// sending is that of a script: to which server, and at which Redis ms.
+// sending is one send of a script: to which server, and at which Redis ms.
 type sending struct {
 	addr string
 	at   int64
@@ -189,9 +189,9 @@ func TestACallOfUnknownFateIsRepeatedOnceItsFirstCopyCanDoNothing(t *testing.T) 
 // attempt is a call; made again it is the same one.
 type attempt func(notAfter int64) error
 
-// loseFirst makes a call whose first reply is lost, and returns when copies of it
-// were sent, and until when the first could be carried out. It does so anew where
-// a copy was held up for so long that Redis refused it.
+// loseFirst makes a call whose first reply is lost. It returns when copies of the call were
+// sent, and until when the first could be carried out. If Redis refused a copy as too late,
+// it makes another call.
 func (l *line) loseFirst(c *sandbox, do attempt, choose func() int64) (sent []int64, notAfter int64) {
 	c.t.Helper()
 	eventually(c.t, "a call is sent in time", func() bool {
@@ -301,7 +301,7 @@ func (a *asked) forget() {
 	a.n = nil
 }
 
-// refusing makes connections, but for some that it is told to refuse.
+// refusing makes connections, except the first left ones, which it refuses.
 type refusing struct{ left atomic.Int64 }
 
 func (r *refusing) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -311,9 +311,9 @@ func (r *refusing) dial(ctx context.Context, network, addr string) (net.Conn, er
 	return (&net.Dialer{}).DialContext(ctx, network, addr)
 }
 
-// TestACallOutlastsARestartOfRedis: a call that meets nobody is made again, and as
-// nothing was sent, it doesn't wait until a copy would be over: it asks no server
-// for the time.
+// TestACallOutlastsARestartOfRedis: a call that reaches no server is made again.
+// Nothing was sent, so it doesn't wait until a copy would be over: it asks no server for
+// the time.
 func TestACallOutlastsARestartOfRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t, "--appendfsync", "always")

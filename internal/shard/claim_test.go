@@ -394,8 +394,9 @@ func TestARecordThatCannotBeReadIsHandedBackAsBad(t *testing.T) {
 	equal(t, "parked", c.release(Release{Lease: bad, Park: true, Reason: "unreadable"}), 1)
 }
 
-// TestOneOfSeveralClaimantsClaims: who claimed last is the one as long as it stays. What
-// it leaves for longer than the others' grace they get, and then one of them is the one.
+// TestOneOfSeveralClaimantsClaims: the last claimant is the primary while it stays. The
+// others get tasks that it leaves for longer than their grace. Then one of them is the
+// primary.
 func TestOneOfSeveralClaimantsClaims(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)

@@ -19,7 +19,7 @@ func full(t *testing.T) *sandbox {
 	return c
 }
 
-// remove removes the corner's topic, whose placement is then that of a removed one.
+// remove removes the sandbox's topic, whose placement then has the phase removed.
 func (c *sandbox) remove() {
 	c.t.Helper()
 	done, err := c.Remove(c.ctx(), c.p)

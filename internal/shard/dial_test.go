@@ -54,8 +54,8 @@ func secureClient(t *testing.T, addr string, config *tls.Config) redis.Universal
 	return client
 }
 
-// TestASilentServerWithoutTLSIsFoundOut: Redis may wait for the end of what it takes for
-// a command for as long as the client patience for the end of the handshake.
+// TestASilentServerWithoutTLSIsFoundOut: Redis may take the TLS handshake for a command
+// and wait for its end, while the client waits for the end of the handshake.
 func TestASilentServerWithoutTLSIsFoundOut(t *testing.T) {
 	t.Parallel()
 	addr, accepted := front(t, func(_ int64, conn net.Conn) {

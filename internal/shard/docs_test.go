@@ -41,14 +41,14 @@ func protocolPage(t *testing.T) string {
 	return string(page)
 }
 
-// TestTheVectorsInDocsAreThoseOfTheFiles: what docs/protocol.md shows of places
-// and bodies is what the files for other languages say, and each script it links
-// to is one that is compared with what runs.
+// TestTheVectorsInDocsAreThoseOfTheFiles: docs/protocol.md shows the same places
+// and bodies as the files for other languages. Each script that it links to is compared
+// with the script that runs.
 func TestTheVectorsInDocsAreThoseOfTheFiles(t *testing.T) {
 	t.Parallel()
 	page := protocolPage(t)
 	vectors := golden[placeVectors](t, "place.json")
-	var shards []int // those of the table's columns, as indexes into the file's
+	var shards []int // the table's columns, as indexes into the file's shards.
 	rows := 0
 	for line := range strings.Lines(page) {
 		cells := strings.Split(strings.Trim(line, "| \n"), " | ")

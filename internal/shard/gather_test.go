@@ -120,7 +120,7 @@ func (g *gathering) schedule(ctx context.Context, e Entry) <-chan Scheduled {
 	return answer
 }
 
-// gathered waits until so many entries wait for the next call.
+// gathered waits until n entries wait for the next call.
 func (g *gathering) gathered(n int) {
 	g.t.Helper()
 	l := g.r.batcher("")
@@ -183,8 +183,8 @@ func TestOneByOneSharesACall(t *testing.T) {
 	g.good(last)
 }
 
-// TestALostAnswerHoldsUpNoOthers: those that come after a call whose answer doesn't
-// come are sent beside it.
+// TestALostAnswerHoldsUpNoOthers: calls after a call without an answer are sent
+// while it waits.
 func TestALostAnswerHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, gatherPatience)
@@ -284,7 +284,7 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	if second.ctx.Err() != nil {
 		t.Error("the call ended with one of two who wait for it")
 	}
-	third := g.schedule(late, Entry{ID: "at once"}) // beside a call, with a context that is over
+	third := g.schedule(late, Entry{ID: "at once"}) // during a call, with a context that is over.
 	if s := patience.Receive(t, "an answer", third); !errors.Is(s.Err, context.Canceled) {
 		t.Errorf("with a context that is over: %+v", s)
 	}
@@ -371,7 +371,7 @@ func TestACallEndsWhenNobodyWaitsForIt(t *testing.T) {
 	g.good(last)
 }
 
-// TestFewCallsAreSentAtOnce: the router that producers have lets two go beside each other.
+// TestFewCallsAreSentAtOnce: producers' router sends two calls at the same time.
 func TestFewCallsAreSentAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)

@@ -10,9 +10,9 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestHazards: a Redis as docs/deploy.md wants it has none; each setting that may
-// lose what was acknowledged is named as it comes, and is gone with it. A user with the
-// rights in deploy/redis may ask.
+// TestHazards: a Redis as in docs/deploy.md has no warnings. Each setting that may lose
+// acknowledged tasks is named while it is set. A user with the rights in deploy/redis may
+// read the settings.
 func TestHazards(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -62,7 +62,7 @@ func clusterOfOwn(t *testing.T) *servers.RedisCluster {
 	return cluster
 }
 
-// TestHazardsOfACluster: those of any master are found.
+// TestHazardsOfACluster: the settings of every master are checked.
 func TestHazardsOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)

@@ -162,8 +162,8 @@ func (c *sandbox) claimEach(n int) (claims []stamped) {
 }
 
 // TestTokensOfDifferentLeasesNeverMeet leases a task in every millisecond in
-// which the leases under test may end, under the token of 1023 claims ago: the
-// fraction of a token comes round after so many.
+// which the leases under test may end, under the token of 1023 claims ago. After that many
+// claims the fraction of a token repeats.
 func TestTokensOfDifferentLeasesNeverMeet(t *testing.T) {
 	t.Parallel()
 	eventually(t, "both leases end where others do", func() bool { return leasesAmongOthers(newSandbox(t, 1)) })

@@ -9,7 +9,7 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// putLarge stores n tasks of so many bytes in shard 0, and returns their IDs.
+// putLarge stores n tasks of the given size in shard 0, and returns their IDs.
 func (c *sandbox) putLarge(n, bytes int) (ids []string) {
 	c.t.Helper()
 	payload := body(strings.Repeat("x", bytes))

@@ -44,8 +44,8 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 	}
 }
 
-// TestARecordThatCannotBeReadIsThere: a task that must be absent is refused where a
-// record lies at its old shard that can't be read; the others of its call are stored.
+// TestARecordThatCannotBeReadIsThere: a record at the old shard that can't be read
+// counts as there. A task with IfAbsent is refused; the others of its call are stored.
 func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)

@@ -142,7 +142,7 @@ func TestAnInterruptedRemovalIsFinishedByAnother(t *testing.T) {
 	c := newSandbox(t, 3)
 	c.begin(1)
 	gone := Placement{c.p.Epoch + 1, 1, 3, Removed}
-	done, err := c.change(c.ctx(), c.p, gone) // the first step, and no fence was told
+	done, err := c.change(c.ctx(), c.p, gone) // the first step, and no fence knows it.
 	c.ok(err)
 	equal(t, "the removal began", done, true)
 	found, err := c.Placement(c.ctx())
@@ -215,8 +215,8 @@ func TestRestorePutsAPlacementBackThatTheFencesHaveSeen(t *testing.T) {
 	}
 }
 
-// TestCleanShardsAreThoseOfTheirPlacement: whoever writes a placement back, with a
-// script or without, brings no shard's mark along.
+// TestCleanShardsAreThoseOfTheirPlacement: a placement that is written back, with a
+// script or without, has no shard's mark.
 func TestCleanShardsAreThoseOfTheirPlacement(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
@@ -235,8 +235,8 @@ func TestCleanShardsAreThoseOfTheirPlacement(t *testing.T) {
 	equal(t, "left", left, 2)
 }
 
-// TestStraysAreTasksThatNobodyAttends counts what lies outside a placement's shards,
-// and begins a change that attends it.
+// TestStraysAreTasksThatNobodyAttends counts tasks outside a placement's shards, and
+// begins a change that polls their shards.
 func TestStraysAreTasksThatNobodyAttends(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 7)

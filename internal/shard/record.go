@@ -343,9 +343,8 @@ func withOptions(headers map[string]string, o task.Options) map[string]string {
 	return all
 }
 
-// takeOptions turns the headers of options into options. It returns an error for an option
-// that this version doesn't know or that is out of range: the message would differ from
-// what its producer asked for.
+// takeOptions turns the headers of options into options. An option that this version
+// doesn't know, or that is out of range, is an error: the producer asked for another message.
 func takeOptions(t *task.Task) error {
 	for key, value := range t.Headers {
 		if !strings.HasPrefix(key, task.ReservedHeaderPrefix) {

@@ -68,9 +68,9 @@ func told(r Record) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("%+v", r))
 }
 
-// FuzzDecodeRecord: no bytes make decoding panic, what can't be read is refused
-// by its format, its length or its options, and what can be read says the same once it was
-// packed again.
+// FuzzDecodeRecord: no bytes make decoding panic. An unreadable record is refused by its
+// format, its length or its options. A readable record stays the same when it is packed
+// again.
 func FuzzDecodeRecord(f *testing.F) {
 	seedRecords(f)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -97,9 +97,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzScriptsReadRecords: the scripts can open whatever Go can decode, and what
-// they write says the same, so that no record is good for one and broken for the
-// other while a task is on its way.
+// FuzzScriptsReadRecords: the scripts can open every record that Go can decode, and
+// write the same content. So no record is good for one and broken for the other.
 func FuzzScriptsReadRecords(f *testing.F) {
 	addr, _ := servertest.Redis(f)
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))

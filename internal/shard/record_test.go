@@ -125,7 +125,7 @@ func big48(n int64) string {
 // head is the part of a record that scripts write, for a task without history.
 const head = "\x10" + headRest
 
-// headRest is what follows the flags.
+// headRest is the head of a record after the flags.
 const headRest = "\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x02ABCDEF"
 
 func TestBodiesComeBackAsTheyWent(t *testing.T) {
@@ -214,8 +214,8 @@ func TestARecordOfANewerFormatIsNamedAsSuch(t *testing.T) {
 	}
 }
 
-// TestWhatATaskKeepsOfItsRecordIsLittle: a content type or a header that is a part of the
-// record's text would keep all of it in memory, the payload a second time among it.
+// TestWhatATaskKeepsOfItsRecordIsLittle: a content type or header that shares the
+// record's text would keep the whole record in memory, with a second copy of the payload.
 func TestWhatATaskKeepsOfItsRecordIsLittle(t *testing.T) {
 	t.Parallel()
 	in := task.Task{ContentType: "text/plain", Headers: map[string]string{"tenant": "seven"},

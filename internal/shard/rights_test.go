@@ -12,9 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestAScriptWithoutARightChangesNothing: whichever of its commands the user of a
-// script may not run, it is refused, and nothing is written: neither a fence that says
-// that a shard is ready for a placement, nor a record that says that its task waits.
+// TestAScriptWithoutARightChangesNothing: if the user of a script lacks a right that it
+// needs, the script is refused and writes no fence and no record.
 func TestAScriptWithoutARightChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnRedis(t)
@@ -57,8 +56,8 @@ func refusal(err error) bool {
 		})
 }
 
-// TestARefusalInsideAScriptIsNamed, in the words of Redis 8.0: that of 7.0 is met by
-// the tests of this package.
+// TestARefusalInsideAScriptIsNamed, with the words of Redis 8.0. The other tests of this
+// package see the words of 7.0.
 func TestARefusalInsideAScriptIsNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// role is who talks to Redis, for prefix duefleet: the scripts it sends, what it
-// sends beside them, and what it may touch.
+// role is one kind of user of Redis, for prefix duefleet. It has the scripts and other
+// commands that it sends, and the keys that it may touch.
 type role struct {
 	name     string
 	scripts  []string
@@ -22,8 +22,8 @@ type role struct {
 	keys     []string
 }
 
-// roles are those of the files in deploy/redis. A producer and a consumer may touch
-// the shards of topic orders and no others, and read its placement.
+// roles returns the roles of the files in deploy/redis. A producer and a consumer may touch
+// only the shards of topic orders, and read its placement.
 func roles() []role {
 	always := []string{"hello", "time", "eval", "evalsha", "hget"}
 	orders := []string{
@@ -88,8 +88,8 @@ func (r role) line(t *testing.T) string {
 	return strings.Join(words, " ") + "\n"
 }
 
-// TestTheRightsInDeployAreThoseThatAreNeeded: the ACL files list what the scripts of
-// each role run, and what the role sends beside them. Each script has a role.
+// TestTheRightsInDeployAreThoseThatAreNeeded: the ACL files list the commands of each
+// role's scripts and its other commands. Each script has a role.
 func TestTheRightsInDeployAreThoseThatAreNeeded(t *testing.T) {
 	t.Parallel()
 	var sent []string
@@ -178,8 +178,8 @@ func TestAnotherDatabaseTakesOneRightMore(t *testing.T) {
 	g.ok(call())
 }
 
-// guarded is a corner, with a topic of 4 shards, of a Redis whose users are those of
-// deploy/redis. Each one's password is its name.
+// guarded is a sandbox with a topic of 4 shards. Its Redis has the users of deploy/redis.
+// The password of each is its name.
 type guarded struct {
 	*sandbox
 	addr string

@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// The benchmarks count tasks: ns/op and allocs/op are those of one task, also
-// where it travels in a batch.
+// The benchmarks count tasks: ns/op and allocs/op are per task, also if it travels in a
+// batch.
 const benchBatch = 500
 
 func benchTask() *task.Task {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestADocumentHasOneSource: a source is recorded where none is, or in the place of the one
-// that its caller knows; only a document of the recorded source is saved; and a topic's
-// removal forgets both.
+// TestADocumentHasOneSource: a source is recorded if there is none, or if the caller knows
+// the recorded one. Only a document of the recorded source is saved. The removal of a topic
+// removes both.
 func TestADocumentHasOneSource(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)

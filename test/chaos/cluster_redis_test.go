@@ -106,7 +106,7 @@ func TestClusterMasterHangs(t *testing.T) {
 	r.lasts(2 * time.Second)
 	victim, err := r.cluster.Master(t.Context(), "duefleet:ticket:{orders}")
 	r.must(err)
-	p, others := r.beside(victim, 8)
+	p, others := r.otherMasters(victim, 8)
 	r.load.stop() // most of its tasks are due later
 	r.must(victim.Pause())
 	sent := 0
@@ -128,9 +128,9 @@ func TestClusterMasterHangs(t *testing.T) {
 	}
 }
 
-// beside returns the placement of orders, and the topic's shards that another master
+// otherMasters returns the placement of orders, and the topic's shards that another master
 // holds.
-func (r *harness) beside(master *servers.Redis, shards int) (p shard.Placement, others map[int]bool) {
+func (r *harness) otherMasters(master *servers.Redis, shards int) (p shard.Placement, others map[int]bool) {
 	r.t.Helper()
 	store, err := shard.New(r.client, r.settings.RedisPrefix)
 	r.must(err)

@@ -26,11 +26,11 @@ func TestCrashPoints(t *testing.T) {
 	}{
 		{"after claim 1", 0, false}, // nothing was published: nothing is repeated
 		{"before claim 20", inFlight, false},
-		{"after claim 20", inFlight, false},     // earlier claims may not be settled
-		{"after claim 20 1ms", inFlight, false}, // perhaps published in part
-		{"after claim 20 4ms", inFlight, false}, // published, and perhaps confirmed
-		{"before settle 10", inFlight, false},   // confirmed, but not settled in Redis
-		{"after settle 10", inFlight, false},    // the next batches are in flight
+		{"after claim 20", inFlight, false},     // earlier claims may not be settled.
+		{"after claim 20 1ms", inFlight, false}, // perhaps published in part.
+		{"after claim 20 4ms", inFlight, false}, // published, and perhaps confirmed.
+		{"before settle 10", inFlight, false},   // confirmed, but not settled in Redis.
+		{"after settle 10", inFlight, false},    // the next batches are in flight.
 		{"before release 3", inFlight, false},
 		{"after release 3", inFlight, false},
 		{"before export 2", inFlight, true},

@@ -45,14 +45,14 @@ type options struct {
 	// nodeTimeout is how long a cluster node may be silent before it is replaced.
 	// Defaults to 2 s.
 	nodeTimeout time.Duration
-	sentinel    bool // Redis has two replicas and three sentinels
-	replicas    int  // min_replicas of scanners and producer
-	brokers     bool // RabbitMQ is a cluster of three nodes, and the queue a quorum queue
-	badRedis    bool // scanners reach Redis through a proxy
-	badRabbit   bool // scanners reach RabbitMQ through a proxy
-	consul      bool // topics come from Consul
-	setClock    bool // Redis's clock can be set; Redis is then a single server
-	exchange    bool // the test declares the exchange of orders, not the scanners
+	sentinel    bool // Redis has two replicas and three sentinels.
+	replicas    int  // min_replicas of scanners and producer.
+	brokers     bool // RabbitMQ is a cluster of three nodes, and the queue a quorum queue.
+	badRedis    bool // scanners reach Redis through a proxy.
+	badRabbit   bool // scanners reach RabbitMQ through a proxy.
+	consul      bool // topics come from Consul.
+	setClock    bool // Redis's clock can be set; Redis is then a single server.
+	exchange    bool // the test declares the exchange of orders, not the scanners.
 }
 
 // harness is a running fleet on its own servers.

@@ -25,7 +25,7 @@ type fault struct {
 	name string
 	part string // a part has one fault at a time
 	most time.Duration
-	// strike begins the fault and mend ends it. draw is the number that the schedule drew
+	// strike begins the fault and fix ends it. draw is the number that the schedule drew
 	// for this fault.
 	strike, fix func(r *harness, draw int)
 	// repeats is how many repeated messages the fault explains, and unmarked how many of

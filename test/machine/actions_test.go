@@ -134,7 +134,7 @@ func (m *machine) change(t *rapid.T) {
 	if m.last.placement.Phase == shard.Migrating || m.count("steward") == 2 {
 		t.Skip("a change is under way")
 	}
-	to := rapid.SampledFrom(m.wishes()).Draw(t, "shards")
+	to := rapid.SampledFrom(m.desiredCounts()).Draw(t, "shards")
 	m.named++
 	m.launch(t, fmt.Sprintf("steward %d, for %d shards", m.named, to), func(ctx context.Context, _ *actor) {
 		p, err := m.topic.Placement(ctx)
@@ -145,8 +145,8 @@ func (m *machine) change(t *rapid.T) {
 	})
 }
 
-// wishes returns the shard counts that make a task move.
-func (m *machine) wishes() (counts []int) {
+// desiredCounts returns the shard counts that make a task move.
+func (m *machine) desiredCounts() (counts []int) {
 	p := m.last.placement
 	for to := range most {
 		moves := func(id string) bool { return p.New(id) != shard.Place(id, to+1) }

@@ -24,10 +24,10 @@ type actorKey struct{}
 type verdict int
 
 const (
-	send  verdict = iota // the command is executed
-	lose                 // it is executed, the reply is lost, and the actor sends it again
-	crash                // the actor dies before the command
-	leave                // the command is executed, and the actor dies before it receives the reply
+	send  verdict = iota // the command is executed.
+	lose                 // it is executed, the reply is lost, and the actor sends it again.
+	crash                // the actor dies before the command.
+	leave                // the command is executed, and the actor dies before it receives the reply.
 )
 
 func (v verdict) String() string {

@@ -39,7 +39,7 @@ func (w *world) strike(s *state, at uint8) {
 		n.struck = 1
 		n.shards[at].order ^= 1
 		if w.rules&noAnew == 0 {
-			n.anew(at)
+			n.restart(at)
 		}
 		w.emit(s, &n, did("restart", 0, "the server begins again").on(at).maybe())
 	}

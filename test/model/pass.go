@@ -73,7 +73,7 @@ func (w *world) advancePass(s *state, i uint8) {
 func (w *world) endPass(n *state, i uint8, m mover, st step) step {
 	sh := &n.shards[m.shard]
 	clean := sh.dirty == 0
-	n.anew(m.shard)
+	n.restart(m.shard)
 	if !clean {
 		return st.answer("the pass ends")
 	}
@@ -81,8 +81,8 @@ func (w *world) endPass(n *state, i uint8, m mover, st step) step {
 	return st.answer("the pass ends: clean")
 }
 
-// anew starts a shard's next pass.
-func (s *state) anew(at uint8) {
+// restart starts a shard's next pass.
+func (s *state) restart(at uint8) {
 	s.shards[at].cursor, s.shards[at].dirty = 0, 0
 	for i := range s.movers {
 		if m := &s.movers[i]; m.shard == at && m.at != moverIdle && m.at != moverClean {

@@ -4,10 +4,10 @@ package model
 type producer struct {
 	next   uint8 // the next operation of the program
 	at     producerStep
-	view   uint8 // the placement it knows
-	steady uint8 // the task has been there since the operation began
-	record uint8 // version seen at the old shard
-	absent uint8 // answers "not found" after it deletes the copy at the old shard
+	view   uint8 // the placement it knows.
+	steady uint8 // the task has been there since the operation began.
+	record uint8 // version seen at the old shard.
+	absent uint8 // answers "not found" after it deletes the copy at the old shard.
 }
 
 type producerStep uint8

@@ -49,13 +49,13 @@ type set uint64
 type points = set
 
 const (
-	beforeOld     points = 1 << iota // a producer before its script at the old shard
-	beforeNew                        // before its script at the new one
-	beforeClosing                    // before its closing delete at the old one
-	exported                         // a mover that holds an export
-	imported                         // before it settles
-	claimed                          // a scanner before it publishes
-	published                        // before it settles
+	beforeOld     points = 1 << iota // a producer before its script at the old shard.
+	beforeNew                        // before its script at the new one.
+	beforeClosing                    // before its closing delete at the old one.
+	exported                         // a mover that holds an export.
+	imported                         // before it settles.
+	claimed                          // a scanner before it publishes.
+	published                        // before it settles.
 	everywhere    points = 1<<iota - 1
 )
 
@@ -75,40 +75,40 @@ const (
 type rules = set
 
 const (
-	oneEpoch      rules = 1 << iota // a change ends under the epoch it began with
-	uncheckedRead                   // read answers at any epoch
-	startOver                       // MOVED at the closing delete restarts the operation
-	noTouch                         // Schedule doesn't first show the placement to the old shard
-	knownFence                      // Schedule may leave that out if the old shard is known to have seen the epoch
-	newFirst                        // Cancel deletes at the new shard first
-	noHandled                       // import skips only tasks that are already there
-	noFence                         // nothing is ever MOVED
-	ignoreLeased                    // leased tasks don't count as misplaced
-	newRange                        // only the shards of the new M must be clean
-	settleChecked                   // settle is refused if the scanner's epoch is old
-	exportDue                       // movers export due tasks too, and clocks are arbitrary
-	keepLapsed                      // export skips tasks whose lease expired
-	noGiveBack                      // after MOVED or LATE the mover lets its export expire
-	noDeadline                      // import accepts an expired export
-	importForgets                   // after the deadline import answers LATE even if the task is in the handled set
-	noOp                            // a record doesn't name the operation that wrote it
-	noPrior                         // an expired export is judged by its due time, not by its earlier score
-	noOutlast                       // a caller repeats a script although a copy of it may still run
-	passes                          // movers look with passes instead of one script
-	noCompare                       // a mover advances a pass from the position that it believes in
-	noDirty                         // a pass doesn't record that it met misplaced tasks
-	noAnew                          // a pass keeps its cursor after a restart
+	oneEpoch      rules = 1 << iota // a change ends under the epoch it began with.
+	uncheckedRead                   // read answers at any epoch.
+	startOver                       // MOVED at the closing delete restarts the operation.
+	noTouch                         // Schedule doesn't first show the placement to the old shard.
+	knownFence                      // Schedule may leave that out if the old shard is known to have seen the epoch.
+	newFirst                        // Cancel deletes at the new shard first.
+	noHandled                       // import skips only tasks that are already there.
+	noFence                         // nothing is ever MOVED.
+	ignoreLeased                    // leased tasks don't count as misplaced.
+	newRange                        // only the shards of the new M must be clean.
+	settleChecked                   // settle is refused if the scanner's epoch is old.
+	exportDue                       // movers export due tasks too, and clocks are arbitrary.
+	keepLapsed                      // export skips tasks whose lease expired.
+	noGiveBack                      // after MOVED or LATE the mover lets its export expire.
+	noDeadline                      // import accepts an expired export.
+	importForgets                   // after the deadline import answers LATE even if the task is in the handled set.
+	noOp                            // a record doesn't name the operation that wrote it.
+	noPrior                         // an expired export is judged by its due time, not by its earlier score.
+	noOutlast                       // a caller repeats a script although a copy of it may still run.
+	passes                          // movers look with passes instead of one script.
+	noCompare                       // a mover advances a pass from the position that it believes in.
+	noDirty                         // a pass doesn't record that it met misplaced tasks.
+	noAnew                          // a pass keeps its cursor after a restart.
 	// a restarted worker numbers its requests from the start, and gets an older batch as the answer
 	renumbered
-	byCount       // requested tasks count as moved if as many tasks were moved
-	waits         // callers and movers wait for the replica
-	noWaitImport  // ... but not after import
-	noWaitLook    // ... nor after look
-	noWaitFence   // ... nor after fence
-	equalAccepted // another placement of the same epoch is accepted
-	knownByEpoch  // the memory of fences doesn't distinguish placements of one epoch
-	untied        // marks from another placement count, unless a script removed them
-	readByEpoch   // read answers another placement of the same epoch
+	byCount       // requested tasks count as moved if as many tasks were moved.
+	waits         // callers and movers wait for the replica.
+	noWaitImport  // ... but not after import.
+	noWaitLook    // ... nor after look.
+	noWaitFence   // ... nor after fence.
+	equalAccepted // another placement of the same epoch is accepted.
+	knownByEpoch  // the memory of fences doesn't distinguish placements of one epoch.
+	untied        // marks from another placement count, unless a script removed them.
+	readByEpoch   // read answers another placement of the same epoch.
 )
 
 // draft is the protocol before its first exploration.
