@@ -199,7 +199,7 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 		./internal/shard ./internal/forward ./producer ./cmd/producer ./consumer
 
 .PHONY: lint
-lint: $(linter) ## Check style, mistakes, and which package may import which
+lint: $(linter) prose ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
 	@if [ -f bench/go.mod ]; then cd bench && $(linter) run --allow-parallel-runners --config ../.golangci.yml ./...; fi
 	@cd examples/orders && $(linter) run --allow-parallel-runners --config ../../.golangci.yml ./...

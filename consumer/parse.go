@@ -18,9 +18,9 @@ import (
 var ErrForeign = errors.New("not a message of duefleet")
 
 // Parse reads the task from a delivery. For a lean message, the topic is the message's
-// type. Without their headers the attempt is the first and Redelivered is false. Redelivered is true if the scanner or RabbitMQ may have
-// delivered the task before. The payload is the delivery's body, not a copy. Parse leaves
-// out headers that RabbitMQ added.
+// type. Without their headers the attempt is the first and Redelivered is false. Redelivered
+// is true if the scanner or RabbitMQ may have delivered the task before. The payload is the
+// delivery's body, not a copy. Parse leaves out headers that RabbitMQ added.
 //
 // Errors:
 //   - ErrForeign;

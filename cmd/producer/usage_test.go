@@ -65,8 +65,9 @@ func TestWrongUsage(t *testing.T) {
 		"load -":                                         `"topic" not set; see producer load --help`,
 		"load --topic orders - -":                        `unexpected argument "-"`,
 		"load --topic orders --file a -":                 "only one of --file and - may be given",
-		"load --topic orders --file usage_test.go --errors ../producer/usage_test.go": "--errors ../producer/usage_test.go: is the file that is loaded",
-		"schedule TASK --in 1m --header a=1 --header a=2":                             `--header "a": given twice`,
+		"load --topic orders --file usage_test.go --errors ../producer/usage_test.go": "" +
+			"--errors ../producer/usage_test.go: is the file that is loaded",
+		"schedule TASK --in 1m --header a=1 --header a=2": `--header "a": given twice`,
 		"schedule TASK --in 1m --payload x --payload-file -": "only one of --payload and " +
 			"--payload-file may be given",
 		"schedule TASK --in 1m --payload= --payload-file=/dev/0": "only one of --payload and " +

@@ -151,7 +151,8 @@ func (v *parkedVerb) meant(p operate.Parked, n int64) string {
 			cli.Counted(n))
 	}
 	if p.Rate > 0 && n > 0 {
-		text += fmt.Sprintf(", in about %s", (time.Duration(float64(n) / float64(p.Rate) * float64(time.Second))).Round(time.Second))
+		took := time.Duration(float64(n) / float64(p.Rate) * float64(time.Second))
+		text += fmt.Sprintf(", in about %s", took.Round(time.Second))
 	}
 	return text
 }

@@ -47,13 +47,19 @@ func advices() []struct{ about, advice string } {
 	const (
 		untrusted = "the server does not take this client's certificate: check SECTION.tls.cert_file"
 		rights    = "docs/deploy.md lists the rights that are needed"
+
+		expired = "this client's certificate has expired: check SECTION.tls.cert_file, and renew it"
+
+		required = "the server asks for a certificate by an authority that it trusts: " +
+			"check SECTION.tls.cert_file and key_file"
 	)
 	return []struct{ about, advice string }{
-		{"remote error: tls: expired certificate", "this client's certificate has expired: check SECTION.tls.cert_file, and renew it"},
-		{"remote error: tls: certificate required", "the server asks for a certificate by an authority that it trusts: check SECTION.tls.cert_file and key_file"},
+		{"remote error: tls: expired certificate", expired},
+		{"remote error: tls: certificate required", required},
 		{"remote error: tls: unknown certificate", untrusted},
 		{"remote error: tls: bad certificate", untrusted},
-		{"signed by unknown authority", "check SECTION.tls.ca_file, which must hold the authority of the server's certificate"},
+		{"signed by unknown authority", "check SECTION.tls.ca_file, which must hold the authority of the server's " +
+			"certificate"},
 		{"certificate has expired", "renew the server's certificate"},
 		{"certificate is valid for", "check SECTION.tls.server_name"},
 		{"cannot validate certificate for", "check SECTION.tls.server_name"},
@@ -61,7 +67,8 @@ func advices() []struct{ about, advice string } {
 		{"HTTP response to HTTPS client", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
 		{"HTTP request to an HTTPS server", "WAY-TO-TLS"},
 		// A broker that expects TLS answers so to a handshake without it.
-		{"frame size exceeds negotiated frame_max", "the server does not speak AMQP there: check the port; if it speaks TLS, WAY-TO-TLS"},
+		{"frame size exceeds negotiated frame_max",
+			"the server does not speak AMQP there: check the port; if it speaks TLS, WAY-TO-TLS"},
 		{"WRONGPASS", "check redis.username and redis.password"},
 		{"NOAUTH", "check redis.username and redis.password"},
 		{"NOPERM", "grant it with ACL SETUSER; " + rights},

@@ -9,7 +9,8 @@ import (
 func TestCertificatesEnd(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
-	cfg, err := decode("c", []byte("redis: {tls: {enabled: true, ca_file: "+cert+", cert_file: "+cert+", key_file: "+key+"}}"), nil)
+	files := "ca_file: " + cert + ", cert_file: " + cert + ", key_file: " + key
+	cfg, err := decode("c", []byte("redis: {tls: {enabled: true, "+files+"}}"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

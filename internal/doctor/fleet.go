@@ -151,7 +151,8 @@ func (p Target) examineTasks(ctx context.Context, r *report, t operate.TopicStat
 	reason := ""
 	if t.Parked > 0 {
 		reason = p.parkedReason(ctx, t)
-		r.fail("topic "+t.Topic+" parked", p.command("parked ls --topic "+t.Topic)+"; fix the cause, then "+p.command("parked replay --topic "+t.Topic+" --all"),
+		list, replay := p.command("parked ls --topic "+t.Topic), p.command("parked replay --topic "+t.Topic+" --all")
+		r.fail("topic "+t.Topic+" parked", list+"; fix the cause, then "+replay,
 			"%d tasks were set aside; one of them because: %s", t.Parked, reason)
 	}
 	view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(reason)
@@ -218,7 +219,8 @@ func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 		explained := r.failed("topic "+t.Topic+" binding") || r.failed("topic "+t.Topic+" queue") ||
 			r.failed("topic "+t.Topic+" exchange")
 		if t.Retrying > 0 && !explained {
-			r.fail("topic "+t.Topic+" retries", "fix the cause; see them with "+p.command("tasks ls "+t.Topic+" --state retrying"),
+			list := p.command("tasks ls " + t.Topic + " --state retrying")
+			r.fail("topic "+t.Topic+" retries", "fix the cause; see them with "+list,
 				"%d tasks wait for another attempt: %s", t.Retrying, t.RetryReason)
 		}
 		if text, late := view.late[t.Topic]; late && !t.Paused && !r.failed("topic "+t.Topic+" ") {

@@ -25,7 +25,8 @@ for _, line in ipairs(ARGV) do
   local reply = redis.pcall(unpack(words))
   -- Other refusals, for example for lack of memory, have nothing to do with rights.
   -- Redis 7.0 says "can't run", or "can't access" a key; later ones say "permission".
-  if type(reply) == 'table' and reply.err and (string.find(reply.err, "can't ") or string.find(reply.err, 'permission')) then
+  local err = type(reply) == 'table' and reply.err
+  if err and (string.find(err, "can't ") or string.find(err, 'permission')) then
     denied[#denied + 1] = words[1]
     denied[#denied + 1] = reply.err
   end

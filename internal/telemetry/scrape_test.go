@@ -87,7 +87,8 @@ func TestScrapesInSeveralFormsTakeTurns(t *testing.T) {
 		s := newServer(t, ServerConfig{Registry: reg})
 		var pages sync.Map
 		forms := []http.Header{
-			{}, {"Accept-Encoding": {"gzip"}}, {"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}},
+			{}, {"Accept-Encoding": {"gzip"}},
+			{"Accept": {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}},
 		}
 		for _, form := range forms {
 			for range 10 {

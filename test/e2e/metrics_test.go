@@ -121,7 +121,8 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]float64{
 		"lateness_seconds": 100, "publish_confirm_seconds": 100, "returned_total": 0, "parked_total": 0,
 		"redelivered_total": 0,
-		"shards":            4, "migrating": 0, "misplaced_tasks": 0, "leased_tasks": 0, "backlog_tasks": 0, "parked_tasks": 0,
+		"shards":            4, "migrating": 0, "misplaced_tasks": 0, "leased_tasks": 0, "backlog_tasks": 0,
+		"parked_tasks":       0,
 		"rabbitmq_connected": 1, "rabbitmq_blocked": 0, "redis_up": 1, "consul_up": 1, "config_errors_total": 0,
 	} {
 		if got := m.sum("duefleet_" + name); got != want {

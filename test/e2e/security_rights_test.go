@@ -121,10 +121,12 @@ func TestLeastRights(t *testing.T) {
 	g.checkQuiet("refused for user 'duefleet'", "unknown service")
 	w.changeUnder(p, operator)
 	w.parkUnder(p, operator)
-	if _, err := g.master().KV().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/orders", Value: []byte("shards: 0\n")}, nil); err != nil {
+	if _, err := g.master().KV().Put(&consul.KVPair{Key: w.settings.ConsulPrefix + "/topics/orders",
+		Value: []byte("shards: 0\n")}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, operator.scanner("topic", "pause", "orders")); !strings.Contains(out.Stdout, "applied by 2 scanners") || out.Stderr != "" {
+	if out := must(t, operator.scanner("topic", "pause", "orders")); !strings.Contains(out.Stdout,
+		"applied by 2 scanners") || out.Stderr != "" {
 		t.Errorf("topic pause says %s%s", out.Stdout, out.Stderr)
 	}
 	must(t, operator.scanner("topic", "resume", "orders"))
@@ -138,10 +140,12 @@ func TestLeastRights(t *testing.T) {
 	if out := must(t, operator.scanner("topic", "rm", "orders", "--purge", "--yes")); out.Stderr != "" {
 		t.Errorf("topic rm says %s", out.Stderr)
 	}
-	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ", []string{"token ", "rm", "removed"}) {
+	if out := must(t, operator.scanner("topic", "history", "orders")); !holdsLine(out.Stdout, "7  ",
+		[]string{"token ", "rm", "removed"}) {
 		t.Errorf("topic history says\n%s", out.Stdout)
 	}
-	if out := must(t, operator.scanner("topic", "undo", "orders")); !strings.Contains(out.Stdout, "applied by 2 scanners") || out.Stderr != "" {
+	if out := must(t, operator.scanner("topic", "undo", "orders")); !strings.Contains(out.Stdout,
+		"applied by 2 scanners") || out.Stderr != "" {
 		t.Errorf("topic undo says %s%s", out.Stdout, out.Stderr)
 	}
 	w.stop()
@@ -155,7 +159,8 @@ func TestLeastRights(t *testing.T) {
 	if told := w.scanner("doctor").Stdout; !holdsLine(told, "ok", []string{"redis.rights", "may run all"}) {
 		t.Errorf("scanner doctor finds a scanner's rights wanting:\n%s", told)
 	}
-	if told := operator.scanner("doctor").Stdout; !holdsLine(told, "info", []string{"redis.rights", "may run what operators run"}) ||
+	if told := operator.scanner("doctor").Stdout; !holdsLine(told, "info",
+		[]string{"redis.rights", "may run what operators run"}) ||
 		!holdsLine(told, "ok", []string{"redis.eviction"}) || strings.Contains(told, "NOPERM") {
 		t.Errorf("scanner doctor can't be run with an operator's rights:\n%s", told)
 	}
@@ -216,7 +221,8 @@ func TestLeastRightsOfProducers(t *testing.T) {
 		t.Errorf("%d IDs listed, want 20", listed)
 	}
 	for i := range 60 { // more than one page for each shard
-		large := producer.Request{Topic: "orders", ID: fmt.Sprintf("large %d", i), When: producer.In(time.Hour), Payload: make([]byte, 250<<10)}
+		large := producer.Request{Topic: "orders", ID: fmt.Sprintf("large %d", i), When: producer.In(time.Hour),
+			Payload: make([]byte, 250<<10)}
 		if _, err := p.library().Schedule(t.Context(), large); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +262,8 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 	done := make(chan string, 10)
 	c, err := consumer.New(consumer.Config{
 		URLs: []string{w.settings.RabbitMQURL}, Queue: "orders.due", Policy: consumer.Fixed(10*time.Millisecond, 3),
-		Options: &redis.UniversalOptions{Addrs: []string{server.Addr()}, Username: grant(t, w.redis, line, "secret"), Password: "secret"},
+		Options: &redis.UniversalOptions{Addrs: []string{server.Addr()}, Username: grant(t, w.redis, line, "secret"),
+			Password: "secret"},
 		Handler: func(_ context.Context, d task.Delivery) error {
 			if d.ID == "parked" || d.Attempt == 1 {
 				return errors.New("not yet")
@@ -272,7 +279,8 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	for _, id := range []string{"parked", "again"} {
-		if _, err := w.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id, When: producer.In(0)}); err != nil {
+		if _, err := w.recorder.Client.Schedule(t.Context(), producer.Request{Topic: "orders", ID: id,
+			When: producer.In(0)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -429,7 +437,8 @@ func (w *fixture) library() *producer.Client {
 	user := w.settings.More["redis"]
 	client, err := producer.New(producer.Config{
 		Options: &redis.UniversalOptions{
-			Addrs: []string{w.settings.RedisAddr}, Username: fmt.Sprint(user["username"]), Password: fmt.Sprint(user["password"]),
+			Addrs: []string{w.settings.RedisAddr}, Username: fmt.Sprint(user["username"]),
+			Password: fmt.Sprint(user["password"]),
 		},
 		Prefix: w.settings.RedisPrefix,
 	})
@@ -465,7 +474,8 @@ func checkRefused(t *testing.T, admin redis.UniversalClient) {
 
 // refusals returns what Redis refused to some users, from its ACL log. It ignores CLIENT:
 // since Redis 7.2, clients try to send their name and work without it.
-func refusals(ctx context.Context, t *testing.T, admin redis.UniversalClient, whose func(user string) bool) (found []string) {
+func refusals(ctx context.Context, t *testing.T, admin redis.UniversalClient,
+	whose func(user string) bool) (found []string) {
 	t.Helper()
 	log, err := admin.ACLLog(ctx, mostRefusals).Result()
 	if err != nil {
@@ -473,7 +483,8 @@ func refusals(ctx context.Context, t *testing.T, admin redis.UniversalClient, wh
 	}
 	for _, e := range log {
 		if whose(e.Username) && !strings.HasPrefix(e.Object, "client|") {
-			found = append(found, fmt.Sprintf("Redis refused %s: %s %s (%s, %d times)", e.Username, e.Reason, e.Object, e.Context, e.Count))
+			found = append(found, fmt.Sprintf("Redis refused %s: %s %s (%s, %d times)", e.Username, e.Reason, e.Object,
+				e.Context, e.Count))
 		}
 	}
 	return found

@@ -112,4 +112,5 @@ const (
 )
 
 // draft is the protocol before its first exploration.
-const draft = oneEpoch | uncheckedRead | startOver | noTouch | newFirst | noDeadline | noOp | noPrior | keepLapsed | noGiveBack
+const draft = oneEpoch | uncheckedRead | startOver | noTouch | newFirst | noDeadline |
+	noOp | noPrior | keepLapsed | noGiveBack
