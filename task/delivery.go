@@ -57,9 +57,9 @@ func (d Delivery) NextWhen(when When, payload []byte) error {
 }
 
 // Next is like NextWhen, for a time by the handler's own clock. Prefer NextWhen: if this
-// clock is wrong, a step can be late by the same amount. It is never early. due is read
-// by Redis's clock, and also as the time left until due by the consumer's clock; the
-// later one counts.
+// clock is wrong, a step can be late by the same amount. It is never early. Two times are
+// computed: due by Redis's clock, and Redis's now plus the time left until due by the
+// handler's clock. The step is due at the later one.
 func (d Delivery) Next(due time.Time, payload []byte) error {
 	if d.next == nil {
 		return ErrNoNext

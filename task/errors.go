@@ -7,7 +7,7 @@ import (
 
 var (
 	// ErrNotFound: no task of that topic and ID is stored. It was delivered, cancelled or
-	// removed, or never scheduled; Redis keeps nothing that tells these cases apart.
+	// removed, or never scheduled. Redis keeps nothing that distinguishes these cases.
 	ErrNotFound = errors.New("no such task")
 	// ErrExists: the call asked for if-absent, and a task of that topic and ID is stored
 	// already.
@@ -43,7 +43,7 @@ type RuleError struct {
 	Field string
 	// Rule is the rule, as in "must be 1 to 255 bytes of valid UTF-8".
 	Rule string
-	// Got describes the value: by its size, and never by content that could be secret.
+	// Got describes the value, mostly by its size. It never contains what may be secret.
 	Got string
 }
 

@@ -32,9 +32,9 @@ const (
 	ReservedHeaderPrefix = "x-duefleet-"
 )
 
-// The headers that duefleet adds to a message. A topic with the setting headers: lean
-// publishes lean messages, which carry only the headers that say something the message
-// doesn't say already.
+// The headers that duefleet adds to a message. A topic with the setting "headers: lean"
+// sends lean messages. These leave out headers that repeat a property of the message or
+// hold the usual value.
 const (
 	// HeaderTopic is a string: the topic. A lean message doesn't have it.
 	HeaderTopic = ReservedHeaderPrefix + "topic"
@@ -43,7 +43,7 @@ const (
 	// HeaderFirstDue is when the task was due first, an int64 of Unix milliseconds. A
 	// message has it, lean or not, if it differs from HeaderDue: in retries.
 	HeaderFirstDue = ReservedHeaderPrefix + "first-due"
-	// HeaderScheduled is when the task was stored, an int64 of Unix milliseconds.
+	// HeaderScheduled is Task.Scheduled, an int64 of Unix milliseconds.
 	HeaderScheduled = ReservedHeaderPrefix + "scheduled"
 	// HeaderAttempt is the attempt, an int32 that counts from 1. A lean message has it
 	// only above 1.

@@ -18,40 +18,42 @@ type Task struct {
 	// Due is when the task is to be delivered, by Redis's clock, to the
 	// millisecond.
 	Due time.Time
-	// FirstDue is when the task was due first. It differs from Due in what package
-	// consumer stored for a retry: there Due is the retry's. A new Schedule, a Reschedule
-	// to another time and a next step begin again: FirstDue is their Due. Zero on the way
-	// in, and in lists without headers.
+	// FirstDue is when the task was due first. In a retry that package consumer stored,
+	// Due is later than FirstDue. Schedule, Reschedule to another time, and a next step
+	// set FirstDue to their own Due. It is zero before the task is stored, and in lists
+	// without headers.
 	FirstDue time.Time
-	// Scheduled is when Redis stored this version of the task, by Redis's
-	// clock. Zero on the way in. Every delivery of the version has the same, retries
-	// included, whose Due differs: topic, ID and Scheduled together are an idempotency key.
-	// The steps of a chain share it; there the payload says which step it is.
+	// Scheduled is when Redis stored this version of the task, by Redis's clock. It is
+	// zero before that. All deliveries of the version have the same Scheduled, retries
+	// included. So topic, ID and Scheduled together are an idempotency key. All steps of
+	// a chain share them too: there, add the step to the key.
 	Scheduled time.Time
-	// Attempt counts deliveries tried, from 1. Attempts that the broker
-	// returned or refused count; attempts that ended with a lost connection do
-	// not. Zero on the way in.
+	// Attempt is the number of this attempt, from 1. Attempts that the broker returned
+	// or refused count, and attempts whose handler failed. An attempt that ended with a
+	// lost connection doesn't count. Attempt is zero before the task is stored.
 	Attempt int
-	// Redelivered is true where an earlier attempt may have reached the broker.
+	// Redelivered is true if an earlier attempt may have reached the broker.
 	Redelivered bool
 	// ContentType of the payload; empty stands for DefaultContentType.
 	ContentType string
 	// Headers travel with the task into the message; see CheckHeaders.
 	Headers map[string]string
-	// Options of its message; see CheckOptions.
+	// Options of the task's message; see CheckOptions.
 	Options Options
 	// Payload is delivered byte for byte; see CheckPayload.
 	Payload []byte
 }
 
-// State is where a stored task stands.
+// State is the state of a stored task.
 type State string
 
 const (
-	// Waiting tasks are due later, or due and not claimed yet.
+	// Waiting tasks are due later, or are due and no scanner has claimed them.
 	Waiting State = "waiting"
-	// Leased tasks are claimed by a scanner, or exported to a mover, for a while.
+	// Leased tasks are claimed by a scanner that publishes them, or by one that moves
+	// them to another shard.
 	Leased State = "leased"
-	// Parked tasks could not be delivered and wait for an operator's replay.
+	// Parked tasks were set aside after their last attempt, or by their handler. They
+	// stay until somebody replays, reschedules or removes them.
 	Parked State = "parked"
 )

@@ -37,7 +37,8 @@ func At(t time.Time) When { return When{whenAt, t.UnixMilli()} }
 // IsZero reports whether w is the zero value, which is no due time.
 func (w When) IsZero() bool { return w.kind == whenNone }
 
-// Time returns the due time if the clock says now; the zero time for the zero When.
+// Time returns the due time of a task that is stored at now. It returns the zero time for
+// the zero When.
 func (w When) Time(now time.Time) time.Time {
 	switch w.kind {
 	case whenIn:
