@@ -6,12 +6,12 @@
 // Redis keeps its acknowledged writes. It is never delivered before its due time by
 // Redis's clock.
 //
-// An error that is task.ErrUnavailable means that certainly nothing was done. An error
-// that is task.ErrUncertain means that Redis may have executed the call, or may execute
-// it within 3 s. Call again with the same ID: it replaces the task if there is one.
+// After task.ErrUnavailable, the call has done nothing. After task.ErrUncertain, Redis may
+// have executed the call, or may execute it within 3 s. In both cases call again with the
+// same ID: a repeated Schedule replaces the task if it is stored.
 //
-// The ctx and Config.Timeout limit how long a call takes. For developers of applications
-// there is docs/guide.md.
+// The ctx and Config.Timeout limit how long a call takes. See docs/guide.md for how to
+// use this package in an application.
 package producer
 
 import (
@@ -28,9 +28,9 @@ import (
 
 // Config configures a Client.
 type Config struct {
-	// Redis is the caller's client; Close leaves it open. Calls end with their context
-	// whether or not the client has ContextTimeoutEnabled; with it they cost less. Either
-	// Redis or Options must be given.
+	// Redis is the caller's client; Close leaves it open. Calls end with their context in
+	// any case; they cost less if the client has ContextTimeoutEnabled. Either Redis or
+	// Options must be given.
 	Redis redis.UniversalClient
 	// Options are for a client that New makes and Close closes. It uses their user,
 	// password and TLSConfig. CredentialsProviderContext and Dialer can read these again

@@ -17,9 +17,9 @@ type Filter struct {
 	Prefix string
 	// State of the task: task.Waiting, task.Leased or task.Parked. Defaults to any.
 	State task.State
-	// DueFrom and DueTo bound the due time, both included, to the millisecond. For a task
-	// that waits for another attempt Stored.NextAttempt counts instead. Default to no
-	// bound.
+	// DueFrom and DueTo bound the due time, both included, to the millisecond. For a
+	// waiting task they bound Stored.NextAttempt instead, which is later than Due after a
+	// failed attempt. Default to no bound.
 	DueFrom, DueTo time.Time
 	// Limit is the largest number of tasks to yield. Defaults to 0: no limit.
 	Limit int
@@ -40,22 +40,25 @@ func (f Filter) check() error {
 	return nil
 }
 
-// List yields the stored tasks of a topic, none twice, also while the shard count
-// changes:
-//   - Without State, DueFrom and DueTo: every task that stays stored from the first call to
-//     the last, in no order.
-//   - With one of them: every task whose state and times stay the same, shard by shard. A task
-//     that is claimed, retried or rescheduled meanwhile may be left out. List reads only tasks
-//     of that state, or waiting tasks of that window and leased tasks.
+// List yields the stored tasks of a topic, each once, also while the shard count changes.
+// Which tasks it is sure to yield depends on the filter:
+//   - Without State, DueFrom and DueTo: every task that stays stored until List ends, in no
+//     order.
+//   - With one of them: every task whose state and times stay the same until List ends, shard
+//     by shard. A task that is claimed, retried or rescheduled meanwhile may be left out.
+//
+// With State, DueFrom or DueTo, List doesn't read the whole topic. It reads all leased
+// tasks, and the waiting and parked tasks that the filter may select.
 //
 // List reads a page at a time and blocks nobody. It keeps 8 bytes of memory for each
 // task. A page holds about 1 MiB, or one task. Config.Timeout limits each page; ctx
 // limits all of them.
 //
 // A task whose record can't be read is yielded with its Topic and ID and an error, and
-// the others follow. Any other error comes last, with an empty Stored: *task.RuleError,
-// task.ErrUnknownTopic, task.ErrUnavailable, or an error of Redis. A user with the rights
-// of deploy/redis also needs ZSCAN, ZCOUNT, ZRANGE and ZRANK.
+// List continues. Any other error ends List and comes with an empty Stored:
+// *task.RuleError, task.ErrUnknownTopic, task.ErrUnavailable, or an error of Redis. The
+// user in Redis needs the rights to ZSCAN, ZCOUNT, ZRANGE and ZRANK, as in
+// deploy/redis/producer.acl.
 func (c *Client) List(ctx context.Context, topic string, f Filter) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		if err := first(task.CheckTopic(topic), f.check()); err != nil {
@@ -93,7 +96,8 @@ func (c *Client) page(ctx context.Context, listing *shard.Listing) ([]shard.Stor
 	return reads(ctx, c, func() ([]shard.Stored, error) { return listing.Next(ctx) })
 }
 
-// newStored clones the reason, which otherwise would keep the whole record in memory.
+// newStored returns s for the caller. It clones the reason, because the original would
+// keep the whole record in memory.
 func newStored(s shard.Stored) Stored {
 	shard.HideNext(&s.Task)
 	return Stored{Task: s.Task, State: s.State, NextAttempt: s.Next, Reason: strings.Clone(s.Reason)}

@@ -7,12 +7,13 @@ import (
 )
 
 // CancelMany removes tasks of a topic, each with the promises of Cancel. It needs a few
-// round trips for each 1000 IDs. The errors are in the order of the IDs. Each is as from
-// Cancel: nil, task.ErrNotFound, task.ErrUnavailable, task.ErrUncertain, *task.RuleError.
-// If an ID is given twice, the second gets task.ErrNotFound.
+// round trips for each 1000 IDs. It returns one error for each ID, in the same order: what
+// Cancel would return, nil included. If an ID is given twice, the second gets
+// task.ErrNotFound.
 //
-// If Redis can't be reached or doesn't answer, CancelMany doesn't start the remaining
-// thousands: they get task.ErrUnavailable. Call again with the IDs that failed.
+// CancelMany works on 1000 IDs at a time. If Redis can't be reached or doesn't answer, it
+// doesn't start the next 1000: all remaining IDs get task.ErrUnavailable. Call again with
+// the IDs that failed.
 func (c *Client) CancelMany(ctx context.Context, topic string, ids []string) []error {
 	good, at, errs := checkNames(topic, ids)
 	if len(good) == 0 {
@@ -46,7 +47,7 @@ func checkNames(topic string, ids []string) (good []string, at []int, errs []err
 
 // GetResult is the result for one ID.
 type GetResult struct {
-	// Task is as from Get; the zero value if Err is set.
+	// Task is the result of Get, or the zero value if Err is set.
 	Task Stored
 	// Err is nil, task.ErrNotFound, task.ErrUnavailable, or the reason why the task can't
 	// be read.

@@ -39,8 +39,7 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 	}
 	entry := r.entry(traceHeaders(ctx))
 	one, err := writes(ctx, c, func() (shard.Scheduled, error) {
-		return c.store.Router(r.Topic).ScheduleOne(ctx, entry),
-			nil
+		return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil
 	})
 	if err != nil {
 		return time.Time{}, err
@@ -53,7 +52,7 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 type Result struct {
 	// Due time by Redis's clock; zero with any error but task.ErrReplicas.
 	Due time.Time
-	// Err is as from Schedule.
+	// Err is the error that Schedule would return.
 	Err error
 }
 
@@ -87,9 +86,10 @@ func (c *Client) ScheduleMany(ctx context.Context, requests []Request) []Result 
 
 type name struct{ topic, id string }
 
-// scheduleRound stores the first request for each task and returns the others for a later
-// round. A shard recognizes the records of a call by its op alone, so a round must name a
-// task only once. named holds the trace headers.
+// scheduleRound stores the first request for each task. It returns the indexes of the
+// other requests, which need a later round. One call of Router.Schedule has one op, and a
+// shard takes a second put with that op for a repeat of the first. named holds the trace
+// headers.
 func (c *Client) scheduleRound(
 	ctx context.Context, requests []Request, results []Result, todo []int, named map[string]string,
 ) (later []int) {
@@ -112,8 +112,7 @@ func (c *Client) scheduleRound(
 			entries[j] = requests[i].entry(named)
 		}
 		all, err := writes(ctx, c, func() ([]shard.Scheduled, error) {
-			return c.store.Router(topic).Schedule(ctx, entries),
-				nil
+			return c.store.Router(topic).Schedule(ctx, entries), nil
 		})
 		for j, at := range of {
 			if results[at].Err = err; err == nil {

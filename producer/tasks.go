@@ -14,7 +14,7 @@ func checkName(topic, id string) error {
 	return first(task.CheckTopic(topic), task.CheckID(id))
 }
 
-// named says which task an error is about.
+// named adds topic and ID to an error.
 func named(topic, id string, err error) error {
 	if err == nil {
 		return nil
@@ -23,12 +23,14 @@ func named(topic, id string, err error) error {
 }
 
 // Cancel removes a task in any state. After it returned nil or task.ErrNotFound, no later
-// claim delivers the task, and no consumer of package consumer that has it now brings it
-// back. A message that is on its way to RabbitMQ at this moment may still arrive.
+// claim delivers the task. Package consumer stores no retry or next step of it, even if a
+// handler has the task now. A message that is on its way to RabbitMQ at this moment may
+// still arrive.
 //
-// Errors: task.ErrNotFound if it is not stored: delivered, cancelled before or
-// never scheduled. After a lost connection, also if this very call removed it.
-// task.ErrUnavailable and task.ErrUncertain as from Schedule.
+// Errors:
+//   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
+//     Or this call removed it, and sent the request again after a lost connection.
+//   - task.ErrUnavailable and task.ErrUncertain as from Schedule.
 func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 	defer c.metrics.begin(verbCancel).end(&err)
 	if err := checkName(topic, id); err != nil {
@@ -47,9 +49,10 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 // the task is tried again at the new time.
 //
 // Errors:
-//   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled;
-//   - task.ErrUnavailable and task.ErrUncertain as from Schedule;
-//   - task.ErrReplicas with Config.MinReplicas, together with the due time if the master has it.
+//   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
+//   - task.ErrUnavailable and task.ErrUncertain as from Schedule.
+//   - task.ErrReplicas: only with Config.MinReplicas. The due time is returned too, if the
+//     master stored it.
 func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (due time.Time, err error) {
 	defer c.metrics.begin(verbReschedule).end(&err)
 	ctx, cancel := c.bounded(ctx)
@@ -62,8 +65,7 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 		return time.Time{}, err
 	}
 	millis, err := writes(ctx, c, func() (int64, error) {
-		return c.store.Router(topic).Reschedule(ctx, id,
-			shard.WhenOf(when))
+		return c.store.Router(topic).Reschedule(ctx, id, shard.WhenOf(when))
 	})
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
@@ -74,16 +76,20 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 // Stored is a task as it is stored.
 type Stored struct {
 	task.Task
-	// State it is in.
+	// State of the task.
 	State task.State
-	// NextAttempt is when it is to be tried, or its lease ends; zero if parked.
+	// NextAttempt is when a waiting task is tried next, or when the lease of a leased task
+	// ends. It is zero for a parked task.
 	NextAttempt time.Time
-	// Reason why the last attempt failed; empty if none failed.
+	// Reason why the last attempt failed, or why the task was parked. Defaults to none.
 	Reason string
 }
 
-// Get reads a task. Attempt counts the next one. Errors: task.ErrNotFound if it is not
-// stored: delivered, cancelled or never scheduled; task.ErrUnavailable.
+// Get reads a task. Its Attempt is the number of the next attempt.
+//
+// Errors:
+//   - task.ErrNotFound: the task isn't stored. It was delivered, cancelled or never scheduled.
+//   - task.ErrUnavailable.
 func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err error) {
 	defer c.metrics.begin(verbGet).end(&err)
 	if err := checkName(topic, id); err != nil {
@@ -98,13 +104,13 @@ func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err 
 	return newStored(s), nil
 }
 
-// IDs yields the IDs of a topic's stored tasks that begin with prefix, in no order. It
-// yields no ID twice, and each task that stays stored from the first call to the last, also
-// while the shard count changes. It reads one page at a time and remembers 8 bytes for each
-// ID. After an error it stops.
+// IDs yields the IDs of a topic's stored tasks that begin with prefix, each once, in no
+// order. It yields every task that stays stored until IDs ends, also while the shard count
+// changes. It reads one page at a time and keeps 8 bytes of memory for each ID.
+// Config.Timeout doesn't limit it.
 //
-// Errors: task.ErrUnknownTopic, or Redis's: a user with the rights of deploy/redis needs
-// ZSCAN for it.
+// An error ends IDs: task.ErrUnknownTopic, or an error of Redis. The user in Redis needs
+// the right to ZSCAN, as in deploy/redis/producer.acl.
 func (c *Client) IDs(ctx context.Context, topic, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		err := task.CheckTopic(topic)

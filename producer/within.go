@@ -32,19 +32,21 @@ func endsWithContext(rdb redis.UniversalClient) bool {
 	return false
 }
 
-// writes is within for a call that Redis may have executed when ctx ends.
+// writes calls within for a call that changes tasks: if ctx ends, Redis may have executed
+// it.
 func writes[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	return within(ctx, c, task.ErrUncertain, call)
 }
 
-// reads is within for a call that changes nothing.
+// reads calls within for a call that changes nothing.
 func reads[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	return within(ctx, c, task.ErrUnavailable, call)
 }
 
-// within returns the result of call, or an error of the given kind once ctx ends. In that
-// case call keeps running in its goroutine; a shard ignores a request that arrives more
-// than 3 s later. If ctx ended before, the error is task.ErrUnavailable.
+// within returns the result of call. If ctx ends first, it returns an error of the given
+// kind, and call keeps running in its goroutine. A shard ignores a request that arrives
+// more than 3 s later. If ctx ended before within was called, call isn't started, and the
+// error is task.ErrUnavailable.
 func within[T any](ctx context.Context, c *Client, kind error, call func() (T, error)) (T, error) {
 	if err := ctx.Err(); err != nil {
 		var none T
@@ -93,5 +95,6 @@ func explained(err error) error {
 	return err
 }
 
-// errUnanswered is the error of a call whose goroutine a hook of the Redis client ended.
+// errUnanswered means that a hook of the Redis client ended the goroutine of the call
+// (runtime.Goexit).
 var errUnanswered = errors.New("a hook of the Redis client ended the call")
