@@ -71,12 +71,12 @@ func (a *acks) nack(tag uint64, requeue bool) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.answered.add(tag) // after it was sent: no ack of a run may come before it
+	a.answered.add(tag) // only now: an ack of a run that includes it must come after the nack
 	return nil
 }
 
-// spans is a set of delivery tags, which count from 1. It holds the runs without a gap,
-// in order: at most one more than there are unanswered deliveries.
+// spans is a set of delivery tags, which count from 1. It holds the runs of tags without a
+// gap, in order. There is at most one run more than there are unanswered deliveries.
 type spans []span
 
 type span struct{ from, to uint64 } // both included

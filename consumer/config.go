@@ -52,10 +52,10 @@ type Config struct {
 	MinStep time.Duration
 	// Concurrency is the number of handlers that run at once. Defaults to 10.
 	Concurrency int
-	// Prefetch is the number of deliveries that this consumer holds, at most 65535. It
-	// includes deliveries in handlers, and deliveries that wait because Redis refuses a
-	// call for their topic alone. If as many as Prefetch wait like that, the queue stops.
-	// Defaults to twice Concurrency.
+	// Prefetch is the largest number of deliveries that this consumer holds: Concurrency
+	// to 65535. Deliveries in handlers count. Deliveries that wait because Redis refuses
+	// calls for their topic or task count, too: once Prefetch of them wait, RabbitMQ sends
+	// no others. Defaults to twice Concurrency.
 	Prefetch int
 	// QueueTimeout is how long Run waits for the queue to exist before it returns an
 	// error. It applies only until Run has consumed once. Negative: no limit. Defaults to
@@ -65,14 +65,15 @@ type Config struct {
 	// ends. Defaults to 15s.
 	StopTimeout time.Duration
 	// Remember is how long a delivery is remembered as done, by topic, ID and due. That
-	// takes about 270 bytes of Redis and two round trips for each delivery. Negative: it
-	// isn't remembered; then the handler of a first attempt starts without a call to
-	// Redis, except for next steps. Defaults to 24h. BenchmarkConsume measures the cost.
+	// takes about 270 bytes of Redis and two round trips for each delivery
+	// (BenchmarkConsume). Negative: nothing is remembered, and the first attempt of a task
+	// that the producer scheduled is handled without a call to Redis. Defaults to 24h.
 	Remember time.Duration
 	// MaxPayload is the largest payload that is handled, in bytes, at most 16 MiB. Set it
-	// to the limit of the producers. A task with a larger payload is parked without its
-	// handler, with the size and the limit as the reason: raise MaxPayload, then replay
-	// it. A message above 16 MiB isn't a task. Defaults to 256 KiB.
+	// to the limit of the producers. A task with a larger payload is parked without
+	// calling the handler, and the reason names the size and the limit. Raise MaxPayload,
+	// then replay the task. A message above 16 MiB is rejected, because it can't be a
+	// task. Defaults to 256 KiB.
 	MaxPayload int
 
 	// Name is shown in RabbitMQ's lists of connections and consumers. Defaults to
@@ -89,7 +90,7 @@ type Config struct {
 	now  func() time.Time // tests: replaces time.Now
 }
 
-// step names a step of an outcome. Tests end the process after one.
+// step names a step of handling a delivery. Tests end the process after one.
 type step string
 
 const (
@@ -106,7 +107,7 @@ type Consumer struct {
 	store   *store
 	close   func() error
 	metrics *metrics
-	// Log lines that could come once for each delivery: their rate is limited.
+	// These limit the rate of log lines that could come once for each delivery.
 	parked, panicked, refused, unstored, refusedOne, unknown, removed *notice.Notice
 	busy                                                              busy
 	ran                                                               atomic.Bool

@@ -5,20 +5,21 @@
 // The result of a handler decides what happens to its task:
 //
 //	nil          acked and remembered: a redelivery is acked without the handler
-//	an error     stored again under the same ID, by the policy, attempt + 1
+//	an error     stored again under the same ID with the policy's delay, attempt + 1
 //	Park(err)    parked with the reason, as after the last attempt
-//	Drop(err)    acked and counted
+//	Drop(err)    given up: acked, counted and remembered
 //
 // A task is stored before its delivery is acked, so a crash causes a repeat, never a
 // loss. If the producer cancels, reschedules or replaces a task while a handler has it, a
-// retry doesn't restore the old task. docs/guarantees.md lists the windows.
+// retry doesn't restore the old task. docs/guarantees.md lists the rare exceptions.
 //
-// While Redis is away, handlers that need it keep their places, and the queue waits.
+// While Redis is away, deliveries wait for it and occupy the places of handlers
+// (Config.Concurrency). So the whole queue waits.
 //
 // Some errors of Redis concern one topic, shard or task only: a key of the wrong type, a
-// missing right, an unknown topic. Then only this delivery waits, without a handler's
-// place, and the consumer asks Redis again. After ten minutes it requeues the delivery,
-// so the handler runs again. Deliveries that wait count for Config.Prefetch.
+// missing right, an unknown topic. Then only this delivery waits. It occupies no place of
+// a handler, but it counts for Config.Prefetch. The consumer asks Redis again, and after
+// ten minutes it requeues the delivery, so the handler runs again.
 //
 // If `scanner topic rm` removed the topic, the failed delivery is logged, counted as
 // topic_removed and acked; it isn't retried.
@@ -39,6 +40,6 @@
 //	group.Go(func() error { return bills.Run(ctx) })
 //	err := group.Wait()
 //
-// A program with a consume loop of its own can use Parse alone. For developers of
-// applications there is docs/guide.md.
+// A program with a consume loop of its own can use Parse alone. See docs/guide.md for how
+// to use this package in an application.
 package consumer

@@ -13,8 +13,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// handle brings one delivery to its end. work ends when the consumer has waited
-// long enough for its handlers.
+// handle processes one delivery, and then acks, requeues or rejects it. work ends when a
+// stopping consumer has waited for Config.StopTimeout.
 func (w *worker) handle(work context.Context, d amqp.Delivery) {
 	c := w.c
 	t, err := Parse(d)
@@ -38,14 +38,14 @@ func (w *worker) handle(work context.Context, d amqp.Delivery) {
 	c.cfg.step(stepAcked)
 }
 
-// reject sends what is no task to the queue's dead-letter exchange.
+// reject sends a message that isn't a task to the queue's dead-letter exchange.
 func (c *Consumer) reject(ctx context.Context, s *session, d amqp.Delivery, err error) {
 	c.metrics.rejected.WithLabelValues(rejection(err)).Inc()
 	c.refused.Say(ctx, "queue", c.cfg.Queue, "exchange", d.Exchange, "error", err)
-	_ = s.acks.nack(d.DeliveryTag, false) // if the connection is gone, it comes again
+	_ = s.acks.nack(d.DeliveryTag, false) // if the connection is gone, the broker delivers it again
 }
 
-// rejection is why, in a word.
+// rejection returns the reason of a rejection, as the metric names it.
 func rejection(err error) string {
 	var header *HeaderError
 	var rule *task.RuleError
@@ -58,9 +58,9 @@ func rejection(err error) string {
 	return "foreign"
 }
 
-// process runs the handler unless that was done, and stores what follows. A task whose
-// payload is too large for this consumer is parked without its handler. next: a
-// consumer stored it.
+// process calls the handler, unless the delivery was handled before or is superseded. Then
+// it stores the retry or next step. A task whose payload is too large for this consumer is
+// parked without calling the handler. next says that a consumer stored the task.
 func (w *worker) process(work context.Context, t *task.Task, next bool) outcome {
 	disposition := shard.Run
 	err := w.retryUntil(work, t, "look_up", func() (err error) {
@@ -77,7 +77,7 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 	case disposition == shard.Over:
 		return over
 	case w.replaced:
-		return requeued // another handler has its place
+		return requeued // another worker took this one's place
 	}
 	if n := len(t.Payload); n > w.c.cfg.MaxPayload {
 		reason := fmt.Sprintf("payload of %d bytes is above the consumer's MaxPayload of %d", n, w.c.cfg.MaxPayload)
@@ -87,13 +87,13 @@ func (w *worker) process(work context.Context, t *task.Task, next bool) outcome 
 	step, err := w.c.run(work, t)
 	w.c.cfg.step(stepHandled)
 	if err != nil && work.Err() != nil {
-		return requeued // it was cut short: no attempt
+		return requeued // the handler was cut short, which doesn't count as an attempt
 	}
 	became, f := w.c.decide(t, step, err)
 	return w.conclude(work, t, became, f)
 }
 
-// run calls the handler under its deadline, and returns the step it asked for.
+// run calls the handler with its deadline, and returns the next step that it asked for.
 func (c *Consumer) run(work context.Context, t *task.Task) (next *following, err error) {
 	ctx, cancel := context.WithTimeout(withTrace(work, t.Headers), c.cfg.Timeout)
 	defer cancel()
@@ -144,9 +144,9 @@ func (c *Consumer) decide(t *task.Task, next *following, err error) (outcome, *f
 	return park, f
 }
 
-// conclude stores what follows and remembers the delivery, in this order, so that
-// a crash in between repeats it. It doesn't remember parked tasks: their replay has the
-// same due time.
+// conclude stores f, if there is one, and then remembers the delivery. In this order, a
+// crash in between repeats the delivery and loses nothing. conclude doesn't remember a
+// parked task, because its replay has the same due time.
 func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f *following) outcome {
 	if f != nil {
 		stored, err := w.allowNext(work, t, *f)
@@ -171,8 +171,8 @@ func (w *worker) conclude(work context.Context, t *task.Task, became outcome, f 
 	return became
 }
 
-// allowNext stores f, unless the producer has changed the task since. errRemoved: its
-// topic was removed.
+// allowNext stores f. It returns false if the producer has changed the task since, and
+// errRemoved if the topic was removed.
 func (w *worker) allowNext(work context.Context, t *task.Task, f following) (stored bool, err error) {
 	var at permit
 	err = w.retryUntil(work, t, "look_up", func() (err error) {
@@ -192,7 +192,7 @@ func (w *worker) allowNext(work context.Context, t *task.Task, f following) (sto
 	return stored, err
 }
 
-// say logs what an operator may have to look at.
+// say logs outcomes that an operator may have to look at.
 func (c *Consumer) say(ctx context.Context, t *task.Task, became outcome, f *following) {
 	switch became {
 	case park:

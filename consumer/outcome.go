@@ -14,10 +14,9 @@ import (
 // waited for Config.StopTimeout.
 //
 // ctx carries the trace that the headers traceparent and tracestate name; package
-// producer sets them. Retries and next steps keep these headers, so they all belong to
-// the trace of the call that scheduled the task. That includes a step that a handler asks
-// for within its own span. A task that a handler schedules with ctx belongs to the trace
-// too.
+// producer sets them. Retries and next steps keep these headers, so they belong to the
+// trace of the call that scheduled the task. A span that the handler starts doesn't change
+// that. A task that a handler schedules with ctx belongs to the trace of ctx.
 type Handler func(ctx context.Context, d task.Delivery) error
 
 // Park returns an error that parks the task at once, with err as the reason. `scanner
@@ -57,7 +56,7 @@ const (
 	done     outcome = "done"
 	repeat   outcome = "repeated"      // done before: acked without the handler.
 	retried  outcome = "retried"       // stored again.
-	park     outcome = "parked"        // stored aside.
+	park     outcome = "parked"        // set aside.
 	drop     outcome = "dropped"       // the handler gave it up.
 	over     outcome = "superseded"    // cancelled or replaced by the producer meanwhile.
 	removed  outcome = "topic_removed" // its topic was removed: nothing follows.

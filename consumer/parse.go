@@ -17,16 +17,16 @@ import (
 // duefleet has, lean ones too.
 var ErrForeign = errors.New("not a message of duefleet")
 
-// Parse reads the task from a delivery. For a lean message, the topic is the message's
-// type. Without their headers the attempt is the first and Redelivered is false. Redelivered
+// Parse reads the task from a delivery, which may be a lean message. Without a topic header,
+// the topic is the message's type. Without an attempt header, the attempt is 1. Redelivered
 // is true if the scanner or RabbitMQ may have delivered the task before. The payload is the
 // delivery's body, not a copy. Parse leaves out headers that RabbitMQ added.
 //
 // Errors:
-//   - ErrForeign;
-//   - *HeaderError for a header of another type than scanners set, and for an expiration
-//     that isn't a number;
-//   - *task.RuleError for a name that breaks a rule, or a body above 16 MiB.
+//   - ErrForeign.
+//   - *HeaderError: a header has another type than scanners give it, the attempt is below 1,
+//     or the expiration isn't a number.
+//   - *task.RuleError: the topic or the ID breaks a rule, or the body is above 16 MiB.
 func Parse(d amqp.Delivery) (task.Task, error) {
 	in := reader{table: d.Headers}
 	t := task.Task{
@@ -43,7 +43,7 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 		},
 		Payload: d.Body,
 	}
-	mark, _ := d.Headers[shard.HeaderNext].(string) // a scanner from before HeaderFirstDue passes on this alone
+	mark, _ := d.Headers[shard.HeaderNext].(string) // scanners older than HeaderFirstDue send only this one
 	t.FirstDue = time.UnixMilli(fieldOr(&in, task.HeaderFirstDue, shard.FirstDue(mark, t.Due).UnixMilli())).UTC()
 	if in.err != nil {
 		return task.Task{}, in.err
@@ -65,13 +65,13 @@ func Parse(d amqp.Delivery) (task.Task, error) {
 type HeaderError struct {
 	// Header is its key.
 	Header string
-	// Got describes what it holds, without a text's content.
+	// Got describes its value, without the content of a text.
 	Got string
 }
 
 func (e *HeaderError) Error() string { return fmt.Sprintf("header %s holds %s", e.Header, e.Got) }
 
-// reader keeps the first error of reading headers.
+// reader reads headers and keeps the first error.
 type reader struct {
 	table amqp.Table
 	err   error
@@ -90,7 +90,7 @@ func field[T any](r *reader, key string) T {
 	return typed
 }
 
-// expiration reads a property that RabbitMQ lets only milliseconds be.
+// expiration reads the expiration of a message, a text with a number of milliseconds.
 func (r *reader) expiration(text string) time.Duration {
 	if text == "" {
 		return 0
@@ -102,7 +102,7 @@ func (r *reader) expiration(text string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// fieldOr is a header that lean messages may lack, and what its absence says.
+// fieldOr returns a header, or absent if the message doesn't have it.
 func fieldOr[T any](r *reader, key string, absent T) T {
 	if _, there := r.table[key]; !there {
 		return absent
@@ -110,8 +110,9 @@ func fieldOr[T any](r *reader, key string, absent T) T {
 	return field[T](r, key)
 }
 
-// ownHeaders are those the producer gave the task, which are texts; RabbitMQ adds
-// its own, most of them others, when it redelivers or dead-letters.
+// ownHeaders returns the headers that the producer gave the task. These are texts. It
+// leaves out the headers of duefleet. It also leaves out those that RabbitMQ adds when it
+// redelivers or dead-letters a message; most of them aren't texts.
 func ownHeaders(table amqp.Table) map[string]string {
 	var own map[string]string
 	for k, v := range table {

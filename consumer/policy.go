@@ -8,9 +8,10 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// Policy returns the delay from failed attempt n, counted from 1, to the next. If ok is
-// false there is no next attempt, and the task is parked. Any function can be a policy.
-// The attempt is x-duefleet-attempt, which also counts messages that the broker returned.
+// Policy returns the delay between a failed attempt and the next. If ok is false there is no
+// next attempt, and the task is parked. Any function can be a policy. attempt is the number
+// of the failed attempt, from 1. It also counts messages that the broker returned or
+// refused; see task.Task.Attempt.
 //
 // New calls the policy once, for attempt 1. If a policy panics later, the task is parked
 // with the panic as the reason.
@@ -19,7 +20,7 @@ type Policy func(attempt int) (delay time.Duration, ok bool)
 // NoRetry is the Policy that parks a task after its first failed attempt.
 func NoRetry(int) (time.Duration, bool) { return 0, false }
 
-// Fixed retries after the same delay, up to most attempts in all. New refuses a negative
+// Fixed retries after the same delay, up to most attempts in total. New refuses a negative
 // delay, and most below 1.
 func Fixed(delay time.Duration, most int) Policy {
 	if wrong := firstOf(negative("delay", delay), tooFew(most)); wrong != "" {
@@ -28,7 +29,7 @@ func Fixed(delay time.Duration, most int) Policy {
 	return func(attempt int) (time.Duration, bool) { return delay, attempt < most }
 }
 
-// Linear retries up to most attempts in all. The delay before retry n is 2n-1 units: 1,
+// Linear retries up to most attempts in total. The delay before retry n is 2n-1 units: 1,
 // 3, 5, 7 and so on. Payment callbacks are commonly repeated like this, with a unit of a
 // minute. New refuses a negative unit, and most below 1.
 func Linear(unit time.Duration, most int) Policy {
@@ -40,8 +41,8 @@ func Linear(unit time.Duration, most int) Policy {
 	}
 }
 
-// Exponential retries after a delay that starts at first and doubles up to longest, up to
-// most attempts in all. Half of each delay is random, so that tasks that failed together
+// Exponential retries after a delay that starts at first and doubles until it is longest,
+// up to most attempts in total. Half of each delay is random, so that tasks that failed together
 // don't return together (Brooker, "Exponential Backoff And Jitter", 2015: equal jitter).
 // New refuses a negative first, longest below first, and most below 1.
 func Exponential(first, longest time.Duration, most int) Policy {

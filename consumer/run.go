@@ -12,13 +12,14 @@ import (
 // stopGrace is how long handlers may take to return after their context was cancelled.
 const stopGrace = time.Second
 
-// Run consumes until ctx ends and then returns nil. Before it returns it takes no new
-// deliveries, and waits up to StopTimeout for the running handlers. Then it cancels the
+// Run consumes until ctx ends, and then stops and returns nil. While it stops, it takes no
+// new deliveries and waits up to StopTimeout for the running handlers. Then it cancels the
 // contexts of those that still run, and requeues unhandled deliveries. While RabbitMQ is
-// away Run tries all URLs in turn. Call it once.
+// away, Run tries all URLs in turn. Call it once.
 //
-// Run returns an error if RabbitMQ refuses the user, the password or the vhost, or if the
-// queue doesn't exist for QueueTimeout. After it has consumed once, it retries these too.
+// Run returns an error if RabbitMQ refuses the user, the password, the vhost or the right
+// to read the queue. It also does if the queue doesn't exist for QueueTimeout. Once it has consumed,
+// it retries after these errors too.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("consumer: Run was called before; a Consumer runs once, make another by New")
@@ -70,9 +71,9 @@ const (
 	backoffMax = 5 * time.Second
 )
 
-// holdFor is how long a delivery waits if Redis refuses a call for it. Then it is
-// requeued and its handler runs again. RabbitMQ closes the channel of a delivery that
-// isn't acked for half an hour.
+// holdFor is how long a delivery waits if Redis refuses a call for it. Then it is requeued
+// and its handler runs again. It must be below half an hour: RabbitMQ closes the channel
+// of a delivery that isn't acked for that long.
 const holdFor = 10 * time.Minute
 
 func newPause() retry.Backoff { return retry.Backoff{Min: backoffMin, Max: backoffMax} }

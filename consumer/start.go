@@ -16,14 +16,14 @@ type starting struct {
 	began   time.Time
 	over    bool  // the consumer has consumed once
 	tries   int   // connections tried
-	refusal error // of a URL whose server refuses for good
+	refusal error // the newest refusal that doesn't end by itself
 	dropped int   // how often a server dropped the connection after the password
 }
 
 // droppedTries is how often a server must drop the connection after the password before
-// the password counts as wrong. RabbitMQ drops the connection without a message, because
-// amqp091 doesn't support the capability that asks for one. A server that stops does the
-// same, but once.
+// the password counts as wrong. RabbitMQ sends a reason only to clients with the capability
+// authentication_failure_close, which amqp091 doesn't have. A server that is stopping also
+// drops the connection without a reason, but only once.
 const droppedTries = 3
 
 // failed returns the error of Run if waiting longer is useless, or nil to try again. A

@@ -11,11 +11,11 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// chainWindow is how long the order of the deliveries of a chain is known if the consumer
-// remembers nothing else.
+// chainWindow is how long, at least, the delivery history keeps which delivery followed
+// which, even if the consumer remembers nothing else.
 const chainWindow = 24 * time.Hour
 
-// store has a consumer's calls to Redis. They concern the delivery history of an ID and the
+// store makes a consumer's calls to Redis, for the delivery history of an ID and for the
 // task in its shard.
 type store struct {
 	*shard.Store
@@ -23,18 +23,19 @@ type store struct {
 	clock  func() time.Time // the consumer's
 
 	mu      sync.Mutex
-	removed map[string]time.Time // by topic: when it was first met removed.
-	met     map[string]bool      // topics that were served when their first delivery came.
-	silent  time.Time            // when Redis last didn't say whether a topic is served.
+	removed map[string]time.Time // by topic: when this consumer first found it removed.
+	met     map[string]bool      // topics that are known to be, or to have been, served here.
+	silent  time.Time            // when Redis last failed to say whether a topic is served.
 }
 
-// silentFor is how long Redis isn't asked again whether a topic is served, after it gave no
-// answer. Meanwhile the topic's deliveries are handled.
+// silentFor is how long the consumer waits, after Redis gave no answer, before it asks
+// again whether a topic is served. Meanwhile it handles deliveries.
 const silentFor = 5 * time.Second
 
-// served returns task.ErrUnknownTopic if no scanner has served the topic under this
-// prefix in this Redis: then its message comes from scanners that have another. It asks
-// once a topic. A topic that was removed is nil: it was served here.
+// served returns task.ErrUnknownTopic if no scanner has served the topic under this prefix
+// in this Redis. Then the scanners that sent the message use another prefix or Redis. For
+// a removed topic it returns nil, because it was served here; also if Redis can't answer.
+// Once a topic is known, served doesn't ask again.
 func (s *store) served(ctx context.Context, topic string) error {
 	s.mu.Lock()
 	skip := s.met[topic] || time.Since(s.silent) < silentFor
@@ -58,9 +59,10 @@ func (s *store) served(ctx context.Context, topic string) error {
 
 func (s *store) remembers() bool { return s.window > 0 }
 
-// begin asks what is to be done with a delivery. A first attempt of what its producer
-// stored is handled unasked where nothing is remembered. Not so a next step, or what was
-// parked and replayed, whose attempts count from 1 again: next, from shard.HeaderNext.
+// begin returns whether to handle a delivery. A consumer that remembers nothing handles a
+// first attempt without asking Redis, unless next is set. next (shard.HeaderNext) says that
+// a consumer stored the task: as a next step, or as a parked task that was replayed. These
+// also begin with attempt 1.
 func (s *store) begin(ctx context.Context, t *task.Task, next bool) (shard.Disposition, error) {
 	if !s.remembers() && t.Attempt == 1 && !next {
 		return shard.Run, nil
@@ -72,7 +74,7 @@ func delivered(t *task.Task) shard.Delivered {
 	return shard.Delivered{ID: t.ID, Due: t.Due.UnixMilli(), Scheduled: t.Scheduled.UnixMilli()}
 }
 
-// done remembers a delivery, if anything is remembered.
+// done remembers that a delivery is done, unless the consumer remembers nothing.
 func (s *store) done(ctx context.Context, t *task.Task) error {
 	if !s.remembers() {
 		return nil
@@ -82,17 +84,18 @@ func (s *store) done(ctx context.Context, t *task.Task) error {
 
 // following is the retry or next step that follows a delivery.
 type following struct {
-	when     task.When     // unless it is parked
-	local    time.Time     // when by the consumer's clock; zero: by Redis's alone
-	least    time.Duration // from now on, at least; negative: none
+	when     task.When     // zero if park is set.
+	local    time.Time     // when by the consumer's clock; zero: only Redis's clock counts.
+	least    time.Duration // the shortest delay from now; not above 0: none
 	park     bool
-	attempts int // to count on from
+	attempts int // attempts so far; 0 for a next step
 	reason   string
 	payload  []byte
-	op       shard.Op // of storing it, the same for each try
+	op       shard.Op // of the put, the same for each try
 }
 
-// due is when f is due, in ms, seen from now by Redis's clock and by the consumer's.
+// due returns when f is due, in ms of Redis's clock. now is the time by Redis's clock, here
+// is the same moment by the consumer's.
 func (f following) due(now int64, here time.Time) int64 {
 	due := f.when.Time(time.UnixMilli(now)).UnixMilli()
 	if !f.local.IsZero() {
@@ -101,11 +104,11 @@ func (f following) due(now int64, here time.Time) int64 {
 	return max(due, now+max(f.least, 0).Milliseconds())
 }
 
-// permit says whether something may follow a delivery, and when that is due, in ms.
+// permit says whether a retry or next step may follow a delivery.
 type permit struct {
-	allowed bool // false: the producer cancelled or replaced the task
-	due     int64
-	moved   bool // the producer rescheduled the task meanwhile, to due
+	allowed bool  // false: the producer cancelled or replaced the task.
+	due     int64 // when the retry or next step is due, in ms.
+	moved   bool  // the producer rescheduled the task meanwhile, to due.
 }
 
 // allow asks whether f may follow the delivery of t, and when it is due.
@@ -123,11 +126,12 @@ func (s *store) allow(ctx context.Context, t *task.Task, f following) (at permit
 	return at, err
 }
 
-// estimateError is by how many ms an estimate of Redis's clock may be behind it.
+// estimateError is how far an estimate of Redis's clock may be behind it, in ms.
 const estimateError = 1000
 
-// notBefore corrects an estimate of Redis's clock: a delivery shows that the clock had
-// reached its due time. More than estimateError means that the clock was set back since.
+// notBefore corrects now, an estimate of Redis's clock. Since a task was delivered, the
+// clock has reached its due time. If due is later than now by more than estimateError, the
+// clock was set back after the delivery, and now stays.
 func notBefore(now, due int64) int64 {
 	if due > now && due-now <= estimateError {
 		return due
@@ -135,9 +139,10 @@ func notBefore(now, due int64) int64 {
 	return now
 }
 
-// mark is the value of shard.HeaderNext for f, or "" for none. A retry and what is parked
-// keep when the task was due first; what is parked keeps the delivery's due, too. A next
-// step begins again, as does a retry that the producer rescheduled.
+// mark returns the value of shard.HeaderNext for f, or "" for none. A retry and a parked
+// task keep the time when the task was due first. A parked task keeps the due time of the
+// delivery, too. A next step, and a retry that the producer rescheduled, have a first due
+// time of their own.
 func (f following) mark(t *task.Task, at permit) string {
 	first := t.FirstDue.UnixMilli()
 	switch {
@@ -151,8 +156,8 @@ func (f following) mark(t *task.Task, at permit) string {
 	return shard.NextMark(first, at.due)
 }
 
-// put stores f after the delivery of t, and reports whether it did: the task may
-// have changed since. errRemoved: its topic was removed.
+// put stores f after the delivery of t. It returns false if the task was changed since, and
+// errRemoved if the topic was removed.
 func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (bool, error) {
 	next := *t
 	next.Payload = f.payload
@@ -177,19 +182,19 @@ func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (
 // errRemoved ends the tries to store a task.
 var errRemoved = errors.New("the topic was removed")
 
-// removedFor is how long a topic is met removed before that is final: a removal that
-// finds tasks brings the topic back at once.
+// removedFor is how long a topic must stay removed before the consumer gives up its tasks.
+// A removal that finds tasks brings the topic back at once.
 const removedFor = 5 * time.Second
 
-// isRemoved reports whether err is for a topic that was removed, some time ago. A topic
-// that Redis lost, or never had, is unknown too, but isn't removed: a scanner puts it
-// back.
+// isRemoved reports whether err means that the topic is removed, and has been for
+// removedFor. A topic without a placement, for example one that Redis lost, is unknown too.
+// It doesn't count as removed, because a scanner may restore it.
 func (s *store) isRemoved(ctx context.Context, topic string, err error) bool {
 	met := false
 	if errors.Is(err, task.ErrUnknownTopic) {
 		p, err := s.Topic(topic).Placement(ctx)
 		if met = p.Phase == shard.Removed; !met && err != nil {
-			return false // nobody knows
+			return false // Redis didn't answer
 		}
 	}
 	s.mu.Lock()

@@ -58,15 +58,15 @@ func (w *worker) giveBack(d amqp.Delivery) { _ = w.session.acks.nack(d.DeliveryT
 // occupies a handler's place, so the queue waits: no handler runs whose result could
 // neither be remembered nor stored.
 //
-// An error of this topic or task alone doesn't block others: another worker takes this
-// one's place. After Config.hold insist returns the error, and the caller requeues the
-// delivery.
+// An error that concerns only this topic, shard or task doesn't block others: another
+// worker takes this one's place. After Config.hold retryUntil returns the error, and the
+// caller requeues the delivery.
 //
-// Once the consumer stops, insist returns every error at once. One exception: if the
+// Once the consumer stops, retryUntil returns every error at once. One exception: if the
 // handler has run and Redis is away, it keeps trying to store the result.
 func (w *worker) retryUntil(work context.Context, t *task.Task, operation string, try func() error) error {
 	pause := newPause()
-	var held time.Time // start of the current run of own errors
+	var held time.Time // when an unbroken series of own errors began
 	for {
 		err := try()
 		if err == nil || work.Err() != nil || errors.Is(err, errRemoved) {
