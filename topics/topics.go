@@ -1,7 +1,8 @@
-// Package topics reads and writes the topics' documents in Consul. It makes the same
-// checks as the verbs ls, get, create and set of `scanner topic`. It writes only if
-// nobody else wrote meanwhile, and records each change in the topic's history. Running
-// scanners apply a change within seconds.
+// Package topics reads and writes the topics' documents in Consul: the settings that
+// scanners apply, one document for each topic. It makes the same checks as the verbs ls,
+// get, create and set of `scanner topic`. It writes only if nobody else wrote meanwhile,
+// and records each change in the topic's history. Running scanners apply a change within
+// seconds.
 //
 // The package is for programs that create topics, for example one for each tenant. It
 // doesn't wait for scanners. It can't remove a topic, because the topic's tasks are in
@@ -26,8 +27,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// ErrChanged: somebody else wrote the document since it was read, and nothing was
-// written. Read it again, and decide again.
+// ErrChanged: somebody else wrote the document since it was read, so the call wrote
+// nothing. Read the document again before you repeat the change.
 var ErrChanged = topicdocs.ErrMeanwhile
 
 // Config configures a Client.
@@ -153,9 +154,11 @@ type Change struct {
 	Reason string
 }
 
-// Create creates a topic and returns its document. It doesn't compare the name with
-// others. Errors: task.ErrExists if the topic has a document; the mistakes in the
-// settings, each on its own line; ErrChanged; errors of Consul.
+// Create creates a topic and returns its document. Unlike Set, it accepts a name that looks
+// like a typing error for another topic's.
+//
+// Errors: task.ErrExists if the topic has a document; the mistakes in the settings, each on
+// its own line; ErrChanged; errors of Consul.
 func (c *Client) Create(ctx context.Context, topic string, change Change) (Document, error) {
 	return c.write(ctx, topic, "create", change)
 }
