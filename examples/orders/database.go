@@ -13,7 +13,7 @@ const schema = `CREATE TABLE IF NOT EXISTS orders (
 	state text NOT NULL DEFAULT 'unpaid' CHECK (state IN ('unpaid', 'paid', 'cancelled'))
 )`
 
-const paid = "paid" // the state in which an order stays, as it does when it is cancelled
+const paid = "paid" // like "cancelled", a final state: the order keeps it
 
 var errNoOrder = errors.New("no such order")
 

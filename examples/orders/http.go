@@ -43,8 +43,9 @@ func (a api) place(w http.ResponseWriter, r *http.Request) {
 }
 
 // create schedules the order's timeout first, and then commits the order. If it stops in
-// between, the task finds no order and does nothing. In the other sequence an order could
-// stay unpaid for ever. A second try replaces the task of the first.
+// between, the task finds no order and does nothing. If it committed first, a stop in
+// between would leave an order that stays unpaid for ever. A second try replaces the task
+// of the first.
 func (a api) create(ctx context.Context, o order) (order, error) {
 	_, err := a.tasks.Schedule(ctx, producer.Request{
 		Topic: topic, ID: o.ID, When: producer.In(a.payWithin), Payload: []byte(stepCancel),

@@ -1,5 +1,5 @@
-// Command reminders sends a push message some minutes after an event. A newer event of
-// the same user moves it, since the task's ID is the user's name.
+// Command reminders sends a push message some minutes after an event. The task's ID is the
+// user's name, so a newer event of the same user replaces the task.
 package main
 
 import (

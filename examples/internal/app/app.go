@@ -25,7 +25,7 @@ type Config struct {
 	Topic string
 	// Minute is the length of one minute of the example.
 	Minute time.Duration
-	// Patience is how long Redis may take to answer. Defaults to the client's timeouts.
+	// Patience limits how long Redis may take to answer. Defaults to go-redis's timeouts.
 	Patience time.Duration
 	// Out receives the example's output.
 	Out io.Writer

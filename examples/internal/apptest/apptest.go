@@ -38,7 +38,7 @@ type Story struct {
 	held map[string]chan struct{}
 }
 
-// Write records a line of the example's output. It blocks on a line that Hold holds.
+// Write records a line of the example's output. It blocks if Hold was called for that line.
 func (s *Story) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	n, err := s.text.Write(p)
@@ -173,8 +173,8 @@ func (s *Story) Eventually(what string, is func() bool) {
 	wait.Progress(s.t, what, func() int { return len(s.Lines()) }, is)
 }
 
-// Tells waits until the example has printed as many lines, and fails the test unless they
-// are equal.
+// Tells waits until the example has printed as many lines as want has, and fails the test
+// unless they are equal.
 func (s *Story) Tells(want ...string) {
 	s.t.Helper()
 	s.Eventually("the example's output", func() bool { return len(s.Lines()) >= len(want) })
