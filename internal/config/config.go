@@ -23,7 +23,7 @@ type Config struct {
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" default:"15s" check:"100ms..10m"`
 	// Memory of a scanner for the tasks it has in flight, over all topics, in bytes, 1048576 to 1073741824.
 	InFlightBytes int `yaml:"in_flight_bytes" default:"67108864" check:"1048576..1073741824"`
-	// Largest payload that producer accepts, in bytes, 1 to 16777216; raise consumers' MaxPayload first, because they park larger tasks.
+	// Largest payload producer accepts, 1 to 16777216 bytes; raise consumers' MaxPayload first, or they park larger tasks.
 	MaxPayload int `yaml:"max_payload" default:"262144" check:"1..16777216"`
 
 	// Topics are the file's topics, by name. If Consul.Addr is set, Consul's topics are
