@@ -6,11 +6,11 @@
 //	bin/bench [-only NAME,...] [-quick] [-runs 3] [-o markdown|json|both] [-update] [-list]
 //
 // Run the last command in the root of the repository, after building bin/scanner. With
-// -update it writes docs/benchmarks.md, its charts and bench/results.json. Sheets of
+// -update it writes docs/benchmarks.md, its charts and bench/results.json. The results of
 // measures that were not run stay as they are.
 //
 // Exit codes: 0: everything was measured; 1: something failed; 2: wrong usage. A missed
-// goal is not a failure: the table shows it.
+// goal is only shown in the tables; it doesn't change the exit code.
 package main
 
 import (
@@ -48,7 +48,7 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "peer" { // a peer starts its members in this way
+	if len(os.Args) == 3 && os.Args[1] == "peer" { // package peers starts this program in this way
 		if err := peers.Member(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(exitFailed)
@@ -82,7 +82,7 @@ func main() {
 		os.Exit(exitUsage)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	if err := run(ctx, o, measures); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(exitFailed)
@@ -108,7 +108,8 @@ func choose(only string) ([]measure.Measure, error) {
 	return chosen, nil
 }
 
-// run runs the measures, and prints and writes everything that could be measured.
+// run runs the measures, and prints the results, even if some measures failed. With
+// -update it writes them to the document, too.
 func run(ctx context.Context, o options, measures []measure.Measure) (err error) {
 	dir, err := workDir()
 	if err != nil {
@@ -181,7 +182,8 @@ func write(r report.Report, output string) error {
 	return err
 }
 
-// update writes the new results to the document, and keeps the other ones.
+// update writes the new results to the document and to results.json. It keeps the results
+// of other measures.
 func update(root string, r report.Report) error {
 	results := filepath.Join(root, "bench", "results.json")
 	all, err := report.Read(results)

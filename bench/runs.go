@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// disturbed is the share of the machine that other processes may use during a run.
+	// disturbed is the share of the machine's CPU time above which other processes
+	// disturb a run.
 	disturbed = 0.05
-	// tries is how often a disturbed run is tried in all.
+	// tries is how often a run is made at most until it isn't disturbed.
 	tries = 3
-	// whole is how long everything may take. A run isn't repeated if that would take
-	// longer.
-	whole = 27 * time.Minute
+	// timeLimit is how long all measures together may take. A disturbed run isn't
+	// repeated if that would exceed it.
+	timeLimit = 27 * time.Minute
 )
 
 // campaign is everything that one call of this program measures.
 type campaign struct {
-	// once executes one run of a measure, and returns the share of the machine that other
-	// processes used.
+	// once executes one run of a measure. It also returns the share of the machine's CPU
+	// time that other processes used.
 	once  func(context.Context, measure.Measure) (measure.Results, float64, error)
 	plan  *plan
 	quick bool
@@ -88,8 +89,8 @@ func (c *campaign) measure(ctx context.Context, m measure.Measure, n int) (repor
 	return sheet, failed
 }
 
-// undisturbed executes one run, and repeats it while other processes use too much of the
-// machine. share is their part during the run that counts.
+// undisturbed executes one run, and repeats it if other processes disturbed it. The last
+// run counts. share is the others' share of the machine during that run.
 func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results measure.Results, share float64,
 	err error) {
 	for try := 1; ; try++ {
@@ -109,8 +110,8 @@ func (c *campaign) undisturbed(ctx context.Context, m measure.Measure) (results 
 	}
 }
 
-// watched executes one run with an empty Redis, and measures the share of other
-// processes.
+// watched executes one run with an empty Redis, and measures the CPU share of other
+// processes meanwhile.
 func watched(ctx context.Context, b *harness.Bench, m measure.Measure) (results measure.Results, share float64,
 	err error) {
 	others, err := harness.WatchOthers()
@@ -144,11 +145,12 @@ type plan struct {
 	say func(what string, left time.Duration)
 	// ahead is the sum of Takes of the runs that haven't ended.
 	ahead time.Duration
-	// slower is the ratio of the time that runs took to their Takes. It starts at 1 and
-	// then follows the ended runs.
-	slower         float64
-	spent, said    time.Duration
-	started, begun time.Time
+	// slower is how much longer the ended runs took than the sum of their Takes: spent /
+	// estimated. It is 1 before the first run has ended.
+	slower float64
+	// spent is the time that the ended runs took, and estimated the sum of their Takes.
+	spent, estimated time.Duration
+	started, begun   time.Time
 }
 
 func newPlan(measures []measure.Measure, o options) *plan {
@@ -177,15 +179,15 @@ func (p *plan) begin(what string) {
 func (p *plan) left() time.Duration { return time.Duration(float64(p.ahead) * p.slower) }
 
 // room reports whether the current run can be repeated within the time for everything.
-func (p *plan) room() bool { return time.Since(p.started)+p.left() <= whole }
+func (p *plan) room() bool { return time.Since(p.started)+p.left() <= timeLimit }
 
-// end accounts for the run that began last.
+// end records that the current run has ended.
 func (p *plan) end(m measure.Measure) {
 	p.ahead -= m.Takes
-	p.said += m.Takes
+	p.estimated += m.Takes
 	p.spent += time.Since(p.begun)
-	if p.said > 0 {
-		p.slower = float64(p.spent) / float64(p.said)
+	if p.estimated > 0 {
+		p.slower = float64(p.spent) / float64(p.estimated)
 	}
 }
 

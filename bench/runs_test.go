@@ -42,8 +42,8 @@ func TestADisturbedRunIsMadeAgain(t *testing.T) {
 		"the first run":               {parts: []float64{0.06, 0.01}, runs: 2},
 		"two runs":                    {parts: []float64{0.06, 0.9, 0}, runs: 3},
 		"all runs":                    {parts: []float64{0.06, 0.06, 0.06}, runs: 3, noted: true},
-		"no time is left for repeats": {parts: []float64{0.06}, spent: whole - time.Minute, runs: 1, noted: true},
-		"time for one repeat":         {parts: []float64{0.06, 0.06}, spent: whole - 150*time.Second, runs: 2, noted: true},
+		"no time is left for repeats": {parts: []float64{0.06}, spent: timeLimit - time.Minute, runs: 1, noted: true},
+		"time for one repeat":         {parts: []float64{0.06, 0.06}, spent: timeLimit - 150*time.Second, runs: 2, noted: true},
 		"quick":                       {parts: []float64{0.9}, quick: true, runs: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestTheTimeLeftFollowsWhatRunsTake(t *testing.T) {
 }
 
 func TestAllOfItFitsInTheTime(t *testing.T) {
-	if p := newPlan(measure.All(), options{runs: 3}); p.left() > whole {
-		t.Errorf("the measures say that they take %s together, of %s", p.left(), whole)
+	if p := newPlan(measure.All(), options{runs: 3}); p.left() > timeLimit {
+		t.Errorf("the measures say that they take %s together, of %s", p.left(), timeLimit)
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// Arrivals counts the messages that came out of a queue. Lateness is the consumer's time
-// minus due, both by this machine's clock. A message that came early or twice counts as a
-// fault and is in no percentile.
+// Arrivals counts the messages that a consumer received from a queue, and how late they
+// were. Lateness is the time of receipt minus due, both by this machine's clock. Messages
+// that came early or twice are counted separately, and aren't in the percentiles.
 type Arrivals struct {
 	mu      sync.Mutex
 	hist    *hdrhistogram.Histogram // µs
@@ -27,7 +27,9 @@ type Arrivals struct {
 
 // Summary is the result of a load.
 type Summary struct {
-	// Arrived counts each task once.
+	// Arrived counts each task once. Early ones came before they were due. Repeated
+	// counts further messages of a task, and Strange messages that aren't the
+	// benchmark's.
 	Arrived, Early, Repeated, Strange int
 	// First and Last arrival.
 	First, Last time.Time
@@ -39,7 +41,8 @@ func NewArrivals() *Arrivals {
 	return &Arrivals{hist: hdrhistogram.New(1, longest, digits), seen: map[int]struct{}{}, seconds: map[int64]int{}}
 }
 
-// Begin starts the percentiles. Tasks due before now, while the load rises, are in none.
+// Begin starts the percentiles. They leave out tasks due before now, while the load still
+// rises.
 func (a *Arrivals) Begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,15 +50,15 @@ func (a *Arrivals) Begin() {
 	a.hist.Reset()
 }
 
-// End ends the percentiles. Tasks due after now, while the load falls, are in none.
+// End ends the percentiles. They leave out tasks due after now, while the load falls.
 func (a *Arrivals) End() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.end = time.Now()
 }
 
-// headerDue is duefleet's due time of the task: the requested one, or the time when Redis
-// stored the task if that was later.
+// headerDue is the header with duefleet's due time of a task. That is the requested time,
+// or if Redis stored the task later, the time of storing it.
 const headerDue = "x-duefleet-due"
 
 func (a *Arrivals) handle(m fleet.Delivery) {
@@ -107,8 +110,8 @@ func (a *Arrivals) Summary() Summary {
 	return a.summary
 }
 
-// Percentile returns the lateness in ms that p percent don't exceed; 100 gives the
-// largest. Without arrivals it returns 0.
+// Percentile returns the lateness in ms that p percent of the arrivals don't exceed. 100
+// gives the largest lateness. Without arrivals it returns 0.
 func (a *Arrivals) Percentile(p float64) float64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

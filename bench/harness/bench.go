@@ -1,6 +1,7 @@
-// Package harness holds the parts that all measures share: servers, fleets, load,
-// arrivals, and figures from the kernel and Redis. It starts and stops every server that
-// it measures. It uses duefleet only through its programs and its public library.
+// Package harness holds the parts that all measures share. It starts and stops servers
+// and fleets, schedules loads, counts arrivals, and reads figures from the kernel and
+// from Redis. It uses duefleet as a user does: through its programs and its public
+// library.
 package harness
 
 import (
@@ -23,12 +24,12 @@ type Config struct {
 	Dir string
 	// Root is the path of the repository, with bin/scanner in it. Required.
 	Root string
-	// Quick makes everything a tenth as large, as a check that it works.
+	// Quick makes all loads a tenth as large, to check that the measures work.
 	Quick bool
 }
 
-// Bench lives as long as the program and holds one RabbitMQ node, which takes seconds to
-// start. Every run gets its own Redis.
+// Bench holds one RabbitMQ node for all runs, because a node takes seconds to start.
+// Every run gets its own Redis.
 type Bench struct {
 	cfg      Config
 	rabbitmq *servers.RabbitMQ
@@ -58,8 +59,8 @@ type Run struct {
 	closers []func() error
 }
 
-// NewRun starts a Redis. redisArgs are added to the ones of package servers, which sync
-// an append-only file each second.
+// NewRun starts a Redis for a run. redisArgs are added to the arguments of package
+// servers, with which Redis syncs an append-only file each second.
 func (b *Bench) NewRun(ctx context.Context, redisArgs ...string) (*Run, error) {
 	dir := filepath.Join(b.cfg.Dir, fmt.Sprintf("run-%03d", b.runs.Add(1)))
 	server, err := servers.StartRedis(ctx, servers.RedisConfig{Dir: filepath.Join(dir, "redis"), Args: redisArgs})
@@ -75,7 +76,7 @@ func (b *Bench) NewRun(ctx context.Context, redisArgs ...string) (*Run, error) {
 	return r, nil
 }
 
-// Defer adds a function for Close, which calls the last one first.
+// Defer adds a function that Close calls. Close calls the functions in reverse order.
 func (r *Run) Defer(f func() error) { r.closers = append(r.closers, f) }
 
 // Close stops everything that the run started.

@@ -54,7 +54,7 @@ func (c FleetConfig) withDefaults() FleetConfig {
 	return c
 }
 
-// Fleet is a duefleet: scanners as processes, and a client.
+// Fleet is a running fleet: scanners as processes, and a client.
 type Fleet struct {
 	cfg      FleetConfig
 	run      *Run
@@ -127,7 +127,7 @@ func (f *Fleet) PIDs() []int {
 	return pids
 }
 
-// topic returns the topic of the task with a number.
+// topic returns the topic for the task with this number.
 func (f *Fleet) topic(number int) string {
 	if n := number % f.cfg.Topics; n > 0 {
 		return fmt.Sprintf("%s-%d", topicName, n)
@@ -233,17 +233,16 @@ func (f *Fleet) awaitPending(ctx context.Context, n int64) error {
 // ErrSlow means that the machine could not prepare a measurement in time.
 var ErrSlow = errors.New("the tasks were not stored before they were due: the machine is too slow or too busy")
 
-// Backlog is a set of tasks that become due at one instant, when the fleet is ready.
+// Backlog describes tasks that become due at one instant, after all of them are stored.
 type Backlog struct {
 	// From is the number of the first task, Tasks the number of tasks.
 	From, Tasks int
 	// Bytes is the size of each payload. Defaults to PayloadSize.
 	Bytes int
-	// Others is the number of other stored tasks, which are due much later.
+	// Others is the number of other stored tasks, which are due much later and stay.
 	Others int64
-	// Begin is called before the first task is stored, AtDue at the due time. Both are
-	// called again if the machine needs more time to store the tasks. They default to
-	// none.
+	// Begin, if not nil, is called before the first task is stored, and AtDue at the due
+	// time. If storing the tasks takes too long, Drain tries again and calls both again.
 	Begin, AtDue func() error
 }
 

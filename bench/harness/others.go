@@ -17,8 +17,8 @@ import (
 // on every Linux that Go runs on.
 const clockTick = 10 * time.Millisecond
 
-// Others measures the CPU time of processes other than this program and its children.
-// Figures are valid only if the machine has nothing else to do.
+// Others measures the CPU time of processes other than this program and its children. If
+// other processes use much, the results say little.
 type Others struct {
 	at         time.Time
 	busy, ours time.Duration
@@ -42,8 +42,8 @@ func (o Others) Share() (float64, error) {
 		return 0, err
 	}
 	all := now.at.Sub(o.at) * time.Duration(runtime.NumCPU())
-	// Both are in ticks, and the kernel counts them separately. So the difference of two
-	// equal values may be slightly negative.
+	// The kernel counts both times separately and in ticks, so the difference may be
+	// slightly below zero.
 	return max(0, float64((now.busy-o.busy)-(now.ours-o.ours))/float64(all)), nil
 }
 
@@ -97,7 +97,8 @@ func readStat(file string) (pid, parent int, cpu time.Duration, err error) {
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	// The name, in brackets, may contain anything, so count from its end.
+	// The second field is the program's name in brackets. It may contain spaces, so read
+	// the fields after it.
 	name := strings.LastIndexByte(string(b), ')')
 	fields := strings.Fields(string(b[name+1:]))
 	const parentAt, user, system, childUser, childSystem = 1, 11, 12, 13, 14 // of proc(5), counted from the state

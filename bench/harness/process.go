@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessCPU returns the CPU time of all threads of a process, from the process's clock.
-// That clock counts nanoseconds; /proc counts ticks of 10 ms.
+// ProcessCPU returns the CPU time of all threads of a process. It reads the process's CPU
+// clock, which counts nanoseconds, because /proc counts only ticks of 10 ms.
 func ProcessCPU(pid int) (time.Duration, error) {
 	// The ID that Linux gives the clock of another process: clock_getcpuclockid(3).
 	const scheduled = 2

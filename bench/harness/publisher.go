@@ -22,7 +22,7 @@ type Publisher struct {
 	channel  *amqp.Channel
 }
 
-// NewPublisher connects to the exchange of a queue that Queue made.
+// NewPublisher connects to RabbitMQ. exchange is the exchange of a queue from Run.Queue.
 func NewPublisher(url, exchange string) (*Publisher, error) {
 	conn, err := amqp.Dial(url)
 	if err != nil {
@@ -91,9 +91,9 @@ const (
 	Naked
 )
 
-// Bare publishes n messages over one connection, with only the AMQP library and a window
-// of 2,000. It returns the confirmed messages per second, which is the limit for every
-// publisher to that queue.
+// Bare publishes n messages over one connection, with only the AMQP library and at most
+// 2,000 unconfirmed messages. It returns the confirmed messages per second. No publisher
+// to such a queue should be faster, so this is the limit to compare with.
 func (r *Run) Bare(ctx context.Context, queueType string, n int, shape Shape) (rate float64, err error) {
 	queue, err := r.Queue("bare-"+queueType, queueType)
 	if err != nil {

@@ -73,8 +73,9 @@ func (r *Run) Queued(name string) (n int, err error) {
 	return n, err
 }
 
-// AwaitQueued returns the number of messages in a queue. The broker counts late, so it
-// waits up to ten seconds for the number to reach want.
+// AwaitQueued returns the number of messages in a queue. The broker's count is late, so
+// AwaitQueued waits up to ten seconds until it reaches want. A smaller number is no
+// error.
 func (r *Run) AwaitQueued(ctx context.Context, name string, want int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -66,7 +66,8 @@ func (r *Redis) Data(ctx context.Context) (int64, error) {
 	return strconv.ParseInt(info["used_memory_dataset"], 10, 64)
 }
 
-// Commands returns the number of calls so far by command, with the calls inside scripts.
+// Commands returns the number of calls of each command so far, including calls inside
+// scripts.
 func (r *Redis) Commands(ctx context.Context) (map[string]int64, error) {
 	info, err := r.Info(ctx, "commandstats")
 	if err != nil {
@@ -96,7 +97,7 @@ func Total(calls map[string]int64) int64 {
 	return n
 }
 
-// Quiet waits until Redis neither rewrites its file nor is about to.
+// Quiet waits until Redis neither rewrites its append-only file nor is about to.
 func (r *Redis) Quiet(ctx context.Context) error {
 	return Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 		info, err := r.Info(ctx, "persistence")
@@ -107,8 +108,8 @@ func (r *Redis) Quiet(ctx context.Context) error {
 	})
 }
 
-// Sent returns how many commands per second clients send during span. It uses MONITOR,
-// which marks commands inside scripts.
+// Sent returns how many commands per second clients send during span. It counts the lines
+// of MONITOR, without the commands inside scripts, which MONITOR marks.
 func (r *Redis) Sent(ctx context.Context, span time.Duration) (float64, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", r.Addr())

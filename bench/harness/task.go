@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// Measures use payloads of PayloadSize and IDs of 18 bytes, unless they name others.
+	// PayloadSize is the default size of a payload, in bytes.
 	PayloadSize = 200
-	dueDigits   = 19
-	idPrefix    = "task-"
+	// dueDigits is the number of digits of the due time, in ns, with which a payload begins.
+	dueDigits = 19
+	idPrefix  = "task-"
 )
 
 // Task is one task of any system: an ID of 18 bytes, and a payload that begins with the
@@ -44,7 +45,7 @@ func (t Task) ID() string { return fmt.Sprintf(idPrefix+"%013d", t.Number) }
 // numberOf reads the number from an ID.
 func numberOf(id string) (int, error) {
 	if len(id) < len(idPrefix) {
-		return 0, fmt.Errorf("message-id %q is none of ours", id)
+		return 0, fmt.Errorf("message-id %q is not from this benchmark", id)
 	}
 	return strconv.Atoi(id[len(idPrefix):])
 }
@@ -85,13 +86,15 @@ type System interface {
 	Stop() error
 }
 
-// Load is a random load: Poisson arrivals at a rate, each due after its own delay.
+// Load is a random load: tasks are scheduled as a Poisson process, each with its own
+// random delay.
 type Load struct {
 	// Rate is the mean in tasks per second.
 	Rate float64
 	// For is how long tasks are scheduled.
 	For time.Duration
-	// From and To are the limits of the delays, which are distributed evenly.
+	// From and To are the shortest and the longest delay. Delays are distributed evenly
+	// between them.
 	From, To time.Duration
 	// First is the number of the first task.
 	First int
@@ -100,10 +103,10 @@ type Load struct {
 // inFlight is the number of concurrent calls of Schedule in Offer.
 const inFlight = 64
 
-// Offer schedules a load as an open loop: tasks are scheduled at their instants, even if
-// the system is slow. Tasks that come within about a millisecond share one call. The due
-// time is set right before the call. Offer returns the number after the last task's, once
-// all tasks are stored.
+// Offer schedules a load. It schedules each task at its random instant and doesn't wait
+// for earlier calls, unless inFlight calls are running. Tasks within about a millisecond
+// share one call. Their due times count from that call. Offer returns when all tasks are
+// stored, with the number for the next task.
 func Offer(ctx context.Context, s Scheduler, l Load) (int, error) {
 	slots, errs := make(chan struct{}, inFlight), make(chan error, inFlight)
 	next := time.Now()

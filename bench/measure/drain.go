@@ -82,8 +82,8 @@ func bare(ctx context.Context, r *harness.Run, s *Results, queueType string, n i
 	return nil
 }
 
-// drained lets the fleet deliver a backlog that is due at one instant, and adds its rate
-// and costs.
+// drained lets the fleet deliver a backlog that is due at one instant, and adds the rate
+// and the CPU costs.
 func drained(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string,
 	b harness.Backlog) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)

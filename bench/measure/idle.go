@@ -52,8 +52,8 @@ func idle() Measure {
 // settling is how long a system that has just started takes to become idle.
 const settling = 2 * time.Second
 
-// resting adds the costs of an idle system, in its own processes and in Redis. Without
-// pids it leaves out the CPU time of its processes.
+// resting adds the costs of an idle system: the CPU time of its processes, Redis's CPU
+// time and commands. Without pids it leaves out the processes.
 func resting(ctx context.Context, r *harness.Run, s *Results, subject string, pids []int, span time.Duration) error {
 	span = r.Span(span)
 	before, err := snapshot(ctx, r.Redis, pids)

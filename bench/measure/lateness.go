@@ -27,7 +27,7 @@ const (
 // latenessOf puts a load on one subject and adds the results.
 type latenessOf func(context.Context, *harness.Run, harness.Load, *Results) error
 
-// both returns duefleet and its raw limit, on both queue types.
+// both returns duefleet and the raw limit to compare it with, on both queue types.
 func both() []latenessOf {
 	return []latenessOf{
 		fleetLateness(harness.Classic, duefleet), directLateness(harness.Classic, rawDirect),
@@ -46,17 +46,17 @@ func latenessRun(load harness.Load, subjects ...latenessOf) func(context.Context
 	}
 }
 
-// near returns goals that compare lateness with the broker's and the consumer's own time
-// in the same run.
+// near returns goals for the lateness of subject. raw is the same load without a delay,
+// which has only the time that the broker and the consumer need.
 func near(subject, raw string) []report.Goal {
 	return append([]report.Goal{
 		{Subject: subject, Name: p50, Over: raw, AtMostMore: 1},
 		{Subject: subject, Name: p99, Over: raw, AtMostMore: 2.5},
-	}, whole(subject)...)
+	}, complete(subject)...)
 }
 
-// whole returns the goals that everything arrives and nothing is early.
-func whole(subject string) []report.Goal {
+// complete returns the goals that every task arrives and none is early.
+func complete(subject string) []report.Goal {
 	return []report.Goal{{Subject: subject, Name: early, None: true}, {Subject: subject, Name: notArrived, None: true}}
 }
 
@@ -107,7 +107,7 @@ func lateness5000() Measure {
 	var goals []report.Goal
 	for _, subject := range []string{duefleet, onQuorum} {
 		goals = append(goals, within(subject, bounds...)...)
-		goals = append(goals, whole(subject)...)
+		goals = append(goals, complete(subject)...)
 	}
 	return Measure{
 		Name: "lateness-5000", Title: "Poisson 5,000/s, delays 0.2 to 5 s", Takes: 63 * time.Second,

@@ -46,8 +46,8 @@ func directLateness(queueType, subject string) latenessOf {
 }
 
 // fixedDelay measures RabbitMQ's own delay: messages move from a queue with a TTL to
-// another queue. All delays of one queue are the same, because an expired message waits
-// behind one that isn't.
+// another queue. All delays of one queue are the same, because an expired message would
+// wait behind one that hasn't expired.
 func fixedDelay(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	const delay = time.Second
 	queue, err := r.Queue("expired", harness.Classic)

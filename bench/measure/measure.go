@@ -1,5 +1,6 @@
-// Package measure has one measure per file. Every measure includes a raw limit or a peer
-// in the same run, so that every figure has a comparison.
+// Package measure has the measures of the benchmarks. A measure runs duefleet and
+// something to compare it with, in the same run. That is a raw limit, such as a bare
+// publisher, or a peer: another system for the same job.
 package measure
 
 import (
@@ -10,24 +11,24 @@ import (
 	"github.com/duefleet/duefleet/bench/report"
 )
 
-// duefleet is the subject of the goals.
+// duefleet is the name of duefleet as a subject, in tables and goals.
 const duefleet = "duefleet"
 
 // Measure is one measure.
 type Measure struct {
 	// Name is the name for -only, Title a description in one line.
 	Name, Title string
-	// Goals is empty for a measure that only compares.
+	// Goals are limits for the results; empty for a measure that only compares.
 	Goals []report.Goal
 	// Notes are for readers of the results.
 	Notes []string
 	// Takes is roughly how long a run takes on two cores, for the estimate of the
 	// remaining time.
 	Takes time.Duration
-	// Once means one run unless -runs is given. The rows of such a measure are compared
-	// with each other, or differ widely.
+	// Once means one run unless -runs is given. That is enough if the rows of a measure
+	// are only compared with each other, or differ widely.
 	Once bool
-	// Redis holds arguments that are added to its Redis's usual ones.
+	// Redis holds additional arguments for the run's redis-server.
 	Redis []string
 	// Run executes one run.
 	Run func(ctx context.Context, r *harness.Run, s *Results) error
@@ -49,7 +50,7 @@ func (s *Results) Add(subject, name string, value float64) {
 // Note adds a remark on this run. Equal remarks count once.
 func (s *Results) Note(text string) { s.Notes = append(s.Notes, text) }
 
-// All returns every measure in the order of the document.
+// All returns every measure, in the order of docs/benchmarks.md.
 func All() []Measure {
 	return []Measure{
 		lateness(), latenessShort(), lateness5000(),

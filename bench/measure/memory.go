@@ -49,7 +49,8 @@ func memory() Measure {
 	}
 }
 
-// grown adds how much memory, as measured by of, grows per pending task.
+// grown stores n pending tasks and adds by how many bytes per task the result of `of`
+// grows.
 func grown(ctx context.Context, s *Results, subject string, way store, of func(context.Context) (int64, error), n,
 	size int) error {
 	const batch = 500

@@ -47,8 +47,9 @@ func peersLoad() harness.Load {
 	return harness.Load{Rate: 1000, For: 5 * time.Second, From: 200 * time.Millisecond, To: 5 * time.Second}
 }
 
-// slow is how long a peer may take. It is longer than the interval of peers that look for
-// due tasks every 5 s; a peer that takes longer is far behind.
+// slow is how long a measurement waits for a peer after the last due time. Some peers
+// look for due tasks only every 5 s. A peer that needs more than slow is too slow for the
+// load.
 const slow = 8 * time.Second
 
 // measureSystem runs all measurements for one system.

@@ -67,7 +67,8 @@ func pendingSizes(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Resu
 	return nil
 }
 
-// fleetCPU adds Redis's cost for n tasks, while left other tasks are stored.
+// fleetCPU adds Redis's CPU cost for storing and delivering n tasks, while left other
+// tasks stay stored.
 func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results, subject string, from, n int,
 	left int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
@@ -95,7 +96,7 @@ func fleetCPU(ctx context.Context, r *harness.Run, f *harness.Fleet, s *Results,
 	return nil
 }
 
-// rawCPU adds Redis's cost for n tasks with plain commands.
+// rawCPU adds Redis's CPU cost for storing and taking n tasks with plain commands.
 func rawCPU(ctx context.Context, r *harness.Run, s *Results, n int) error {
 	const batch = 500
 	w := raw{r.Redis.Client}

@@ -59,7 +59,8 @@ func scheduleOne() Measure {
 	}
 }
 
-// scheduleOnly returns a fleet whose topic is known and whose scanners have stopped.
+// scheduleOnly returns a fleet whose scanners have stopped. They ran before, because a
+// client can schedule only tasks of a topic that a scanner has made known.
 func scheduleOnly(ctx context.Context, r *harness.Run) (*harness.Fleet, error) {
 	f, err := r.StartFleet(ctx, harness.FleetConfig{Scanners: 1})
 	if err != nil {
@@ -121,7 +122,7 @@ func empty(ctx context.Context, r *harness.Run) error {
 	return r.Redis.Quiet(ctx)
 }
 
-// each passes batches to goroutines.
+// each splits the tasks among goroutines, which pass them to way in batches.
 func each(ctx context.Context, tasks []harness.Task, batch, goroutines int, way store) error {
 	g, ctx := errgroup.WithContext(ctx)
 	share := (len(tasks) + goroutines - 1) / goroutines
@@ -189,8 +190,7 @@ for i = 1, #ARGV, 3 do
   redis.call('HSET', KEYS[2], ARGV[i + 1], ARGV[i + 2])
 end`
 
-// lua calls a script once for each shard. This is the least work for a store that uses a
-// script.
+// lua calls a script once for each shard. No store that uses a script can do less.
 func (w raw) lua(ctx context.Context, tasks []harness.Task) error {
 	var args [rawShards][]any
 	for _, t := range tasks {

@@ -40,7 +40,7 @@ func (t trial) run(ctx context.Context, r *harness.Run, load harness.Load, s *Re
 // offer puts the load on the system and adds the results. Before the measurement, the
 // load runs for as long as its longest delay: only then are as many tasks due per second
 // as are scheduled. Percentiles and CPU time cover the time from then to the end of the
-// load. All tasks must arrive, those before and after too, and none early.
+// load. The numbers of early and missing tasks cover all tasks of the load.
 func (t trial) offer(ctx context.Context, r *harness.Run, load harness.Load, s *Results) error {
 	first := load.First
 	arrivals, stop, err := r.ConsumeFrom(ctx, t.queue, first)

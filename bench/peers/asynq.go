@@ -13,15 +13,15 @@ import (
 
 const (
 	asynqType = "orders"
-	// handlers is the number of concurrent handlers in a member, since each waits for its
-	// confirm.
+	// handlers is the number of concurrent handlers in a member. It needs many, since
+	// each waits for the confirm of its task.
 	handlers = 100
 	// callsAtATime is the number of concurrent calls, for clients with one task per call.
 	callsAtATime = 16
 )
 
-// asynqPeer polls for due tasks at the interval. 0 is asynq's default: every 5 s for
-// scheduled tasks and every second for ready ones.
+// asynqPeer returns asynq as a peer that polls for due tasks at the interval. 0 means
+// asynq's defaults: every 5 s for scheduled tasks, and every second for ready ones.
 func asynqPeer(name string, interval time.Duration) Peer {
 	return Peer{
 		Name: name, members: 3,

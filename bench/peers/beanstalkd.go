@@ -17,8 +17,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// reservers is the number of connections per member that reserve jobs, since each waits
-// for its confirm.
+// reservers is the number of connections with which a member reserves jobs. It needs
+// many, since each waits for the confirm of its job.
 const reservers = 32
 
 func beanstalkd() Peer {

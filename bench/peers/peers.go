@@ -1,8 +1,9 @@
-// Package peers has other systems that deliver tasks when they are due, as peers in the
-// benchmarks. If a peer calls a handler in its own process, that handler publishes the
-// task with a confirm, as duefleet does.
+// Package peers runs other systems that deliver tasks when they are due, to compare
+// duefleet with them. Most of them call a handler in their own process. The benchmark's
+// handler publishes the task to RabbitMQ and waits for the confirm, as duefleet does.
 //
-// A peer's members are separate processes: node, or this program with the argument peer.
+// A member is a process of a peer that delivers tasks. It runs node, or this program with
+// the argument peer.
 package peers
 
 import (
@@ -20,13 +21,14 @@ import (
 	"github.com/duefleet/duefleet/bench/harness"
 )
 
-// Peer is one such system.
+// Peer is a system to compare duefleet with.
 type Peer struct {
 	// Name is the name in tables.
 	Name string
 	// members is the number of delivering processes.
 	members int
-	// missing returns an error if the peer isn't installed; nil: nothing is needed.
+	// missing returns an error if something that the peer needs isn't installed. It is
+	// nil if the peer needs nothing.
 	missing func() error
 	// store starts the server for the tasks. Defaults to the run's Redis.
 	store func(context.Context, *harness.Run) (store, error)

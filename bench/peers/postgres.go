@@ -47,8 +47,8 @@ type postgres struct {
 	attr *syscall.SysProcAttr
 }
 
-// startPostgres makes a cluster and starts it. It commits like the other stores: to
-// memory, and to disk within a second.
+// startPostgres makes a cluster and starts it. It commits like the other stores: a write
+// is first in memory, and on disk within a second.
 func startPostgres(ctx context.Context, _ *harness.Run) (s store, err error) {
 	p, err := newCluster(ctx)
 	if err != nil {
@@ -87,8 +87,8 @@ func startPostgres(ctx context.Context, _ *harness.Run) (s store, err error) {
 }
 
 // newCluster makes a cluster. PostgreSQL refuses to run as root, so for root it runs as
-// the user of Debian's package, or as nobody. The folder isn't in the run's folder, which
-// only its owner can read.
+// the user of Debian's package, or as nobody. That user can't read the run's folder, so
+// the cluster has a temporary folder of its own.
 func newCluster(ctx context.Context) (p postgres, err error) {
 	if p.dir, err = os.MkdirTemp("", "bench-postgres-"); err != nil {
 		return p, err

@@ -50,7 +50,7 @@ func FourThreads() Peer {
 func dueKey(n int) string     { return fmt.Sprintf("textbook:due:%d", n) }
 func payloadKey(n int) string { return fmt.Sprintf("textbook:payload:%d", n) }
 
-// sets stores tasks as the textbooks do.
+// sets stores tasks in sorted sets and hashes, as tutorials show.
 type sets struct {
 	*redis.Client
 	shards int

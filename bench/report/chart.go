@@ -16,8 +16,9 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart draws the figures with one name against a number in their subjects. For example,
-// "scanners: 3, M = 16" is a point at 16 on the line "scanners: 3".
+// Chart draws the figures with one name. Each subject ends with a number, which is the
+// point's place on the horizontal axis. For example, "scanners: 3, M = 16" is a point at
+// 16 on the line "scanners: 3".
 type Chart struct {
 	// File is the name of the SVG file, and Title its heading.
 	File, Title string
@@ -25,7 +26,7 @@ type Chart struct {
 	Name string
 	// Split is the text in the subject between the line's name and the number.
 	Split string
-	// X is the label of the axis for that number, which is logarithmic to base 2.
+	// X is the label of the horizontal axis, which is logarithmic.
 	X string
 }
 
@@ -106,7 +107,7 @@ func (c Chart) lines(s Sheet) []chartLine {
 	return lines
 }
 
-// powersOfTwo sets the marks of the axis.
+// powersOfTwo sets the marks of the horizontal axis.
 type powersOfTwo struct{}
 
 // Ticks returns the powers of two between two values.

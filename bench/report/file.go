@@ -33,8 +33,8 @@ func Read(path string) (Report, error) {
 	return r, nil
 }
 
-// Merge replaces the sheets of the same measures, and sorts all sheets as in order. It
-// drops sheets that order doesn't name.
+// Merge adds sheets, and removes older ones of the same measures. It sorts all sheets by
+// order, which holds the measures' names, and drops sheets that order doesn't name.
 func (r *Report) Merge(sheets []Sheet, order []string) {
 	for _, s := range sheets {
 		r.Sheets = slices.DeleteFunc(r.Sheets, func(old Sheet) bool { return old.Measure == s.Measure })

@@ -49,8 +49,8 @@ func field(path, key string) string {
 	return ""
 }
 
-// Versions returns the versions of all parts that take part, without those that aren't
-// installed. bench is the folder of this module.
+// Versions returns the versions of Go and of the installed servers, programs and
+// libraries that the measures use. bench is the folder of this module.
 func Versions(ctx context.Context, bench string) []string {
 	all := []string{runtime.Version()}
 	for _, c := range []struct {

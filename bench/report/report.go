@@ -1,5 +1,5 @@
 // Package report collects results, compares them with goals, and writes them as Markdown,
-// JSON and charts.
+// JSON and charts. A sheet has the results of one measure.
 package report
 
 import (
@@ -19,7 +19,7 @@ type Value struct {
 	Value float64
 }
 
-// Figure is one quantity over all runs.
+// Figure is one quantity of one subject, measured in every run.
 type Figure struct {
 	Subject string    `json:"subject"`
 	Name    string    `json:"name"`
@@ -27,9 +27,9 @@ type Figure struct {
 	Runs    []float64 `json:"runs"`
 }
 
-// Goal is a limit for a figure. With Over it compares the figure with the same figure of
-// another subject, run by run. It then limits their ratio, or with AtMostMore their
-// difference, in the figure's unit.
+// Goal is a limit for a figure. If Over names another subject, the goal compares the
+// figure with the same figure of that subject, run by run. AtMost and AtLeast then limit
+// the ratio of the two, and AtMostMore their difference.
 type Goal struct {
 	Subject    string  `json:"subject"`
 	Name       string  `json:"name"`
@@ -44,10 +44,12 @@ type Goal struct {
 // Verdict is the result of a goal.
 type Verdict struct {
 	Goal
-	// Measured is false if a figure is missing; then no other field is set.
-	Measured bool    `json:"measured"`
-	Got      float64 `json:"got"`
-	Kept     bool    `json:"kept"`
+	// Measured is false if a figure is missing. Got and Kept then mean nothing.
+	Measured bool `json:"measured"`
+	// Got is the median over all runs of what the goal limits; with None the largest value.
+	Got float64 `json:"got"`
+	// Kept reports whether Got keeps to the goal.
+	Kept bool `json:"kept"`
 }
 
 // Sheet holds the results of one measure.
@@ -56,11 +58,11 @@ type Sheet struct {
 	Title    string    `json:"title"`
 	Figures  []Figure  `json:"figures"`
 	Verdicts []Verdict `json:"verdicts"`
-	// Notes name things that were not measured, and facts that a reader needs.
+	// Notes explain the figures, and say what could not be measured.
 	Notes []string `json:"notes,omitempty"`
 	// Runs is the number of runs for the medians.
 	Runs int `json:"runs"`
-	// Quick sheets only show that the measure works.
+	// Quick is true for small sizes, which only show that the measure works.
 	Quick bool `json:"quick"`
 	// OtherLoad is the other processes' share of the machine's CPU time in each run, in
 	// %.
@@ -69,7 +71,7 @@ type Sheet struct {
 	Measured time.Time `json:"measured"`
 }
 
-// Report holds all sheets, and where they were measured.
+// Report holds all sheets, and describes the machine and the programs that were measured.
 type Report struct {
 	Machine  Machine  `json:"machine"`
 	Versions []string `json:"versions"`
@@ -134,7 +136,7 @@ func (s *Sheet) judge(g Goal) Verdict {
 	return v
 }
 
-// against compares each run of a figure with the same run of another one.
+// against returns the ratio, or the difference, of two figures in each run.
 func (g Goal) against(of, over []float64) []float64 {
 	r := make([]float64, len(of))
 	for i := range of {
@@ -176,8 +178,8 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s >= %g", of, g.AtLeast)
 }
 
-// number formats a number with three significant digits, or with all digits before the
-// point.
+// number formats a number with three significant digits, or without a fraction from 100
+// on.
 func number(f float64) string {
 	switch {
 	case f == 0:

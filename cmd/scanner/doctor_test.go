@@ -139,7 +139,7 @@ func TestDoctorMendsABrokenDocument(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for topic, want := range map[string]string{
-		"t39": "fail: t39:2: decl: unknown key; scanner one refuses it, and keeps to the last good one if there is one " +
+		"t39": "fail: t39:2: decl: unknown key; scanner one refuses it, and uses the last good one if there is one " +
 			"-> scanner topic set t39 decl= --config ",
 		"both":   "rat: unknown key; did you mean rate? -> scanner topic set both shards=VALUE rat= --config ",
 		"undone": "rate: must be a whole number; or, back to the document from before, scanner topic undo undone --config ",

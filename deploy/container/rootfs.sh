@@ -3,8 +3,9 @@
 # trusted certificates. The Containerfile copies it unchanged, and a test starts a
 # scanner in it. So the test and the image have the same files.
 #   deploy/container/rootfs.sh /out
-# `scanner version` prints VERSION and COMMIT from the environment. Without them it prints
-# the ones that Go finds in .git, which an image build doesn't have.
+# `scanner version` prints VERSION and COMMIT, which come from the environment here.
+# Without them it prints the source's release, and the commit if Go finds it in .git. An
+# image build has no .git.
 set -eu
 out=$1
 cli=github.com/duefleet/duefleet/internal/cli

@@ -2,9 +2,11 @@
 // heartbeats, how many workers each member runs for a topic, and which shards a worker
 // polls in a tick.
 //
-// No table says who owns which shard. A worker draws tickets every tick, and consecutive
-// tickets stand for consecutive shards. So the fleet spreads itself, and the next workers
-// that draw pick up the shards of a dead scanner.
+// No table says which scanner owns which shard. A tick is a short time, by default 1 s.
+// Every tick, each worker draws tickets: the next numbers of a counter in Redis. The
+// ticket modulo the number of shards names the shard that the worker polls until the tick
+// ends. So workers spread over all shards. If a scanner dies, other workers draw the
+// tickets for its shards.
 package balance
 
 import (
@@ -14,14 +16,14 @@ import (
 )
 
 // MostWorkers bounds the workers that a scanner runs for one topic, unless the topic's
-// settings ask for more. Each worker is a goroutine with timers and calls of its own,
-// even when idle. If there are more shards than workers, a worker polls several. A claim
-// takes a round trip to Redis, so sixteen workers claim from some thousands of shards a
-// second. See docs/adr/0012.
+// settings ask for more. Each worker is a goroutine with its own timers and calls to
+// Redis, even when idle. If there are more shards than workers, a worker polls several. A
+// claim is one round trip to Redis, so sixteen workers can claim from thousands of shards
+// per second. See docs/adr/0012.
 const MostWorkers = 16
 
-// Draw takes tickets of a topic for one tick of a worker and reads the placement, in one
-// round trip. It returns the shards that the tickets stand for, each once. It returns the
+// Draw draws a worker's tickets for one tick of a topic and reads the placement, in one
+// round trip. It returns the shards that the tickets name, each once. It returns the
 // errors of shard.Topic.Draw.
 func Draw(ctx context.Context, t *shard.Topic, tickets int) (shards []int, p shard.Placement, err error) {
 	first, p, err := t.Draw(ctx, tickets)
@@ -45,13 +47,15 @@ func shardsOf(first int64, n, scanned int) []int {
 	return shards
 }
 
-// Scale returns how many workers each of live scanners runs for a topic with scanned
-// shards, and how many tickets each worker draws per tick. A set above 0 is the number of
-// workers in the topic's document; each of these workers draws one ticket. With set 0 the
-// workers cover all shards all the time, and each scanner runs one worker more. So
-// tickets come round before a tick is over, and polling overlaps. With exactly as many
-// tickets as shards, a shard could be alone for up to a tick whenever two draws change
-// places.
+// Scale returns how many workers each scanner runs for a topic, and how many tickets each
+// worker draws per tick. The fleet polls scanned shards and has live scanners. set is the
+// number of workers in the topic's document. If it is above 0, Scale returns it, with one
+// ticket per worker.
+//
+// If set is 0, the fleet draws at least one ticket for each shard in each tick. Each
+// scanner runs one worker more than that takes. The extra workers cover shards whose next
+// ticket comes late: two workers may draw in another order than in the last tick. Without
+// them, a shard could have no worker for up to a tick.
 func Scale(set, scanned, live int) (workers, tickets int) {
 	if set > 0 {
 		return set, 1

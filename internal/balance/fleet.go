@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// Silence is how long a scanner may be silent before the others consider it dead. It
-	// is also how long heartbeats may go unanswered before a scanner considers Redis
+	// Silence is the time without a heartbeat after which the others consider a scanner
+	// dead. It is also the time without an answer after which a scanner considers Redis
 	// down.
 	Silence = 3 * time.Second
 	// interval is the time between two heartbeats.
 	interval = time.Second
-	// forget is how long a dead scanner stays listed.
+	// forget is how long a dead scanner stays in the list of members.
 	forget = 10 * time.Minute
 	// leaveTimeout bounds the call that removes a member from the fleet.
 	leaveTimeout = 2 * time.Second
 )
 
-// Member is one scanner of the fleet as it described itself.
+// Member is one scanner of the fleet, as it describes itself in its heartbeats.
 type Member struct {
 	// Topics holds what the member reports about topics. A topic with nothing to report
 	// is left out.
@@ -37,38 +37,40 @@ type Member struct {
 	Version   string    `json:"version"`
 	Started   time.Time `json:"started,omitzero"`
 	Admin     string    `json:"admin,omitempty"`
-	Applied   uint64    `json:"config_applied_index"`
+	// Applied is the index of the newest configuration that the member applied: Consul's
+	// index, or with a file the member's own count of its changes.
+	Applied uint64 `json:"config_applied_index"`
 	// Source is where the member reads the topics' documents; "" means that its version
-	// doesn't report it. Refused says for which topics the documents of another source
-	// are in force; the member delivers by those. It is "" if there are none.
+	// doesn't report it. Refused is a message for operators. It names the topics whose
+	// settings the fleet takes from another source than the member's; the member uses
+	// those settings too. It is "" if there are none.
 	Source  string `json:"config_source,omitempty"`
 	Refused string `json:"refused,omitempty"`
-	// Away reports that the source can't be read now. The settings in force stay. Errors
-	// has the reason under "".
+	// Away reports that the member can't read the source now. It keeps the settings in
+	// force. Errors has the reason under "".
 	Away bool `json:"config_source_away,omitempty"`
-	// Format is config.Format of the member's version, which tells the keys that it knows
-	// in topic documents. 0 means that the version doesn't report it.
+	// Format is config.Format of the member's version. It says which keys of topic
+	// documents the member knows. 0 means that the version doesn't report it.
 	Format int `json:"config_format,omitempty"`
 	// Documents is a hash of all topics' documents in force: members with the same
 	// documents have the same hash. 0 means that the version doesn't report it, or that
-	// the member has read no documents. Applied can't be compared instead: it is an index
-	// of the source, and depends on when a member asked.
+	// the member has read no documents. Don't compare Applied instead. With a file, each
+	// member counts its own. With Consul, it depends on when the member asked.
 	Documents uint64 `json:"config_documents,string,omitempty"`
 	// Errors has the configuration errors by topic; "" stands for the source as a whole.
 	Errors map[string]string `json:"config_errors,omitempty"`
-	// Troubles says by topic why it isn't served now. Blocked has the kind of trouble for
-	// each of these topics where waiting doesn't fix it.
+	// Troubles holds the reason why a topic isn't served now, by topic. Blocked has the
+	// kind of problem by topic, but only for problems that waiting doesn't fix.
 	Troubles map[string]string `json:"troubles,omitempty"`
 	Blocked  map[string]string `json:"blocked,omitempty"`
 	// Applying names the topics whose newest settings RabbitMQ has neither accepted nor
 	// refused so far.
 	Applying []string `json:"applying,omitempty"`
 
-	Warnings []string `json:"hazards,omitempty"` // how Redis is set to lose acknowledged tasks
+	Warnings []string `json:"hazards,omitempty"` // Redis's settings that can lose acknowledged tasks
 }
 
-// Members lists the scanners heard from recently, those that are silent the longest
-// first.
+// Members lists the scanners that sent a heartbeat recently, the oldest heartbeat first.
 func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 	heartbeats, now, err := store.Fleet(ctx)
 	if err != nil {
@@ -88,7 +90,7 @@ func Members(ctx context.Context, store *shard.Store) ([]Member, error) {
 	return members, nil
 }
 
-// HeartbeatConfig of one member. All fields are required.
+// HeartbeatConfig configures the Heartbeat of one member. All fields are required.
 type HeartbeatConfig struct {
 	Store *shard.Store
 	// Instance names the member; it must be unique in the fleet.
@@ -103,7 +105,7 @@ type HeartbeatConfig struct {
 	Log    *slog.Logger
 }
 
-// Heartbeat keeps one member in the fleet and knows how many members live. State may be
+// Heartbeat sends one member's heartbeats, and knows how many members live. State may be
 // called at any time, Run once.
 type Heartbeat struct {
 	cfg     HeartbeatConfig

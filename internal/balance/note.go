@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// TopicNote is a member's report about one topic, as its heartbeat carries it. Other
-// versions read notes too: a field never changes its meaning, and unknown fields are
-// skipped.
+// TopicNote is one scanner's report about one topic, a part of its heartbeat. Scanners of
+// other versions read it too: a field never changes its meaning, and a reader skips
+// unknown fields.
 type TopicNote struct {
-	// PerSecond is how many tasks a second RabbitMQ confirmed in the last minute.
-	// Lateness counts them by how late they were: confirm minus due, by Redis's clock.
+	// PerSecond is the mean number of tasks per second that RabbitMQ confirmed in the
+	// last minute. Lateness counts these tasks by how late they were: confirm minus due,
+	// by Redis's clock.
 	PerSecond float64  `json:"forwarded_per_second,omitempty"`
 	Lateness  Lateness `json:"lateness,omitempty"`
 	// Paused and Rate are the settings in force. Rate is in tasks a second over the whole
@@ -28,22 +29,23 @@ type TopicNote struct {
 	// count.
 	Settings map[string]string `json:"settings,omitempty"`
 	// Retrying is how many tasks wait for another attempt or are in flight for one. The
-	// broker returned or refused them, or didn't answer in time. A member counts only
-	// tasks that it released itself since it started. It counts each up to a sixteenth of
-	// its delay too long or too short. A task that is cancelled or rescheduled counts
-	// until its attempt would have come.
+	// broker returned or refused them, or didn't answer in time. A member counts the
+	// retried tasks that it has in flight. It also counts each task that it released
+	// itself, until the time of the next attempt. It rounds that time by at most a
+	// sixteenth of the delay. It doesn't notice if such a task is cancelled or
+	// rescheduled.
 	Retrying int64 `json:"retrying,omitempty"`
 	// RetryingSince is the earliest original due time among them, by Redis's clock; zero
 	// if there are none. A task counts for up to 3 s after the time of its next attempt,
 	// because another member may make that attempt.
 	RetryingSince time.Time `json:"retrying_since,omitzero"`
-	// RetryReason is why the newest of them wasn't accepted. RetryReasonAt is when, by
-	// the member's clock. They are "" and zero if there are none.
+	// RetryReason is why the broker didn't accept the newest of them. RetryReasonAt is
+	// when that was, by the member's clock. They are "" and zero if there are none.
 	RetryReason   string    `json:"retry_reason,omitempty"`
 	RetryReasonAt time.Time `json:"retry_reason_at,omitzero"`
-	// Unreadable is how many due tasks claims skipped in the last minute, each counted
-	// once. Their records are missing, or of a newer format than the member's version
-	// reads.
+	// Unreadable is how many due tasks the member's claims skipped in the last minute,
+	// each counted once. A claim skips a task whose record is missing, or has a newer
+	// format than the member's version reads.
 	Unreadable int64 `json:"unreadable,omitempty"`
 	// UnreadableSince says for each shard when the member first met such a task, by the
 	// member's clock. If there are many shards, it names only some.
@@ -54,8 +56,8 @@ type TopicNote struct {
 // out.
 func (n TopicNote) IsZero() bool { return reflect.ValueOf(n).IsZero() }
 
-// Plus merges what two members report about the same topic. Settings, rate and pause are
-// n's if n has settings, and other's if not.
+// Plus merges what two members report about the same topic. It takes settings, rate and
+// pause from n if n has settings, otherwise from other.
 func (n TopicNote) Plus(other TopicNote) TopicNote {
 	n.PerSecond += other.PerSecond
 	n.Lateness = n.Lateness.Plus(other.Lateness)

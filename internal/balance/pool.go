@@ -17,9 +17,10 @@ type Pool struct {
 	Work func(ctx context.Context, number int)
 }
 
-// scaleInterval is how often a pool asks for the wanted number of workers, besides after
-// a change. The number also depends on how many scanners live. And a worker that was
-// about to end when more were wanted must be started again.
+// scaleInterval is the time after which a pool calls Wanted even if Changed reports
+// nothing. There are two reasons. The result also depends on the number of living
+// scanners. And a worker may have been about to end when the number rose; the pool must
+// start it again.
 const scaleInterval = 250 * time.Millisecond
 
 // Run keeps the wanted number of workers running until ctx ends and all of them have

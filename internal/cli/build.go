@@ -11,8 +11,9 @@ import (
 // Release is the version of this source, as in a tag without its v.
 const Release = "0.1.0"
 
-// The linker sets version and commit if a build has no .git, as in deploy/container/rootfs.sh.
-// If they are "", Release and the commit that the build recorded apply.
+// The linker sets version and commit, because an image is built without .git; see
+// deploy/container/rootfs.sh. If version is "", Release applies. If commit is "", the
+// commit that Go recorded in the program applies.
 var version, commit string //nolint:gochecknoglobals // -X sets nothing else
 
 // Build says how a program was built. The JSON names are an interface.
@@ -21,8 +22,9 @@ type Build struct {
 	// Version is the version that the linker set. Without one it is Release, with + and the
 	// beginning of the commit if the build recorded one.
 	Version string `json:"version"`
-	// Commit it was built from; "" if the build recorded none, as a build of an archive.
-	// Modified reports whether files differed from the commit.
+	// Commit is the commit that the program was built from. It is "" if the build
+	// recorded none, for example in a build from an archive. Modified reports whether
+	// files differed from the commit.
 	Commit   string `json:"commit"`
 	Modified bool   `json:"modified"`
 	// Go is the toolchain's version.
@@ -37,8 +39,8 @@ func ReadBuild(program string) Build {
 	return b
 }
 
-// stamp replaces version and commit by what the linker was given. A commit that ends with
-// "-dirty", as git describe writes it, had files that differed from it.
+// stamp replaces Version and Commit with the values that the linker set, if any. "-dirty"
+// at the end of a commit means that files differed from it; git describe writes that.
 func (b *Build) stamp(version, commit string) {
 	if version != "" {
 		b.Version = version
@@ -69,7 +71,7 @@ func newBuild(program string, info *debug.BuildInfo) Build {
 	return b
 }
 
-// String is one line for people.
+// String returns the text of the verb version, on one line.
 func (b Build) String() string {
 	commit := "unknown commit"
 	if b.Commit != "" {
@@ -82,7 +84,8 @@ func (b Build) String() string {
 }
 
 // VersionCommand returns the verb that prints how the program was built. It needs no
-// configuration. write prints the text, or the value as JSON.
+// configuration. It calls write with the result as a text and as a value for JSON; write
+// prints one of them.
 func VersionCommand(program string, write func(cmd *cobra.Command, text string, value any) error) *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",

@@ -1,5 +1,6 @@
-// Package cli holds the common parts of the commands scanner and producer: exit codes,
-// errors on one line, and output formats.
+// Package cli holds the common parts of the programs scanner and producer: exit codes,
+// errors on one line, and output formats. A verb is a command of such a program, for
+// example "topic set".
 package cli
 
 import (
@@ -19,7 +20,10 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// The exit codes, an interface for scripts.
+// These are the exit codes. Scripts rely on them. Done is success, and Failed any error
+// without a code of its own. Usage is a mistake in the command line. NotFound means that
+// a task or topic doesn't exist, and Exists that it already does. Unhealthy is for verbs
+// that check a fleet.
 const (
 	Done      = 0
 	Failed    = 1
@@ -37,13 +41,14 @@ type UsageError string
 
 func (e UsageError) Error() string { return string(e) }
 
-// ranError is an error of a verb that ran. Every other error comes from cobra and is
+// ranError is an error of a verb that has run. Every other error comes from cobra and is
 // about the command line.
 type ranError struct{ error }
 
 func (e ranError) Unwrap() error { return e.error }
 
-// Verb marks the errors of a command's own work, so that they differ from cobra's.
+// Verb returns work with its errors marked as a verb's own, so that Report can tell them
+// from cobra's.
 func Verb(work func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := work(cmd, args); err != nil {
@@ -84,7 +89,8 @@ func TopicArgument(cmd *cobra.Command, args []string) error {
 	return cmd.Flags().Set(flag.Name, topic)
 }
 
-// Report writes an error with advice to w, on one line, and returns its exit code.
+// Report writes an error to w on one line and returns its exit code. It appends the
+// advice for an error of a verb.
 func Report(w io.Writer, cmd *cobra.Command, err error, advice func(error) string) int {
 	if err == nil {
 		return Done
@@ -158,7 +164,7 @@ func ID(id string) string {
 	return quoted.String()
 }
 
-// Format is the format of a verb's result. It is the value of a flag.
+// Format is the output format of a verb, the value of the flag --output.
 type Format string
 
 // The formats.
@@ -252,7 +258,7 @@ func (l *JSONList) separator() string {
 	return "["
 }
 
-// Close ends the list, even an incomplete one. The exit code must say that it is
+// Close ends the list, even an incomplete one. The caller's exit code must say that it is
 // incomplete.
 func (l *JSONList) Close() error {
 	switch {

@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Complete sets up shell completion for root, after all verbs were added. It completes
-// the formats of --output and the flags that name a file. It completes topics for
-// --topic, and for the first argument if a command's use begins with TOPIC or [TOPIC]. If
-// topics is nil, it completes none.
+// Complete sets up shell completion for root. Call it after all verbs were added. The
+// shell then completes the formats of --output, and file names for flags that take a
+// file. topics completes the flag --topic, and the first argument of verbs whose usage
+// line names it TOPIC or [TOPIC]. If topics is nil, topics aren't completed.
 func Complete(root *cobra.Command, topics cobra.CompletionFunc) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	complete(root, topics)
@@ -18,7 +18,8 @@ func Complete(root *cobra.Command, topics cobra.CompletionFunc) {
 
 func complete(cmd *cobra.Command, topics cobra.CompletionFunc) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		// An error would mean: no such flag, or it has a completion. Neither is possible.
+		// An error would mean that the flag doesn't exist or already has a completion.
+		// Neither is possible.
 		switch {
 		case f.Name == "output":
 			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(strings.Split(f.Value.Type(), "|"),

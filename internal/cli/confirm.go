@@ -13,19 +13,19 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrDeclined says that the question was not answered with yes.
+// ErrDeclined means that the user didn't answer the question with yes.
 var ErrDeclined = errors.New("not confirmed")
 
-// Confirmation is the question before a verb deletes something for ever or changes much
-// at once.
+// Confirmation asks the user before a verb deletes something for ever or changes many
+// things at once.
 type Confirmation struct {
 	// Yes is true if --yes was given.
 	Yes bool
-	// Deed names the verb's action. Defaults to Deletes.
+	// Deed names what the verb does. Defaults to Deletes.
 	Deed Deed
 }
 
-// Deed is an action, as in "delete", and its past, as in "deleted".
+// Deed holds two forms of the word for an action, as in "delete" and "deleted".
 type Deed struct{ does, done string }
 
 // Deletes is the Deed of a verb that deletes something for ever.
@@ -44,7 +44,7 @@ func (c Confirmation) deed() Deed {
 	return c.Deed
 }
 
-// Does returns the action, for the question.
+// Does returns the word for the question, as in "delete".
 func (c Confirmation) Does() string { return c.deed().does }
 
 // Register adds the flag --yes.

@@ -7,20 +7,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Reference returns a page in Markdown with the help of a program and of each of its
-// verbs. update is the command that writes the page. An error means that a help text
-// couldn't be printed.
+// Reference returns a Markdown page with the help texts of a program and of each of its
+// verbs. update is the command that writes the page to its file, for the page's first
+// lines. An error means that a help text couldn't be printed.
 func Reference(root *cobra.Command, update string) ([]byte, error) {
 	var page bytes.Buffer
 	fmt.Fprintf(&page, "# %s\n\nWhat `%s --help` and the help of each of its verbs say; `%s` writes this page.\n",
 		root.Name(), root.Name(), update)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	err := refer(&page, root)
+	err := writeHelp(&page, root)
 	return page.Bytes(), err
 }
 
-func refer(page *bytes.Buffer, cmd *cobra.Command) error {
+func writeHelp(page *bytes.Buffer, cmd *cobra.Command) error {
 	if cmd.HasParent() {
 		fmt.Fprintf(page, "\n## %s\n", cmd.CommandPath())
 	}
@@ -38,7 +38,7 @@ func refer(page *bytes.Buffer, cmd *cobra.Command) error {
 		if !c.IsAvailableCommand() || c.Name() == "help" || c.Name() == "completion" { // cobra's own
 			continue
 		}
-		if err := refer(page, c); err != nil {
+		if err := writeHelp(page, c); err != nil {
 			return err
 		}
 	}

@@ -2,10 +2,10 @@ package config
 
 import "strings"
 
-// Advice returns what to do about an error of a server, as in "; check
-// redis.tls.ca_file", to be appended to it. It returns "" if neither the settings nor the
-// user's rights cause the error. section is the server's section in the configuration:
-// redis, rabbitmq or consul.
+// Advice returns what to do about the text of an error from a server, as in "; check
+// redis.tls.ca_file". The caller appends it to the error. It is "" if neither the
+// settings nor missing rights seem to be the cause. section is the server's section in
+// the configuration: redis, rabbitmq or consul.
 func Advice(section, text string) string {
 	for _, a := range advices() {
 		if strings.Contains(text, a.about) {
@@ -66,7 +66,7 @@ func advices() []struct{ about, advice string } {
 		{"does not look like a TLS handshake", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
 		{"HTTP response to HTTPS client", "the server does not speak TLS there: check the port, or SECTION.tls.enabled"},
 		{"HTTP request to an HTTPS server", "WAY-TO-TLS"},
-		// A broker that expects TLS answers so to a handshake without it.
+		// A broker that expects TLS gives this answer to a client without TLS.
 		{"frame size exceeds negotiated frame_max",
 			"the server does not speak AMQP there: check the port; if it speaks TLS, WAY-TO-TLS"},
 		{"WRONGPASS", "check redis.username and redis.password"},

@@ -9,8 +9,9 @@ type Binding struct {
 
 // LeftBindings returns bindings from earlier settings of a topic that still send its
 // messages to another queue than the one declared now. They exist because scanners bind a
-// new queue but unbind none. It compares only equal keys, or for a fanout exchange all
-// keys. It doesn't match patterns of a topic exchange.
+// new queue but never unbind the old one. An earlier binding counts if its routing key is
+// the same as now, or if the exchange is a fanout exchange. LeftBindings doesn't match
+// the patterns of a topic exchange.
 func LeftBindings(earlier []Topic, now Topic) (left []Binding) {
 	for _, t := range earlier {
 		if t.Declare == nil || now.Declare == nil || t.Exchange == "" || t.Exchange != now.Exchange ||

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Certificate is a file of certificates for connections: this client's own certificate,
-// or the authorities'.
+// Certificate is a file with certificates for connections: the client's own, or the
+// authorities' certificates.
 type Certificate struct {
 	// Use is the section whose connections need it: redis, rabbitmq or consul.
 	Use  string
@@ -20,8 +20,8 @@ type Certificate struct {
 	Expires func() time.Time
 }
 
-// Certificates returns the certificate files in use, each once per section. An error is
-// about a file.
+// Certificates returns the certificate files in use, each once per section. An error
+// means that a file can't be used.
 func (c *Config) Certificates() ([]Certificate, error) {
 	var all []Certificate
 	for _, section := range []struct {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Complete returns a topic as a document with all keys, those with default values
-// included. It omits the keys of a section that the topic lacks. It also omits an empty
-// text that is empty by default: scanners of an older version may not know its key.
+// Complete returns a topic as a document with all keys, even those with default values.
+// There are two exceptions. It omits the keys of a section that the topic lacks. It also
+// omits a text that is empty like its default, because scanners of an older version may
+// not know its key.
 func Complete(t Topic) []byte {
 	s := newSettings()
 	defaults := DefaultTopic("orders")
@@ -22,8 +23,8 @@ func Complete(t Topic) []byte {
 	return render(s)
 }
 
-// Assignments returns the completions of an assignment such as declare.queue=. They are
-// the keys in order, or after a key and its = the words that the key accepts.
+// Assignments returns the completions of an assignment such as declare.queue=. Before the
+// =, they are the keys in order. After the =, they are the words that the key accepts.
 func Assignments(begun string) (all []string) {
 	key, _, valued := strings.Cut(begun, "=")
 	for _, f := range topicFields() {

@@ -1,12 +1,13 @@
 // Package config holds the settings: their types, defaults and rules, and the ways to
-// read them. Connections come from a file and the environment and stay fixed while a
-// process runs. Topics come from Consul, one document each, or from the file. They may
-// change at any time; see Source.
+// read them. There are two kinds. The settings of connections come from a file and the
+// environment, and stay the same while a process runs. The settings of topics come from
+// Consul, one document for each topic, or from the file. They may change at any time; see
+// Source.
 //
-// Each setting is defined in one place, its field. Tags give the name in documents, the
-// default and the rule for its value. File, environment, Consul and the operator's edits
-// share them; see field. The field's comment becomes the key's comment in
-// config.example.yaml.
+// Each setting is defined by a struct field. Its tags give the name in documents, the
+// default and the rule for the value; see field. They apply to the file, the environment,
+// Consul's documents and the operator's edits alike. The field's comment becomes the
+// key's comment in config.example.yaml.
 package config
 
 import "time"
@@ -18,11 +19,11 @@ type Config struct {
 	Consul   Consul   `yaml:"consul"`
 	Admin    Admin    `yaml:"admin"`
 	Log      Log      `yaml:"log"`
-	// How long to settle what is in flight, 100ms to 10m.
+	// How long a stopping scanner may take to settle its tasks in flight, 100ms to 10m.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" default:"15s" check:"100ms..10m"`
 	// Memory of a scanner for the tasks it has in flight, over all topics, in bytes, 1048576 to 1073741824.
 	InFlightBytes int `yaml:"in_flight_bytes" default:"67108864" check:"1048576..1073741824"`
-	// Largest payload that producer accepts, in bytes, 1 to 16777216; raise consumers' MaxPayload first, they park more.
+	// Largest payload producer accepts, 1 to 16777216 bytes; raise consumers' MaxPayload first, or they park larger tasks.
 	MaxPayload int `yaml:"max_payload" default:"262144" check:"1..16777216"`
 
 	// Topics are the file's topics, by name. If Consul.Addr is set, Consul's topics are
@@ -34,7 +35,7 @@ type Config struct {
 
 // Redis is where tasks are stored.
 type Redis struct {
-	// One: a server; several: a cluster; with master_name: sentinels.
+	// One address: a server; several: a cluster; with master_name: sentinels.
 	Addrs []string `yaml:"addrs" default:"127.0.0.1:6379" check:"addresses"`
 	// The master's name among sentinels.
 	MasterName string `yaml:"master_name" check:"0..255"`
@@ -47,7 +48,7 @@ type Redis struct {
 	TLS TLS `yaml:"tls"`
 	// Prefix of every key.
 	Prefix string `yaml:"prefix" default:"duefleet" check:"prefix"`
-	// Replicas that must have a write before it counts; see docs/deploy.md.
+	// Replicas that must confirm a write before it succeeds; see docs/deploy.md.
 	MinReplicas int `yaml:"min_replicas" default:"0" check:"0..10"`
 	// UsernameFile and PasswordFile are the files with these secrets; empty: none.
 	UsernameFile, PasswordFile string
@@ -65,7 +66,7 @@ type RabbitMQ struct {
 
 // Consul is where topics come from, if Addr is set.
 type Consul struct {
-	// Host:port or URL; empty: the topics below are used, re-read when the file changes.
+	// Host:port or URL; empty: the topics in this file apply, which is re-read when it changes.
 	Addr string `yaml:"addr" check:"url or address"`
 	// ACL token; empty: CONSUL_HTTP_TOKEN's, if that is set.
 	Token string `yaml:"token" secret:"true"`
@@ -82,7 +83,7 @@ type Admin struct {
 	//
 	// The host may be left out; port 0 takes a free one.
 	Listen string `yaml:"listen" default:"127.0.0.1:9320" check:"listen"`
-	// A topic with more shards is shown as a whole by /metrics, 0 to 4096.
+	// /metrics has a series per shard for topics of at most this many shards, else per topic; 0 to 4096.
 	ShardSeries int `yaml:"shard_series" default:"64" check:"0..4096"`
 }
 

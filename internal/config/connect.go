@@ -45,9 +45,9 @@ func (r Redis) credentials(log *slog.Logger) func(context.Context) (user, passwo
 	return func(context.Context) (string, string, error) { return user(), password(), nil }
 }
 
-// Fresh returns one function for the current URLs in urls_file, and one for the current
-// TLS. If a file can't be used, the last good value stays in use, and that is logged
-// once. An error is about the TLS files. log may be nil.
+// Fresh returns a function for the current URLs in urls_file, and one for the current TLS
+// settings. If a file can't be used, its last good value stays in use, and the log says
+// so once. An error is about the TLS files. log may be nil.
 func (r RabbitMQ) Fresh(log *slog.Logger) (urls func() []string, secure func() *tls.Config, err error) {
 	secure, err = r.TLS.Fresh("rabbitmq.tls", log)
 	check := func(urls []string) error { return errors.Join(r.unencrypted(urls)...) }
@@ -60,8 +60,9 @@ func (c Consul) Fresh(log *slog.Logger) (token func() string, secure func() *tls
 	return freshSecret("consul.token", c.TokenFile, c.Token, nil, log), secure, err
 }
 
-// freshSecret returns a function for the current value of a secret. value is the one read
-// so far. check, if not nil, compares the value with other keys.
+// freshSecret returns a function for the current value of a secret in file, or for value
+// if there is no file. value is also in use until the file is read again. check, if not
+// nil, refuses a new value that doesn't fit other keys.
 func freshSecret[T any](key, file string, value T, check func(T) error, log *slog.Logger) func() T {
 	if file == "" {
 		return func() T { return value }
@@ -80,10 +81,10 @@ func freshSecret[T any](key, file string, value T, check func(T) error, log *slo
 	return freshFrom(value, key+"_file", []string{file}, read, log).get
 }
 
-// Fresh returns a function for the tls.Config of the current files; nil if TLS is not
-// enabled. Callers must not change it. The pointer stays the same while the files do. If
-// files can't be used, the last good value stays in use, and that is logged once. An
-// error means that they can't be read now. log may be nil.
+// Fresh returns a function for the tls.Config of the current files. The function returns
+// nil if TLS is not enabled. Callers must not change its result. The pointer stays the
+// same until the files change. If files can't be used, the last good value stays in use,
+// and the log says so once. An error means that they can't be used now. log may be nil.
 func (t TLS) Fresh(section string, log *slog.Logger) (func() *tls.Config, error) {
 	if !t.Enabled {
 		return func() *tls.Config { return nil }, nil

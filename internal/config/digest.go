@@ -8,8 +8,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Digest identifies a document by its text, as 16 hex digits. Texts with equal digests
-// can be made on purpose.
+// Digest identifies a document by its text, as 16 hex digits. It is no protection against
+// people who forge a text with a given digest.
 func Digest(raw []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(raw)) }
 
 // HashAll identifies a set of documents by topic and Digest. Two sets have the same hash

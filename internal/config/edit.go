@@ -38,9 +38,9 @@ func Effective(t Topic) map[string]string {
 }
 
 // Edit applies assignments such as shards=8 and declare.queue=q to a topic's document. An
-// empty value removes a key or a whole section, so that the default applies. An empty doc
-// makes a new one, whose diff lists everything set. Edit checks the result like any
-// document, so an edit may also fix a broken one. The error is Errors.
+// empty value removes a key or a whole section, so that the default applies. With an
+// empty doc, Edit makes a new document, and diff lists all its settings. Edit checks only
+// the result, so an edit can also fix a broken document. The error is Errors.
 //
 // If doc is YAML with one key a line, newDoc keeps its comments, its order and everything
 // that isn't edited. Otherwise newDoc is rendered from the settings.
@@ -91,10 +91,10 @@ func (e *editor) assign(assignment string) {
 	e.done = append(e.done, key)
 }
 
-// remove also removes unknown keys if the document has them.
+// remove removes a key or a section. It accepts an unknown key if the document has it.
 func (e *editor) remove(key string) {
-	stood := e.forgive(key)
-	if _, known := e.table.find(key); !known && !e.table.isSection(key) && !stood {
+	hadErrors := e.dropErrors(key)
+	if _, known := e.table.find(key); !known && !e.table.isSection(key) && !hadErrors {
 		e.unknown(key)
 		return
 	}
@@ -116,7 +116,7 @@ func (e *editor) put(key, text string) {
 		e.out.refused[key] = 0
 		return
 	}
-	e.forgive(key)
+	e.dropErrors(key)
 	e.out.values[key] = given{value: value}
 }
 
@@ -129,12 +129,12 @@ func (e *editor) unknown(key string) {
 	if i := strings.LastIndexByte(key, '.'); i >= 0 && e.table.isSection(key[:i]) {
 		section, name, prefix = key[:i], key[i+1:], key[:i+1]
 	}
-	e.errs.add(key, 0, unknownKey+"%s", meant(name, e.table.children(section), prefix))
+	e.errs.add(key, 0, unknownKey+"%s", didYouMean(name, e.table.children(section), prefix))
 }
 
-// forgive drops the document's errors about a key that is being replaced. It reports
-// whether there were any.
-func (e *editor) forgive(key string) bool {
+// dropErrors drops the document's errors about a key that an edit replaces or removes. It
+// reports whether there were any.
+func (e *editor) dropErrors(key string) bool {
 	before := len(e.errs.list)
 	e.errs.list = slices.DeleteFunc(e.errs.list, func(m FieldError) bool {
 		return m.Key == key || strings.HasPrefix(m.Key, key+".")
@@ -180,8 +180,8 @@ func render(s settings) []byte {
 	return out.Bytes()
 }
 
-// scalar writes a value so that YAML reads it as the same kind. A text that YAML could
-// read as something else becomes a JSON string, which YAML reads.
+// scalar writes a value so that YAML reads it as the same type. A text that YAML could
+// read as another type becomes a JSON string, which is valid YAML.
 func scalar(value any) string {
 	text, ok := value.(string)
 	if !ok || isPlain(text) {

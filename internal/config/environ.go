@@ -33,7 +33,7 @@ func environment(environ []string, errs *errorList) settings {
 		}
 		f, known := byName[short]
 		if !known {
-			errs.variable(name, "unknown variable"+meant(short, names, envPrefix))
+			errs.variable(name, "unknown variable"+didYouMean(short, names, envPrefix))
 			continue
 		}
 		value, problem := f.fromText(text)
@@ -53,9 +53,9 @@ func (l *errorList) variable(name, problem string) {
 	l.list = append(l.list, FieldError{File: environmentFile, Key: name, Problem: problem})
 }
 
-// ofKubernetes reports whether Kubernetes sets the variable: a pod gets some for each
-// Service of its namespace. Otherwise a Service named duefleet or duefleet-redis would
-// keep every scanner from starting.
+// ofKubernetes reports whether Kubernetes sets the variable. It sets some in each pod for
+// each Service of the namespace, as in DUEFLEET_SERVICE_HOST. If those were unknown
+// variables, no scanner could start next to a Service named duefleet or duefleet-redis.
 func ofKubernetes(name, text string) bool {
 	if strings.HasSuffix(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") {
 		return true

@@ -22,7 +22,7 @@ type FieldError struct {
 	Key string
 	// Line counts from 1; 0 is unknown.
 	Line int
-	// Problem is the broken rule and what broke it.
+	// Problem says what is required and what was given instead.
 	Problem string
 }
 
@@ -58,7 +58,8 @@ func visible(text string) string {
 	return b.String()
 }
 
-// Errors are all mistakes found. The file's come first, by line.
+// Errors are all mistakes in the settings: first those in the file, by line, then those
+// in the environment.
 type Errors []FieldError
 
 // Error returns a line for each mistake.
@@ -90,7 +91,8 @@ func (l *errorList) add(key string, line int, format string, args ...any) {
 	l.list = append(l.list, FieldError{File: l.file, Key: path, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
-// about adds an error where key was given, else at its section.
+// about adds an error at the place where key was given: a line, a variable, or else its
+// section.
 func (l *errorList) about(s settings, key, format string, args ...any) {
 	problem := fmt.Sprintf(format, args...)
 	if g, ok := s.values[key]; ok && g.file != "" {
@@ -117,9 +119,10 @@ func (l *errorList) order(e FieldError) int {
 	return e.Line
 }
 
-// meant returns a question to append after an unknown word, or "" if no candidate is like
-// it. prefix begins each candidate's full name.
-func meant(word string, candidates []string, prefix string) string {
+// didYouMean returns a question to append after an unknown word, as in "; did you mean
+// redis.addrs?". It is "" if no candidate is like the word. prefix begins each
+// candidate's full name.
+func didYouMean(word string, candidates []string, prefix string) string {
 	like := nearest(word, candidates)
 	if like == "" {
 		return ""

@@ -9,7 +9,7 @@ import (
 // readableByAll is the bit of a file's mode that lets every user read it.
 const readableByAll = 0o004
 
-// Exposed returns the SecretFiles that every user of the machine may read, each once. It
+// Exposed returns the SecretFiles that every user of the machine can read, each once. It
 // leaves out files that don't exist any more.
 func (c *Config) Exposed() []string {
 	if runtime.GOOS == "windows" { // its modes don't concern other users

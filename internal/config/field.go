@@ -13,28 +13,29 @@ import (
 // field is one setting of a Config or a Topic, as its tags describe it:
 //
 //	yaml     its name within its section
-//	default  what it is where nothing is given, as the environment would say
-//	         it; empty without this tag
+//	default  the default, written as in an environment variable; the zero value
+//	         without this tag
 //	check    the rule for a value, see ruleOf
-//	secret   the value is never shown, and may come as a file's content
+//	secret   the value is never shown, and may be the content of a file
 type field struct {
-	// key is the dotted path within the document.
+	// key is the dotted path within the document, as in redis.tls.ca_file.
 	key string
-	// path leads to it inside the struct, through the sections.
+	// path leads to the field inside the struct, for reflect.Value.FieldByIndex.
 	path []int
-	// zero is of its type: string, []string, int, bool or time.Duration.
+	// zero is the zero value of its type: string, []string, int, bool or time.Duration.
 	zero any
 	// byDefault is the default as text.
 	byDefault string
-	// rule is the rule for its value; nil is no rule.
+	// rule checks a value; nil accepts every value.
 	rule rule
-	// words are the only words it accepts; nil: it accepts other values.
+	// words are the values that it accepts; nil if they can't be listed.
 	words []string
-	// fileOf is the key whose value this key's file holds.
+	// fileOf is the key whose value comes from this key's file: redis.password for the
+	// key redis.password_file. It is "" for other keys.
 	fileOf string
 }
 
-// table holds every field of a struct in order.
+// table holds every field of a struct, in its order.
 type table []field
 
 func configFields() table { return fieldsOf(reflect.TypeFor[Config](), "", nil) }
@@ -144,12 +145,12 @@ func (t table) children(section string) []string {
 	return slices.Compact(names)
 }
 
-// given is a value with its place.
+// given is a value and the place where it was given.
 type given struct {
 	value any
 	line  int
-	// file and name are set if the value isn't from a line of the document: the
-	// environment and the variable's name.
+	// file and name are set for a value from a variable: environmentFile and the
+	// variable's name.
 	file, name string
 }
 
@@ -174,13 +175,13 @@ func (s settings) apply(target any) {
 	}
 }
 
-// holds reports whether a section was given, if only by a value.
+// holds reports whether a section was given, with keys or without.
 func (s settings) holds(section string) bool {
 	_, there := s.sections[section]
 	return there || s.under(section)
 }
 
-// under reports whether a value of the section was given.
+// under reports whether a key of the section was given.
 func (s settings) under(section string) bool {
 	for key := range s.values {
 		if strings.HasPrefix(key, section+".") {
@@ -223,7 +224,7 @@ func parseText(zero any, text string) (value any, problem string) {
 	}
 }
 
-// parseInt refuses numbers that YAML's versions read differently, such as 010.
+// parseInt refuses numbers that versions of YAML read differently, such as 010: 8 or 10.
 func parseInt(text string) (any, string) {
 	n, err := strconv.Atoi(text)
 	if err != nil || strconv.Itoa(n) != text {
@@ -255,7 +256,7 @@ func splitList(text string) []string {
 	return list
 }
 
-// show writes a value in the form that parseText reads.
+// show returns a value as a text that parseText reads.
 func show(value any) string {
 	switch v := value.(type) {
 	case []string:

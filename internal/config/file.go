@@ -12,9 +12,9 @@ import (
 // filePoll is how often the file is read.
 const filePoll = 250 * time.Millisecond
 
-// File is the Source that reads the topics of a config file. A change counts once two
-// readings in a row saw the same content, so that a file is not used while somebody is
-// writing it. After a signal it counts at once.
+// File is the Source that reads the topics of a config file. It reads the file often. A
+// change counts when two readings in a row had the same content, so that a half-written
+// file is not used. When reload asks for it, one reading is enough.
 type File struct {
 	path   string
 	reload <-chan struct{}
@@ -25,21 +25,21 @@ type File struct {
 	docs  map[string]Document
 }
 
-// NewFile returns the source of the topics in the file at path. A receive from reload,
-// which may be nil, makes it read the file at once.
+// NewFile returns the source of the topics in the file at path. A value from the channel
+// reload makes it read and use the file at once. reload may be nil.
 func NewFile(path string, reload <-chan struct{}) *File {
 	return &File{path: path, reload: reload}
 }
 
-// Watch implements Source. A file that can't be read, or has an error anywhere, gives one
-// Snapshot with Err each time it changes.
+// Watch implements Source. If the file can't be read, or has a mistake anywhere, apply
+// gets one Snapshot with Err. It gets another one when the file or the error changes.
 func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 	ticker := time.NewTicker(filePoll)
 	defer ticker.Stop()
 	current, applied := f.look(), uint64(0)
-	settled := true
+	stable := true
 	for {
-		if settled {
+		if stable {
 			if s := f.take(current); s.Index != applied {
 				applied = s.Index
 				apply(s)
@@ -49,11 +49,11 @@ func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 		case <-ctx.Done():
 			return nil
 		case <-f.reload:
-			current, settled = f.look(), true
+			current, stable = f.look(), true
 		case <-ticker.C:
 			seen := current.state
 			current = f.look()
-			settled = current.state == seen
+			stable = current.state == seen
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (f *File) Watch(ctx context.Context, apply func(Snapshot)) error {
 // Read implements Source.
 func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 	current := f.look()
-	for settled := f.known(current); !settled; {
+	for stable := f.known(current); !stable; {
 		select {
 		case <-ctx.Done():
 			return Document{}, false, fmt.Errorf("read topic %s: %w", topic, ctx.Err())
@@ -69,7 +69,7 @@ func (f *File) Read(ctx context.Context, topic string) (Document, bool, error) {
 		}
 		seen := current.state
 		current = f.look()
-		settled = current.state == seen
+		stable = current.state == seen
 	}
 	s := f.take(current)
 	if s.Err != nil {
@@ -100,8 +100,8 @@ func (f *File) known(g reading) bool {
 	return f.last.Index > 0 && f.state == g.state
 }
 
-// take returns the snapshot for a reading. The same state gives the same snapshot. A
-// document that didn't change keeps its index.
+// take returns the snapshot for a reading. If the state hasn't changed, it returns the
+// last snapshot. A document that didn't change keeps its index.
 func (f *File) take(g reading) Snapshot {
 	f.mu.Lock()
 	defer f.mu.Unlock()

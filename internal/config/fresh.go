@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// fresh is a value made from files, and made again when their content changes. If the
-// files can't be used, the last good value stays in use. It may be used concurrently.
+// fresh is a value that is read from files, and again when their content changes. If the
+// files can't be used, the last good value stays in use. It is safe for concurrent use.
 type fresh[T any] struct {
 	// key is the setting's key, for the log.
 	key   string
@@ -21,7 +21,7 @@ type fresh[T any] struct {
 	mu     sync.Mutex
 	value  T
 	state  string // content that value was made from; "" before the first get
-	broken bool   // it is logged that the files can't be used
+	broken bool   // the files can't be used, and the log says so
 }
 
 // newFresh reads the files and returns their fresh value, or the error of the first

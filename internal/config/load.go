@@ -13,9 +13,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Load reads and checks the file at path, if path is given, and the environment, which
-// wins (see environment). The error is Errors with all mistakes, or the file's read
-// error.
+// Load reads and checks the settings in the file at path, and in the environment. A
+// variable wins over the file; see environment. If path is "", there is no file. The
+// error is Errors with all mistakes, or the error of reading the file.
 func Load(path string, environ []string) (*Config, error) {
 	doc, err := read(path)
 	if err != nil {
@@ -24,8 +24,9 @@ func Load(path string, environ []string) (*Config, error) {
 	return decode(path, doc, environ)
 }
 
-// LoadConnections is Load for callers that only need the servers. Errors in topics don't
-// count, so that they can't keep an operator from the fleet. Topics is empty.
+// LoadConnections is Load for callers that only need the settings of connections. It
+// ignores mistakes in topics, so that an operator can reach the fleet in spite of them.
+// Topics is empty.
 func LoadConnections(path string, environ []string) (*Config, error) {
 	doc, err := read(path)
 	if err != nil {
@@ -60,7 +61,7 @@ func decode(path string, doc []byte, environ []string) (*Config, error) {
 	return cfg, nil
 }
 
-// examine finds every error and returns the Config without the broken parts.
+// examine adds every mistake to errs and returns the Config without the broken parts.
 func examine(doc []byte, environ []string, errs *errorList) *Config {
 	parsed := readFile(doc, errs)
 	env := environment(environ, errs)
@@ -116,7 +117,8 @@ func readTopics(n ast.Node, topics map[string]fileTopic, errs *errorList) {
 	}
 }
 
-// bothGiven finds secrets that one source gives both as a value and as a file.
+// bothGiven reports secrets that the file, or the environment, gives both as a value and
+// as a file.
 func bothGiven(s settings, errs *errorList) {
 	for _, f := range configFields() {
 		if _, file := s.values[f.key]; !file || f.fileOf == "" {
@@ -128,8 +130,8 @@ func bothGiven(s settings, errs *errorList) {
 	}
 }
 
-// overlaid returns the settings, replaced where over has a value. A secret's value
-// replaces its file, and a file replaces the value.
+// overlaid returns the settings with the values of over in place of its own. A secret's
+// value in over replaces the secret's file, and the other way round.
 func (s settings) overlaid(over settings) settings {
 	all := settings{values: maps.Clone(s.values), sections: s.sections, refused: s.refused}
 	for key, g := range over.values {
@@ -143,15 +145,15 @@ func (s settings) overlaid(over settings) settings {
 // readSecrets sets each secret with a file to the file's content.
 func readSecrets(s settings, errs *errorList) {
 	table := configFields()
-	for _, twin := range table {
-		g, ok := s.values[twin.key]
-		if !ok || twin.fileOf == "" {
+	for _, fileField := range table {
+		g, ok := s.values[fileField.key]
+		if !ok || fileField.fileOf == "" {
 			continue
 		}
-		f, _ := table.find(twin.fileOf)
+		f, _ := table.find(fileField.fileOf)
 		value, problem := secretIn(f, g.value.(string))
 		if problem != "" {
-			errs.about(s, twin.key, "%s", problem)
+			errs.about(s, fileField.key, "%s", problem)
 			continue
 		}
 		g.value = value
@@ -168,7 +170,8 @@ func (c *Config) nameFiles(s settings) {
 	}
 }
 
-// fromFiles returns the fields with the names of secrets' files, by the secret's key.
+// fromFiles returns pointers to the fields that name the files of secrets, by the
+// secret's key.
 func (c *Config) fromFiles() map[string]*string {
 	return map[string]*string{
 		"redis.username": &c.Redis.UsernameFile, "redis.password": &c.Redis.PasswordFile,
@@ -203,7 +206,7 @@ func secretIn(f field, path string) (any, string) {
 func regular(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil //nolint:nilerr // to open it says more
+		return nil //nolint:nilerr // the caller opens the file and gets a better error
 	}
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
@@ -264,8 +267,8 @@ func checkTLS(section string, t TLS, s settings, errs *errorList) {
 		return
 	}
 	if !t.Enabled {
-		_, said := s.values[section+".enabled"]
-		if t != (TLS{}) && !said {
+		_, isSet := s.values[section+".enabled"]
+		if t != (TLS{}) && !isSet {
 			errs.about(s, section+".enabled", "must be given if the section has other keys: true, or false to leave it unused")
 		}
 		return

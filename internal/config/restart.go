@@ -1,9 +1,9 @@
 package config
 
-// NeedRestart lists the differences between a process's settings and those read since,
-// without topics. Only a restart applies them. For a secret it shows no values. A
-// secret's file is read at every connection, so new content in the same file needs no
-// restart.
+// NeedRestart lists the settings that only a restart applies: those that differ between
+// running, which a process uses, and read, which it has read since. It leaves out topics.
+// It shows no values of secrets. A file with a secret is read for each new connection, so
+// new content in the same file needs no restart.
 func NeedRestart(running, read *Config) []Change {
 	const unshown = "(secret)"
 	all := configFields()
@@ -18,7 +18,7 @@ func NeedRestart(running, read *Config) []Change {
 		if f.fileOf != "" {
 			continue // the secret's own value covers it
 		}
-		if reread(running, read, f.key) {
+		if sameFile(running, read, f.key) {
 			continue
 		}
 		was, _ := f.of(running)
@@ -34,8 +34,8 @@ func NeedRestart(running, read *Config) []Change {
 	return changes
 }
 
-// reread reports whether both take a secret from the same file.
-func reread(running, read *Config, key string) bool {
+// sameFile reports whether both take a secret from the same file.
+func sameFile(running, read *Config, key string) bool {
 	was, is := running.fromFiles()[key], read.fromFiles()[key]
 	return was != nil && *was != "" && *was == *is
 }

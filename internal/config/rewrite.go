@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// rewrite returns the document with each of the keys as in s, or without it. It changes
-// only their lines, so comments and order stay. If the result doesn't read as s, as for
-// JSON, it renders s instead.
+// rewrite returns the document with each of the keys set to its value in s, or removed if
+// s has none. It changes only the keys' lines, so comments and order stay. It can't do
+// that in a JSON document, for example. So it reads the result, and if that differs from
+// s, it renders s instead.
 func rewrite(name string, doc []byte, s settings, keys []string) []byte {
 	if len(s.values)+len(s.sections) == 0 {
 		return render(s)
@@ -52,10 +53,12 @@ type text struct {
 	keyLine *regexp.Regexp
 }
 
-// keyLine is a key's line: indentation, key, value if there is one, and what follows.
+// keyLine matches the line of a key: indentation, key, a value if there is one, and a
+// comment.
 const keyLine = `^( *)(\w+):(?:[ \t]+("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^#\s].*?))?((?:[ \t]+#.*)?[ \t]*\r?)$`
 
-// find returns the line of a key with that indentation, between two lines, or -1.
+// find returns the number of a key's line among the lines from to to-1, or -1. The line
+// must have that indentation.
 func (t *text) find(from, to int, indent, key string) int {
 	for i := from; i < to; i++ {
 		if p := t.keyLine.FindStringSubmatch(t.lines[i]); p != nil && p[1] == indent && p[2] == key {
@@ -65,8 +68,8 @@ func (t *text) find(from, to int, indent, key string) int {
 	return -1
 }
 
-// end returns the line after a key's value. A comment that is not indented deeper than
-// the key belongs to the next key.
+// end returns the number of the line after a key's value. A comment that is not indented
+// deeper than the key belongs to the next key.
 func (t *text) end(at int) int {
 	depth, end := indentOf(t.lines[at]), at+1
 	for i := at + 1; i < len(t.lines); i++ {
@@ -92,7 +95,7 @@ func (t *text) set(from, to int, indent, key, value string) {
 		return
 	}
 	p, end := t.keyLine.FindStringSubmatch(t.lines[at]), t.end(at)
-	if old := p[3] + " "; old[0] != '|' && old[0] != '>' { // else what looks like a comment is the value
+	if old := p[3] + " "; old[0] != '|' && old[0] != '>' { // in a block text, a line with # is a part of the value
 		for end > at+1 && strings.HasPrefix(strings.TrimSpace(t.lines[end-1]), "#") {
 			end--
 		}

@@ -20,10 +20,10 @@ type rule func(value any) string
 // ruleOf reads a check tag:
 //
 //	1..4096, 10ms..1m  a number or a duration, both ends included
-//	0..255             of a text: its bytes
+//	0..255             for a text: its length in bytes
 //	text|json          one of these words
 //
-// or the name of one of the rules below. An empty tag is no rule.
+// or the name of one of the rules below. Without a tag, every value is allowed.
 func ruleOf(tag string, zero any) rule {
 	if words := strings.Split(tag, "|"); len(words) > 1 {
 		return oneOf(words...)
@@ -159,7 +159,8 @@ func dialAddrs(value any) string {
 	if len(addrs) == 0 || len(addrs) > maxServers {
 		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
 	}
-	// A URL may hold a password. One with a comma in it has become two addresses.
+	// A URL may hold a password, so it isn't quoted. A URL with a comma in it has become
+	// two addresses here.
 	if i := slices.IndexFunc(addrs, func(addr string) bool { return strings.ContainsAny(addr, "/@") }); i >= 0 {
 		return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys "+
 			"of their own", i+1)
@@ -228,8 +229,8 @@ func amqpURL(text string) string {
 	return amqpParameters(parsed)
 }
 
-// amqpParameters checks the parameters after the question mark. A scanner doesn't need
-// the others.
+// amqpParameters checks the parameters after the question mark that a scanner can't use.
+// It ignores other ones.
 func amqpParameters(parsed amqp.URI) string {
 	if parsed.CACertFile != "" || parsed.CertFile != "" || parsed.KeyFile != "" {
 		return "must not name TLS files: they belong to rabbitmq.tls"

@@ -2,9 +2,9 @@ package config
 
 import "context"
 
-// Document is one topic as its source holds it.
+// Document is one topic's document in a source.
 type Document struct {
-	// Name is the topic's name in the source; not checked if Err is set.
+	// Name is the topic's name in the source. It may be invalid if Err is set.
 	Name string
 	// Raw is the topic's own document, for ParseTopic.
 	Raw []byte
@@ -12,8 +12,8 @@ type Document struct {
 	Topic Topic
 	// Err says why the document can't be applied: usually Errors.
 	Err error
-	// Index grows whenever this document changes. Only a new Consul starts it again, or a
-	// new process that reads a file.
+	// Index grows whenever this document changes. It begins with low numbers again only
+	// with a new Consul cluster, or with a new process that reads a file.
 	Index uint64
 }
 
@@ -28,8 +28,8 @@ type Snapshot struct {
 	Err error
 }
 
-// Source provides the topics' settings. It is a File, or Consul's documents, which a
-// command combines with ParseDocument.
+// Source provides the topics' settings. One Source is File. The other is in package
+// topicdocs, and reads Consul's documents with ParseDocument.
 type Source interface {
 	// Watch calls apply at the start and after every change, until ctx ends; then it
 	// returns nil.
@@ -38,15 +38,16 @@ type Source interface {
 	Read(ctx context.Context, topic string) (Document, bool, error)
 }
 
-// FileSource is the name of the source if it is a configuration file. Each scanner has
-// its own file.
+// FileSource is the name of every source that is a configuration file, although each
+// scanner has its own file.
 const FileSource = "file"
 
-// ConsulSource returns the name of Consul's folder of a prefix, at any address.
+// ConsulSource returns the name of the source for Consul's documents under a prefix.
+// Consul's address is no part of it.
 func ConsulSource(prefix string) string { return "consul:" + prefix }
 
-// ParseDocument makes a Document from a source's value. It never fails: a broken document
-// says so in its Err.
+// ParseDocument makes a Document from the value in a source. It never fails: Err reports
+// a broken document.
 func ParseDocument(name string, raw []byte, index uint64) Document {
 	t, err := ParseTopic(name, raw)
 	return Document{Name: name, Raw: raw, Topic: t, Err: err, Index: index}

@@ -6,24 +6,25 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// LeanHeaders is the value of Topic.Headers that omits what a consumer can do without.
+// LeanHeaders is the value of Topic.Headers for messages with only the headers that a
+// consumer needs.
 const LeanHeaders = "lean"
 
 // Topic holds one topic's settings.
 type Topic struct {
-	// M, 1 to 4096.
+	// M, the number of sorted sets that hold the tasks, 1 to 4096.
 	Shards int `yaml:"shards" default:"4" check:"1..4096"`
 	// Must exist unless declare is given; the topic's name by default.
 	//
-	// An empty one that was written down is AMQP's default exchange.
+	// In a document, an empty text means AMQP's default exchange.
 	Exchange string `yaml:"exchange" check:"0..255"`
 	// The topic's name by default.
 	RoutingKey string `yaml:"routing_key" check:"0..255"`
-	// Optional, not there by default: durable exchange, queue and binding are made.
+	// Optional, missing by default; with it, scanners create a durable exchange, queue and binding.
 	Declare *Declare `yaml:"declare"`
 	// Headers of a message: full, or lean, which costs RabbitMQ less and omits what a consumer can do without.
 	Headers string `yaml:"headers" default:"full" check:"full|lean"`
-	// How long a worker stays with the shards its tickets drew, 10ms to 1m.
+	// How long a worker polls the same shards before it draws others, 10ms to 1m.
 	Tick time.Duration `yaml:"tick" default:"1s" check:"10ms..1m"`
 	// Workers per scanner, up to 1024, each with one shard; 0: enough for the fleet to cover all shards, at most 16.
 	Workers int `yaml:"workers" default:"0" check:"0..1024"`
@@ -31,14 +32,14 @@ type Topic struct {
 	Batch int `yaml:"batch" default:"500" check:"1..1000"`
 	// Most unconfirmed messages a scanner has in flight for this topic, 1 to 100000.
 	Window int `yaml:"window" default:"2000" check:"1..100000"`
-	// How long a claim holds, 1s to 1h.
+	// How long a claimed task belongs to its scanner; then any scanner may claim it again; 1s to 1h.
 	Lease time.Duration `yaml:"lease" default:"30s" check:"1s..1h"`
 	// Returns or refusals by the broker after which a task is parked, 1 to 1000.
 	MaxAttempts int     `yaml:"max_attempts" default:"10" check:"1..1000"`
 	Backoff     Backoff `yaml:"backoff"`
 	// Tasks a second over the whole fleet, up to 1000000; 0: no limit.
 	Rate int `yaml:"rate" default:"0" check:"0..1000000"`
-	// True: nothing is forwarded, everything is stored.
+	// True: tasks are accepted and stored, but none is forwarded.
 	Paused bool `yaml:"paused" default:"false"`
 	// Time at which a pause ends by itself, RFC 3339, by Redis's clock; empty: somebody must end it.
 	PausedUntil string `yaml:"paused_until" check:"moment"`
@@ -46,11 +47,13 @@ type Topic struct {
 	PausedReason string `yaml:"paused_reason" check:"0..512"`
 }
 
-// Format counts the additions of keys to topics' documents. Members of a fleet report the
-// Format that they read. A member with a lower one refuses documents with newer keys.
+// Format is a number that rises by one when topics' documents get new keys. Each member
+// of a fleet reports its Format. A member with a lower one refuses documents with the
+// newer keys.
 const Format = FormatDeadLetter
 
-// These formats added keys: paused_until and paused_reason, and declare.dead_letter.
+// FormatPausedUntil added the keys paused_until and paused_reason, and FormatDeadLetter
+// added declare.dead_letter.
 const (
 	FormatPausedUntil = 1
 	FormatDeadLetter  = 2
@@ -66,7 +69,8 @@ func (t Topic) PauseEnds() time.Time {
 	return end
 }
 
-// Declare names what a scanner makes at the broker, all of it durable.
+// Declare describes the exchange and the queue that a scanner creates at the broker. Both
+// are durable.
 type Declare struct {
 	// Type of the exchange: direct, topic or fanout.
 	Type string `yaml:"type" default:"direct" check:"direct|topic|fanout"`
@@ -74,10 +78,10 @@ type Declare struct {
 	Queue string `yaml:"queue" check:"queue"`
 	// Quorum or classic.
 	QueueType string `yaml:"queue_type" default:"quorum" check:"quorum|classic"`
-	// Exchange and queue of this name are made, and keep what consumers reject; empty: it is lost.
+	// Name of an exchange and a queue to create, which keep messages that consumers reject; empty: they are lost.
 	//
-	// RabbitMQ refuses another value for a queue that exists, so the default is none: no
-	// upgrade may stop a topic. See docs/adr/0020.
+	// RabbitMQ refuses another value for a queue that exists. A default other than none
+	// would therefore stop such topics after an upgrade. See docs/adr/0020.
 	DeadLetter string `yaml:"dead_letter" check:"dead letter"`
 }
 

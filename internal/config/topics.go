@@ -8,10 +8,10 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// ReadTopics returns the topics of a file, by name. The file is a configuration file,
-// whose other settings are checked but not used, or a map of topics alone. Raw is an
-// equivalent document without comments. The error is Errors with all mistakes, or the
-// file's read error.
+// ReadTopics returns the topics of a file, sorted by name. The file is either a
+// configuration file, whose other settings are checked but not used, or only a map of
+// topics. In the result, Raw is an equivalent document without comments. The error is
+// Errors with all mistakes, or the error of reading the file.
 func ReadTopics(path string) ([]Document, error) {
 	text, err := readLimited(path, maxDocument)
 	if err != nil {

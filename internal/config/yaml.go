@@ -16,11 +16,11 @@ import (
 const (
 	// maxDocument is the largest document in bytes, the limit of a value in Consul.
 	maxDocument = 512 << 10
-	// maxTopicMarks bounds the lines, brackets and other marks of a topic's document,
-	// which has twenty keys. The parser's time grows with their square, and one topic
-	// must not delay the others.
+	// maxTopicMarks bounds the number of marks, such as line ends and brackets, in a
+	// topic's document. The parser's time grows with its square, and one topic must not
+	// delay the others. A topic has about twenty keys, so the bound is generous.
 	maxTopicMarks = 4096
-	// maxFileMarks is the same bound for a file with thousands of topics.
+	// maxFileMarks is the same bound for a file, which may have thousands of topics.
 	maxFileMarks = 200_000
 	// bom is the byte order mark that some editors write at the beginning of a file.
 	bom = "\ufeff"
@@ -62,7 +62,8 @@ func parse(doc []byte, maxMarks int, errs *errorList) ast.Node {
 	return nil
 }
 
-// beginning returns the line of a document's content, or else of the mark before it.
+// beginning returns the line of a document's content, or of the --- before it if it is
+// empty.
 func beginning(d *ast.DocumentNode) int {
 	for _, tok := range []*token.Token{bodyToken(d), d.Start} {
 		if tok != nil && tok.Position != nil {
@@ -113,8 +114,8 @@ func brokenLine(doc []byte) int {
 	return 0
 }
 
-// syntaxProblem leaves out the library's own text, because it quotes the lines around the
-// error, secrets included.
+// syntaxProblem returns the line and the message of a parser's error. The error's own
+// text isn't used, because it quotes the lines around the mistake, secrets included.
 func syntaxProblem(err error) (line int, problem string) {
 	var syntax yaml.Error
 	if !errors.As(err, &syntax) {
@@ -203,7 +204,7 @@ func (w *walker) unknown(section, key string, p pair) {
 	if w.topics != nil {
 		names = append(names, "topics")
 	}
-	w.errs.add(key, p.line, unknownKey+"%s", meant(p.key, names, ""))
+	w.errs.add(key, p.line, unknownKey+"%s", didYouMean(p.key, names, ""))
 }
 
 // pair is one line of a mapping.
@@ -213,8 +214,8 @@ type pair struct {
 	value ast.Node
 }
 
-// pairs lists a mapping's entries. No value counts as an empty mapping, because all keys
-// of the section may be commented out.
+// pairs lists a mapping's entries. A section without a value is an empty mapping, because
+// all its keys may be commented out.
 func (l *errorList) pairs(section string, n ast.Node) []pair {
 	if _, empty := n.(*ast.NullNode); empty {
 		return nil
@@ -256,7 +257,8 @@ func keyProblem(key ast.Node) string {
 	}
 }
 
-// fromNode reads a YAML value as zero's type. It never quotes a text.
+// fromNode converts a YAML value to zero's type. The problem never quotes a text, which
+// may be a secret.
 func fromNode(zero any, n ast.Node) (any, string) {
 	switch zero.(type) {
 	case string:
@@ -316,7 +318,8 @@ func nodeList(n ast.Node) (any, string) {
 }
 
 // unsplit repairs the parser's result for {addrs: [redis:6379]}. Inside braces the parser
-// takes every colon for the end of a key, but YAML requires a space after that colon.
+// reads redis:6379 as a key with a value, but by YAML's rules only a colon with a space
+// ends a key. It returns the text and whether it had been split.
 func unsplit(n ast.Node) (string, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || m.IsFlowStyle || len(m.Values) != 1 {

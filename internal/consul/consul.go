@@ -1,7 +1,8 @@
-// Package consul reads and writes duefleet's data in Consul. Below <prefix> these are one
-// document per topic (topics/), the documents' histories (history/) and the scanners'
-// notes (status/). It also registers scanners in Consul's catalog. Documents are bytes
-// here; package config knows what they mean.
+// Package consul reads and writes duefleet's keys in Consul. Under <prefix>, topics/ has
+// one document for each topic, with its settings. history/ has the earlier documents of
+// each topic. status/ has a note of each scanner about its configuration. The package
+// also registers scanners in Consul's catalog. It treats documents as bytes; package
+// config reads them.
 package consul
 
 import (
@@ -33,8 +34,8 @@ type Config struct {
 	TLS func() *tls.Config
 	// Prefix begins every key.
 	Prefix string
-	// Advice returns what to do about an error, by its text, to be appended to it; "" if
-	// there is nothing to say. Defaults to no advice.
+	// Advice returns what to do about an error with this text; the client appends it to
+	// the error. "" means no advice. Defaults to no advice.
 	Advice func(text string) string
 	Log    *slog.Logger
 }
@@ -46,7 +47,8 @@ type Document struct {
 	Topic string
 	// Raw is the whole value.
 	Raw []byte
-	// Index grows whenever this document changes. Only a new Consul starts it again.
+	// Index grows whenever this document changes. Only a new Consul cluster begins with
+	// low numbers again.
 	Index uint64
 }
 
@@ -75,7 +77,7 @@ type Client struct {
 	pace    pace
 }
 
-// pace spaces the queries of a watch.
+// pace holds the times between the queries of a watch.
 type pace struct {
 	wait     time.Duration // how long Consul holds a query that has no news
 	gap      time.Duration // the shortest time between two queries
@@ -97,13 +99,13 @@ func New(cfg Config) (*Client, error) {
 	if cfg.TLS != nil && cfg.TLS() != nil {
 		scheme = "https"
 	}
-	kept := &http.Client{Transport: newRenewed(transport, cfg)}
+	kept := &http.Client{Transport: newRefreshingTransport(transport, cfg)}
 	watcher, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme, HttpClient: kept})
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
 	client, err := api.NewClient(&api.Config{Address: cfg.Addr, Scheme: scheme,
-		HttpClient: &http.Client{Transport: newRenewed(once, cfg)}})
+		HttpClient: &http.Client{Transport: newRefreshingTransport(once, cfg)}})
 	if err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}
@@ -125,8 +127,8 @@ func New(cfg Config) (*Client, error) {
 	}, nil
 }
 
-// Get returns a topic's current document, or false if there is none. Consul's leader
-// answers, after it made sure that it still is the leader.
+// Get returns a topic's current document, or false if there is none. The read is
+// consistent: Consul's leader answers after it has verified that it still is the leader.
 func (c *Client) Get(ctx context.Context, topic string) (Document, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -141,7 +143,8 @@ func (c *Client) Get(ctx context.Context, topic string) (Document, bool, error) 
 	return Document{Topic: topic, Raw: pair.Value, Index: pair.ModifyIndex}, true, nil
 }
 
-// List returns all topics' current documents, by name, as Consul's leader has them.
+// List returns all topics' current documents, sorted by name. The read is consistent, as
+// in Get.
 func (c *Client) List(ctx context.Context) ([]Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()
@@ -175,8 +178,8 @@ func (c *Client) Put(ctx context.Context, topic string, doc []byte, index uint64
 }
 
 // Delete removes a topic's document if its index is still the one given. It returns false
-// on a conflict. topic may be an invalid name, as List returns it. The request therefore
-// carries the key in its body: in a URL some bytes would name another key.
+// on a conflict. topic may be an invalid name that List returned. So the request has the
+// key in its body, because in a URL some bytes would change the key.
 func (c *Client) Delete(ctx context.Context, topic string, index uint64) (bool, error) {
 	if index == 0 { // Consul would answer true and delete nothing
 		return false, fmt.Errorf("delete topic %s from consul: %w", topic, errors.New("index is 0"))
@@ -194,9 +197,9 @@ func (c *Client) folder() string { return c.prefix + "/topics/" }
 func (c *Client) key(topic string) string { return c.folder() + topic }
 
 // query lists the keys of all topics. It returns an error if Consul left out keys that
-// the token may not read, because those topics would look deleted. Consul says so if it
-// left out some keys. If the list is empty, reading the folder's key shows whether the
-// token may read it.
+// the token may not read, because those topics would look deleted. Consul reports that it
+// left out some keys, but not that it left out all. So if the list is empty, query reads
+// the folder's key, which fails if the token may not read it.
 func (c *Client) query(ctx context.Context, client *api.Client, q *api.QueryOptions) (api.KVPairs, *api.QueryMeta,
 	error) {
 	pairs, meta, err := client.KV().List(c.folder(), q.WithContext(ctx))
@@ -212,7 +215,7 @@ func (c *Client) query(ctx context.Context, client *api.Client, q *api.QueryOpti
 	return pairs, meta, nil
 }
 
-// documents returns the documents by topic, without the keys of folders.
+// documents returns the documents by topic. It skips keys that stand for folders.
 func (c *Client) documents(pairs api.KVPairs) map[string]Document {
 	all := map[string]Document{}
 	for _, p := range pairs {

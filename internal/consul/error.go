@@ -12,7 +12,8 @@ import (
 type Error struct {
 	// Operation names the failed operation and its object.
 	Operation string
-	// Advice says what to do about it, to be appended; "" if there is none.
+	// Advice says what to do about the error, as in "; check consul.token". It is "" if
+	// there is none.
 	Advice string
 	// Err is the cause.
 	Err error
@@ -25,7 +26,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // errUnreadable means that Consul left out keys that the token may not read. Consul
 // itself doesn't call that an error.
-var errUnreadable = errors.New("Permission denied: the token may not read all of") //nolint:staticcheck // Consul's words for it, which advice goes by
+var errUnreadable = errors.New("Permission denied: the token may not read all of") //nolint:staticcheck // Consul's own words, which config.Advice looks for
 
 // errDenied means that Consul refused an operation of a transaction.
 var errDenied = errors.New("transaction refused")

@@ -54,7 +54,8 @@ func (c *Client) ReadStatuses(ctx context.Context) (map[string][]byte, error) {
 	return notes, nil
 }
 
-// noted returns the instance whose note the key holds, or false if it holds none.
+// noted returns the instance whose note has this key, or false if it isn't the key of a
+// note.
 func (c *Client) noted(key string) (instance string, ours bool) {
 	instance, ours = strings.CutSuffix(strings.TrimPrefix(key, c.prefix+"/status/"), "/config")
 	return instance, ours && !strings.Contains(instance, "/")
@@ -65,8 +66,8 @@ func (c *Client) statusKey(instance string) string {
 }
 
 // SweepStatus removes the notes of dead scanners and returns their instances. It calls
-// dead for each note. It keeps a note that is written meanwhile. It touches only keys
-// <prefix>/status/<instance>/config.
+// dead with each note to find out. It keeps a note that changes meanwhile, and deletes
+// only keys of the form <prefix>/status/<instance>/config.
 func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, note []byte) bool) (swept []string,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
@@ -97,8 +98,8 @@ func (c *Client) SweepStatus(ctx context.Context, dead func(instance string, not
 // scanner listens at the address by then.
 //
 // There is one entry per adminAddr: a scanner that replaces a killed one takes over its
-// entry. Register leaves its own entry alone if it exists, and its check goes on. Call it
-// repeatedly, because an agent may forget or remove the entry.
+// entry. If the entry already belongs to instance, Register doesn't write it again, so
+// its check goes on. Call Register repeatedly, because an agent may lose the entry.
 func (c *Client) Register(ctx context.Context, instance, adminAddr string) error {
 	host, port, err := c.reachable(ctx, adminAddr)
 	if err != nil {
@@ -154,9 +155,9 @@ func (c *Client) Deregister(ctx context.Context, adminAddr string) error {
 	return nil
 }
 
-// registered returns an entry from Consul's agent, or nil. It searches the list of all
-// entries: an agent logs an error if a single entry that it doesn't know is read or
-// removed.
+// registered returns an entry from Consul's agent, or nil. It filters the list of all
+// entries. If it read a single entry that the agent doesn't have, the agent would log an
+// error.
 func (c *Client) registered(ctx context.Context, id string) (*api.AgentService, error) {
 	all, err := c.client.Agent().ServicesWithFilterOpts(fmt.Sprintf("ID == %q", id),
 		(&api.QueryOptions{}).WithContext(ctx))
@@ -171,8 +172,8 @@ func serviceID(host string, port int) string {
 }
 
 // reachable returns the host and port at which Consul's agent can call a server that
-// listens at addr. If the host stands for every interface, it becomes the address of the
-// interface that leads to the agent.
+// listens at addr. If the server listens on all interfaces, the host is the address of
+// the interface from which this machine reaches the agent.
 func (c *Client) reachable(ctx context.Context, addr string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -189,7 +190,7 @@ func (c *Client) reachable(ctx context.Context, addr string) (host string, port 
 		agent = rest
 	}
 	agent, _, _ = strings.Cut(agent, "/")
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", agent) // sends nothing
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", agent) // a UDP socket: this sends nothing
 	if err != nil {
 		return "", 0, err
 	}

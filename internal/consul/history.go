@@ -18,8 +18,9 @@ import (
 const (
 	// maxChanges is how many changes a topic's history holds.
 	maxChanges = 20
-	// maxHistory bounds a stored history, in bytes. A transaction of Consul takes 512 KB:
-	// the history, which grows by a third in it, and the document.
+	// maxHistory bounds a stored history, in bytes. Consul limits a transaction to 512
+	// KB. It has to hold the document and the history, which its encoding makes a third
+	// larger.
 	maxHistory = 192 << 10
 )
 
@@ -29,8 +30,9 @@ type Change struct {
 	Number uint64 `json:"number"`
 	// At is the time by the clock of the machine that made the change; zero if unknown.
 	At time.Time `json:"at,omitzero"`
-	// By names the person or program: user@host or a given name. It is empty if unknown,
-	// for example after a change by a client of Consul that keeps no history.
+	// By names the person or program that made the change, as user@host or as a given
+	// name. It is empty if unknown, for example if a client of Consul wrote the document
+	// without the history.
 	By string `json:"by,omitempty"`
 	// Verb is the kind of change, as in "set"; empty if By is.
 	Verb string `json:"verb,omitempty"`
@@ -45,8 +47,8 @@ type Change struct {
 	Dropped bool `json:"dropped,omitempty"`
 }
 
-// History is the newest changes of a topic's document. Only clients that keep a history
-// enter their changes.
+// History holds the newest changes of a topic's document. duefleet's programs add their
+// changes to it. Other clients of Consul don't; see Seen.
 type History struct {
 	Topic string `json:"-"`
 	// Changes begin with the oldest.
@@ -99,9 +101,10 @@ func (h History) Before() (Change, bool) {
 	return before, !before.Removed && !before.Dropped
 }
 
-// Seen returns the history with the document that was found. If that is not the document
-// of the newest change, a client without a history changed it. Seen then adds a change
-// without an author. there is false if no document was found.
+// Seen compares the history with the document that Consul has now; there is false if it
+// has none. If the newest change doesn't have this document, somebody wrote it without
+// the history. Seen then returns the history with that change added, without an author.
+// Otherwise it returns h.
 func (h History) Seen(document []byte, there bool) History {
 	newest, known := h.Newest()
 	switch {
@@ -123,8 +126,8 @@ func (h History) with(change Change) History {
 	return h
 }
 
-// stored returns the history as bytes. While it is too large it drops the oldest changes,
-// and finally the newest change's document.
+// stored returns the history as bytes of at most maxHistory. To make it fit, it drops the
+// oldest changes, and at last the document of the newest change.
 func (h History) stored() ([]byte, error) {
 	for {
 		text, err := json.Marshal(h)
@@ -141,11 +144,12 @@ func (h History) stored() ([]byte, error) {
 }
 
 // Commit replaces or removes a topic's document as change says, and adds the change to
-// the history: both or neither. h is the result of History and then Seen. index is the
-// document's index, 0 if there must be none.
+// the history, in one transaction. h is the result of History and then Seen. index is the
+// document's present index, or 0 to require that there is no document.
 //
-// It returns the document's new index, or false if the document or its history was
-// written meanwhile. An error that is Forbidden may be about the history alone.
+// It returns the document's new index. It returns false if somebody wrote the document or
+// its history meanwhile; Commit then changed nothing. If an error is Forbidden, the token
+// may lack only the right to write the history.
 func (c *Client) Commit(ctx context.Context, h History, index uint64, change Change) (written uint64, ok bool,
 	err error) {
 	if err := task.CheckTopic(h.Topic); err != nil {
@@ -164,7 +168,7 @@ func (c *Client) Commit(ctx context.Context, h History, index uint64, change Cha
 	if err != nil {
 		return 0, false, c.fail(err, "write topic %s and its history to consul", h.Topic)
 	}
-	for _, r := range results { // a document that was so before keeps its index
+	for _, r := range results { // writing the same document again keeps its index
 		if r.KV != nil && r.KV.Key == c.key(h.Topic) {
 			written = r.KV.ModifyIndex
 		}
@@ -172,8 +176,8 @@ func (c *Client) Commit(ctx context.Context, h History, index uint64, change Cha
 	return written, ok, nil
 }
 
-// transact carries out all operations or none. It returns false on a conflict: a key's
-// index has changed.
+// transact executes all operations or none. It returns false on a conflict: a key's index
+// has changed.
 func (c *Client) transact(ctx context.Context, ops ...*api.KVTxnOp) (results api.TxnResults, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.pace.limit)
 	defer cancel()

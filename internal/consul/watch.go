@@ -15,16 +15,17 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 )
 
-// errOtherConnection means that a query's index came on another connection.
+// errOtherConnection means that a query got another connection than its index came on.
 var errOtherConnection = errors.New("not the connection of the last answer")
 
-// strangeGap is the longest pause between two queries if something between here and
-// Consul ends the connection after each answer.
-const strangeGap = time.Second
+// otherConnGap is the longest pause between two queries if each of them gets a new
+// connection. That happens with a proxy that closes the connection after each answer.
+const otherConnGap = time.Second
 
 // Watch calls apply at the start and after every change, until ctx ends; then it returns
-// nil. It uses blocking queries. If Consul can't be read, apply gets one Snapshot with
-// Err, and the next one when Consul answers again.
+// nil. It uses Consul's blocking queries, which Consul answers at the next change. If
+// Consul can't be read, apply gets one Snapshot with Err, and the next one when Consul
+// answers again.
 func (c *Client) Watch(ctx context.Context, apply func(Snapshot)) error {
 	defer c.http.CloseIdleConnections()
 	w := watch{client: c, apply: apply}
@@ -37,23 +38,24 @@ func (c *Client) Watch(ctx context.Context, apply func(Snapshot)) error {
 }
 
 // watch is the state of one Watch. Each step asks for changes after index. Consul answers
-// when there is one or when the wait is over, so an answer doesn't prove a change. An
-// index that fell belongs to another history. Then, as after an error, the next step asks
-// without an index.
+// when there is one or when the wait is over, so an answer doesn't prove a change. If an
+// answer has a lower index than the last one, Consul was replaced or restored. Then, and
+// after an error, the next step asks without an index.
 type watch struct {
 	client *Client
 	apply  func(Snapshot)
 
-	index   uint64            // 0: answer at once
-	conn    net.Conn          // the connection of index
-	strange int               // queries in a row that got another connection
-	seen    map[string]uint64 // index of each key in the last snapshot
-	down    bool
-	retries int
-	warned  bool
+	index      uint64            // 0: answer at once
+	conn       net.Conn          // index came on it
+	otherConns int               // queries in a row that got another connection
+	seen       map[string]uint64 // index of each key in the last snapshot
+	down       bool
+	retries    int
+	warned     bool
 }
 
-// step returns the shortest time from its beginning to the beginning of the next step.
+// step sends one query and applies the answer. It returns the shortest time from its
+// beginning to the beginning of the next step.
 func (w *watch) step(ctx context.Context) time.Duration {
 	pairs, meta, err := w.ask(ctx)
 	if ctx.Err() != nil {
@@ -61,15 +63,15 @@ func (w *watch) step(ctx context.Context) time.Duration {
 	}
 	if errors.Is(err, errOtherConnection) {
 		w.index = 0
-		w.strange++
-		return min(w.client.pace.gap<<min(w.strange, 8), strangeGap)
+		w.otherConns++
+		return min(w.client.pace.gap<<min(w.otherConns, 8), otherConnGap)
 	}
 	if err != nil {
 		return w.fail(err)
 	}
 	w.retries = 0
 	if w.index > 0 {
-		w.strange = 0
+		w.otherConns = 0
 	}
 	fell := meta.LastIndex < w.index
 	w.index = meta.LastIndex
@@ -92,12 +94,13 @@ func (w *watch) step(ctx context.Context) time.Duration {
 }
 
 // ask sends one query. An index is valid only on the connection it came on. On a new
-// connection another Consul may answer, restored or empty, whose indexes are lower. There
-// a query for a higher index would see nothing until its wait is over.
+// connection another Consul may answer, restored or empty, whose indexes are lower. It
+// would hold a query with a higher index until the wait is over, and a change would be
+// seen late.
 //
-// net/http opens a new connection silently, and it may even repeat a query whose
-// connection ended without an answer. So ask cancels a query with an index that gets
-// another connection, and returns errOtherConnection.
+// net/http opens a new connection without telling the caller. It even repeats a query on
+// a new one if the old one ended without an answer. So if a query with an index gets
+// another connection, ask cancels it and returns errOtherConnection.
 func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 	pace := w.client.pace
 	limit := pace.limit
@@ -122,7 +125,8 @@ func (w *watch) ask(ctx context.Context) (api.KVPairs, *api.QueryMeta, error) {
 	return pairs, meta, err
 }
 
-// fail returns how long to wait. The time doubles with each error; half of it is random.
+// fail reports the first of several errors to apply, and returns how long to wait. The
+// time doubles with each error; half of it is random.
 func (w *watch) fail(err error) time.Duration {
 	if !w.down {
 		w.down = true
@@ -135,8 +139,9 @@ func (w *watch) fail(err error) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
-// makeFolder creates the key of the topics' folder. Without any key under the prefix a
-// watch wakes at every write to the store. A token that may only read works without it.
+// makeFolder creates the key of the topics' folder. While there is no key under the
+// folder, every write to Consul's store ends a blocking query. With a token that may only
+// read, the watch works without the key.
 func (w *watch) makeFolder(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.client.pace.limit)
 	defer cancel()

@@ -1,6 +1,6 @@
 // Package dial makes connections to Redis for go-redis. It reads the TLS settings for
-// each new connection, and detects a server without TLS quickly. A server that refuses
-// the password is asked at most once a second.
+// each new connection, and quickly detects a server that doesn't use TLS. It connects at
+// most once a second to a server that refuses the password.
 package dial
 
 import (
@@ -17,12 +17,12 @@ const (
 	// dialTimeout bounds a connection, the handshake included, if Config has no timeout.
 	// It is go-redis's own default.
 	dialTimeout = 5 * time.Second
-	// tlsSilence is how long dial waits for the first byte of a handshake before it asks
-	// whether the server speaks TLS at all. Without TLS, Redis reads the handshake as an
-	// unfinished command and may wait for the rest forever.
+	// tlsSilence is how long dial waits for the server's first byte in a handshake. Then
+	// it checks whether the server uses TLS at all. Without TLS, Redis reads the
+	// handshake as an unfinished command and may wait for the rest forever.
 	tlsSilence = 500 * time.Millisecond
-	// plainFor is how long dial remembers that a server speaks no TLS. go-redis tries
-	// each connection five times in a row.
+	// plainFor is how long dial remembers that a server doesn't use TLS. Meanwhile it
+	// fails at once, because go-redis tries each connection five times in a row.
 	plainFor = 2 * time.Second
 )
 
@@ -109,9 +109,9 @@ func (d *Dialer) knownPlain(addr string) bool {
 
 func tlsError(addr string, err error) error { return fmt.Errorf("TLS with %s: %w", addr, err) }
 
-// handshake performs the TLS handshake on raw. If no byte comes within tlsSilence, it
-// asks over a second connection whether the server answers without TLS. If so, the error
-// is errNoTLS.
+// handshake performs the TLS handshake on raw. If the server sends nothing within
+// tlsSilence, it sends a command without TLS over a second connection. If the server
+// answers that, the error is errNoTLS.
 func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, addr string) (net.Conn, error) {
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
@@ -123,7 +123,7 @@ func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, a
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	heard := &overheard{Conn: raw, heard: make(chan struct{}, 1)}
+	heard := &notifyingConn{Conn: raw, heard: make(chan struct{}, 1)}
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
@@ -136,7 +136,7 @@ func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, a
 			return
 		case <-timer.C:
 		}
-		if speaksPlainly(ctx, network, addr) {
+		if answersWithoutTLS(ctx, network, addr) {
 			stop(errNoTLS)
 		}
 	}()
@@ -153,13 +153,13 @@ func handshake(ctx context.Context, config *tls.Config, raw net.Conn, network, a
 	return conn, nil
 }
 
-// errNoTLS uses the words of crypto/tls for a server that answers a handshake with
-// something else.
+// errNoTLS has the words of crypto/tls for a server without TLS, because config.Advice
+// looks for them.
 var errNoTLS = errors.New("tls: the server answers without TLS, which does not look like a TLS handshake")
 
-// speaksPlainly reports whether a server answers a command that was sent without TLS. An
-// error is an answer too, for example that a password is missing.
-func speaksPlainly(ctx context.Context, network, addr string) bool {
+// answersWithoutTLS reports whether a server answers a command that was sent without TLS.
+// An error counts as an answer, for example one about a missing password.
+func answersWithoutTLS(ctx context.Context, network, addr string) bool {
 	conn, err := dialPlain(ctx, network, addr)
 	if err != nil {
 		return false
@@ -181,17 +181,17 @@ func dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, addr)
 }
 
-// overheard is a connection that signals when its first bytes come.
-type overheard struct {
+// notifyingConn is a connection that signals when it has received bytes.
+type notifyingConn struct {
 	net.Conn
 	heard chan struct{}
 }
 
 // Read implements net.Conn.
-func (l *overheard) Read(into []byte) (int, error) {
-	n, err := l.Conn.Read(into)
+func (c *notifyingConn) Read(into []byte) (int, error) {
+	n, err := c.Conn.Read(into)
 	select {
-	case l.heard <- struct{}{}:
+	case c.heard <- struct{}{}:
 	default:
 	}
 	return n, err

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// again is how long a server that refused the password is left alone.
-const again = time.Second
+// refusalPause is the time between two connections to a server that refuses the password.
+const refusalPause = time.Second
 
-// gate limits how often a password is sent to a server that refuses it: one connection a
-// second to each server. go-redis alone sends the password twice per connection and
-// connects for each call.
+// gate limits the connections to a server that refuses the password: one a second to each
+// server. Without it, go-redis would make a connection for each call and send the
+// password twice on each.
 type gate struct {
 	mu       sync.Mutex
 	refusals map[string]*refusal // by address
@@ -26,15 +26,15 @@ type refusal struct {
 	next time.Time // when another connection may try
 }
 
-// Refused is the error of a connection that isn't made or isn't used because the server
-// refuses the password.
+// Refused is the error for a connection that the gate refuses or stops using, because the
+// server refuses the password.
 type Refused struct{ text string }
 
 // Error returns the server's words, as in "WRONGPASS invalid username-password pair".
 func (r *Refused) Error() string { return r.text }
 
-// RedisError marks the error as one from Redis. go-redis neither retries such an error
-// nor takes it for a network error.
+// RedisError marks the error as one from Redis. go-redis doesn't retry such an error, and
+// doesn't treat it as a network error.
 func (r *Refused) RedisError() {}
 
 // enter returns nil if the caller may connect, and *Refused if not. After a refusal only
@@ -50,11 +50,12 @@ func (g *gate) enter(addr string) error {
 	if now.Before(r.next) {
 		return &Refused{r.text}
 	}
-	r.next = now.Add(again)
+	r.next = now.Add(refusalPause)
 	return nil
 }
 
-// leave lets the next caller connect at once, because this one sent nothing.
+// leave lets the next caller connect at once. It is for a caller that closed its
+// connection without sending anything.
 func (g *gate) leave(addr string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,7 +68,7 @@ func (g *gate) leave(addr string) {
 func (g *gate) refused(addr, text string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.refusals[addr] = &refusal{text: text, next: time.Now().Add(again)}
+	g.refusals[addr] = &refusal{text: text, next: time.Now().Add(refusalPause)}
 }
 
 // accepted lets all callers connect again.
@@ -77,20 +78,20 @@ func (g *gate) accepted(addr string) {
 	delete(g.refusals, addr)
 }
 
-// watch wraps a connection so that the gate sees how the server answers the password. If
-// conn is a socket, so is the result: go-redis checks the socket before it reuses a
-// connection.
+// watch wraps a connection so that the gate sees the server's reply to the password. If
+// conn gives access to its socket, so does the result, because go-redis checks the socket
+// before it reuses a connection.
 func (g *gate) watch(conn net.Conn, addr string) net.Conn {
-	w := &watched{Conn: conn, gate: g, addr: addr}
+	w := &watchedConn{Conn: conn, gate: g, addr: addr}
 	if socket, ok := conn.(syscall.Conn); ok {
-		return &watchedSocket{watched: w, socket: socket}
+		return &watchedSocket{watchedConn: w, socket: socket}
 	}
 	return w
 }
 
-// watched is a connection that reads along until the server accepts or refuses the
-// password.
-type watched struct {
+// watchedConn is a connection that inspects the replies until the server accepts or
+// refuses the password.
+type watchedConn struct {
 	net.Conn
 	gate *gate
 	addr string
@@ -101,7 +102,7 @@ type watched struct {
 }
 
 // Read implements net.Conn.
-func (w *watched) Read(into []byte) (int, error) {
+func (w *watchedConn) Read(into []byte) (int, error) {
 	n, err := w.Conn.Read(into)
 	if n > 0 && !w.answered.Load() {
 		w.look(into[:n])
@@ -109,9 +110,9 @@ func (w *watched) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// look examines one reply. An error about something else decides nothing, for example
-// from a server that doesn't know HELLO.
-func (w *watched) look(reply []byte) {
+// look inspects one reply. It ignores an error about anything but the password, for
+// example that the server doesn't know HELLO.
+func (w *watchedConn) look(reply []byte) {
 	switch {
 	case reply[0] != '-':
 		w.answered.Store(true)
@@ -124,9 +125,9 @@ func (w *watched) look(reply []byte) {
 	}
 }
 
-// Write implements net.Conn. It fails once the server has refused the password, because
-// go-redis would send it once more.
-func (w *watched) Write(from []byte) (int, error) {
+// Write implements net.Conn. It fails after the server has refused the password, because
+// go-redis would send the password once more.
+func (w *watchedConn) Write(from []byte) (int, error) {
 	if refused := w.refused.Load(); refused != nil {
 		return 0, refused
 	}
@@ -135,7 +136,7 @@ func (w *watched) Write(from []byte) (int, error) {
 }
 
 // Close implements net.Conn. If nothing was sent, the next caller may connect at once.
-func (w *watched) Close() error {
+func (w *watchedConn) Close() error {
 	if !w.wrote.Load() {
 		w.gate.leave(w.addr)
 	}
@@ -143,11 +144,11 @@ func (w *watched) Close() error {
 }
 
 // NetConn returns the wrapped connection.
-func (w *watched) NetConn() net.Conn { return w.Conn }
+func (w *watchedConn) NetConn() net.Conn { return w.Conn }
 
-// watchedSocket is watched for a connection that is a socket itself.
+// watchedSocket is a watchedConn that also gives access to its socket.
 type watchedSocket struct {
-	*watched
+	*watchedConn
 	socket syscall.Conn
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/internal/consul"
 )
 
-// LeftBindings returns the bindings that earlier documents in a topic's history made and
-// that its present settings don't.
+// LeftBindings returns bindings from earlier documents of a topic that may still send its
+// messages to an old queue. now are the topic's settings; see config.LeftBindings.
 func LeftBindings(h consul.History, now config.Topic) []config.Binding {
 	var earlier []config.Topic
 	for _, change := range h.Changes {
@@ -22,9 +22,9 @@ func LeftBindings(h consul.History, now config.Topic) []config.Binding {
 	return config.LeftBindings(earlier, now)
 }
 
-// examineLeft reports queues that earlier documents of a topic declared and that still
-// exist. AMQP can't tell whether they are still bound.
-func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
+// examineOldQueues reports queues that earlier documents of a topic declared and that
+// still exist. AMQP can't tell whether they are still bound.
+func (p Target) examineOldQueues(ctx context.Context, r *report, b *broker, name string, t config.Topic) {
 	if p.Consul == nil || t.Declare == nil {
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// examineBroken reports each document with mistakes once, with the scanners that refuse
-// it.
+// examineBroken reports each document with mistakes once, and names the scanners that
+// refuse it.
 func (p Target) examineBroken(ctx context.Context, r *report, docs documents, live []balance.Member) {
 	for _, name := range slices.Sorted(maps.Keys(docs.broken)) {
 		doc := docs.broken[name]
@@ -35,13 +35,14 @@ func refusing(live []balance.Member, topic string) string {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("; scanner %s refuses it, and keeps to the last good one if there is one", names[0])
+		return fmt.Sprintf("; scanner %s refuses it, and uses the last good one if there is one", names[0])
 	}
-	return fmt.Sprintf("; scanners %s refuse it, and keep to the last good one if there is one", strings.Join(names, ", "))
+	return fmt.Sprintf("; scanners %s refuse it, and use the last good one if there is one", strings.Join(names, ", "))
 }
 
-// fixDocument returns the command that fixes each mistake. If the history has an earlier
-// good document, it also returns the command that restores it. Neither removes the topic.
+// fixDocument returns the command that fixes all mistakes of a document. If the history
+// has an earlier good document, it also returns the command that restores that. Neither
+// command removes the topic.
 func (p Target) fixDocument(ctx context.Context, doc config.Document) string {
 	if task.CheckTopic(doc.Name) != nil {
 		return fmt.Sprintf("write it under a name that a topic may have, then take it away here: %s",
@@ -58,8 +59,9 @@ func (p Target) fixDocument(ctx context.Context, doc config.Document) string {
 	return fix
 }
 
-// assignments returns what fixes the mistakes, by key: it removes an unknown key and asks
-// for a value of any other. It returns nil if one mistake belongs to no key.
+// assignments returns the arguments for `topic set` that fix the mistakes. KEY= removes
+// an unknown key, and KEY=VALUE asks the user for another value. It returns nil if a
+// mistake isn't about one key.
 func assignments(err error) (all []string) {
 	var mistakes config.Errors
 	if !errors.As(err, &mistakes) {
@@ -86,7 +88,8 @@ func notPlain(r rune) bool {
 	return !plain
 }
 
-// undoes reports whether the history has an earlier good document.
+// undoes reports whether the history has a good document before this one, which `topic
+// undo` would restore.
 func (p Target) undoes(ctx context.Context, doc config.Document) bool {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

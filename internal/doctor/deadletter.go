@@ -8,7 +8,8 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// queueArguments are those that a scanner makes a topic's queue with, as JSON.
+// queueArguments returns the arguments with which a scanner declares a topic's queue, as
+// JSON.
 func queueArguments(d config.Declare) string {
 	dead := ""
 	if d.DeadLetter != "" {
@@ -20,8 +21,9 @@ func queueArguments(d config.Declare) string {
 	return fmt.Sprintf(`{"x-queue-type":"%s"%s}`, d.QueueType, dead)
 }
 
-// examineDeadLetters looks into the dead-letter queue that a topic declares. Whether a queue
-// has a dead-letter exchange AMQP can't tell.
+// examineDeadLetters reports whether the dead-letter queue that a topic declares exists
+// and is empty. AMQP can't tell whether the topic's own queue sends rejected messages to
+// it.
 func (b *broker) examineDeadLetters(r *report, name string, t config.Topic, running bool) {
 	if t.Declare == nil || t.Declare.DeadLetter == "" {
 		return

@@ -1,8 +1,9 @@
 // Package doctor checks everything a fleet depends on, with the fleet's configuration:
-// connections, permissions, Redis's settings, the topics' places at the broker. It also
-// checks that the fleet applies its topics' documents. Each finding says what is wrong
-// and which command fixes it. Doctor itself fixes nothing. It writes only scratch keys,
-// which it removes again.
+// connections, permissions, Redis's settings, and the topics' exchanges and queues. It
+// also checks that the fleet applies its topics' documents. Each finding says what is
+// wrong and which command fixes it. Doctor itself fixes nothing. It writes only scratch
+// keys in Redis and Consul, which it removes again, and sends RabbitMQ an empty message
+// that reaches no queue.
 package doctor
 
 import (
@@ -23,7 +24,8 @@ const askLimit = 5 * time.Second
 // State is the severity of a finding.
 type State string
 
-// The states. Info is for information, or for something that can't be found out.
+// These are the states. Info needs no action: it is a fact, or a question that doctor
+// can't answer.
 const (
 	OK   State = "ok"
 	Info State = "info"
@@ -36,25 +38,26 @@ type Finding struct {
 	// Check names the check, as in "redis.eviction".
 	Check string `json:"check"`
 	State State  `json:"state"`
-	// The finding in What is one line, without secrets.
+	// The text of What describes the finding in one line, without secrets.
 	What string `json:"what"`
-	// Fix is the command that fixes it; "" if nothing is wrong.
+	// Fix is a command, or an instruction, that fixes the problem; "" if nothing is
+	// wrong.
 	Fix string `json:"mend,omitempty"`
 }
 
 // Target is the fleet to check.
 type Target struct {
-	// Settings are the configuration; its topics are used without Consul.
+	// Settings are the configuration. Its topics are checked if Consul is nil.
 	Settings *config.Config
-	// Broken is true if the configuration has mistakes, which another finding reports.
-	// Settings then have no topics, which doesn't mean that there should be none.
+	// Broken is true if the configuration file has mistakes, which the caller reports.
+	// Settings then have no topics, although the file may have some.
 	Broken bool
 	// Path is the path of the configuration file, for commands in the advice.
 	Path string
-	// Redis is a client made of the settings, Store the keys in it.
+	// Redis is a client with these settings, and Store reads the fleet's keys with it.
 	Redis redis.UniversalClient
 	Store *shard.Store
-	// Consul is a client made of the settings; nil without consul.addr.
+	// Consul is a client with these settings; nil without consul.addr.
 	Consul *consul.Client
 }
 
@@ -76,8 +79,8 @@ func (r *report) add(check string, s State, fix, format string, args ...any) {
 	r.findings = append(r.findings, Finding{check, s, fmt.Sprintf(format, args...), fix})
 }
 
-// Examine runs all checks. An unreachable server is one finding, and the checks that need
-// it are left out.
+// Examine runs all checks. An unreachable server gives one finding, and Examine skips the
+// checks that need that server.
 func Examine(ctx context.Context, p Target) []Finding {
 	r := &report{}
 	stored := p.examineRedis(ctx, r)
@@ -90,7 +93,7 @@ func Examine(ctx context.Context, p Target) []Finding {
 	}
 	p.examineBroken(ctx, r, docs, fleet.live())
 	if brokers.first != nil {
-		p.examinePlaces(ctx, r, brokers.first, docs.good, fleet)
+		p.examineRoutes(ctx, r, brokers.first, docs.good, fleet)
 	}
 	p.examineWaiting(r, fleet, brokers)
 	return r.findings

@@ -11,12 +11,13 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// topicsNamed is how many topics a finding names; it counts the others.
+// topicsNamed is how many topics a finding names at most. It gives the number of the
+// others.
 const topicsNamed = 5
 
 // examineDocuments compares the documents that living members have applied. It leaves out
-// members whose version doesn't report them. Errors that a member reports about a
-// document or an unreadable source are other findings.
+// members whose version doesn't report them. Other checks report documents that a member
+// refuses, and sources that it can't read.
 func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.Member) {
 	by := map[uint64][]balance.Member{}
 	for _, m := range live {
@@ -29,7 +30,7 @@ func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.
 	}
 	if p.Consul == nil {
 		r.warn("fleet configuration", "make their files the same, then send each scanner SIGHUP",
-			"scanners work by different documents of topics: %s", grouped(by))
+			"scanners use different documents of topics: %s", grouped(by))
 		return
 	}
 	behind, compared := p.compareNotes(ctx, live)
@@ -42,13 +43,14 @@ func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.
 	}
 	if !compared {
 		r.warn("fleet configuration", p.command("status"),
-			"scanners work by different documents of topics, and their notes in consul don't say which: %s", grouped(by))
+			"scanners use different documents of topics, and their notes in consul don't say which: %s", grouped(by))
 	}
 }
 
 // compareNotes compares each member's note in Consul with the documents there. behind
-// names, by instance, the topics whose current document the member hasn't applied. Topics
-// with reported errors are left out. compared is false if Consul or a note is missing.
+// holds, by instance, the topics whose current document the member hasn't applied. It
+// leaves out documents that the member refuses. compared is false if Consul doesn't
+// answer or a member has no note.
 func (p Target) compareNotes(ctx context.Context, live []balance.Member) (behind map[string][]string, compared bool) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -81,7 +83,8 @@ func (p Target) compareNotes(ctx context.Context, live []balance.Member) (behind
 	return behind, compared
 }
 
-// grouped lists members, those with the same documents together.
+// grouped lists the members, separated by commas between members with the same documents,
+// and by semicolons otherwise.
 func grouped(by map[uint64][]balance.Member) string {
 	var groups []string
 	for _, members := range by {

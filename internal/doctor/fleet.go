@@ -13,15 +13,17 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// fleetLimit bounds reading the fleet's status, which takes some commands a topic.
+// fleetLimit bounds the time for reading the fleet's status, which takes several commands
+// for each topic.
 const fleetLimit = time.Minute
 
 // fleetView is the fleet as Redis knows it.
 type fleetView struct {
 	status operate.Status
-	// late says, by topic, how long its tasks have been due, as a sentence.
+	// late holds, by topic, a sentence that says how long its tasks have been due.
 	late map[string]string
-	// unrouted holds the topics with tasks that no queue took.
+	// unrouted holds the topics with messages that RabbitMQ returned because no queue is
+	// bound.
 	unrouted map[string]bool
 }
 
@@ -35,8 +37,8 @@ func (f fleetView) live() (live []balance.Member) {
 	return live
 }
 
-// returned reports whether RabbitMQ returned messages of a topic because no queue took
-// them.
+// returned reports whether RabbitMQ returned messages of a topic because no queue is
+// bound.
 func (f fleetView) returned(topic string) bool { return f.unrouted[topic] }
 
 // examineFleet compares the documents with what the fleet applies. It also reports
@@ -48,7 +50,7 @@ func (p Target) examineFleet(ctx context.Context, r *report, docs documents, bro
 	view := fleetView{late: map[string]string{}, unrouted: map[string]bool{}}
 	var err error
 	if view.status, err = operate.ReadStatus(ctx, p.Store, ""); err != nil {
-		if !shard.Denied(err) || !r.failed("redis.rights") { // else redis.rights names the missing permission
+		if !shard.Denied(err) || !r.failed("redis.rights") { // otherwise redis.rights already names the missing permission
 			r.fail("fleet", p.command("status"), "%v", err)
 		}
 		return view
@@ -89,14 +91,15 @@ func (p Target) examineMembers(ctx context.Context, r *report, live []balance.Me
 			if topic == "" {
 				check, fix = "fleet configuration", p.command("check")
 			}
-			r.fail(check, fix, "scanner %s refuses it, and keeps to the last good one: %s", m.Instance, m.Errors[topic])
+			r.fail(check, fix, "scanner %s refuses it, and uses the last good one: %s", m.Instance, m.Errors[topic])
 		}
 	}
 	p.examineDocuments(ctx, r, live)
 }
 
-// examineServed reports each reason why topics aren't served once, with its topics and
-// scanners. It leaves out reasons that the brokers or a missing document explain.
+// examineServed reports the topics that scanners can't serve: one finding for each
+// reason, with its topics and scanners. It leaves out reasons that a finding about the
+// brokers or a missing document explains.
 func (p Target) examineServed(r *report, live []balance.Member, docs documents, brokers brokers) {
 	type group struct{ topics, members []string }
 	groups := map[string]*group{}
@@ -122,16 +125,17 @@ func (p Target) examineServed(r *report, live []balance.Member, docs documents, 
 	}
 }
 
-// unserved says which scanners don't serve which topics.
+// unserved returns a sentence that says which scanners don't serve which topics.
 func unserved(members, topics []string) string {
 	if len(members) == 1 {
-		return fmt.Sprintf("scanner %s doesn't serve %s", members[0], it(topics))
+		return fmt.Sprintf("scanner %s doesn't serve %s", members[0], itOrNames(topics))
 	}
-	return fmt.Sprintf("scanners %s don't serve %s", strings.Join(members, ", "), it(topics))
+	return fmt.Sprintf("scanners %s don't serve %s", strings.Join(members, ", "), itOrNames(topics))
 }
 
-// it names several topics; a single one is in the check's name already.
-func it(topics []string) string {
+// itOrNames returns "it" for a single topic, which the check's name has already, or the
+// names of several.
+func itOrNames(topics []string) string {
 	if len(topics) == 1 {
 		return "it"
 	}
@@ -158,8 +162,9 @@ func (p Target) examineTasks(ctx context.Context, r *report, t operate.TopicStat
 	view.unrouted[t.Topic] = unrouted(t.RetryReason) || unrouted(reason)
 }
 
-// examinePause reports a paused topic. That is no failure, because somebody wanted it.
-// But a pause without an end may be forgotten, so it is a warning if tasks are due.
+// examinePause reports a paused topic. That is no failure, because somebody paused it on
+// purpose. It is a warning if tasks are due and the pause has no end, because somebody
+// may have forgotten it.
 func (p Target) examinePause(r *report, t operate.TopicStatus) {
 	check, resume := "topic "+t.Topic+" paused", p.command("topic resume "+t.Topic)
 	if t.Backlog > 0 && t.PausedUntil.IsZero() {
@@ -183,13 +188,14 @@ func (p Target) parkedReason(ctx context.Context, t operate.TopicStatus) string 
 	return "not known"
 }
 
-// examineReasons reports the remaining reasons why the fleet is unhealthy.
+// examineReasons reports the reasons why the fleet is unhealthy that no other check
+// reports.
 func (p Target) examineReasons(r *report, docs documents, view fleetView) {
 	for _, reason := range view.status.Reasons(time.Now()) {
 		switch reason.Kind {
 		case operate.NoScanner, operate.Unserved, operate.Configuration, operate.Paused, operate.Retries, operate.ParkedTasks:
 		case operate.SourceAway:
-			if docs.known { // else this host can't reach Consul either, which is a finding
+			if docs.known { // otherwise this machine can't reach Consul either, and another finding says so
 				r.fail("fleet configuration", "look at the way from those scanners to consul: "+p.command("doctor")+" there",
 					"degraded: %s", reason.Text)
 			}
@@ -206,11 +212,11 @@ func (p Target) examineReasons(r *report, docs documents, view fleetView) {
 	}
 }
 
-// unrouted reports whether no queue took a task.
+// unrouted reports whether RabbitMQ returned a task's message because no queue is bound.
 func unrouted(reason string) bool { return strings.Contains(reason, "NO_ROUTE") }
 
-// examineWaiting reports tasks that wait for another attempt or have been due for long,
-// unless another finding explains it.
+// examineWaiting reports tasks that wait for another attempt, and tasks that have been
+// due for long. It leaves out those that another finding explains.
 func (p Target) examineWaiting(r *report, view fleetView, brokers brokers) {
 	if len(view.live()) == 0 || brokers.first == nil || brokers.alarm != "" || r.failed("topics served") {
 		return

@@ -18,14 +18,14 @@ import (
 	"github.com/duefleet/duefleet/internal/config"
 )
 
-// broker is a connection, with its user and vhost.
+// broker is a connection to a broker, and the URL it was made with.
 type broker struct {
 	conn *amqp.Connection
-	raw  net.Conn // what conn reads and writes
+	raw  net.Conn // the connection under conn, to close it without AMQP
 	uri  amqp.URI
 }
 
-// brokers is the result of trying rabbitmq.urls.
+// brokers is the result of connecting to each URL in rabbitmq.urls.
 type brokers struct {
 	// first is the first broker that answers; nil if none does.
 	first *broker
@@ -48,13 +48,13 @@ func (b brokers) explains(trouble string) bool {
 	return b.alarm != "" && strings.Contains(trouble, "RabbitMQ blocks publishers")
 }
 
-// examinePlaces checks the topics' exchanges, queues and bindings at a broker.
-func (p Target) examinePlaces(ctx context.Context, r *report, b *broker, docs map[string]config.Topic,
+// examineRoutes checks the topics' exchanges, queues and bindings at a broker.
+func (p Target) examineRoutes(ctx context.Context, r *report, b *broker, docs map[string]config.Topic,
 	fleet fleetView) {
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
 		if b.examineTopic(r, name, docs[name], len(fleet.live()) > 0) {
 			b.examineBinding(r, name, docs[name], fleet.returned(name))
-			p.examineLeft(ctx, r, b, name, docs[name])
+			p.examineOldQueues(ctx, r, b, name, docs[name])
 		}
 		b.examineDeadLetters(r, name, docs[name], len(fleet.live()) > 0)
 	}
@@ -76,12 +76,12 @@ func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 		}
 		alarm := alarmed(ctx, raw, secure)
 		if alarm != "" {
-			r.fail("rabbitmq.connection", "free disk or memory of the broker; it names its alarms with: rabbitmq-diagnostics "+
-				"alarms",
+			r.fail("rabbitmq.connection", "free disk space or memory on the broker's machine; list its alarms with: "+
+				"rabbitmq-diagnostics alarms",
 				"%s answers, and takes no messages: RabbitMQ blocks publishers: %s", addr, alarm)
 		} else {
 			r.ok("rabbitmq.connection", "%s answers user %s in vhost %s, %s", addr, b.uri.Username, b.uri.Vhost,
-				word(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
+				choose(b.uri.Scheme == "amqps", "with TLS", "without TLS"))
 		}
 		if found.first != nil {
 			_ = b.conn.Close() // it has answered, and nothing else was asked
@@ -92,7 +92,7 @@ func (p Target) reachRabbitMQ(ctx context.Context, r *report) (found brokers) {
 	return found
 }
 
-func word(yes bool, then, otherwise string) string {
+func choose(yes bool, then, otherwise string) string {
 	if yes {
 		return then
 	}
@@ -121,11 +121,12 @@ func dial(ctx context.Context, raw string, secure *tls.Config) (broker, error) {
 	return broker{conn, opened, uri}, err
 }
 
-// alarmed returns why a broker accepts no messages, or "" if it does or doesn't say. A
-// broker with an alarm notifies a connection once it publishes, and reads no more from
-// it. So after a message either the notice comes, or the answer to the next request. The
-// message goes to no queue. It uses a separate connection, because a blocked one doesn't
-// even close.
+// alarmed returns why a broker accepts no messages. It returns "" if the broker accepts
+// them, or if alarmed can't find out. A broker with an alarm blocks a connection at its
+// first message: it sends a notice and reads nothing more. So alarmed sends a message
+// that goes to no queue, and then another request. Either the notice arrives, or the
+// answer to the request. alarmed makes its own connection, because a blocked one can't
+// even be closed.
 func alarmed(ctx context.Context, raw string, secure *tls.Config) string {
 	b, err := dial(ctx, raw, secure)
 	if err != nil {
@@ -165,9 +166,9 @@ func fixBroker(uri amqp.URI, index int, err error) string {
 	switch {
 	case uri.Host == "":
 		return "write " + key + " as a URL, reserved characters percent-encoded"
-	case plainPort(err):
+	case serverWithoutTLS(err):
 		return "the broker speaks no TLS at that port: write amqp:// in " + key + ", or the port that speaks it"
-	case tlsTrouble(err):
+	case tlsFailed(err):
 		return fmt.Sprintf("set rabbitmq.tls; see the broker's certificate with: openssl s_client -connect %s:%d", uri.Host,
 			uri.Port)
 	case refusal != nil && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"):
@@ -192,8 +193,8 @@ func (b *broker) ask(question func(*amqp.Channel) error) error {
 	return question(ch)
 }
 
-// examineTopic checks a topic's exchange and queue. It reports whether a binding between
-// them is possible.
+// examineTopic checks a topic's exchange and queue. It returns true if both exist, so
+// that their binding can be checked.
 func (b *broker) examineTopic(r *report, name string, t config.Topic, running bool) bool {
 	if t.Exchange == "" { // AMQP's default exchange binds every queue by its name
 		b.examineQueue(r, name, t, t.RoutingKey, running)
@@ -219,7 +220,7 @@ func (b *broker) examineTopic(r *report, name string, t config.Topic, running bo
 	return t.Declare == nil || b.examineQueue(r, name, t, t.Declare.Queue, running)
 }
 
-// examineQueue reports whether the queue exists.
+// examineQueue checks a topic's queue and returns whether it exists.
 func (b *broker) examineQueue(r *report, name string, t config.Topic, queue string, running bool) bool {
 	check := "topic " + name + " queue"
 	var found amqp.Queue
@@ -247,8 +248,8 @@ func (b *broker) examineQueue(r *report, name string, t config.Topic, queue stri
 	return err == nil
 }
 
-// examineBinding reports what is known about the binding. AMQP has no request for it, and
-// a test message would be delivered.
+// examineBinding reports whether messages failed for lack of a binding. It can't check
+// more: AMQP has no request for bindings, and consumers would receive a test message.
 func (b *broker) examineBinding(r *report, name string, t config.Topic, returned bool) {
 	check := "topic " + name + " binding"
 	queue := "QUEUE"

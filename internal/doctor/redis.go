@@ -19,11 +19,13 @@ import (
 )
 
 const (
-	// clockLimit is the clock difference above which doctor warns.
+	// clockLimit is the difference between Redis's clock and this machine's above which
+	// doctor warns.
 	clockLimit = time.Second
 	// fullShare is the share of maxmemory above which doctor warns.
 	fullShare = 0.9
-	// oldestRedis is the first major version with sharded publish and script flags.
+	// oldestRedis is the first major version with the features that duefleet uses:
+	// sharded publish and script flags.
 	oldestRedis = 7
 )
 
@@ -33,7 +35,7 @@ type node struct {
 	*redis.Client
 }
 
-// cli returns the redis-cli command for the node.
+// cli returns the redis-cli call that sends a command to the node.
 func (n node) cli(command string) string {
 	host, port, _ := net.SplitHostPort(n.addr)
 	return fmt.Sprintf("redis-cli -h %s -p %s %s", host, port, command)
@@ -66,11 +68,9 @@ func (p Target) reachRedis(ctx context.Context, r *report) []node {
 		r.fail("redis.connection", p.fixRedis(addr, err), "masters of the cluster: %v", err)
 		return nil
 	}
-	secure := "without TLS"
-	if p.Settings.Redis.TLS.Enabled {
-		secure = "with TLS"
-	}
-	r.ok("redis.connection", "%d server answers at %s, %s", len(nodes), strings.Join(p.Settings.Redis.Addrs, ", "), secure)
+	answers := choose(len(nodes) == 1, "1 server answers", fmt.Sprintf("%d servers answer", len(nodes)))
+	r.ok("redis.connection", "%s at %s, %s", answers, strings.Join(p.Settings.Redis.Addrs, ", "),
+		choose(p.Settings.Redis.TLS.Enabled, "with TLS", "without TLS"))
 	return nodes
 }
 
@@ -118,24 +118,24 @@ func (p Target) fixRedis(addr string, err error) string {
 			password, n.cli("ACL SETUSER "+user+" on '>PASSWORD'"))
 	case strings.Contains(text, "NOPERM"):
 		return n.cli("ACL SETUSER " + user + " +ping; all rights are in docs/deploy.md")
-	case plainPort(err):
+	case serverWithoutTLS(err):
 		return "the server speaks no TLS at that port: set redis.tls.enabled to false, or redis.addrs to the port that " +
 			"speaks it"
-	case tlsTrouble(err):
+	case tlsFailed(err):
 		return "set redis.tls; see the server's certificate with: openssl s_client -connect " + addr
 	default:
 		return "start the server, or set redis.addrs; this has to answer PONG: " + n.cli("ping")
 	}
 }
 
-// plainPort reports whether the server speaks no TLS but the client does.
-func plainPort(err error) bool {
+// serverWithoutTLS reports whether a connection failed because only the client uses TLS.
+func serverWithoutTLS(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.As(err, &record) || strings.Contains(err.Error(), "HTTP response to HTTPS client")
 }
 
-// tlsTrouble reports whether the two sides disagree on TLS or on the certificates.
-func tlsTrouble(err error) bool {
+// tlsFailed reports whether a connection failed because of TLS or a certificate.
+func tlsFailed(err error) bool {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -211,8 +211,9 @@ func examinePersistence(ctx context.Context, r *report, n node, info map[string]
 	}
 }
 
-// examineClock compares Redis's clock with this machine's at the middle of the request.
-// Only the logs' times depend on this machine's clock.
+// examineClock compares the clocks of Redis and of this machine. It assumes that Redis
+// read its clock in the middle of the request. A difference makes only the times in logs
+// wrong, because Redis's clock decides when tasks are due.
 func examineClock(ctx context.Context, r *report, n node) {
 	asked := time.Now()
 	at, err := n.Time(ctx).Result()

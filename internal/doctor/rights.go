@@ -11,9 +11,9 @@ import (
 )
 
 // tryScript runs commands on scratch keys. It returns the commands that the user may not
-// run, each with Redis's reply. KEYS: scratch keys, one per type. ARGV: the commands, one
-// per line of words; @ and a number stand for that key. Running it twice is the same as
-// once: the last command removes the keys.
+// run, each followed by Redis's error. KEYS are the scratch keys, one for each type. Each
+// of ARGV is a command; @1 in it stands for the first key. Running the script twice has
+// the effect of running it once, because the last command removes the keys.
 const tryScript = `
 local denied = {}
 for _, line in ipairs(ARGV) do
@@ -33,10 +33,10 @@ for _, line in ipairs(ARGV) do
 end
 return denied`
 
-// tried returns the commands that scanners, their scripts and doctor run. They are
-// harmless on scratch keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a text, @5 a
-// channel.
-func tried() []string {
+// triedCommands returns the commands that scanners, their scripts and doctor run. Here
+// they run only on scratch keys: @1 is a hash, @2 a sorted set, @3 a set, @4 a string, @5
+// a channel.
+func triedCommands() []string {
 	return []string{
 		"TIME", "INFO server", "PING",
 		"HSET @1 f 1", "HGET @1 f", "HMGET @1 f", "HGETALL @1", "HINCRBY @1 f 1", "HDEL @1 f",
@@ -50,9 +50,9 @@ func tried() []string {
 	}
 }
 
-// scannersAlone returns the commands in tried that deploy/redis/operator.acl omits. A
-// user who lacks exactly these is an operator's.
-func scannersAlone() []string {
+// onlyScanners returns the commands that scanners need and that deploy/redis/operator.acl
+// doesn't allow. If a user lacks exactly these, it is an operator's user.
+func onlyScanners() []string {
 	return []string{"hincrby", "incrby", "set", "smismember", "ssubscribe", "zmscore", "zremrangebyscore"}
 }
 
@@ -72,7 +72,7 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	channel := p.Settings.Redis.Prefix + ":wake:" + tag
 	keys = append(keys, channel)
 	var args []any
-	for _, c := range tried() {
+	for _, c := range triedCommands() {
 		args = append(args, c)
 	}
 	reply, err := p.Redis.Eval(ctx, tryScript, keys, args...).StringSlice()
@@ -86,8 +86,8 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 		denied = append(denied, strings.ToLower(pair[0]))
 	}
 	denied = append(denied, p.tryOutside(ctx, channel)...)
-	if slices.Equal(slices.Sorted(slices.Values(denied)), scannersAlone()) {
-		r.info("redis.rights", "user %s may run what operators run, and is no scanner's; to check the scanners' rights, "+
+	if slices.Equal(slices.Sorted(slices.Values(denied)), onlyScanners()) {
+		r.info("redis.rights", "user %s has the rights of an operator, not of a scanner; to check the scanners' rights, "+
 			"run doctor with their configuration", user)
 		return
 	}
@@ -103,7 +103,8 @@ func (p Target) examineRights(ctx context.Context, r *report, n node) {
 	r.ok("redis.rights", "user %s may run all that scanners run, on keys %s:*", user, p.Settings.Redis.Prefix)
 }
 
-// tryOutside tries the commands that can't run in a script.
+// tryOutside tries SSUBSCRIBE, which can't run in a script, and returns it if the user
+// may not run it.
 func (p Target) tryOutside(ctx context.Context, channel string) (denied []string) {
 	sub := p.Redis.SSubscribe(ctx, channel)
 	defer sub.Close()

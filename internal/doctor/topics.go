@@ -16,9 +16,9 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// documents are the topics' documents, by name.
+// documents holds the topics' documents, by name.
 type documents struct {
-	// known is false if they couldn't be read at all.
+	// known is false if the source of the documents couldn't be read.
 	known bool
 	good  map[string]config.Topic
 	// broken are the documents in Consul with mistakes.
@@ -32,8 +32,8 @@ func (d documents) has(topic string) bool {
 	return good || broken
 }
 
-// examineTopics reads the topics' documents. It leaves those with mistakes to
-// examineBroken.
+// examineTopics reads the topics' documents from Consul or the file. examineBroken
+// reports those with mistakes.
 func (p Target) examineTopics(ctx context.Context, r *report) documents {
 	if p.Consul != nil {
 		return p.examineConsul(ctx, r)
@@ -98,17 +98,18 @@ func fixConsul(c config.Consul, err error) string {
 	case consul.Forbidden(err):
 		return fmt.Sprintf(`set consul.token to one whose policy has: key_prefix "%s/topics/" {policy="read"} key_prefix "%s/status/" {policy="write"} service "%s" {policy="write"}`,
 			c.Prefix, c.Prefix, consul.ServiceName)
-	case plainPort(err):
+	case serverWithoutTLS(err):
 		return "the agent speaks no TLS at that port: write http:// in consul.addr, or the port that speaks it"
-	case tlsTrouble(err):
+	case tlsFailed(err):
 		return "set consul.tls, or consul.addr to the port that speaks it"
 	default:
 		return "start the agent, or set consul.addr; this has to name a leader: curl http://" + c.Addr + "/v1/status/leader"
 	}
 }
 
-// examineApplied compares a topic's document with the one the fleet keeps in
-// Redis, and its shard count with the placement.
+// examineApplied checks that the fleet has applied a topic's document. It compares the
+// document with the one that the fleet keeps in Redis, and its shard count with the one
+// in force.
 func (p Target) examineApplied(ctx context.Context, r *report, name string, doc config.Topic, running bool) {
 	check := "topic " + name + " applied"
 	topic := p.Store.Topic(name)
@@ -132,16 +133,16 @@ func (p Target) examineApplied(ctx context.Context, r *report, name string, doc 
 		case err != nil:
 			r.warn(check, p.command("topic set "+name+" key=value"), "the document kept in Redis: %v", err)
 		case len(changes) > 0:
-			r.warn(check, p.fixApplied(running), "the fleet doesn't work by the document yet: %s", strings.Join(changes, "; "))
+			r.warn(check, p.fixApplied(running), "the fleet hasn't applied the document yet: %s", strings.Join(changes, "; "))
 		case placement.Phase == shard.Migrating:
 			r.info(check, "the document is applied; the shard count is changing to %d, which `scanner status` shows",
 				placement.Shards)
 		case placement.Shards != doc.Shards:
 			r.warn(check, p.fixApplied(running), "M is %d and should be %d", placement.Shards, doc.Shards)
 		case !running:
-			r.info(check, "Redis keeps the document, and M is %d; no scanner works by it", placement.Shards)
+			r.info(check, "Redis keeps the document, and M is %d; no scanner runs to apply it", placement.Shards)
 		default:
-			r.ok(check, "the fleet works by the document; M is %d", placement.Shards)
+			r.ok(check, "the fleet has applied the document; M is %d", placement.Shards)
 		}
 	}
 }
@@ -154,8 +155,9 @@ func (p Target) fixApplied(running bool) string {
 	return p.command("run")
 }
 
-// examineOrphans reports topics in Redis that have no document any more. It is a failure
-// if scanners report it too; otherwise another source may have the topic.
+// examineOrphans reports topics in Redis that have no document any more. That is a
+// failure if a scanner says so too. Otherwise it is a warning, because another source may
+// have the topic's document.
 func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, fleet fleetView) {
 	names, err := p.Store.Topics(ctx)
 	if err != nil {
@@ -174,7 +176,7 @@ func (p Target) examineOrphans(ctx context.Context, r *report, docs documents, f
 	}
 }
 
-// orphan reports whether a scanner says that a topic has no document.
+// orphan reports whether a scanner's reason is that the topic has no document.
 func orphan(trouble string) bool { return strings.HasPrefix(trouble, "orphan:") }
 
 // fixOrphan returns the command that restores the document, then the one that removes

@@ -8,9 +8,9 @@ import (
 	"regexp"
 )
 
-// examineUsers checks whether a restart of the server keeps the user of the settings.
-// Redis says where it stores users, but not whether this one is stored. So doctor reads
-// that file if the server runs on this machine.
+// examineUsers checks whether the user in the settings still exists after a restart of
+// Redis. Redis tells in which file it stores users, but not whether this user is in it.
+// So doctor reads the file if the server runs on this machine.
 func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[string]string) {
 	const check = "redis.users"
 	user := p.Settings.Redis.Username
@@ -44,8 +44,9 @@ func (p Target) examineUsers(ctx context.Context, r *report, n node, info map[st
 	}
 }
 
-// userListed reports whether a server's file names a user. read is false if the server
-// runs elsewhere, or if a file that it includes may name the user.
+// userListed reports whether a server's file has a user. read is false if doctor can't
+// find out. Then the server runs elsewhere, the file can't be read, or it includes
+// another file that may have the user.
 func userListed(addr, file, user string) (listed, read bool) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host != "localhost" && !net.ParseIP(host).IsLoopback() || !filepath.IsAbs(file) {

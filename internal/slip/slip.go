@@ -1,4 +1,4 @@
-// Package slip guesses the name that was meant by a mistyped one.
+// Package slip finds the name that somebody probably meant when they mistyped it.
 package slip
 
 import (
@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// Of returns the name in names that name is probably a typing error for, or "" if there
-// is none. Names that differ only in digits are a series, and names under 4 bytes are all
-// alike: Of returns "" for these.
+// Of returns the one of names that is most like the mistyped name, or "" if none is like
+// it. A difference only in digits is no typing error, as in jobs1 and jobs2. Names
+// shorter than 4 bytes are too similar to each other to guess.
 func Of(name string, names []string) string {
 	if len(name) < 4 {
 		return ""

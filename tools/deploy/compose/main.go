@@ -1,5 +1,6 @@
 // Command compose reads a compose file as `docker compose config` does, and prints the
-// result. It uses the library of docker compose. Some machines' docker has no compose.
+// result. It uses the library of docker compose, for machines whose docker has no
+// compose.
 //
 //	compose FILE
 package main

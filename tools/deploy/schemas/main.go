@@ -1,6 +1,7 @@
-// Command schemas writes the JSON schemas that kubeconform checks against, one file for
-// each kind. kubeconform would download them. These come from modules: Kubernetes' OpenAPI
-// documents, and the resource definitions of the Prometheus operator and of KEDA.
+// Command schemas writes the JSON schemas with which kubeconform checks manifests, one
+// file for each kind. Without them, kubeconform would download its own. Their sources are
+// Go modules: Kubernetes' OpenAPI documents, and the custom resource definitions of the
+// Prometheus operator and of KEDA.
 //
 //	schemas OUT KUBERNETES PROMETHEUS-OPERATOR KEDA
 //
@@ -47,8 +48,8 @@ func run(out, kubernetes, operator, keda string) error {
 	)
 }
 
-// fromOpenAPI writes each kind that a group's document defines, with all that
-// it refers to.
+// fromOpenAPI writes the schema of each kind that a group's document defines, with all
+// schemas that it refers to.
 func fromOpenAPI(out, path string) error {
 	doc, err := read(path)
 	if err != nil {
@@ -76,7 +77,8 @@ func fromOpenAPI(out, path string) error {
 	return nil
 }
 
-// loose gives the two types that are a number or a text back their meaning.
+// loose redefines the two types that are a number or a text, so that both are accepted in
+// any version of the documents.
 func loose(schemas object) {
 	either := object{"oneOf": []any{object{"type": "string"}, object{"type": "integer"}}}
 	schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = either
@@ -111,8 +113,9 @@ func fromCRD(out, path string) error {
 	return nil
 }
 
-// strict refuses properties that a schema doesn't name, as a server does if it validates
-// strictly. It also turns constructs of OpenAPI into JSON schema.
+// strict changes a schema so that it refuses properties that it doesn't name, as
+// Kubernetes does with strict validation. It also translates what OpenAPI writes in
+// another way than JSON schema.
 func strict(node any) {
 	switch n := node.(type) {
 	case []any:
@@ -156,7 +159,7 @@ func write(out, kind, group, version string, schema object) error {
 	if err != nil {
 		return err
 	}
-	group, _, _ = strings.Cut(group, ".") // as kubeconform's KindSuffix has it
+	group, _, _ = strings.Cut(group, ".") // kubeconform's file names have only this part
 	name := kind + "-" + version + ".json"
 	if group != "" {
 		name = kind + "-" + group + "-" + version + ".json"

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// renewed sends each request with the current token and TLS.
-type renewed struct {
+// refreshingTransport sends each request with the current token and TLS settings.
+type refreshingTransport struct {
 	token func() string
 	tls   func() *tls.Config
 
@@ -16,8 +16,8 @@ type renewed struct {
 	transport *http.Transport
 }
 
-func newRenewed(transport *http.Transport, cfg Config) *renewed {
-	r := &renewed{token: cfg.Token, tls: cfg.TLS, transport: transport}
+func newRefreshingTransport(transport *http.Transport, cfg Config) *refreshingTransport {
+	r := &refreshingTransport{token: cfg.Token, tls: cfg.TLS, transport: transport}
 	if r.token == nil {
 		r.token = func() string { return "" }
 	}
@@ -28,7 +28,7 @@ func newRenewed(transport *http.Transport, cfg Config) *renewed {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (r *renewed) RoundTrip(request *http.Request) (*http.Response, error) {
+func (r *refreshingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if token := r.token(); token != "" {
 		request = request.Clone(request.Context())
 		request.Header.Set("X-Consul-Token", token)
@@ -36,9 +36,9 @@ func (r *renewed) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.current().RoundTrip(request)
 }
 
-// current returns a transport with the current TLS. Connections of the previous transport
-// close when their request is over.
-func (r *renewed) current() *http.Transport {
+// current returns a transport with the current TLS settings. If they have changed,
+// connections with the old ones close after their request.
+func (r *refreshingTransport) current() *http.Transport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if config := r.tls(); config != r.config {
@@ -50,8 +50,9 @@ func (r *renewed) current() *http.Transport {
 	return r.transport
 }
 
-// CloseIdleConnections does what http.Client calls it for.
-func (r *renewed) CloseIdleConnections() {
+// CloseIdleConnections closes idle connections; http.Client's method of that name calls
+// it.
+func (r *refreshingTransport) CloseIdleConnections() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.transport.CloseIdleConnections()
