@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// wide lists the pages with lines of more than 100 columns. TestPages fails for a page of
-// the list that has none.
+// wide lists the pages that may have lines of more than 100 columns. TestPages fails if a
+// page of the list has no such line.
 func wide() []string {
 	return []string{
 		"docs/benchmarks.md", "docs/protocol/conform/README.md",
@@ -63,7 +63,8 @@ func TestFilesNamePagesThatExist(t *testing.T) {
 	}
 }
 
-// namedPage finds a page, with the section that is named before or behind it.
+// namedPage matches the name of a page, with the section that is named before or after
+// it.
 func namedPage() *regexp.Regexp {
 	return regexp.MustCompile(`(?:\\?"([A-Z][^"\\\n]+)\\?" in )?\bdocs/([\w/-]+\.md)(?:#([\w-]+)|, ([A-Z]\w+(?: [A-Z]\b)?))?`)
 }
