@@ -87,7 +87,9 @@ func (m *machine) poll(t *rapid.T) {
 	}
 	s := scan{
 		shard: m.anyShard(t, func(stored) bool { return true }), limit: rapid.IntRange(1, 3).Draw(t, "limit"),
-		publishResult: rapid.SampledFrom([]publishResult{confirmed, confirmed, unsent, unknown, returned, refusedForGood}).Draw(t, "fate"),
+		publishResult: rapid.SampledFrom([]publishResult{
+			confirmed, confirmed, unsent, unknown, returned, refusedForGood,
+		}).Draw(t, "fate"),
 	}
 	m.named++
 	s.name = fmt.Sprint("scanner ", m.named)

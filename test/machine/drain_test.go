@@ -75,7 +75,9 @@ func (m *machine) deliverDue() {
 		}
 		m.named++
 		m.note("healthy scanner at shard %d", s)
-		m.violated(m.scan(m.ctx, nil, scan{name: fmt.Sprint("scanner ", m.named), shard: s, limit: 100, publishResult: confirmed}))
+		m.violated(m.scan(m.ctx, nil, scan{
+			name: fmt.Sprint("scanner ", m.named), shard: s, limit: 100, publishResult: confirmed,
+		}))
 		m.observe()
 	}
 }

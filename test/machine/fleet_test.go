@@ -258,7 +258,8 @@ var staleScripts = []struct {
 		return err
 	}},
 	{"reschedule", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.interceptor.now+1000, shard.Move{Op: "stales", ID: id, When: shard.In(0)})
+		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.interceptor.now+1000,
+			shard.Move{Op: "stales", ID: id, When: shard.In(0)})
 		return err
 	}},
 	{"fence", func(m *machine, at int, p shard.Placement, id string) error {

@@ -48,7 +48,9 @@ type machine struct {
 }
 
 // newMachine starts a check on an empty Redis.
-func newMachine(ctx context.Context, rdb *redis.Client, l *interceptor, ids, shards int, fail func(error)) (*machine, error) {
+func newMachine(
+	ctx context.Context, rdb *redis.Client, l *interceptor, ids, shards int, fail func(error),
+) (*machine, error) {
 	m := &machine{model: model{live: map[string]int{}}, ctx: ctx, ids: names[:ids], rdb: rdb, interceptor: l, fail: fail}
 	if err := rdb.FlushDB(ctx).Err(); err != nil {
 		return nil, err
