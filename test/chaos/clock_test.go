@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// skewVariable is the variable for the error of a scanner's clock, in seconds.
+// skewVariable is the environment variable that shifts a scanner's clock, in seconds.
 const skewVariable = "DUEFLEET_TEST_CLOCK_SKEW"
 
 // TestClockOff: one scanner's clock is an hour ahead or behind, the other's is right.
@@ -99,6 +99,6 @@ func checkSkew(t *testing.T, path string, behind bool) {
 		off = -off
 	}
 	if off < 50*time.Minute || off > 70*time.Minute {
-		t.Fatalf("the scanner's clock is off by %s, want an hour: this test tests nothing", off)
+		t.Fatalf("the scanner's clock is off by %s, want an hour: the fault had no effect", off)
 	}
 }

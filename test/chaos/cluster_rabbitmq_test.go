@@ -10,8 +10,8 @@ import (
 )
 
 // TestClusterBrokers: in a cluster of three nodes, a follower is killed, then the queue's
-// leader. Then a leader is paused for longer than the others wait for it. Scanners go on
-// with another URL of their list; confirms come late, but none is lost.
+// leader. Then a leader is paused for longer than the others wait for it. Scanners
+// connect to another URL of their list. Confirms come late, but none is lost.
 func TestClusterBrokers(t *testing.T) {
 	r := newHarness(t, options{brokers: true})
 	r.begin()
@@ -32,7 +32,7 @@ func TestClusterBrokers(t *testing.T) {
 	r.verdict("RabbitMQ cluster: a follower killed, the leader killed, one cut off", allowance{repeats: 4 * 3 * inFlight})
 }
 
-// node returns the node that leads the queue, or one that doesn't.
+// node returns the leader of the queue, or, if leader is false, another node.
 func (r *harness) node(leader bool) *servers.RabbitMQ {
 	r.t.Helper()
 	leads, err := r.brokers.Leader(r.t.Context(), queue, nil)

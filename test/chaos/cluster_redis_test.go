@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers"
 )
 
-// clustered returns a rig on a Redis Cluster with settings in Consul. Every master holds
-// shards of the topic.
+// clustered returns a harness on a Redis Cluster with settings in Consul. Every master
+// holds shards of the topic.
 func clustered(t *testing.T) *harness {
 	return newHarness(t, options{cluster: true, consul: true, topic: fleet.Topic{"shards": 8}})
 }
@@ -69,7 +69,7 @@ func TestClusterSlotsMoved(t *testing.T) {
 		for s := range 8 {
 			r.moveShard(s)
 		}
-		r.flows("tasks from where the slots are now")
+		r.flows("tasks from the masters that have the slots now")
 	}
 	r.verdict("Redis Cluster: the slots of all shards moved, twice", allowance{repeats: 3 * inFlight})
 }
@@ -93,9 +93,9 @@ func (r *harness) moveShard(shard int) {
 	}
 }
 
-// TestClusterMasterHangs: SIGSTOP of a master for six leases. There is no failover, since
-// cluster-node-timeout is longer. The master also holds the topic's ticket counter. Tasks
-// in the other masters' shards must arrive once, and none late.
+// TestClusterMasterHangs: a master is stopped with SIGSTOP for six times the lease. There
+// is no failover, since cluster-node-timeout is longer. The master also holds the topic's
+// ticket counter. Tasks in the other masters' shards must arrive once, and on time.
 func TestClusterMasterHangs(t *testing.T) {
 	const (
 		hangs = 30 * time.Second

@@ -34,7 +34,7 @@ func TestConsulGone(t *testing.T) {
 	if err := r.consul.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.await("the topic to be an orphan", func() bool { return len(r.status().Topic("orders").Notes) > 0 })
+	r.await("the topic to be shown as an orphan", func() bool { return len(r.status().Topic("orders").Notes) > 0 })
 	r.set("orders", fleet.DeclaredTopic("orders", fleet.Topic{"shards": 7}))
 	r.await("the settings of a Consul that came back", func() bool {
 		s := r.status().Topic("orders")
@@ -87,7 +87,7 @@ func TestConsulTooManyRequests(t *testing.T) {
 		}
 		return n
 	}
-	// A blocking query is not cut short, so scanners see 429 only after its answer.
+	// Scanners see 429 only after the answer to their blocking query, which still runs.
 	r.await("429 in status", func() bool { return told() == len(r.scanners) })
 	r.lasts(3 * time.Second)
 	limit("-1")

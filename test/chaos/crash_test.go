@@ -21,10 +21,10 @@ func TestCrashPoints(t *testing.T) {
 	crasher := buildCrasher(t)
 	for _, p := range []struct {
 		step    string
-		repeats int  // repeats that this step explains
-		move    bool // while shards change
+		repeats int  // the most repeats that a crash at this step explains
+		move    bool // the step belongs to a change of M
 	}{
-		{"after claim 1", 0, false}, // nothing was published: nothing is repeated
+		{"after claim 1", 0, false}, // nothing was published, so nothing may be repeated
 		{"before claim 20", inFlight, false},
 		{"after claim 20", inFlight, false},     // earlier claims may not be settled.
 		{"after claim 20 1ms", inFlight, false}, // perhaps published in part.
@@ -59,7 +59,7 @@ func TestCrashPoints(t *testing.T) {
 			}
 			others := r.scanners[:2]
 			if p.move {
-				r.pause(others) // otherwise they might take the step first
+				r.pause(others) // otherwise they might reach the step first
 				r.far(30 * time.Second)
 				r.settings.Topics["orders"] = r.settings.Topics["orders"].With(fleet.Topic{"shards": 13})
 				if err := fleet.WriteConfig(r.config, r.settings.Document()); err != nil {
@@ -110,8 +110,8 @@ func (r *harness) resume(scanners []*fleet.Scanner) {
 	}
 }
 
-// far schedules four thousand tasks, always the same ones, far enough in the future:
-// tasks due soon aren't moved.
+// far schedules four thousand tasks, with the same IDs in every call. They are due too
+// late to be delivered instead of moved: movers leave out tasks that are due soon.
 func (r *harness) far(in time.Duration) {
 	r.t.Helper()
 	orders, due := make([]fleet.Order, 4000), time.Now().Add(in)

@@ -29,7 +29,7 @@ const (
 type load struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	rate   float64          // tasks per second, set at the end
+	rate   float64          // tasks per second, known when the load has stopped
 	failed atomic.Int64     // failed calls, not tasks
 	last   atomic.Value     // error
 	now    func() time.Time // Redis's clock
@@ -119,7 +119,7 @@ type arrivals struct {
 	first  map[string]time.Duration // lateness of the first message by ID
 }
 
-// note adds a message that arrived at a time of this machine's clock.
+// note adds a message that arrived at the given time of this machine's clock.
 func (a *arrivals) note(d fleet.Delivery, at time.Time) {
 	ms, _ := d.Headers["x-duefleet-due"].(int64)
 	a.mu.Lock()

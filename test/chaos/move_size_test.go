@@ -79,7 +79,7 @@ func TestLargeParkedTasksMove(t *testing.T) {
 	r.verdict("500 parked tasks of 4 MiB, M 2 -> 4", allowance{})
 }
 
-// takesLarge replaces the rig's producer with one that accepts large payloads.
+// takesLarge replaces the harness's producer with one that accepts large payloads.
 func (r *harness) takesLarge() {
 	r.t.Helper()
 	client, err := producer.New(producer.Config{Redis: r.client, MaxPayload: largePayload})

@@ -46,8 +46,8 @@ func newNetwork(t *testing.T, upstream string) *network {
 
 func (n *network) addr() string { return n.proxy.Listen }
 
-// spoil adds a toxic, downstream or upstream. See toxiproxy's README for kinds and
-// attributes.
+// spoil adds a fault (a toxic, in toxiproxy's word), downstream or upstream. See
+// toxiproxy's README for kinds and attributes.
 func (n *network) spoil(name, kind, stream string, attributes map[string]any) {
 	n.t.Helper()
 	toxics.Register("closing", new(closing))
@@ -76,7 +76,7 @@ func (n *network) silence() {
 	n.spoil("dead down", "timeout", "downstream", map[string]any{"timeout": 0})
 }
 
-// closed counts the connections that a toxic ended at random.
+// closed counts the connections that closing has ended.
 var closed atomic.Int64
 
 // closing is a toxic that ends a connection at random.

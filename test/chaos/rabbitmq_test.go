@@ -57,7 +57,7 @@ func TestRabbitMQHalfOpen(t *testing.T) {
 	fixed, n := time.Now(), r.recorder.Ledger.Count()
 	r.await("tasks over the repaired network", func() bool { return r.recorder.Ledger.Count() > n+loadBatch })
 	if took := time.Since(fixed); took > 15*time.Second {
-		t.Errorf("the first tasks came %s after the line was mended, want them within 15 s", took)
+		t.Errorf("the first tasks came %s after the network was repaired, want them within 15 s", took)
 	}
 	r.verdict("RabbitMQ: half-open connection, 10 s", allowance{repeats: 3 * inFlight})
 }

@@ -41,8 +41,8 @@ func TestRedisKilled(t *testing.T) {
 	r.verdict("Redis: kill -9 and restart, twice", allowance{repeats: 2 * 3 * inFlight})
 }
 
-// TestRedisLosesItsEnd: the append-only file loses its last bytes. Its tasks are lost or
-// repeated, and nothing is stuck.
+// TestRedisLosesItsEnd: the append-only file loses its last bytes. Tasks of these bytes
+// are lost or repeated, and no task stays undelivered for ever.
 func TestRedisLosesItsEnd(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()
@@ -56,13 +56,14 @@ func TestRedisLosesItsEnd(t *testing.T) {
 	}
 	n := r.recorder.Ledger.Count()
 	r.await("tasks after Redis came back", func() bool { return r.recorder.Ledger.Count() > n+10*loadBatch })
-	// A task takes at least 200 bytes for its payload, a removal at least 40.
+	// A stored task takes at least 200 bytes of the file for its payload, a removal at least
+	// 40.
 	r.verdict("Redis: the last 20 kB of its file are lost", allowance{
 		lost: gone / 200, undone: gone / 40, repeats: gone/40 + 3*inFlight, unmarked: gone / 40,
 	})
 }
 
-// cutEnd truncates the newest increment of an append-only file.
+// cutEnd removes the last size bytes of the newest increment of an append-only file.
 func cutEnd(t *testing.T, dir string, size int64) int {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
@@ -95,7 +96,7 @@ func TestRedisFull(t *testing.T) {
 		t.Errorf("schedule in a full Redis: %v, want %v", err, task.ErrRedisFull)
 	}
 	ledger := r.recorder.Ledger
-	r.await("what is stored to be delivered from a full Redis", func() bool { return ledger.Missing() == 0 })
+	r.await("the stored tasks to be delivered from a full Redis", func() bool { return ledger.Missing() == 0 })
 	if err := r.client.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +105,8 @@ func TestRedisFull(t *testing.T) {
 	r.verdict("Redis: at maxmemory", allowance{})
 }
 
-// TestRedisDistracted: Redis's scripts are flushed, a script blocks it (BUSY), it is a
-// replica for a while (READONLY), and it reloads its file (LOADING).
+// TestRedisDistracted: Redis's scripts are flushed, a script blocks Redis (BUSY), Redis
+// is a replica for a while (READONLY), and it reloads its file (LOADING).
 func TestRedisDistracted(t *testing.T) {
 	r := newHarness(t, options{})
 	r.begin()

@@ -16,13 +16,14 @@ import (
 // machine's clock and can't be set.
 type redisClock struct {
 	path string // the file with the offset
-	// ahead is the offset for the load, judged the one for arrivals. They differ for a
-	// while after the clock is set back: tasks claimed before then still arrive.
+	// ahead is the clock's offset for new tasks, judged its offset for checking arrivals.
+	// They differ for a while after the clock is set back, because tasks claimed before
+	// still arrive.
 	ahead, judged atomic.Int64
 }
 
-// clockSettles is how long messages claimed before a setting of Redis's clock may still
-// arrive.
+// clockSettles is how long messages may still arrive that were claimed before Redis's
+// clock was set.
 const clockSettles = 5 * time.Second
 
 func (c *redisClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -58,7 +59,7 @@ func (r *harness) setClock(ahead time.Duration) {
 	now, err := r.client.Time(r.t.Context()).Result()
 	r.must(err)
 	if off := now.Sub(r.clock.now()).Abs(); off > 2*time.Second {
-		r.t.Fatalf("Redis's clock is off by %s from what it was set to: this test tests nothing", off)
+		r.t.Fatalf("Redis's clock is off by %s from the time it was set to: the fault had no effect", off)
 	}
 	if back {
 		r.lasts(clockSettles)

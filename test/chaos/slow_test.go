@@ -9,7 +9,8 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// everything allows any number of repeats, for connections that end again and again.
+// everything is an allowance for any number of repeats, for connections that are reset
+// again and again.
 const everything = 1_000_000
 
 // slowness lists the ways in which a network can be bad without being down.

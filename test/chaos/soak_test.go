@@ -29,7 +29,7 @@ type fault struct {
 	// for this fault.
 	strike, fix func(r *harness, draw int)
 	// repeats is how many repeated messages the fault explains, and unmarked how many of
-	// them without a mark.
+	// these need no redelivered mark.
 	repeats, unmarked int
 }
 
@@ -209,6 +209,6 @@ func TestScheduleReplays(t *testing.T) {
 		return b.String()
 	}
 	if first := text(1); first != text(1) || first == text(2) {
-		t.Error("a seed doesn't make its schedule")
+		t.Error("the same seed gives different schedules")
 	}
 }

@@ -21,10 +21,10 @@ import (
 // These flags make TestMain write the table of faults into docs/faults.md.
 var (
 	update = flag.Bool("update", false, "write the table of faults into docs/faults.md")
-	target = flag.String("target", "chaos", "the target of make whose table that is")
+	target = flag.String("target", "chaos", "the make target that writes the table: chaos or cluster")
 )
 
-// allowance is the effect that a fault explains.
+// allowance says how far a fault excuses broken promises.
 type allowance struct {
 	// repeats is the number of messages that may arrive again, each marked as
 	// redelivered.
@@ -87,7 +87,7 @@ func judge(report fleet.Report, allowed allowance) error {
 		errs = append(errs, fmt.Errorf("%d lost, want at most %d", report.Lost, allowed.lost))
 	}
 	if undone := report.Cancelled + report.Outdated; undone > allowed.undone {
-		errs = append(errs, fmt.Errorf("%d cancels and moves had no effect, want at most %d", undone, allowed.undone))
+		errs = append(errs, fmt.Errorf("%d cancels and reschedules had no effect, want at most %d", undone, allowed.undone))
 	}
 	found := report.Err()
 	report.Duplicated, report.Lost, report.Cancelled, report.Outdated = 0, 0, 0, 0

@@ -30,7 +30,7 @@ const (
 	producerPath = "bin/producer"
 )
 
-// demo is everything that runs.
+// demo holds the servers, the scanners and the consumer that run.
 type demo struct {
 	options
 	dir, config string

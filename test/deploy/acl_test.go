@@ -18,7 +18,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// kept is a Redis that keeps its users in some way.
+// kept is a Redis that stores its users in a file, or only in memory.
 type kept struct {
 	t      *testing.T
 	server *servers.Redis
@@ -109,13 +109,13 @@ func (k *kept) restart() {
 	}
 }
 
-// mayAsk allows the scanner's user to read where users are kept.
+// mayAsk allows the scanner's user to read where Redis stores its users.
 func (k *kept) mayAsk() {
 	k.t.Helper()
 	k.ask("ACL", "SETUSER", "duefleet-scanner", "+config|get")
 }
 
-// ask runs a command as Redis's default user.
+// ask runs a command as Redis's default user, who has all rights.
 func (k *kept) ask(words ...any) {
 	k.t.Helper()
 	if err := k.admin.Do(k.t.Context(), words...).Err(); err != nil {

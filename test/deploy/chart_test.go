@@ -27,8 +27,7 @@ func render(t *testing.T, args ...string) string {
 	return must(t, command(t, nil, tool(t, "helm"), args...))
 }
 
-// conform returns the arguments with which kubeconform checks manifests as strictly as an
-// API server.
+// conform returns the arguments that make kubeconform as strict as an API server.
 func conform(t *testing.T) []string {
 	t.Helper()
 	schemas := filepath.Join(filepath.Dir(tool(t, "kubeconform")), "schemas")

@@ -11,8 +11,8 @@ import (
 	"github.com/duefleet/duefleet/test/goldenfile"
 )
 
-// TestChartHoldsAlertsAndDashboard: the chart's copies equal the original files. A chart
-// can't use files outside its folder.
+// TestChartHoldsAlertsAndDashboard: the chart's copies of the alerts and the dashboard
+// equal the original files. A chart can't use files outside its folder.
 func TestChartHoldsAlertsAndDashboard(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{rulesFile, dashboardFile} {

@@ -9,7 +9,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestDoctorTellsOfDeadLetters: they wait for somebody to look at them.
+// TestDoctorTellsOfDeadLetters: doctor reports the dead-letter queue of a topic, and
+// warns if it holds messages.
 func TestDoctorTellsOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := newSettings(t)

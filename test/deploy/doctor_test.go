@@ -119,7 +119,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	startScanner(t, s)
 	// A new scanner registers a second after its start, and a live one looks dead if the
 	// machine stalls.
-	f := until(t, s, "doctor to find nothing wrong with a fleet that is well", nil, func(f findings) bool {
+	f := until(t, s, "doctor to find nothing wrong with a healthy fleet", nil, func(f findings) bool {
 		return f.code == 0 && f.says("fleet", "ok", "2 scanners run", "")
 	})
 	for _, check := range []string{
@@ -283,7 +283,7 @@ func TestDoctorFindsTheBrokerWrong(t *testing.T) {
 	awaitParked(t, s, "unbound")
 	// A scanner reports its state once per second, and one that has just connected may
 	// declare the queue once more.
-	f := until(t, s, "doctor to find the queue gone and what the scanner lacks",
+	f := until(t, s, "doctor to find the missing queue and the scanner's missing exchange",
 		func() { remove(t, s.RabbitMQURL, "orders.due") }, func(f findings) bool {
 			return f.says("topic orders queue", "fail", "no queue", "") && f.says("topic missing served", "fail", "nowhere", "")
 		})

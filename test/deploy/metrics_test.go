@@ -33,7 +33,7 @@ const (
 	runbooks      = "https://github.com/duefleet/duefleet/blob/main/docs/alerts.md#"
 )
 
-// rules are the fields of the alerts that the tests read.
+// rules holds the fields of the alerts' file that the tests read.
 type rules struct {
 	Groups []struct {
 		Rules []struct {
@@ -59,7 +59,7 @@ func readRules(t *testing.T) rules {
 	return r
 }
 
-// dashboard has the fields of Grafana's dashboard that the tests read.
+// dashboard holds the fields of Grafana's dashboard that the tests read.
 type dashboard struct {
 	UID    string `json:"uid"`
 	Panels []struct {
@@ -86,7 +86,7 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// expressions are all that Prometheus is asked for, by where they stand.
+// expressions returns all queries of the dashboard and the alerts, by their place.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -140,7 +140,7 @@ func TestMetricsExist(t *testing.T) {
 		}
 	}
 	if used < 60 {
-		t.Errorf("found only %d names of metrics: are they still looked for?", used)
+		t.Errorf("found only %d names of metrics: does the search still work?", used)
 	}
 	// Each metric of our own is shown somewhere, or nobody would see it.
 	shown := strings.Join(slices.Collect(mapValues(texts)), " ")
@@ -229,7 +229,7 @@ func scrapeTLS(t *testing.T) map[string]*dto.MetricFamily {
 	return map[string]*dto.MetricFamily{name: families[name]}
 }
 
-// putDocument writes a topic's document to Consul, as anybody may.
+// putDocument writes a topic's document to Consul without the scanner program.
 func putDocument(t *testing.T, s fleet.Settings, topic, document string) {
 	t.Helper()
 	cfg := api.DefaultConfig()
@@ -290,8 +290,8 @@ func readAlertsPage(text string) alertsPage {
 	return p
 }
 
-// mistakes returns the faults in the explanation of an alert. After is the rule's "for",
-// "" if the alert fires at once.
+// mistakes returns what is wrong with the explanation of an alert. after is the rule's
+// "for", or "" if the alert fires at once.
 func (p alertsPage) mistakes(alert, severity, after string) (all []string) {
 	body, there := p.sections[alert]
 	if !there {
@@ -335,8 +335,7 @@ func TestAlertsPageMistakes(t *testing.T) {
 	}
 }
 
-// TestPromtool: Prometheus's own tool reads the alerts, and fires them where
-// their tests say.
+// TestPromtool: promtool reads the alerts, and their own tests pass.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")
@@ -344,8 +343,8 @@ func TestPromtool(t *testing.T) {
 	must(t, command(t, nil, promtool, "test", "rules", filepath.Join(root, ruleTestsFile)))
 }
 
-// TestDashboardQueries: Prometheus's own tool reads every query of the
-// dashboard; no panel has the number of another.
+// TestDashboardQueries: promtool reads every query of the dashboard. No two panels have
+// the same number.
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool")

@@ -123,8 +123,8 @@ func evictingRedis(t *testing.T) {
 	tr.awaitHealthy()
 }
 
-// newerRecords: a higher number in the first byte marks a newer format. Restoring the
-// byte stands for running scanners that can read it.
+// newerRecords: a higher number in a record's first byte marks a newer format. The test
+// can't run newer scanners, so it restores the byte instead.
 func newerRecords(t *testing.T) {
 	const format = 16 // docs/protocol.md: each format adds this to the byte
 	tr := newTrial(t, newSettings(t))

@@ -42,7 +42,8 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// trial is a fleet of two scanners. Its topic, orders, has a document in Consul.
+// trial is a fleet of two scanners to be broken and repaired. Its topic, orders, has a
+// document in Consul.
 type trial struct {
 	t        *testing.T
 	settings fleet.Settings

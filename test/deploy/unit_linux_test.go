@@ -213,7 +213,7 @@ type running struct {
 func (r *running) await(verb ...string) {
 	r.service.t.Helper()
 	verb = append(verb, "--config", r.service.path("scanner.yaml"))
-	wait.For(r.service.t, "the scanner to be well, or to end", func() bool {
+	wait.For(r.service.t, "the scanner to be healthy, or to end", func() bool {
 		return len(r.ended) > 0 || r.service.as(r.service.path("scanner"), verb...).Run() == nil
 	})
 }

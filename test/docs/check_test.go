@@ -12,10 +12,10 @@ import (
 // most is how many columns a line has at most.
 const most = 100
 
-// check returns the mistakes of a page.
+// check returns the mistakes that it finds in a page.
 type check func(r repository, p page) []string
 
-// checks returns all of them, by the things that they check.
+// checks returns all checks, by name.
 func checks() map[string]check {
 	return map[string]check{
 		"links": links, "paths": paths, "metrics": metrics, "flags": flags, "tests": tests,
@@ -23,7 +23,8 @@ func checks() map[string]check {
 	}
 }
 
-// links lead to a file, and to a heading in it. Addresses on the network are not checked.
+// links checks that links lead to a file, and to a heading in it. It ignores addresses on
+// the network.
 func links(r repository, p page) (mistakes []string) {
 	link := regexp.MustCompile(`\[[^\[\]]*\]\(([^()\s]+)\)|(?m:^\[[^\[\]]+\]: (\S+))`)
 	for _, at := range link.FindAllStringSubmatchIndex(p.prose, -1) {
@@ -50,14 +51,14 @@ func links(r repository, p page) (mistakes []string) {
 	return mistakes
 }
 
-// readersFiles are names of files that readers have, and the repository doesn't.
+// readersFiles returns names of files that pages name and that only readers have.
 func readersFiles() []string {
 	return []string{"config.yaml", "new-config.yaml", "topics.yaml", "scanner.yaml", "redis.conf"}
 }
 
-// paths in spans of code exist. A path begins with a folder of the root, or of the page's
-// folder. A name without a folder is checked if it has an extension of this repository.
-// NAME stands for any name.
+// paths checks that paths in spans of code exist. A path begins with a folder of the
+// root, or of the page's folder. A name without a folder is checked if it has an
+// extension of this repository. NAME stands for any name.
 func paths(r repository, p page) (mistakes []string) {
 	name := regexp.MustCompile(`^(?:\./)?([\w.@*-]+(?:/[\w.@*-]*)*)$`)
 	source := regexp.MustCompile(`^[\w.@-]+\.(?:go|lua|acl|sh|tpl|md|ya?ml|conf|service)$`)
@@ -80,7 +81,8 @@ func paths(r repository, p page) (mistakes []string) {
 	return mistakes
 }
 
-// has reports whether there is a file or folder, or one that a pattern fits.
+// has reports whether a file or folder with this name exists, or one that matches it as a
+// pattern.
 func (r repository) has(name string) bool {
 	if _, there := r.files[name]; there || !strings.Contains(name, "*") {
 		return there
@@ -91,7 +93,7 @@ func (r repository) has(name string) bool {
 	})
 }
 
-// metrics of ours exist, wherever they are named.
+// metrics checks that every named metric of duefleet exists.
 func metrics(r repository, p page) (mistakes []string) {
 	for _, at := range regexp.MustCompile(`\bduefleet_[a-z0-9_]*[a-z0-9]\b`).FindAllStringIndex(p.text, -1) {
 		name := p.text[at[0]:at[1]]
@@ -103,8 +105,8 @@ func metrics(r repository, p page) (mistakes []string) {
 	return mistakes
 }
 
-// flags of scanner and producer exist, and their verbs do. A span that begins with a flag
-// may be of any verb of both.
+// flags checks that the named verbs and flags of scanner and producer exist. In a span
+// that begins with a flag, the flag may belong to any verb of both programs.
 func flags(r repository, p page) (mistakes []string) {
 	for _, code := range slices.Concat(p.spans, p.lines) {
 		for _, words := range commands(code.text) {
@@ -116,8 +118,8 @@ func flags(r repository, p page) (mistakes []string) {
 	return mistakes
 }
 
-// commands splits a line of a shell into commands, and these into words. Comments are
-// left out.
+// commands splits a line of a shell into commands, and each command into words. It leaves
+// out comments.
 func commands(line string) (all [][]string) {
 	line = regexp.MustCompile(`(^|\s)#.*`).ReplaceAllString(line, "")
 	for _, command := range regexp.MustCompile(`[|;]|&&|\$\(|<\(`).Split(line, -1) {
@@ -133,8 +135,8 @@ func commands(line string) (all [][]string) {
 	return all
 }
 
-// wrongWords returns the verbs, flags and settings of a command that don't exist. For a
-// command of another program that is nil.
+// wrongWords returns the verbs, flags and settings of a command that don't exist. It
+// returns nil for a command of another program.
 func (r repository) wrongWords(words []string) (wrong []string) {
 	called, ours := r.programs[path.Base(words[0])]
 	verb, known := "", map[string]bool{}
@@ -192,7 +194,8 @@ func (p program) hasVerbs(verb string) bool {
 	})
 }
 
-// tests exist, wherever they are named. Behind ONLY= and -run a part of a name will do.
+// tests checks that every named test exists. After ONLY= and -run, a part of a name is
+// enough.
 func tests(r repository, p page) (mistakes []string) {
 	for _, at := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllStringIndex(p.text, -1) {
 		name := p.text[at[0]:at[1]]
@@ -205,8 +208,8 @@ func tests(r repository, p page) (mistakes []string) {
 	return mistakes
 }
 
-// settings in spans of code exist. One has a section of the configuration in front, and
-// maybe a value behind.
+// settings checks that settings in spans of code exist. A setting begins with a section
+// of the configuration, and a value may follow.
 func settings(r repository, p page) (mistakes []string) {
 	dotted := regexp.MustCompile(`^((?:redis|rabbitmq|consul|admin|log|declare|backoff)\.[a-z_.]+)(?:=.*|: .*)?$`)
 	for _, span := range p.spans {
@@ -219,7 +222,8 @@ func settings(r repository, p page) (mistakes []string) {
 	return mistakes
 }
 
-// keys of Redis exist, wherever one is named with the prefix duefleet or <prefix>.
+// keys checks that every named key of Redis exists. A key begins with the prefix duefleet
+// or <prefix>.
 func keys(r repository, p page) (mistakes []string) {
 	key := regexp.MustCompile(`(?:\bduefleet|<prefix>):([a-z]+(?::[a-z]+)*(?::\{[^{}\s]+\}(?::[a-z]+)?)?)`)
 	for _, at := range key.FindAllStringSubmatchIndex(p.text, -1) {
@@ -241,7 +245,8 @@ func keyShape(name string) string {
 	})
 }
 
-// width is at most 100 columns, but for tables, blocks of code, and the targets of links.
+// width checks that lines have at most 100 columns. Tables, blocks of code and the
+// targets of links don't count.
 func width(_ repository, p page) (mistakes []string) {
 	prose := strings.Split(p.prose, "\n")
 	for i, line := range strings.Split(p.text, "\n") {

@@ -67,12 +67,12 @@ func readPage(path, text string) page {
 // line is the number of the line at an offset.
 func (p page) line(offset int) int { return 1 + strings.Count(p.text[:offset], "\n") }
 
-// mistake names a line of the page.
+// mistake returns the text of a mistake, with the page and the line in front.
 func (p page) mistake(line int, format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: %s", p.path, line, fmt.Sprintf(format, args...))
 }
 
-// anchors returns the anchors that GitHub makes of the page's headings.
+// anchors returns the anchors that GitHub makes from the page's headings.
 func (p page) anchors() map[string]bool {
 	all, seen := map[string]bool{}, map[string]int{}
 	prose := strings.Split(p.prose, "\n")

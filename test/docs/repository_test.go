@@ -89,7 +89,7 @@ func readRepository(t *testing.T) (repository, []page) {
 		"keys":     len(r.keys) - 12, "checks of doctor": len(r.checks) - 5, "verbs": len(r.programs["scanner"]) - 15,
 	} {
 		if n < 0 {
-			t.Fatalf("found too few %s, %d less than there were once", what, -n)
+			t.Fatalf("found too few %s: %d fewer than expected", what, -n)
 		}
 	}
 	return r, pages
@@ -157,8 +157,8 @@ func (c collected) MustRegister(all ...prometheus.Collector) {
 // Unregister implements prometheus.Registerer.
 func (c collected) Unregister(prometheus.Collector) bool { return false }
 
-// readMetrics returns the metrics of scanners, producers and consumers, and those that operators
-// record.
+// readMetrics returns the metrics of scanners, producers and consumers, and those that
+// operators record.
 func readMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	all := collected{}

@@ -56,8 +56,8 @@ func TestBrokenDocument(t *testing.T) {
 	})
 }
 
-// TestBrokenDocumentVanishes: deleting a broken document removes its error, whether or
-// not the topic was ever served.
+// TestBrokenDocumentVanishes: deleting a broken document removes its error, for a topic
+// that was served before and for one that never was.
 func TestBrokenDocumentVanishes(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")

@@ -32,8 +32,8 @@ func (w *source) migrating(m int) (epoch int64) {
 	return epoch
 }
 
-// ordersTopic returns topic orders in Redis. It is made only once, because tests use it
-// all the time.
+// ordersTopic returns topic orders in Redis. It makes the value once and keeps it,
+// because tests call it often.
 func (w *source) ordersTopic() *shard.Topic {
 	w.t.Helper()
 	if w.topic == nil {
@@ -55,7 +55,7 @@ func (w *source) placement() shard.Placement {
 	return p
 }
 
-// settled waits until all changes have ended and M is m.
+// settled waits until all changes have ended with M = m.
 func (w *source) settled(m int) {
 	w.t.Helper()
 	moved := func() int {
@@ -121,8 +121,7 @@ func TestChangeDuringChange(t *testing.T) {
 		w.set("orders", fleet.Topic{"shards": 4})
 		letGo()
 		w.settled(4)
-		// To 12 shards and back: each change takes two epochs, and there was no other
-		// change.
+		// Each change takes two epochs. There were only the changes to 12 shards and back.
 		if got := w.placement().Epoch; got != epoch+3 {
 			w.t.Errorf("the epoch is %d, want %d: the change to 12 shards and one to 4", got, epoch+3)
 		}
@@ -211,8 +210,8 @@ func (w *source) revive() {
 	}
 }
 
-// TestStoppedDuringChange: scanners that stop one after the other during a change pass it
-// on. Nothing arrives twice.
+// TestStoppedDuringChange: scanners stop one after the other during a change, and the
+// others continue it. Nothing arrives twice.
 func TestStoppedDuringChange(t *testing.T) {
 	both(t, func(w *source) {
 		w.begin()
@@ -343,8 +342,8 @@ func TestSettingsInForce(t *testing.T) {
 	testSettings(t, func(fleet.Topic, time.Duration) {})
 }
 
-// testSettings changes one setting after the other under load. It passes how long each
-// took to be in force to tell.
+// testSettings changes one setting after the other under load. For each it calls tell
+// with the time until the setting was in force.
 func testSettings(t *testing.T, tell func(change fleet.Topic, took time.Duration)) {
 	t.Helper()
 	servertest.Need(t, "consul")
@@ -425,7 +424,7 @@ func TestProgress(t *testing.T) {
 	}))
 	wait.For(t, "topic set --wait to tell how many were moved",
 		func() bool { return strings.Contains(told.String(), "moved") })
-	drew := set(&drawn, true) // nothing is left to change, but the change is still awaited
+	drew := set(&drawn, true) // the document has this value already, but --wait still waits for the change
 	wait.For(t, "topic set --wait to draw a bar on a terminal", func() bool {
 		return strings.Contains(drawn.String(), "moving orders") && strings.Contains(drawn.String(), "%")
 	})

@@ -31,7 +31,7 @@ func checkError(t *testing.T, what string, out fleet.Output, code int, words ...
 	}
 	for _, trace := range []string{"goroutine ", "panic", ".go:"} {
 		if strings.Contains(out.Stderr, trace) {
-			t.Errorf("%s: stderr shows the insides (%q):\n%s", what, trace, out.Stderr)
+			t.Errorf("%s: stderr shows internals (%q):\n%s", what, trace, out.Stderr)
 		}
 	}
 }
@@ -94,7 +94,8 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// TestMalformed: every command names file and line of a mistake in the configuration.
+// TestMalformed: every command names the file and the line of a mistake in the
+// configuration.
 func TestMalformed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -144,8 +145,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUnknownTopic: scheduling into a topic that no scanner has served is an error, and
-// so are questions about it.
+// TestUnknownTopic: scheduling into a topic that no scanner has served is an error. So is
+// any command that asks about the topic.
 func TestUnknownTopic(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", nil)})

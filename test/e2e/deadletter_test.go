@@ -17,7 +17,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// deadLetterTopic is a topic whose places the scanners make.
+// deadLetterTopic is a topic whose exchanges and queues the scanners declare.
 func deadLetterTopic(dead string) map[string]fleet.Topic {
 	return map[string]fleet.Topic{"orders": {
 		"shards": 1, "routing_key": "order.due",
@@ -54,8 +54,8 @@ func newDeadLetters(t *testing.T) deadLetters {
 	return d
 }
 
-// reject sends a message that is no task through the topic's exchange, and waits until a
-// consumer's rejection has brought it into the dead-letter queue.
+// reject sends a message that is no task through the topic's exchange. A consumer rejects
+// it. reject waits until it is in the dead-letter queue.
 func (d deadLetters) reject(ch *amqp.Channel, body string) {
 	d.t.Helper()
 	c, err := consumer.New(consumer.Config{
@@ -83,8 +83,8 @@ func (d deadLetters) reject(ch *amqp.Channel, body string) {
 	}))
 }
 
-// TestWhatIsNoTaskIsKept: the rights of docs/deploy.md are enough to declare the
-// queues, and what a consumer rejects ends up in the second.
+// TestWhatIsNoTaskIsKept: the rights of docs/deploy.md are enough to declare the queue
+// and the dead-letter queue. Messages that a consumer rejects go to the latter.
 func TestWhatIsNoTaskIsKept(t *testing.T) {
 	t.Parallel()
 	d := newDeadLetters(t)
@@ -97,8 +97,9 @@ func TestWhatIsNoTaskIsKept(t *testing.T) {
 	d.stop()
 }
 
-// TestAPolicyServesAQueueThatExists: the topic stops, with a reason that names a policy;
-// that policy, and the topic without declare.dead_letter, do what it would have done.
+// TestAPolicyServesAQueueThatExists: if the queue exists already, a topic with
+// declare.dead_letter stops, and the reason names a policy. With that policy instead of
+// declare.dead_letter, the topic delivers and dead letters are kept.
 func TestAPolicyServesAQueueThatExists(t *testing.T) {
 	t.Parallel()
 	d := newDeadLetters(t)

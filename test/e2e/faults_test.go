@@ -73,7 +73,7 @@ func TestTerminate(t *testing.T) {
 	w.start(2)
 	w.consume("orders.due")
 	for round := 1; w.terminate(round) == 0; round++ {
-		t.Logf("nothing was left in round %d: it ended without load", round)
+		t.Logf("no task was left in round %d: the scanners ended without load", round)
 		w.pause(true)
 		w.start(2)
 	}

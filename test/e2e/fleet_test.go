@@ -32,7 +32,7 @@ func TestExactlyOnce(t *testing.T) {
 	w.schedule(all...)
 	newest := w.changeSome(all)
 	w.pause(false)
-	// These tasks fall due while the topics run, no matter how long the scheduling took.
+	// These tasks fall due while the topics run, however long the scheduling takes.
 	ahead := orders("orders", "a", tasks/20, time.Now().Add(2*time.Second), 3*time.Second, 100)
 	w.schedule(ahead...)
 	for _, o := range ahead {
@@ -45,10 +45,10 @@ func TestExactlyOnce(t *testing.T) {
 	if err := r.Err(); err != nil {
 		t.Error(err)
 	}
-	// To the ledger, a task that was due before it was stored might have been stored
-	// twice.
+	// The ledger promises nothing about a task that was due before it was stored, because it
+	// might have been stored twice.
 	if r.Promised != len(newest) {
-		t.Errorf("%d promised, want the %d that were not cancelled: the ledger doesn't see what this test needs", r.Promised,
+		t.Errorf("%d promised, want the %d that were not cancelled", r.Promised,
 			len(newest))
 	}
 	for d := range w.messages.all() {
@@ -61,7 +61,8 @@ func TestExactlyOnce(t *testing.T) {
 	}
 }
 
-// newPair returns a world with two topics that have their own exchanges and routing keys.
+// newPair returns a fixture with two topics that have their own exchanges and routing
+// keys.
 func newPair(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(t, map[string]fleet.Topic{

@@ -12,9 +12,9 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestFork: a fleet that finds two placements with one epoch names both in its log and in
-// status, and keeps delivering. After the operator fixes this as docs/operate.md says,
-// the change ends, and nothing is lost.
+// TestFork: if there are two placements with one epoch, the fleet names both in its log
+// and in status, and keeps delivering. After the operator fixes this as docs/operate.md
+// says, the change ends, and nothing is lost.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	w := newFileSource(t)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// promiseRow is a row of a table of docs/guarantees.md: a promise's number and word, then the
-// promise itself or the tests that check it.
+// promiseRow matches a row of a table in docs/guarantees.md: a promise's number and name,
+// then the promise or the tests that check it.
 var promiseRow = regexp.MustCompile(`(?m)^\| ([PC]\d+ [^|]+) \| (.*) \|$`)
 
 // TestGuaranteesNameTheirTests: each promise of docs/guarantees.md names at least one test,
@@ -43,8 +43,8 @@ func TestGuaranteesNameTheirTests(t *testing.T) {
 	}
 }
 
-// TestTheMapHasEveryFolder: each folder with code or text is in the map of
-// docs/architecture.md, itself or one above it, and every folder of the map exists.
+// TestTheMapHasEveryFolder: the map of docs/architecture.md names each folder with code
+// or text, or a parent of it. Every folder of the map exists.
 func TestTheMapHasEveryFolder(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -78,7 +78,7 @@ func TestTheMapHasEveryFolder(t *testing.T) {
 	}
 }
 
-// folders below root that hold code or text; hidden ones aside.
+// folders returns the folders below root that hold code or text, except hidden ones.
 func folders(t *testing.T, root string) []string {
 	t.Helper()
 	var all []string
@@ -101,7 +101,7 @@ func folders(t *testing.T, root string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if len(all) < 20 {
-		t.Fatalf("found %d folders: that is not the whole of it", len(all))
+		t.Fatalf("found only %d folders", len(all))
 	}
 	return all
 }

@@ -12,8 +12,9 @@ func guidePath() string { return filepath.Join("..", "..", "docs", "guide.md") }
 
 var shownInGo = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// TestTheGuideShowsCodeThatIsTested: each Go block stands, line for line, in a file that the
-// guide links to. The file belongs to a program or to compiled examples.
+// TestTheGuideShowsCodeThatIsTested: each Go block of docs/guide.md is, line for line, a
+// part of a file that the guide links to. The file belongs to a program or to compiled
+// examples.
 func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(guidePath())
@@ -33,7 +34,7 @@ func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 	}
 	blocks := shownInGo.FindAllStringSubmatch(string(guide), -1)
 	if len(blocks) < 5 || len(sources) < 3 {
-		t.Fatalf("found %d blocks and %d files: that is not the whole of it", len(blocks), len(sources))
+		t.Fatalf("found only %d blocks and %d files", len(blocks), len(sources))
 	}
 	for _, block := range blocks {
 		if !isIn(sources, block[1]) {
@@ -41,7 +42,7 @@ func TestTheGuideShowsCodeThatIsTested(t *testing.T) {
 		}
 	}
 	if other := strings.Replace(blocks[0][1], "client", "customer", 1); isIn(sources, other) {
-		t.Errorf("this, too, is found:\n%s", other)
+		t.Errorf("isIn finds a block that no file has:\n%s", other)
 	}
 }
 
@@ -55,7 +56,7 @@ func isIn(sources []string, block string) bool {
 	return false
 }
 
-// TestTheGuideNamesEveryError that applications meet.
+// TestTheGuideNamesEveryError: docs/guide.md names every error that applications may get.
 func TestTheGuideNamesEveryError(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(guidePath())

@@ -77,7 +77,7 @@ func TestMeasureTerminate(t *testing.T) { //nolint:paralleltest // it has the ma
 		t.Errorf("it took %s to end, want at most the shutdown_timeout of 10s", took)
 	}
 	if left.Pending == 0 {
-		t.Error("nothing was left: it ended without load")
+		t.Error("no task was left: the scanners ended without load")
 	}
 }
 

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(fleet.RunTests(m, fleet.BuildConfig{Race: raceEnabled}, &programs))
 }
 
-// runBeside sets -test.parallel to more than the number of processors, unless the command
-// line sets it. Most tests wait most of the time.
+// runBeside lets more tests run at a time than there are processors, because most tests
+// wait most of the time. It doesn't change -test.parallel if the command line sets it.
 func runBeside() {
 	const each = 3
 	said := false

@@ -15,7 +15,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// programsShown has a test for each Go program in the pages, by page and heading.
+// programsShown holds a check for each Go program in the pages, by page and heading.
 var programsShown = map[string]func(w *fixture, program string){
 	"README.md: Schedule from an application": runShownProducer,
 	"README.md: Consume":                      runShownConsumer,

@@ -33,9 +33,9 @@ func (w *fixture) awaitAnswer(s *fleet.Scanner, lines ...string) string {
 	return first
 }
 
-// TestReadyWhenTopicsAreServed: a scanner becomes ready once producers find every topic
-// of its documents. A paused topic, or one with a missing exchange, accepts tasks and
-// keeps them; it doesn't delay readiness.
+// TestReadyWhenTopicsAreServed: a scanner becomes ready once every topic of its documents
+// is in Redis, where producers find it. A paused topic, or one with a missing exchange,
+// accepts tasks and keeps them; it doesn't delay readiness.
 func TestReadyWhenTopicsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, map[string]fleet.Topic{

@@ -27,7 +27,7 @@ func TestTopicRemoved(t *testing.T) {
 	if got := w.status().Topic("orders").Pending; got != 10 {
 		t.Fatalf("%d tasks are stored after a removal that was refused, want 10", got)
 	}
-	checkError(t, "rm where nobody can be asked", w.scanner("topic", "rm", "orders", "--purge"), 2,
+	checkError(t, "rm without a terminal", w.scanner("topic", "rm", "orders", "--purge"), 2,
 		"delete topic orders with 10 tasks", "--yes")
 	const asked = "delete topic orders with 10 tasks? [y/N] "
 	if out := w.answer("n\n", "topic", "rm", "orders", "--purge"); out.Code != 1 || !strings.Contains(out.Stderr, asked) ||
@@ -47,7 +47,7 @@ func TestTopicRemoved(t *testing.T) {
 	checkError(t, "schedule after the removal", out, 1, "orders")
 }
 
-// answer runs a scanner's command on a terminal where text is typed.
+// answer runs a command of scanner on a terminal, and types text there.
 func (w *fixture) answer(text string, args ...string) fleet.Output {
 	w.t.Helper()
 	return run(w.t, fleet.Command{

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// wired scanners run. They are killed in turn, twice each.
+	// wired is the number of scanners. They are killed in turn, twice each.
 	wired = 3
 	kills = 2 * wired
 	// repeatsLease is long enough for a busy machine.
@@ -61,8 +61,8 @@ func TestMeasureRepeatsOfABacklog(t *testing.T) { //nolint:paralleltest // it ha
 	w.checkKilled(wires)
 }
 
-// killInTurn kills the scanners in turn, each time after ripe returns, and starts them
-// again.
+// killInTurn kills the scanners in turn and starts them again. Before each kill it calls
+// ripe, which returns when the moment has come.
 func (w *fixture) killInTurn(wires []*wire, ripe func(i int)) {
 	w.t.Helper()
 	for i := range kills {
@@ -78,8 +78,9 @@ func (w *fixture) killInTurn(wires []*wire, ripe func(i int)) {
 }
 
 // checkKilled ends the run and compares the repeats with the messages that the broker had
-// not confirmed at the kills. It allows a quarter more, and the messages of ten
-// milliseconds: they may be confirmed, with the settle on its way to Redis.
+// not confirmed at the kills. It allows a quarter more. It also allows the messages of
+// ten milliseconds, which may be confirmed while their settle is still on its way to
+// Redis.
 func (w *fixture) checkKilled(wires []*wire) {
 	w.t.Helper()
 	r := w.finish()

@@ -14,9 +14,9 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// Every program of every world is its own Redis user, with exactly the rights that
-// deploy/redis gives its role. So the whole suite shows that these rights are enough. A
-// test with its own credentials doesn't use these users.
+// In every fixture, each program logs in to Redis as a user of its own, with exactly the
+// rights that deploy/redis gives its role. So the whole suite shows that these rights are
+// enough. A test with its own credentials doesn't use these users.
 
 // role is a role at Redis: the name of a file in deploy/redis.
 type role string
@@ -27,15 +27,15 @@ const (
 	producerRole role = "producer"
 )
 
-// rolePassword is the password of all users of a world.
+// rolePassword is the password of all users of a fixture.
 const rolePassword = "least"
 
-// user returns a role's user name at Redis in this world. It is unique, and not a prefix
-// of another name.
+// user returns the name of a role's Redis user in this fixture. It is unique, and not a
+// prefix of another name.
 func (w *fixture) user(r role) string { return w.settings.RedisPrefix + "." + string(r) }
 
-// enroll makes the world's users, and removes them when the test ends. Any refusal by
-// Redis then fails the test.
+// enroll makes the fixture's users, and removes them when the test ends. The test then
+// fails if Redis has refused them anything.
 func (w *fixture) enroll() {
 	w.t.Helper()
 	for _, r := range []role{scannerRole, operatorRole, producerRole} {
@@ -49,7 +49,8 @@ func (w *fixture) enroll() {
 	w.t.Cleanup(w.dismiss)
 }
 
-// dismiss checks for refusals and deletes the users, after all scanners have stopped.
+// dismiss fails the test if Redis has refused a command, and deletes the users. Call it
+// after all scanners have stopped.
 func (w *fixture) dismiss() {
 	w.t.Helper()
 	w.onNodes(context.WithoutCancel(w.t.Context()), func(ctx context.Context, node *redis.Client) error {
@@ -61,8 +62,8 @@ func (w *fixture) dismiss() {
 	})
 }
 
-// narrowed returns the rights of a file in deploy/redis with this world's prefix. The
-// file's example allows a producer only topic orders; a world's producers may write to
+// narrowed returns the rights of a file in deploy/redis with this fixture's prefix. The
+// file's example allows a producer only topic orders; a fixture's producers may write to
 // all topics. A cluster client needs some more commands.
 func (w *fixture) narrowed(line []string) []string {
 	narrow := strings.NewReplacer("duefleet:", w.settings.RedisPrefix+":", "{orders:*}", "{*:*}", "{orders}", "{*}")
@@ -77,7 +78,7 @@ func (w *fixture) narrowed(line []string) []string {
 	return line
 }
 
-// onNodes calls do for every server of the world's Redis, since each server has its own
+// onNodes calls do for every server of the fixture's Redis, since each server has its own
 // users.
 func (w *fixture) onNodes(ctx context.Context, do func(context.Context, *redis.Client) error) {
 	w.t.Helper()
@@ -93,10 +94,10 @@ func (w *fixture) onNodes(ctx context.Context, do func(context.Context, *redis.C
 	case *redis.Client:
 		err = do(ctx, client)
 	default:
-		w.t.Fatalf("a client of a kind that no world has: %T", client)
+		w.t.Fatalf("unexpected kind of client: %T", client)
 	}
 	if err != nil {
-		w.t.Errorf("the users of a world: %v", err)
+		w.t.Errorf("the users of a fixture: %v", err)
 	}
 }
 
@@ -108,7 +109,7 @@ func (w *fixture) file(r role) string {
 	return filepath.Join(w.dir, "role-"+string(r)+".yaml")
 }
 
-// document returns the content of a role's file: the world's settings, and the role's
+// document returns the content of a role's file: the fixture's settings, and the role's
 // credentials unless the test sets its own.
 func (w *fixture) document(r role) map[string]any {
 	settings := w.settings
@@ -124,7 +125,7 @@ func (w *fixture) document(r role) map[string]any {
 	return settings.Document()
 }
 
-// newClient returns a producer with a producer's rights, which has not read a placement.
+// newClient returns a producer with a producer's rights. It has not read a placement yet.
 func (w *fixture) newClient() *producer.Client {
 	w.t.Helper()
 	options := w.own
@@ -139,7 +140,7 @@ func (w *fixture) newClient() *producer.Client {
 	return client
 }
 
-// TestRolesAreHeldToTheirRights: Redis limits a world's users to the files of
+// TestRolesAreHeldToTheirRights: Redis limits a fixture's users to the rights in
 // deploy/redis, and the suite would notice a refusal. A producer may read the placement
 // but not write it.
 func TestRolesAreHeldToTheirRights(t *testing.T) {

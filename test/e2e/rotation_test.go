@@ -263,7 +263,8 @@ func expiry(t *testing.T, s *fleet.Scanner, use, file string) int64 {
 	return 0
 }
 
-// rotateTooLate removes the old password before the new one is in the file.
+// rotateTooLate makes the mistake to remove the old password before the new one is in the
+// file.
 func (r *rotation) rotateTooLate() {
 	r.w.t.Helper()
 	r.do("ACL", "SETUSER", r.w.user(scannerRole), "resetpass", ">late")
@@ -284,8 +285,8 @@ func (r *rotation) rotateTooLate() {
 	r.do("ACL", "LOG", "RESET") // the test's cleanup checks this log
 }
 
-// mostRefused returns the most refused passwords. Each connection of a full pool may be
-// in progress at the first refusal; after that there is one per second.
+// mostRefused returns how often Redis may refuse a password. At the first refusal, all
+// connections of a full pool may be trying it. After that, a scanner tries once a second.
 func mostRefused(scanners int, within time.Duration) int {
 	pool := 10 * runtime.GOMAXPROCS(0)
 	return scanners * (pool + int(within/time.Second) + 1)

@@ -131,7 +131,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	must(t, operator.scanner("topic", "resume", "orders"))
 
-	// From here on the scanners have the right to declare.
+	// From here on the scanners may declare exchanges and queues.
 	g.ctl(least.rabbitmqDeclare...)
 	must(t, operator.scanner("topic", "set", "orders", "declare.queue=orders.due", "declare.queue_type=classic"))
 	must(t, p.producer("schedule", "--topic", "orders", "--id", "declared", "--in", "0s"))
@@ -294,7 +294,7 @@ func TestLeastRightsOfConsumers(t *testing.T) {
 	checkRefused(t, w.redis)
 }
 
-// as returns the same world with another configuration file, which has only its own
+// as returns the same fixture with another configuration file, which has only its own
 // credentials.
 func (w *fixture) as(file string, more map[string]fleet.Topic) *fixture {
 	w.t.Helper()

@@ -125,7 +125,7 @@ func testSecrets(g *guarded) {
 	w.stop()
 }
 
-// checkUnseen waits until every scanner reports after, in the log or at /readyz, because
+// checkUnseen waits until every scanner reports the text after, in the log or at /readyz:
 // the log has only the first reason of an outage. Then it looks for marks in all output
 // of the scanners and of status.
 func (w *fixture) checkUnseen(g *guarded, m marks, after string) {

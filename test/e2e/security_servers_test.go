@@ -107,8 +107,8 @@ func (a *authority) write(name, kind string, der []byte) string {
 	return path
 }
 
-// guarded are servers of one test that require authentication. Each has a port with TLS,
-// which requires a client certificate, and one without TLS.
+// guarded holds the servers of one test. They require authentication. Each has a port
+// with TLS, which requires a client certificate, and a port without TLS.
 type guarded struct {
 	t        *testing.T
 	ca       *authority
@@ -265,7 +265,7 @@ func (g *guarded) secured(ca *authority, client pair) map[string]fleet.Topic {
 	}
 }
 
-// fixture returns a world without TLS, with more settings by section.
+// fixture returns a fixture without TLS, with more settings by section.
 func (g *guarded) fixture(prefix string, more map[string]fleet.Topic) *fixture {
 	g.t.Helper()
 	settings := fleet.Settings{
@@ -275,8 +275,8 @@ func (g *guarded) fixture(prefix string, more map[string]fleet.Topic) *fixture {
 	return newFixtureOn(g.t, settings, &redis.UniversalOptions{Addrs: []string{g.redis.Addr()}, Password: adminPassword})
 }
 
-// newFixtureOn returns a world on servers that the test chooses. own is for the test's own
-// connection to Redis.
+// newFixtureOn returns a fixture on servers that the test chooses. own is for the test's
+// own connection to Redis.
 func newFixtureOn(t *testing.T, settings fleet.Settings, own *redis.UniversalOptions) *fixture {
 	t.Helper()
 	w := &fixture{t: t, dir: t.TempDir(), own: *own, settings: settings, ends: map[string]chan struct{}{}}

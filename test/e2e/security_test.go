@@ -135,7 +135,7 @@ func testRefusals(g *guarded) {
 	}
 }
 
-// withAddrs returns the settings with other addresses of the servers.
+// withAddrs returns a copy of the settings with other addresses of the servers.
 func (g *guarded) withAddrs(settings map[string]fleet.Topic, redis, rabbitmq, consul string) map[string]fleet.Topic {
 	settings["redis"]["addrs"] = []string{redis}
 	settings["rabbitmq"]["urls"] = []string{rabbitmq}
@@ -194,8 +194,8 @@ func (r refusal) check(g *guarded) {
 	w.stop()
 }
 
-// reasoned repeats a command up to ten times while the server's connection reset hides
-// the reason for a refusal.
+// reasoned runs a command again, up to ten times, while "connection reset" hides the
+// server's reason for a refusal.
 func reasoned(run func() fleet.Output) fleet.Output {
 	out := run()
 	for range 9 {
@@ -213,7 +213,7 @@ func (w *fixture) startUnready() *fleet.Scanner {
 	return w.startAs(fleet.ScannerConfig{Unready: true})
 }
 
-// startAs adds a scanner with more settings than the world has.
+// startAs adds a scanner. The fixture sets Binary, Config and Dir of c.
 func (w *fixture) startAs(c fleet.ScannerConfig) *fleet.Scanner {
 	w.t.Helper()
 	c.Binary, c.Config, c.Dir = programs.Scanner, w.config, w.dir
@@ -236,7 +236,7 @@ func (w *fixture) awaitTold(s *fleet.Scanner, check string, words ...string) {
 			w.t.Logf("%s: no line of /readyz, or none of the log, holds %q:\n%s\n%s", check, words, ready, log)
 		}
 	}()
-	wait.For(w.t, "/readyz and the log to tell of "+check, rarely(func() bool {
+	wait.For(w.t, "/readyz and the log to report "+check, rarely(func() bool {
 		ready, log = readyz(s), w.log(s)
 		told = holdsLine(ready, check+": down", words) && holdsLine(log, "time=", words)
 		return told

@@ -19,8 +19,8 @@ const (
 	most = 4096
 )
 
-// ofShards starts one scanner with a topic of that many shards, and waits until it has
-// shown the placement to each shard.
+// ofShards starts one scanner with a topic of that many shards. It waits until the
+// scanner has shown the placement to each shard.
 func ofShards(t *testing.T, shards int) *fixture {
 	t.Helper()
 	w := newFixture(t, map[string]fleet.Topic{"orders": fleet.DeclaredTopic("orders", fleet.Topic{"shards": shards})})

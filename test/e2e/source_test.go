@@ -12,10 +12,11 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// TestAStrayChangesNothing: a scanner with topics in a file joins a fleet that uses
-// Consul. It changes neither shard count nor document, and the fleet reports it. While
-// Consul is down, restarted scanners use the fleet's document.
-func TestAStrayChangesNothing(t *testing.T) {
+// TestAScannerOfAnotherSourceChangesNothing: a scanner with topics in a file joins a
+// fleet that takes its topics from Consul. It changes neither the shard count nor the
+// document in Redis, and the fleet reports it. While Consul is down, restarted scanners
+// use the fleet's document.
+func TestAScannerOfAnotherSourceChangesNothing(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
 	server, err := servers.StartConsul(t.Context(), servers.ConsulConfig{Dir: filepath.Join(t.TempDir(), "consul")})
@@ -82,7 +83,7 @@ func TestAStrayChangesNothing(t *testing.T) {
 	w.check()
 }
 
-// withFile returns the same world for a scanner whose topics are in its file.
+// withFile returns the same fixture for a scanner whose topics are in its file.
 func (w *fixture) withFile(topics map[string]fleet.Topic) *fixture {
 	w.t.Helper()
 	other := &fixture{t: w.t, dir: w.t.TempDir(), settings: w.settings, own: w.own, enrolled: w.enrolled}

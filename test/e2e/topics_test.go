@@ -21,7 +21,7 @@ import (
 	"github.com/duefleet/duefleet/test/wait"
 )
 
-// source is a world whose topics are set either in the file or in Consul.
+// source is a fixture whose topics are set either in the file or in Consul.
 type source struct {
 	*fixture
 	topic *shard.Topic // orders, for the test's own access
@@ -129,7 +129,8 @@ func (w *source) inForce(changes fleet.Topic) {
 		}
 	}
 	wait.For(w.t, "every scanner to apply the change", rarely(func() bool { return above(read(index), applied) }))
-	// Workers draw tickets in turn, so after this many ticks each has ended one.
+	// All ticks have the same length. So after three times as many ticks as there are
+	// workers, each worker has ended one.
 	ended, workers := read(ticks), read("duefleet_workers")
 	for i := range ended {
 		ended[i] += 3 * workers[i]
@@ -375,8 +376,8 @@ func TestTopicSet(t *testing.T) {
 	checkError(t, "rm after rm", w.scanner("topic", "rm", "orders", "--yes"), 3, "unknown topic", "orders")
 }
 
-// TestANewTopicIsAskedAboutOnATerminal: a name that resembles another topic's is written
-// only after a yes.
+// TestANewTopicIsAskedAboutOnATerminal: if a new topic's name resembles an existing one,
+// topic set creates the topic only after a yes.
 func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")
@@ -388,15 +389,15 @@ func TestANewTopicIsAskedAboutOnATerminal(t *testing.T) {
 	if text := out.Stdout + out.Stderr; out.Code != 1 || !strings.Contains(text, question) {
 		t.Errorf("code %d, %q: want 1 and the question", out.Code, text)
 	}
-	checkError(t, "a topic that a no kept away", w.scanner("topic", "get", "order"), 3, "order")
+	checkError(t, "get of a topic whose question was answered with no", w.scanner("topic", "get", "order"), 3, "order")
 	if out = w.answer("y\n", set...); out.Code != 0 {
 		t.Errorf("code %d after a yes: %s", out.Code, out.Stderr)
 	}
 	must(t, w.scanner("topic", "get", "order"))
 }
 
-// TestTopicSetTellsWhatComesOfIt: topic set reports a document that stops its topic, and
-// so do the metrics and /readyz, until it is corrected.
+// TestTopicSetTellsWhatComesOfIt: topic set reports that a new document stops its topic.
+// The metrics and /readyz report it, too, until the document is corrected.
 func TestTopicSetTellsWhatComesOfIt(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "consul")

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ClockOffset returns how far Redis's clock is ahead of this machine's. A difference no
-// larger than the measurement took counts as zero. On one machine both clocks are the
-// same, and a measuring error must not make a message look early.
+// ClockOffset returns how far Redis's clock is ahead of this machine's. It returns zero
+// if the difference is not larger than the time that the measurement took. On one machine
+// both clocks are the same, and a measuring error must not make a message look early.
 func ClockOffset(ctx context.Context, client redis.UniversalClient) (time.Duration, error) {
 	const samples = 20
 	var offset time.Duration

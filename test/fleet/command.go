@@ -21,7 +21,7 @@ type Command struct {
 	Env []string
 	// Stdin is the program's input. Defaults to nothing.
 	Stdin io.Reader
-	// Told receives stderr while the program runs; Output has it as well. Defaults to
+	// Told receives stderr while the program runs; Output contains it, too. Defaults to
 	// none.
 	Told io.Writer
 	// Terminal makes stderr a terminal of 80 columns (Linux only). Stdin, if given, is
@@ -61,8 +61,8 @@ func (c Command) Run(ctx context.Context) (Output, error) {
 }
 
 // runOnTerminal runs a command with a terminal as stderr. If the command has stdin, the
-// terminal replaces that too and the input is typed. Output on the terminal is copied to
-// the command's original stderr.
+// terminal is also its stdin, and the input is typed there. Output on the terminal is
+// copied to the command's original stderr.
 func runOnTerminal(cmd *exec.Cmd) error {
 	ours, programs, err := openTerminal(80, 25)
 	if err != nil {

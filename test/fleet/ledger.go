@@ -113,7 +113,7 @@ func (l *Ledger) Cancelled(k Key) {
 	l.change(k, func(a *account, now int64) { a.end(now, cancelled) })
 }
 
-// MaybeScheduled enters a Schedule that failed and may have reached Redis.
+// MaybeScheduled enters a Schedule that failed, but may have reached Redis.
 func (l *Ledger) MaybeScheduled(k Key, due time.Time, payload []byte) {
 	l.change(k, func(a *account, now int64) {
 		a.loosen()
@@ -152,7 +152,8 @@ func (l *Ledger) account(k Key) *account {
 	return a
 }
 
-// end ends all versions that are still open, because of a call that just returned.
+// end ends all versions that may still arrive, because a call that just returned has
+// cancelled or replaced them.
 func (a *account) end(nowMillis int64, as versionState) {
 	for _, v := range a.versions {
 		switch {
@@ -172,8 +173,9 @@ func (a *account) failed(nowMillis int64, id identity) {
 		latestMillis: nowMillis + afterError.Milliseconds()})
 }
 
-// made returns the version that a message's identity belongs to. Normally that is id
-// itself. It differs if a failed call was executed after its due time.
+// made returns the identity of the version that a message belongs to. Normally that is id
+// itself. It differs if a failed call was executed after its due time, and so got a later
+// one.
 func (a *account) made(id identity) identity {
 	late := id
 	for _, v := range a.versions {
@@ -187,7 +189,7 @@ func (a *account) made(id identity) identity {
 	return late
 }
 
-// loosen allows every live version to stay away, since a failed call may have ended it.
+// loosen allows every live version not to arrive, since a failed call may have ended it.
 func (a *account) loosen() {
 	for _, v := range a.versions {
 		if v.state == live {

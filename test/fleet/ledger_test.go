@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/test/fleet"
 )
 
-// book is a ledger with a clock that stands still until the test moves it.
+// book is a ledger whose clock only the test advances.
 type book struct {
 	*fleet.Ledger
 	now time.Time
@@ -22,7 +22,7 @@ func newBook() *book {
 	return b
 }
 
-// in returns the time d after the start of the book.
+// in returns the time d after the first time of the book's clock.
 func (b *book) in(d time.Duration) time.Time { return time.UnixMilli(1_000_000).Add(d) }
 
 // deliver enters a message that arrives at its due time plus late.
@@ -41,8 +41,8 @@ var key = fleet.Key{Topic: "t", ID: "a"}
 
 func requeued(d *fleet.Delivery) { d.Redelivered = true }
 
-// TestLedgerFinds: the ledger finds each way to break a promise, and reports nothing else
-// with it.
+// TestLedgerFinds: for each way to break a promise, the ledger reports that mistake and
+// no other.
 func TestLedgerFinds(t *testing.T) {
 	t.Parallel()
 	const s, ms = time.Second, time.Millisecond

@@ -24,7 +24,7 @@ type process struct {
 
 // environ returns this process's environment without the variables that configure
 // duefleet. A fleet takes its settings from the test, never from a developer's shell.
-// Variables that only tests read remain.
+// Variables that only tests read are kept.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(line string) bool {
 		return strings.HasPrefix(line, "DUEFLEET_") && !strings.HasPrefix(line, "DUEFLEET_TEST_")

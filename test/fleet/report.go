@@ -21,8 +21,8 @@ type Report struct {
 	Lost int
 	// Duplicated is the number of arrivals beyond the one that a version may have.
 	Duplicated int
-	// Unmarked is the number of duplicates without an explanation. At most one message of
-	// a version may lack x-duefleet-redelivered.
+	// Unmarked is the number of messages that lack the header x-duefleet-redelivered and
+	// should have it. Only one message of a version may lack it.
 	Unmarked int
 	// Early is the number of messages that arrived before their due time.
 	Early int
@@ -38,7 +38,7 @@ type Report struct {
 	// Requeued is the number of arrivals that the broker repeated because the consumer
 	// hadn't acknowledged them. They count nowhere else.
 	Requeued int
-	// Optional is the number of versions that might arrive or not; Arrived of them did.
+	// Optional is the number of versions that may or may not arrive; Arrived of them did.
 	Optional, Arrived int
 
 	// Lateness holds arrival minus due of all arrivals, in ascending order.
@@ -85,8 +85,8 @@ func (l *Ledger) Check() Report {
 	return r
 }
 
-// share groups all versions of a task with one identity, and their arrivals. A message
-// can't tell these versions apart.
+// share groups all versions of a task with the same identity, and their arrivals. A
+// message doesn't tell which of these versions it is.
 type share struct {
 	live, possible, cancelled, replaced int
 	arrivals                            []arrival
@@ -180,7 +180,8 @@ func (s *share) unmarked() int {
 	return n
 }
 
-// excess returns the kind of an arrival that no version allows, and its counter.
+// excess returns what kind of mistake an arrival is that no version allows, and its
+// counter.
 func (s *share) excess(r *Report) (what string, counter *int) {
 	switch {
 	case s.live+s.possible > 0:

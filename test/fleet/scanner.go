@@ -38,8 +38,8 @@ type ScannerConfig struct {
 	Admin string
 	// Env is added to the environment, as in "DUEFLEET_LOG_LEVEL=debug".
 	Env []string
-	// Default lets the scanner choose its admin address from its configuration. Admin is
-	// then only the address to ask.
+	// Default lets the scanner take its admin address from its configuration. Admin is then
+	// only the address that the methods send requests to.
 	Default bool
 	// Unready makes Start return without waiting: for a scanner that can't become ready.
 	Unready bool

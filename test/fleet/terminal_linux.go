@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal makes a pseudo-terminal with the given columns and rows. Read from ours
-// what a program writes to its end, programs.
+// openTerminal makes a pseudo-terminal with the given columns and rows. The program gets
+// the end programs, and the test reads its output from ours.
 func openTerminal(columns, rows int) (ours, programs *os.File, err error) {
 	ours, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

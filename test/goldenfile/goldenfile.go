@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// Check compares got with the file at path. With -update, it first writes got to that
-// file. A failure names how, the command that rewrites the file.
-func Check(t testing.TB, path, got string, anew bool, how string) {
+// Check compares got with the file at path. If update is true, it first writes got to
+// that file. The failure message shows how, the command that rewrites the file.
+func Check(t testing.TB, path, got string, update bool, how string) {
 	t.Helper()
-	if anew {
+	if update {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}

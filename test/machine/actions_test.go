@@ -31,7 +31,7 @@ func (m *machine) produce(t *rapid.T) {
 	o := &operation{
 		verb: rapid.SampledFrom([]verb{schedule, schedule, ifAbsent, reschedule, cancel, get}).Draw(t, "verb"),
 		id:   rapid.SampledFrom(m.ids).Draw(t, "id"), name: fmt.Sprint("v", m.named),
-		seen: map[sight]bool{},
+		seen: map[taskView]bool{},
 	}
 	o.when = m.drawWhen(t)
 	o.began = m.steps + 1
@@ -49,9 +49,9 @@ func (m *machine) produce(t *rapid.T) {
 func (m *machine) drawWhen(t *rapid.T) request {
 	millis := rapid.SampledFrom([]int64{0, -5000, 3, 2000, 12_000, 86_400_000}).Draw(t, "in")
 	if rapid.Bool().Draw(t, "absolute") {
-		return request{millis: m.link.now + millis, from: m.link.now}
+		return request{millis: m.interceptor.now + millis, from: m.interceptor.now}
 	}
-	return request{relative: true, millis: millis, from: m.link.now}
+	return request{relative: true, millis: millis, from: m.interceptor.now}
 }
 
 func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
@@ -75,7 +75,7 @@ func (m *machine) call(ctx context.Context, c *producer.Client, o *operation) {
 	case get:
 		var s producer.Stored
 		s, o.err = c.Get(ctx, topic, o.id)
-		o.got = sight{string(s.Payload), s.Due.UnixMilli(), s.State}
+		o.got = taskView{string(s.Payload), s.Due.UnixMilli(), s.State}
 	}
 	o.due = due.UnixMilli()
 }
@@ -87,11 +87,13 @@ func (m *machine) poll(t *rapid.T) {
 	}
 	s := scan{
 		shard: m.anyShard(t, func(stored) bool { return true }), limit: rapid.IntRange(1, 3).Draw(t, "limit"),
-		fate: rapid.SampledFrom([]fate{confirmed, confirmed, unsent, unknown, returned, refusedForGood}).Draw(t, "fate"),
+		publishResult: rapid.SampledFrom([]publishResult{
+			confirmed, confirmed, unsent, unknown, returned, refusedForGood,
+		}).Draw(t, "fate"),
 	}
 	m.named++
 	s.name = fmt.Sprint("scanner ", m.named)
-	m.launch(t, fmt.Sprintf("%s at shard %d, messages %v", s.name, s.shard, s.fate),
+	m.launch(t, fmt.Sprintf("%s at shard %d, messages %v", s.name, s.shard, s.publishResult),
 		func(ctx context.Context, a *actor) { m.broken = m.scan(ctx, a, s) })
 }
 
@@ -131,12 +133,12 @@ func (m *machine) move(t *rapid.T) {
 
 // change starts a change of the shard count.
 func (m *machine) change(t *rapid.T) {
-	if m.last.placement.Phase == shard.Migrating || m.count("steward") == 2 {
+	if m.last.placement.Phase == shard.Migrating || m.count("reconciler") == 2 {
 		t.Skip("a change is under way")
 	}
 	to := rapid.SampledFrom(m.desiredCounts()).Draw(t, "shards")
 	m.named++
-	m.launch(t, fmt.Sprintf("steward %d, for %d shards", m.named, to), func(ctx context.Context, _ *actor) {
+	m.launch(t, fmt.Sprintf("reconciler %d, for %d shards", m.named, to), func(ctx context.Context, _ *actor) {
 		p, err := m.topic.Placement(ctx)
 		if err == nil {
 			_, err = m.topic.Begin(ctx, p, to)
@@ -157,7 +159,7 @@ func (m *machine) desiredCounts() (counts []int) {
 	return counts
 }
 
-// unlessMoved drops the errors that tell a mover to stop.
+// unlessMoved returns nil for the errors that tell a mover to stop, and err otherwise.
 func unlessMoved(err error) error {
 	var moved *shard.MovedError
 	if errors.As(err, &moved) || errors.Is(err, shard.ErrLate) {
@@ -180,14 +182,15 @@ func (m *machine) some(t *rapid.T, a *actor) {
 	}
 }
 
-// breakDown makes an actor die, loses a reply, or makes Redis forget its scripts.
+// breakDown injects a fault: an actor dies, a reply is lost, or Redis forgets its
+// scripts.
 func (m *machine) breakDown(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "what") == 4 {
 		m.flush()
 		return
 	}
 	a := m.anyActor(t)
-	m.proceed(a, rapid.SampledFrom([]verdict{crash, leave, lose, lose}).Draw(t, "how"))
+	m.proceed(a, rapid.SampledFrom([]outcome{crash, leave, lose, lose}).Draw(t, "how"))
 	if a.done && a.op != nil && rapid.Bool().Draw(t, "the process with it") {
 		var err error
 		for i := range m.clients {
@@ -214,7 +217,8 @@ func (m *machine) flush() {
 	m.must(m.rdb.ScriptFlush(m.ctx).Err())
 }
 
-// operate does an operator's work, or sends a script with an old placement.
+// operate replays parked tasks as an operator would, or sends a script with an old
+// placement.
 func (m *machine) operate(t *rapid.T) {
 	switch rapid.IntRange(0, 3).Draw(t, "what") {
 	case 0:
@@ -258,7 +262,7 @@ func (m *machine) stale(t *rapid.T) {
 		}
 	}
 	if len(old) == 0 {
-		t.Skip("it has seen none, or the first")
+		t.Skip("the shard has seen no placement, or only the first one")
 	}
 	p := rapid.SampledFrom(old).Draw(t, "placement")
 	script := rapid.SampledFrom(staleScripts).Draw(t, "script")
@@ -284,7 +288,7 @@ func (m *machine) stats() {
 	for _, c := range m.last.copies {
 		w := &want[c.shard]
 		w.Pending++
-		switch now := float64(m.link.now); {
+		switch now := float64(m.interceptor.now); {
 		case c.score > now && c.state() == task.Parked:
 			w.Parked++
 		case c.score < -now:

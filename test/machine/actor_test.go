@@ -8,35 +8,35 @@ import (
 )
 
 // actor is one operation of a producer, one claim of a scanner, or one turn of a mover or
-// steward. It is a goroutine that stops before each of its commands.
+// reconciler. It is a goroutine that stops before each of its commands.
 type actor struct {
 	name     string
 	at       string // the next command
 	done     bool
 	op       *operation // a producer's operation
-	verdicts chan verdict
+	outcomes chan outcome
 	waiting  chan string
 }
 
 type actorKey struct{}
 
-// verdict decides the fate of an actor's next command.
-type verdict int
+// outcome names the effect that the test chooses for an actor's next command.
+type outcome int
 
 const (
-	send  verdict = iota // the command is executed.
+	send  outcome = iota // the command is executed.
 	lose                 // it is executed, the reply is lost, and the actor sends it again.
 	crash                // the actor dies before the command.
 	leave                // the command is executed, and the actor dies before it receives the reply.
 )
 
-func (v verdict) String() string {
+func (v outcome) String() string {
 	return []string{"", "reply lost: ", "crash before ", "crash after "}[v]
 }
 
 // start runs a program up to its first command.
 func start(ctx context.Context, name string, program func(ctx context.Context, a *actor)) *actor {
-	a := &actor{name: name, verdicts: make(chan verdict), waiting: make(chan string)}
+	a := &actor{name: name, outcomes: make(chan outcome), waiting: make(chan string)}
 	go func() {
 		defer close(a.waiting)
 		program(context.WithValue(ctx, actorKey{}, a), a)
@@ -51,15 +51,15 @@ func (a *actor) wait() {
 }
 
 // proceed lets the actor run up to its next command.
-func (a *actor) proceed(v verdict) {
+func (a *actor) proceed(v outcome) {
 	if a.done {
 		return
 	}
-	a.verdicts <- v
+	a.outcomes <- v
 	a.wait()
 }
 
-// call executes one command of the actor, as often as the test decides.
+// call executes one command of the actor, again after each reply that the test loses.
 func (a *actor) call(name string, do func() error, again func()) error {
 	for {
 		switch a.pause(name) {
@@ -80,13 +80,13 @@ func (a *actor) call(name string, do func() error, again func()) error {
 	}
 }
 
-// pause stops the actor until the test decides.
-func (a *actor) pause(name string) verdict {
+// pause stops the actor in front of a command until the test decides its outcome.
+func (a *actor) pause(name string) outcome {
 	a.waiting <- name
-	return <-a.verdicts
+	return <-a.outcomes
 }
 
-// step is a stop of an actor without a command, such as a published message.
+// step stops the actor at an event that is no Redis command, such as a published message.
 func (a *actor) step(name string) {
 	switch a.pause(name) {
 	case crash, leave:

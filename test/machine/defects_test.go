@@ -12,7 +12,7 @@ type defect struct{ name, script, from, to string }
 
 var none = defect{}
 
-// defects are the scripts' rules, each left out in turn. Rules that only a rare
+// defects leave out the rules of the scripts, one rule each. Rules that only a rare
 // interleaving needs are tested in package model, which tries every interleaving
 // (TestEveryRuleIsNeeded).
 var defects = []defect{
@@ -84,7 +84,7 @@ func TestADefectBreaksAPromise(t *testing.T) {
 }
 
 // attempt runs one check, drawn by rapid from a seed, and returns the violation it found.
-func attempt(ctx context.Context, rdb linked, seed int) (found error) {
+func attempt(ctx context.Context, rdb interceptedClient, seed int) (found error) {
 	type violation struct{ error }
 	checks := rapid.Custom(func(t *rapid.T) (err error) {
 		defer func() {
@@ -96,7 +96,7 @@ func attempt(ctx context.Context, rdb linked, seed int) (found error) {
 				panic(p)
 			}
 		}()
-		property(ctx, t, rdb.Client, rdb.link, func(err error) { panic(violation{err}) })
+		property(ctx, t, rdb.Client, rdb.interceptor, func(err error) { panic(violation{err}) })
 		return nil
 	})
 	return checks.Example(seed)

@@ -11,9 +11,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// drain ends a check. Each running actor dies, finishes now, or finishes after the fleet
-// believes that the change is over. A healthy fleet ends the change and delivers
-// everything.
+// drain ends a check. Each running actor dies, finishes now, or finishes only after the
+// change is over. A healthy fleet then ends the change and delivers everything.
 func (m *machine) drain(t *rapid.T) {
 	m.note("the end begins")
 	var late []*actor
@@ -76,12 +75,15 @@ func (m *machine) deliverDue() {
 		}
 		m.named++
 		m.note("healthy scanner at shard %d", s)
-		m.violated(m.scan(m.ctx, nil, scan{name: fmt.Sprint("scanner ", m.named), shard: s, limit: 100, fate: confirmed}))
+		m.violated(m.scan(m.ctx, nil, scan{
+			name: fmt.Sprint("scanner ", m.named), shard: s, limit: 100, publishResult: confirmed,
+		}))
 		m.observe()
 	}
 }
 
-// inPlace checks that a stable placement has no misplaced tasks and no handled IDs.
+// inPlace checks that no task is misplaced and no handled IDs are left, once the
+// placement is stable.
 func (m *machine) inPlace() {
 	for s, handled := range m.last.handled {
 		if len(handled) == 0 {
@@ -93,7 +95,7 @@ func (m *machine) inPlace() {
 	m.observe()
 	for s, handled := range m.last.handled {
 		if len(handled) > 0 {
-			m.violated(fmt.Errorf("the handled IDs of shard %d holds %d IDs after the change", s, len(handled)))
+			m.violated(fmt.Errorf("shard %d still has %d handled IDs after the change", s, len(handled)))
 		}
 	}
 }

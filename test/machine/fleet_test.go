@@ -10,7 +10,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// These values equal the ones in package scanner.
+// These values are the same as in package scanner.
 const (
 	claimLease = 30 * time.Second
 	moveLease  = 5 * time.Second
@@ -21,22 +21,22 @@ const (
 // reason is the reason for parking tasks.
 const reason = "312 NO_ROUTE"
 
-// fate is the result of publishing the messages of one claim.
-type fate string
+// publishResult is the result of publishing the messages of one claim.
+type publishResult string
 
 const (
-	confirmed      fate = "confirmed"
-	unsent         fate = "not sent"
-	unknown        fate = "sent, the confirm lost"
-	returned       fate = "returned"
-	refusedForGood fate = "returned for the last time"
+	confirmed      publishResult = "confirmed"
+	unsent         publishResult = "not sent"
+	unknown        publishResult = "sent, the confirm lost"
+	returned       publishResult = "returned"
+	refusedForGood publishResult = "returned for the last time"
 )
 
 // scan is one claim of a scanner.
 type scan struct {
-	name         string
-	shard, limit int
-	fate         fate
+	name          string
+	shard, limit  int
+	publishResult publishResult
 }
 
 // scan claims tasks, publishes them, and settles or releases them, as a worker and its
@@ -55,11 +55,11 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 	if err != nil {
 		return err
 	}
-	if s.fate != unsent && a != nil {
+	if s.publishResult != unsent && a != nil {
 		a.step("publish")
 	}
 	for _, v := range versions {
-		if err := m.published(v, s.fate); err != nil {
+		if err := m.published(v, s.publishResult); err != nil {
 			return err
 		}
 	}
@@ -67,9 +67,9 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 	releases := make([]shard.Release, len(batch.Tasks))
 	for i, c := range batch.Tasks {
 		leases[i] = shard.Lease{ID: c.ID, Token: c.Token}
-		releases[i] = s.fate.release(leases[i])
+		releases[i] = s.publishResult.release(leases[i])
 	}
-	if s.fate == confirmed {
+	if s.publishResult == confirmed {
 		_, err = m.topic.Shard(s.shard).Settle(ctx, leases)
 	} else {
 		_, err = m.topic.Shard(s.shard).Release(ctx, releases)
@@ -77,8 +77,8 @@ func (m *machine) scan(ctx context.Context, a *actor, s scan) error {
 	return err
 }
 
-// published records the fate of one message.
-func (m *machine) published(v *operation, f fate) error {
+// published records the result of publishing one message.
+func (m *machine) published(v *operation, f publishResult) error {
 	v.excused = v.excused || f == unknown
 	v.mayPark = v.mayPark || f == refusedForGood
 	if f == confirmed || f == unknown {
@@ -87,7 +87,7 @@ func (m *machine) published(v *operation, f fate) error {
 	return nil
 }
 
-func (f fate) release(l shard.Lease) shard.Release {
+func (f publishResult) release(l shard.Lease) shard.Release {
 	back := shard.Release{Lease: l}
 	switch f {
 	case unknown:
@@ -112,7 +112,7 @@ func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, er
 		if err != nil {
 			return nil, err
 		}
-		if err := m.claimed(r, began, m.link.now); err != nil {
+		if err := m.claimed(r, began, m.interceptor.now); err != nil {
 			return nil, err
 		}
 		versions = append(versions, m.version(r.Op))
@@ -120,8 +120,8 @@ func (m *machine) versions(claimed []shard.Claimed, began int) ([]*operation, er
 	return versions, nil
 }
 
-// mover is the mover of package scanner without its turns, pauses and lock, which safety
-// doesn't need.
+// mover moves tasks as package scanner does, but without turns, pauses and the mover's
+// lock: no promise depends on them.
 type mover struct {
 	*machine
 	name     string
@@ -251,14 +251,15 @@ var staleScripts = []struct {
 	{"put", func(m *machine, at int, p shard.Placement, id string) error {
 		put := shard.Put{Shard: at, Op: "stales",
 			Entries: []shard.Entry{{ID: id, When: shard.In(0), Body: []byte("\x00stale")}}}
-		return m.topic.Put(m.ctx, p, m.link.now+1000, []shard.Put{put})[0].Err
+		return m.topic.Put(m.ctx, p, m.interceptor.now+1000, []shard.Put{put})[0].Err
 	}},
 	{"delete", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Withdraw(m.ctx, p, m.link.now+1000, true, id)
+		_, err := m.topic.Shard(at).Withdraw(m.ctx, p, m.interceptor.now+1000, true, id)
 		return err
 	}},
 	{"reschedule", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.link.now+1000, shard.Move{Op: "stales", ID: id, When: shard.In(0)})
+		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.interceptor.now+1000,
+			shard.Move{Op: "stales", ID: id, When: shard.In(0)})
 		return err
 	}},
 	{"fence", func(m *machine, at int, p shard.Placement, id string) error {
@@ -275,7 +276,7 @@ var staleScripts = []struct {
 		return err
 	}},
 	{"import", func(m *machine, at int, p shard.Placement, _ string) error {
-		return m.topic.Import(m.ctx, p, m.link.now+1000, shard.Share{Shard: at})[0].Err
+		return m.topic.Import(m.ctx, p, m.interceptor.now+1000, shard.Share{Shard: at})[0].Err
 	}},
 	{"scan_pass", func(m *machine, at int, p shard.Placement, _ string) error {
 		_, err := m.topic.Shard(at).ScanPass(m.ctx, p, shard.Pass{}, 0, true)

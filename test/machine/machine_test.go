@@ -23,33 +23,35 @@ var names = []string{"a", "b", "c"}
 const (
 	// began is Redis's clock at the start of a check, in ms.
 	began = int64(1_800_000_000_000)
-	// producers, scanners and movers are the most of each kind.
+	// producers, scanners and movers are how many actors of each kind may run at a time.
 	producers, scanners, movers = 3, 2, 3
 )
 
-// machine is one check: the actors, what they were promised, and Redis.
+// machine is one check: the actors, the promises made to them, and Redis.
 type machine struct {
 	model
-	ctx     context.Context
-	ids     []string
-	rdb     *redis.Client
-	link    *link
-	topic   *shard.Topic
-	clients [producers]*producer.Client
-	actors  []*actor
-	past    []shard.Placement // every placement so far
-	last    *picture
-	steps   int
-	named   int // number of actors and requests so far
-	trace   []string
-	shown   string // Redis's state as the trace last showed it
-	broken  error  // a violation that an actor found
-	fail    func(error)
+	ctx         context.Context
+	ids         []string
+	rdb         *redis.Client
+	interceptor *interceptor
+	topic       *shard.Topic
+	clients     [producers]*producer.Client
+	actors      []*actor
+	past        []shard.Placement // every placement so far
+	last        *snapshot
+	steps       int
+	named       int // number of actors and requests so far
+	trace       []string
+	shown       string // Redis's state as the trace last showed it
+	broken      error  // a violation that an actor found
+	fail        func(error)
 }
 
 // newMachine starts a check on an empty Redis.
-func newMachine(ctx context.Context, rdb *redis.Client, l *link, ids, shards int, fail func(error)) (*machine, error) {
-	m := &machine{model: model{live: map[string]int{}}, ctx: ctx, ids: names[:ids], rdb: rdb, link: l, fail: fail}
+func newMachine(
+	ctx context.Context, rdb *redis.Client, l *interceptor, ids, shards int, fail func(error),
+) (*machine, error) {
+	m := &machine{model: model{live: map[string]int{}}, ctx: ctx, ids: names[:ids], rdb: rdb, interceptor: l, fail: fail}
 	if err := rdb.FlushDB(ctx).Err(); err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func (m *machine) must(err error) {
 
 func (m *machine) note(format string, args ...any) {
 	m.steps++
-	m.trace = append(m.trace, fmt.Sprintf("%4d  %+8d ms  ", m.steps, m.link.now-began)+fmt.Sprintf(format, args...))
+	m.trace = append(m.trace, fmt.Sprintf("%4d  %+8d ms  ", m.steps, m.interceptor.now-began)+fmt.Sprintf(format, args...))
 }
 
 // observe compares the contents of Redis with the promises.
@@ -128,11 +130,11 @@ func (m *machine) observe() {
 		m.shown = text
 		m.trace = append(m.trace, "                     -> "+text)
 	}
-	m.violated(m.model.observe(p, before, m.steps, m.link.now))
+	m.violated(m.model.observe(p, before, m.steps, m.interceptor.now))
 }
 
-// describe returns a picture as one line of text.
-func (m *machine) describe(p *picture) string {
+// describe returns a snapshot as one line of text.
+func (m *machine) describe(p *snapshot) string {
 	text := fmt.Sprintf("%v:", p.placement)
 	for _, c := range p.copies {
 		name := "?"
@@ -160,7 +162,7 @@ func (m *machine) launch(t *rapid.T, name string, program func(ctx context.Conte
 }
 
 // proceed lets an actor execute one command.
-func (m *machine) proceed(a *actor, v verdict) {
+func (m *machine) proceed(a *actor, v outcome) {
 	m.note("%s: %v%s", a.name, v, a.at)
 	if a.op != nil && v == lose && a.op.writes() {
 		a.op.excused = true
@@ -199,21 +201,21 @@ func (m *machine) count(kind string) (n int) {
 // anyActor draws a running actor.
 func (m *machine) anyActor(t *rapid.T) *actor {
 	if len(m.actors) == 0 {
-		t.Skip("nobody is under way")
+		t.Skip("no actor is running")
 	}
 	return m.actors[rapid.IntRange(0, len(m.actors)-1).Draw(t, "actor")]
 }
 
 // advance moves Redis's clock forward, and deletes the keys that expire by then.
 func (m *machine) advance(by time.Duration) {
-	m.link.now += by.Milliseconds()
-	m.note("the clock goes on by %s", by)
+	m.interceptor.now += by.Milliseconds()
+	m.note("the clock advances by %s", by)
 	const expire = `
 redis.call('SET', KEYS[1], ARGV[1])
 for _, key in ipairs(redis.call('KEYS', 'm:claim:*')) do
   if -string.match(redis.call('GET', key), ' (%S+)') <= tonumber(ARGV[1]) then redis.call('DEL', key) end
 end`
-	m.must(ignoreNil(m.rdb.Do(m.ctx, "eval", expire, 1, clockKey, m.link.now).Err()))
+	m.must(ignoreNil(m.rdb.Do(m.ctx, "eval", expire, 1, clockKey, m.interceptor.now).Err()))
 	m.observe()
 }
 
@@ -226,7 +228,7 @@ func ignoreNil(err error) error {
 
 // property is the property that rapid checks: any interleaving keeps the promises, and
 // afterwards a healthy fleet delivers everything.
-func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *link, fail func(error)) {
+func property(ctx context.Context, t *rapid.T, rdb *redis.Client, l *interceptor, fail func(error)) {
 	m, err := newMachine(ctx, rdb, l, rapid.IntRange(1, len(names)).Draw(t, "tasks"),
 		rapid.IntRange(1, most).Draw(t, "shards"), fail)
 	if err != nil {
@@ -272,6 +274,6 @@ func (m *machine) prelude(t *rapid.T) {
 func TestPromises(t *testing.T) {
 	rdb := client(t, none)
 	rapid.Check(t, func(rt *rapid.T) {
-		property(t.Context(), rt, rdb.Client, rdb.link, func(err error) { rt.Fatal(err) })
+		property(t.Context(), rt, rdb.Client, rdb.interceptor, func(err error) { rt.Fatal(err) })
 	})
 }

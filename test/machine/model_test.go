@@ -35,15 +35,15 @@ type operation struct {
 	// same call.
 	repeated bool
 	err      error
-	due      int64 // as returned to the caller
-	got      sight // the result of get
+	due      int64    // as returned to the caller
+	got      taskView // the result of get
 
-	// States seen in Redis while the operation ran.
-	seen   map[sight]bool
-	gone   bool // it was not stored
-	others bool // a version of another operation was stored
+	// These fields describe the states seen in Redis while the operation ran.
+	seen   map[taskView]bool
+	gone   bool // there was a moment when the task was not stored
+	others bool // there was a moment when a version of another operation was stored
 
-	// The version's fate.
+	// These fields tell what has happened to the version.
 	written   bool
 	payload   string
 	delivered int
@@ -52,8 +52,8 @@ type operation struct {
 	parked    bool
 }
 
-// sight is a producer's view of a task.
-type sight struct {
+// taskView is a producer's view of a task.
+type taskView struct {
 	payload string
 	due     int64
 	state   task.State
@@ -66,9 +66,10 @@ type request struct {
 	from     int64 // Redis's clock at the request
 }
 
-// early returns the earliest due time that the call may return. at returns the due time
-// if the script runs at a given time.
+// early returns the earliest due time that the call may return.
 func (r request) early() int64 { return r.at(r.from) }
+
+// at returns the due time if the script runs at now.
 func (r request) at(now int64) int64 {
 	if r.relative {
 		return now + max(r.millis, 0)
@@ -83,15 +84,16 @@ func (o *operation) String() string {
 // writes reports whether the operation writes a version of the task.
 func (o *operation) writes() bool { return o.verb != cancel && o.verb != get }
 
-// surely reports whether the operation returned and took effect. perhaps reports whether
-// it may have taken effect.
+// surely reports whether the operation returned and certainly took effect.
 func (o *operation) surely() bool { return o.ended > 0 && !o.crashed && o.err == nil && o.verb != get }
+
+// perhaps reports whether the operation may have taken effect, but not certainly.
 func (o *operation) perhaps() bool {
 	return !o.surely() && o.verb != get && (o.ended == 0 || o.crashed || o.repeated)
 }
 
-// follows reports whether the operation replaced or removed the result of x: it began
-// after x ended, and it returned.
+// follows reports whether the operation certainly replaced or removed the result of x: it
+// began after x ended, and it returned.
 func (o *operation) follows(x *operation) bool {
 	over := o.surely() || o.verb == cancel && o.ended > 0 && !o.crashed
 	return over && x.ended > 0 && o.began > x.ended
@@ -122,8 +124,8 @@ func (m *model) version(number string) *operation {
 	return nil
 }
 
-// superseded returns the operation that forbids a delivery of a version by a claim that
-// begins at a step, or nil.
+// superseded returns the operation that replaced or removed a version before a given
+// step, or nil. A claim that begins at that step must not deliver the version.
 func (m *model) superseded(x *operation, step int) *operation {
 	for _, y := range m.of(x.id) {
 		if y.follows(x) && y.ended < step {
@@ -142,7 +144,8 @@ func (m *model) deliver(x *operation) error {
 	return nil
 }
 
-// claimed checks a task at the moment of its claim, which began at a step.
+// claimed checks a task that was just claimed. began is the step at which the claim
+// began.
 func (m *model) claimed(r shard.Record, began int, now int64) error {
 	x := m.version(r.Op)
 	switch {
@@ -151,7 +154,7 @@ func (m *model) claimed(r shard.Record, began int, now int64) error {
 	case r.Due.UnixMilli() > now:
 		return fmt.Errorf("promise 3: %v is claimed %d ms before its due time", x, r.Due.UnixMilli()-now)
 	case x.parked && !x.excused:
-		return fmt.Errorf("promise 7: %v is parked, and claimed", x)
+		return fmt.Errorf("promise 7: %v is claimed although it is parked", x)
 	}
 	if y := m.superseded(x, began); y != nil {
 		return fmt.Errorf("promise 5: %v is claimed after %v returned", x, y)
@@ -159,8 +162,8 @@ func (m *model) claimed(r shard.Record, began int, now int64) error {
 	return nil
 }
 
-// observe compares a picture, taken at a step, with the promises.
-func (m *model) observe(p, before *picture, step int, now int64) error {
+// observe compares a snapshot, taken at a step, with the promises.
+func (m *model) observe(p, before *snapshot, step int, now int64) error {
 	m.watch(p)
 	for _, c := range p.copies {
 		if err := m.copied(c, p, before, step, now); err != nil {
@@ -183,21 +186,21 @@ func (m *model) observe(p, before *picture, step int, now int64) error {
 }
 
 // watch records for the running operations which states they may have seen.
-func (m *model) watch(p *picture) {
+func (m *model) watch(p *snapshot) {
 	for _, o := range m.operations {
 		if o.seen == nil {
 			continue
 		}
 		o.gone = o.gone || !p.live(o.id)
 		for _, c := range p.of(o.id) {
-			o.seen[sight{string(c.Payload), c.Due.UnixMilli(), c.state()}] = true
+			o.seen[taskView{string(c.Payload), c.Due.UnixMilli(), c.state()}] = true
 			o.others = o.others || c.Op != o.number
 		}
 	}
 }
 
 // copied checks one copy of a task.
-func (m *model) copied(c stored, p, before *picture, step int, now int64) error {
+func (m *model) copied(c stored, p, before *snapshot, step int, now int64) error {
 	x := m.version(c.Op)
 	if x == nil || x.id != c.ID {
 		return fmt.Errorf("shard %d holds a version of %s that nobody wrote", c.shard, c.ID)
@@ -232,7 +235,7 @@ func (m *model) copied(c stored, p, before *picture, step int, now int64) error 
 }
 
 // written checks a version that is seen for the first time.
-func (m *model) written(x *operation, before *picture, step int) error {
+func (m *model) written(x *operation, before *snapshot, step int) error {
 	if x.verb != reschedule {
 		if x.payload != x.name {
 			return fmt.Errorf("promise 1: %v has payload %q", x, x.payload)
@@ -251,7 +254,7 @@ func (m *model) written(x *operation, before *picture, step int) error {
 }
 
 // answered checks the result that a finished operation returned to its caller.
-func (m *model) answered(o *operation, p *picture, now int64) error {
+func (m *model) answered(o *operation, p *snapshot, now int64) error {
 	seen := o.seen
 	o.seen = nil
 	if o.crashed {
@@ -260,12 +263,12 @@ func (m *model) answered(o *operation, p *picture, now int64) error {
 	switch {
 	case errors.Is(o.err, task.ErrNotFound):
 		if !o.gone && !o.repeated {
-			return fmt.Errorf("%v was told that there is no such task, and there was all the time", o)
+			return fmt.Errorf("%v returned that there is no such task, but it was stored all the time", o)
 		}
 		return nil
 	case errors.Is(o.err, task.ErrExists):
 		if !o.others {
-			return fmt.Errorf("%v was told that the task exists already, and there was none but its own", o)
+			return fmt.Errorf("%v returned that the task exists already, but only its own version was stored", o)
 		}
 		return nil
 	case o.err != nil:
@@ -274,12 +277,12 @@ func (m *model) answered(o *operation, p *picture, now int64) error {
 	switch o.verb {
 	case get:
 		if !seen[o.got] {
-			return fmt.Errorf("%v was shown %+v, which was not there", o, o.got)
+			return fmt.Errorf("%v returned %+v, which was never stored", o, o.got)
 		}
 		return nil
 	case cancel:
 		if len(seen) == 0 {
-			return fmt.Errorf("%v was told that it removed a task, and there was none", o)
+			return fmt.Errorf("%v returned that it removed a task, but none was stored", o)
 		}
 		return nil
 	case ifAbsent:
@@ -291,27 +294,27 @@ func (m *model) answered(o *operation, p *picture, now int64) error {
 }
 
 // due checks the due time that an operation returned, with the states seen meanwhile.
-func (m *model) due(o *operation, p *picture, now int64, seen map[sight]bool) error {
+func (m *model) due(o *operation, p *snapshot, now int64, seen map[taskView]bool) error {
 	latest := o.when.at(now)
 	if latest == now && m.meets(o, now, seen) {
 		latest++
 	}
 	if o.due < o.when.early() || o.due > latest {
-		return fmt.Errorf("%v answered the due time %d, and %d to %d were asked for", o, o.due, o.when.early(),
+		return fmt.Errorf("%v returned the due time %d, want %d to %d", o, o.due, o.when.early(),
 			o.when.at(now))
 	}
 	for _, c := range p.of(o.id) {
 		if c.Op == o.number && c.Due.UnixMilli() != o.due {
-			return fmt.Errorf("%v answered the due time %d, and %d is stored", o, o.due, c.Due.UnixMilli())
+			return fmt.Errorf("%v returned the due time %d, but %d is stored", o, o.due, c.Due.UnixMilli())
 		}
 	}
 	return nil
 }
 
-// meets reports whether an operation may have replaced a version with a due time in this
+// meets reports whether an operation may have replaced a version that is due in this
 // millisecond, or in the next one after another replacement. Its own due time is then one
-// millisecond later.
-func (m *model) meets(o *operation, now int64, seen map[sight]bool) bool {
+// millisecond later than requested.
+func (m *model) meets(o *operation, now int64, seen map[taskView]bool) bool {
 	near := func(due int64) bool { return due == now || due == now+1 }
 	for s := range seen {
 		if near(s.due) {
@@ -323,7 +326,7 @@ func (m *model) meets(o *operation, now int64, seen map[sight]bool) bool {
 
 // kept checks that nothing is lost. A task may have several versions that nothing
 // replaced or removed; at least one must be stored or delivered.
-func (m *model) kept(p *picture) error {
+func (m *model) kept(p *snapshot) error {
 	for i, x := range m.operations {
 		if !x.writes() || !x.surely() || slices.ContainsFunc(m.operations[i+1:],
 			func(y *operation) bool { return y.id == x.id && y.follows(x) }) {
@@ -336,7 +339,7 @@ func (m *model) kept(p *picture) error {
 	return nil
 }
 
-func (m *model) accounted(x *operation, p *picture) bool {
+func (m *model) accounted(x *operation, p *snapshot) bool {
 	for _, y := range m.of(x.id) {
 		concurrent := y == x || (y.surely() || y.perhaps()) && !x.follows(y)
 		if !concurrent {

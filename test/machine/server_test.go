@@ -26,15 +26,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// linked is a client whose scripts are replaced on their way.
-type linked struct {
+// interceptedClient is a client whose scripts are replaced on their way.
+type interceptedClient struct {
 	*redis.Client
-	link *link
+	interceptor *interceptor
 }
 
-// client starts a Redis for this test alone. The test empties it and flushes its scripts,
-// and the traffic of other tests would make a replay impossible.
-func client(t *testing.T, d defect) linked {
+// client starts a Redis for this test alone, because the test empties it and flushes its
+// scripts. Commands of other tests would also change a replay.
+func client(t *testing.T, d defect) interceptedClient {
 	t.Helper()
 	server := servertest.OwnRedis(t, "--appendonly", "no")
 	// The client must not send a command again because a reply is slow: the test draws
@@ -44,10 +44,10 @@ func client(t *testing.T, d defect) linked {
 		ContextTimeoutEnabled: true}
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
-	l, err := newLink(d)
+	l, err := newInterceptor(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rdb.AddHook(l)
-	return linked{rdb, l}
+	return interceptedClient{rdb, l}
 }

@@ -9,8 +9,8 @@
 //
 // The search is breadth first, so the trace of a broken promise is a shortest one.
 //
-// The model has no batches and no payloads. It has no clock either: time passes as steps
-// that may happen at any moment.
+// The model has no batches, no payloads and no clock. Instead of time passing, these
+// things may happen at any moment:
 //   - A version becomes due at any moment, except while a mover holds it under a valid
 //     lease.
 //   - A lease expires at any moment if its owner is dead or may stall.

@@ -22,17 +22,17 @@ func (r report) String() string {
 
 // search is an exploration in progress, breadth first.
 type search struct {
-	*world
+	*system
 	found  table
 	parent []int32
-	ways   [][2]int32 // healthy steps, for liveness
+	ways   [][2]int32 // healthy steps, as pairs of states; checkEnds uses them
 	report
 }
 
 // explore visits every state that a scope can reach. It stops at the first broken
 // promise.
 func explore(sc scope) report {
-	x := &search{world: newWorld(sc), found: newTable()}
+	x := &search{system: newSystem(sc), found: newTable()}
 	_, _ = x.add(state{}, -1)
 	for at := int32(0); int(at) < len(x.found.states) && x.report.broken == 0; at++ {
 		s := x.found.states[at]
@@ -62,7 +62,7 @@ func (x *search) meet(from int32, n *state, st step) {
 	x.canonical(&c)
 	to, fresh := x.add(c, from)
 	if fresh && st.broken == 0 {
-		st.broken = x.world.broken(n)
+		st.broken = x.system.broken(n)
 	}
 	if st.broken != 0 {
 		x.report.broken = st.broken
@@ -74,8 +74,9 @@ func (x *search) meet(from int32, n *state, st step) {
 	}
 }
 
-// tell replays the steps to a state, and then the step that breaks a promise. Stored
-// states have their movers and scanners sorted; the replay keeps their names.
+// tell returns the trace to a state and, if given, the step that breaks a promise. Movers
+// and scanners of stored states are sorted, so tell replays the steps to give each its
+// name.
 func (x *search) tell(to int32, broken promises) (lines []string) {
 	var way []int32
 	for at := to; at > 0; at = x.parent[at] {
@@ -97,7 +98,7 @@ func (x *search) tell(to int32, broken promises) (lines []string) {
 	said := broken == ends
 	x.next(&s, func(n *state, st step) {
 		if st.broken == 0 {
-			st.broken = x.world.broken(n)
+			st.broken = x.system.broken(n)
 		}
 		if !said && st.broken == broken {
 			said = true

@@ -1,8 +1,8 @@
 package model
 
-// fall is the only fault of the placement key's server: it fails over to a replica that
-// may be far behind.
-func (w *world) fall(s *state) {
+// fall is the only fault of the server with the placement key. The server fails over to a
+// replica that may be far behind, so the placement falls back to an older one.
+func (w *system) fall(s *state) {
 	if !w.falls || s.struck != 0 || s.copied == s.key {
 		return
 	}
@@ -17,7 +17,7 @@ func (w *world) fall(s *state) {
 
 // strike is the only fault of a shard's server. It fails over to its replica, or restarts
 // with its data.
-func (w *world) strike(s *state, at uint8) {
+func (w *system) strike(s *state, at uint8) {
 	if s.struck != 0 {
 		return
 	}
@@ -38,17 +38,17 @@ func (w *world) strike(s *state, at uint8) {
 		n := *s
 		n.struck = 1
 		n.shards[at].order ^= 1
-		if w.rules&noAnew == 0 {
+		if w.rules&keepCursor == 0 {
 			n.restart(at)
 		}
-		w.emit(s, &n, did("restart", 0, "the server begins again").on(at).maybe())
+		w.emit(s, &n, did("restart", 0, "the server restarts").on(at).maybe())
 	}
 }
 
-// replicate updates the replicas after a step. Without the rule waits, each is one step
-// behind. With it, a replica may be far behind, but has everything that a caller waited
-// for.
-func (w *world) replicate(s, n *state, st step) {
+// replicate updates the replicas after a step. If callers don't wait for replicas, each
+// replica is one step behind. If they do (rule waits), a replica may be far behind, but
+// has everything that a caller waited for.
+func (w *system) replicate(s, n *state, st step) {
 	for i := range w.shards {
 		switch {
 		case w.rules&waits == 0 && n.shards[i] != s.shards[i]:
@@ -64,7 +64,7 @@ func (w *world) replicate(s, n *state, st step) {
 	}
 }
 
-func (w *world) unwaited(st step) bool {
+func (w *system) unwaited(st step) bool {
 	switch st.what {
 	case "import":
 		return w.rules&noWaitImport != 0
@@ -76,9 +76,9 @@ func (w *world) unwaited(st step) bool {
 	return false
 }
 
-// socket handles a copy of a script that waits in a socket. Either the script runs after
-// all, or its deadline passes.
-func (w *world) socket(s *state) {
+// socket handles a copy of a script that waits in a socket after its caller gave up on
+// the reply. Either the copy still runs, or its deadline passes.
+func (w *system) socket(s *state) {
 	c := s.copy
 	if c.verb == noCall {
 		return
@@ -92,7 +92,7 @@ func (w *world) socket(s *state) {
 	if w.perform(&n, c) == moved {
 		return
 	}
-	st := did("socket", 0, "carries the copy out: ").of(op.id, op.version).on(c.shard).under(c.view)
+	st := did("socket", 0, "executes the late copy: ").of(op.id, op.version).on(c.shard).under(c.view)
 	st.reply = c.verb.String()
 	w.emit(s, &n, st.maybe())
 }

@@ -33,7 +33,7 @@ func explorations(t *testing.T, runs []run) {
 			case got.broken != r.breaks:
 				t.Errorf("want a trace that breaks %s", describe(r.breaks))
 			case testing.Verbose() && got.broken != 0:
-				t.Logf("as it must, for without the rule:\n%s", strings.Join(got.trace, "\n"))
+				t.Logf("as expected, because the rule is left out:\n%s", strings.Join(got.trace, "\n"))
 			}
 		})
 	}

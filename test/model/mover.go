@@ -9,8 +9,8 @@ type mover struct {
 	version uint8 // exported
 	parked  uint8
 	lapsed  uint8 // its export expired
-	cursor  uint8 // where it believes the pass is
-	stale   uint8 // that pass has ended
+	cursor  uint8 // the position of the pass, as it knows it
+	stale   uint8 // the pass that it knows has ended
 	dirty   uint8
 	other   uint8 // the exported task isn't the one it asked for
 }
@@ -36,7 +36,7 @@ func (m mover) point() points {
 }
 
 // move visits every next step of the movers.
-func (w *world) move(s *state) {
+func (w *system) move(s *state) {
 	for i := range uint8(w.movers) {
 		switch m := s.movers[i]; m.at {
 		case moverIdle:
@@ -62,8 +62,8 @@ func (n *state) leave(i uint8) {
 	n.movers[i] = mover{}
 }
 
-// poll starts with any shard under any placement that was in force.
-func (w *world) poll(s *state, i uint8) {
+// poll starts a mover on any shard, under any placement that was in force.
+func (w *system) poll(s *state, i uint8) {
 	for view := uint8(0); view <= s.newest; view++ {
 		if w.path[view].phase != migrating {
 			continue
@@ -85,23 +85,24 @@ func (w *world) poll(s *state, i uint8) {
 }
 
 // misplaced reports whether a task in a shard belongs elsewhere.
-func (w *world) misplaced(sh *shard, view, at, id uint8) bool {
+func (w *system) misplaced(sh *shard, view, at, id uint8) bool {
 	l := sh.slots[id]
 	return l.state != none && w.newHome(view, id) != at &&
 		(w.rules&ignoreLeased == 0 || l.state != leased)
 }
 
-// exportable tasks are parked, waiting and not due soon, or leased with an expired lease.
-func (w *world) exportable(s *state, l slot) bool {
+// exportable reports whether movers export a task: it is parked, or its lease has
+// expired, or it waits and isn't due soon.
+func (w *system) exportable(s *state, l slot) bool {
 	if l.state == leased {
 		return l.lapsed != 0 && w.rules&keepLapsed == 0
 	}
 	return s.due&bit(l.version) == 0 || l.parked != 0 || w.rules&exportDue != 0
 }
 
-// look runs the protocol's script look. If tasks are misplaced, it exports any one of
-// them.
-func (w *world) look(s *state, i, view, at uint8) {
+// look is a script of the protocol that finds the misplaced tasks of a shard. The mover
+// exports any one of them.
+func (w *system) look(s *state, i, view, at uint8) {
 	clean := true
 	for id := range w.tasks {
 		if w.misplaced(&s.shards[at], view, at, id) {
@@ -116,7 +117,7 @@ func (w *world) look(s *state, i, view, at uint8) {
 	}
 }
 
-func (w *world) export(s *state, i, view, at, id uint8) bool {
+func (w *system) export(s *state, i, view, at, id uint8) bool {
 	l := s.shards[at].slots[id]
 	if !w.exportable(s, l) {
 		return false
@@ -135,8 +136,9 @@ func (w *world) export(s *state, i, view, at, id uint8) bool {
 	return true
 }
 
-// carry moves an exported task to its new shard, or gives it back.
-func (w *world) carry(s *state, i uint8) {
+// carry visits the next steps of a mover that holds an export: it moves the task to its
+// new shard, or gives it back.
+func (w *system) carry(s *state, i uint8) {
 	m := s.movers[i]
 	if m.lapsed == 0 && w.stall&m.point() != 0 {
 		n := *s
@@ -179,7 +181,7 @@ func (w *world) carry(s *state, i uint8) {
 }
 
 // handOver imports a task into its new shard, unless the export's deadline has passed.
-func (w *world) handOver(s *state, i uint8) {
+func (w *system) handOver(s *state, i uint8) {
 	m := s.movers[i]
 	to := w.newHome(m.view, m.id)
 	st := did("mover", i, "import").of(m.id, m.version).on(to).under(m.view)
@@ -207,7 +209,7 @@ func (w *world) handOver(s *state, i uint8) {
 }
 
 // importLate is an import after the deadline.
-func (w *world) importLate(s *state, i, to uint8, st step) {
+func (w *system) importLate(s *state, i, to uint8, st step) {
 	m := s.movers[i]
 	sh := &s.shards[to]
 	if w.rules&importForgets == 0 && w.seen(sh, m.view) && sh.handled&bit(m.id) != 0 {
@@ -219,7 +221,7 @@ func (w *world) importLate(s *state, i, to uint8, st step) {
 	w.refused(s, i, st.answer("LATE"))
 }
 
-func (w *world) refused(s *state, i uint8, st step) {
+func (w *system) refused(s *state, i uint8, st step) {
 	n := *s
 	if w.rules&noGiveBack != 0 {
 		n.leave(i)

@@ -26,8 +26,9 @@ func TestLostReplies(t *testing.T) {
 		scope{lost: lostAll, promises: safety})))
 }
 
-// TestGivingBack: a mover gives back a task that was certainly not imported. After a lost
-// reply, LATE makes this certain only because import checks the handled set first.
+// TestGivingBack: a mover may give back a task only if it was certainly not imported. If
+// the reply of an import was lost, the answer LATE to its repetition proves that only
+// because import checks the handled set first.
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
 	late := scope{path: changes(1, 2), programs: "S0", quiet: true, late: true, stall: exported, promises: safety | once}
@@ -48,7 +49,8 @@ func withRules(sc scope, r rules) scope {
 	return sc
 }
 
-// TestLateCopies: a copy of a script waits in a socket and runs after its caller went on.
+// TestLateCopies: a copy of a script waits in a socket, and runs after its caller has
+// sent the script again or given up.
 func TestLateCopies(t *testing.T) {
 	t.Parallel()
 	late := func(programs string, r rules) scope {

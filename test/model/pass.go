@@ -1,8 +1,8 @@
 package model
 
-// lookOn is a mover's step of a pass. It looks at the task at the cursor and exports it
-// if it is misplaced. The order of the tasks depends on the server.
-func (w *world) lookOn(s *state, i, view, at uint8) {
+// lookOn is one step of a mover's pass over a shard. It looks at the task at the cursor,
+// and exports it if it is misplaced. The order of the tasks depends on the server.
+func (w *system) lookOn(s *state, i, view, at uint8) {
 	if view == s.placement && w.marks(s)&bit(at) != 0 {
 		return
 	}
@@ -28,9 +28,9 @@ func (w *world) lookOn(s *state, i, view, at uint8) {
 	w.emit(s, &n, st.of(id, sh.slots[id].version).on(at).under(view))
 }
 
-// exportAnother answers a mover's request with an earlier, abandoned export that had the
-// same name and number.
-func (w *world) exportAnother(s *state, i, view, at, asked uint8) {
+// exportAnother answers a mover's request with an earlier export that nobody holds any
+// more. An earlier worker of the same name had given its request the same number.
+func (w *system) exportAnother(s *state, i, view, at, asked uint8) {
 	for id := range w.tasks {
 		l := s.shards[at].slots[id]
 		if w.rules&renumbered == 0 || id == asked || l.state != leased || l.token != nobody || l.lapsed != 0 {
@@ -46,7 +46,7 @@ func (w *world) exportAnother(s *state, i, view, at, asked uint8) {
 
 // advancePass records the result of one look by compare-and-set on the pass's position.
 // If the pass ends and met nothing misplaced, the mover marks the shard clean.
-func (w *world) advancePass(s *state, i uint8) {
+func (w *system) advancePass(s *state, i uint8) {
 	n := *s
 	m := n.movers[i]
 	n.movers[i] = mover{}
@@ -56,7 +56,7 @@ func (w *world) advancePass(s *state, i uint8) {
 	case !w.check(sh, m.view):
 		st = st.answer("MOVED")
 	case w.rules&noCompare == 0 && (m.stale != 0 || m.cursor != sh.cursor):
-		st = st.answer("the pass stands elsewhere")
+		st = st.answer("the pass is at another position")
 	default:
 		sh.cursor = m.cursor + 1
 		if w.rules&noDirty == 0 {
@@ -70,7 +70,7 @@ func (w *world) advancePass(s *state, i uint8) {
 	w.emit(s, &n, st)
 }
 
-func (w *world) endPass(n *state, i uint8, m mover, st step) step {
+func (w *system) endPass(n *state, i uint8, m mover, st step) step {
 	sh := &n.shards[m.shard]
 	clean := sh.dirty == 0
 	n.restart(m.shard)

@@ -32,7 +32,8 @@ func (p placement) scanned() uint8 {
 	return max(p.shards, p.previous)
 }
 
-// start returns the path of a topic with m shards.
+// start returns the path (the placements in the order they come into force) of a new
+// topic with m shards.
 func start(m uint8) path { return path{{0, m, m, stable}} }
 
 type path []placement
@@ -53,7 +54,7 @@ func (p path) String() string {
 
 func (p path) last() placement { return p[len(p)-1] }
 
-// begin adds a change to m shards that doesn't end.
+// begin adds the begin of a change to m shards, without its end.
 func (p path) begin(m uint8) path {
 	last := p.last()
 	next := placement{last.epoch + 1, m, last.shards, migrating}
@@ -76,8 +77,8 @@ func (p path) remove() path {
 	return append(p, placement{last.epoch + 1, last.shards, last.previous, removed})
 }
 
-// gather adds a change that recovers orphaned tasks: tasks in shards below m that a
-// stable placement doesn't scan.
+// gather adds a change to the same shard count that recovers orphaned tasks. They are in
+// shards below m that a stable placement doesn't scan.
 func (p path) gather(m uint8) path {
 	last := p.last()
 	return append(p,
@@ -85,8 +86,8 @@ func (p path) gather(m uint8) path {
 		placement{last.epoch + 2, last.shards, last.shards, stable})
 }
 
-// fork adds a fall of the placement key by one change, and then another change to m
-// shards.
+// fork adds another change with the epoch of the last placement, as if the placement key
+// had fallen back by one change before it began.
 func (p path) fork(m uint8) path {
 	lost := p.last()
 	return append(p,
@@ -106,7 +107,7 @@ func changes(counts ...uint8) path {
 // inForce returns the newest placement that scanners find. That is normally the key's
 // placement. After the key fell back, it is the newest one that a fence of the scanned
 // shards has seen.
-func (w *world) inForce(s *state) uint8 {
+func (w *system) inForce(s *state) uint8 {
 	p := s.placement
 	for at := uint8(0); at < w.path[p].scanned(); at++ {
 		if seen := s.shards[at].fence; w.epoch(seen) > w.epoch(p) {
@@ -116,31 +117,31 @@ func (w *world) inForce(s *state) uint8 {
 	return p
 }
 
-// marks returns the shards that count as clean: the ones found clean under the placement
-// in force.
-func (w *world) marks(s *state) uint8 {
+// marks returns the shards that count as clean, as bits: the ones found clean under the
+// placement in force.
+func (w *system) marks(s *state) uint8 {
 	if s.cleanOf != s.placement && w.rules&untied == 0 {
 		return 0
 	}
 	return s.clean
 }
 
-func (w *world) mark(n *state, at uint8) {
+func (w *system) mark(n *state, at uint8) {
 	n.clean = w.marks(n) | bit(at)
 	n.cleanOf = n.placement
 }
 
-func (w *world) newHome(p, id uint8) uint8 { return w.homes[id][w.path[p].shards-1] }
-func (w *world) oldHome(p, id uint8) uint8 { return w.homes[id][w.path[p].previous-1] }
+func (w *system) newHome(p, id uint8) uint8 { return w.homes[id][w.path[p].shards-1] }
+func (w *system) oldHome(p, id uint8) uint8 { return w.homes[id][w.path[p].previous-1] }
 
 // moving reports whether a task moves under a placement.
-func (w *world) moving(p, id uint8) bool {
+func (w *system) moving(p, id uint8) bool {
 	return w.path[p].phase == migrating && w.oldHome(p, id) != w.newHome(p, id)
 }
 
 // epoch returns a placement's epoch. Under oneEpoch, a change ends with the epoch it
 // began with.
-func (w *world) epoch(p uint8) uint8 {
+func (w *system) epoch(p uint8) uint8 {
 	if w.rules&oneEpoch != 0 {
 		return (w.path[p].epoch + 1) / 2
 	}

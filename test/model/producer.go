@@ -5,7 +5,7 @@ type producer struct {
 	next   uint8 // the next operation of the program
 	at     producerStep
 	view   uint8 // the placement it knows.
-	steady uint8 // the task has been there since the operation began.
+	steady uint8 // the task has been stored all the time since the operation began.
 	record uint8 // version seen at the old shard.
 	absent uint8 // answers "not found" after it deletes the copy at the old shard.
 }
@@ -22,7 +22,7 @@ const (
 func (a producerStep) point() points { return beforeOld << (a - atOld) }
 
 // firstStep of an operation under a placement.
-func (w *world) firstStep(op planned, view uint8) producerStep {
+func (w *system) firstStep(op planned, view uint8) producerStep {
 	if !w.moving(view, op.id) ||
 		op.kind == 'S' && w.rules&noTouch != 0 ||
 		op.kind == 'C' && w.rules&newFirst != 0 {
@@ -32,7 +32,7 @@ func (w *world) firstStep(op planned, view uint8) producerStep {
 }
 
 // script returns a producer's next script.
-func (w *world) script(i uint8, p producer) call {
+func (w *system) script(i uint8, p producer) call {
 	at := w.programs[i][p.next]
 	op := w.ops[at]
 	c := call{caller: i + 1, op: at, view: p.view, record: p.record, shard: w.oldHome(p.view, op.id)}
@@ -59,7 +59,7 @@ func (w *world) script(i uint8, p producer) call {
 }
 
 // produce visits every next step of the producers.
-func (w *world) produce(s *state) {
+func (w *system) produce(s *state) {
 	for i := range w.programs {
 		p := &s.producers[i]
 		switch {
@@ -72,7 +72,7 @@ func (w *world) produce(s *state) {
 	}
 }
 
-func (w *world) beginOperation(s *state, i uint8) {
+func (w *system) beginOperation(s *state, i uint8) {
 	at := w.programs[i][s.producers[i].next]
 	op := w.ops[at]
 	for view := uint8(0); view <= s.newest; view++ {
@@ -103,18 +103,18 @@ func (w *world) beginOperation(s *state, i uint8) {
 	}
 }
 
-// knows reports whether Schedule may leave out the fence, because this process has seen
-// the shard at the placement's epoch.
-func (w *world) knows(sh *shard, view uint8) bool {
+// knows reports whether Schedule may omit the fence script, because this process
+// remembers that the shard has seen the placement's epoch.
+func (w *system) knows(sh *shard, view uint8) bool {
 	if w.rules&knownFence == 0 || w.epoch(sh.fence) < w.epoch(view) {
 		return false
 	}
 	return w.rules&knownByEpoch != 0 || sh.fence == view || w.epoch(sh.fence) > w.epoch(view)
 }
 
-// goOn visits the outcomes of a producer's next script, and the producer's death before
+// goOn visits the outcomes of a producer's next script, and the producer's crash before
 // it.
-func (w *world) goOn(s *state, i uint8) {
+func (w *system) goOn(s *state, i uint8) {
 	p := s.producers[i]
 	c := w.script(i, p)
 	op := w.ops[c.op]
@@ -138,7 +138,7 @@ func (w *world) goOn(s *state, i uint8) {
 	if w.delayed && c.verb.writes() && s.copy.verb == noCall {
 		d := *s
 		d.copy = c
-		w.emit(s, &d, st.answer("no reply: it lies in a socket").maybe())
+		w.emit(s, &d, st.answer("no reply: the script waits in a socket").maybe())
 	}
 	if a == moved && (p.at != atClosing || w.rules&startOver != 0) {
 		w.renew(s, i, c.shard)
@@ -148,7 +148,7 @@ func (w *world) goOn(s *state, i uint8) {
 	w.emit(s, &n, w.result(st, &n, c).acked(c.shard).breaks(broken))
 }
 
-func (w *world) lostKind(v verb) scripts {
+func (w *system) lostKind(v verb) scripts {
 	switch v {
 	case put, putAbsent, reschedule:
 		return lostPut
@@ -160,7 +160,7 @@ func (w *world) lostKind(v verb) scripts {
 
 // renew reads the placement again and restarts the operation. If the placement key fell
 // back, it uses the newer placement that the shard has seen. A removed topic is an error.
-func (w *world) renew(s *state, i, shard uint8) {
+func (w *system) renew(s *state, i, shard uint8) {
 	n := *s
 	p := &n.producers[i]
 	at := w.programs[i][p.next]
@@ -180,7 +180,7 @@ func (w *world) renew(s *state, i, shard uint8) {
 }
 
 // result adds the operation's result to a step of the trace.
-func (w *world) result(st step, n *state, c call) step {
+func (w *system) result(st step, n *state, c call) step {
 	switch n.operations[c.op].status {
 	case returned:
 		return st.answer("returned")
@@ -197,7 +197,7 @@ func (s *state) finish(i, op, status uint8) {
 
 // advance takes a script's reply and moves the producer on. It returns the promises that
 // the caller's answer breaks.
-func (w *world) advance(n *state, i uint8, c call, a answer) promises {
+func (w *system) advance(n *state, i uint8, c call, a answer) promises {
 	p := &n.producers[i]
 	op := w.ops[c.op]
 	two := w.moving(c.view, op.id)
@@ -228,14 +228,14 @@ func (w *world) advance(n *state, i uint8, c call, a answer) promises {
 	return 0
 }
 
-func (w *world) answered(p producer, op planned) promises {
+func (w *system) answered(p producer, op planned) promises {
 	if op.kind == 'A' && p.steady != 0 {
 		return absentAnswer
 	}
 	return 0
 }
 
-func (w *world) advanceGet(n *state, i uint8, c call, a answer) promises {
+func (w *system) advanceGet(n *state, i uint8, c call, a answer) promises {
 	p := &n.producers[i]
 	if a == gone && p.at == atOld {
 		p.at = atNew
@@ -249,9 +249,9 @@ func (w *world) advanceGet(n *state, i uint8, c call, a answer) promises {
 	return 0
 }
 
-// meetOld handles a record that if-absent or reschedule finds at the old shard. If the
-// operation wrote that record itself before the change began, a mover brings it along.
-func (w *world) meetOld(n *state, i uint8, c call) promises {
+// meetOld handles a record that if-absent or reschedule finds in the old shard. If the
+// operation itself wrote it before the change began, a mover will move it.
+func (w *system) meetOld(n *state, i uint8, c call) promises {
 	p := &n.producers[i]
 	op := w.ops[c.op]
 	version := n.shards[c.shard].slots[op.id].version
@@ -268,7 +268,7 @@ func (w *world) meetOld(n *state, i uint8, c call) promises {
 
 // advanceNotFound handles a reschedule that finds nothing at the new shard. If a copy is
 // at the old shard, it is superseded and is deleted first.
-func (w *world) advanceNotFound(n *state, i uint8, c call) promises {
+func (w *system) advanceNotFound(n *state, i uint8, c call) promises {
 	p := &n.producers[i]
 	broken := p.steady != 0
 	if w.moving(c.view, w.ops[c.op].id) && p.record != 0 {

@@ -26,14 +26,14 @@ const safety = kept | cancelled | replaced | single | getAnswer | polled | inPla
 
 func describe(broken promises) string {
 	texts := [...]string{
-		"P1: a scheduled task is neither pending where somebody looks nor delivered",
+		"P1: a scheduled task is neither delivered nor in a shard that workers poll",
 		"P2: a version is pending, or claimed, after its cancel returned",
 		"P3: a version is pending, or claimed, after its replacement's schedule returned",
 		"P3b: two versions of one task are pending while no operation is under way",
 		"P4: a version is delivered twice",
 		"P6: get says not found for a task that was there throughout",
-		"P7: a task lies in a shard that nobody attends",
-		"PH: the placement is stable, and a task lies out of its place",
+		"P7: a task lies in a shard that no worker polls",
+		"PH: the placement is stable, and a task lies in a wrong shard",
 		"PA: if-absent succeeds though the task was there throughout",
 		"PR: reschedule says not found for a task that was there throughout",
 		"PX: an operation was answered without an effect, and its version is pending or delivered",
@@ -49,8 +49,8 @@ func describe(broken promises) string {
 	return strings.Join(out, "; ")
 }
 
-// broken returns the promises that a state alone breaks.
-func (w *world) broken(s *state) promises {
+// broken returns the promises that a state breaks, whatever steps led to it.
+func (w *system) broken(s *state) promises {
 	var b promises
 	for id := range w.tasks {
 		b |= w.brokenCopies(s, id)
@@ -68,7 +68,7 @@ func (w *world) broken(s *state) promises {
 }
 
 // brokenCopies checks where the copies of one task are.
-func (w *world) brokenCopies(s *state, id uint8) (b promises) {
+func (w *system) brokenCopies(s *state, id uint8) (b promises) {
 	first, placement := uint8(0), w.inForce(s)
 	for at := range w.shards {
 		l := s.shards[at].slots[id]
@@ -91,8 +91,8 @@ func (w *world) brokenCopies(s *state, id uint8) (b promises) {
 	return b
 }
 
-// allReturned returns false while an operation is running or was left half done.
-func (w *world) allReturned(s *state) bool {
+// allReturned returns false while an operation is running, or if its caller died in it.
+func (w *system) allReturned(s *state) bool {
 	for i := range w.ops {
 		if st := s.operations[i].status; st == running || st == crashed {
 			return false
@@ -101,10 +101,10 @@ func (w *world) allReturned(s *state) bool {
 	return true
 }
 
-// overruled returns the promise that the version of an operation breaks if it is pending.
-// It breaks one if a later operation on the task, begun after this one returned, has
-// returned too.
-func (w *world) overruled(s *state, op uint8) promises {
+// overruled returns the promise that is broken if the version of an operation is still
+// pending, or 0. It is broken if another operation on the task began after this one
+// returned, and has returned too.
+func (w *system) overruled(s *state, op uint8) promises {
 	for j, later := range w.ops {
 		o := s.operations[j]
 		if uint8(j) == op || !later.writes() || later.id != w.ops[op].id || o.status != returned {
@@ -127,7 +127,7 @@ func (w *world) overruled(s *state, op uint8) promises {
 
 // lostTask reports whether an operation returned although its effect is gone and nothing
 // superseded it.
-func (w *world) lostTask(s *state, id uint8) bool {
+func (w *system) lostTask(s *state, id uint8) bool {
 	promised := false
 	for i, op := range w.ops {
 		st := s.operations[i].status
@@ -145,7 +145,7 @@ func (w *world) lostTask(s *state, id uint8) bool {
 }
 
 // pending reports whether a version is in a scanned shard.
-func (w *world) pending(s *state, id, version uint8) bool {
+func (w *system) pending(s *state, id, version uint8) bool {
 	for at := range w.path[w.inForce(s)].scanned() {
 		if l := s.shards[at].slots[id]; l.state != none && l.version == version {
 			return true
@@ -154,7 +154,7 @@ func (w *world) pending(s *state, id, version uint8) bool {
 	return false
 }
 
-func (w *world) effectAfterAll(s *state) bool {
+func (w *system) effectAfterAll(s *state) bool {
 	for i, op := range w.ops {
 		if s.operations[i].status != inEffect || op.kind != 'A' && op.kind != 'R' {
 			continue
@@ -171,7 +171,7 @@ func (w *world) effectAfterAll(s *state) bool {
 	return false
 }
 
-func (w *world) present(s *state, id uint8) bool {
+func (w *system) present(s *state, id uint8) bool {
 	for at := range w.shards {
 		if s.shards[at].slots[id].state != none {
 			return true
@@ -180,9 +180,9 @@ func (w *world) present(s *state, id uint8) bool {
 	return false
 }
 
-// authoritative reports whether a task is stored that wasn't delivered and isn't
-// superseded by the handled set of its new shard.
-func (w *world) authoritative(s *state, id uint8) bool {
+// authoritative reports whether an undelivered copy of a task is stored that counts. A
+// copy in the old shard doesn't count if the handled set of the new shard has the ID.
+func (w *system) authoritative(s *state, id uint8) bool {
 	placement := w.inForce(s)
 	for at := range w.shards {
 		l := s.shards[at].slots[id]

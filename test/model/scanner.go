@@ -21,7 +21,7 @@ const (
 func (a scannerStep) point() points { return claimed << (a - scannerClaimed) }
 
 // scan visits every next step of the scanners.
-func (w *world) scan(s *state) {
+func (w *system) scan(s *state) {
 	for i := range uint8(w.scanners) {
 		if s.scanners[i].at == scannerIdle {
 			w.claims(s, i)
@@ -31,9 +31,9 @@ func (w *world) scan(s *state) {
 	}
 }
 
-// claims tries every shard that some placement so far includes: a slightly stale range is
-// harmless.
-func (w *world) claims(s *state, i uint8) {
+// claims tries every shard that any placement so far includes, because a worker with an
+// older placement may still poll it. That must be harmless.
+func (w *system) claims(s *state, i uint8) {
 	if w.rules&settleChecked == 0 {
 		w.claimAny(s, i, 0, w.polled(s))
 		return
@@ -43,7 +43,7 @@ func (w *world) claims(s *state, i uint8) {
 	}
 }
 
-func (w *world) polled(s *state) uint8 {
+func (w *system) polled(s *state) uint8 {
 	var n uint8
 	for _, p := range w.path[:s.newest+1] {
 		n = max(n, p.scanned())
@@ -51,7 +51,7 @@ func (w *world) polled(s *state) uint8 {
 	return n
 }
 
-func (w *world) claimAny(s *state, i, view, shards uint8) {
+func (w *system) claimAny(s *state, i, view, shards uint8) {
 	for at := range shards {
 		for id := range w.tasks {
 			w.claim(s, i, view, at, id)
@@ -62,7 +62,7 @@ func (w *world) claimAny(s *state, i, view, shards uint8) {
 
 // claim leases a due task. A task with an expired lease gets its earlier score back if
 // that score is in the future.
-func (w *world) claim(s *state, i, view, at, id uint8) {
+func (w *system) claim(s *state, i, view, at, id uint8) {
 	l := s.shards[at].slots[id]
 	due := s.due&bit(l.version) != 0
 	ranOut := l.state == leased && l.lapsed != 0
@@ -71,7 +71,7 @@ func (w *world) claim(s *state, i, view, at, id uint8) {
 	case ranOut && (!due || l.parked != 0 && w.rules&noPrior == 0):
 		n := *s
 		n.shards[at].slots[id] = slot{state: waiting, version: l.version, parked: l.parked}
-		w.emit(s, &n, st.answer("back to its score from before"))
+		w.emit(s, &n, st.answer("back to the score that it had before its export"))
 	case ranOut, l.state == waiting && due && l.parked == 0:
 		n := *s
 		n.shards[at].slots[id] = slot{leased, l.version, maxMovers + i + 1, 0, 0}
@@ -85,9 +85,9 @@ func (w *world) claim(s *state, i, view, at, id uint8) {
 	}
 }
 
-// remember answers a claim with the batch of another claim in progress that had the same
-// name and number.
-func (w *world) remember(s *state, i, view, at, id uint8) {
+// remember answers a claim with the batch of another claim in progress. A worker of the
+// same name had given its request the same number.
+func (w *system) remember(s *state, i, view, at, id uint8) {
 	l := s.shards[at].slots[id]
 	if w.rules&renumbered == 0 || l.state != leased || l.token <= maxMovers || l.token == nobody ||
 		l.token == maxMovers+i+1 {
@@ -98,7 +98,7 @@ func (w *world) remember(s *state, i, view, at, id uint8) {
 	w.emit(s, &n, did("scanner", i, "claim").of(id, l.version).on(at).answer("remembered"))
 }
 
-func (w *world) claimBreaks(s *state, version uint8) promises {
+func (w *system) claimBreaks(s *state, version uint8) promises {
 	broken := w.overruled(s, w.writer[version])
 	if s.parked&bit(version) != 0 {
 		broken |= staysParked
@@ -107,7 +107,7 @@ func (w *world) claimBreaks(s *state, version uint8) promises {
 }
 
 // forward publishes a claimed task, then settles or parks it.
-func (w *world) forward(s *state, i uint8) {
+func (w *system) forward(s *state, i uint8) {
 	a := s.scanners[i]
 	token := maxMovers + i + 1
 	if a.lapsed == 0 && w.stall&a.at.point() != 0 {
@@ -135,7 +135,7 @@ func (w *world) forward(s *state, i uint8) {
 	w.settle(s, i, token)
 }
 
-func (w *world) settle(s *state, i, token uint8) {
+func (w *system) settle(s *state, i, token uint8) {
 	n := *s
 	a := n.scanners[i]
 	sh := &n.shards[a.shard]

@@ -4,8 +4,8 @@ package model
 type scope struct {
 	// path lists the placements in the order they come into force.
 	path path
-	// homes is the shard of each task under M = 1, 2, 3. Defaults to one task whose shard
-	// changes with M.
+	// homes is the shard of each task under M = 1, 2, 3. By default task 0 moves with every
+	// change, and task 1 never.
 	homes [][3]uint8
 	// programs are the producers' programs, separated by ";". The operations are
 	// S(chedule), C(ancel), G(et), A (schedule if absent) and R(eschedule). Each is
@@ -13,18 +13,19 @@ type scope struct {
 	programs string
 	// movers and scanners default to 2 and 1.
 	movers, scanners int
-	// quiet leaves out the traffic of other tasks.
+	// quiet leaves out the traffic of other tasks, which shows placements to shards.
 	quiet bool
 	// crash and stall are the points where an actor may die, or sleep past its lease.
 	crash, stall points
 	// lost are the scripts that may run without a reply, so that their caller sends them
 	// again.
 	lost scripts
-	// delayed: a copy of put, delete or reschedule may wait in a socket and run later.
+	// delayed: a copy of put, delete or reschedule may wait in a socket and run after its
+	// caller went on.
 	delayed bool
 	// late: an import may arrive after the export's deadline although its lease is valid.
 	late bool
-	// failover: one shard fails over to its replica.
+	// failover: one shard fails over to its replica, once.
 	failover bool
 	// falls: the placement key falls back to a copy of any age.
 	falls bool
@@ -87,27 +88,28 @@ const (
 	newRange                        // only the shards of the new M must be clean.
 	settleChecked                   // settle is refused if the scanner's epoch is old.
 	exportDue                       // movers export due tasks too, and clocks are arbitrary.
-	keepLapsed                      // export skips tasks whose lease expired.
+	keepLapsed                      // export skips tasks with an expired lease.
 	noGiveBack                      // after MOVED or LATE the mover lets its export expire.
 	noDeadline                      // import accepts an expired export.
 	importForgets                   // after the deadline import answers LATE even if the task is in the handled set.
 	noOp                            // a record doesn't name the operation that wrote it.
 	noPrior                         // an expired export is judged by its due time, not by its earlier score.
-	noOutlast                       // a caller repeats a script although a copy of it may still run.
+	noOutlast                       // a caller repeats a script while a copy of it may still run.
 	passes                          // movers look with passes instead of one script.
 	noCompare                       // a mover advances a pass from the position that it believes in.
 	noDirty                         // a pass doesn't record that it met misplaced tasks.
-	noAnew                          // a pass keeps its cursor after a restart.
-	// a restarted worker numbers its requests from the start, and gets an older batch as the answer
+	keepCursor                      // a pass keeps its cursor after a restart.
+	// a restarted worker numbers its requests from the start, and gets an older batch as the
+	// answer
 	renumbered
-	byCount       // requested tasks count as moved if as many tasks were moved.
+	byCount       // a mover counts the moved tasks, and doesn't check that they are the requested ones.
 	waits         // callers and movers wait for the replica.
 	noWaitImport  // ... but not after import.
 	noWaitLook    // ... nor after look.
 	noWaitFence   // ... nor after fence.
 	equalAccepted // another placement of the same epoch is accepted.
 	knownByEpoch  // the memory of fences doesn't distinguish placements of one epoch.
-	untied        // marks from another placement count, unless a script removed them.
+	untied        // marks of clean shards count under any placement, unless a script removed them.
 	readByEpoch   // read answers another placement of the same epoch.
 )
 

@@ -5,7 +5,7 @@ type slot struct {
 	state   uint8
 	version uint8
 	token   uint8 // the token of its lease
-	lapsed  uint8 // the lease expired
+	lapsed  uint8 // its lease has expired
 	parked  uint8 // parked, or exported after it was parked
 }
 
@@ -34,8 +34,9 @@ const (
 	gone
 )
 
-// check is the first step of most scripts.
-func (w *world) check(sh *shard, p uint8) bool {
+// check compares a caller's placement with the shard's fence, as most scripts do first. A
+// newer placement becomes the fence. It returns false if the script must answer MOVED.
+func (w *system) check(sh *shard, p uint8) bool {
 	seen, asked := w.epoch(sh.fence), w.epoch(p)
 	switch {
 	case sh.fence == p:
@@ -50,7 +51,7 @@ func (w *world) check(sh *shard, p uint8) bool {
 }
 
 // seen reports whether a shard has seen exactly this placement.
-func (w *world) seen(sh *shard, p uint8) bool {
+func (w *system) seen(sh *shard, p uint8) bool {
 	return sh.fence == p || w.epoch(sh.fence) == w.epoch(p) && w.rules&(equalAccepted|oneEpoch) != 0
 }
 
@@ -78,13 +79,13 @@ func (v verb) writes() bool { return v >= put && v != read }
 // call is one script on its way to a shard.
 type call struct {
 	verb                verb
-	caller              uint8 // the producer, from 1; 0 if it no longer waits
+	caller              uint8 // the producer, counted from 1; 0: it no longer waits
 	op                  uint8
 	shard, view, record uint8 // record: the fallback's version
 }
 
 // perform executes a producer's script.
-func (w *world) perform(s *state, c call) answer {
+func (w *system) perform(s *state, c call) answer {
 	sh, op := &s.shards[c.shard], w.ops[c.op]
 	l := &sh.slots[op.id]
 	switch c.verb {
@@ -126,7 +127,7 @@ func (w *world) perform(s *state, c call) answer {
 	return ok
 }
 
-func (w *world) read(sh *shard, l *slot, p uint8) answer {
+func (w *system) read(sh *shard, l *slot, p uint8) answer {
 	older := w.epoch(p) < w.epoch(sh.fence)
 	other := w.epoch(p) == w.epoch(sh.fence) && sh.fence != p
 	switch {
@@ -140,7 +141,7 @@ func (w *world) read(sh *shard, l *slot, p uint8) answer {
 
 // importBatch adds a task that is exported from another shard. The caller has checked the
 // deadline.
-func (w *world) importBatch(sh *shard, p, id uint8, l slot) answer {
+func (w *system) importBatch(sh *shard, p, id uint8, l slot) answer {
 	if !w.check(sh, p) {
 		return moved
 	}

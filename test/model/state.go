@@ -20,8 +20,8 @@ type state struct {
 	fired      uint8
 	firedAgain uint8
 	parked     uint8
-	struck     uint8 // the failover, the restart or the fall has happened
-	copy       call  // waits in a socket
+	struck     uint8 // 1: the one failover, restart or fall of this exploration has happened
+	copy       call  // the call that waits in a socket
 	shards     [maxShards]shard
 	replicas   [maxShards]shard
 	producers  [maxProducers]producer
@@ -72,7 +72,7 @@ func (s *state) each(do func(sh *shard)) {
 	}
 }
 
-// leases calls do for every task leased under a token.
+// leases calls do for every task that is leased under a token.
 func (s *state) leases(token uint8, do func(l *slot)) {
 	s.each(func(sh *shard) {
 		for i := range sh.slots {

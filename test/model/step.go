@@ -55,7 +55,7 @@ func (st step) breaks(p promises) step {
 }
 
 // say returns the step as a line of text.
-func (w *world) say(st step) string {
+func (w *system) say(st step) string {
 	var b strings.Builder
 	b.WriteString(st.who)
 	switch st.who {

@@ -34,7 +34,7 @@ func large(runs []run) []run {
 	return runs
 }
 
-// TestDraft: the protocol's first draft, and what breaks it.
+// TestDraft: the protocol's first draft, and the traces that break it.
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	explorations(t, []run{
@@ -57,8 +57,8 @@ func TestDraft(t *testing.T) {
 	})
 }
 
-// TestOneChange: crashes and stalls everywhere, and callers that use any placement so
-// far.
+// TestOneChange: one change of M, with crashes and stalls at every point, and callers
+// that use any placement so far.
 func TestOneChange(t *testing.T) {
 	t.Parallel()
 	faults := scope{strict: true, crash: everywhere, stall: everywhere, promises: safety}

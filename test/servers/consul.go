@@ -106,8 +106,7 @@ func consulArgs(ctx context.Context, hcl, dir string, port int, ports *ports) ([
 		"-serf-lan-port", strconv.Itoa(serfPort), "-serf-wan-port", "-1",
 		"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1",
 		"-log-level", "warn", "-hcl",
-		// All fleets of a test run come from one address, with two connections per
-		// scanner.
+		// All fleets of a test run connect from one address, with two connections per scanner.
 		"performance { raft_multiplier = 1 } leave_on_terminate = false disable_update_check = true connect { enabled = " +
 			"false } " +
 			"limits { http_max_conns_per_client = 10000 }",
@@ -115,8 +114,8 @@ func consulArgs(ctx context.Context, hcl, dir string, port int, ports *ports) ([
 	}, nil
 }
 
-// readConsistently returns nil once a leader serves consistent reads. The key may be
-// missing, and a reply that access is denied is enough.
+// readConsistently returns nil once a leader serves consistent reads. A missing key, or a
+// reply that access is denied, is proof enough.
 func (c *Consul) readConsistently(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr+"/v1/kv/ready?consistent", nil)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // tools that it built.
 const cachedTools = ".dev/bin"
 
-// known says where a server is installed if it isn't on PATH, and how to install it.
+// known tells where a server may be installed besides PATH, and how to install it.
 type known struct {
 	// before are paths that win over PATH.
 	before []string
@@ -29,7 +29,7 @@ func knownServer(name string) (known, bool) {
 			install: "apt-get install redis-server",
 		}, true
 	case "rabbitmq-server":
-		// Debian's script on PATH changes the user and the folder.
+		// Debian's rabbitmq-server on PATH is a script that changes the user and the folder.
 		return known{
 			before:  []string{"/usr/lib/rabbitmq/bin/rabbitmq-server"},
 			after:   []string{"/usr/local/sbin/rabbitmq-server", "/opt/homebrew/sbin/rabbitmq-server"},
@@ -47,9 +47,9 @@ func knownServer(name string) (known, bool) {
 }
 
 // Find returns the path of redis-server, rabbitmq-server, consul or a program of
-// PostgreSQL. It searches PATH, the
-// places where Debian and Homebrew install them, and the tools that make built. The error
-// is one line that names the missing program and the command that installs it.
+// PostgreSQL. It searches PATH, the folders where Debian and Homebrew install them, and
+// the tools that make has built. The error is one line that names the missing program and
+// the command that installs it.
 func Find(name string) (string, error) {
 	k, ok := knownServer(name)
 	if !ok {

@@ -15,8 +15,8 @@ func childAttr() *syscall.SysProcAttr {
 }
 
 // reserve keeps other processes that use this package from choosing port, whether or not
-// a server listens on it. The reservation ends with Close or with this process. It is an
-// abstract socket, which leaves no file behind.
+// a server listens on it. The reservation is an abstract socket, which leaves no file
+// behind. It ends with Close, or when this process ends.
 func reserve(ctx context.Context, port int) (io.Closer, error) {
 	var lc net.ListenConfig
 	return lc.Listen(ctx, "unix", fmt.Sprintf("@duefleet-test-port-%d", port))

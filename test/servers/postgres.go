@@ -12,17 +12,18 @@ import (
 	"syscall"
 )
 
-// Postgres is a PostgreSQL with a cluster of its own, whose files Close removes. Stop ends
-// the connections of its clients. Kill ends its first process alone, which the others notice.
+// Postgres is a PostgreSQL server with its own data folder (a cluster, in PostgreSQL's
+// word), which Close removes. Stop ends the connections of its clients. Kill ends only
+// the main process; the others notice it and end, too.
 type Postgres struct {
 	server
 	url string
 	dir string
 }
 
-// StartPostgres makes a cluster and returns when it answers. ctx bounds the start alone.
-// PostgreSQL refuses to run as root. Then it runs as the user postgres of Debian's package,
-// in its own folder, which that user may read.
+// StartPostgres makes the data folder, and returns when the server answers. ctx limits
+// the start only. PostgreSQL refuses to run as root. So if this process is root, the
+// server runs as the user postgres of Debian's package, in a folder of that user.
 func StartPostgres(ctx context.Context) (*Postgres, error) {
 	programs := map[string]string{"initdb": "", "postgres": "", "pg_isready": ""}
 	for name := range programs {
@@ -71,7 +72,7 @@ func (p *Postgres) begin(ctx context.Context, programs map[string]string) error 
 			name: "postgres", path: programs["postgres"], env: os.Environ(), dir: p.dir,
 			log:  filepath.Join(p.dir, "postgres.log"),
 			args: []string{"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", p.dir, "-c", "fsync=off"},
-			quit: syscall.SIGINT, // SIGTERM waits for its clients
+			quit: syscall.SIGINT, // at SIGTERM, PostgreSQL would wait for its clients
 			user: owner,
 		},
 		listens: []string{address(port)},
@@ -83,7 +84,8 @@ func (p *Postgres) begin(ctx context.Context, programs map[string]string) error 
 	return p.start(ctx)
 }
 
-// URL of the database postgres, as its superuser test, who needs no password.
+// URL returns the URL of the database postgres, with the superuser test, who needs no
+// password.
 func (p *Postgres) URL() string { return p.url }
 
 // Close stops the server and removes its files.

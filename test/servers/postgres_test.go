@@ -12,8 +12,8 @@ import (
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// TestPostgres: it starts for root and for other users, keeps committed rows over a restart,
-// and leaves nothing behind.
+// TestPostgres: a server starts for root and for other users, keeps committed rows after
+// a restart, and leaves no files behind.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "postgres", "initdb", "pg_isready", "psql")

@@ -20,9 +20,9 @@ type process struct {
 	env  []string
 	dir  string
 	log  string
-	// quit ends the child in order. 0: SIGTERM.
+	// quit is the signal that ends the child gracefully. 0 means SIGTERM.
 	quit syscall.Signal
-	// user runs the child; nil is the user of this process.
+	// user is the user who runs the child. nil means the user of this process.
 	user *syscall.Credential
 
 	mu    sync.Mutex
@@ -65,8 +65,8 @@ func (p *process) start() error {
 	return nil
 }
 
-// reap waits for the child, then kills everything left in its group. It ignores how the
-// child ended: the log tells.
+// reap waits for the child, then kills all processes left in its group. It ignores the
+// child's exit code, because the log tells more.
 func (p *process) reap(cmd *exec.Cmd, gone chan struct{}) {
 	_ = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -92,8 +92,8 @@ func (p *process) pid() int {
 	return p.child.Pid
 }
 
-// stop sends SIGTERM, or quit, to the child alone, since the child ends its own children. A paused
-// child is resumed, because it could not end otherwise.
+// stop sends SIGTERM, or quit, to the child alone, since the child ends its own children.
+// It resumes a paused child, which could not end otherwise.
 func (p *process) stop(ctx context.Context) error {
 	if p.pid() == 0 {
 		return nil

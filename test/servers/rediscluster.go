@@ -196,7 +196,7 @@ func myID(ctx context.Context, node *redis.Client) (string, error) {
 	return node.Do(ctx, "CLUSTER", "MYID").Text()
 }
 
-// join makes a cluster of nodes that don't know each other.
+// join makes a cluster from nodes that don't know each other yet.
 func (c *RedisCluster) join(ctx context.Context, masters int) error {
 	nodes := make([]*redis.Client, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -239,9 +239,9 @@ func clusterInfo(ctx context.Context, n *redis.Client) (string, error) {
 	return n.ClusterInfo(ctx).Result()
 }
 
-// slotsInfo returns how many nodes, with replicas, CLUSTER SLOTS names. It assumes that
-// each master's slots are one range. A row is the first slot, the last slot, and the
-// nodes.
+// slotsInfo returns how many nodes CLUSTER SLOTS names, replicas included. It assumes
+// that each master's slots are one range. A row of the reply has the first slot, the last
+// slot, and the nodes.
 func slotsInfo(ctx context.Context, n *redis.Client) (string, error) {
 	rows, err := n.Do(ctx, "CLUSTER", "SLOTS").Slice()
 	told := 0

@@ -31,7 +31,7 @@ const (
 // concurrent use, except that Restart must not overlap with Stop or another Restart.
 type server struct {
 	main *process
-	// side is a process that main needs, or nil.
+	// side is another process that main needs, such as epmd for RabbitMQ, or nil.
 	side *process
 	// listens are the addresses that must be free before a start.
 	listens []string

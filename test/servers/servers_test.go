@@ -215,8 +215,8 @@ func TestChildrenDieWithTheParent(t *testing.T) {
 	}
 }
 
-// beParent starts servers and prints their addresses. Then it waits until the test kills
-// it or closes its stdin.
+// beParent is the parent process: it starts servers and prints their addresses. Then it
+// waits until the test kills it or closes its stdin.
 func beParent(dir string) {
 	ctx := context.Background()
 	r, err := servers.StartRedis(ctx, servers.RedisConfig{Dir: dir + "/redis"})

@@ -1,7 +1,7 @@
 // Package wait waits for conditions in tests, however slow the machine is.
 //
-// A limit of Hang guards against tests that hang. It counts from the last sign of
-// progress, never in total.
+// Hang limits every wait, so that no test waits for ever. It counts from the last sign of
+// progress, not from the begin of the wait.
 package wait
 
 import (
@@ -29,7 +29,7 @@ func For(t testing.TB, what string, done func() bool) {
 func Progress(t testing.TB, what string, count func() int, done func() bool) {
 	t.Helper()
 	if err := progress(t.Context(), count, done); err != nil {
-		t.Fatalf("waited for %s: nothing more happened for %s; the last count was %d", what, Hang, count())
+		t.Fatalf("waited for %s: no progress for %s; the last count was %d", what, Hang, count())
 	}
 }
 

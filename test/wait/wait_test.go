@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestProgressCountsFromTheLastSign: progress resets the limit; a standstill runs into
-// it.
+// TestProgressCountsFromTheLastSign: each sign of progress restarts the limit. Without
+// progress the wait fails at the limit.
 func TestProgressCountsFromTheLastSign(t *testing.T) {
 	t.Parallel()
 	const step = 50 * time.Second
@@ -31,7 +31,7 @@ func TestProgressCountsFromTheLastSign(t *testing.T) {
 			n, since := count(3 * step)
 			err := progress(t.Context(), n, func() bool { return false })
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want that the time is over", err)
+				t.Errorf("got %v, want context.DeadlineExceeded", err)
 			}
 			if got := since(); got < 3*step+Hang || got > 3*step+Hang+time.Second {
 				t.Errorf("gave up after %s, want 60 s after the last step at 150 s", got)

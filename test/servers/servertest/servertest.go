@@ -164,7 +164,8 @@ func unique(t testing.TB) string {
 	return fmt.Sprintf("%.*s-%016x", most, name, rand.Uint64())
 }
 
-// removeKeys scans all keys of the server. That is cheap: other tests have few keys.
+// removeKeys removes the keys with a prefix. It scans all keys of the server, which is
+// cheap, because other tests have few keys.
 func removeKeys(ctx context.Context, addr, prefix string) error {
 	client := redis.NewUniversalClient(RedisOptions(addr))
 	defer client.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestRedisCorner: a test's keys are removed when it ends, and another test's keys stay.
-func TestRedisCorner(t *testing.T) {
+// TestRedisSandbox: a test's keys are removed when it ends, and another test's keys stay.
+func TestRedisSandbox(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	addr, mine := Redis(t)
@@ -36,9 +36,9 @@ func TestRedisCorner(t *testing.T) {
 	}
 }
 
-// TestRabbitMQCorner: a test can publish to its vhost, which is deleted when the test
+// TestRabbitMQSandbox: a test can publish to its vhost, which is deleted when the test
 // ends.
-func TestRabbitMQCorner(t *testing.T) {
+func TestRabbitMQSandbox(t *testing.T) {
 	t.Parallel()
 	var at string
 	t.Run("inner", func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestRabbitMQCorner(t *testing.T) {
 	}
 }
 
-// TestConsulCorner: a test's keys are removed when it ends, and another test's keys stay.
-func TestConsulCorner(t *testing.T) {
+// TestConsulSandbox: a test's keys are removed when it ends, and another test's keys stay.
+func TestConsulSandbox(t *testing.T) {
 	t.Parallel()
 	addr, mine := Consul(t)
 	var other string

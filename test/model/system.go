@@ -2,8 +2,8 @@ package model
 
 import "strings"
 
-// world is a scope prepared for exploration.
-type world struct {
+// system is the transition system of a scope: from a state it computes all next states.
+type system struct {
 	scope
 	programs [][]uint8 // operations of each producer
 	ops      []planned
@@ -14,8 +14,8 @@ type world struct {
 	visit func(n *state, st step)
 }
 
-func newWorld(sc scope) *world {
-	w := &world{scope: sc}
+func newSystem(sc scope) *system {
+	w := &system{scope: sc}
 	if len(w.homes) == 0 {
 		w.homes = [][3]uint8{{0, 1, 2}, {0, 0, 0}}
 	}
@@ -48,7 +48,7 @@ func newWorld(sc scope) *world {
 }
 
 // next visits all states that may follow a state.
-func (w *world) next(s *state, visit func(n *state, st step)) {
+func (w *system) next(s *state, visit func(n *state, st step)) {
 	w.visit = visit
 	w.produce(s)
 	w.move(s)
@@ -64,8 +64,8 @@ func (w *world) next(s *state, visit func(n *state, st step)) {
 	w.socket(s)
 }
 
-// emit passes a step on after it updated replicas and producers.
-func (w *world) emit(s, n *state, st step) {
+// emit updates the replicas and producers of the next state, then passes it to visit.
+func (w *system) emit(s, n *state, st step) {
 	if w.failover && n.struck == s.struck {
 		w.replicate(s, n, st)
 	}
@@ -74,8 +74,8 @@ func (w *world) emit(s, n *state, st step) {
 	w.visit(n, st)
 }
 
-// unsteady marks running operations whose task is missing.
-func (w *world) unsteady(n *state) {
+// unsteady notes for each running operation that its task was absent at some moment.
+func (w *system) unsteady(n *state) {
 	for i := range w.programs {
 		p := &n.producers[i]
 		if p.steady == 0 {
@@ -90,12 +90,12 @@ func (w *world) unsteady(n *state) {
 
 // place changes the placement. If a fence has seen a newer placement than the key holds,
 // the fleet restores that one instead of beginning a change.
-func (w *world) place(s *state) {
+func (w *system) place(s *state) {
 	for at := range w.path[s.placement].scanned() {
 		if seen := s.shards[at].fence; w.epoch(seen) > w.epoch(s.placement) {
 			n := *s
 			n.placement = seen
-			w.emit(s, &n, did("fleet", 0, "puts the placement back").on(at).under(seen))
+			w.emit(s, &n, did("fleet", 0, "restores the placement").on(at).under(seen))
 		}
 	}
 	if int(s.placement) == len(w.path)-1 {
@@ -117,7 +117,7 @@ func (w *world) place(s *state) {
 	n := *s
 	n.placement++
 	n.newest = max(n.newest, n.placement)
-	if !w.falls || w.rules&untied != 0 { // else they are of another placement, and don't count
+	if !w.falls || w.rules&untied != 0 { // otherwise marks of another placement don't count anyway
 		n.clean, n.cleanOf = 0, 0
 	}
 	st := did("fleet", 0, "changes the placement").under(n.placement)
@@ -129,7 +129,7 @@ func (w *world) place(s *state) {
 
 // tick makes versions due, except exported ones: a mover exports a task long before its
 // due time.
-func (w *world) tick(s *state) {
+func (w *system) tick(s *state) {
 	for _, op := range w.ops {
 		if op.version == 0 || s.due&bit(op.version) != 0 || w.rules&exportDue == 0 && w.isExported(s, op) {
 			continue
@@ -140,7 +140,7 @@ func (w *world) tick(s *state) {
 	}
 }
 
-func (w *world) isExported(s *state, op planned) bool {
+func (w *system) isExported(s *state, op planned) bool {
 	for _, m := range s.movers {
 		if m.holds() && m.version == op.version && m.lapsed == 0 {
 			return true
@@ -155,7 +155,7 @@ func (w *world) isExported(s *state, op planned) bool {
 }
 
 // lapse lets leases expire whose owner is gone.
-func (w *world) lapse(s *state, at uint8) {
+func (w *system) lapse(s *state, at uint8) {
 	for id := range w.tasks {
 		if l := s.shards[at].slots[id]; l.state == leased && l.token == nobody && l.lapsed == 0 {
 			n := *s
@@ -166,7 +166,7 @@ func (w *world) lapse(s *state, at uint8) {
 }
 
 // traffic lets other tasks show a placement to a shard.
-func (w *world) traffic(s *state, at uint8) {
+func (w *system) traffic(s *state, at uint8) {
 	if w.quiet {
 		return
 	}

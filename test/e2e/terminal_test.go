@@ -70,14 +70,14 @@ func TestInterrupt(t *testing.T) {
 	if code, err := w.scanners[0].Wait(wait.Context(t)); err != nil || code != 0 {
 		t.Errorf("code %d, %v; want 0", code, err)
 	}
-	wait.For(t, "it to be off the fleet", rarely(func() bool { return len(w.status().Fleet) == 1 }))
+	wait.For(t, "the scanner to leave the fleet", rarely(func() bool { return len(w.status().Fleet) == 1 }))
 	if log := w.log(w.scanners[0]); !strings.Contains(log, "scanner stopped") {
 		t.Errorf("the log has no line about its end:\n%s", log)
 	}
 }
 
-// TestSecondSignal: a scanner that can't end because Redis hangs ends at once at a second
-// signal.
+// TestSecondSignal: while Redis hangs, a scanner can't end in order. A second signal ends
+// it at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	servertest.Need(t, "redis-server")
@@ -99,7 +99,7 @@ func TestSecondSignal(t *testing.T) {
 				t.Fatal(err)
 			}
 			wait.For(t, "the scanner to stop", func() bool { return strings.Contains(w.log(s), "scanner stops") })
-			// The system merges a signal with one that is still pending, so repeat it.
+			// The system drops a signal if the same one is still pending, so repeat it.
 			wait.For(t, "the end at a second signal", rarely(func() bool { return ended(s) || s.Signal(sig) != nil }))
 			if code, err := s.Wait(t.Context()); err != nil || code != -1 {
 				t.Errorf("code %d, %v; want it ended by the signal", code, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestVerdictCanFail: ledger and verdict find a lost task, an early one, a cancelled one,
-// an outdated one and a repeat. Each is accepted only if the fault explains exactly that.
+// an outdated one and a repeat. An allowance accepts exactly what its fault explains.
 func TestVerdictCanFail(t *testing.T) {
 	now := time.Now().Truncate(time.Millisecond)
 	k := fleet.Key{Topic: "orders", ID: "o-1"}
@@ -28,7 +28,7 @@ func TestVerdictCanFail(t *testing.T) {
 	for name, test := range map[string]struct {
 		happens func(l *fleet.Ledger)
 		want    string    // part of the error
-		excused allowance // an allowance with which there is no error, if one exists
+		excused allowance // the allowance that accepts it; the zero value if none does
 	}{
 		"all is well": {func(l *fleet.Ledger) { arrive(l, due, due, false) }, "", allowance{}},
 		"lost":        {func(*fleet.Ledger) {}, "1 lost", allowance{lost: 1}},

@@ -16,11 +16,11 @@ import (
 const (
 	prefix = "m"
 	topic  = "orders"
-	// most is the largest number of shards of the topic.
+	// most is the largest shard count that a check uses.
 	most = 8
 )
 
-// look reads everything of the topic at one moment.
+// look is a script that reads all of the topic's keys at one moment.
 const look = `
 local shards = {}
 for s = 0, tonumber(ARGV[1]) - 1 do
@@ -52,20 +52,20 @@ func (c stored) state() task.State {
 // lapsed reports whether the task is leased and its lease has expired.
 func (c stored) lapsed(now int64) bool { return c.score < 0 && -c.score <= float64(now) }
 
-// picture is everything of the topic at one moment.
-type picture struct {
+// snapshot holds all of the topic's data in Redis at one moment.
+type snapshot struct {
 	placement shard.Placement
 	copies    []stored
 	fences    [most]int64           // epochs; 0: the shard has seen none
 	handled   [most]map[string]bool // the handled IDs of the fence's epoch
 }
 
-func take(ctx context.Context, rdb *redis.Client) (*picture, error) {
+func take(ctx context.Context, rdb *redis.Client) (*snapshot, error) {
 	reply, err := rdb.Do(ctx, "eval", look, 0, most).Slice()
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{placement: parse(fmt.Sprint(reply[0]))}
+	p := &snapshot{placement: parse(fmt.Sprint(reply[0]))}
 	for s, v := range reply[1].([]any) {
 		parts := v.([]any)
 		if fence := parts[3].(string); fence != "" {
@@ -88,7 +88,7 @@ func parse(text string) (p shard.Placement) {
 }
 
 // read adds one shard, whose sorted set and hash must hold the same IDs.
-func (p *picture) read(s int, scores, records []any) error {
+func (p *snapshot) read(s int, scores, records []any) error {
 	texts := map[string]string{}
 	for i := 0; i < len(records); i += 2 {
 		texts[records[i].(string)] = records[i+1].(string)
@@ -112,7 +112,7 @@ func (p *picture) read(s int, scores, records []any) error {
 }
 
 // of returns the copies of one task.
-func (p *picture) of(id string) (copies []stored) {
+func (p *snapshot) of(id string) (copies []stored) {
 	for _, c := range p.copies {
 		if c.ID == id {
 			copies = append(copies, c)
@@ -121,16 +121,16 @@ func (p *picture) of(id string) (copies []stored) {
 	return copies
 }
 
-// live reports whether a task is stored. A copy that is already imported elsewhere and
-// waits for its mover to remove it doesn't count.
-func (p *picture) live(id string) bool {
+// live reports whether a task is stored. A copy outside its new shard doesn't count if
+// the handled set of that shard has the ID.
+func (p *snapshot) live(id string) bool {
 	home := p.placement.New(id)
 	taken := p.fences[home] == p.placement.Epoch && p.handled[home][id]
 	return slices.ContainsFunc(p.of(id), func(c stored) bool { return c.shard == home || !taken })
 }
 
-// same reports whether two pictures are equal.
-func (p *picture) same(q *picture) bool {
+// same reports whether two snapshots are equal.
+func (p *snapshot) same(q *snapshot) bool {
 	if p.placement != q.placement || p.fences != q.fences || len(p.copies) != len(q.copies) {
 		return false
 	}

@@ -4,11 +4,11 @@ import (
 	"cmp"
 )
 
-// All movers are alike, and so are all scanners. If states differ only in the order of
-// movers or scanners, the search explores one of them.
+// Symmetry reduction: all movers are alike, and so are all scanners. If states differ
+// only in the order of movers or scanners, the search explores only one of them.
 
-// canonical sorts movers and scanners.
-func (w *world) canonical(s *state) {
+// canonical sorts the movers and scanners of a state.
+func (w *system) canonical(s *state) {
 	if w.movers == 2 {
 		if c := compareMovers(s.movers[0], s.movers[1]); c > 0 || c == 0 && s.firstToken(1, 2) == 2 {
 			s.movers[0], s.movers[1] = s.movers[1], s.movers[0]
@@ -34,7 +34,7 @@ func (s *state) swapTokens(a, b uint8) {
 	})
 }
 
-// firstToken returns the one of two tokens that comes first in the shards.
+// firstToken returns which of two tokens comes first in the shards.
 func (s *state) firstToken(a, b uint8) uint8 {
 	for i := range s.shards {
 		for _, l := range s.shards[i].slots {

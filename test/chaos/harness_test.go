@@ -34,8 +34,8 @@ const (
 	settleTime = 8 * time.Second
 )
 
-// options say how a rig differs from the default: three scanners, connected directly to
-// their servers.
+// options say how a harness differs from the default: three scanners, connected directly
+// to their servers.
 type options struct {
 	scanners  int
 	topic     fleet.Topic // changes to the topic orders
@@ -251,7 +251,7 @@ func (r *harness) set(topic string, t fleet.Topic) {
 	}
 }
 
-// run runs a program with the rig's configuration.
+// run runs a program with the harness's configuration.
 func (r *harness) run(program string, args ...string) fleet.Output {
 	r.t.Helper()
 	return r.runWithin(patience, program, args...)
@@ -321,7 +321,7 @@ func (r *harness) stop() {
 	}
 }
 
-// explain logs the ends of the scanners' logs if the test failed.
+// explain logs the last lines of the scanners' logs if the test failed.
 func (r *harness) explain() {
 	for _, s := range r.scanners {
 		if log, err := os.ReadFile(s.Log()); err == nil && r.t.Failed() {
@@ -371,7 +371,7 @@ func (r *harness) within(patience time.Duration, what string, condition func() b
 	}
 }
 
-// lasts waits while load and fault continue.
+// lasts waits for d while load and fault continue.
 func (r *harness) lasts(d time.Duration) {
 	r.t.Helper()
 	select {

@@ -20,26 +20,26 @@ import (
 // clockKey holds the drawn clock, in ms.
 const clockKey = "machine:now"
 
-// scripts are the names of the scripts that link changes.
+// scripts are the names of the scripts that the interceptor changes.
 var scripts = []string{
 	"import", "claim", "delete", "export", "scan_pass", "mark_clean", "cas_placement", "purge", "put",
 	"read", "release", "replay", "reschedule", "settle", "stats", "fence",
 }
 
-// script is a script as the link sends it: with the drawn clock, and perhaps with a
-// defect.
+// script is a script as the interceptor sends it: with the drawn clock, and perhaps with
+// a defect.
 type script struct{ name, text, sha string }
 
-// link is a go-redis hook. It replaces the scripts on their way, answers TIME with the
-// drawn clock, and stops actors before every command.
-type link struct {
+// interceptor is a go-redis hook. It replaces the scripts on their way, answers TIME with
+// the drawn clock, and stops actors before every command.
+type interceptor struct {
 	scripts map[string]script // by the SHA-1 of the product's text
 	now     int64
 }
 
-// newLink loads the scripts and puts a defect into one of them, unless d is none.
-func newLink(d defect) (*link, error) {
-	l := &link{scripts: map[string]script{}}
+// newInterceptor loads the scripts and puts a defect into one of them, unless d is none.
+func newInterceptor(d defect) (*interceptor, error) {
+	l := &interceptor{scripts: map[string]script{}}
 	for _, name := range scripts {
 		text, err := shard.Script(name)
 		if err != nil {
@@ -62,9 +62,9 @@ func hash(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (l *link) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (l *interceptor) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (l *interceptor) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if clock, ok := cmd.(*redis.TimeCmd); ok {
 			clock.SetVal(time.UnixMilli(l.now))
@@ -81,7 +81,7 @@ func (l *link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (l *interceptor) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
 			l.change(cmd)
@@ -91,7 +91,7 @@ func (l *link) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 // change replaces the script of a command, if it has one, and returns the command's name.
-func (l *link) change(cmd redis.Cmder) string {
+func (l *interceptor) change(cmd redis.Cmder) string {
 	args := cmd.Args()
 	text, _ := args[min(1, len(args)-1)].(string)
 	switch cmd.Name() {
@@ -115,24 +115,24 @@ func arg(cmd redis.Cmder, n int) int {
 }
 
 // extend gives a repeated command a new deadline, as the product does.
-func (l *link) extend(name string, cmd redis.Cmder) {
+func (l *interceptor) extend(name string, cmd redis.Cmder) {
 	n, ok := map[string]int{"put": 2, "reschedule": 2, "delete": 1}[name]
 	if ok {
 		cmd.Args()[arg(cmd, n)] = l.now + 3000
 	}
 }
 
-func (l *link) send(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+func (l *interceptor) send(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if scan, ok := cmd.(*redis.ScanCmd); ok {
 		return l.scan(ctx, scan, next)
 	}
 	return next(ctx, cmd)
 }
 
-// scan answers ZSCAN in an order that replays: Redis's own order depends on a hash seed
-// that each server draws. It keeps ZSCAN's guarantee in the same way as Redis, by going
-// through the members in the order of a hash.
-func (l *link) scan(ctx context.Context, scan *redis.ScanCmd, next redis.ProcessHook) error {
+// scan answers ZSCAN in an order that is the same in each run. Redis's own order isn't:
+// it depends on a random hash seed of the server. Like Redis, scan goes through the
+// members in the order of a hash, so it gives the same guarantee as ZSCAN.
+func (l *interceptor) scan(ctx context.Context, scan *redis.ScanCmd, next redis.ProcessHook) error {
 	args := scan.Args()
 	members := redis.NewStringSliceCmd(ctx, "zrange", args[1], 0, -1)
 	if err := next(ctx, members); err != nil {

@@ -41,8 +41,8 @@ type fixture struct {
 	dir      string
 	config   string
 	settings fleet.Settings
-	// own and redis are for the test's own access to Redis. enrolled says that the
-	// programs use Redis users of their own.
+	// own and redis are for the test's own access to Redis. enrolled is true if the programs
+	// use Redis users with limited rights.
 	own      redis.UniversalOptions
 	redis    redis.UniversalClient
 	enrolled bool
@@ -54,8 +54,8 @@ type fixture struct {
 	tap func(fleet.Delivery)
 
 	mu       sync.Mutex
-	frozen   time.Time // the ledger's time while it stands still; zero: it doesn't
-	messages backlog
+	frozen   time.Time // the ledger's time while it stands still; otherwise zero
+	messages messageLog
 	ends     map[string]chan struct{}
 }
 
@@ -78,9 +78,9 @@ func (w *fixture) now() time.Time {
 	return w.frozen
 }
 
-// pause sets paused for the topics in the file. While nothing can be delivered, the
-// ledger's time stands still: a change in that time happens before the due time, however
-// long it takes.
+// pause sets paused for the topics in the file. The ledger's time stands still while
+// topics are paused. So a change counts as made before the due time, however long it
+// takes.
 func (w *fixture) pause(paused bool) {
 	w.t.Helper()
 	for name, topic := range w.settings.Topics {
@@ -228,7 +228,7 @@ func (w *fixture) delivered(id string) []fleet.Delivery {
 	return found
 }
 
-// stays reports whether the condition stays true for d.
+// stays reports whether the condition remains true for d.
 func (w *fixture) stays(d time.Duration, condition func() bool) bool {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), d)
@@ -286,7 +286,7 @@ func (w *fixture) awaitCount(n int) {
 	wait.Count(w.t, "messages", n, w.recorder.Ledger.Count)
 }
 
-// rarely returns a condition that evaluates a costly one only at intervals.
+// rarely returns a condition that evaluates a costly condition only every seldom.
 func rarely(condition func() bool) func() bool {
 	var last time.Time
 	return func() bool {
