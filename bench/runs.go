@@ -64,7 +64,8 @@ func runsOf(m measure.Measure, o options) int {
 	return o.runs
 }
 
-// measure returns the sheet of one measure.
+// measure runs a measure n times and returns its report, with a note about each run that
+// failed.
 func (c *campaign) measure(ctx context.Context, m measure.Measure, n int) (report.Sheet, error) {
 	sheet := report.Sheet{Measure: m.Name, Title: m.Title, Notes: m.Notes, Quick: c.quick}
 	var runs [][]report.Value

@@ -38,13 +38,13 @@ func TestADisturbedRunIsMadeAgain(t *testing.T) {
 		runs  int
 		noted bool
 	}{
-		"nothing disturbs it":         {parts: []float64{0.05}, runs: 1},
-		"the first run":               {parts: []float64{0.06, 0.01}, runs: 2},
-		"two runs":                    {parts: []float64{0.06, 0.9, 0}, runs: 3},
-		"all runs":                    {parts: []float64{0.06, 0.06, 0.06}, runs: 3, noted: true},
-		"no time is left for repeats": {parts: []float64{0.06}, spent: timeLimit - time.Minute, runs: 1, noted: true},
-		"time for one repeat":         {parts: []float64{0.06, 0.06}, spent: timeLimit - 150*time.Second, runs: 2, noted: true},
-		"quick":                       {parts: []float64{0.9}, quick: true, runs: 1},
+		"nothing disturbs it": {parts: []float64{0.05}, runs: 1},
+		"the first run":       {parts: []float64{0.06, 0.01}, runs: 2},
+		"two runs":            {parts: []float64{0.06, 0.9, 0}, runs: 3},
+		"all runs":            {parts: []float64{0.06, 0.06, 0.06}, runs: 3, noted: true},
+		"no time for repeats": {parts: []float64{0.06}, spent: timeLimit - time.Minute, runs: 1, noted: true},
+		"one more run":        {parts: []float64{0.06, 0.06}, spent: timeLimit - 150*time.Second, runs: 2, noted: true},
+		"quick":               {parts: []float64{0.9}, quick: true, runs: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -198,7 +198,8 @@ func (a *account) loosen() {
 	}
 }
 
-// missing counts the live versions that have not arrived.
+// missing counts the versions that must still arrive: they were scheduled, and neither
+// replaced nor cancelled.
 func (a *account) missing() int {
 	n := 0
 	for i, v := range a.versions {

@@ -51,7 +51,8 @@ type Report struct {
 	named map[string]int // number of findings by kind
 }
 
-// Finding is one mistake.
+// Finding is one broken promise: a message that must arrive and did not, or one that must
+// not have arrived.
 type Finding struct {
 	Key
 	// One of lost, duplicated, early, cancelled, outdated and unknown.
