@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/conform"
+	"github.com/duefleet/duefleet/test/conform"
 )
 
 // conforming holds the flags of the verb conform.
