@@ -130,7 +130,7 @@ topics:
 		`config.yaml:5: redis.password: must be a text, in quotes if it looks like something else; got a number`,
 		`config.yaml:7: rabbitmq.urls: number 1 must have a port of 1 to 65535; got 99999`,
 		`config.yaml:8: log.level: must be one of debug, info, warn, error; got "loud"`,
-		`config.yaml:9: shutdown_timeout: needs a unit, as in "15s"; got "15"`,
+		`config.yaml:9: shutdown_timeout: want a duration with a unit, as in 30s, 30m or 2d; got "15"`,
 		`config.yaml:12: topics.orders.tick: must be 10ms to 1m; got 5ms`,
 		`config.yaml:13: topics.orders.shards: must be a whole number; got "4.5"`,
 		`config.yaml:14: topics.orders.backof: unknown key; did you mean backoff?`,
@@ -138,7 +138,7 @@ topics:
 		`config.yaml:16: topics.orders.declare.type: must be one of direct, topic, fanout; got "headers"`,
 		`config.yaml:17: topics.bad name: topic: must be 1 to 64 of A-Z a-z 0-9 . _ -; got 8 bytes with ' ' at byte 3`,
 		`config.yaml:20: topics.late.shards: given twice; first at line 19`,
-		`config.yaml:21: topics.late.lease: must be a duration with the unit ms, s, m or h, as in 30s; got "2 days"`,
+		`config.yaml:21: topics.late.lease: want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years; got "2 days"`,
 		`config.yaml:22: topics.late.window: must be 1 to 100000; got 0`,
 		`config.yaml:23: topics.late.backoff.min: must be at most backoff.max, which is 5m; got 10m`,
 		`config.yaml:24: topics.text: must be keys with values; got a text`,
@@ -247,7 +247,7 @@ func TestBoundaries(t *testing.T) {
 	t.Parallel()
 	for key, values := range map[string][]string{ // accepted, then refused
 		"shards":         {"1", "4096", "!0", "!4097", "!-1"},
-		"tick":           {"10ms", "1m", "!9ms", "!61s", "!0", "!-1s"},
+		"tick":           {"10ms", "1m", "0.0001d", "!9ms", "!61s", "!0", "!-1s", "!1d"},
 		"workers":        {"0", "1024", "!1025", "!-1"},
 		"batch":          {"1", "1000", "!0", "!1001"},
 		"window":         {"1", "100000", "!0", "!100001"},
