@@ -1,6 +1,6 @@
 // Package dial makes connections to Redis for go-redis. It reads the TLS settings for
 // each new connection, and detects a server without TLS quickly. A server that refuses
-// the password is asked at most once a second.
+// the password is asked at most once a second. AddrMistake checks addresses.
 package dial
 
 import (
