@@ -198,6 +198,12 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
 		./internal/shard ./internal/forward ./producer ./cmd/producer ./consumer
 
+# Before are the counts of the version that docs/adr/0005-folders.md compares with.
+.PHONY: counts
+counts: brokers withservers ## Count files, lines and the files that an operation executes (JSON=1, UPDATE=1 writes them into ADR 5)
+	@$(withservers) -- go run ./test/counts -before test/counts/before.json $(if $(JSON),-o json) \
+		$(if $(UPDATE),-update docs/adr/0005-folders.md)
+
 .PHONY: lint
 lint: $(linter) prose ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
@@ -205,11 +211,12 @@ lint: $(linter) prose ## Check style, mistakes, and which package may import whi
 	@cd examples/orders && $(linter) run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 # Vale checks pages and comments with one configuration, and the programs' texts with the
-# other. docs/reference is generated from the programs' texts.
+# other. Of test/, only conform is part of a program. docs/reference is generated from the
+# programs' texts.
 .PHONY: prose
 prose: $(vale) ## Check how the project writes English (ONLY='files' chooses, ARGS is for vale)
 	@$(vale) --config tools/prose/comments.ini $(ARGS) $(or $(ONLY),$$(git ls-files '*.md' '*.go' ':!docs/reference'))
-	@$(vale) --config tools/prose/messages.ini $(ARGS) $(if $(ONLY),$(filter-out %_test.go %.md,$(ONLY)) /dev/null,$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'))
+	@$(vale) --config tools/prose/messages.ini $(ARGS) $(if $(ONLY),$(filter-out %_test.go %.md,$(ONLY)) /dev/null,$$(git ls-files '*.go' ':!*_test.go' ':!test' ':!bench'; git ls-files 'test/conform/*.go' ':!*_test.go'))
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -129,7 +129,7 @@ func TestMisuseOfConfig(t *testing.T) {
 		"an address as URL": {
 			func(c *Config) { c.Options.Addrs[0] = "redis://:secret@h:1" },
 			"Config.Options.Addrs[0] must be host:port, as in 127.0.0.1:6379; it is a URL: user, " +
-				"password and TLS are options of their own",
+				"password and TLS are settings of their own",
 		},
 		"braces": {
 			func(c *Config) { c.Prefix = "a}" },

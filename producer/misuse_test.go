@@ -59,15 +59,15 @@ func TestMisuseOfConfig(t *testing.T) {
 		"a URL": {
 			addrs("h:1", "redis://u:secret@h:1"),
 			"Config.Options.Addrs[1] must be host:port, as in 127.0.0.1:6379; it is a URL: user, " +
-				"password and TLS are options of their own",
+				"password and TLS are settings of their own",
 		},
 		"no port": {
 			addrs("localhost"),
-			"Config.Options.Addrs[0] must be host:port, as in 127.0.0.1:6379; missing port",
+			"Config.Options.Addrs[0] must be host:port, as in 127.0.0.1:6379; it has no port",
 		},
 		"IPv6": {
 			addrs("::1:6379"),
-			"Config.Options.Addrs[0] must be host:port, as in 127.0.0.1:6379; too many colons",
+			"Config.Options.Addrs[0] must be host:port, as in 127.0.0.1:6379; it has too many colons",
 		},
 		"braces": {
 			Config{Redis: rdb, Prefix: "{a}"},

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/conform"
+	"github.com/duefleet/duefleet/test/conform"
 )
 
 // conforming holds the flags of the verb conform.
@@ -59,7 +59,7 @@ Exit codes: 0 all passed; 1 one failed, or could not be played; 2 wrong usage.`,
 	cmd.Flags().StringSliceVar(&c.only, "only", nil,
 		"play only this transcript; may be repeated, and * stands for any text")
 	cmd.Flags().BoolVar(&c.list, "list", false, "list the transcripts, and play none")
-	cmd.Flags().DurationVar(&c.patience, "patience", time.Minute, "how long the program may take over one answer")
+	cli.DurationVar(cmd.Flags(), &c.patience, "patience", time.Minute, "how long the program may take over one answer")
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/duration"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -122,7 +123,7 @@ func dueOf(t *testing.T, plain plainLine, now time.Time) time.Time {
 		due = time.UnixMilli(int64(at))
 	default:
 		var in time.Duration
-		in, err = parseIn(*plain.In)
+		in, err = duration.Parse(*plain.In)
 		due = now.Add(in)
 	}
 	if err != nil {
@@ -144,7 +145,7 @@ func FuzzWhen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		_, _ = parseAt(text)
-		in, err := parseIn(text)
+		in, err := duration.Parse(text)
 		if err != nil {
 			return
 		}

@@ -46,7 +46,7 @@ ready or doesn't answer. Meant for container images without a shell and curl.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&live, "live", false, "ask only whether the scanner runs and answers, not whether it is ready")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "how long to wait for an answer")
+	cli.DurationVar(cmd.Flags(), &timeout, "timeout", timeout, "how long to wait for an answer")
 	return cmd
 }
 

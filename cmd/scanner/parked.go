@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/duration"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -62,9 +63,12 @@ func (sel *selection) check(now time.Time) (err error) {
 	}
 	sel.filter.Reason = sel.reason
 	if sel.than != "" {
-		age, ok := parseSpan(sel.than)
-		if !ok || age < 0 {
-			return cli.UsageError(fmt.Sprintf("--older-than %q: want a duration as in 30m, 2d", sel.than))
+		age, err := duration.Parse(sel.than)
+		if err == nil && age < 0 {
+			err = errors.New("want a duration of 0 or more")
+		}
+		if err != nil {
+			return cli.UsageError(fmt.Sprintf("--older-than %q: %v", sel.than, err))
 		}
 		sel.filter.Before = now.Add(-age)
 		return nil

@@ -3,16 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/duration"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -145,8 +144,8 @@ func printList[T any](out io.Writer, format cli.Format, list func(visit func(T) 
 	return err
 }
 
-// parseMoment parses a flag's time: RFC 3339, Unix milliseconds, or a duration from now as
-// parseSpan takes it. An empty text is the zero time. Errors are a cli.UsageError.
+// parseMoment parses a flag's time: RFC 3339, Unix milliseconds, or a duration from now.
+// An empty text is the zero time. Errors are a cli.UsageError.
 func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -161,22 +160,12 @@ func parseMoment(flag, text string, now time.Time) (time.Time, error) {
 		}
 		return time.UnixMilli(ms), nil
 	}
-	d, ok := parseSpan(text)
-	if !ok {
+	d, err := duration.Parse(text)
+	if err != nil {
 		return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q: want RFC 3339, Unix milliseconds, or a duration from now "+
 			"as in 30m, -1h, 2d", flag, text))
 	}
 	return now.Add(d), nil
-}
-
-// parseSpan parses a duration, which may be in days: 30m, -1h, 1.5d.
-func parseSpan(text string) (time.Duration, bool) {
-	if days, found := strings.CutSuffix(text, "d"); found {
-		n, err := strconv.ParseFloat(days, 64)
-		return time.Duration(n * 24 * float64(time.Hour)), err == nil && math.Abs(n) <= 36500
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil
 }
 
 // listedTask is one element of `tasks ls -o json`. The times are RFC 3339, and Unix

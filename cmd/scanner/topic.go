@@ -197,7 +197,7 @@ type setFlags struct {
 
 func (f *setFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow a change of the shard count to its end")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "longest time to --wait; 0: no limit")
+	cli.DurationVar(cmd.Flags(), &f.timeout, "timeout", waitTimeout, "longest time to --wait; 0: no limit")
 	cmd.Flags().BoolVar(&f.replace, "replace", false,
 		"begin from an empty document: all other settings get their defaults, shards too")
 	cmd.Flags().BoolVar(&f.old, "unbind-old", false, "afterwards unbind the queues that earlier documents declared")

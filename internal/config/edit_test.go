@@ -117,7 +117,7 @@ func TestEditRefuses(t *testing.T) {
 		"declare.type=topic":     `orders: declare.queue: is required where declare is given`,
 		"declare.type=headers":   `orders: declare.type: must be one of direct, topic, fanout; got "headers"`,
 		"declare.queue=amq.gone": `orders: declare.queue: must not begin with amq., which is the broker's own`,
-		"tick=5":                 `orders: tick: needs a unit, as in "5s"; got "5"`,
+		"tick=5":                 `orders: tick: want a duration with a unit, as in 30s, 30m or 2d; got "5"`,
 		"backoff.max=1ms":        `orders: backoff.min: must be at most backoff.max, which is 1ms; got 1s`,
 	} {
 		_, _, err := Edit("orders", nil, []string{assignment})

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/duefleet/duefleet/internal/duration"
 )
 
 // field is one setting of a Config or a Topic, as its tags describe it:
@@ -234,14 +236,11 @@ func parseInt(text string) (any, string) {
 }
 
 func parseDuration(text string) (any, string) {
-	d, err := time.ParseDuration(text)
-	if err == nil && text != "0" {
-		return d, ""
+	d, err := duration.Parse(text)
+	if err != nil {
+		return nil, err.Error() + "; got " + clip(text)
 	}
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return nil, "needs a unit, as in " + clip(text+"s") + "; got " + clip(text)
-	}
-	return nil, "must be a duration with the unit ms, s, m or h, as in 30s; got " + clip(text)
+	return d, ""
 }
 
 // splitList splits at commas and line ends.

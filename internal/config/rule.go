@@ -12,6 +12,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/dial"
 )
 
 // rule returns what is wrong with a value, or "".
@@ -144,13 +146,6 @@ func hostPort(value any) string {
 	return ""
 }
 
-// dialAddr reports whether addr is an address to connect to.
-func dialAddr(addr string) bool {
-	host, port, err := net.SplitHostPort(addr)
-	n, perr := strconv.Atoi(port)
-	return err == nil && perr == nil && host != "" && n > 0 && n <= 65535 && !strings.ContainsAny(host, " /@")
-}
-
 // maxServers bounds the lists of servers.
 const maxServers = 64
 
@@ -159,15 +154,9 @@ func dialAddrs(value any) string {
 	if len(addrs) == 0 || len(addrs) > maxServers {
 		return fmt.Sprintf("must be 1 to %d addresses; got %d", maxServers, len(addrs))
 	}
-	// A URL may hold a password, so it isn't quoted. A URL with a comma in it has become
-	// two addresses here.
-	if i := slices.IndexFunc(addrs, func(addr string) bool { return strings.ContainsAny(addr, "/@") }); i >= 0 {
-		return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is a URL: user, password and TLS have keys "+
-			"of their own", i+1)
-	}
 	for i, addr := range addrs {
-		if !dialAddr(addr) {
-			return fmt.Sprintf("must be host:port, as in 127.0.0.1:6379; number %d is %s", i+1, clip(addr))
+		if mistake := dial.AddrMistake(addr); mistake != "" {
+			return fmt.Sprintf("%s; number %d %s", dial.AddrForm, i+1, mistake)
 		}
 	}
 	return ""
@@ -186,7 +175,7 @@ func consulAddr(value any) string {
 	}
 	host, path, _ := strings.Cut(addr, "/")
 	_, err := url.Parse("/" + path)
-	if value.(string) == "" || dialAddr(host) && err == nil {
+	if value.(string) == "" || dial.AddrMistake(host) == "" && err == nil {
 		return ""
 	}
 	return "must be host:port or an http or https URL with a port, as in 127.0.0.1:8500"

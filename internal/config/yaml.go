@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/duefleet/duefleet/internal/duration"
 )
 
 const (
@@ -282,7 +284,7 @@ func fromNode(zero any, n ast.Node) (any, string) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
 			return parseText(zero, n.GetToken().Value)
 		}
-		return nil, "must be a duration, as in 30s; got " + nodeName(n)
+		return nil, duration.Want + "; got " + nodeName(n)
 	}
 }
 

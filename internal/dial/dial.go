@@ -1,6 +1,6 @@
 // Package dial makes connections to Redis for go-redis. It reads the TLS settings for
 // each new connection, and quickly detects a server that doesn't use TLS. It connects at
-// most once a second to a server that refuses the password.
+// most once a second to a server that refuses the password. AddrMistake checks addresses.
 package dial
 
 import (

@@ -3,12 +3,13 @@ package shard
 import (
 	"errors"
 	"fmt"
-	"net"
 	"reflect"
 	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/dial"
 )
 
 // Store gives access to duefleet's keys under one prefix in one Redis.
@@ -88,29 +89,11 @@ func checkAddrs(options *redis.UniversalOptions) error {
 		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
 	}
 	for i, addr := range options.Addrs {
-		if mistake := wrongAddr(addr, options.Dialer != nil); mistake != "" {
-			return fmt.Errorf("Config.Options.Addrs[%d] must be host:port, as in 127.0.0.1:6379; %s", i, mistake)
+		if mistake := dial.OptionMistake(addr, options.Dialer != nil); mistake != "" {
+			return fmt.Errorf("Config.Options.Addrs[%d] %s; it %s", i, dial.AddrForm, mistake)
 		}
 	}
 	return nil
-}
-
-// wrongAddr returns the mistake in an address, or "". A path is a Unix socket, and the
-// caller's own dialer may accept names without a port.
-func wrongAddr(addr string, dialer bool) string {
-	_, _, err := net.SplitHostPort(addr)
-	var split *net.AddrError
-	switch {
-	case addr == "":
-		return "it is empty"
-	case strings.Contains(addr, "://"), strings.Contains(addr, "@"):
-		return "it is a URL: user, password and TLS are options of their own"
-	case dialer, strings.HasPrefix(addr, "/"):
-		return ""
-	case errors.As(err, &split):
-		return strings.TrimSuffix(split.Err, " in address")
-	}
-	return ""
 }
 
 // Place returns the address and the database of this store's Redis, for messages.
