@@ -167,7 +167,7 @@ func printParked(out io.Writer, list func(visit func(parkedTask) error) error, n
 				attempts = fmt.Sprint(p.Attempts)
 			}
 			return t.row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)),
-				relativeOr(p.parkedAt, now), relativeOr(p.firstDue, now), relativeOr(p.due, now),
+				cli.Relative(p.parkedAt, now), cli.Relative(p.firstDue, now), cli.Relative(p.due, now),
 				attempts, p.Bytes, cli.OneLine(p.Reason))
 		})
 	})

@@ -176,7 +176,7 @@ func narrowed(f operate.ParkedFilter) (text string) {
 		text += fmt.Sprintf(" with %q in its reason", f.Reason)
 	}
 	if !f.Before.IsZero() {
-		text += " since before " + f.Before.UTC().Format(timeFormat)
+		text += " since before " + f.Before.UTC().Format(cli.TimeFormat)
 	}
 	return text
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
@@ -24,39 +23,6 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
 // now is the current time in the tables.
 var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
-
-// stableTopic has tasks in every state.
-var stableTopic = operate.TopicStatus{
-	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Polled: 2,
-	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100,
-	Limited:   true,
-	PerSecond: 98.765, Median: .0123, Worst: 3.456,
-	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
-	PerShard: []shard.Stats{
-		{Shard: 0, Pending: 123455, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second)},
-		{Shard: 1, Pending: 1, Oldest: now.Add(36*time.Hour + 1500*time.Millisecond)},
-	},
-	Notes: []string{"exchange 'orders' not found\nin vhost '/'"},
-}
-
-// movingTopic changes from one shard to three.
-var movingTopic = operate.TopicStatus{
-	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Polled: 3,
-	Change:   &operate.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
-	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
-}
-
-var members = []balance.Member{
-	{
-		Instance: "host-a-4711-123456", Heartbeat: now.Add(-400 * time.Millisecond), Alive: true, Version: "v1.2.3",
-		Started: now.Add(-26 * time.Hour), Admin: "127.0.0.1:9320", Applied: 42,
-	},
-	{
-		Instance: "b-1-1", Heartbeat: now.Add(-65 * time.Second), Version: "devel",
-		Started: now.Add(-time.Minute), Admin: "10.0.0.7:9320", Applied: 7,
-		Errors: map[string]string{"orders": "shards: must be 1 to 4096"},
-	},
-}
 
 var documents = []config.Document{
 	{Name: "orders", Topic: config.Topic{Shards: 16, Exchange: "orders", RoutingKey: "order.due"}, Index: 1234},
@@ -111,17 +77,6 @@ func visited[T any](all []T) func(visit func(T) error) error {
 	}
 }
 
-// fleetStatus returns a status with a stable topic and a migrating one.
-var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}
-
-// lines returns a function that prints lines.
-func lines(all []string) func(io.Writer) error {
-	return func(w io.Writer) error {
-		_, err := io.WriteString(w, strings.Join(all, "\n")+"\n")
-		return err
-	}
-}
-
 // TestTables compares the tables for people with testdata.
 func TestTables(t *testing.T) {
 	t.Parallel()
@@ -131,11 +86,6 @@ func TestTables(t *testing.T) {
 			Fix: "redis-cli CONFIG SET maxmemory-policy noeviction"},
 	}
 	for name, draw := range map[string]func(io.Writer) error{
-		"status":        lines(statusLines(fleetStatus, false, now)),
-		"status_shards": lines(statusLines(fleetStatus, true, now)),
-		"status_unsafe": lines(statusLines(operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"},
-			Fleet: members[:1]}, false, now)),
-		"status_empty": lines(statusLines(operate.Status{}, false, now)),
 		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
 		"tasks":        func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
 		"tasks_none":   func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },

@@ -217,7 +217,7 @@ func moment(t time.Time) (string, int64) {
 	if t.IsZero() {
 		return "", 0
 	}
-	return t.UTC().Format(timeFormat), t.UnixMilli()
+	return t.UTC().Format(cli.TimeFormat), t.UnixMilli()
 }
 
 // tableRows is how many rows a longTable holds and aligns at once.
@@ -230,20 +230,12 @@ func printTasks(out io.Writer, list func(visit func(listedTask) error) error, no
 		return list(func(l listedTask) error {
 			next := "-"
 			if !l.next.Equal(l.due) {
-				next = relativeOr(l.next, now)
+				next = cli.Relative(l.next, now)
 			}
-			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, relativeOr(l.due, now), next,
+			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, cli.Relative(l.due, now), next,
 				l.Attempts, cli.OneLine(l.Reason))
 		})
 	})
-}
-
-// relativeOr is relative, or a dash for the zero time.
-func relativeOr(t, now time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return relative(t, now)
 }
 
 // longTable is a table of any number of rows. It aligns tableRows of them at a time.

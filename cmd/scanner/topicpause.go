@@ -129,9 +129,9 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 	}
 	end, err := parseMoment("--until", v.until, now)
 	if err == nil && !end.After(now) {
-		err = cli.UsageError(fmt.Sprintf("--until %s: is %s, which is not in the future", v.until, relative(end, now)))
+		err = cli.UsageError(fmt.Sprintf("--until %s: is %s, which is not in the future", v.until, cli.Relative(end, now)))
 	}
-	return end.UTC().Format(timeFormat), reason, err
+	return end.UTC().Format(cli.TimeFormat), reason, err
 }
 
 // older returns Redis's time, and the live scanners that read only an older format of

@@ -14,6 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/livepage"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/topicdocs"
@@ -161,7 +162,7 @@ func (w *waiting) show(t operate.TopicStatus) {
 		_ = w.bar.Set64(t.Change.Moved) // it only draws
 		return
 	}
-	w.say(migrating(t) + ": " + progress(t, time.Now()))
+	w.say(fmt.Sprintf("migrating from %d: %s", t.Previous, livepage.Progress(t, time.Now())))
 }
 
 func (w *waiting) finish() {
