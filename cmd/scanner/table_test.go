@@ -30,10 +30,10 @@ var documents = []config.Document{
 	{Name: "broken", Err: errors.New("broken:2: shards: must be 1 to 4096; got 5000\nbroken:3: unknown key")},
 }
 
-var parkedTasks = []parkedTask{
-	newParkedTask(parkedRecord("o-1", 1796119200000, 10, "returned: 312 NO_ROUTE")),
-	newParkedTask(parkedRecord("o 2", 1796119201500, 1, "handler failed")),
-	newParkedTask(damaged),
+var parkedTasks = []shard.Record{
+	parkedRecord("o-1", 1796119200000, 10, "returned: 312 NO_ROUTE"),
+	parkedRecord("o 2", 1796119201500, 1, "handler failed"),
+	damaged,
 }
 
 // parkedRecord returns the record of a task that was parked a minute before now.
@@ -51,11 +51,11 @@ var damaged = shard.Record{
 }
 
 // listedTasks are a task in each state, with IDs of every kind, and an unreadable one.
-var listedTasks = []listedTask{
-	newListedTask(listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, "")),
-	newListedTask(listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, "")),
-	newListedTask(listedAs("a b\t\x1b[31m", operate.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n")),
-	newListedTask(operate.Listed{Stored: shard.Stored{Record: damaged, State: task.Parked}}),
+var listedTasks = []operate.Listed{
+	listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, ""),
+	listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, ""),
+	listedAs("a b\t\x1b[31m", operate.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n"),
+	{Stored: shard.Stored{Record: damaged, State: task.Parked}},
 }
 
 // listedAs returns a task; due and next are relative to now.
@@ -66,7 +66,7 @@ func listedAs(id string, state task.State, due, next time.Duration, reason strin
 }
 
 // visited returns a list function that visits the given values.
-func visited[T any](all []T) func(visit func(T) error) error {
+func visited[T any](all []T) lister[T] {
 	return func(visit func(T) error) error {
 		for _, v := range all {
 			if err := visit(v); err != nil {
@@ -86,12 +86,12 @@ func TestTables(t *testing.T) {
 			Fix: "redis-cli CONFIG SET maxmemory-policy noeviction"},
 	}
 	for name, draw := range map[string]func(io.Writer) error{
-		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
-		"tasks":        func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
-		"tasks_none":   func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },
-		"parked":       func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
+		"topics":     func(w io.Writer) error { return printTopics(w, documents) },
+		"tasks":      func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
+		"tasks_none": func(w io.Writer) error { return printTasks(w, visited[operate.Listed](nil), now) },
+		"parked":     func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
 		"parked_empty": func(w io.Writer) error {
-			return printParked(w, visited[parkedTask](nil), "nothing is parked\n",
+			return printParked(w, visited[shard.Record](nil), "nothing is parked\n",
 				now)
 		},
 		"doctor": func(w io.Writer) error { return printFindings(w, findings, cli.Table) },

@@ -12,6 +12,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
@@ -173,10 +174,10 @@ func names(plan []planned) string {
 	return "topics " + strings.Join(all, ", ")
 }
 
-// awaitAll reports whether scanners apply each topic; verdictPatience covers all topics
+// awaitAll reports whether scanners apply each topic; operate.Patience covers all topics
 // together.
 func awaitAll(cmd *cobra.Command, s *settings, told verdict, plan []planned) error {
-	told.until = time.Now().Add(verdictPatience)
+	told.until = time.Now().Add(operate.Patience)
 	var errs []error
 	for _, p := range plan {
 		errs = append(errs, told.await(cmd, s, p.doc))

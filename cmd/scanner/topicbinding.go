@@ -52,7 +52,7 @@ func unbindOld(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic str
 		return fmt.Errorf("topic %s: nothing was unbound, because it isn't known whether scanners apply the document: %w",
 			topic, err)
 	}
-	if said.Applied == 0 || said.Applied < said.Live+said.Elsewhere {
+	if !said.Everywhere() {
 		return fmt.Errorf("topic %s: nothing was unbound, because not all scanners apply the document: %s; then try "+
 			"again: scanner topic set %s --unbind-old", topic, said.Text(), topic)
 	}

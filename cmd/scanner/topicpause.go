@@ -9,9 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/duetime"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
@@ -70,7 +71,7 @@ func topicResume(s *settings) *cobra.Command {
 }
 
 func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
-	if _, err := parseMoment("--until", v.until, time.Now()); err != nil {
+	if _, err := cli.ParseMoment("--until", v.until, time.Now()); err != nil {
 		return err
 	}
 	err := withConsul(s, func(_ context.Context, c topicdocs.Documents) error {
@@ -127,30 +128,19 @@ func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, r
 	case v.until == "":
 		return "", reason, nil
 	}
-	end, err := parseMoment("--until", v.until, now)
+	end, err := cli.ParseMoment("--until", v.until, now)
 	if err == nil && !end.After(now) {
 		err = cli.UsageError(fmt.Sprintf("--until %s: is %s, which is not in the future", v.until, cli.Relative(end, now)))
 	}
-	return end.UTC().Format(cli.TimeFormat), reason, err
+	return end.UTC().Format(duetime.Format), reason, err
 }
 
-// older returns Redis's time, and the live scanners that read only an older format of
-// documents.
+// older is operate.Older for the configured Redis.
 func (s *settings) older(ctx context.Context, format int) (now time.Time, names []string, err error) {
 	rdb, store, err := s.open()
 	if err != nil {
 		return now, nil, err
 	}
 	defer rdb.Close()
-	ms, err := store.Now(ctx)
-	if err != nil {
-		return now, nil, err
-	}
-	members, err := balance.Members(ctx, store)
-	for _, m := range members {
-		if m.Alive && m.Refused == "" && m.Format < format {
-			names = append(names, m.Instance)
-		}
-	}
-	return time.UnixMilli(ms), names, err
+	return operate.Older(ctx, store, format)
 }

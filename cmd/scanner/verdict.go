@@ -2,26 +2,20 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
 )
-
-// verdictPatience is how long a verb waits for scanners to report whether they apply a
-// document. They report every second; a killed scanner counts as live for 3 s.
-const verdictPatience = 6 * time.Second
 
 // verdict reports whether scanners apply the document that a verb wrote.
 type verdict struct {
 	skip    bool
 	pausing bool // a topic that can't be delivered is no failure
-	// until is when to stop waiting; zero: after verdictPatience.
+	// until is when to stop waiting; zero: after operate.Patience.
 	until time.Time
 }
 
@@ -29,7 +23,7 @@ func (v *verdict) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&v.skip, "no-wait", false, "return once it is written; don't check whether scanners apply it")
 }
 
-// await waits until all live scanners have applied a document, for verdictPatience at
+// await waits until all live scanners have applied a document, for operate.Patience at
 // most, and prints the result. It fails if one of them refuses the document or can't
 // deliver the topic with it. Scanners that can't be asked, or don't report in time, are
 // no failure: await mentions them on standard error, and they read the document later.
@@ -56,38 +50,12 @@ func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) err
 	return err
 }
 
-// ask reads verdicts until one is final or patience is over, and returns the last.
+// ask returns the verdict on a document, after waiting for it to be final.
 func (v verdict) ask(ctx context.Context, s *settings, doc config.Document) (operate.Verdict, error) {
 	rdb, store, err := s.open()
 	if err != nil {
 		return operate.Verdict{}, err
 	}
 	defer rdb.Close()
-	patience := verdictPatience
-	if !v.until.IsZero() {
-		patience = time.Until(v.until)
-	}
-	over := time.After(patience)
-	ctx, cancel := context.WithTimeout(ctx, verdictPatience)
-	defer cancel()
-	var last operate.Verdict
-	for asked := false; ; asked = true {
-		members, err := balance.Members(ctx, store)
-		if err != nil {
-			if asked && errors.Is(err, context.DeadlineExceeded) {
-				return last, nil
-			}
-			return last, err
-		}
-		if last = operate.ReadVerdict(members, doc.Name, doc.Index); last.Final() {
-			return last, nil
-		}
-		select {
-		case <-ctx.Done():
-			return last, nil
-		case <-over:
-			return last, nil
-		case <-time.After(waitBeat):
-		}
-	}
+	return operate.AwaitVerdict(ctx, store, doc.Name, doc.Index, v.until)
 }

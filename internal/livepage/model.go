@@ -1,6 +1,6 @@
 // Package livepage shows a fleet's status: as text, and on a terminal that is kept up to
-// date. What is shown is apart from its layout (Problems, TopicColumns, MemberColumns,
-// InOrder, Share, Cells), so that it can be shown in another way.
+// date. Problems, TopicColumns, MemberColumns, InOrder, Share and Cells say what is shown,
+// without a layout, so that it can be shown in another way.
 package livepage
 
 import (
@@ -204,8 +204,8 @@ func InOrder(fleet []balance.Member) []balance.Member {
 	})
 }
 
-// Share returns how much of a change of M is done, 0 to 0.99: the share of moved tasks, or
-// of clean shards if there are no tasks to move. It is never 1, because the number of
+// Share returns how much of a change of M is done. It is the share of moved tasks, or of
+// clean shards if there are no tasks to move. It is at most 0.99, because the number of
 // tasks left is an estimate.
 func Share(t operate.TopicStatus) float64 {
 	done, all := float64(t.Change.Moved), float64(t.Change.Moved+t.Change.Misplaced)

@@ -64,6 +64,23 @@ func (d Documents) Find(ctx context.Context, topic string) (config.Document, err
 	return doc, err
 }
 
+// Superseded returns an error if the topic's document was removed or asks for another
+// shard count than doc. It returns nil if Consul doesn't answer: scanners then go on with
+// the document that they know.
+func (d Documents) Superseded(ctx context.Context, doc config.Document) error {
+	now, there, err := d.Read(ctx, doc.Name)
+	why := ""
+	switch {
+	case err == nil && !there:
+		why = "document was removed"
+	case err == nil && now.Err == nil && now.Topic.Shards != doc.Topic.Shards:
+		why = fmt.Sprintf("document says %d shards now (index %d)", now.Topic.Shards, now.Index)
+	default:
+		return nil
+	}
+	return fmt.Errorf("topic %s: the change to %d shards was superseded: the topic's %s", doc.Name, doc.Topic.Shards, why)
+}
+
 // List returns the documents of all topics, by name.
 func (d Documents) List(ctx context.Context) ([]config.Document, error) {
 	list, err := d.Consul.List(ctx)
