@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,9 +15,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/producer"
-	"github.com/duefleet/duefleet/task"
 )
 
 // lineDecoder turns lines of NDJSON into requests for one topic. It also checks the rules
@@ -286,9 +284,6 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 	}
 }
 
-var errInstant = errors.New("want RFC 3339 with a zone, such as 2026-12-01T10:00:00Z, or Unix milliseconds, " +
-	"such as 1796119200000")
-
 // dueTime is a due time as given by a user: an instant, or if relative a duration from
 // Redis's now.
 type dueTime struct {
@@ -300,9 +295,9 @@ type dueTime struct {
 // parseDue parses a due time. Field is "in" or "at".
 func parseDue(field, value string) (due dueTime, err error) {
 	if due.relative = field == "in"; due.relative {
-		due.in, err = duration.Parse(value)
+		due.in, err = duetime.Span(value)
 	} else {
-		due.at, err = parseAt(value)
+		due.at, err = duetime.At(value)
 	}
 	return due, err
 }
@@ -340,20 +335,4 @@ func ago(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%dm ago", d/time.Minute)
 	}
-}
-
-// parseAt parses RFC 3339 or Unix milliseconds. It refuses Unix seconds: as milliseconds
-// they are far in the past, and the tasks would be delivered at once.
-func parseAt(s string) (time.Time, error) {
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if task.LooksLikeSeconds(ms) {
-			return time.Time{}, fmt.Errorf("looks like Unix seconds; want milliseconds: %d, or RFC 3339", ms*1000)
-		}
-		return time.UnixMilli(ms).UTC(), nil
-	}
-	at, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}, errInstant
-	}
-	return at.UTC(), nil
 }

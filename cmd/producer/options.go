@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -36,13 +36,13 @@ func (o *optionFlags) read() (task.Options, error) {
 	return o.Options, nil
 }
 
-// parseExpiration parses a duration; an empty text is 0. It refuses an explicit 0, which
-// could be mistaken for "at once".
+// parseExpiration parses a duration as duetime.Span does; an empty text is 0. It refuses an
+// explicit 0, which could be mistaken for "at once".
 func parseExpiration(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
 	}
-	d, err := duration.Parse(s)
+	d, err := duetime.Span(s)
 	if err == nil && d == 0 {
 		err = errors.New("must be 1ms or more")
 	}

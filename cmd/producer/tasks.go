@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -366,7 +367,7 @@ func (o getOutput) text() string {
 }
 
 // formatTime formats a time as RFC 3339 to the millisecond, the resolution of due times.
-func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+func formatTime(t time.Time) string { return t.UTC().Format(duetime.Format) }
 
 // clip shortens text from the input for an error message.
 func clip(s string) string {

@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -63,7 +62,7 @@ func (sel *selection) check(now time.Time) (err error) {
 	}
 	sel.filter.Reason = sel.reason
 	if sel.than != "" {
-		age, err := duration.Parse(sel.than)
+		age, err := duetime.Span(sel.than)
 		if err == nil && age < 0 {
 			err = errors.New("want a duration of 0 or more")
 		}
@@ -73,17 +72,12 @@ func (sel *selection) check(now time.Time) (err error) {
 		sel.filter.Before = now.Add(-age)
 		return nil
 	}
-	sel.filter.Before, err = parseMoment("--parked-before", sel.before, now)
+	sel.filter.Before, err = cli.ParseMoment("--parked-before", sel.before, now)
 	return err
 }
 
 // filtered reports whether the flags select only some of the parked tasks.
 func (sel *selection) filtered() bool { return sel.filter != operate.ParkedFilter{} }
-
-// parked returns the selected tasks of a topic.
-func (sel *selection) parked(store *shard.Store, topic string) operate.Parked {
-	return operate.Parked{Topic: store.Topic(topic), Filter: sel.filter}
-}
 
 func parkedList(s *settings) *cobra.Command {
 	sel := selection{format: cli.NewListFlag()}
@@ -109,11 +103,14 @@ or unprintable characters as a JSON string.
 				return err
 			}
 			defer rdb.Close()
-			list := func(visit func(parkedTask) error) error { return sel.each(cmd, store, visit) }
+			sel.filter.ID = sel.id
+			list := listing(func(yield func(shard.Record) bool) error {
+				return operate.EachParked(cmd.Context(), store, sel.topic, sel.filter, yield)
+			})
 			if sel.format.Format == cli.Table {
 				return printParked(cmd.OutOrStdout(), list, sel.none(), now)
 			}
-			return printList(cmd.OutOrStdout(), sel.format.Format, list)
+			return printList(cmd.OutOrStdout(), sel.format.Format, list, operate.NewParkedLine)
 		}),
 	}
 	cmd.Flags().StringVar(&sel.topic, "topic", "", "only this topic (default all); the same as TOPIC")
@@ -121,40 +118,9 @@ or unprintable characters as a JSON string.
 	return cmd
 }
 
-// parkedTask is one element of `parked ls -o json`. The times are RFC 3339, and Unix
-// milliseconds under the name with _ms.
-type parkedTask struct {
-	Topic string `json:"topic"`
-	ID    string `json:"id"`
-	Due   string `json:"due,omitempty"`
-	DueMs int64  `json:"due_ms"`
-	// FirstDue is absent if the record can't be read. Due is the time of the last retry.
-	FirstDue   string `json:"first_due,omitempty"`
-	FirstDueMs int64  `json:"first_due_ms,omitempty"`
-	// ParkedAt is absent if the record doesn't hold it.
-	ParkedAt   string `json:"parked_at,omitempty"`
-	ParkedAtMs int64  `json:"parked_at_ms,omitempty"`
-	Attempts   int    `json:"attempts"`
-	Bytes      int    `json:"payload_bytes"`
-	Reason     string `json:"reason"`
-
-	due, firstDue, parkedAt time.Time // zero: the record can't be read, and Reason says so
-}
-
-func newParkedTask(r shard.Record) parkedTask {
-	p := parkedTask{
-		Topic: r.Topic, ID: r.ID, Attempts: max(r.Attempt-1, 0), Bytes: r.PayloadBytes, Reason: r.Reason,
-		due: r.Due, firstDue: r.FirstDue, parkedAt: r.ReasonAt,
-	}
-	p.Due, p.DueMs = moment(r.Due)
-	p.FirstDue, p.FirstDueMs = moment(r.FirstDue)
-	p.ParkedAt, p.ParkedAtMs = moment(r.ReasonAt)
-	return p
-}
-
 // none returns the text that stands in for an empty table.
 func (sel *selection) none() string {
-	if sel.filtered() || sel.id != "" {
+	if sel.filtered() {
 		return "none match\n"
 	}
 	return "nothing is parked\n"
@@ -162,56 +128,17 @@ func (sel *selection) none() string {
 
 // printParked prints a table of the tasks that list visits, with times relative to now;
 // without tasks it prints none.
-func printParked(out io.Writer, list func(visit func(parkedTask) error) error, none string, now time.Time) error {
+func printParked(out io.Writer, list lister[shard.Record], none string, now time.Time) error {
 	t := longTable{out: out, head: "TOPIC\tID\tPARKED AT\tFIRST DUE\tDUE\tATTEMPTS\tBYTES\tREASON"}
 	return t.print(none, func() error {
-		return list(func(p parkedTask) error {
+		return list(func(p shard.Record) error {
 			attempts := "-"
-			if !p.due.IsZero() {
-				attempts = fmt.Sprint(p.Attempts)
+			if !p.Due.IsZero() {
+				attempts = fmt.Sprint(max(p.Attempt-1, 0))
 			}
 			return t.row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s", p.Topic, cli.ID(shard.ShortID(p.ID)),
-				relativeOr(p.parkedAt, now), relativeOr(p.firstDue, now), relativeOr(p.due, now),
-				attempts, p.Bytes, cli.OneLine(p.Reason))
+				cli.Relative(p.ReasonAt, now), cli.Relative(p.FirstDue, now), cli.Relative(p.Due, now),
+				attempts, p.PayloadBytes, cli.OneLine(p.Reason))
 		})
 	})
-}
-
-// each visits the selected tasks of the topic, or of all known topics. If a part of one
-// topic can't be read, it visits the other topics and then returns the error.
-func (sel *selection) each(cmd *cobra.Command, store *shard.Store, visit func(parkedTask) error) error {
-	if sel.topic != "" {
-		return sel.eachOf(cmd, store, sel.topic, visit)
-	}
-	topics, err := store.Topics(cmd.Context())
-	if err != nil {
-		return err
-	}
-	slices.Sort(topics)
-	var unread []error
-	for _, topic := range topics {
-		err := sel.eachOf(cmd, store, topic, visit)
-		switch {
-		case errors.Is(err, task.ErrUnknownTopic): // removed, perhaps only in part
-		case shard.Definite(err) && !shard.Denied(err):
-			unread = append(unread, err)
-		case err != nil:
-			return err
-		}
-	}
-	return errors.Join(unread...)
-}
-
-func (sel *selection) eachOf(cmd *cobra.Command, store *shard.Store, topic string, visit func(parkedTask) error) error {
-	var failed error
-	err := sel.parked(store, topic).Each(cmd.Context(), func(r shard.Record) bool {
-		if sel.id == "" || r.ID == sel.id {
-			failed = visit(newParkedTask(r))
-		}
-		return failed == nil
-	})
-	if failed != nil {
-		return failed
-	}
-	return err
 }

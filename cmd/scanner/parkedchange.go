@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/duetime"
 	"github.com/duefleet/duefleet/internal/operate"
 )
 
@@ -90,17 +90,22 @@ func (v *parkedVerb) run(cmd *cobra.Command, s *settings) error {
 		return err
 	}
 	defer rdb.Close()
-	bar := parkedBar{out: cmd.ErrOrStderr(), name: v.name}
-	parked := v.sel.parked(store, v.sel.topic)
-	parked.Progress, parked.Limit, parked.Rate = bar.show, v.limit, v.rate
+	bar := cli.Progress{Out: cmd.ErrOrStderr(), Name: v.name}
+	parked := operate.Parked{
+		Topic: store.Topic(v.sel.topic), Filter: v.sel.filter, Limit: v.limit, Rate: v.rate,
+		Progress: func(visited, of int64) {
+			bar.Show(visited, of, func() string { return fmt.Sprintf("%s: %d of about %d tasks", v.name, visited, of) })
+		},
+	}
 	if v.dry {
 		return v.tell(cmd, parked)
 	}
 	if err := v.ask(cmd, parked); err != nil {
 		return err
 	}
+	bar.Said = time.Now() // a short pass prints no line
 	n, err := v.change(cmd, parked, v.sel.id)
-	bar.finish()
+	bar.Finish()
 	if cmd.Context().Err() != nil {
 		err = errors.New("interrupted; what was " + v.done + " stays so")
 	}
@@ -176,7 +181,7 @@ func narrowed(f operate.ParkedFilter) (text string) {
 		text += fmt.Sprintf(" with %q in its reason", f.Reason)
 	}
 	if !f.Before.IsZero() {
-		text += " since before " + f.Before.UTC().Format(timeFormat)
+		text += " since before " + duetime.Text(f.Before)
 	}
 	return text
 }
@@ -213,39 +218,4 @@ func printChanged(out io.Writer, format cli.Format, done string, n int, left *op
 		result["unreadable_shards"] = left.Shards.Shards
 	}
 	return cli.PrintJSON(out, result, "")
-}
-
-// parkedBar shows the progress of a pass over parked tasks: a bar on a terminal, a line
-// every five seconds elsewhere.
-type parkedBar struct {
-	out  io.Writer
-	name string
-	bar  *progressbar.ProgressBar
-	said time.Time
-}
-
-func (b *parkedBar) show(visited, of int64) {
-	if cli.OnTerminal(b.out) {
-		if b.bar == nil {
-			b.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(b.name),
-				progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("tasks"),
-				progressbar.OptionClearOnFinish())
-		}
-		b.bar.ChangeMax64(max(of, 1))
-		_ = b.bar.Set64(visited) // it only draws
-		return
-	}
-	if b.said.IsZero() {
-		b.said = time.Now() // a short pass prints no line
-	}
-	if time.Since(b.said) >= 5*time.Second {
-		b.said = time.Now()
-		_, _ = fmt.Fprintf(b.out, "%s: %d of about %d tasks\n", b.name, visited, of)
-	}
-}
-
-func (b *parkedBar) finish() {
-	if b.bar != nil {
-		_ = b.bar.Finish() // it only draws
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/livepage"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 )
@@ -20,6 +21,13 @@ func asErrors(err error) (config.Errors, bool) {
 	ok := errors.As(err, &all)
 	return all, ok
 }
+
+// The bounds of --interval, and its default.
+const (
+	leastInterval   = 200 * time.Millisecond
+	mostInterval    = time.Minute
+	defaultInterval = time.Second
+)
 
 // statusFlags are the flags of scanner status.
 type statusFlags struct {
@@ -83,7 +91,7 @@ func (f *statusFlags) print(cmd *cobra.Command, store *shard.Store) error {
 	if f.format.Format == cli.JSON {
 		err = cli.PrintJSON(cmd.OutOrStdout(), status, "  ")
 	} else {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(statusLines(status, f.shards, now), "\n"))
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(livepage.Lines(status, f.shards, now), "\n"))
 	}
 	if reasons := status.Reasons(now); err == nil && f.judged && len(reasons) > 0 {
 		texts := make([]string, len(reasons))
@@ -97,7 +105,7 @@ func (f *statusFlags) print(cmd *cobra.Command, store *shard.Store) error {
 
 // watch shows the fleet on the terminal until a key or a signal ends it.
 func (f *statusFlags) watch(cmd *cobra.Command, s *settings) error {
-	screen, err := newScreen(cmd.InOrStdin(), cmd.OutOrStdout())
+	screen, err := livepage.NewScreen(cmd.InOrStdin(), cmd.OutOrStdout())
 	if err != nil {
 		return err
 	}
@@ -106,10 +114,8 @@ func (f *statusFlags) watch(cmd *cobra.Command, s *settings) error {
 		return err
 	}
 	defer rdb.Close()
-	w := watch{
-		screen: screen,
-		read:   operate.NewReader(store, f.topic).Read,
-		page:   page{every: f.every, shards: f.shards},
+	w := livepage.Watch{
+		Screen: screen, Read: operate.NewReader(store, f.topic).Read, Every: f.every, Shards: f.shards, Advice: advice,
 	}
-	return w.run(cmd.Context())
+	return w.Run(cmd.Context())
 }

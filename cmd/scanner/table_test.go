@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
@@ -25,49 +24,16 @@ var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 // now is the current time in the tables.
 var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
 
-// stableTopic has tasks in every state.
-var stableTopic = operate.TopicStatus{
-	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Polled: 2,
-	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100,
-	Limited:   true,
-	PerSecond: 98.765, Median: .0123, Worst: 3.456,
-	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
-	PerShard: []shard.Stats{
-		{Shard: 0, Pending: 123455, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second)},
-		{Shard: 1, Pending: 1, Oldest: now.Add(36*time.Hour + 1500*time.Millisecond)},
-	},
-	Notes: []string{"exchange 'orders' not found\nin vhost '/'"},
-}
-
-// movingTopic changes from one shard to three.
-var movingTopic = operate.TopicStatus{
-	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Polled: 3,
-	Change:   &operate.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
-	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
-}
-
-var members = []balance.Member{
-	{
-		Instance: "host-a-4711-123456", Heartbeat: now.Add(-400 * time.Millisecond), Alive: true, Version: "v1.2.3",
-		Started: now.Add(-26 * time.Hour), Admin: "127.0.0.1:9320", Applied: 42,
-	},
-	{
-		Instance: "b-1-1", Heartbeat: now.Add(-65 * time.Second), Version: "devel",
-		Started: now.Add(-time.Minute), Admin: "10.0.0.7:9320", Applied: 7,
-		Errors: map[string]string{"orders": "shards: must be 1 to 4096"},
-	},
-}
-
 var documents = []config.Document{
 	{Name: "orders", Topic: config.Topic{Shards: 16, Exchange: "orders", RoutingKey: "order.due"}, Index: 1234},
 	{Name: "mails.eu", Topic: config.Topic{Shards: 1, Exchange: "mail", Paused: true}, Index: 9},
 	{Name: "broken", Err: errors.New("broken:2: shards: must be 1 to 4096; got 5000\nbroken:3: unknown key")},
 }
 
-var parkedTasks = []parkedTask{
-	newParkedTask(parkedRecord("o-1", 1796119200000, 10, "returned: 312 NO_ROUTE")),
-	newParkedTask(parkedRecord("o 2", 1796119201500, 1, "handler failed")),
-	newParkedTask(damaged),
+var parkedTasks = []shard.Record{
+	parkedRecord("o-1", 1796119200000, 10, "returned: 312 NO_ROUTE"),
+	parkedRecord("o 2", 1796119201500, 1, "handler failed"),
+	damaged,
 }
 
 // parkedRecord returns the record of a task that was parked a minute before now.
@@ -85,11 +51,11 @@ var damaged = shard.Record{
 }
 
 // listedTasks are a task in each state, with IDs of every kind, and an unreadable one.
-var listedTasks = []listedTask{
-	newListedTask(listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, "")),
-	newListedTask(listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, "")),
-	newListedTask(listedAs("a b\t\x1b[31m", operate.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n")),
-	newListedTask(operate.Listed{Stored: shard.Stored{Record: damaged, State: task.Parked}}),
+var listedTasks = []operate.Listed{
+	listedAs("o-1", task.Waiting, 36*time.Hour, 36*time.Hour, ""),
+	listedAs("customer:17/ä", task.Leased, -time.Second, 29*time.Second, ""),
+	listedAs("a b\t\x1b[31m", operate.Retrying, -time.Minute, 4*time.Second, "returned: 312 NO_ROUTE\n"),
+	{Stored: shard.Stored{Record: damaged, State: task.Parked}},
 }
 
 // listedAs returns a task; due and next are relative to now.
@@ -100,7 +66,7 @@ func listedAs(id string, state task.State, due, next time.Duration, reason strin
 }
 
 // visited returns a list function that visits the given values.
-func visited[T any](all []T) func(visit func(T) error) error {
+func visited[T any](all []T) lister[T] {
 	return func(visit func(T) error) error {
 		for _, v := range all {
 			if err := visit(v); err != nil {
@@ -108,17 +74,6 @@ func visited[T any](all []T) func(visit func(T) error) error {
 			}
 		}
 		return nil
-	}
-}
-
-// fleetStatus returns a status with a stable topic and a migrating one.
-var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}
-
-// lines returns a function that prints lines.
-func lines(all []string) func(io.Writer) error {
-	return func(w io.Writer) error {
-		_, err := io.WriteString(w, strings.Join(all, "\n")+"\n")
-		return err
 	}
 }
 
@@ -131,17 +86,12 @@ func TestTables(t *testing.T) {
 			Fix: "redis-cli CONFIG SET maxmemory-policy noeviction"},
 	}
 	for name, draw := range map[string]func(io.Writer) error{
-		"status":        lines(statusLines(fleetStatus, false, now)),
-		"status_shards": lines(statusLines(fleetStatus, true, now)),
-		"status_unsafe": lines(statusLines(operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"},
-			Fleet: members[:1]}, false, now)),
-		"status_empty": lines(statusLines(operate.Status{}, false, now)),
-		"topics":       func(w io.Writer) error { return printTopics(w, documents) },
-		"tasks":        func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
-		"tasks_none":   func(w io.Writer) error { return printTasks(w, visited[listedTask](nil), now) },
-		"parked":       func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
+		"topics":     func(w io.Writer) error { return printTopics(w, documents) },
+		"tasks":      func(w io.Writer) error { return printTasks(w, visited(listedTasks), now) },
+		"tasks_none": func(w io.Writer) error { return printTasks(w, visited[operate.Listed](nil), now) },
+		"parked":     func(w io.Writer) error { return printParked(w, visited(parkedTasks), "nothing is parked\n", now) },
 		"parked_empty": func(w io.Writer) error {
-			return printParked(w, visited[parkedTask](nil), "nothing is parked\n",
+			return printParked(w, visited[shard.Record](nil), "nothing is parked\n",
 				now)
 		},
 		"doctor": func(w io.Writer) error { return printFindings(w, findings, cli.Table) },

@@ -1,17 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/duration"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -104,10 +103,10 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	now := time.Now()
 	tasks := operate.Tasks{State: task.State(flags.state), Prefix: flags.prefix, Limit: flags.limit}
 	var err error
-	if tasks.DueBefore, err = parseMoment("--due-before", flags.dueBefore, now); err != nil {
+	if tasks.DueBefore, err = cli.ParseMoment("--due-before", flags.dueBefore, now); err != nil {
 		return err
 	}
-	if tasks.DueAfter, err = parseMoment("--due-after", flags.dueAfter, now); err != nil {
+	if tasks.DueAfter, err = cli.ParseMoment("--due-after", flags.dueAfter, now); err != nil {
 		return err
 	}
 	rdb, store, err := s.open()
@@ -116,123 +115,52 @@ func listTasks(cmd *cobra.Command, s *settings, flags tasksFlags) error {
 	}
 	defer rdb.Close()
 	tasks.Topic = store.Topic(flags.topic)
-	list := func(visit func(listedTask) error) error {
-		var failed error
-		err := tasks.Each(cmd.Context(), func(l operate.Listed) bool {
-			failed = visit(newListedTask(l))
-			return failed == nil
-		})
-		if failed != nil {
-			return failed
-		}
-		return err
-	}
+	list := listing(func(yield func(operate.Listed) bool) error { return tasks.Each(cmd.Context(), yield) })
 	if flags.format.Format == cli.Table {
 		return printTasks(cmd.OutOrStdout(), list, now)
 	}
-	return printList(cmd.OutOrStdout(), flags.format.Format, list)
+	return printList(cmd.OutOrStdout(), flags.format.Format, list, operate.NewTaskLine)
 }
 
-// printList writes the values that list visits as JSON. If list fails, the values visited
+// lister visits values until the visitor fails, and returns its error or one of its own.
+type lister[T any] func(visit func(T) error) error
+
+// listing makes a lister of a function that calls yield until yield returns false.
+func listing[T any](each func(yield func(T) bool) error) lister[T] {
+	return func(visit func(T) error) error {
+		var failed error
+		err := each(func(v T) bool {
+			failed = visit(v)
+			return failed == nil
+		})
+		return cmp.Or(failed, err)
+	}
+}
+
+// printList writes a line of each visited value as JSON. If list fails, the values visited
 // before are still written completely.
-func printList[T any](out io.Writer, format cli.Format, list func(visit func(T) error) error) error {
+func printList[T, L any](out io.Writer, format cli.Format, list lister[T], line func(T) L) error {
 	to := cli.NewJSONList(out, format)
-	err := list(func(v T) error { return to.Add(v) })
-	if closed := to.Close(); err == nil {
-		err = closed
-	}
-	return err
-}
-
-// parseMoment parses a flag's time: RFC 3339, Unix milliseconds, or a duration from now.
-// An empty text is the zero time. Errors are a cli.UsageError.
-func parseMoment(flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		if task.LooksLikeSeconds(ms) {
-			return time.Time{}, cli.UsageError(fmt.Sprintf("%s %s: looks like Unix seconds; want milliseconds, as in %s000",
-				flag, text, text))
-		}
-		return time.UnixMilli(ms), nil
-	}
-	d, err := duration.Parse(text)
-	if err != nil {
-		return time.Time{}, cli.UsageError(fmt.Sprintf("%s %q: want RFC 3339, Unix milliseconds, or a duration from now "+
-			"as in 30m, -1h, 2d", flag, text))
-	}
-	return now.Add(d), nil
-}
-
-// listedTask is one element of `tasks ls -o json`. The times are RFC 3339, and Unix
-// milliseconds under the name with _ms.
-type listedTask struct {
-	Topic string     `json:"topic"`
-	ID    string     `json:"id"`
-	State task.State `json:"state"`
-	// Due and Scheduled are absent if the record can't be read.
-	Due         string `json:"due,omitempty"`
-	DueMs       int64  `json:"due_ms,omitempty"`
-	Scheduled   string `json:"scheduled,omitempty"`
-	ScheduledMs int64  `json:"scheduled_ms,omitempty"`
-	// NextAttempt is the time of the next attempt, or the end of the lease; absent if parked.
-	NextAttempt   string `json:"next_attempt,omitempty"`
-	NextAttemptMs int64  `json:"next_attempt_ms,omitempty"`
-	// Attempts is how often the broker returned or refused the task.
-	Attempts    int    `json:"attempts"`
-	Redelivered bool   `json:"redelivered"`
-	Reason      string `json:"reason,omitempty"`
-
-	due, next time.Time
-}
-
-func newListedTask(l operate.Listed) listedTask {
-	out := listedTask{
-		Topic: l.Topic, ID: l.ID, State: l.State, Attempts: max(l.Attempt-1, 0),
-		Redelivered: l.Redelivered, Reason: l.Reason, due: l.Due, next: l.Next,
-	}
-	out.Due, out.DueMs = moment(l.Due)
-	out.Scheduled, out.ScheduledMs = moment(l.Scheduled)
-	out.NextAttempt, out.NextAttemptMs = moment(l.Next)
-	return out
-}
-
-// moment returns a time as RFC 3339 and as Unix milliseconds, "" and 0 for the zero time.
-func moment(t time.Time) (string, int64) {
-	if t.IsZero() {
-		return "", 0
-	}
-	return t.UTC().Format(timeFormat), t.UnixMilli()
+	err := list(func(v T) error { return to.Add(line(v)) })
+	return cmp.Or(err, to.Close())
 }
 
 // tableRows is how many rows a longTable holds and aligns at once.
 const tableRows = 1000
 
 // printTasks prints a table of the tasks that list visits, with times relative to now.
-func printTasks(out io.Writer, list func(visit func(listedTask) error) error, now time.Time) error {
+func printTasks(out io.Writer, list lister[operate.Listed], now time.Time) error {
 	t := longTable{out: out, head: "ID\tSTATE\tDUE\tNEXT ATTEMPT\tATTEMPTS\tREASON"}
 	return t.print("no such tasks\n", func() error {
-		return list(func(l listedTask) error {
+		return list(func(l operate.Listed) error {
 			next := "-"
-			if !l.next.Equal(l.due) {
-				next = relativeOr(l.next, now)
+			if !l.Next.Equal(l.Due) {
+				next = cli.Relative(l.Next, now)
 			}
-			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, relativeOr(l.due, now), next,
-				l.Attempts, cli.OneLine(l.Reason))
+			return t.row("%s\t%s\t%s\t%s\t%d\t%s", cli.ID(shard.ShortID(l.ID)), l.State, cli.Relative(l.Due, now), next,
+				max(l.Attempt-1, 0), cli.OneLine(l.Reason))
 		})
 	})
-}
-
-// relativeOr is relative, or a dash for the zero time.
-func relativeOr(t, now time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return relative(t, now)
 }
 
 // longTable is a table of any number of rows. It aligns tableRows of them at a time.

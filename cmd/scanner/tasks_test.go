@@ -76,26 +76,3 @@ func TestTasksAreListedForPeopleAndScripts(t *testing.T) {
 	}
 	o.wants(cli.Failed, "topic: must be 1 to 64", "tasks", "ls", "--topic", "a b")
 }
-
-func TestMomentsAreReadInEveryForm(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Time{
-		"":                          {},
-		"2026-12-01T11:00:00+01:00": now,
-		"1796119200000":             now,
-		"30m":                       now.Add(30 * time.Minute),
-		"-1h":                       now.Add(-time.Hour),
-		"2d":                        now.Add(48 * time.Hour),
-		"-1.5d":                     now.Add(-36 * time.Hour),
-		"0":                         time.UnixMilli(0),
-	} {
-		if got, err := parseMoment("--due-before", text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"d", "1x", "1796119200", "nand", "1e9d", "tomorrow", "2026-12-01"} {
-		if got, err := parseMoment("--due-before", text, now); err == nil {
-			t.Errorf("%s: got %s", text, got)
-		}
-	}
-}

@@ -5,10 +5,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 )
 
-// DurationVar defines a flag with a duration as duration.Parse reads it, in days too.
+// DurationVar defines a flag with a duration as duetime.Span parses it, in days too.
 func DurationVar(f *pflag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
 	*p = value
 	f.Var((*durationFlag)(p), name, usage)
@@ -18,7 +18,7 @@ type durationFlag time.Duration
 
 // Set implements pflag.Value.
 func (d *durationFlag) Set(text string) error {
-	parsed, err := duration.Parse(text)
+	parsed, err := duetime.Span(text)
 	*d = durationFlag(parsed)
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 )
 
 // field is one setting of a Config or a Topic, as its tags describe it:
@@ -236,7 +236,7 @@ func parseInt(text string) (any, string) {
 }
 
 func parseDuration(text string) (any, string) {
-	d, err := duration.Parse(text)
+	d, err := duetime.Span(text)
 	if err != nil {
 		return nil, err.Error() + "; got " + clip(text)
 	}

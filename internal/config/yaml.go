@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 )
 
 const (
@@ -284,7 +284,7 @@ func fromNode(zero any, n ast.Node) (any, string) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
 			return parseText(zero, n.GetToken().Value)
 		}
-		return nil, duration.Want + "; got " + nodeName(n)
+		return nil, duetime.SpanForm + "; got " + nodeName(n)
 	}
 }
 

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,6 +29,8 @@ type Parked struct {
 
 // ParkedFilter selects parked tasks; the zero value selects all.
 type ParkedFilter struct {
+	// ID of the task; "": any.
+	ID string
 	// Reason is a part of the reason for parking, in any case; "": any reason.
 	Reason string
 	// Before selects tasks parked before that time; zero: any. Tasks whose time of
@@ -37,6 +40,9 @@ type ParkedFilter struct {
 
 // matches reports whether the filter selects a parked task.
 func (f ParkedFilter) matches(r shard.Record) bool {
+	if f.ID != "" && r.ID != f.ID {
+		return false
+	}
 	old := f.Before.IsZero() || !r.ReasonAt.IsZero() && r.ReasonAt.Before(f.Before)
 	return old && strings.Contains(strings.ToLower(r.Reason), strings.ToLower(f.Reason))
 }
@@ -64,6 +70,36 @@ func (p Parked) Each(ctx context.Context, yield func(shard.Record) bool) error {
 		}
 		return true, nil
 	})
+}
+
+// EachParked calls yield with every selected parked task of a topic, or of all known
+// topics if topic is "", until yield returns false. If a part of one topic can't be read,
+// it visits the other topics and then returns the error.
+func EachParked(ctx context.Context, store *shard.Store, topic string, filter ParkedFilter,
+	yield func(shard.Record) bool) error {
+	if topic != "" {
+		return Parked{Topic: store.Topic(topic), Filter: filter}.Each(ctx, yield)
+	}
+	topics, err := store.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	slices.Sort(topics)
+	var unread []error
+	more := true
+	for _, topic := range topics {
+		err := EachParked(ctx, store, topic, filter, func(r shard.Record) bool { more = yield(r); return more })
+		switch {
+		case !more:
+			return nil
+		case errors.Is(err, task.ErrUnknownTopic): // removed, perhaps only in part
+		case shard.Definite(err) && !shard.Denied(err):
+			unread = append(unread, err)
+		case err != nil:
+			return err
+		}
+	}
+	return errors.Join(unread...)
 }
 
 // Replay makes one parked task due now, or all that the filter selects if id is "". It

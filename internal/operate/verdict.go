@@ -2,12 +2,16 @@ package operate
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // Verdict says how the living scanners took a topic's document.
@@ -88,4 +92,59 @@ func (v Verdict) share(n int) string {
 		return "1 scanner"
 	}
 	return fmt.Sprintf("%d scanners", n)
+}
+
+// Patience is how long to wait for scanners to report whether they apply a document. They
+// report every second; a killed scanner counts as live for 3 s.
+const Patience = 6 * time.Second
+
+// AwaitVerdict reads verdicts until one is final, ctx ends, or the time is until, and
+// returns the last. It waits for Patience at most, also if until is zero.
+func AwaitVerdict(ctx context.Context, store *shard.Store, topic string, index uint64, until time.Time) (last Verdict,
+	err error) {
+	patience := Patience
+	if !until.IsZero() {
+		patience = time.Until(until)
+	}
+	over := time.After(patience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	for asked := false; ; asked = true {
+		members, err := balance.Members(ctx, store)
+		if err != nil {
+			if asked && errors.Is(err, context.DeadlineExceeded) {
+				return last, nil
+			}
+			return last, err
+		}
+		if last = ReadVerdict(members, topic, index); last.Final() {
+			return last, nil
+		}
+		select {
+		case <-ctx.Done():
+			return last, nil
+		case <-over:
+			return last, nil
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// Everywhere reports whether all live scanners, of any source, deliver by the document.
+func (v Verdict) Everywhere() bool { return v.Applied > 0 && v.Applied == v.Live+v.Elsewhere }
+
+// Older returns Redis's time, and the live scanners that read only an older format of
+// documents.
+func Older(ctx context.Context, store *shard.Store, format int) (now time.Time, names []string, err error) {
+	ms, err := store.Now(ctx)
+	if err != nil {
+		return now, nil, err
+	}
+	members, err := balance.Members(ctx, store)
+	for _, m := range members {
+		if m.Alive && m.Refused == "" && m.Format < format {
+			names = append(names, m.Instance)
+		}
+	}
+	return time.UnixMilli(ms), names, err
 }

@@ -1,6 +1,4 @@
-// Package duration parses the durations that people write: in flags, configuration files,
-// topic documents and lines of NDJSON.
-package duration
+package duetime
 
 import (
 	"errors"
@@ -10,18 +8,18 @@ import (
 	"time"
 )
 
-// Want describes the durations that Parse accepts.
-const Want = "want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years"
+// SpanForm describes the durations that Span accepts.
+const SpanForm = "want a duration such as 30m, 1h30m, 500ms or 2d, of at most 100 years"
 
 // day has no unit in the time package, since some days have 23 or 25 hours. Here it is
 // always 24 hours.
 const day = 24 * time.Hour
 
-var errWant = errors.New(Want)
+var errSpan = errors.New(SpanForm)
 
-// Parse parses a Go duration, which may begin with whole or fractional days: 30m, 2d,
+// Span parses a Go duration, which may begin with whole or fractional days: 30m, 2d,
 // 1.5d, 1d12h, -2d. A number needs a unit, except 0.
-func Parse(text string) (time.Duration, error) {
+func Span(text string) (time.Duration, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d, nil
 	}
@@ -30,14 +28,14 @@ func Parse(text string) (time.Duration, error) {
 	}
 	unsigned := strings.TrimLeft(text, "+-")
 	if len(text)-len(unsigned) > 1 {
-		return 0, errWant
+		return 0, errSpan
 	}
 	d, ok := daysAndRest(unsigned)
 	if !ok {
 		d, ok = floatDays(unsigned)
 	}
 	if !ok {
-		return 0, errWant
+		return 0, errSpan
 	}
 	if strings.HasPrefix(text, "-") {
 		d = -d

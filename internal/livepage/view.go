@@ -1,4 +1,4 @@
-package main
+package livepage
 
 import (
 	"bytes"
@@ -160,23 +160,11 @@ func (p *page) foot() string {
 	return "q ends | up, down: choose a topic | enter: its shards"
 }
 
-// troubles returns the problems of the fleet: first the warnings about durability, then
-// each reason once, with its topics.
+// troubles lists the problems of the fleet.
 func (p *page) troubles() section {
 	var lines []string
-	for _, h := range p.status.Warnings {
-		lines = append(lines, wrap("! "+warning(h), p.width)...)
-	}
-	topics := map[string][]string{}
-	var texts []string
-	for _, r := range p.status.Reasons(p.read) {
-		if _, told := topics[r.Text]; !told {
-			texts = append(texts, r.Text)
-		}
-		topics[r.Text] = append(topics[r.Text], r.Topic)
-	}
-	for _, text := range texts {
-		lines = append(lines, wrap("! "+whose(topics[text])+cli.OneLine(text), p.width)...)
+	for _, problem := range Problems(p.status, p.read) {
+		lines = append(lines, wrap("! "+problem.String(), p.width)...)
 	}
 	if len(lines) == 0 {
 		lines = []string{"healthy"}
@@ -184,27 +172,12 @@ func (p *page) troubles() section {
 	return fixed(lines)
 }
 
-// whose returns a prefix that names up to three topics, and counts the others.
-func whose(topics []string) string {
-	const most = 3
-	switch n := len(topics); {
-	case topics[0] == "":
-		return ""
-	case n == 1:
-		return "topic " + topics[0] + ": "
-	case n > most:
-		return fmt.Sprintf("topics %s and %d more: ", strings.Join(topics[:most], ", "), n-most)
-	default:
-		return "topics " + strings.Join(topics, ", ") + ": "
-	}
-}
-
 // about describes the chosen topic: its placement, a change of M under way, its settings
 // and its pace. Its notes are listed here if its shards are shown, else by troubles.
 func (p *page) about(t operate.TopicStatus) section {
 	lines := wrap(headline(t), p.width)
 	if t.Phase == shard.Migrating && t.Change != nil {
-		lines = append(lines, wrap("  "+bar(t, min(40, p.width/4))+" "+progress(t, p.read), p.width)...)
+		lines = append(lines, wrap("  "+bar(t, min(40, p.width/4))+" "+Progress(t, p.read), p.width)...)
 	}
 	for _, line := range paceLines(t) {
 		lines = append(lines, wrap("  "+line, p.width)...)
@@ -217,20 +190,11 @@ func (p *page) about(t operate.TopicStatus) section {
 	return fixed(lines)
 }
 
-// bar shows the progress of a change of M: the share of moved tasks, or of clean shards if
-// there are no tasks to move. It shows at most 99%, because the number of tasks left is an
-// estimate.
+// bar shows the progress of a change of M.
 func bar(t operate.TopicStatus, width int) string {
-	done, all := float64(t.Change.Moved), float64(t.Change.Moved+t.Change.Misplaced)
-	if all == 0 {
-		done, all = float64(t.Change.Clean), float64(t.Polled)
-	}
-	part := 0.0
-	if all > 0 {
-		part = max(0, min(.99, done/all))
-	}
-	full := int(part * float64(width))
-	return fmt.Sprintf("[%s%s] %d%%", strings.Repeat("#", full), strings.Repeat("-", max(0, width-full)), int(part*100))
+	share := Share(t)
+	full := int(share * float64(width))
+	return fmt.Sprintf("[%s%s] %d%%", strings.Repeat("#", full), strings.Repeat("-", max(0, width-full)), int(share*100))
 }
 
 // shardTable returns the table of the chosen topic's shards, from index p.top on.

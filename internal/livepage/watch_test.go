@@ -1,4 +1,4 @@
-package main
+package livepage
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/gdamore/tcell/v3"
 	"github.com/gdamore/tcell/v3/vt"
 
-	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -32,8 +31,8 @@ func onTerminal(ctx context.Context, t *testing.T, read func(context.Context) (o
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := watch{screen: screen, read: read, page: page{every: time.Second}}
-	go func() { term.ended <- w.run(ctx) }()
+	w := Watch{Screen: screen, Read: read, Every: time.Second, Advice: func(error) string { return "" }}
+	go func() { term.ended <- w.Run(ctx) }()
 	synctest.Wait()
 	return term
 }
@@ -187,17 +186,4 @@ func TestWatchReadsOnceAnInterval(t *testing.T) {
 			synctest.Wait()
 		})
 	}
-}
-
-// TestWatchNeedsATerminal: a pipe is refused with an alternative. Flags that make no sense
-// with --watch are refused, too.
-func TestWatchNeedsATerminal(t *testing.T) {
-	t.Parallel()
-	o := newOperator(t, "")
-	o.wants(cli.Usage, "--watch needs a terminal; without one use -o json", "status", "--watch")
-	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 100ms", "status", "--watch", "--interval", "100ms")
-	o.wants(cli.Usage, "--interval must be 200ms to 1m; got 1m1s", "status", "--watch", "--interval", "61s")
-	o.wants(cli.Usage, "--interval is for --watch", "status", "--interval", "2s")
-	o.wants(cli.Usage, "watch", "status", "--watch", "-o", "json")
-	o.wants(cli.Usage, "watch", "status", "--watch", "--exit-code")
 }

@@ -1,4 +1,4 @@
-package main
+package livepage
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ import (
 // noTopics is shown in place of topics if there are none.
 const noTopics = "no topics: no scanner has served one under this Redis prefix yet"
 
-// statusLines renders a status as lines of text: warnings, each topic, its shards if
+// Lines renders a status as lines of text: warnings, each topic, its shards if
 // shards is set, and the members.
-func statusLines(s operate.Status, shards bool, now time.Time) []string {
+func Lines(s operate.Status, shards bool, now time.Time) []string {
 	var out bytes.Buffer
 	w := tabwriter.NewWriter(&out, 2, 0, 2, ' ', 0)
 	printWarnings(w, s)
@@ -50,14 +50,9 @@ func printWarnings(w io.Writer, s operate.Status) {
 	}
 }
 
-// warning renders a warning about durability as a line.
-func warning(h string) string {
-	return "redis is set to lose tasks that it acknowledged: " + cli.OneLine(h)
-}
-
 func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) {
 	if t.Phase == shard.Migrating {
-		fmt.Fprintf(w, "%s: %s\n", headline(t), progress(t, now))
+		fmt.Fprintf(w, "%s: %s\n", headline(t), Progress(t, now))
 	} else {
 		fmt.Fprintln(w, headline(t))
 	}
@@ -70,10 +65,10 @@ func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) 
 	fmt.Fprintln(w, columns)
 	for _, v := range t.PerShard {
 		if shards {
-			row(w, fmt.Sprint(v.Shard), v, dueText(v.Oldest, now))
+			row(w, fmt.Sprint(v.Shard), v, cli.Relative(v.Oldest, now))
 		}
 	}
-	row(w, "all", total(t), dueText(t.Oldest, now))
+	row(w, "all", total(t), cli.Relative(t.Oldest, now))
 	fmt.Fprintln(w)
 }
 
@@ -81,7 +76,7 @@ func printTopic(w io.Writer, t operate.TopicStatus, shards bool, now time.Time) 
 func headline(t operate.TopicStatus) string {
 	phase := cmp.Or(string(t.Phase), "not known")
 	if t.Phase == shard.Migrating {
-		phase = migrating(t)
+		phase = fmt.Sprintf("migrating from %d", t.Previous)
 	}
 	return fmt.Sprintf("topic %s: M %d, epoch %d, %s", t.Topic, t.Shards, t.Epoch, phase)
 }
@@ -134,18 +129,13 @@ func lateness(seconds float64) string {
 	return d.Round(unit).String()
 }
 
-// migrating describes a change of M under way.
-func migrating(t operate.TopicStatus) string {
-	return fmt.Sprintf("migrating from %d", t.Previous)
-}
-
-// progress describes the progress of a change of M on one line.
-func progress(t operate.TopicStatus, now time.Time) string {
+// Progress describes the progress of a change of M on one line.
+func Progress(t operate.TopicStatus, now time.Time) string {
 	c := t.Change
 	text := fmt.Sprintf("%d of %d shards clean, %d tasks moved, about %d left, %.0f/s",
 		c.Clean, t.Polled, c.Moved, c.Misplaced, c.Rate)
 	if !c.End.IsZero() {
-		text += ", end " + relative(c.End, now)
+		text += ", end " + cli.Relative(c.End, now)
 	}
 	return text
 }
@@ -160,27 +150,6 @@ func row(w io.Writer, name string, v shard.Stats, oldest string) {
 	fmt.Fprintf(w, "  %s\t%d\t%d\t%d\t%d\t%d\t%s\n", name, v.Pending, waiting, v.Backlog, v.Leased, v.Parked, oldest)
 }
 
-// dueText is relative, or a dash for the zero time.
-func dueText(t, now time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return relative(t, now)
-}
-
-// timeFormat is RFC 3339 in UTC, to the millisecond.
-const timeFormat = "2006-01-02T15:04:05.000Z"
-
-// relative formats a time in UTC, and its distance from now.
-func relative(t, now time.Time) string {
-	at := t.UTC().Format(timeFormat)
-	d := t.Sub(now).Round(time.Second)
-	if d < 0 {
-		return fmt.Sprintf("%s (%s ago)", at, -d)
-	}
-	return fmt.Sprintf("%s (in %s)", at, d)
-}
-
 // started formats the start time of a member, "-" if the member hasn't reported it yet.
 func started(m balance.Member) string {
 	if m.Started.IsZero() {
@@ -189,34 +158,10 @@ func started(m balance.Member) string {
 	return m.Started.Format(time.RFC3339)
 }
 
-// alive returns "live" or "dead".
-func alive(m balance.Member) string {
-	if m.Alive {
-		return "live"
-	}
-	return "dead"
-}
-
-// configuration describes which documents a member has applied, and how many it can't
-// apply.
-func configuration(m balance.Member) string {
-	text := fmt.Sprintf("index %d", m.Applied)
-	if m.Source != "" {
-		text = m.Source + ", " + text
-	}
-	if m.Refused != "" {
-		text += ", waits for another source"
-	}
-	if len(m.Errors) > 0 {
-		text += fmt.Sprintf(", %d errors", len(m.Errors))
-	}
-	return text
-}
-
 func printFleet(w io.Writer, fleet []balance.Member, now time.Time) {
 	fmt.Fprintln(w, "fleet:")
 	fmt.Fprintln(w, "  INSTANCE\tSTATE\tHEARTBEAT\tSTARTED\tVERSION\tADMIN\tCONFIG")
-	for _, m := range inOrder(fleet) {
+	for _, m := range InOrder(fleet) {
 		fmt.Fprintf(w, "  %s\t%s\t%s ago\t%s\t%s\t%s\t%s\n", m.Instance, alive(m),
 			max(now.Sub(m.Heartbeat), 0).Round(time.Second), started(m), m.Version, m.Admin, configuration(m))
 	}

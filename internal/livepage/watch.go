@@ -1,4 +1,4 @@
-package main
+package livepage
 
 import (
 	"context"
@@ -13,26 +13,25 @@ import (
 	"github.com/duefleet/duefleet/internal/operate"
 )
 
-// The bounds of --interval, and its default.
-const (
-	leastInterval   = 200 * time.Millisecond
-	mostInterval    = time.Minute
-	defaultInterval = time.Second
-)
-
-// watch keeps a page on a terminal: it reads the status, draws, and passes keys to the
+// Watch keeps a page on a terminal: it reads the status, draws, and passes keys to the
 // page.
-type watch struct {
-	screen tcell.Screen
-	// read returns the fleet's status. It is called at most once an interval, and never
-	// while another call runs.
-	read func(context.Context) (operate.Status, error)
+type Watch struct {
+	Screen tcell.Screen
+	// Read returns the fleet's status. It is called at most once in Every, and never while
+	// another call runs.
+	Read  func(context.Context) (operate.Status, error)
+	Every time.Duration
+	// Shards shows the shards of the chosen topic at first, not all topics.
+	Shards bool
+	// Advice returns what to do about an error of Read, "" for none.
+	Advice func(error) string
+
 	page page
 }
 
-// newScreen returns the terminal on which this program was started. It fails with a
+// NewScreen returns the terminal on which this program was started. It fails with a
 // cli.UsageError if in or out isn't a terminal.
-func newScreen(in, out any) (tcell.Screen, error) {
+func NewScreen(in, out any) (tcell.Screen, error) {
 	if !cli.OnTerminal(in) || !cli.OnTerminal(out) {
 		return nil, cli.UsageError("--watch needs a terminal; without one use -o json")
 	}
@@ -44,15 +43,16 @@ func newScreen(in, out any) (tcell.Screen, error) {
 	return tcell.NewScreen(tcell.OptNegotiation(false), tcell.OptSanitizeContent(true))
 }
 
-// run shows the page until a key or ctx ends it. Both return nil.
-func (w *watch) run(ctx context.Context) error {
-	if err := w.screen.Init(); err != nil {
+// Run shows the page until a key or ctx ends it. Both return nil.
+func (w *Watch) Run(ctx context.Context) error {
+	if err := w.Screen.Init(); err != nil {
 		return fmt.Errorf("open the terminal: %w", err)
 	}
-	defer w.screen.Fini() // also after a panic
-	w.screen.HideCursor()
-	w.screen.RegisterRuneFallback('µ', "u")
-	w.page.resized(w.screen.Size())
+	defer w.Screen.Fini() // also after a panic
+	w.Screen.HideCursor()
+	w.Screen.RegisterRuneFallback('µ', "u")
+	w.page = page{every: w.Every, shards: w.Shards}
+	w.page.resized(w.Screen.Size())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	readings := make(chan reading, 1)
@@ -65,7 +65,7 @@ func (w *watch) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case event := <-w.screen.EventQ():
+		case event := <-w.Screen.EventQ():
 			if end, err := w.take(event); end || err != nil {
 				return err
 			}
@@ -81,23 +81,23 @@ func (w *watch) run(ctx context.Context) error {
 }
 
 // look reads once.
-func (w *watch) look(ctx context.Context) reading {
-	status, err := w.read(ctx)
+func (w *Watch) look(ctx context.Context) reading {
+	status, err := w.Read(ctx)
 	r := reading{status: status, at: time.Now()}
 	if err != nil {
-		r.failed = err.Error() + advice(err)
+		r.failed = err.Error() + w.Advice(err)
 	}
 	return r
 }
 
 // take passes an event of the terminal to the page, and reports whether the page ends.
-func (w *watch) take(event tcell.Event) (end bool, err error) {
+func (w *Watch) take(event tcell.Event) (end bool, err error) {
 	switch event := event.(type) {
 	case *tcell.EventKey:
 		return w.page.pressed(keyName(event), time.Now()), nil
 	case *tcell.EventResize:
 		w.page.resized(event.Size())
-		w.screen.Sync()
+		w.Screen.Sync()
 	case *tcell.EventError:
 		return true, fmt.Errorf("read the terminal: %w", event)
 	}
@@ -131,14 +131,14 @@ func keyName(event *tcell.EventKey) string {
 // draw shows the page; the library sends only the differences to the terminal. Lines
 // about problems and the chosen topic are bold. They also begin with ! or >, so that the
 // page is complete without bold text.
-func (w *watch) draw() {
-	w.screen.Clear()
+func (w *Watch) draw() {
+	w.Screen.Clear()
 	for y, line := range w.page.lines(time.Now()) {
 		style := tcell.StyleDefault
 		if strings.HasPrefix(line, "!") || strings.HasPrefix(line, ">") {
 			style = style.Bold(true)
 		}
-		w.screen.PutStrStyled(0, y, line, style)
+		w.Screen.PutStrStyled(0, y, line, style)
 	}
-	w.screen.Show()
+	w.Screen.Show()
 }

@@ -1,4 +1,4 @@
-package duration_test
+package duetime_test
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/duefleet/duefleet/internal/duration"
+	"github.com/duefleet/duefleet/internal/duetime"
 )
 
-func TestParse(t *testing.T) {
+func TestSpan(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"30m":      30 * time.Minute,
@@ -37,34 +37,34 @@ func TestParse(t *testing.T) {
 		"0x1p1d":   48 * time.Hour,
 		"1_000d":   1000 * 24 * time.Hour,
 	} {
-		got, err := duration.Parse(text)
+		got, err := duetime.Span(text)
 		if err != nil || got != want {
 			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
 		}
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestSpanRefuses(t *testing.T) {
 	t.Parallel()
 	for want, texts := range map[string][]string{
 		"want a duration with a unit, as in 30s, 30m or 2d": {"30", "-30", "1.5", "1e3"},
-		duration.Want: {
+		duetime.SpanForm: {
 			"", "d", "m", "30 m", "2d2d", "1h2d", "2D", "2days", "--2d", "+-2d", "2d-1h", "2d+1h", "1hd", "1x",
 			"106752d", "999999999999d", "106751d24h", "NaNd", "nand", "Infd", "0x1d", "1e9d", "１d", ".d",
 			"tomorrow", "2026-12-01T10:00:00Z",
 		},
 	} {
 		for _, text := range texts {
-			if got, err := duration.Parse(text); err == nil || err.Error() != want {
+			if got, err := duetime.Span(text); err == nil || err.Error() != want {
 				t.Errorf("%q: got %v, %v; want %s", text, got, err, want)
 			}
 		}
 	}
 }
 
-// TestParseProperty: Parse returns the value of every text that time.ParseDuration accepts.
+// TestSpanProperty: Span returns the value of every text that time.ParseDuration accepts.
 // Days in front add 24 hours each, and a minus sign negates the whole.
-func TestParseProperty(t *testing.T) {
+func TestSpanProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		part := time.Duration(rapid.Int64Range(0, int64(100*time.Hour)).Draw(t, "part"))
@@ -76,18 +76,18 @@ func TestParseProperty(t *testing.T) {
 		if rapid.Bool().Draw(t, "negative") {
 			text, want = "-"+text, -want
 		}
-		if got, err := duration.Parse(text); err != nil || got != want {
+		if got, err := duetime.Span(text); err != nil || got != want {
 			t.Fatalf("%s: got %v, %v; want %v", text, got, err, want)
 		}
 	})
 }
 
-// TestParseAnyText: any text either has the sign of its duration or is refused.
-func TestParseAnyText(t *testing.T) {
+// TestSpanAnyText: any text either has the sign of its duration or is refused.
+func TestSpanAnyText(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[+-]?[0-9.ehdmsx+-]{0,12}`).Draw(t, "text")
-		d, err := duration.Parse(text)
+		d, err := duetime.Span(text)
 		if err == nil && d != 0 && strings.HasPrefix(text, "-") != (d < 0) {
 			t.Fatalf("%s: got %v", text, d)
 		}

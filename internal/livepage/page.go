@@ -1,4 +1,4 @@
-package main
+package livepage
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 
 // page is the state and the layout of `scanner status --watch`: the last reading, the
 // chosen topic, and the size of the terminal. It knows neither Redis nor the terminal.
-// Type watch reports events to it, and asks for its lines.
+// Type Watch reports events to it, and asks for its lines.
 type page struct {
 	every         time.Duration // between two readings
 	width, height int           // of the terminal, in characters

@@ -1,0 +1,76 @@
+package livepage
+
+import (
+	"flag"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/goldenfile"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// now is when every status was read.
+var now = time.Date(2026, 12, 1, 10, 0, 0, 0, time.UTC)
+
+// stableTopic has tasks in every state.
+var stableTopic = operate.TopicStatus{
+	Topic: "orders", Shards: 2, Epoch: 7, Phase: shard.Stable, Polled: 2,
+	Settings: map[string]string{"exchange": "mail", "rate": "100", "declare.queue": "orders.due"}, Rate: 100,
+	Limited:   true,
+	PerSecond: 98.765, Median: .0123, Worst: 3.456,
+	Pending: 123456, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second),
+	PerShard: []shard.Stats{
+		{Shard: 0, Pending: 123455, Backlog: 12, Leased: 500, Parked: 3, Oldest: now.Add(-90 * time.Second)},
+		{Shard: 1, Pending: 1, Oldest: now.Add(36*time.Hour + 1500*time.Millisecond)},
+	},
+	Notes: []string{"exchange 'orders' not found\nin vhost '/'"},
+}
+
+// movingTopic changes from one shard to three.
+var movingTopic = operate.TopicStatus{
+	Topic: "a.topic-with_a.long-name", Shards: 3, Previous: 1, Epoch: 2, Phase: shard.Migrating, Polled: 3,
+	Change:   &operate.Change{Clean: 1, Moved: 40_000, Misplaced: 26_666, Rate: 2345.6, End: now.Add(11 * time.Second)},
+	PerShard: []shard.Stats{{Shard: 0}, {Shard: 1}, {Shard: 2}},
+}
+
+var members = []balance.Member{
+	{
+		Instance: "host-a-4711-123456", Heartbeat: now.Add(-400 * time.Millisecond), Alive: true, Version: "v1.2.3",
+		Started: now.Add(-26 * time.Hour), Admin: "127.0.0.1:9320", Applied: 42,
+	},
+	{
+		Instance: "b-1-1", Heartbeat: now.Add(-65 * time.Second), Version: "devel",
+		Started: now.Add(-time.Minute), Admin: "10.0.0.7:9320", Applied: 7,
+		Errors: map[string]string{"orders": "shards: must be 1 to 4096"},
+	},
+}
+
+// fleetStatus returns a status with a stable topic and a migrating one.
+var fleetStatus = operate.Status{Topics: []operate.TopicStatus{stableTopic, movingTopic}, Fleet: members}
+
+// TestStatusAsText compares the text of a status with testdata.
+func TestStatusAsText(t *testing.T) {
+	t.Parallel()
+	unsafe := operate.Status{Warnings: []string{"127.0.0.1:6379 evicts tasks at maxmemory"}, Fleet: members[:1]}
+	for name, lines := range map[string][]string{
+		"status":        Lines(fleetStatus, false, now),
+		"status_shards": Lines(fleetStatus, true, now),
+		"status_unsafe": Lines(unsafe, false, now),
+		"status_empty":  Lines(operate.Status{}, false, now),
+	} {
+		isGolden(t, name, strings.Join(lines, "\n")+"\n")
+	}
+}
+
+// isGolden compares text with a file of testdata.
+func isGolden(t *testing.T, name, got string) {
+	t.Helper()
+	goldenfile.Check(t, filepath.Join("testdata", name+".txt"), got, *update,
+		"go test ./internal/livepage -run "+t.Name()+" -update")
+}
