@@ -100,7 +100,7 @@ func brokerWithoutMemory(t *testing.T) {
 	watermark("0")
 	tr.schedule("0s")
 	tr.says(tr.finds("rabbitmq.connection", "fail", "low on memory")["rabbitmq.connection"],
-		"free disk or memory of the broker")
+		"free disk space or memory on the broker's machine")
 	watermark("0.6")
 	tr.heals()
 }

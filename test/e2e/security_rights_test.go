@@ -160,7 +160,7 @@ func TestLeastRights(t *testing.T) {
 		t.Errorf("scanner doctor finds a scanner's rights wanting:\n%s", told)
 	}
 	if told := operator.scanner("doctor").Stdout; !holdsLine(told, "info",
-		[]string{"redis.rights", "may run what operators run"}) ||
+		[]string{"redis.rights", "has the rights of an operator"}) ||
 		!holdsLine(told, "ok", []string{"redis.eviction"}) || strings.Contains(told, "NOPERM") {
 		t.Errorf("scanner doctor can't be run with an operator's rights:\n%s", told)
 	}
