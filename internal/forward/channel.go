@@ -69,7 +69,7 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 		stop:       make(chan string, 1),
 		deliver:    p.deliver,
 		ended:      func() { p.leave(ch) },
-		replace:    func() { notify(p.kicked) },
+		replace:    p.kicked.Send,
 		headers:    make(amqp.Table, ownHeaders),
 		trusted:    true,
 	}

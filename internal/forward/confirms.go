@@ -6,6 +6,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // unconfirmed is one message. Times count from the start of its confirms.
@@ -61,8 +63,8 @@ type confirms struct {
 	start time.Time
 	seed  maphash.Seed
 	stall time.Duration // after a longer gap between checks, returns may have been dropped.
-	wake  chan struct{} // wakes the channel's loop: there is something to wait for.
-	room  chan struct{} // wakes the publishing goroutine: there is room.
+	wake  retry.Signal  // wakes the channel's loop: there is something to wait for.
+	room  retry.Signal  // wakes the publishing goroutine: there is room.
 
 	mu            sync.Mutex
 	ring          []unconfirmed
@@ -87,8 +89,8 @@ func newConfirms(window int, stall time.Duration) *confirms {
 		start: time.Now(),
 		seed:  maphash.MakeSeed(),
 		stall: stall,
-		wake:  make(chan struct{}, 1),
-		room:  make(chan struct{}, 1),
+		wake:  retry.NewSignal(),
+		room:  retry.NewSignal(),
 		ring:  make([]unconfirmed, window),
 		limit: window,
 	}
@@ -190,7 +192,7 @@ func (c *confirms) written(seq uint64, confirm *amqp.DeferredConfirmation) {
 	c.slot(seq).confirm = confirm
 	if c.idle {
 		c.idle = false
-		notify(c.wake)
+		c.wake.Send()
 	}
 }
 
@@ -271,8 +273,8 @@ func (c *confirms) retire() {
 	if c.phase == serving {
 		c.phase = retiring
 	}
-	notify(c.wake)
-	notify(c.room)
+	c.wake.Send()
+	c.room.Send()
 }
 
 // ended reports whether the channel is dead and why, and whether the broker ever answered
@@ -288,13 +290,6 @@ func (c *confirms) ended() (ended bool, reason string, confirmedOnce bool) {
 func (c *confirms) offerLocked() {
 	if c.needed > 0 && c.limit-c.usedLocked() >= min(c.needed, (c.limit+3)/4) {
 		c.needed = 0
-		notify(c.room)
-	}
-}
-
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		c.room.Send()
 	}
 }

@@ -241,6 +241,6 @@ func (c *confirms) abandon(returns <-chan amqp.Return, reason string, trust bool
 		}
 		c.freeLocked(u)
 	}
-	notify(c.room)
+	c.room.Send()
 	return out
 }

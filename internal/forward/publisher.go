@@ -23,7 +23,7 @@ type Publisher struct {
 	handling   sync.Mutex    // held while handle runs
 	unresolved tally
 	changed    retry.Broadcast
-	kicked     chan struct{} // tells Run to look again
+	kicked     retry.Signal // tells Run to look again
 
 	mu       sync.Mutex
 	running  bool
@@ -80,7 +80,7 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 		log:        c.log.With("topic", topic),
 		handle:     handle,
 		turn:       make(chan struct{}, 1),
-		kicked:     make(chan struct{}, 1),
+		kicked:     retry.NewSignal(),
 		route:      r.withDefaults(),
 		version:    1,
 		channels:   make(map[*channel]struct{}),
@@ -140,7 +140,7 @@ func (p *Publisher) SetRoute(r Route) {
 	p.version++
 	version := p.version
 	p.mu.Unlock()
-	notify(p.kicked)
+	p.kicked.Send()
 	for {
 		changed := p.changed.Next()
 		p.mu.Lock()

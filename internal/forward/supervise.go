@@ -181,7 +181,7 @@ func (p *Publisher) leave(ch *channel) {
 	p.mu.Lock()
 	delete(p.channels, ch)
 	p.mu.Unlock()
-	notify(p.kicked)
+	p.kicked.Send()
 	p.changed.Fire()
 }
 

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // A worker waits for an answer from Redis before it goes on with its other shards. It
@@ -37,7 +39,7 @@ func (c *call) answered() bool { return c.decided.CompareAndSwap(false, true) }
 // worker waits for it briefly, and notes its outcome when it comes.
 type calls struct {
 	running sync.WaitGroup
-	news    chan struct{} // there are outcomes to note
+	news    retry.Signal // there are outcomes to note
 
 	mu       sync.Mutex
 	outcomes []func(context.Context)
@@ -53,7 +55,7 @@ func (c *calls) begin(ask func(*call), note func(context.Context, *call)) *call 
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.outcomes = append(c.outcomes, func(ctx context.Context) { one.over = true; note(ctx, one) })
-		kick(c.news)
+		c.news.Send()
 	})
 	return one
 }

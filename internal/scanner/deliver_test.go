@@ -161,14 +161,14 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 // hanging blocks the commands of one shard until it is let go.
 type hanging struct {
 	key    string
-	caught chan struct{}
+	caught retry.Signal
 	free   chan struct{}
 }
 
 // hang blocks all commands about a shard that a client sends from now on, until letGo is
 // called or the test ends.
 func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo func()) {
-	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(chan struct{}, 100), free: make(chan struct{})}
+	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(retry.Signal, 100), free: make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(h.free) })
 	t.Cleanup(letGo)
 	rdb.AddHook(h)
@@ -184,7 +184,7 @@ func (h *hanging) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.Contains(fmt.Sprint(cmd.Args()...), h.key) {
-			kick(h.caught)
+			h.caught.Send()
 			<-h.free
 		}
 		return next(ctx, cmd)

@@ -158,8 +158,8 @@ const (
 type reconciler struct {
 	topic  *topic
 	source config.Source
-	shared bool          // all scanners have the same source: Consul
-	placed chan struct{} // a placement was put in force
+	shared bool         // all scanners have the same source: Consul
+	placed retry.Signal // a placement was put in force
 
 	agreed uint64 // the version of the desired count with which the placement last agreed
 	last   shard.Placement
@@ -168,7 +168,7 @@ type reconciler struct {
 }
 
 // wake makes the reconciler read the placement at once, because one was put in force.
-func (r *reconciler) wake() { kick(r.placed) }
+func (r *reconciler) wake() { r.placed.Send() }
 
 // run reconciles every half second and after every change, until ctx ends.
 func (r *reconciler) run(ctx context.Context) {

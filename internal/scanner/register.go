@@ -73,7 +73,7 @@ type registration struct {
 
 	refusal atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not.
 	down    bool                   // Consul didn't answer at the last report; only report uses it.
-	back    chan struct{}          // Consul answers again.
+	back    retry.Signal           // Consul answers again.
 	notes   chan note              // the newest note that isn't written.
 }
 
@@ -118,7 +118,7 @@ func (r *registration) report(index uint64, errs, documents map[string]string) {
 	down := errs[""] != ""
 	r.metrics.SetConsulUp(!down)
 	if r.down && !down {
-		kick(r.back)
+		r.back.Send()
 	}
 	r.down = down
 	select {

@@ -24,6 +24,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -114,7 +115,7 @@ func New(cfg Config) (*Scanner, error) {
 	if cfg.Register != nil {
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
-			back: make(chan struct{}, 1), notes: make(chan note, 1),
+			back: retry.NewSignal(), notes: make(chan note, 1),
 			fleet: s.members,
 		}
 		s.reloader.report = s.registration.report

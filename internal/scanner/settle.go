@@ -22,10 +22,10 @@ type settler struct {
 	mu      sync.Mutex
 	pending map[int]*settlement // by shard
 	tasks   int                 // tasks that became pending since the last round began
-	kicked  chan struct{}
-	hurried chan struct{} // what is pending must not gather any longer
-	began   time.Time     // the last round
-	under   map[int]bool  // shards whose settlement waits in a queue or is under way
+	kicked  retry.Signal
+	hurried retry.Signal // what is pending must not gather any longer
+	began   time.Time    // the last round
+	under   map[int]bool // shards whose settlement waits in a queue or is under way
 	queues  map[string]*queue
 	idle    chan struct{}
 	working sync.WaitGroup // goroutines that settle
@@ -56,7 +56,7 @@ func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
 	return &settler{
 		store: t, window: w, tried: tried,
 		pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
-		kicked: make(chan struct{}, 1), hurried: make(chan struct{}, 1), idle: make(chan struct{}),
+		kicked: retry.NewSignal(), hurried: retry.NewSignal(), idle: make(chan struct{}),
 	}
 }
 
@@ -81,9 +81,9 @@ func (s *settler) release(at int, r shard.Release) {
 // add counts a task that became pending; s.mu is held.
 func (s *settler) add() {
 	s.tasks++
-	kick(s.kicked)
+	s.kicked.Send()
 	if s.tasks >= s.window.share() {
-		kick(s.hurried)
+		s.hurried.Send()
 	}
 }
 
@@ -193,7 +193,7 @@ func (s *settler) ended(at int) {
 	defer s.mu.Unlock()
 	delete(s.under, at)
 	if s.pending[at] != nil {
-		kick(s.kicked)
+		s.kicked.Send()
 	}
 	if len(s.pending)+len(s.under) == 0 {
 		close(s.idle)
@@ -233,7 +233,7 @@ func (s *settler) again(at int, p *settlement, operation string, err error) {
 	newer.release = append(newer.release, p.release...)
 	pause := p.retry.Next()
 	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
-	time.AfterFunc(pause, func() { kick(s.kicked) }) // when the rest is over
+	time.AfterFunc(pause, s.kicked.Send) // when the rest is over
 }
 
 // drain waits until nothing is left to do. It returns ctx's error if ctx ends first.
@@ -242,7 +242,7 @@ func (s *settler) drain(ctx context.Context) error {
 		s.mu.Lock()
 		left, idle := len(s.pending)+len(s.under), s.idle
 		s.mu.Unlock()
-		kick(s.hurried)
+		s.hurried.Send()
 		if left == 0 {
 			return nil
 		}

@@ -69,7 +69,7 @@ func (s *Scanner) newTopic(doc config.Document) *topic {
 	t.view = &view{log: log, metrics: metrics, changed: &t.changed, clean: map[int]bool{},
 		shown: map[int]shard.Placement{}}
 	t.sources = s.sources
-	t.reconciler = &reconciler{topic: t, source: s.sources, shared: s.cfg.Register != nil, placed: make(chan struct{}, 1)}
+	t.reconciler = &reconciler{topic: t, source: s.sources, shared: s.cfg.Register != nil, placed: retry.NewSignal()}
 	t.settler = newSettler(t.store, t.window, t.settlerTried)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.apply(doc)

@@ -12,6 +12,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // onTopic runs a scanner whose topic has one shard and some other settings.
@@ -100,8 +102,8 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		w.alarm = newAlarm()
-		defer w.alarm.close()
+		w.alarm = retry.NewAlarm()
+		defer w.alarm.Close()
 		defer w.calls.running.Wait()
 		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()},
 			time.Now().Add(time.Hour))

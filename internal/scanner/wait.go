@@ -165,7 +165,7 @@ type waiters struct {
 // waiter is notified of tasks that become the earliest of the shards that it polls.
 type waiter struct {
 	of       *waiters
-	notified chan struct{}
+	notified retry.Signal
 	polls    map[int]bool
 	scores   map[int]int64 // by shard; of.mu protects it
 }
@@ -174,7 +174,7 @@ func newWaiters() *waiters { return &waiters{all: map[*waiter]struct{}{}} }
 
 // add returns a waiter for some shards. Remove it when the worker leaves them.
 func (w *waiters) add(shards ...int) *waiter {
-	one := &waiter{of: w, notified: make(chan struct{}, 1), polls: map[int]bool{}, scores: map[int]int64{}}
+	one := &waiter{of: w, notified: retry.NewSignal(), polls: map[int]bool{}, scores: map[int]int64{}}
 	for _, at := range shards {
 		one.polls[at] = true
 	}
@@ -195,16 +195,7 @@ func (w *waiters) notify(shard int, score int64) {
 		if before, there := one.scores[shard]; !there || score < before {
 			one.scores[shard] = score
 		}
-		kick(one.notified)
-	}
-}
-
-// kick signals that there is something to do, on a channel that has room for one signal.
-// It never blocks.
-func kick(receiver chan<- struct{}) {
-	select {
-	case receiver <- struct{}{}:
-	default:
+		one.notified.Send()
 	}
 }
 

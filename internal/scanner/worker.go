@@ -23,7 +23,7 @@ type worker struct {
 	asks  int    // how many tasks to claim next; 0: not known
 	name  string // the claimant, unique in the fleet
 	retry retry.Backoff
-	alarm *alarm
+	alarm *retry.Alarm
 
 	calls   calls
 	nodes   map[string]*node     // by name.
@@ -44,7 +44,7 @@ type worker struct {
 func (t *topic) newWorker(number int) *worker {
 	return &worker{
 		topic: t, index: number, name: fmt.Sprintf("%s/%d", t.instance, number),
-		calls: calls{news: make(chan struct{}, 1)}, nodes: map[string]*node{}, busy: map[int]*polledShard{},
+		calls: calls{news: retry.NewSignal()}, nodes: map[string]*node{}, busy: map[int]*polledShard{},
 		moving:  make(chan struct{}, 1),
 		outages: outages{silent: map[string]bool{}},
 	}
@@ -77,8 +77,8 @@ func (w *worker) nodeOf(ctx context.Context, at int) *node {
 // draws in the fleet stays the same. The first tick is shortened at random, so that
 // workers that start together don't draw together.
 func (w *worker) run(ctx context.Context) {
-	w.alarm = newAlarm()
-	defer w.alarm.close()
+	w.alarm = retry.NewAlarm()
+	defer w.alarm.Close()
 	defer w.outages.endAll(w.topic)
 	defer w.calls.running.Wait()
 	end := time.Now().Add(rand.N(w.topic.settings().Tick + 1))
@@ -256,13 +256,13 @@ func (w *worker) wait(ctx context.Context, rest time.Time, waiter *waiter, chang
 		if first := w.all.first(); first != nil {
 			next = max(time.Until(first.next), time.Until(rest))
 		}
-		w.alarm.set(next)
+		w.alarm.Set(next)
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 			return
-		case <-w.alarm.rings:
+		case <-w.alarm.Rings:
 			return
 		case <-w.calls.news:
 			w.calls.note(ctx)
