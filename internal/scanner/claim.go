@@ -147,7 +147,7 @@ func (c *claiming) carryOut(ctx context.Context) {
 		c.reserve(0, 0)
 		return
 	}
-	t.metrics.Claimed(c.heard.Sub(c.asked))
+	t.metrics.Claim.Observe(c.heard.Sub(c.asked).Seconds())
 	t.health.works(ctx, c.at.shard, "claim")
 	c.reserve(len(c.batch.Tasks)+len(c.batch.Bad), bytesOf(c.batch.Tasks))
 	w.unused(ctx, c.claim.Limit-len(c.batch.Tasks))

@@ -83,7 +83,7 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 		t.settler.settle(i.delivery.shard, i.lease())
 		return i.bytes
 	}
-	t.metrics.Released(1)
+	t.metrics.Released.Inc()
 	t.settler.release(i.delivery.shard, i.released(r))
 	return i.bytes
 }
@@ -95,9 +95,9 @@ func (i *item) confirmed(r forward.Result) {
 	late := at.Sub(i.claimed.Due)
 	t.metrics.Forwarded(late)
 	t.minute.forwarded(now, late)
-	t.metrics.Confirmed(r.Elapsed)
+	t.metrics.Confirm.Observe(r.Elapsed.Seconds())
 	if i.claimed.Redelivered {
-		t.metrics.Redelivered()
+		t.metrics.Redelivered.Inc()
 	}
 }
 
@@ -142,14 +142,14 @@ func (i item) notConfirmed(r forward.Result, parked bool) {
 	t, ctx, id := i.delivery.topic, context.Background(), shard.ShortID(i.claimed.ID)
 	switch r.Outcome {
 	case forward.Returned:
-		t.metrics.Returned()
+		t.metrics.Returned.Inc()
 	case forward.Overdue:
-		t.metrics.Overdue()
+		t.metrics.Overdue.Inc()
 	default:
-		t.metrics.Nacked()
+		t.metrics.Nacked.Inc()
 	}
 	if parked {
-		t.metrics.Parked(1)
+		t.metrics.Parked.Inc()
 		t.notices.parked.Say(ctx, "id", id, "attempts", i.claimed.Attempt, "reason", r.Reason)
 	} else {
 		t.notices.refused.Say(ctx, "id", id, "attempt", i.claimed.Attempt, "reason", r.Reason)

@@ -55,20 +55,20 @@ func (s *Scanner) observe() error {
 // heartbeat.
 func (s *Scanner) measure() {
 	if state := s.heartbeat.State(); !state.Answered.IsZero() {
-		s.metrics.SetLiveScanners(state.Live)
+		s.metrics.LiveScanners.Set(float64(state.Live))
 	}
 	s.metrics.SetConfigDocuments(s.reloader.documents())
 	for _, v := range s.reloader.all() {
 		v.topic.metrics.SetInflight(v.topic.window.inUse())
 		v.topic.metrics.SetBlocked(v.topic.blocked())
-		v.topic.metrics.SetUnreadable(v.topic.notices.skipped.tasks())
+		v.topic.metrics.Unreadable.Set(float64(v.topic.notices.skipped.tasks()))
 		v.topic.metrics.SetRetrying(v.topic.retries.count(), v.topic.retries.last().String())
 	}
 	up, _ := s.redisUp()
-	s.metrics.SetRedisUp(up)
+	s.metrics.RedisUp.Set(up)
 	connected, blocked, _ := s.connection.State()
-	s.metrics.SetRabbitMQConnected(connected)
-	s.metrics.SetRabbitMQBlocked(blocked)
+	s.metrics.RabbitMQConnected.Set(connected)
+	s.metrics.RabbitMQBlocked.Set(blocked)
 }
 
 // atWork fails once the scanner is stopping, so that nobody waits for it to become ready.

@@ -335,7 +335,7 @@ func (m *mover) handOver(ctx context.Context, export shard.Exported) (map[string
 		return nil, errors.Join(errs...)
 	}
 	n, err := m.from.Settle(ctx, imported)
-	m.topic.metrics.Moved(n)
+	m.topic.metrics.Moved.Add(float64(n))
 	gone := map[string]bool{}
 	if n == len(imported) { // else it isn't known which ones
 		for _, l := range imported {

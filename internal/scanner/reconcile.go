@@ -80,7 +80,7 @@ func (v *view) take(p shard.Placement) {
 	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {
 		v.metrics.SetProgress(0, 0, 0)
-		v.metrics.SetOrphans(0)
+		v.metrics.Orphans.Set(0)
 	}
 	v.changed.Fire()
 }
@@ -259,7 +259,7 @@ func (r *reconciler) sweep(ctx context.Context, p shard.Placement) error {
 	if err != nil && shard.Unreadable(err) == nil {
 		return err
 	}
-	t.metrics.SetOrphans(orphans.Tasks)
+	t.metrics.Orphans.Set(float64(orphans.Tasks))
 	if orphans.Tasks == 0 {
 		return nil
 	}

@@ -159,7 +159,7 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 			return there || r.kept[name]
 		})
 		r.index, r.read = snap.Index, true
-		r.metrics.SetConfigApplied(snap.Index)
+		r.metrics.ConfigApplied.Set(float64(snap.Index))
 	}
 	if !r.heard {
 		r.heard = true
@@ -193,7 +193,7 @@ func (r *reloader) count() {
 	if r.away {
 		n--
 	}
-	r.metrics.SetConfigErrors(n)
+	r.metrics.ConfigBroken.Set(float64(n))
 }
 
 func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Document) {
@@ -233,7 +233,7 @@ func (r *reloader) note(ctx context.Context, name string, err error) {
 		return
 	}
 	r.errors[name] = err.Error()
-	r.metrics.ConfigError()
+	r.metrics.ConfigRefused.Inc()
 	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
 }
 
@@ -246,7 +246,7 @@ func (r *reloader) noteAway(ctx context.Context, err error) {
 		first := !r.away
 		r.away, r.errors[""] = true, err.Error()
 		if first {
-			r.metrics.ConfigError()
+			r.metrics.ConfigRefused.Inc()
 		}
 		if first || advice != "" && advice != r.advised {
 			r.advised = advice

@@ -84,7 +84,7 @@ func (t *topic) apply(doc config.Document) {
 	t.differs.Store(&differs)
 	before := t.document.Swap(&doc)
 	t.window.resize(doc.Topic.Window)
-	t.metrics.SetPaused(t.paused())
+	t.metrics.Paused.Set(t.paused())
 	if before == nil || before.Topic.Shards != doc.Topic.Shards {
 		t.desired.Add(1)
 	}
@@ -146,8 +146,8 @@ func (t *topic) workers() int {
 
 // work runs one worker of the pool.
 func (t *topic) work(ctx context.Context, number int) {
-	t.metrics.AddWorkers(1)
-	defer t.metrics.AddWorkers(-1)
+	t.metrics.Workers.Inc()
+	defer t.metrics.Workers.Dec()
 	t.newWorker(number).run(ctx)
 }
 
