@@ -18,7 +18,7 @@ const lookLimit = 4 * time.Second
 func (w *worker) polledShards(ctx context.Context, shards []int) polledShards {
 	all, now, nodes := make(polledShards, len(shards)), time.Now(), map[string]bool{}
 	for i, at := range shards {
-		all[i] = &polledShard{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.confirmedOnce(at),
+		all[i] = &polledShard{shard: at, node: w.nodeOf(ctx, at), next: now, unseen: w.topic.health.lastClaimWorked(at),
 			busy: w.busy[at] != nil}
 		nodes[all[i].node.name] = true
 	}
