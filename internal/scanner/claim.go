@@ -148,7 +148,7 @@ func (c *claiming) carryOut(ctx context.Context) {
 		return
 	}
 	t.metrics.Claim.Observe(c.heard.Sub(c.asked).Seconds())
-	t.health.works(ctx, c.at.shard, "claim")
+	t.health.Works(ctx, c.at.shard, "claim")
 	c.reserve(len(c.batch.Tasks)+len(c.batch.Bad), bytesOf(c.batch.Tasks))
 	w.unused(ctx, c.claim.Limit-len(c.batch.Tasks))
 	w.parkBad(ctx, c.at.shard, c.batch)
@@ -187,7 +187,7 @@ func (c *claiming) note(ctx context.Context, one *call) {
 // failed notes why a claim failed.
 func (w *worker) failed(ctx context.Context, c *claiming) {
 	if shard.Definite(c.err) { // a problem of one shard alone is no outage
-		w.topic.health.fails(ctx, c.at.shard, "claim", c.err)
+		w.topic.health.Fails(ctx, c.at.shard, "claim", c.err)
 	} else {
 		w.outage(ctx, c.node.name, "claim", c.err)
 	}

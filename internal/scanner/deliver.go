@@ -167,9 +167,7 @@ func retryDelay(least, most time.Duration, attempt int) time.Duration {
 // settlerTried notes the outcome of each attempt of the settler to write outcomes to
 // Redis.
 func (t *topic) settlerTried(operation string, err error) {
-	if t.health.refusals.noteDenied(operation, err); err == nil {
-		return
+	if t.health.Tried(operation, err); err != nil {
+		t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 	}
-	t.health.errors(operation)
-	t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 }

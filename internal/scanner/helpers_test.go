@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -120,7 +119,7 @@ func (l *lone) start() {
 			if v == nil {
 				return false
 			}
-			p, _ := v.topic.view.known()
+			p, _ := v.topic.resharder.Known()
 			ready, _ := v.topic.publisher.Ready()
 			return p.Epoch > 0 && ready
 		})
@@ -245,18 +244,6 @@ func benchOn(t *testing.T, addr, prefix string) *bench {
 	return b
 }
 
-// migrate begins a change to two shards.
-func (b *bench) migrate() {
-	b.t.Helper()
-	if _, err := b.topic.store.Begin(b.t.Context(), b.p, 2); err != nil {
-		b.t.Fatal(err)
-	}
-	var err error
-	if b.p, err = b.topic.store.Placement(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 // put stores tasks in shard 0, all due at when.
 func (b *bench) put(when shard.When, ids ...string) {
 	b.t.Helper()
@@ -284,16 +271,6 @@ func (b *bench) in(at int, id string) bool {
 	b.t.Helper()
 	_, err := b.topic.store.Shard(at).Read(b.t.Context(), b.p, id)
 	return err == nil
-}
-
-// misplaced returns n IDs that lie in shard 0 and belong to another one.
-func (b *bench) misplaced(n int) (ids []string) {
-	for i := 0; len(ids) < n; i++ {
-		if id := strconv.Itoa(i); b.p.New(id) != 0 {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // newUnconnected puts a scanner together for tests of its parts. It connects to no

@@ -34,7 +34,7 @@ func (s *Scanner) shardStats(ctx context.Context) ([]telemetry.ShardStat, error)
 	var all []telemetry.ShardStat
 	for _, v := range s.reloader.all() {
 		t := v.topic
-		n := t.view.scanned()
+		n := t.scanned()
 		stats, err := t.store.Stats(ctx, n)
 		unreadable := shard.Unreadable(err)
 		if err != nil && unreadable == nil {

@@ -8,7 +8,7 @@ import (
 
 // notices are a topic's kinds of log lines that may occur once per task.
 type notices struct {
-	parked, refused, broken, unsettled, moving *notice.Notice
+	parked, refused, broken, unsettled *notice.Notice
 
 	skipped *unreadable // also counts
 }
@@ -20,6 +20,5 @@ func newNotices(log *slog.Logger) notices {
 		skipped:   newUnreadable(notice.New(log, slog.LevelError, "tasks left alone: no record, or one of a newer format")),
 		broken:    notice.New(log, slog.LevelError, "task with a broken record parked"),
 		unsettled: notice.New(log, slog.LevelWarn, "outcomes not written to redis, trying again"),
-		moving:    notice.New(log, slog.LevelWarn, "moving stopped for this tick"),
 	}
 }

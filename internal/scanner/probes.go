@@ -68,7 +68,7 @@ func (s *Scanner) redisUp() (bool, string) {
 	}
 	for _, v := range s.reloader.all() {
 		text := v.topic.health.unserved()
-		if shards, denied := v.topic.health.refusals.shards(v.topic.view.scanned()); text == "" && denied {
+		if shards, denied := v.topic.health.refusals.shards(v.topic.scanned()); text == "" && denied {
 			text = shards
 		}
 		if text != "" {
@@ -135,7 +135,7 @@ func (r *reloader) topicsMade() (bool, string) {
 	defer r.mu.Unlock()
 	missing := slices.Clone(r.pending)
 	for name, v := range r.topics {
-		if p, _ := v.topic.view.known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
+		if p, _ := v.topic.resharder.Known(); p.Epoch == 0 && !v.orphan.Load() && r.errors[name] == "" {
 			missing = append(missing, name)
 		}
 	}
@@ -151,7 +151,7 @@ func (r *reloader) topicsMade() (bool, string) {
 func (s *Scanner) shardsServed() (bool, string) {
 	var all []string
 	for _, v := range s.reloader.all() {
-		if text, _ := v.topic.health.refusals.shards(v.topic.view.scanned()); text != "" {
+		if text, _ := v.topic.health.refusals.shards(v.topic.scanned()); text != "" {
 			all = append(all, "topic "+v.topic.name+": "+text)
 		}
 	}
@@ -190,7 +190,7 @@ func (v *served) trouble() string {
 	if why := v.topic.health.unserved(); why != "" {
 		return "not served by Redis: " + why
 	}
-	if text, _ := v.topic.health.refusals.shards(v.topic.view.scanned()); text != "" {
+	if text, _ := v.topic.health.refusals.shards(v.topic.scanned()); text != "" {
 		return text
 	}
 	if v.orphan.Load() {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -35,9 +36,9 @@ func (h *topicHealth) unserved() string {
 	return h.refusals.denied()
 }
 
-// fails notes that Redis refuses an operation in one shard. It logs when that begins, and
+// Fails notes that Redis refuses an operation in one shard. It logs when that begins, and
 // counts each time.
-func (h *topicHealth) fails(ctx context.Context, at int, operation string, err error) {
+func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err error) {
 	h.errors(operation)
 	h.metrics.ShardError(at)
 	h.worked.Delete(refusal{at, operation})
@@ -47,12 +48,21 @@ func (h *topicHealth) fails(ctx context.Context, at int, operation string, err e
 	}
 }
 
-// works notes that an operation in one shard succeeded.
-func (h *topicHealth) works(ctx context.Context, at int, operation string) {
+// Works notes that an operation in one shard succeeded.
+func (h *topicHealth) Works(ctx context.Context, at int, operation string) {
 	h.worked.Store(refusal{at, operation}, true)
 	if h.refusals.note(refusal{at, operation}, false, nil) {
 		h.log.InfoContext(ctx, "redis serves this shard again", "shard", at, "operation", operation)
 	}
+}
+
+// Tried notes the outcome of an operation that belongs to no single shard. It counts an
+// error, and reports whether the log should say that Redis begins or ends to deny it.
+func (h *topicHealth) Tried(operation string, err error) (news bool) {
+	if err != nil {
+		h.errors(operation)
+	}
+	return h.refusals.noteDenied(operation, err)
 }
 
 // lastClaimWorked reports whether the last claim from a shard succeeded.
@@ -65,10 +75,7 @@ func (h *topicHealth) lastClaimWorked(at int) bool {
 // does. If not, a task that is due soon may wait for a tick.
 func (h *topicHealth) listens(err error) {
 	ctx := context.Background()
-	if err != nil {
-		h.errors("listen")
-	}
-	switch news := h.refusals.noteDenied("listen", err); {
+	switch news := h.Tried("listen", err); {
 	case news && err != nil:
 		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", redisText(err))
 	case news:
@@ -171,5 +178,10 @@ func (r *refusals) shards(n int) (text string, denied bool) {
 // redisText returns the text of an error from Redis, with advice.
 func redisText(err error) string {
 	text := err.Error()
-	return text + config.Advice("redis", text)
+	return text + adviceOnRedis(text)
 }
+
+// adviceOnRedis returns what to do about an error of Redis.
+func adviceOnRedis(text string) string { return config.Advice("redis", text) }
+
+var _ reshard.Report = (*topicHealth)(nil)

@@ -53,7 +53,6 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 		notes: make(chan note, 1),
 		fleet: func(ctx context.Context) ([]balance.Member, error) { return balance.Members(ctx, l.store) },
 	}
-	l.reloader.report = l.registration.report
 	l.start()
 	wait.Closed(t, "the first note to be written", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})

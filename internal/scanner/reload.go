@@ -34,22 +34,14 @@ const (
 // reloader decides which topics are served, and with which settings. It starts a topic
 // that gets a document, applies a document that changes, and ends a topic that was
 // removed. All documents are already parsed and checked. A broken one changes only what
-// is reported about it. Set start, retire and report before the reloader runs.
+// is reported about it.
 type reloader struct {
+	of       lifecycle
 	sources  *sources
 	store    *shard.Store
 	metrics  *telemetry.Metrics
 	log      *slog.Logger
 	refusals refusals // of operations that belong to no topic
-
-	// start serves a topic from now on; mu is held.
-	start func(config.Document) *served
-	// retire ends a topic that is no longer served, in the background.
-	retire func(*served)
-	// report takes the index in force, the errors by topic, and the digests of the
-	// documents in force by topic. It is called after each snapshot, and when other
-	// documents come into force; mu is held.
-	report func(index uint64, errs, documents map[string]string)
 
 	answered chan struct{} // closed when the source has answered, or failed to, once
 
@@ -73,11 +65,22 @@ type reloader struct {
 	restored bool              // the documents that Redis keeps were read at least once.
 }
 
-func newReloader(sources *sources, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
+// lifecycle is what a Scanner does for its reloader.
+type lifecycle interface {
+	// serve serves a topic until working ends; mu is held.
+	serve(working context.Context, doc config.Document) *served
+	// retire ends a topic that is no longer served, in the background.
+	retire(ctx context.Context, v *served)
+	// report takes the index in force, the errors by topic, and the digests of the
+	// documents in force by topic. It is called after each snapshot, and when other
+	// documents come into force; mu is held.
+	report(index uint64, errs, documents map[string]string)
+}
+
+func newReloader(of lifecycle, sources *sources, store *shard.Store, metrics *telemetry.Metrics,
+	log *slog.Logger) *reloader {
 	return &reloader{
-		sources: sources, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string,
-			map[string]string) {
-		},
+		of: of, sources: sources, store: store, metrics: metrics, log: log,
 		answered: make(chan struct{}), topics: map[string]*served{}, errors: map[string]string{}, kept: map[string]bool{},
 	}
 }
@@ -168,7 +171,7 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 	r.count()
 	if digests := r.digests(); fresh || !maps.Equal(digests, r.reported) {
 		r.reported = digests
-		r.report(r.index, r.errors, digests)
+		r.of.report(r.index, r.errors, digests)
 	}
 }
 
@@ -203,7 +206,7 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 	}
 	v := r.topics[name]
 	if v == nil {
-		r.topics[name] = r.start(doc)
+		r.topics[name] = r.of.serve(ctx, doc)
 		return
 	}
 	v.orphan.Store(false)
@@ -357,7 +360,7 @@ func (r *reloader) startKept(ctx context.Context, doc config.Document) {
 		r.note(ctx, doc.Name, doc.Err)
 		r.count()
 	default:
-		v := r.start(doc)
+		v := r.of.serve(ctx, doc)
 		v.orphan.Store(r.sourceAnswers() && !broken)
 		r.topics[doc.Name] = v
 		r.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", doc.Name)
@@ -369,12 +372,12 @@ func (r *reloader) reap(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, v := range r.topics {
-		if _, removed := v.topic.view.known(); !removed || !v.orphan.Load() {
+		if _, removed := v.topic.resharder.Known(); !removed || !v.orphan.Load() {
 			continue
 		}
 		delete(r.topics, name)
 		r.log.InfoContext(ctx, "topic removed", "topic", name)
-		r.retire(v)
+		r.of.retire(ctx, v)
 	}
 }
 
@@ -455,7 +458,7 @@ func (t *topic) keep(ctx context.Context) {
 	for {
 		t.await(ctx, func() (stale bool) {
 			var removed bool
-			p, removed = t.view.known()
+			p, removed = t.resharder.Known()
 			raw = t.document.Load().Raw
 			return p.Epoch > 0 && !removed && (p != under || !bytes.Equal(raw, kept))
 		})
@@ -463,14 +466,13 @@ func (t *topic) keep(ctx context.Context) {
 			return
 		}
 		if err := t.save(ctx, raw); err != nil {
-			t.health.errors("document")
-			if t.health.refusals.noteDenied("document", err) && ctx.Err() == nil {
+			if t.health.Tried("document", err) && ctx.Err() == nil {
 				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
 			}
 			pause.Wait(ctx)
 			continue
 		}
-		t.health.refusals.noteDenied("document", nil)
+		t.health.Tried("document", nil)
 		pause.Reset()
 		kept, under = raw, p
 	}

@@ -95,7 +95,7 @@ func (l *lone) value(name string) (total float64) {
 func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
 	orders := l.served("orders").topic
-	p, _ := orders.view.known()
+	p, _ := orders.resharder.Known()
 	w := orders.newWorker(index)
 	w.name = fmt.Sprint("attending/", index)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 		w.alarm = retry.NewAlarm()
 		defer w.alarm.Close()
 		defer w.calls.running.Wait()
-		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()},
+		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.scanned()},
 			time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {

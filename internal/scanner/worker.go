@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/balance"
+	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
@@ -36,16 +37,16 @@ type worker struct {
 	mute    bool                 // the worker gave up waiting for the last draw.
 	drew    time.Duration        // how long the answer to the last draw took.
 
-	moving  chan struct{} // held by the one goroutine that moves tasks
-	turn    time.Time     // no step of moving before it; only that goroutine uses it
+	moving  *reshard.Worker
 	outages outages
 }
 
 func (t *topic) newWorker(number int) *worker {
+	name := fmt.Sprintf("%s/%d", t.instance, number)
 	return &worker{
-		topic: t, index: number, name: fmt.Sprintf("%s/%d", t.instance, number),
+		topic: t, index: number, name: name,
 		calls: calls{news: retry.NewSignal()}, nodes: map[string]*node{}, busy: map[int]*polledShard{},
-		moving:  make(chan struct{}, 1),
+		moving:  reshard.NewWorker(name),
 		outages: outages{silent: map[string]bool{}},
 	}
 }
@@ -172,7 +173,7 @@ func (w *worker) awaitDraw(ctx context.Context) {
 
 func (w *worker) beginDraw(ctx context.Context) *call {
 	t := w.topic
-	d := drawn{tick: t.settings().Tick, scanned: t.view.scanned()}
+	d := drawn{tick: t.settings().Tick, scanned: t.scanned()}
 	_, tickets := t.scale()
 	var err error
 	ask := func(*call) { d.shards, d.placement, err = balance.Draw(context.WithoutCancel(ctx), t.store, tickets) }
@@ -188,7 +189,7 @@ func (w *worker) beginDraw(ctx context.Context) *call {
 		w.drawn, w.mute = &d, false
 		w.retry.Reset()
 		w.recovered(ctx, "")
-		t.view.learn(d.placement)
+		t.resharder.Learn(d.placement)
 	})
 }
 
@@ -197,7 +198,7 @@ func (w *worker) beginDraw(ctx context.Context) *call {
 // stays to the end of the tick, because the others haven't drawn its shards so far.
 func (w *worker) holds(d drawn) bool {
 	s := w.topic.settings()
-	return s.Tick == d.tick && w.topic.view.scanned() == d.scanned && (s.Workers == 0 || w.index < s.Workers)
+	return s.Tick == d.tick && w.topic.scanned() == d.scanned && (s.Workers == 0 || w.index < s.Workers)
 }
 
 // poll polls the worker's shards until the tick ends. It claims what is due and
@@ -211,7 +212,7 @@ func (w *worker) poll(ctx context.Context, d drawn, end time.Time) {
 	defer cancel() // for the movers too
 	waiter := w.topic.waiters.add(d.shards...)
 	defer waiter.remove()
-	w.calls.running.Go(func() { w.moveAlone(life, ctx, d) })
+	w.calls.running.Go(func() { w.topic.resharder.Move(life, ctx, w.moving, d.shards, d.placement) })
 	w.all, w.empty = w.polledShards(ctx, d.shards), true
 	for ctx.Err() == nil && w.holds(d) && w.drawn == nil {
 		changed := w.topic.changed.Next()
@@ -220,31 +221,6 @@ func (w *worker) poll(ctx context.Context, d drawn, end time.Time) {
 		w.wait(ctx, rest, waiter, changed)
 	}
 	w.topic.metrics.Tick(w.empty)
-}
-
-// moveAlone moves misplaced tasks until the tick ends. If a step of an earlier tick still
-// hangs, it first waits for that. A step may outlast the tick, and may outlast life by
-// stopMoving.
-func (w *worker) moveAlone(life, tick context.Context, d drawn) {
-	select {
-	case <-tick.Done():
-	case w.moving <- struct{}{}:
-		defer func() { <-w.moving }()
-		sure, cancel := endsAfter(life, stopMoving)
-		defer cancel()
-		w.move(tick, sure, d.shards, d.placement)
-	}
-}
-
-// endsAfter returns a context that ends d after ctx does, or when the returned function
-// is called.
-func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.AfterFunc(d, cancel)
-		context.AfterFunc(longer, func() { timer.Stop() })
-	})
-	return longer, func() { stop(); cancel() }
 }
 
 // wait returns at the next due time, though not before rest. It also returns when the
@@ -285,7 +261,7 @@ func (w *worker) outage(ctx context.Context, node, operation string, err error) 
 	}
 	w.topic.health.errors(operation)
 	if errors.Is(err, task.ErrUnknownTopic) {
-		w.topic.view.learnRemoved()
+		w.topic.resharder.Learn(shard.Placement{})
 	} else {
 		w.outages.begin(ctx, w, node, operation, err)
 	}
