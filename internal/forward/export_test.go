@@ -40,8 +40,8 @@ func (p *Publisher) Lost() bool {
 	return ch == nil || ch.amqp.IsClosed()
 }
 
-// Told reports whether a channel has an unread request to give up what is in flight.
-func (p *Publisher) Told() bool {
+// AskedToStop reports whether a channel has an unread request to give up what is in flight.
+func (p *Publisher) AskedToStop() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for ch := range p.channels {

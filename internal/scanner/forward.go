@@ -60,6 +60,8 @@ func (d *delivery) publish(ctx context.Context) {
 	}
 }
 
+var _ forward.Owner = (*item)(nil)
+
 func (i item) lease() shard.Lease { return shard.Lease{ID: i.claimed.ID, Token: i.claimed.Token} }
 
 // resolved handles the outcomes of messages. The publisher calls it, and publish does for

@@ -12,8 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -316,4 +319,32 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 		held, bytes := l.served("orders").topic.window.inUse()
 		return held == 0 && bytes == 0
 	})
+}
+
+// TestEveryOutcomeFreesThePlaceOfItsTask: whatever the publisher answers, the task is
+// settled or released once, and its bytes of the window are free. The compiler checks that
+// a message's owner is one that does this.
+func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
+	t.Parallel()
+	outcomes := []forward.Outcome{forward.Confirmed, forward.Returned, forward.Refused, forward.Unknown, forward.Unsent,
+		forward.Overdue}
+	for _, outcome := range outcomes {
+		topic := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")})
+		claimed := shard.Claimed{Task: task.Task{ID: "a", Attempt: 1, Payload: []byte("payload")}, Token: "1"}
+		place, err := topic.window.reserve(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := item{&delivery{topic: topic, settings: topic.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
+		topic.window.keep(place, 1, i.bytes)
+		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})
+		pending := topic.settler.pending[0]
+		if _, bytes := topic.window.inUse(); bytes != 0 || pending == nil {
+			t.Fatalf("%s: %d bytes are in use; pending: %v", outcome, bytes, pending)
+		}
+		settled, released := len(pending.settle), len(pending.release)
+		if settled+released != 1 || (settled == 1) != (outcome == forward.Confirmed) {
+			t.Errorf("%s: settled %d times, released %d times", outcome, settled, released)
+		}
+	}
 }
