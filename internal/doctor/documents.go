@@ -14,7 +14,7 @@ import (
 // topicsNamed is how many topics a finding names; it counts the others.
 const topicsNamed = 5
 
-// examineDocuments compares the documents that living members have applied. It leaves out
+// examineDocuments compares the documents that live members have applied. It leaves out
 // members whose version doesn't report them. Errors that a member reports about a
 // document or an unreadable source are other findings.
 func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.Member) {
