@@ -24,7 +24,9 @@ type supervisor struct {
 // Unknown, the channel is closed and Run returns nil. If the broker refuses the route
 // (404, 403, 406), this topic alone tries again after 100ms to 5s.
 func (p *Publisher) Run(ctx context.Context) error {
-	p.start()
+	p.mu.Lock()
+	p.running = true
+	p.mu.Unlock()
 	s := &supervisor{p: p, pause: retry.Backoff{Min: backoffMin, Max: backoffMax}}
 	defer s.loops.Wait()
 	defer p.end()
@@ -129,12 +131,6 @@ func (s *supervisor) rest(ctx context.Context, why Block) <-chan time.Time {
 	wait := s.pause.Next()
 	s.retryAt = time.Now().Add(wait)
 	return time.After(wait)
-}
-
-func (p *Publisher) start() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.running = true
 }
 
 // end gives up what is in flight and wakes everyone who waits for Run.

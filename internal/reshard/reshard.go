@@ -46,7 +46,7 @@ type Config struct {
 	Advice func(text string) string
 }
 
-// Document is what a topic's document says about its shards.
+// Document holds the settings of a topic's document that matter here.
 type Document struct {
 	Shards  int
 	Version uint64 // counts the documents with another number of shards

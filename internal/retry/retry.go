@@ -1,5 +1,5 @@
-// Package retry provides what code that waits and retries needs: growing pauses, a sleep
-// that ends with its context, an alarm, a signal, and a broadcast of changes.
+// Package retry provides what code needs that waits and retries. These are growing pauses,
+// a sleep that ends with its context, an alarm, a signal, and a broadcast of changes.
 package retry
 
 import (

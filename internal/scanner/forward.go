@@ -46,7 +46,7 @@ func (d *delivery) publish(ctx context.Context) {
 		messages[i] = forward.Message{Task: claimed.Task, Owner: &items[i], Deadline: deadline}
 		batch[i] = &messages[i]
 	}
-	defer t.window.written(len(batch))
+	defer t.window.free(0, len(batch), 0)
 	if t.stopped.Load() || time.Since(d.asked) > lease/2 {
 		unsent := make([]forward.Result, len(batch))
 		for i, m := range batch {
@@ -71,7 +71,7 @@ func (t *topic) resolved(results []forward.Result) {
 	for _, r := range results {
 		bytes += r.Message.Owner.Resolved(r)
 	}
-	t.window.resolved(bytes)
+	t.window.free(0, 0, bytes)
 }
 
 // Resolved settles a confirmed task and releases any other. It returns how many bytes of

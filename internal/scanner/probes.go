@@ -149,34 +149,35 @@ func (r *reloader) topicsMade() (bool, string) {
 // shardsServed fails while Redis refuses to serve some shards, and names them. Other
 // scanners have the same problem with these, so the check isn't required.
 func (s *Scanner) shardsServed() (bool, string) {
-	var all []string
-	for _, v := range s.reloader.all() {
-		if text, _ := v.topic.health.refusals.shards(v.topic.scanned()); text != "" {
-			all = append(all, "topic "+v.topic.name+": "+text)
-		}
-	}
-	slices.Sort(all)
-	if len(all) > 0 {
-		return false, strings.Join(all, "; ")
-	}
-	return true, "served"
+	return s.noTopic("served", func(t *topic) string {
+		text, _ := t.health.refusals.shards(t.scanned())
+		return text
+	})
 }
 
 // routesOpen fails while RabbitMQ refuses the routes of topics, and names them. An
 // exchange may be missing or declared differently. RabbitMQ refuses that to every
 // scanner, and the tasks wait, so the check isn't required.
 func (s *Scanner) routesOpen() (bool, string) {
+	return s.noTopic("none refused", func(t *topic) string {
+		block, _ := t.publisher.Blocked()
+		return block.Reason
+	})
+}
+
+// noTopic returns true and good if no topic has a problem, else false and the problems.
+func (s *Scanner) noTopic(good string, problem func(*topic) string) (bool, string) {
 	var all []string
 	for _, v := range s.reloader.all() {
-		if block, _ := v.topic.publisher.Blocked(); block.Reason != "" {
-			all = append(all, "topic "+v.topic.name+": "+block.Reason)
+		if text := problem(v.topic); text != "" {
+			all = append(all, "topic "+v.topic.name+": "+text)
 		}
 	}
-	slices.Sort(all)
-	if len(all) > 0 {
-		return false, strings.Join(all, "; ")
+	if len(all) == 0 {
+		return true, good
 	}
-	return true, "none refused"
+	slices.Sort(all)
+	return false, strings.Join(all, "; ")
 }
 
 // trouble returns why a topic isn't served as it should be; "" if it is.

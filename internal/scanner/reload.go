@@ -64,7 +64,7 @@ type reloader struct {
 	restored bool              // the documents that Redis keeps were read at least once.
 }
 
-// lifecycle is what a Scanner does for its reloader.
+// lifecycle starts and ends topics for the reloader. Scanner implements it.
 type lifecycle interface {
 	// serve serves a topic until working ends; mu is held.
 	serve(working context.Context, doc config.Document) *served

@@ -62,24 +62,19 @@ func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
 
 // settle makes the removal of a task pending.
 func (s *settler) settle(at int, l shard.Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.of(at)
-	p.settle = append(p.settle, l)
-	s.add()
+	s.add(at, func(p *settlement) { p.settle = append(p.settle, l) })
 }
 
 // release makes the release of a task pending.
 func (s *settler) release(at int, r shard.Release) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.of(at)
-	p.release = append(p.release, r)
-	s.add()
+	s.add(at, func(p *settlement) { p.release = append(p.release, r) })
 }
 
-// add counts a task that became pending; s.mu is held.
-func (s *settler) add() {
+// add adds a task to what is pending for a shard.
+func (s *settler) add(at int, to func(*settlement)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to(s.of(at))
 	s.tasks++
 	s.kicked.Send()
 	if s.tasks >= s.window.share() {
@@ -203,29 +198,28 @@ func (s *settler) ended(at int) {
 
 func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 	if len(p.settle) > 0 {
-		if _, err := s.store.Shard(at).Settle(ctx, p.settle); err != nil {
-			s.again(at, p, "settle", err)
+		_, err := s.store.Shard(at).Settle(ctx, p.settle)
+		if s.tried("settle", err); err != nil {
+			s.again(at, p)
 			return
 		}
-		s.tried("settle", nil)
-		s.window.settled(len(p.settle))
+		s.window.free(len(p.settle), 0, 0)
 		p.settle = nil
 	}
 	if len(p.release) > 0 {
-		if _, err := s.store.Shard(at).Release(ctx, p.release); err != nil {
-			s.again(at, p, "release", err)
+		_, err := s.store.Shard(at).Release(ctx, p.release)
+		if s.tried("release", err); err != nil {
+			s.again(at, p)
 			return
 		}
-		s.tried("release", nil)
-		s.window.settled(len(p.release))
+		s.window.free(len(p.release), 0, 0)
 	}
 }
 
 // again makes a settlement pending that Redis didn't acknowledge. It rests for a while,
 // and other shards are settled meanwhile. A part that Redis did carry out is carried out
 // twice, which changes nothing.
-func (s *settler) again(at int, p *settlement, operation string, err error) {
-	s.tried(operation, err)
+func (s *settler) again(at int, p *settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newer := s.of(at)
