@@ -121,7 +121,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 // A shard whose settlement failed rests, and another shard is settled meanwhile.
 func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.put(shard.In(0), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
@@ -198,7 +198,7 @@ func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // meanwhile are settled afterwards.
 func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.put(shard.In(0), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
@@ -228,7 +228,7 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 // scanner stops.
 func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	tried := make(chan string, 10)
 	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string,
 		err error) {

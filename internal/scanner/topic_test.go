@@ -97,7 +97,7 @@ func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 	orders := l.served("orders").topic
 	p, _ := orders.resharder.Known()
 	w := orders.newWorker(index)
-	w.name = fmt.Sprint("attending/", index)
+	w.name = fmt.Sprint("polling/", index)
 	ctx, cancel := context.WithCancel(context.Background())
 	left := make(chan struct{})
 	go func() {

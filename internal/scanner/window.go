@@ -231,9 +231,9 @@ func (w *window) keep(r room, tasks, bytes int) room {
 	return room{tasks: tasks, bytes: bytes}
 }
 
-// free gives back the places of tasks whose outcome was written to Redis, those ahead of
-// tasks that are written to RabbitMQ or never will be, and the bytes of tasks whose outcome
-// is known.
+// free gives back what tasks no longer take. settled tasks had their outcome written to
+// Redis. written tasks were written to RabbitMQ, or never will be. bytes belong to tasks
+// whose outcome is known.
 func (w *window) free(settled, written, bytes int) {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()

@@ -41,7 +41,7 @@ func TestNextEnd(t *testing.T) {
 // again. Tasks that the first one claimed are still in flight then.
 func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	claimed := map[string]int{}
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
