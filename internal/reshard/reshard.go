@@ -89,8 +89,7 @@ type Resharder struct {
 func New(cfg Config) *Resharder {
 	return &Resharder{
 		cfg: cfg, stopped: notice.New(cfg.Log, slog.LevelWarn, "moving stopped for this tick"),
-		view: &view{log: cfg.Log, metrics: cfg.Metrics, changed: cfg.Changed, clean: map[int]bool{},
-			shown: map[int]shard.Placement{}},
+		view: &view{log: cfg.Log, metrics: cfg.Metrics, changed: cfg.Changed, shown: map[int]shard.Placement{}},
 	}
 }
 

@@ -20,7 +20,7 @@ type view struct {
 	mu        sync.Mutex
 	placement shard.Placement
 	removed   bool                    // the topic was removed from Redis
-	clean     map[int]bool            // shards known to be clean under placement
+	clean     []bool                  // by shard: whether it is known to be clean under placement
 	shown     map[int]shard.Placement // by shard: the placement that it was last shown
 }
 
@@ -63,7 +63,7 @@ func (v *view) relearn(known, p shard.Placement) {
 
 // take replaces the known placement; v.mu is held.
 func (v *view) take(p shard.Placement) {
-	v.placement, v.clean, v.removed = p, map[int]bool{}, false
+	v.placement, v.clean, v.removed = p, nil, false
 	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
 	if p.Phase == shard.Stable {
 		v.metrics.SetProgress(0, 0, 0)
@@ -96,18 +96,15 @@ func (v *view) show(at int, p shard.Placement) {
 func (v *view) learnClean(p shard.Placement, clean []bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.placement != p {
-		return
-	}
-	for at, is := range clean {
-		v.clean[at] = is
+	if v.placement == p {
+		v.clean = clean
 	}
 }
 
 func (v *view) isClean(p shard.Placement, at int) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.placement == p && v.clean[at]
+	return v.placement == p && at < len(v.clean) && v.clean[at]
 }
 
 // unclean returns how many shards are not known to be clean under p.
