@@ -15,7 +15,7 @@ import (
 // others.
 const topicsNamed = 5
 
-// examineDocuments compares the documents that living members have applied. It leaves out
+// examineDocuments compares the documents that live members have applied. It leaves out
 // members whose version doesn't report them. Other checks report documents that a member
 // refuses, and sources that it can't read.
 func (p Target) examineDocuments(ctx context.Context, r *report, live []balance.Member) {

@@ -27,7 +27,7 @@ type fleetView struct {
 	unrouted map[string]bool
 }
 
-// live returns the living members.
+// live returns the live members.
 func (f fleetView) live() (live []balance.Member) {
 	for _, m := range f.status.Fleet {
 		if m.Alive {

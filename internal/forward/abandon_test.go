@@ -160,7 +160,7 @@ func abandonedWhileDraining(t *testing.T, broker *servers.RabbitMQ) {
 		end()
 		drained := make(chan error, 1)
 		go func() { drained <- b.Drain(over) }()
-		wait.For(t, "the channel to be told", b.Told)
+		wait.For(t, "the channel to be asked to stop", b.AskedToStop)
 		b.goOn()
 		if err := wait.Receive(t, "the end of draining", drained); err == nil {
 			t.Error("drained without an error, want the messages counted that were left")

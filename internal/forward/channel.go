@@ -41,7 +41,7 @@ type channel struct {
 	ended      func()
 
 	results  []Result  // of the loop, for its memory
-	trusted  bool      // the library dropped nothing
+	reliable bool      // the library dropped no return
 	refusing time.Time // since when the broker refuses everything; zero if it doesn't
 	degraded atomic.Bool
 	replace  func()                     // called once the channel is degraded
@@ -69,9 +69,9 @@ func (p *Publisher) openChannel(ctx context.Context, conn *conn, r Route) (*chan
 		stop:       make(chan string, 1),
 		deliver:    p.deliver,
 		ended:      func() { p.leave(ch) },
-		replace:    func() { notify(p.kicked) },
+		replace:    p.kicked.Send,
 		headers:    make(amqp.Table, ownHeaders),
-		trusted:    true,
+		reliable:   true,
 	}
 	ch.route.Store(&r)
 	err := conn.call(ctx, p.connection.cfg.ConnectTimeout, func() error {
@@ -251,7 +251,7 @@ func (ch *channel) run() {
 			swept = true
 		case r, ok := <-ch.returns:
 			if ok && !ch.confirms.note(&r) {
-				ch.trusted = false
+				ch.reliable = false
 				ch.abandon("a message was returned that was not in flight", true)
 				return
 			}
@@ -266,7 +266,7 @@ func (ch *channel) run() {
 			ch.abandon(reason, true)
 			return
 		}
-		if ch.settle(swept); !ch.trusted {
+		if ch.settle(swept); !ch.reliable {
 			ch.abandon(fmt.Sprintf("this process stood still for more than %v", ch.confirms.stall), true)
 			return
 		}
@@ -281,7 +281,7 @@ func (ch *channel) run() {
 func (ch *channel) settle(all bool) {
 	var stalled bool
 	ch.results, stalled = ch.confirms.settle(ch.returns, ch.alive, all, ch.results[:0])
-	ch.trusted = ch.trusted && !stalled
+	ch.reliable = ch.reliable && !stalled
 	ch.hand()
 }
 
@@ -304,13 +304,13 @@ func (ch *channel) expire() (alive bool) {
 		ch.confirms.retire()
 	}
 	if silent || ch.confirms.crowded() {
-		ch.wearOut()
+		ch.degrade()
 	}
 	return true
 }
 
-// wearOut asks for another channel in this one's place.
-func (ch *channel) wearOut() {
+// degrade asks for another channel in this one's place.
+func (ch *channel) degrade() {
 	if !ch.degraded.Swap(true) {
 		ch.replace()
 	}
@@ -320,14 +320,14 @@ func (ch *channel) alive() bool { return !ch.amqp.IsClosed() }
 
 func (ch *channel) hand() {
 	if len(ch.results) > 0 {
-		ch.wear()
+		ch.noteRefusals()
 		ch.deliver(ch.results)
 		clear(ch.results)
 	}
 }
 
-// wear tracks how long the broker has refused everything.
-func (ch *channel) wear() {
+// noteRefusals tracks how long the broker has refused everything.
+func (ch *channel) noteRefusals() {
 	for _, r := range ch.results {
 		switch {
 		case r.Outcome != Refused:
@@ -337,7 +337,7 @@ func (ch *channel) wear() {
 		}
 	}
 	if !ch.refusing.IsZero() && time.Since(ch.refusing) > degradedAfter {
-		ch.wearOut()
+		ch.degrade()
 	}
 }
 
@@ -365,7 +365,7 @@ func (ch *channel) lostBy() error {
 // doesn't answer even the close, the channel stays open until it does. With suspicion,
 // abandon then tests the connection.
 func (ch *channel) abandon(reason string, suspicion bool) {
-	ch.results = ch.confirms.abandon(ch.returns, reason, ch.trusted, ch.results[:0])
+	ch.results = ch.confirms.abandon(ch.returns, reason, ch.reliable, ch.results[:0])
 	ch.hand()
 	ch.ended()
 	done := make(chan struct{})

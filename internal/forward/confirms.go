@@ -6,6 +6,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // unconfirmed is one message. Times count from the start of its confirms.
@@ -15,19 +17,19 @@ type unconfirmed struct {
 	idHash   uint64
 	at       time.Duration
 	deadline time.Duration
-	told     told
+	returned returnState
 	givenUp  bool // it has its Result, but the broker may still answer
 	reason   string
 }
 
-// told records what the broker has said about a message before its confirm.
-type told uint8
+// returnState says whether the broker has returned a message, before its confirm.
+type returnState uint8
 
 const (
-	undecided told = iota
+	notReturned returnState = iota
 	returned
-	// doubtful: this message or another of the same version was returned.
-	doubtful
+	// maybeReturned: this message or another of the same version was returned.
+	maybeReturned
 )
 
 // phase of a channel's in-flight messages.
@@ -61,8 +63,8 @@ type confirms struct {
 	start time.Time
 	seed  maphash.Seed
 	stall time.Duration // after a longer gap between checks, returns may have been dropped.
-	wake  chan struct{} // wakes the channel's loop: there is something to wait for.
-	room  chan struct{} // wakes the publishing goroutine: there is room.
+	wake  retry.Signal  // wakes the channel's loop: there is something to wait for.
+	room  retry.Signal  // wakes the publishing goroutine: there is room.
 
 	mu            sync.Mutex
 	ring          []unconfirmed
@@ -87,8 +89,8 @@ func newConfirms(window int, stall time.Duration) *confirms {
 		start: time.Now(),
 		seed:  maphash.MakeSeed(),
 		stall: stall,
-		wake:  make(chan struct{}, 1),
-		room:  make(chan struct{}, 1),
+		wake:  retry.NewSignal(),
+		room:  retry.NewSignal(),
 		ring:  make([]unconfirmed, window),
 		limit: window,
 	}
@@ -100,15 +102,6 @@ func (c *confirms) slot(seq uint64) *unconfirmed { return &c.ring[seq%uint64(len
 
 // usedLocked returns how many messages count against the window.
 func (c *confirms) usedLocked() int { return c.owed + c.givenUp }
-
-// setLimit changes the window. It can't exceed the window that the channel was opened
-// with.
-func (c *confirms) setLimit(window int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.limit = min(window, len(c.ring))
-	c.offerLocked()
-}
 
 // place gives a message a slot before it is written. The message must be confirmed within
 // timeout or by its own deadline, whichever is earlier. want is how many messages the
@@ -190,23 +183,8 @@ func (c *confirms) written(seq uint64, confirm *amqp.DeferredConfirmation) {
 	c.slot(seq).confirm = confirm
 	if c.idle {
 		c.idle = false
-		notify(c.wake)
+		c.wake.Send()
 	}
-}
-
-// undo takes back the message placed last, which could not be written. It returns false
-// if the message has its Result already.
-func (c *confirms) undo(seq uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if seq < c.head {
-		return false
-	}
-	u := c.slot(seq)
-	mine := !u.givenUp
-	c.freeLocked(u)
-	c.tail = seq
-	return mine
 }
 
 // next returns what the loop waits for: the confirm of the oldest message that doesn't
@@ -244,13 +222,6 @@ func (c *confirms) next() (confirm <-chan struct{}, busy, over bool) {
 // lags reports whether the message has been unconfirmed for longer than sweepInterval.
 func (u *unconfirmed) lags(now time.Duration) bool { return now-u.at > sweepInterval }
 
-// crowded reports whether messages that were given up take half of the window.
-func (c *confirms) crowded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return 2*c.givenUp >= c.limit
-}
-
 // serving reports whether messages are accepted, and why not.
 func (c *confirms) serving() (ok bool, reason string) {
 	c.mu.Lock()
@@ -264,37 +235,106 @@ func (c *confirms) serving() (ok bool, reason string) {
 	return false, c.reason
 }
 
-// retire stops accepting messages.
-func (c *confirms) retire() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase == serving {
-		c.phase = retiring
-	}
-	notify(c.wake)
-	notify(c.room)
-}
-
-// ended reports whether the channel is dead and why, and whether the broker ever answered
-// for one of its messages.
-func (c *confirms) ended() (ended bool, reason string, confirmedOnce bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase == dead, c.reason, c.confirmedOnce
-}
-
 // offerLocked wakes the publishing goroutine once there is room for what it needs or for
 // a quarter of the window, whichever is less.
 func (c *confirms) offerLocked() {
 	if c.needed > 0 && c.limit-c.usedLocked() >= min(c.needed, (c.limit+3)/4) {
 		c.needed = 0
-		notify(c.room)
+		c.room.Send()
 	}
 }
 
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// settle takes out the messages that the broker has answered, oldest first, and appends
+// their Results. It checks all messages that lag. Among the others it stops after
+// lookAhead in a row without an answer, unless all is set. If this process stood still
+// and the library may have dropped a return, settle settles nothing and stalled is true.
+//
+// alive reports whether the channel was still open after an answer. A dying channel nacks
+// all its messages, in DeferredConfirmation too, so then a nack means nothing.
+//
+// The broker confirms a returned message as well, and that must not count as delivered.
+// It sends the return first. One reader goroutine of amqp091 (Connection.reader in
+// connection.go) passes on each frame before it reads the next. Channel.dispatch
+// completes the send on the returns channel (notifyAll in channel.go) before it sees the
+// ack and closes Done (confirms.go). So once Done is closed, every earlier return is in
+// our buffer or was taken from it by this goroutine, its only reader. The order here is
+// therefore: find the confirmed messages, drain the returns, then decide.
+//
+// notifyAll drops a return that finds no room within 5 s. The buffer has room for a
+// return of every message in flight. So that happens only if the process stands still
+// between the start of that timer and the send.
+func (c *confirms) settle(returns <-chan amqp.Return, alive func() bool, all bool, out []Result) (results []Result,
+	stalled bool) {
+	now := c.since(time.Now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owed > 0 && now-c.looked > c.stall {
+		return out, true
 	}
+	c.looked = now
+	c.findAnsweredLocked(now, all)
+	if !c.drainLocked(returns) {
+		return out, true
+	}
+	for _, seq := range c.found {
+		u := c.slot(seq)
+		result := u.result(now)
+		if !u.confirm.Acked() && result.Outcome != Returned {
+			if !alive() {
+				break
+			}
+			result.Outcome, result.Reason = Refused, "the broker refused the message (basic.nack)"
+		}
+		if !u.givenUp {
+			out = append(out, result)
+		}
+		c.freeLocked(u)
+		c.confirmedOnce, c.heard = true, now
+	}
+	c.trimLocked()
+	c.offerLocked()
+	return out, false
+}
+
+// lookAhead is the number of unanswered messages in a row after which settle stops.
+// Brokers answer nearly in order, and a window is large.
+const lookAhead = 64
+
+func (c *confirms) findAnsweredLocked(now time.Duration, all bool) {
+	c.found = c.found[:0]
+	unanswered := 0
+	for seq := c.head; seq != c.tail && (all || unanswered < lookAhead); seq++ {
+		switch u := c.slot(seq); {
+		case u.message == nil:
+		case answered(u.confirm):
+			c.found = append(c.found, seq)
+			unanswered = 0
+		case !u.lags(now):
+			unanswered++
+		}
+	}
+}
+
+func answered(confirm *amqp.DeferredConfirmation) bool {
+	if confirm == nil {
+		return false
+	}
+	select {
+	case <-confirm.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// result returns the Result of a message that the broker confirmed.
+func (u *unconfirmed) result(now time.Duration) Result {
+	r := Result{Message: u.message, Outcome: Confirmed, Reason: u.reason, Elapsed: now - u.at}
+	switch u.returned {
+	case returned:
+		r.Outcome = Returned
+	case maybeReturned:
+		r.Outcome = Unknown
+	}
+	return r
 }

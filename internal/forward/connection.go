@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -93,11 +94,11 @@ type Connection struct {
 // New checks the configuration and starts nothing. An error gives the position of a bad
 // URL in the list.
 func New(cfg Config) (*Connection, error) {
-	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, defaultTimeout)
-	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, defaultTimeout)
-	cfg.Heartbeat = orDefault(cfg.Heartbeat, defaultHeartbeat)
-	cfg.pace.stall = orDefault(cfg.pace.stall, defaultStall)
-	cfg.pace.answer = orDefault(cfg.pace.answer, closeTimeout)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, defaultTimeout)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, defaultTimeout)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, defaultHeartbeat)
+	cfg.pace.stall = cmp.Or(cfg.pace.stall, defaultStall)
+	cfg.pace.answer = cmp.Or(cfg.pace.answer, closeTimeout)
 	c := &Connection{cfg: cfg, log: cfg.Log, reason: "not connected yet"}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -125,13 +126,6 @@ func parseEndpoints(cfg Config) ([]endpoint, error) {
 		all = append(all, e)
 	}
 	return all, nil
-}
-
-func orDefault(d, value time.Duration) time.Duration {
-	if d <= 0 {
-		return value
-	}
-	return d
 }
 
 // State reports whether the broker is connected and whether an alarm makes it block

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/duefleet/duefleet/test/wait"
@@ -9,9 +10,9 @@ import (
 // Target returns cfg with high limits. A slow machine or a process that stands still then
 // ends no connection and gives up no message. Values that cfg sets stay.
 func Target(cfg Config) Config {
-	cfg.WriteTimeout = orDefault(cfg.WriteTimeout, wait.Hang)
-	cfg.ConnectTimeout = orDefault(cfg.ConnectTimeout, wait.Hang)
-	cfg.Heartbeat = orDefault(cfg.Heartbeat, wait.Hang)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, wait.Hang)
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, wait.Hang)
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, wait.Hang)
 	cfg.pace = pace{stall: time.Hour, answer: wait.Hang}
 	return cfg
 }
@@ -40,8 +41,8 @@ func (p *Publisher) Lost() bool {
 	return ch == nil || ch.amqp.IsClosed()
 }
 
-// Told reports whether a channel has an unread request to give up what is in flight.
-func (p *Publisher) Told() bool {
+// AskedToStop reports whether a channel has an unread request to give up what is in flight.
+func (p *Publisher) AskedToStop() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for ch := range p.channels {

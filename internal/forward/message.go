@@ -61,19 +61,10 @@ const (
 
 // String returns the outcome in lower case, as metrics and logs show it.
 func (o Outcome) String() string {
-	switch o {
-	case Confirmed:
-		return "confirmed"
-	case Returned:
-		return "returned"
-	case Refused:
-		return "refused"
-	case Unknown:
-		return "unknown"
-	case Unsent:
-		return "unsent"
-	case Overdue:
-		return "overdue"
+	names := [...]string{Confirmed: "confirmed", Returned: "returned", Refused: "refused", Unknown: "unknown",
+		Unsent: "unsent", Overdue: "overdue"}
+	if int(o) < len(names) && names[o] != "" {
+		return names[o]
 	}
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }

@@ -23,7 +23,7 @@ type Publisher struct {
 	handling   sync.Mutex    // held while handle runs
 	unresolved tally
 	changed    retry.Broadcast
-	kicked     chan struct{} // tells Run to look again
+	kicked     retry.Signal // tells Run to look again
 
 	mu       sync.Mutex
 	running  bool
@@ -80,7 +80,7 @@ func (c *Connection) NewPublisher(topic string, r Route, handle func([]Result)) 
 		log:        c.log.With("topic", topic),
 		handle:     handle,
 		turn:       make(chan struct{}, 1),
-		kicked:     make(chan struct{}, 1),
+		kicked:     retry.NewSignal(),
 		route:      r.withDefaults(),
 		version:    1,
 		channels:   make(map[*channel]struct{}),
@@ -140,7 +140,7 @@ func (p *Publisher) SetRoute(r Route) {
 	p.version++
 	version := p.version
 	p.mu.Unlock()
-	notify(p.kicked)
+	p.kicked.Send()
 	for {
 		changed := p.changed.Next()
 		p.mu.Lock()
@@ -254,4 +254,42 @@ func (p *Publisher) deliver(results []Result) {
 	p.handle(results)
 	p.handling.Unlock()
 	p.unresolved.add(-len(results))
+}
+
+// tally counts the messages without a Result.
+type tally struct {
+	mu   sync.Mutex
+	n    int
+	zero retry.Broadcast
+}
+
+func (t *tally) add(n int) {
+	t.mu.Lock()
+	t.n += n
+	empty := t.n == 0
+	t.mu.Unlock()
+	if empty {
+		t.zero.Fire()
+	}
+}
+
+func (t *tally) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}
+
+// wait returns nil when nothing is left, or ctx's error.
+func (t *tally) wait(ctx context.Context) error {
+	for {
+		zero := t.zero.Next()
+		if t.count() == 0 {
+			return nil
+		}
+		select {
+		case <-zero:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -52,7 +53,7 @@ func (r Route) withDefaults() Route {
 	if r.Window <= 0 {
 		r.Window = defaultWindow
 	}
-	r.ConfirmTimeout = orDefault(r.ConfirmTimeout, defaultConfirmTimeout)
+	r.ConfirmTimeout = cmp.Or(r.ConfirmTimeout, defaultConfirmTimeout)
 	if r.Declare != nil {
 		d := *r.Declare
 		if d.Type == "" {

@@ -10,22 +10,24 @@ import (
 
 // supervisor is the state of a publisher's Run.
 type supervisor struct {
-	*Publisher
-	loops    sync.WaitGroup
-	pause    retry.Backoff
-	tried    uint64    // the route version of the last attempt.
-	retryAt  time.Time // no other attempt with that version before this.
-	troubled bool      // an outage of this topic was logged.
-	doubt    bool      // the last channel was lost before any answer.
-	trustAt  time.Time // when an open channel ends the outage.
+	p         *Publisher
+	loops     sync.WaitGroup
+	pause     retry.Backoff
+	tried     uint64    // the route version of the last attempt.
+	retryAt   time.Time // no other attempt with that version before this.
+	troubled  bool      // an outage of this topic was logged.
+	probation bool      // the last channel was lost before any answer.
+	overAt    time.Time // when an open channel ends the outage.
 }
 
 // Run keeps the topic's channel open until ctx ends. Then everything in flight becomes
 // Unknown, the channel is closed and Run returns nil. If the broker refuses the route
 // (404, 403, 406), this topic alone tries again after 100ms to 5s.
 func (p *Publisher) Run(ctx context.Context) error {
-	p.start()
-	s := &supervisor{Publisher: p, pause: retry.Backoff{Min: backoffMin, Max: backoffMax}}
+	p.mu.Lock()
+	p.running = true
+	p.mu.Unlock()
+	s := &supervisor{p: p, pause: retry.Backoff{Min: backoffMin, Max: backoffMax}}
 	defer s.loops.Wait()
 	defer p.end()
 	for ctx.Err() == nil {
@@ -45,73 +47,73 @@ func (p *Publisher) Run(ctx context.Context) error {
 // channel with the new route, open another, or have none. The channel it returns fires
 // when Run should look again although nothing changed.
 func (s *supervisor) look(ctx context.Context) <-chan time.Time {
-	want, version, current := s.wanted()
+	want, version, current := s.p.wanted()
 	if current != nil {
 		if ended, reason, confirmedOnce := current.confirms.ended(); ended {
-			reason += s.connection.cfg.Advice(reason)
-			s.install(nil, version, reason)
+			reason += s.p.connection.cfg.Advice(reason)
+			s.p.install(nil, version, reason)
 			s.gone(ctx, current, reason, confirmedOnce)
 			current = nil
 		}
 	}
 	if current != nil && current.fits(want) {
 		current.use(want)
-		s.install(current, version, "")
-		return s.trust(ctx, want)
+		s.p.install(current, version, "")
+		return s.endOutage(ctx, want)
 	}
-	conn, reason := s.connection.open()
+	conn, reason := s.p.connection.open()
 	if conn == nil {
-		s.connection.ask(want)
-		s.install(nil, version, reason)
+		s.p.connection.ask(want)
+		s.p.install(nil, version, reason)
 		return nil
 	}
 	if wait := time.Until(s.retryAt); version == s.tried && wait > 0 {
 		return time.After(wait)
 	}
 	if version != s.tried {
-		s.doubt = false // it was about another route
-		s.blocked(Block{})
+		s.probation = false // it was about another route
+		s.p.blocked(Block{})
 	}
 	s.tried = version
-	next, err := s.openChannel(ctx, conn, want)
+	next, err := s.p.openChannel(ctx, conn, want)
 	if err != nil {
-		s.doubt = false
+		s.probation = false
 		reason := err.Error()
-		reason += s.connection.cfg.Advice(reason)
-		s.install(nil, version, reason)
+		reason += s.p.connection.cfg.Advice(reason)
+		s.p.install(nil, version, reason)
 		if conn.amqp.IsClosed() {
 			return nil // not this topic's trouble; the next connection wakes Run
 		}
 		return s.rest(ctx, blockOf(err, reason))
 	}
-	if s.trustAt = time.Now(); s.doubt {
-		s.trustAt = s.trustAt.Add(backoffMax)
+	if s.overAt = time.Now(); s.probation {
+		s.overAt = s.overAt.Add(backoffMax)
 	}
-	s.install(next, version, "")
+	s.p.install(next, version, "")
 	s.loops.Go(next.run)
-	return s.trust(ctx, want)
+	return s.endOutage(ctx, want)
 }
 
-// trust ends an outage that was logged. It does so at once if the outage was a channel
+// endOutage ends an outage that was logged. It does so at once if the outage was a channel
 // that could not be opened. If a channel opened and then its first message was refused,
-// trust waits a while, because the broker may refuse again.
-func (s *supervisor) trust(ctx context.Context, r Route) <-chan time.Time {
+// endOutage waits a while, because the broker may refuse again.
+func (s *supervisor) endOutage(ctx context.Context, r Route) <-chan time.Time {
 	if !s.troubled {
 		return nil
 	}
-	if wait := time.Until(s.trustAt); wait > 0 {
+	if wait := time.Until(s.overAt); wait > 0 {
 		return time.After(wait)
 	}
 	s.troubled = false
-	s.blocked(Block{})
-	s.log.InfoContext(ctx, "topic can be forwarded again", "exchange", r.Exchange)
+	s.p.blocked(Block{})
+	s.p.log.InfoContext(ctx, "topic can be forwarded again", "exchange", r.Exchange)
 	return nil
 }
 
 // gone handles a channel that ended by itself. If the whole connection ended, there is no
 // pause: the next connection wakes Run.
 func (s *supervisor) gone(ctx context.Context, old *channel, reason string, confirmedOnce bool) {
-	if s.doubt = !confirmedOnce; confirmedOnce {
+	if s.probation = !confirmedOnce; confirmedOnce {
 		s.pause.Reset()
 	}
 	if !old.conn.amqp.IsClosed() {
@@ -121,20 +123,14 @@ func (s *supervisor) gone(ctx context.Context, old *channel, reason string, conf
 
 // rest starts a pause before the next attempt and logs the first of an outage.
 func (s *supervisor) rest(ctx context.Context, why Block) <-chan time.Time {
-	s.blocked(why)
+	s.p.blocked(why)
 	if !s.troubled {
 		s.troubled = true
-		s.log.WarnContext(ctx, "topic cannot be forwarded", "reason", why.Reason)
+		s.p.log.WarnContext(ctx, "topic cannot be forwarded", "reason", why.Reason)
 	}
 	wait := s.pause.Next()
 	s.retryAt = time.Now().Add(wait)
 	return time.After(wait)
-}
-
-func (p *Publisher) start() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.running = true
 }
 
 // end gives up what is in flight and wakes everyone who waits for Run.
@@ -181,7 +177,7 @@ func (p *Publisher) leave(ch *channel) {
 	p.mu.Lock()
 	delete(p.channels, ch)
 	p.mu.Unlock()
-	notify(p.kicked)
+	p.kicked.Send()
 	p.changed.Fire()
 }
 

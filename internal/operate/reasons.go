@@ -48,7 +48,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("topic %s: %s", r.Topic, r.Text)
 }
 
-// Reasons returns why the fleet is not healthy, nil if it is. The fleet needs a living
+// Reasons returns why the fleet is not healthy, nil if it is. The fleet needs a live
 // scanner. A scanner is a reason if it has not applied its configuration. A topic is one
 // if it has a note, parked tasks, or a task that has been due for a minute. now is the
 // time of the reading.
@@ -86,7 +86,7 @@ func (s Status) Reasons(now time.Time) []Reason {
 	return all
 }
 
-// otherSources returns the reasons why living scanners' own settings are not applied,
+// otherSources returns the reasons why live scanners' own settings are not applied,
 // each with those scanners.
 func otherSources(fleet []balance.Member) (all []Reason) {
 	members := map[string][]string{}

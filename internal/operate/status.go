@@ -21,7 +21,7 @@ type Status struct {
 	Topics []TopicStatus    `json:"topics"`
 	Fleet  []balance.Member `json:"fleet"`
 	// Warnings are the ways in which Redis is set to lose acknowledged tasks, as the
-	// living scanners report them.
+	// live scanners report them.
 	Warnings []string `json:"hazards,omitempty"`
 	// Degraded says, in one line, that some scanners can't read the source of topics. All
 	// topics are still delivered.
@@ -44,7 +44,7 @@ type TopicStatus struct {
 	// orphaned tasks: in shards that no scanner polls, in none of the counts above
 	Orphans int64 `json:"strays,omitempty"`
 	// Oldest is when the earliest waiting task was due, or will be. A task that waits for
-	// another attempt counts by its original due time if a living scanner knows it. In
+	// another attempt counts by its original due time if a live scanner knows it. In
 	// PerShard it counts by the time of that attempt.
 	Oldest time.Time `json:"oldest_due,omitzero"`
 	// Retrying is how many tasks wait for another attempt, or are in it, because the
@@ -52,11 +52,11 @@ type TopicStatus struct {
 	// report the tasks that they gave back since they started, as in balance.TopicNote.
 	Retrying    int64  `json:"retrying"`
 	RetryReason string `json:"retry_reason,omitempty"`
-	// UnreadableTasks is how many due tasks living scanners leave alone. Their records
+	// UnreadableTasks is how many due tasks live scanners leave alone. Their records
 	// are missing, or in a newer format than the scanners read. They are in Pending, not
 	// in Backlog. Oldest is at most the time when the first of them was met.
 	UnreadableTasks int64 `json:"unreadable_tasks,omitempty"`
-	// Settings in force that differ from the defaults, from a living scanner. Paused and
+	// Settings in force that differ from the defaults, from a live scanner. Paused and
 	// Rate are among them. Rate is in tasks per second over the fleet; 0: no limit.
 	Settings map[string]string `json:"settings,omitempty"`
 	Paused   bool              `json:"paused"`
@@ -67,7 +67,7 @@ type TopicStatus struct {
 	PausedReason string    `json:"paused_reason,omitempty"`
 	// Limited is true if the rate holds tasks back: the backlog waits for it.
 	Limited bool `json:"rate_limited"`
-	// PerSecond is how many tasks per second the living scanners forwarded in the last
+	// PerSecond is how many tasks per second the live scanners forwarded in the last
 	// minute.
 	PerSecond float64 `json:"forwarded_per_second"`
 	// Median and Worst are the 50th and 99th percentile of these tasks' lateness, in
@@ -268,7 +268,7 @@ func readChange(ctx context.Context, t *shard.Topic, p shard.Placement) (*Change
 	return c, unread
 }
 
-// hear adds what the living scanners report about the topic. They may report retries that
+// hear adds what the live scanners report about the topic. They may report retries that
 // were cancelled or replaced since. So there are at most as many as stored tasks that
 // aren't parked.
 func (s *TopicStatus) hear(fleet []balance.Member) {
@@ -337,7 +337,7 @@ func (s *TopicStatus) pause() string {
 	return fmt.Sprintf("%s: nothing is delivered until %s; %d tasks are due", text, until, s.Backlog)
 }
 
-// listen adds the living scanners' remarks about the topic, each once.
+// listen adds the live scanners' remarks about the topic, each once.
 func (s *TopicStatus) listen(fleet []balance.Member) {
 	for _, m := range fleet {
 		if !m.Alive {
@@ -355,7 +355,7 @@ func (s *TopicStatus) listen(fleet []balance.Member) {
 	}
 }
 
-// degraded says in one line how many living scanners can't read the source of topics. It
+// degraded says in one line how many live scanners can't read the source of topics. It
 // gives the reason of the first.
 func degraded(fleet []balance.Member) []string {
 	live, away, why := 0, 0, ""
@@ -375,7 +375,7 @@ func degraded(fleet []balance.Member) []string {
 		"force, and changes wait: %s", away, live, why)}
 }
 
-// warnings collects the living scanners' remarks about Redis, each once.
+// warnings collects the live scanners' remarks about Redis, each once.
 func warnings(fleet []balance.Member) (all []string) {
 	for _, m := range fleet {
 		if m.Alive {

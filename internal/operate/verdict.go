@@ -14,7 +14,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
-// Verdict says how the living scanners took a topic's document.
+// Verdict says how the live scanners took a topic's document.
 type Verdict struct {
 	Topic string
 	// Live is the number of scanners, Applied the number of those that deliver by the

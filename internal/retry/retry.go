@@ -1,5 +1,5 @@
-// Package retry provides what code that retries needs: growing pauses, a sleep that ends
-// with its context, and a broadcast of changes.
+// Package retry provides what code needs that waits and retries. These are growing pauses,
+// a sleep that ends with its context, an alarm, a signal, and a broadcast of changes.
 package retry
 
 import (
@@ -65,6 +65,21 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-timer.C:
 		return true
+	}
+}
+
+// Signal wakes the one goroutine that receives from it. It holds at most one wake-up, so
+// those sent before the goroutine receives are one.
+type Signal chan struct{}
+
+// NewSignal returns a signal that holds no wake-up.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send wakes the receiver. It never blocks.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
 	}
 }
 

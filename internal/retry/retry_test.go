@@ -81,3 +81,16 @@ func TestABroadcastWakesEverybodyOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestASignalHoldsOneWakeUp: sending never blocks, and wake-ups that nobody received are
+// one.
+func TestASignalHoldsOneWakeUp(t *testing.T) {
+	t.Parallel()
+	s := NewSignal()
+	for range 3 {
+		s.Send()
+	}
+	if <-s; len(s) != 0 {
+		t.Errorf("%d wake-ups are left", len(s))
+	}
+}

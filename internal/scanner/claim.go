@@ -147,8 +147,8 @@ func (c *claiming) carryOut(ctx context.Context) {
 		c.reserve(0, 0)
 		return
 	}
-	t.metrics.Claimed(c.heard.Sub(c.asked))
-	t.health.works(ctx, c.at.shard, "claim")
+	t.metrics.Claim.Observe(c.heard.Sub(c.asked).Seconds())
+	t.health.Works(ctx, c.at.shard, "claim")
 	c.reserve(len(c.batch.Tasks)+len(c.batch.Bad), bytesOf(c.batch.Tasks))
 	w.unused(ctx, c.claim.Limit-len(c.batch.Tasks))
 	w.parkBad(ctx, c.at.shard, c.batch)
@@ -187,7 +187,7 @@ func (c *claiming) note(ctx context.Context, one *call) {
 // failed notes why a claim failed.
 func (w *worker) failed(ctx context.Context, c *claiming) {
 	if shard.Definite(c.err) { // a problem of one shard alone is no outage
-		w.topic.health.fails(ctx, c.at.shard, "claim", c.err)
+		w.topic.health.Fails(ctx, c.at.shard, "claim", c.err)
 	} else {
 		w.outage(ctx, c.node.name, "claim", c.err)
 	}
@@ -268,7 +268,7 @@ func (w *worker) parkBad(ctx context.Context, at int, batch shard.Batch) {
 	if batch.Skipped > 0 {
 		w.topic.notices.skipped.add(ctx, at, batch.Skipped)
 	}
-	w.topic.window.written(len(batch.Bad))
+	w.topic.window.free(0, len(batch.Bad), 0)
 	for _, bad := range batch.Bad {
 		w.topic.notices.broken.Say(ctx, "shard", at, "id", shard.ShortID(bad.ID), "error", bad.Err)
 		w.topic.settler.release(at, shard.Release{Lease: shard.Lease{ID: bad.ID, Token: bad.Token}, Park: true,

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -120,7 +119,7 @@ func (l *lone) start() {
 			if v == nil {
 				return false
 			}
-			p, _ := v.topic.view.known()
+			p, _ := v.topic.resharder.Known()
 			ready, _ := v.topic.publisher.Ready()
 			return p.Epoch > 0 && ready
 		})
@@ -198,8 +197,8 @@ func (l *lone) exports(topic string) bool {
 	return false
 }
 
-// bench is a topic of one shard for one test. Only the test's own workers serve it.
-type bench struct {
+// fixture is a topic of one shard for one test. Only the test's own workers serve it.
+type fixture struct {
 	topic  *topic
 	t      *testing.T
 	p      shard.Placement
@@ -217,14 +216,14 @@ func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Stor
 	return store
 }
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	return benchOn(t, addr, prefix)
+	return fixtureOn(t, addr, prefix)
 }
 
-// benchOn is newBench on the Redis at an address.
-func benchOn(t *testing.T, addr, prefix string) *bench {
+// fixtureOn is newFixture on the Redis at an address.
+func fixtureOn(t *testing.T, addr, prefix string) *fixture {
 	t.Helper()
 	options := servertest.RedisOptions(addr)
 	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
@@ -237,7 +236,7 @@ func benchOn(t *testing.T, addr, prefix string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
+	b := &fixture{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
 		prefix: prefix}
 	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
@@ -245,26 +244,14 @@ func benchOn(t *testing.T, addr, prefix string) *bench {
 	return b
 }
 
-// migrate begins a change to two shards.
-func (b *bench) migrate() {
-	b.t.Helper()
-	if _, err := b.topic.store.Begin(b.t.Context(), b.p, 2); err != nil {
-		b.t.Fatal(err)
-	}
-	var err error
-	if b.p, err = b.topic.store.Placement(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 // put stores tasks in shard 0, all due at when.
-func (b *bench) put(when shard.When, ids ...string) {
+func (b *fixture) put(when shard.When, ids ...string) {
 	b.t.Helper()
 	b.putBody(when, []byte{0}, ids...)
 }
 
 // putBody stores tasks that have the same body.
-func (b *bench) putBody(when shard.When, body []byte, ids ...string) {
+func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
 	b.t.Helper()
 	now, err := b.topic.store.Now(b.t.Context())
 	if err != nil {
@@ -280,20 +267,10 @@ func (b *bench) putBody(when shard.When, body []byte, ids ...string) {
 }
 
 // in reports whether a task is in a shard.
-func (b *bench) in(at int, id string) bool {
+func (b *fixture) in(at int, id string) bool {
 	b.t.Helper()
 	_, err := b.topic.store.Shard(at).Read(b.t.Context(), b.p, id)
 	return err == nil
-}
-
-// misplaced returns n IDs that lie in shard 0 and belong to another one.
-func (b *bench) misplaced(n int) (ids []string) {
-	for i := 0; len(ids) < n; i++ {
-		if id := strconv.Itoa(i); b.p.New(id) != 0 {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // newUnconnected puts a scanner together for tests of its parts. It connects to no

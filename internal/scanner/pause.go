@@ -32,7 +32,7 @@ func (t *topic) endPauses(ctx context.Context) {
 		}
 		if wait <= 0 {
 			t.resumed.Store(doc)
-			t.metrics.SetPaused(t.paused())
+			t.metrics.Paused.Set(t.paused())
 			t.log.InfoContext(ctx, "the topic's pause has ended", "paused_until", doc.Topic.PausedUntil)
 			t.changed.Fire()
 			continue

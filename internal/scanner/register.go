@@ -73,7 +73,7 @@ type registration struct {
 
 	refusal atomic.Pointer[string] // why Consul refuses to register this member; nil: it does not.
 	down    bool                   // Consul didn't answer at the last report; only report uses it.
-	back    chan struct{}          // Consul answers again.
+	back    retry.Signal           // Consul answers again.
 	notes   chan note              // the newest note that isn't written.
 }
 
@@ -118,7 +118,7 @@ func (r *registration) report(index uint64, errs, documents map[string]string) {
 	down := errs[""] != ""
 	r.metrics.SetConsulUp(!down)
 	if r.down && !down {
-		kick(r.back)
+		r.back.Send()
 	}
 	r.down = down
 	select {
@@ -159,9 +159,7 @@ func (r *registration) write(ctx context.Context) {
 // sweep removes the notes of dead members until ctx ends: now, and every notesInterval.
 // Every member does so; if two find the same note, only one of them removes it.
 func (r *registration) sweep(ctx context.Context) {
-	ticker := time.NewTicker(notesInterval)
-	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, registerTimeout)
 		swept, err := r.sweepNow(limited, time.Now())
 		cancel()
@@ -171,11 +169,7 @@ func (r *registration) sweep(ctx context.Context) {
 		if err != nil {
 			r.log.DebugContext(ctx, "status of dead scanners not removed from consul", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+		retry.Sleep(ctx, notesInterval)
 	}
 }
 

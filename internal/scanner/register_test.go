@@ -18,6 +18,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -48,11 +49,10 @@ func TestTheNewestNoteIsWhatConsulKeeps(t *testing.T) {
 	l.ok(err)
 	slow := &slowNote{Client: client, begun: make(chan struct{}), letGo: make(chan struct{})}
 	l.registration = &registration{
-		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: make(chan struct{}, 1),
+		register: slow, instance: "lone", metrics: l.metrics, log: l.log, back: retry.NewSignal(),
 		notes: make(chan note, 1),
 		fleet: func(ctx context.Context) ([]balance.Member, error) { return balance.Members(ctx, l.store) },
 	}
-	l.reloader.report = l.registration.report
 	l.start()
 	wait.Closed(t, "the first note to be written", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})
@@ -142,7 +142,7 @@ func TestANoteIsRenewed(t *testing.T) {
 		defer cancel()
 		book := notebook{written: make(chan string, 1)}
 		r := &registration{register: book, log: slog.New(slog.DiscardHandler), notes: make(chan note, 1),
-			back: make(chan struct{}, 1)}
+			back: retry.NewSignal()}
 		go r.write(ctx)
 		r.notes <- note{Applied: 7}
 		var last note

@@ -15,7 +15,6 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
-	"github.com/duefleet/duefleet/task"
 )
 
 const (
@@ -34,22 +33,14 @@ const (
 // reloader decides which topics are served, and with which settings. It starts a topic
 // that gets a document, applies a document that changes, and ends a topic that was
 // removed. All documents are already parsed and checked. A broken one changes only what
-// is reported about it. Set start, retire and report before the reloader runs.
+// is reported about it.
 type reloader struct {
+	of       lifecycle
 	sources  *sources
 	store    *shard.Store
 	metrics  *telemetry.Metrics
 	log      *slog.Logger
 	refusals refusals // of operations that belong to no topic
-
-	// start serves a topic from now on; mu is held.
-	start func(config.Document) *served
-	// retire ends a topic that is no longer served, in the background.
-	retire func(*served)
-	// report takes the index in force, the errors by topic, and the digests of the
-	// documents in force by topic. It is called after each snapshot, and when other
-	// documents come into force; mu is held.
-	report func(index uint64, errs, documents map[string]string)
 
 	answered chan struct{} // closed when the source has answered, or failed to, once
 
@@ -73,11 +64,22 @@ type reloader struct {
 	restored bool              // the documents that Redis keeps were read at least once.
 }
 
-func newReloader(sources *sources, store *shard.Store, metrics *telemetry.Metrics, log *slog.Logger) *reloader {
+// lifecycle starts and ends topics for the reloader. Scanner implements it.
+type lifecycle interface {
+	// serve serves a topic until working ends; mu is held.
+	serve(working context.Context, doc config.Document) *served
+	// retire ends a topic that is no longer served, in the background.
+	retire(ctx context.Context, v *served)
+	// report takes the index in force, the errors by topic, and the digests of the
+	// documents in force by topic. It is called after each snapshot, and when other
+	// documents come into force; mu is held.
+	report(index uint64, errs, documents map[string]string)
+}
+
+func newReloader(of lifecycle, sources *sources, store *shard.Store, metrics *telemetry.Metrics,
+	log *slog.Logger) *reloader {
 	return &reloader{
-		sources: sources, store: store, metrics: metrics, log: log, report: func(uint64, map[string]string,
-			map[string]string) {
-		},
+		of: of, sources: sources, store: store, metrics: metrics, log: log,
 		answered: make(chan struct{}), topics: map[string]*served{}, errors: map[string]string{}, kept: map[string]bool{},
 	}
 }
@@ -159,7 +161,7 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 			return there || r.kept[name]
 		})
 		r.index, r.read = snap.Index, true
-		r.metrics.SetConfigApplied(snap.Index)
+		r.metrics.ConfigApplied.Set(float64(snap.Index))
 	}
 	if !r.heard {
 		r.heard = true
@@ -168,7 +170,7 @@ func (r *reloader) put(ctx context.Context, snap config.Snapshot, fresh bool) {
 	r.count()
 	if digests := r.digests(); fresh || !maps.Equal(digests, r.reported) {
 		r.reported = digests
-		r.report(r.index, r.errors, digests)
+		r.of.report(r.index, r.errors, digests)
 	}
 }
 
@@ -193,7 +195,7 @@ func (r *reloader) count() {
 	if r.away {
 		n--
 	}
-	r.metrics.SetConfigErrors(n)
+	r.metrics.ConfigBroken.Set(float64(n))
 }
 
 func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Document) {
@@ -203,7 +205,7 @@ func (r *reloader) applyDocument(ctx context.Context, name string, doc config.Do
 	}
 	v := r.topics[name]
 	if v == nil {
-		r.topics[name] = r.start(doc)
+		r.topics[name] = r.of.serve(ctx, doc)
 		return
 	}
 	v.orphan.Store(false)
@@ -233,7 +235,7 @@ func (r *reloader) note(ctx context.Context, name string, err error) {
 		return
 	}
 	r.errors[name] = err.Error()
-	r.metrics.ConfigError()
+	r.metrics.ConfigRefused.Inc()
 	log.ErrorContext(ctx, "configuration not applied, the last good one stays in force", "error", err)
 }
 
@@ -246,7 +248,7 @@ func (r *reloader) noteAway(ctx context.Context, err error) {
 		first := !r.away
 		r.away, r.errors[""] = true, err.Error()
 		if first {
-			r.metrics.ConfigError()
+			r.metrics.ConfigRefused.Inc()
 		}
 		if first || advice != "" && advice != r.advised {
 			r.advised = advice
@@ -296,85 +298,17 @@ func (r *reloader) follow(ctx context.Context) {
 	}
 }
 
-func (r *reloader) restore(ctx context.Context) error {
-	names, err := r.store.Topics(ctx)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	r.forgive(ctx, func(name string) bool { return !r.kept[name] || slices.Contains(names, name) })
-	r.count()
-	r.mu.Unlock()
-	var errs []error
-	for _, name := range names {
-		errs = append(errs, r.restoreTopic(ctx, name))
-	}
-	err = errors.Join(errs...)
-	if err == nil {
-		r.mu.Lock()
-		r.restored = true
-		r.mu.Unlock()
-	}
-	return err
-}
-
-// restoreTopic serves a topic with the document that Redis keeps, unless it is served
-// already or was removed. It doesn't create a topic that would only become an orphan.
-func (r *reloader) restoreTopic(ctx context.Context, name string) error {
-	r.mu.Lock()
-	served, answers := r.topics[name] != nil, r.sourceAnswers()
-	r.mu.Unlock()
-	if served {
-		return nil
-	}
-	p, err := r.store.Topic(name).Placement(ctx)
-	unknown := errors.Is(err, task.ErrUnknownTopic)
-	if p.Phase == shard.Removed || unknown && answers {
-		return nil // without a document in the source the topic isn't made
-	}
-	if err != nil && !unknown {
-		return err
-	}
-	raw, err := r.store.Topic(name).Document(ctx)
-	if err != nil || raw == nil {
-		return err
-	}
-	r.startKept(ctx, keptDocument(name, raw))
-	return nil
-}
-
-// startKept serves a topic with a document that Redis keeps, unless the source was
-// faster.
-func (r *reloader) startKept(ctx context.Context, doc config.Document) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	broken := r.errors[doc.Name] != "" && !r.kept[doc.Name] // the source's own document is broken
-	switch {
-	case r.topics[doc.Name] != nil:
-	case doc.Err != nil && broken: // the source's own document is the one to fix
-	case doc.Err != nil:
-		r.kept[doc.Name] = true
-		r.note(ctx, doc.Name, doc.Err)
-		r.count()
-	default:
-		v := r.start(doc)
-		v.orphan.Store(r.sourceAnswers() && !broken)
-		r.topics[doc.Name] = v
-		r.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", doc.Name)
-	}
-}
-
 // reap ends topics that were removed from Redis and have no document.
 func (r *reloader) reap(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, v := range r.topics {
-		if _, removed := v.topic.view.known(); !removed || !v.orphan.Load() {
+		if _, removed := v.topic.resharder.Known(); !removed || !v.orphan.Load() {
 			continue
 		}
 		delete(r.topics, name)
 		r.log.InfoContext(ctx, "topic removed", "topic", name)
-		r.retire(v)
+		r.of.retire(ctx, v)
 	}
 }
 
@@ -442,45 +376,4 @@ func (r *reloader) state() (index uint64, errs map[string]string, heard bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.index, maps.Clone(r.errors), r.heard
-}
-
-// keep stores the document in force in Redis until ctx ends, so that a fleet can start
-// without its source. It also adds the topic to the known topics. It writes one document
-// after the other, so that the newest one stays. It writes again under each new
-// placement, because a removal may end after the topic was created again.
-func (t *topic) keep(ctx context.Context) {
-	var pause retry.Backoff
-	var raw, kept []byte
-	var p, under shard.Placement
-	for {
-		t.await(ctx, func() (stale bool) {
-			var removed bool
-			p, removed = t.view.known()
-			raw = t.document.Load().Raw
-			return p.Epoch > 0 && !removed && (p != under || !bytes.Equal(raw, kept))
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		if err := t.save(ctx, raw); err != nil {
-			t.health.errors("document")
-			if t.health.refusals.noteDenied("document", err) && ctx.Err() == nil {
-				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
-			}
-			pause.Wait(ctx)
-			continue
-		}
-		t.health.refusals.noteDenied("document", nil)
-		pause.Reset()
-		kept, under = raw, p
-	}
-}
-
-// save stores a document in Redis, unless it comes from another source, which stores its
-// own.
-func (t *topic) save(ctx context.Context, raw []byte) error {
-	if t.sources.foreign(t.name) {
-		return nil
-	}
-	return t.store.Keep(ctx, t.sources.own, raw)
 }

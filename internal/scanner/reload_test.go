@@ -15,6 +15,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -23,6 +24,7 @@ import (
 type reloading struct {
 	*reloader
 	t                *testing.T
+	scanner          *Scanner
 	started, retired []string
 	reported         map[string]string // errors
 }
@@ -30,15 +32,19 @@ type reloading struct {
 func newReloading(t *testing.T) *reloading {
 	t.Helper()
 	s := newUnconnected(t)
-	r := &reloading{reloader: s.reloader, t: t}
-	r.start = func(doc config.Document) *served {
-		r.started = append(r.started, doc.Name)
-		return &served{topic: s.newTopic(doc)}
-	}
-	r.retire = func(v *served) { r.retired = append(r.retired, v.topic.name) }
-	r.report = func(_ uint64, errs, _ map[string]string) { r.reported = maps.Clone(errs) }
+	r := &reloading{reloader: s.reloader, t: t, scanner: s}
+	r.of = r
 	return r
 }
+
+func (r *reloading) serve(_ context.Context, doc config.Document) *served {
+	r.started = append(r.started, doc.Name)
+	return &served{topic: r.scanner.newTopic(doc)}
+}
+
+func (r *reloading) retire(_ context.Context, v *served) { r.retired = append(r.retired, v.topic.name) }
+
+func (r *reloading) report(_ uint64, errs, _ map[string]string) { r.reported = maps.Clone(errs) }
 
 // hear applies topic documents, given as texts by name. A text that is no document counts
 // as a broken one.
@@ -117,7 +123,7 @@ func TestATopicEndsWhenItHasNoDocumentAndWasRemoved(t *testing.T) {
 	r := newReloading(t)
 	r.hear(map[string]string{"orders": "{shards: 2}"})
 	orders := r.topics["orders"]
-	orders.topic.view.learnRemoved()
+	orders.topic.resharder.Learn(shard.Placement{})
 	r.reap(t.Context())
 	if len(r.retired) > 0 {
 		t.Fatal("a topic that has a document ended")
@@ -285,9 +291,9 @@ func TestATopicMadeAnewKeepsItsMetricsWhenTheOldOneEnds(t *testing.T) {
 	l.start()
 	old := l.served("orders")
 	l.reloader.mu.Lock()
-	l.reloader.topics["orders"] = l.reloader.start(*old.topic.document.Load())
+	l.reloader.topics["orders"] = l.serve(t.Context(), *old.topic.document.Load())
 	l.reloader.mu.Unlock()
-	l.ok(l.retire(t.Context(), old))
+	l.ok(l.endTopic(t.Context(), old))
 	if !l.exports("orders") {
 		t.Error("the metrics of a topic that is served are not exported")
 	}

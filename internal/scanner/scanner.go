@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
 )
@@ -71,8 +74,10 @@ type Scanner struct {
 	sources      *sources
 
 	requests atomic.Uint64 // claims and exports requested so far
-	moving   oneStep       // shared by all topics
+	moving   reshard.Step  // shared by all topics
 	started  time.Time
+	support  errgroup.Group // what serves until over is closed
+	over     chan struct{}  // closed when serving ends, the last thing of all
 	stopping atomic.Bool
 }
 
@@ -86,7 +91,7 @@ func New(cfg Config) (*Scanner, error) {
 		cfg.Moving = cfg.Store
 	}
 	s := &Scanner{cfg: cfg, log: cfg.Log, store: cfg.Store, budget: newBudget(cfg.Settings.InFlightBytes),
-		moving: make(oneStep, 1)}
+		moving: reshard.NewStep(), over: make(chan struct{})}
 	urls, secure, err := cfg.Settings.RabbitMQ.Fresh(cfg.Log)
 	if err != nil {
 		return nil, err
@@ -105,19 +110,18 @@ func New(cfg Config) (*Scanner, error) {
 	}
 	s.heartbeat = balance.NewHeartbeat(balance.HeartbeatConfig{
 		Store: s.store, Instance: cfg.Instance, Describe: s.describe, After: s.measure, Log: cfg.Log,
-		Advice: func(text string) string { return config.Advice("redis", text) },
+		Advice: adviceOnRedis,
 	})
 	s.durability = &durability{store: s.store, metrics: s.metrics, log: cfg.Log, every: durabilityInterval}
 	s.sources = &sources{own: cfg.SourceName, instance: cfg.Instance, from: cfg.Source, store: s.store, fleet: s.members,
 		recorded: map[string]string{}}
-	s.reloader = newReloader(s.sources, s.store, s.metrics, cfg.Log)
+	s.reloader = newReloader(s, s.sources, s.store, s.metrics, cfg.Log)
 	if cfg.Register != nil {
 		s.registration = &registration{
 			register: cfg.Register, instance: cfg.Instance, metrics: s.metrics, log: cfg.Log,
-			back: make(chan struct{}, 1), notes: make(chan note, 1),
+			back: retry.NewSignal(), notes: make(chan note, 1),
 			fleet: s.members,
 		}
-		s.reloader.report = s.registration.report
 	}
 	return s, s.observe()
 }
@@ -131,21 +135,20 @@ func (s *Scanner) Run(ctx context.Context) error {
 		return err
 	}
 	s.started = time.Now()
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx)) // ends last
+	stopServing := sync.OnceFunc(func() { close(s.over) })
 	defer stopServing()
+	serving, _ := s.serving(ctx)
 	working, stopWorking := context.WithCancel(ctx) // claiming ends with it
 	defer stopWorking()
-	support, watching := &errgroup.Group{}, &errgroup.Group{}
-	s.reloader.start = func(doc config.Document) *served { return s.serve(working, serving, support, doc) }
-	s.reloader.retire = func(v *served) { support.Go(func() error { return s.retire(serving, v) }) }
-	support.Go(func() error { return s.connection.Run(serving) })
-	support.Go(func() error {
+	watching := &errgroup.Group{}
+	s.support.Go(func() error { return s.connection.Run(serving) })
+	s.support.Go(func() error {
 		defer stopWorking() // without it nobody could see the scanner's state
 		return s.admin.Run(serving)
 	})
-	support.Go(func() error { s.heartbeat.Run(serving); return nil })
-	support.Go(func() error { s.reloader.follow(working); return nil })
-	support.Go(func() error { s.durability.watch(working); return nil })
+	s.support.Go(func() error { s.heartbeat.Run(serving); return nil })
+	s.support.Go(func() error { s.reloader.follow(working); return nil })
+	s.support.Go(func() error { s.durability.watch(working); return nil })
 	s.log.InfoContext(ctx, "scanner started", "instance", s.cfg.Instance, "version", s.cfg.Version, "admin",
 		s.admin.Addr())
 	watching.Go(func() error { return s.reloader.watch(working) })
@@ -160,10 +163,31 @@ func (s *Scanner) Run(ctx context.Context) error {
 	err := s.end(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		err := s.shutDown(ctx, watching)
 		stopServing()
-		return errors.Join(err, support.Wait())
+		return errors.Join(err, s.support.Wait())
 	})
 	s.log.InfoContext(ctx, "scanner stopped")
 	return err
+}
+
+// serving returns a context that ends when serving does, and not with ctx.
+func (s *Scanner) serving(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.support.Go(func() error {
+		defer cancel()
+		select {
+		case <-s.over:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	return ctx, cancel
+}
+
+// report notes in Consul which documents are in force.
+func (s *Scanner) report(index uint64, errs, documents map[string]string) {
+	if s.registration != nil {
+		s.registration.report(index, errs, documents)
+	}
 }
 
 func (s *Scanner) members(ctx context.Context) ([]balance.Member, error) {
@@ -210,10 +234,18 @@ func (s *Scanner) shutDown(ctx context.Context, watching *errgroup.Group) error 
 	return err
 }
 
-// retire ends a topic that is no longer served. It waits for what is in flight, as long
-// as that takes. Then it closes the channel, so that nothing that the operator deletes is
-// declared again.
-func (s *Scanner) retire(ctx context.Context, v *served) error {
+// retire ends a topic that is no longer served, in the background.
+func (s *Scanner) retire(ctx context.Context, v *served) {
+	s.support.Go(func() error {
+		ctx, cancel := s.serving(ctx)
+		defer cancel()
+		return s.endTopic(ctx, v)
+	})
+}
+
+// endTopic ends a topic. It waits for what is in flight, as long as that takes. Then it
+// closes the channel, so that nothing that the operator deletes is declared again.
+func (s *Scanner) endTopic(ctx context.Context, v *served) error {
 	err := v.shutDown(ctx, 0)
 	v.end()
 	err = errors.Join(err, v.background.Wait())

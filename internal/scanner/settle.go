@@ -22,10 +22,10 @@ type settler struct {
 	mu      sync.Mutex
 	pending map[int]*settlement // by shard
 	tasks   int                 // tasks that became pending since the last round began
-	kicked  chan struct{}
-	hurried chan struct{} // what is pending must not gather any longer
-	began   time.Time     // the last round
-	under   map[int]bool  // shards whose settlement waits in a queue or is under way
+	kicked  retry.Signal
+	hurried retry.Signal // what is pending must not gather any longer
+	began   time.Time    // the last round
+	under   map[int]bool // shards whose settlement waits in a queue or is under way
 	queues  map[string]*queue
 	idle    chan struct{}
 	working sync.WaitGroup // goroutines that settle
@@ -56,34 +56,29 @@ func newSettler(t *shard.Topic, w *window, tried func(string, error)) *settler {
 	return &settler{
 		store: t, window: w, tried: tried,
 		pending: map[int]*settlement{}, under: map[int]bool{}, queues: map[string]*queue{},
-		kicked: make(chan struct{}, 1), hurried: make(chan struct{}, 1), idle: make(chan struct{}),
+		kicked: retry.NewSignal(), hurried: retry.NewSignal(), idle: make(chan struct{}),
 	}
 }
 
 // settle makes the removal of a task pending.
 func (s *settler) settle(at int, l shard.Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.of(at)
-	p.settle = append(p.settle, l)
-	s.add()
+	s.add(at, func(p *settlement) { p.settle = append(p.settle, l) })
 }
 
 // release makes the release of a task pending.
 func (s *settler) release(at int, r shard.Release) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.of(at)
-	p.release = append(p.release, r)
-	s.add()
+	s.add(at, func(p *settlement) { p.release = append(p.release, r) })
 }
 
-// add counts a task that became pending; s.mu is held.
-func (s *settler) add() {
+// add adds a task to what is pending for a shard.
+func (s *settler) add(at int, to func(*settlement)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to(s.of(at))
 	s.tasks++
-	kick(s.kicked)
+	s.kicked.Send()
 	if s.tasks >= s.window.share() {
-		kick(s.hurried)
+		s.hurried.Send()
 	}
 }
 
@@ -193,7 +188,7 @@ func (s *settler) ended(at int) {
 	defer s.mu.Unlock()
 	delete(s.under, at)
 	if s.pending[at] != nil {
-		kick(s.kicked)
+		s.kicked.Send()
 	}
 	if len(s.pending)+len(s.under) == 0 {
 		close(s.idle)
@@ -203,29 +198,28 @@ func (s *settler) ended(at int) {
 
 func (s *settler) carryOut(ctx context.Context, at int, p *settlement) {
 	if len(p.settle) > 0 {
-		if _, err := s.store.Shard(at).Settle(ctx, p.settle); err != nil {
-			s.again(at, p, "settle", err)
+		_, err := s.store.Shard(at).Settle(ctx, p.settle)
+		if s.tried("settle", err); err != nil {
+			s.again(at, p)
 			return
 		}
-		s.tried("settle", nil)
-		s.window.settled(len(p.settle))
+		s.window.free(len(p.settle), 0, 0)
 		p.settle = nil
 	}
 	if len(p.release) > 0 {
-		if _, err := s.store.Shard(at).Release(ctx, p.release); err != nil {
-			s.again(at, p, "release", err)
+		_, err := s.store.Shard(at).Release(ctx, p.release)
+		if s.tried("release", err); err != nil {
+			s.again(at, p)
 			return
 		}
-		s.tried("release", nil)
-		s.window.settled(len(p.release))
+		s.window.free(len(p.release), 0, 0)
 	}
 }
 
 // again makes a settlement pending that Redis didn't acknowledge. It rests for a while,
 // and other shards are settled meanwhile. A part that Redis did carry out is carried out
 // twice, which changes nothing.
-func (s *settler) again(at int, p *settlement, operation string, err error) {
-	s.tried(operation, err)
+func (s *settler) again(at int, p *settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newer := s.of(at)
@@ -233,7 +227,7 @@ func (s *settler) again(at int, p *settlement, operation string, err error) {
 	newer.release = append(newer.release, p.release...)
 	pause := p.retry.Next()
 	newer.retry, newer.rest = p.retry, time.Now().Add(pause)
-	time.AfterFunc(pause, func() { kick(s.kicked) }) // when the rest is over
+	time.AfterFunc(pause, s.kicked.Send) // when the rest is over
 }
 
 // drain waits until nothing is left to do. It returns ctx's error if ctx ends first.
@@ -242,7 +236,7 @@ func (s *settler) drain(ctx context.Context) error {
 		s.mu.Lock()
 		left, idle := len(s.pending)+len(s.under), s.idle
 		s.mu.Unlock()
-		kick(s.hurried)
+		s.hurried.Send()
 		if left == 0 {
 			return nil
 		}

@@ -186,15 +186,6 @@ func (s *sources) inForce(ctx context.Context, docs map[string]config.Document) 
 	return good, pending
 }
 
-// keptDocument parses a document that Redis keeps.
-func keptDocument(name string, raw []byte) config.Document {
-	doc := config.ParseDocument(name, raw, 0)
-	if doc.Err != nil {
-		doc.Err = fmt.Errorf("last good document in Redis: %w", doc.Err)
-	}
-	return doc
-}
-
 // why says which of this scanner's documents wait, and for which source; "" if none do.
 func (s *sources) why() string {
 	s.mu.Lock()

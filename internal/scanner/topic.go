@@ -15,6 +15,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/forward"
+	"github.com/duefleet/duefleet/internal/reshard"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -23,27 +24,24 @@ import (
 // topic is this scanner's work for one topic: its workers, its publisher, and what they
 // share.
 type topic struct {
-	name       string
-	instance   string
-	store      *shard.Topic
-	far        *shard.Topic // the same with longer timeouts, for movers
-	publisher  *forward.Publisher
-	window     *window
-	settler    *settler
-	waiters    *waiters
-	retries    *retries
-	minute     *lastMinute
-	view       *view
-	reconciler *reconciler
-	health     *topicHealth
-	notices    notices
-	sources    *sources
-	log        *slog.Logger
-	metrics    *telemetry.TopicMetrics
-	live       func() int     // how many scanners of the fleet live
-	requests   *atomic.Uint64 // shared by all topics
-	moving     oneStep        // shared by all topics
-	exports    exportLease
+	name      string
+	instance  string
+	store     *shard.Topic
+	publisher *forward.Publisher
+	window    *window
+	settler   *settler
+	waiters   *waiters
+	retries   *retries
+	minute    *lastMinute
+	resharder *reshard.Resharder
+	health    *topicHealth
+	notices   notices
+	sources   *sources
+	log       *slog.Logger
+	metrics   *telemetry.TopicMetrics
+	live      func() int     // how many scanners of the fleet live
+	requests  *atomic.Uint64 // shared by all topics
+	placed    retry.Signal   // a placement was put in force
 
 	document atomic.Pointer[config.Document] // in force.
 	routed   atomic.Pointer[config.Document] // the one whose route the publisher was last given.
@@ -60,16 +58,17 @@ type topic struct {
 func (s *Scanner) newTopic(doc config.Document) *topic {
 	log, metrics := s.log.With("topic", doc.Name), s.metrics.Topic(doc.Name)
 	t := &topic{
-		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), far: s.cfg.Moving.Topic(doc.Name),
+		name: doc.Name, instance: s.cfg.Instance, store: s.store.Topic(doc.Name), sources: s.sources,
 		window: s.budget.window(doc.Topic.Window), waiters: newWaiters(), retries: newRetries(), minute: newLastMinute(),
 		notices: newNotices(log), log: log, metrics: metrics,
 		health: &topicHealth{log: log, metrics: metrics, errors: s.metrics.Error},
-		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, moving: s.moving,
+		live:   func() int { return s.heartbeat.State().Live }, requests: &s.requests, placed: retry.NewSignal(),
 	}
-	t.view = &view{log: log, metrics: metrics, changed: &t.changed, clean: map[int]bool{},
-		shown: map[int]shard.Placement{}}
-	t.sources = s.sources
-	t.reconciler = &reconciler{topic: t, source: s.sources, shared: s.cfg.Register != nil, placed: make(chan struct{}, 1)}
+	t.resharder = reshard.New(reshard.Config{
+		Topic: t.store, Moving: s.cfg.Moving.Topic(doc.Name), InForce: t.inForce, Desired: t.readShards,
+		Shared: s.cfg.Register != nil, Live: t.live, Workers: t.workers, Request: t.request, Changed: &t.changed,
+		Placed: t.placed, Step: s.moving, Report: t.health, Metrics: metrics, Log: log, Advice: adviceOnRedis,
+	})
 	t.settler = newSettler(t.store, t.window, t.settlerTried)
 	t.publisher = s.connection.NewPublisher(doc.Name, routeOf(doc.Topic), t.resolved)
 	t.apply(doc)
@@ -84,11 +83,33 @@ func (t *topic) apply(doc config.Document) {
 	t.differs.Store(&differs)
 	before := t.document.Swap(&doc)
 	t.window.resize(doc.Topic.Window)
-	t.metrics.SetPaused(t.paused())
+	t.metrics.Paused.Set(t.paused())
 	if before == nil || before.Topic.Shards != doc.Topic.Shards {
 		t.desired.Add(1)
 	}
 	t.changed.Fire()
+}
+
+// inForce returns what the document in force says about the shards.
+func (t *topic) inForce() reshard.Document {
+	version, s := t.desired.Load(), t.settings()
+	return reshard.Document{Shards: s.Shards, Version: version, Tick: s.Tick}
+}
+
+// readShards reads the shard count of the topic's document from its source; 0 if there is
+// no valid document.
+func (t *topic) readShards(ctx context.Context) (int, error) {
+	doc, there, err := t.sources.Read(ctx, t.name)
+	if err != nil || !there || doc.Err != nil {
+		return 0, err
+	}
+	return doc.Topic.Shards, nil
+}
+
+// scanned returns how many shards are polled; at least 1.
+func (t *topic) scanned() int {
+	p, _ := t.resharder.Known()
+	return max(p.Scanned(), 1)
 }
 
 // await waits until holds returns true, or until ctx ends. The condition may depend only
@@ -111,7 +132,7 @@ func (t *topic) await(ctx context.Context, holds func() bool) {
 func (t *topic) run(ctx context.Context) {
 	pool := balance.Pool{Wanted: t.workers, Changed: t.changed.Next, Work: t.work}
 	var all sync.WaitGroup
-	for _, part := range []func(context.Context){t.announce, t.endPauses, t.reconciler.run, t.listen, t.route, t.keep,
+	for _, part := range []func(context.Context){t.announce, t.endPauses, t.resharder.Run, t.listen, t.route, t.keep,
 		pool.Run} {
 		all.Go(func() { part(ctx) })
 	}
@@ -121,7 +142,7 @@ func (t *topic) run(ctx context.Context) {
 // announce logs that the topic is served, once its placement is known.
 func (t *topic) announce(ctx context.Context) {
 	t.await(ctx, func() bool {
-		p, removed := t.view.known()
+		p, removed := t.resharder.Known()
 		return p.Epoch > 0 && !removed
 	})
 	if ctx.Err() == nil {
@@ -132,7 +153,7 @@ func (t *topic) announce(ctx context.Context) {
 // scale returns how many workers this scanner runs for the topic, and how many tickets
 // each of them draws per tick. Both are 0 before there is a placement.
 func (t *topic) scale() (workers, tickets int) {
-	p, _ := t.view.known()
+	p, _ := t.resharder.Known()
 	if p.Epoch == 0 {
 		return 0, 0
 	}
@@ -146,8 +167,8 @@ func (t *topic) workers() int {
 
 // work runs one worker of the pool.
 func (t *topic) work(ctx context.Context, number int) {
-	t.metrics.AddWorkers(1)
-	defer t.metrics.AddWorkers(-1)
+	t.metrics.Workers.Inc()
+	defer t.metrics.Workers.Dec()
 	t.newWorker(number).run(ctx)
 }
 
@@ -161,13 +182,13 @@ func (t *topic) request() string { return strconv.FormatUint(t.requests.Add(1), 
 // lie in its shards already.
 func (t *topic) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		n := t.view.scanned()
+		n := t.scanned()
 		listening, cancel := context.WithCancel(ctx)
 		go func() {
 			defer cancel()
-			t.await(listening, func() bool { return t.view.scanned() != n })
+			t.await(listening, func() bool { return t.scanned() != n })
 		}()
-		t.store.Wakes(listening, n, t.waiters.notify, t.reconciler.wake, t.health.listens)
+		t.store.Wakes(listening, n, t.waiters.notify, t.placed.Send, t.health.listens)
 		cancel()
 	}
 }
@@ -230,15 +251,16 @@ type served struct {
 }
 
 // serve starts serving a topic. The workers run until working ends, the publisher and the
-// settler until serving ends. All of them run in group.
-func (s *Scanner) serve(working, serving context.Context, group *errgroup.Group, doc config.Document) *served {
+// settler until serving ends.
+func (s *Scanner) serve(working context.Context, doc config.Document) *served {
 	v := &served{topic: s.newTopic(doc), done: make(chan struct{})}
 	working, v.stop = context.WithCancel(working)
-	serving, v.end = context.WithCancel(serving)
+	var serving context.Context
+	serving, v.end = s.serving(working)
 	v.background.Go(func() error { return v.topic.publisher.Run(serving) })
 	v.background.Go(func() error { v.topic.settler.run(serving); return nil })
-	group.Go(v.background.Wait)
-	group.Go(func() error {
+	s.support.Go(v.background.Wait)
+	s.support.Go(func() error {
 		defer close(v.done)
 		v.topic.run(working)
 		return nil

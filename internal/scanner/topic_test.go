@@ -12,6 +12,8 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
+
+	"github.com/duefleet/duefleet/internal/retry"
 )
 
 // onTopic runs a scanner whose topic has one shard and some other settings.
@@ -93,17 +95,17 @@ func (l *lone) value(name string) (total float64) {
 func (l *lone) polling(index int, shards ...int) <-chan struct{} {
 	l.t.Helper()
 	orders := l.served("orders").topic
-	p, _ := orders.view.known()
+	p, _ := orders.resharder.Known()
 	w := orders.newWorker(index)
-	w.name = fmt.Sprint("attending/", index)
+	w.name = fmt.Sprint("polling/", index)
 	ctx, cancel := context.WithCancel(context.Background())
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		w.alarm = newAlarm()
-		defer w.alarm.close()
+		w.alarm = retry.NewAlarm()
+		defer w.alarm.Close()
 		defer w.calls.running.Wait()
-		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.view.scanned()},
+		w.poll(ctx, drawn{append(shards, 0)[:max(len(shards), 1)], p, orders.settings().Tick, orders.scanned()},
 			time.Now().Add(time.Hour))
 	}()
 	l.t.Cleanup(func() {

@@ -231,25 +231,13 @@ func (w *window) keep(r room, tasks, bytes int) room {
 	return room{tasks: tasks, bytes: bytes}
 }
 
-// written notes tasks that are written to RabbitMQ, or never will be.
-func (w *window) written(tasks int) {
+// free gives back what tasks no longer take. settled tasks had their outcome written to
+// Redis. written tasks were written to RabbitMQ, or never will be. bytes belong to tasks
+// whose outcome is known.
+func (w *window) free(settled, written, bytes int) {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
-	w.give(0, tasks, 0)
-}
-
-// resolved notes that the outcome of tasks is known, and frees their bytes.
-func (w *window) resolved(bytes int) {
-	w.budget.mu.Lock()
-	defer w.budget.mu.Unlock()
-	w.give(0, 0, bytes)
-}
-
-// settled notes tasks whose outcome was written to Redis.
-func (w *window) settled(tasks int) {
-	w.budget.mu.Lock()
-	defer w.budget.mu.Unlock()
-	w.give(tasks, 0, 0)
+	w.give(settled, written, bytes)
 }
 
 func (w *window) resize(size int) {

@@ -154,7 +154,7 @@ func TestWindowsServeInOrderWhatThereIsRoomFor(t *testing.T) {
 				l := topic(t)
 				one := pick(t, &l.tasks)
 				if !one.written {
-					l.written(one.tasks)
+					l.free(0, one.tasks, 0)
 				}
 				one.written = true
 				l.tasks = append(l.tasks, one)
@@ -163,12 +163,12 @@ func TestWindowsServeInOrderWhatThereIsRoomFor(t *testing.T) {
 				l := topic(t)
 				one := pick(t, &l.tasks)
 				if !one.written {
-					l.written(one.tasks)
+					l.free(0, one.tasks, 0)
 				}
-				l.resolved(one.bytes)
+				l.free(0, 0, one.bytes)
 				l.settles = append(l.settles, one.tasks)
 			},
-			"settled": func(t *rapid.T) { l := topic(t); l.settled(pick(t, &l.settles)) },
+			"settled": func(t *rapid.T) { l := topic(t); l.free(pick(t, &l.settles), 0, 0) },
 			"resize":  func(t *rapid.T) { topic(t).resize(rapid.IntRange(1, 1000).Draw(t, "size")) },
 		})
 	})
@@ -229,11 +229,11 @@ func TestAFullWindowWaitsForAQuarter(t *testing.T) {
 		t.Fatalf("an empty window of 200 gave %+v, want half of it", got)
 	}
 	next := w.join(500)
-	w.written(24)
+	w.free(0, 24, 0)
 	if len(next.got) > 0 {
 		t.Fatal("served with 24 free: claims get tiny")
 	}
-	w.written(1)
+	w.free(0, 1, 0)
 	if got := <-next.got; got.tasks != 25 {
 		t.Fatalf("got %+v of 25 free places", got)
 	}
@@ -254,14 +254,14 @@ func TestWhatIsNotSettledStopsClaims(t *testing.T) {
 		got := <-next.got
 		claimed += got.tasks
 		w.keep(got, got.tasks, 1)
-		w.written(got.tasks)
-		w.resolved(1)
+		w.free(0, got.tasks, 0)
+		w.free(0, 0, 1)
 	}
 	next := w.join(50)
 	if len(next.got) > 0 {
 		t.Fatal("tasks are claimed though twice the window waits to be settled")
 	}
-	w.settled(12)
+	w.free(12, 0, 0)
 	if len(next.got) == 0 {
 		t.Fatal("no claim though room for a quarter of what may be claimed ahead was made")
 	}
@@ -308,7 +308,7 @@ func drink(w *window, size int) (tasks, bytes int) {
 		got := <-next.got
 		n := min(got.tasks, max(1, got.records()/size))
 		w.keep(got, n, n*(taskBytes+size))
-		w.written(n)
+		w.free(0, n, 0)
 		tasks, bytes = tasks+n, bytes+n*(taskBytes+size)
 	}
 }
@@ -371,7 +371,7 @@ func TestRoomOfOneTopicServesTheOthers(t *testing.T) {
 	if len(first.got)+len(second.got) > 0 {
 		t.Fatal("served though the budget is used up")
 	}
-	all[0].resolved(had)
+	all[0].free(0, 0, had)
 	if len(first.got) == 0 || len(second.got) > 0 {
 		t.Fatalf("not the first is served alone: %d and %d", len(first.got), len(second.got))
 	}

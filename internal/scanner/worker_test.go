@@ -41,7 +41,7 @@ func TestNextEnd(t *testing.T) {
 // again. Tasks that the first one claimed are still in flight then.
 func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	claimed := map[string]int{}
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
@@ -183,7 +183,7 @@ func TestAnIdleWorkerClaimsNothing(t *testing.T) {
 	orders := l.served("orders").topic
 	wait.For(t, "a claim from each shard", func() bool {
 		for at := range many {
-			if !orders.health.confirmedOnce(at) {
+			if !orders.health.lastClaimWorked(at) {
 				return false
 			}
 		}

@@ -24,15 +24,10 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 }
 
 func logLevel(level string) (slog.Level, error) {
-	switch level {
-	case "debug":
-		return slog.LevelDebug, nil
-	case "info":
-		return slog.LevelInfo, nil
-	case "warn":
-		return slog.LevelWarn, nil
-	case "error":
-		return slog.LevelError, nil
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
+		"error": slog.LevelError}
+	if found, there := levels[level]; there {
+		return found, nil
 	}
 	return 0, fmt.Errorf("log.level %q: must be debug, info, warn or error", level)
 }

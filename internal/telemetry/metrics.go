@@ -6,8 +6,10 @@ package telemetry
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"runtime"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -18,24 +20,27 @@ const namespace = "duefleet"
 // allShards replaces the shard's number in series about all shards of a topic.
 const allShards = "all"
 
-// Metrics are the metrics of one scanner. Their names are an interface: dashboards and
-// alerts depend on them. All methods may be called concurrently.
+// Metrics are the metrics of one scanner; declare.go says what the tags mean. Their names
+// are an interface: dashboards and alerts depend on them. All fields and methods may be
+// used concurrently.
 type Metrics struct {
-	topics      *topicVectors
+	RabbitMQConnected Switch             `metric:"rabbitmq_connected" help:"1 while the connection to RabbitMQ is open."`
+	RabbitMQBlocked   Switch             `metric:"rabbitmq_blocked" help:"1 while RabbitMQ blocks publishers (memory or disk alarm)."`
+	RedisUp           Switch             `metric:"redis_up" help:"1 while Redis answers."`
+	ConfigApplied     prometheus.Gauge   `metric:"config_applied_index" help:"Index of the topics' configuration in effect."`
+	ConfigDocuments   prometheus.Gauge   `metric:"config_documents_hash" help:"Hash of the topics' documents in effect; equal on scanners with the same documents. 0 until some were read."`
+	ConfigRefused     prometheus.Counter `metric:"config_errors_total" help:"Configurations refused; the previous one stayed in effect."`
+	ConfigBroken      prometheus.Gauge   `metric:"config_errors" help:"Configurations that are refused now: topics' documents or a file with mistakes."`
+	LiveScanners      prometheus.Gauge   `metric:"live_scanners" help:"Members of the fleet with a fresh heartbeat, this one included."`
+
+	Errors      *prometheus.CounterVec `metric:"errors_total" label:"operation" help:"Errors after which the scanner went on, by operation."`
+	RedisUnsafe *prometheus.GaugeVec   `metric:"redis_unsafe" label:"reason" help:"1 while Redis is set to lose tasks that it acknowledged; the reason is eviction or persistence. Absent if unknown."`
+	ConsulUp    *prometheus.GaugeVec   `metric:"consul_up" help:"1 while Consul answers. Absent if Consul is not configured."`
+
 	shardSeries int // a topic with more shards has one series for all of them
 
-	rabbitConnected prometheus.Gauge
-	rabbitBlocked   prometheus.Gauge
-	redisUp         prometheus.Gauge
-	redisUnsafe     *prometheus.GaugeVec
-	consulUp        *prometheus.GaugeVec // no labels; a vector, so that it is absent until it is set
-	configApplied   prometheus.Gauge
-	configDocuments prometheus.Gauge
-	configErrors    prometheus.Counter
-	configBroken    prometheus.Gauge
-	errors          *prometheus.CounterVec
-	scanners        prometheus.Gauge
-	build           prometheus.Collector
+	mu     sync.Mutex // so that Forget meets all of a handle's series or none
+	topics []vector
 }
 
 // NewRegistry returns a registry with the metrics of the Go runtime and the process. A
@@ -53,81 +58,34 @@ type Build struct{ Version, Commit string }
 // it registers none and returns the error. A topic with more than shardSeries shards has
 // one series for all shards, labelled shard="all", in place of one per shard.
 func NewMetrics(reg prometheus.Registerer, shardSeries int, build Build) (*Metrics, error) {
-	m := &Metrics{
-		build:           buildInfo(build),
-		topics:          newTopicVectors(),
-		shardSeries:     shardSeries,
-		rabbitConnected: gauge("rabbitmq_connected", "1 while the connection to RabbitMQ is open."),
-		rabbitBlocked:   gauge("rabbitmq_blocked", "1 while RabbitMQ blocks publishers (memory or disk alarm)."),
-		redisUp:         gauge("redis_up", "1 while Redis answers."),
-		redisUnsafe: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "redis_unsafe",
-			Help: "1 while Redis is set to lose tasks that it acknowledged; the reason is eviction or persistence. Absent if " +
-				"unknown."}, []string{"reason"}),
-		consulUp: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "consul_up",
-			Help: "1 while Consul answers. Absent if Consul is not configured."}, nil),
-		configApplied: gauge("config_applied_index", "Index of the topics' configuration in effect."),
-		configDocuments: gauge("config_documents_hash",
-			"Hash of the topics' documents in effect; equal on scanners with the same documents. 0 until some were read."),
-		configErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "config_errors_total",
-			Help: "Configurations refused; the previous one stayed in effect."}),
-		configBroken: gauge("config_errors", "Configurations that are refused now: topics' documents or a file with "+
-			"mistakes."),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "errors_total",
-			Help: "Errors after which the scanner went on, by operation."}, []string{"operation"}),
-		scanners: gauge("live_scanners", "Members of the fleet with a fresh heartbeat, this one included."),
+	m := &Metrics{shardSeries: shardSeries, topics: declared(reflect.TypeFor[TopicMetrics](), "topic")}
+	own := declared(reflect.TypeFor[Metrics]())
+	resolve(reflect.ValueOf(m).Elem(), own, nil)
+	all := group{buildInfo(build)}
+	for _, v := range append(own, m.topics...) {
+		if v != nil {
+			all = append(all, v)
+		}
 	}
-	if err := reg.Register(m.all()); err != nil {
+	if err := reg.Register(all); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return m, nil
 }
 
-func (m *Metrics) all() group {
-	g := group{
-		m.rabbitConnected, m.rabbitBlocked, m.redisUp, m.redisUnsafe, m.consulUp,
-		m.configApplied, m.configDocuments, m.configErrors, m.configBroken, m.errors, m.scanners, m.build,
-	}
-	for _, v := range m.topics.vectors {
-		g = append(g, v)
-	}
-	return g
-}
-
-// SetRabbitMQConnected records whether the connection to RabbitMQ is open.
-func (m *Metrics) SetRabbitMQConnected(yes bool) { m.rabbitConnected.Set(oneIf(yes)) }
-
-// SetRabbitMQBlocked records whether RabbitMQ blocks publishers.
-func (m *Metrics) SetRabbitMQBlocked(yes bool) { m.rabbitBlocked.Set(oneIf(yes)) }
-
-// SetRedisUp records whether Redis answers.
-func (m *Metrics) SetRedisUp(yes bool) { m.redisUp.Set(oneIf(yes)) }
-
 // SetRedisUnsafe records whether Redis may lose acknowledged tasks because of its
 // settings. reason is one of a few constants. The first call makes the series appear.
 func (m *Metrics) SetRedisUnsafe(reason string, yes bool) {
-	m.redisUnsafe.WithLabelValues(reason).Set(oneIf(yes))
+	m.RedisUnsafe.WithLabelValues(reason).Set(oneIf(yes))
 }
 
 // SetConsulUp records whether Consul answers. Call it only if Consul is configured: the
 // first call makes the metric appear.
-func (m *Metrics) SetConsulUp(yes bool) { m.consulUp.WithLabelValues().Set(oneIf(yes)) }
-
-// SetConfigApplied records the index of the configuration in effect: Consul's index, or
-// without Consul the number of file versions so far.
-func (m *Metrics) SetConfigApplied(index uint64) { m.configApplied.Set(float64(index)) }
+func (m *Metrics) SetConsulUp(yes bool) { m.ConsulUp.WithLabelValues().Set(oneIf(yes)) }
 
 // SetConfigDocuments records a hash of the topics' documents in effect; 0 if none were
 // read. A float64 keeps 53 bits of it.
-func (m *Metrics) SetConfigDocuments(hash uint64) { m.configDocuments.Set(float64(hash >> 11)) }
-
-// ConfigError counts a configuration that was refused.
-func (m *Metrics) ConfigError() { m.configErrors.Inc() }
-
-// SetConfigErrors sets how many configurations are refused now.
-func (m *Metrics) SetConfigErrors(n int) { m.configBroken.Set(float64(n)) }
-
-// SetLiveScanners sets how many members of the fleet have a fresh heartbeat.
-func (m *Metrics) SetLiveScanners(n int) { m.scanners.Set(float64(n)) }
+func (m *Metrics) SetConfigDocuments(hash uint64) { m.ConfigDocuments.Set(float64(hash >> 11)) }
 
 // shardLabel returns the label of a shard of a topic with that number of shards.
 func (m *Metrics) shardLabel(shard, shards int) string {
@@ -140,7 +98,7 @@ func (m *Metrics) shardLabel(shard, shards int) string {
 // Error counts an error after which the scanner went on. The operation is one of a few
 // constants in snake_case, as in "claim" or "heartbeat". It never contains a topic, an ID
 // or an error's text, because each value is a series for ever.
-func (m *Metrics) Error(operation string) { m.errors.WithLabelValues(operation).Inc() }
+func (m *Metrics) Error(operation string) { m.Errors.WithLabelValues(operation).Inc() }
 
 // group registers and collects its members as one, so that registering can't stop
 // half-way.
@@ -167,10 +125,6 @@ func buildInfo(b Build) prometheus.Collector {
 		}})
 	g.Set(1)
 	return g
-}
-
-func gauge(name, help string) prometheus.Gauge {
-	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 }
 
 func oneIf(yes bool) float64 {

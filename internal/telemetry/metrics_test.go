@@ -109,7 +109,7 @@ func TestABlockedTopicHasOneReason(t *testing.T) {
 			if f.GetName() != "duefleet_topic_blocked" {
 				continue
 			}
-			if n := len(f.GetMetric()); n != len(blockReasons()) {
+			if n := len(f.GetMetric()); n != len(orders.Blocked) {
 				t.Errorf("%q: %d series", reason, n)
 			}
 			for _, s := range f.GetMetric() {
@@ -144,37 +144,37 @@ func TestEachEventCountsInItsOwnMetric(t *testing.T) {
 	for range 2 {
 		orders.Forwarded(3 * time.Millisecond)
 	}
-	orders.Redelivered()
-	orders.Returned()
-	orders.Returned()
-	orders.Nacked()
-	orders.Overdue()
-	orders.Parked(4)
-	orders.Released(5)
+	orders.Redelivered.Inc()
+	orders.Returned.Inc()
+	orders.Returned.Inc()
+	orders.Nacked.Inc()
+	orders.Overdue.Inc()
+	orders.Parked.Add(4)
+	orders.Released.Add(5)
 	orders.Tick(true)
 	orders.Tick(false)
-	orders.Claimed(250 * time.Millisecond)
-	orders.Confirmed(500 * time.Millisecond)
+	orders.Claim.Observe(.25)
+	orders.Confirm.Observe(.5)
 	orders.SetPlacement(8, 11, true)
 	orders.SetProgress(70, 35, 2*time.Second)
-	orders.SetOrphans(9)
+	orders.Orphans.Set(9)
 	orders.SetInflight(9, 900)
 	orders.SetInflight(7, 700)
 	orders.SetRetrying(12, "overdue")
-	orders.SetPaused(true)
-	orders.SetUnreadable(8)
-	orders.AddWorkers(3)
-	m.SetRabbitMQConnected(true)
-	m.SetRabbitMQBlocked(true)
-	m.SetRabbitMQBlocked(false)
-	m.SetRedisUp(true)
+	orders.Paused.Set(true)
+	orders.Unreadable.Set(8)
+	orders.Workers.Add(3)
+	m.RabbitMQConnected.Set(true)
+	m.RabbitMQBlocked.Set(true)
+	m.RabbitMQBlocked.Set(false)
+	m.RedisUp.Set(true)
 	m.SetConsulUp(true)
-	m.SetConfigApplied(42)
+	m.ConfigApplied.Set(42)
 	m.SetConfigDocuments(7<<11 + 1)
-	m.ConfigError()
+	m.ConfigRefused.Inc()
 	m.Error("claim")
 	m.Error("claim")
-	m.SetLiveScanners(6)
+	m.LiveScanners.Set(6)
 
 	wantValues(t, reg, map[string]float64{
 		`forwarded_total{topic=orders}`:               2,
@@ -249,7 +249,7 @@ func TestForgottenTopicLeavesNoSeries(t *testing.T) {
 	reg, m := newMetrics(t)
 	old := m.Topic("orders")
 	old.Forwarded(time.Millisecond)
-	m.Topic("mail").Nacked()
+	m.Topic("mail").Nacked.Inc()
 	m.Forget("orders")
 	old.Forwarded(time.Millisecond)
 	for series := range values(gather(t, reg)) {
@@ -287,7 +287,7 @@ func TestTopicsComeAndGoWhileCountingGoesOn(t *testing.T) {
 func TestTakenNameRegistersNothing(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(gauge("workers", "Somebody else's."))
+	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "duefleet_workers", Help: "Somebody else's."}))
 	if _, err := NewMetrics(reg, 0, Build{}); err == nil {
 		t.Fatal("registered over a name that was taken")
 	}

@@ -56,8 +56,13 @@ type ShardCollector struct {
 	metrics *Metrics
 	log     *slog.Logger
 	failing bool // only settled uses it
+	numbers []shardNumber
+}
 
-	pending, backlog, leased, parked, oldest *prometheus.Desc
+// shardNumber is a metric with the labels topic and shard.
+type shardNumber struct {
+	desc *prometheus.Desc
+	of   func(ShardStat) float64
 }
 
 // NewShardCollector returns a collector that the caller registers.
@@ -65,25 +70,26 @@ func NewShardCollector(cfg ShardCollectorConfig) (*ShardCollector, error) {
 	if cfg.Stats == nil || cfg.Metrics == nil || cfg.Log == nil {
 		return nil, errors.New("shard collector: Stats, Metrics and Log are required")
 	}
-	c := &ShardCollector{
-		metrics: cfg.Metrics,
-		log:     cfg.Log,
-		pending: shardDesc("pending_tasks", "Tasks stored."),
-		backlog: shardDesc("backlog_tasks", "Tasks that are due and not forwarded."),
-		leased:  shardDesc("leased_tasks", "Tasks claimed by a scanner."),
-		parked:  shardDesc("parked_tasks", "Tasks set aside after their last attempt."),
-		oldest: shardDesc("oldest_due_seconds",
-			"How long the oldest due task has waited, from its original due time; 0 if none is due."),
-	}
+	c := &ShardCollector{metrics: cfg.Metrics, log: cfg.Log, numbers: []shardNumber{
+		newNumber("pending_tasks", "Tasks stored.", func(s ShardStat) float64 { return float64(s.Pending) }),
+		newNumber("backlog_tasks", "Tasks that are due and not forwarded.",
+			func(s ShardStat) float64 { return float64(s.Backlog) }),
+		newNumber("leased_tasks", "Tasks claimed by a scanner.", func(s ShardStat) float64 { return float64(s.Leased) }),
+		newNumber("parked_tasks", "Tasks set aside after their last attempt.",
+			func(s ShardStat) float64 { return float64(s.Parked) }),
+		newNumber("oldest_due_seconds",
+			"How long the oldest due task has waited, from its original due time; 0 if none is due.",
+			func(s ShardStat) float64 { return max(0, s.OldestDue).Seconds() }),
+	}}
 	c.stats = shared[[]ShardStat]{ask: cfg.Stats, timeout: statsTimeout, keep: statsKeep, settled: c.settled}
-	cfg.Metrics.errors.WithLabelValues(statsOperation) // start at 0, so that rate() sees the first failure
+	cfg.Metrics.Errors.WithLabelValues(statsOperation) // start at 0, so that rate() sees the first failure
 	return c, nil
 }
 
 // Describe implements prometheus.Collector.
 func (c *ShardCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.pending, c.backlog, c.leased, c.parked, c.oldest} {
-		ch <- d
+	for _, n := range c.numbers {
+		ch <- n.desc
 	}
 }
 
@@ -126,14 +132,9 @@ func (s ShardStat) plus(other ShardStat) ShardStat {
 }
 
 func (c *ShardCollector) send(ch chan<- prometheus.Metric, s ShardStat, shard string) {
-	emit := func(d *prometheus.Desc, value float64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.Topic, shard)
+	for _, n := range c.numbers {
+		ch <- prometheus.MustNewConstMetric(n.desc, prometheus.GaugeValue, n.of(s), s.Topic, shard)
 	}
-	emit(c.pending, float64(s.Pending))
-	emit(c.backlog, float64(s.Backlog))
-	emit(c.leased, float64(s.Leased))
-	emit(c.parked, float64(s.Parked))
-	emit(c.oldest, max(0, s.OldestDue).Seconds())
 }
 
 func (c *ShardCollector) settled(err error) {
@@ -150,6 +151,7 @@ func (c *ShardCollector) settled(err error) {
 	c.failing = err != nil
 }
 
-func shardDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, []string{"topic", "shard"}, nil)
+func newNumber(name, help string, of func(ShardStat) float64) shardNumber {
+	name = prometheus.BuildFQName(namespace, "", name)
+	return shardNumber{prometheus.NewDesc(name, help, []string{"topic", "shard"}, nil), of}
 }

@@ -46,7 +46,7 @@ func (d *delivery) publish(ctx context.Context) {
 		messages[i] = forward.Message{Task: claimed.Task, Owner: &items[i], Deadline: deadline}
 		batch[i] = &messages[i]
 	}
-	defer t.window.written(len(batch))
+	defer t.window.free(0, len(batch), 0)
 	if t.stopped.Load() || time.Since(d.asked) > lease/2 {
 		unsent := make([]forward.Result, len(batch))
 		for i, m := range batch {
@@ -60,6 +60,8 @@ func (d *delivery) publish(ctx context.Context) {
 	}
 }
 
+var _ forward.Owner = (*item)(nil)
+
 func (i item) lease() shard.Lease { return shard.Lease{ID: i.claimed.ID, Token: i.claimed.Token} }
 
 // resolved handles the outcomes of messages. The publisher calls it, and publish does for
@@ -69,7 +71,7 @@ func (t *topic) resolved(results []forward.Result) {
 	for _, r := range results {
 		bytes += r.Message.Owner.Resolved(r)
 	}
-	t.window.resolved(bytes)
+	t.window.free(0, 0, bytes)
 }
 
 // Resolved settles a confirmed task and releases any other. It returns how many bytes of
@@ -83,7 +85,7 @@ func (i *item) Resolved(r forward.Result) (freed int) {
 		t.settler.settle(i.delivery.shard, i.lease())
 		return i.bytes
 	}
-	t.metrics.Released(1)
+	t.metrics.Released.Inc()
 	t.settler.release(i.delivery.shard, i.released(r))
 	return i.bytes
 }
@@ -95,9 +97,9 @@ func (i *item) confirmed(r forward.Result) {
 	late := at.Sub(i.claimed.Due)
 	t.metrics.Forwarded(late)
 	t.minute.forwarded(now, late)
-	t.metrics.Confirmed(r.Elapsed)
+	t.metrics.Confirm.Observe(r.Elapsed.Seconds())
 	if i.claimed.Redelivered {
-		t.metrics.Redelivered()
+		t.metrics.Redelivered.Inc()
 	}
 }
 
@@ -142,14 +144,14 @@ func (i item) notConfirmed(r forward.Result, parked bool) {
 	t, ctx, id := i.delivery.topic, context.Background(), shard.ShortID(i.claimed.ID)
 	switch r.Outcome {
 	case forward.Returned:
-		t.metrics.Returned()
+		t.metrics.Returned.Inc()
 	case forward.Overdue:
-		t.metrics.Overdue()
+		t.metrics.Overdue.Inc()
 	default:
-		t.metrics.Nacked()
+		t.metrics.Nacked.Inc()
 	}
 	if parked {
-		t.metrics.Parked(1)
+		t.metrics.Parked.Inc()
 		t.notices.parked.Say(ctx, "id", id, "attempts", i.claimed.Attempt, "reason", r.Reason)
 	} else {
 		t.notices.refused.Say(ctx, "id", id, "attempt", i.claimed.Attempt, "reason", r.Reason)
@@ -167,9 +169,7 @@ func retryDelay(least, most time.Duration, attempt int) time.Duration {
 // settlerTried notes the outcome of each attempt of the settler to write outcomes to
 // Redis.
 func (t *topic) settlerTried(operation string, err error) {
-	if t.health.refusals.noteDenied(operation, err); err == nil {
-		return
+	if t.health.Tried(operation, err); err != nil {
+		t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 	}
-	t.health.errors(operation)
-	t.notices.unsettled.Say(context.Background(), "operation", operation, "error", redisText(err))
 }

@@ -1,7 +1,10 @@
-package scanner
+package reshard
 
 import (
+	"context"
+	"errors"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,17 +60,15 @@ func TestAStallOfMovingIsNotPaidFor(t *testing.T) {
 // mover.
 func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.migrate()
-	lossy := &losing{which: func(cmd redis.Cmder) bool { return cmd.Name() == "set" }}
-	lossy.left.Store(1)
-	b.rdb.AddHook(lossy)
-	m := newMover(b.topic, "me/0", 0, b.p)
-	showAll(t.Context(), b.topic, []*mover{m}, b.p)
+	b.rdb.AddHook(&losingSet{})
+	m := b.resharder.newMover("me/0", 0, b.p)
+	b.resharder.showAll(t.Context(), []*mover{m}, b.p)
 	if m.state != moverIdle || m.try(t.Context(), t.Context()) {
 		t.Fatal("the first step did not fail")
 	}
-	free, err := b.topic.store.Shard(0).TryMove(t.Context(), "another", time.Hour)
+	free, err := b.topic.Shard(0).TryMove(t.Context(), "another", time.Hour)
 	if err != nil || !free {
 		t.Errorf("another worker can't be the shard's mover: %v", err)
 	}
@@ -76,22 +77,23 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 // TestAWorkerMovesWhatIsMisplacedInAllItsShards: in one tick, if that is long enough.
 func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	ids := make([]string, 50)
 	for i := range ids {
 		ids[i] = strconv.Itoa(i)
 	}
 	b.put(shard.In(time.Hour), ids...)
-	if _, err := b.topic.store.Begin(t.Context(), b.p, 5); err != nil {
+	if _, err := b.topic.Begin(t.Context(), b.p, 5); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if b.p, err = b.topic.store.Placement(t.Context()); err != nil {
+	if b.p, err = b.topic.Placement(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.topic.view.learn(b.p)
-	b.topic.newWorker(0).move(t.Context(), t.Context(), []int{0, 1, 2, 3, 4}, b.p)
-	if b.p, err = b.topic.store.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
+	b.resharder.view.learn(b.p)
+	b.resharder.Move(t.Context(), t.Context(), NewWorker("me/0"), []int{0, 1, 2, 3, 4}, b.p)
+	b.reconcile()
+	if b.p, err = b.topic.Placement(t.Context()); err != nil || b.p.Phase != shard.Stable {
 		t.Fatalf("nothing is left to do, and the placement is %s (%v)", b.p, err)
 	}
 	for _, id := range ids {
@@ -105,13 +107,13 @@ func TestAWorkerMovesWhatIsMisplacedInAllItsShards(t *testing.T) {
 // exports in flight.
 func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.migrate()
 	ids := b.misplaced(2)
 	b.put(shard.In(time.Hour), ids...)
 	for _, id := range ids {
-		m := newMover(b.topic, "me/0", 0, b.p)
-		export, err := b.topic.store.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
+		m := b.resharder.newMover("me/0", 0, b.p)
+		export, err := b.topic.Shard(0).Export(t.Context(), b.p, m.newExport([]string{id}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,16 +127,16 @@ func TestAMoverStartedAgainIsExportedWhatItAskedFor(t *testing.T) {
 // it asked for only if they are gone.
 func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.migrate()
 	ids := b.misplaced(2)
 	b.put(shard.In(time.Hour), ids...)
-	m := newMover(b.topic, "me/0", 0, b.p)
+	m := b.resharder.newMover("me/0", 0, b.p)
 	exported, asked := m.newExport(ids[:1]), ids[1]
-	if _, err := b.topic.store.Shard(0).Export(t.Context(), b.p, exported); err != nil {
+	if _, err := b.topic.Shard(0).Export(t.Context(), b.p, exported); err != nil {
 		t.Fatal(err)
 	}
-	b.topic.requests.Add(^uint64(0)) // the next export has the same request number
+	b.requests.Add(-1) // the next export has the same request number
 	dirty, _, err := m.carry(t.Context(), []string{asked})
 	if !dirty && b.in(0, asked) {
 		t.Errorf("clean of %s, which is there still (%v)", asked, err)
@@ -144,10 +146,10 @@ func TestAnExportOfOthersDoesNotMakeAShardClean(t *testing.T) {
 // A scan may meet a task twice.
 func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.migrate()
 	id := b.misplaced(1)[0]
-	m := newMover(b.topic, "me/0", 0, b.p)
+	m := b.resharder.newMover("me/0", 0, b.p)
 	wait.For(t, "an export that is not late", func() bool {
 		b.put(shard.In(time.Hour), id)
 		dirty, _, err := m.carry(t.Context(), []string{id, id})
@@ -155,5 +157,25 @@ func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	})
 	if b.in(0, id) || !b.in(1, id) {
 		t.Error("the task is not where it belongs, and there alone")
+	}
+}
+
+// losingSet loses the answer to the first SET, which Redis carries out.
+type losingSet struct{ lost atomic.Bool }
+
+func (l *losingSet) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *losingSet) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *losingSet) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() != "set" || l.lost.Swap(true) {
+			return err
+		}
+		cmd.SetErr(errors.New("the answer is lost"))
+		return cmd.Err()
 	}
 }

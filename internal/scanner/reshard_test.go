@@ -38,7 +38,7 @@ func TestAShardCountThatIsAppliedWhileTheLastOneIsReadIsReconciled(t *testing.T)
 		slow.Source = s
 		return slow
 	})
-	_, err := l.topic("orders").Ensure(t.Context(), 4)
+	_, err := l.topic("orders").Ensure(t.Context(), 3)
 	l.ok(err)
 	slow.held.Lock()
 	l.start()
@@ -104,7 +104,7 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
 	var ahead shard.Placement
 	wait.For(t, "5 shards", func() bool {
-		ahead, _ = l.served("orders").topic.view.known()
+		ahead, _ = l.served("orders").topic.resharder.Known()
 		return ahead.Shards == 5 && ahead.Phase == shard.Stable
 	})
 	l.ok(l.rdb.Del(t.Context(), key).Err())
@@ -112,7 +112,7 @@ func TestAPlacementThatRedisLosesIsPutBack(t *testing.T) {
 	wait.For(t, "the placement that the shards have seen", func() bool {
 		p, err := l.topic("orders").Placement(t.Context())
 		l.ok(err)
-		known, _ := l.served("orders").topic.view.known()
+		known, _ := l.served("orders").topic.resharder.Known()
 		return p == ahead && known == ahead
 	})
 }
@@ -126,23 +126,24 @@ func TestAPlacementThatRedisFellBackToIsLearned(t *testing.T) {
 	old, err := l.topic("orders").Placement(t.Context())
 	l.ok(err)
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5")})
+	prefix := l.cfg.Settings.Redis.Prefix
 	wait.For(t, "5 shards, each of which has been shown that by this scanner and won't be again", func() bool {
-		p, _ := l.served("orders").topic.view.known()
+		p, _ := l.served("orders").topic.resharder.Known()
 		for at := range 5 {
-			if p.Shards != 5 || p.Phase != shard.Stable || l.served("orders").topic.view.lastShown(at) != p {
+			shown := l.rdb.HGet(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at), "shown").Val()
+			if p.Shards != 5 || p.Phase != shard.Stable || shown != p.String() {
 				return false
 			}
 		}
 		return true
 	})
-	prefix := l.cfg.Settings.Redis.Prefix
 	for at := range 5 {
 		l.ok(l.rdb.Del(t.Context(), fmt.Sprintf("%s:fence:{orders:%d}", prefix, at)).Err())
 	}
 	l.ok(l.rdb.HSet(t.Context(), prefix+":placement:{orders}", "value", old.String()).Err())
 	wait.For(t, "the placement from before", func() bool {
-		p, _ := l.served("orders").topic.view.known()
-		return p == old && l.served("orders").topic.view.scanned() == 3
+		p, _ := l.served("orders").topic.resharder.Known()
+		return p == old && l.served("orders").topic.scanned() == 3
 	})
 }
 
@@ -160,7 +161,7 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	l.start()
 	orders := l.served("orders").topic
 	wait.For(t, "the reconciler to have looked", func() bool { return slow.reads.Load() > 0 })
-	known, _ := orders.view.known()
+	known, _ := orders.resharder.Known()
 	slow.held.Lock()
 	before := slow.reads.Load()
 	l.write(map[string]string{"orders": declaring("orders", "shards: 4", "tick: 10ms")})
@@ -171,13 +172,13 @@ func TestAnotherPlacementOfTheSameEpochIsTheReconcilersToTake(t *testing.T) {
 	l.ok(l.rdb.HSet(t.Context(), key, "value", other.String()).Err())
 	ticks := l.value("duefleet_ticks_total") + 2*l.value("duefleet_workers") + 2
 	wait.For(t, "every worker to read it", func() bool { return l.value("duefleet_ticks_total") >= ticks })
-	if p, _ := orders.view.known(); p != known {
+	if p, _ := orders.resharder.Known(); p != known {
 		t.Errorf("a worker took %v, and knew %v", p, known)
 	}
 	l.write(map[string]string{"orders": declaring("orders", "shards: 5", "tick: 10ms")})
 	wait.For(t, "5 shards to be applied", func() bool { return orders.settings().Shards == 5 })
 	slow.held.Unlock()
-	wait.For(t, "the reconciler to take it", func() bool { p, _ := orders.view.known(); return p == other })
+	wait.For(t, "the reconciler to take it", func() bool { p, _ := orders.resharder.Known(); return p == other })
 }
 
 // registered announces nothing. A scanner that has it assumes that all scanners have the
@@ -235,48 +236,5 @@ func TestAPlacementThatNobodyMadeIsUndone(t *testing.T) {
 				l.ok(client.Cancel(t.Context(), "orders", strconv.Itoa(i)))
 			}
 		})
-	}
-}
-
-// TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater: an older placement that was
-// read while the newer one was known is one that Redis fell back to. Otherwise it is an
-// old answer.
-func TestAViewTakesNewerPlacementsAndOlderOnesThatWereReadLater(t *testing.T) {
-	t.Parallel()
-	v := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}).view
-	at := func(epoch int64, shards int) shard.Placement {
-		return shard.Placement{Epoch: epoch, Shards: shards, Previous: shards, Phase: shard.Stable}
-	}
-	knows := func(what string, want shard.Placement, removed bool) {
-		t.Helper()
-		if p, gone := v.known(); p != want || gone != removed {
-			t.Fatalf("%s: knows %s, removed %v, want %s, %v", what, p, gone, want, removed)
-		}
-	}
-	v.learn(at(5, 4))
-	v.learn(at(3, 2))
-	v.learn(at(5, 9))
-	knows("an old answer, and another of one epoch", at(5, 4), false)
-	v.show(1, at(5, 4))
-	v.learnClean(at(5, 4), []bool{true, false, true, true})
-	if !v.isClean(at(5, 4), 0) || v.isClean(at(5, 4), 1) || v.isClean(at(3, 2), 0) || v.unclean(at(5, 4)) != 1 {
-		t.Error("3 of 4 shards are clean under this placement alone")
-	}
-	v.learnRemoved()
-	v.relearn(at(3, 2), at(3, 2))
-	knows("what was read before the newer one was known", at(5, 4), true)
-	v.relearn(at(5, 4), at(5, 4))
-	knows("the same, read again", at(5, 4), false)
-	if v.lastShown(1) != at(5, 4) {
-		t.Error("forgot what a shard was shown")
-	}
-	v.relearn(at(5, 4), at(3, 2))
-	knows("what Redis fell back to", at(3, 2), false)
-	if v.lastShown(1) != (shard.Placement{}) || v.unclean(at(3, 2)) != 2 {
-		t.Error("knows of shards what Redis has forgotten")
-	}
-	v.learnClean(at(5, 4), []bool{true, true, true, true})
-	if v.unclean(at(3, 2)) != 2 {
-		t.Error("took shards for clean under another placement")
 	}
 }

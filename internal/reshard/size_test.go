@@ -1,4 +1,4 @@
-package scanner
+package reshard
 
 import (
 	"context"
@@ -95,27 +95,27 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	t.Parallel()
 	const tasks, size, budget = 16, 1 << 20, 1 << 20
 	addr, prefix := servertest.Redis(t)
-	b := benchOn(t, addr, prefix)
+	b := fixtureOn(t, addr, prefix)
 	var ids []string
 	for i := range tasks {
 		ids = append(ids, strconv.Itoa(i))
 		b.putBody(shard.In(time.Hour), make([]byte, size), ids[i])
 	}
 	b.migrate()
-	far := benchOn(t, narrowed(t, addr, 2_000_000), prefix)
+	far := fixtureOn(t, narrowed(t, addr, 2_000_000), prefix)
 	far.p = b.p
-	far.topic.view.learn(far.p)
+	far.resharder.view.learn(far.p)
 	met := &largest{}
 	far.rdb.AddHook(met)
-	all := []*mover{newMover(far.topic, "me/0", 0, far.p), newMover(far.topic, "me/0", 1, far.p)}
-	showAll(t.Context(), far.topic, all, far.p)
+	all := []*mover{far.resharder.newMover("me/0", 0, far.p), far.resharder.newMover("me/0", 1, far.p)}
+	far.resharder.showAll(t.Context(), all, far.p)
 	wait.For(t, "the change to end", func() bool {
-		if m := nextOf(all); m != nil {
-			if err := m.step(t.Context()); err != nil {
-				t.Log(err)
-			}
+		if m := nextOf(all); m == nil {
+			far.reconcile()
+		} else if err := m.step(t.Context()); err != nil {
+			t.Log(err)
 		}
-		p, err := b.topic.store.Placement(t.Context())
+		p, err := b.topic.Placement(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,12 +136,12 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 // are still here, and the shard isn't clean.
 func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.migrate()
 	ids := b.misplaced(3)
 	b.putBody(shard.In(time.Hour), make([]byte, 2<<20), ids...)
-	m := newMover(b.topic, "me/0", 0, b.p)
-	showAll(t.Context(), b.topic, []*mover{m}, b.p)
+	m := b.resharder.newMover("me/0", 0, b.p)
+	b.resharder.showAll(t.Context(), []*mover{m}, b.p)
 	here := func() (n int) {
 		for _, id := range ids {
 			if b.in(0, id) {
@@ -170,11 +170,11 @@ func TestAStepThatLeftSomeDoesNotEndItsPass(t *testing.T) {
 // again when shorter ones are enough.
 func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.migrate()
 	id := b.misplaced(1)[0]
 	b.put(shard.In(time.Hour), id)
-	m := newMover(b.topic, "me/0", 0, b.p)
+	m := b.resharder.newMover("me/0", 0, b.p)
 	for _, want := range []time.Duration{2 * moveLease, 4 * moveLease, 8 * moveLease, moveLeaseMost, moveLeaseMost} {
 		request := m.newExport([]string{id})
 		request.Lease = moveMargin // leaves no time for the import
@@ -191,7 +191,7 @@ func TestAnExportThatWasLateIsFollowedByALongerOne(t *testing.T) {
 		}
 	}
 	for range 5 {
-		m.topic.exports.took(m.topic.exports.now(), time.Second)
+		m.of.exports.took(m.of.exports.now(), time.Second)
 	}
 	if lease := m.newExport(nil).Lease; lease != moveLease {
 		t.Errorf("exports last %s in the end, want %s", lease, moveLease)

@@ -46,12 +46,12 @@ func TestTasksOfANewerFormatAreCounted(t *testing.T) {
 	wait.For(t, "the metric", func() bool { return l.value("duefleet_unreadable_tasks") == 3 })
 }
 
-// TestAnUnreadTaskCountsOnce: although a scanner meets it once a minute, until it is
+// TestAnUnreadableTaskCountsOnce: although a scanner meets it once a minute, until it is
 // gone.
-func TestAnUnreadTaskCountsOnce(t *testing.T) {
+func TestAnUnreadableTaskCountsOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	u := newUnread(notice.New(slog.New(slog.DiscardHandler), slog.LevelError, "left alone"))
+	u := newUnreadable(notice.New(slog.New(slog.DiscardHandler), slog.LevelError, "left alone"))
 	u.now = func() time.Time { return now }
 	is := func(want int64) {
 		t.Helper()

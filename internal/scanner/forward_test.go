@@ -12,8 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/forward"
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -118,7 +121,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 // A shard whose settlement failed rests, and another shard is settled meanwhile.
 func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.put(shard.In(0), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
@@ -161,14 +164,14 @@ func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 // hanging blocks the commands of one shard until it is let go.
 type hanging struct {
 	key    string
-	caught chan struct{}
+	caught retry.Signal
 	free   chan struct{}
 }
 
 // hang blocks all commands about a shard that a client sends from now on, until letGo is
 // called or the test ends.
 func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo func()) {
-	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(chan struct{}, 100), free: make(chan struct{})}
+	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(retry.Signal, 100), free: make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(h.free) })
 	t.Cleanup(letGo)
 	rdb.AddHook(h)
@@ -184,7 +187,7 @@ func (h *hanging) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.Contains(fmt.Sprint(cmd.Args()...), h.key) {
-			kick(h.caught)
+			h.caught.Send()
 			<-h.free
 		}
 		return next(ctx, cmd)
@@ -195,7 +198,7 @@ func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // meanwhile are settled afterwards.
 func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.put(shard.In(0), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
@@ -225,7 +228,7 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 // scanner stops.
 func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	tried := make(chan string, 10)
 	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string,
 		err error) {
@@ -316,4 +319,32 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 		held, bytes := l.served("orders").topic.window.inUse()
 		return held == 0 && bytes == 0
 	})
+}
+
+// TestEveryOutcomeFreesThePlaceOfItsTask: whatever the publisher answers, the task is
+// settled or released once, and its bytes of the window are free. The compiler checks that
+// a message's owner is one that does this.
+func TestEveryOutcomeFreesThePlaceOfItsTask(t *testing.T) {
+	t.Parallel()
+	outcomes := []forward.Outcome{forward.Confirmed, forward.Returned, forward.Refused, forward.Unknown, forward.Unsent,
+		forward.Overdue}
+	for _, outcome := range outcomes {
+		topic := newUnconnected(t).newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")})
+		claimed := shard.Claimed{Task: task.Task{ID: "a", Attempt: 1, Payload: []byte("payload")}, Token: "1"}
+		place, err := topic.window.reserve(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := item{&delivery{topic: topic, settings: topic.settings()}, &claimed, bytesOf([]shard.Claimed{claimed})}
+		topic.window.keep(place, 1, i.bytes)
+		topic.resolved([]forward.Result{{Message: &forward.Message{Task: claimed.Task, Owner: &i}, Outcome: outcome}})
+		pending := topic.settler.pending[0]
+		if _, bytes := topic.window.inUse(); bytes != 0 || pending == nil {
+			t.Fatalf("%s: %d bytes are in use; pending: %v", outcome, bytes, pending)
+		}
+		settled, released := len(pending.settle), len(pending.release)
+		if settled+released != 1 || (settled == 1) != (outcome == forward.Confirmed) {
+			t.Errorf("%s: settled %d times, released %d times", outcome, settled, released)
+		}
+	}
 }

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// unreadPause is how long a claim sets a record of a newer format aside.
-	unreadPause = time.Minute
-	// unreadGrace is how much later such a task may be met again before it counts as
+	// unreadablePause is how long a claim sets a record of a newer format aside.
+	unreadablePause = time.Minute
+	// unreadableGrace is how much later such a task may be met again before it counts as
 	// gone.
-	unreadGrace = 5 * time.Second
-	// unreadShards is the most shards that a heartbeat names.
-	unreadShards = 64
+	unreadableGrace = 5 * time.Second
+	// unreadableShards is the most shards that a heartbeat names.
+	unreadableShards = 64
 )
 
-// unread counts the tasks that claims skipped because no script of this version reads
+// unreadable counts the tasks that claims skipped because no script of this version reads
 // their records. A claim sets such tasks aside for a minute. So the number in a shard is
 // the number that all members met there in the last minute. A task without a record is
 // parked, and counts for that minute too. It is safe for concurrent use.
-type unread struct {
+type unreadable struct {
 	notice *notice.Notice
 	now    func() time.Time
 
@@ -40,13 +40,13 @@ type sighting struct {
 	tasks int
 }
 
-func newUnread(n *notice.Notice) *unread {
-	return &unread{notice: n, now: time.Now, met: map[int][]sighting{}, since: map[int]time.Time{}}
+func newUnreadable(n *notice.Notice) *unreadable {
+	return &unreadable{notice: n, now: time.Now, met: map[int][]sighting{}, since: map[int]time.Time{}}
 }
 
 // add logs and counts the tasks that a claim skipped in a shard. It replaces sightings
-// that are at least unreadPause old: their tasks are met again now.
-func (u *unread) add(ctx context.Context, at, tasks int) {
+// that are at least unreadablePause old: their tasks are met again now.
+func (u *unreadable) add(ctx context.Context, at, tasks int) {
 	u.notice.Say(ctx, "shard", at, "tasks", tasks)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -54,14 +54,14 @@ func (u *unread) add(ctx context.Context, at, tasks int) {
 	if _, there := u.since[at]; !there {
 		u.since[at] = now
 	}
-	u.met[at] = append(after(u.met[at], now.Add(-unreadPause)), sighting{now, tasks})
+	u.met[at] = append(after(u.met[at], now.Add(-unreadablePause)), sighting{now, tasks})
 }
 
 // tasks returns how many such tasks there are, by this member's last sightings.
-func (u *unread) tasks() (n int64) {
+func (u *unreadable) tasks() (n int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	gone := u.now().Add(-unreadPause - unreadGrace)
+	gone := u.now().Add(-unreadablePause - unreadableGrace)
 	for at, all := range u.met {
 		all = after(all, gone)
 		if u.met[at] = all; len(all) == 0 {
@@ -76,7 +76,7 @@ func (u *unread) tasks() (n int64) {
 }
 
 // note reports how many such tasks there are, in which shards, and since when.
-func (u *unread) note(n *balance.TopicNote) {
+func (u *unreadable) note(n *balance.TopicNote) {
 	if n.Unreadable = u.tasks(); n.Unreadable == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (u *unread) note(n *balance.TopicNote) {
 	defer u.mu.Unlock()
 	n.UnreadableSince = map[int]time.Time{}
 	for _, at := range slices.Sorted(maps.Keys(u.since)) {
-		if len(n.UnreadableSince) < unreadShards {
+		if len(n.UnreadableSince) < unreadableShards {
 			n.UnreadableSince[at] = u.since[at]
 		}
 	}

@@ -52,7 +52,7 @@ func (k *durability) watch(ctx context.Context) {
 			pause.Wait(ctx)
 			continue
 		case err != nil:
-			k.untold(ctx, err.Error())
+			k.unknown(ctx, err.Error())
 		default:
 			k.note(ctx, known)
 		}
@@ -61,8 +61,8 @@ func (k *durability) watch(ctx context.Context) {
 	}
 }
 
-// untold logs once that Redis doesn't report its settings.
-func (k *durability) untold(ctx context.Context, why string) {
+// unknown logs once that Redis doesn't report its settings.
+func (k *durability) unknown(ctx context.Context, why string) {
 	if !k.silent {
 		k.log.DebugContext(ctx, "not known whether redis keeps what it acknowledges", "why", why)
 	}
@@ -73,9 +73,9 @@ func (k *durability) untold(ctx context.Context, why string) {
 func (k *durability) note(ctx context.Context, known map[shard.Warning]string) {
 	var found []string
 	for _, warning := range []shard.Warning{shard.Eviction, shard.Persistence} {
-		why, told := known[warning]
-		if !told {
-			k.untold(ctx, "INFO doesn't report "+string(warning))
+		why, reported := known[warning]
+		if !reported {
+			k.unknown(ctx, "INFO doesn't report "+string(warning))
 			continue
 		}
 		k.metrics.SetRedisUnsafe(string(warning), why != "")

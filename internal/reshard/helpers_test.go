@@ -1,0 +1,144 @@
+package reshard
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/wait"
+)
+
+// fixture is a topic of one shard for one test, and its Resharder, whose Run doesn't run.
+type fixture struct {
+	t         *testing.T
+	topic     *shard.Topic
+	resharder *Resharder
+	p         shard.Placement
+	rdb       redis.UniversalClient
+	requests  atomic.Int64
+	document  Document // in force
+	desired   int      // what the source says
+}
+
+// silent is a Report that nobody reads.
+type silent struct{}
+
+func (silent) Works(context.Context, int, string)        {}
+func (silent) Fails(context.Context, int, string, error) {}
+func (silent) Tried(string, error) bool                  { return false }
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	addr, prefix := servertest.Redis(t)
+	return fixtureOn(t, addr, prefix)
+}
+
+// fixtureOn is newFixture on the Redis at an address.
+func fixtureOn(t *testing.T, addr, prefix string) *fixture {
+	t.Helper()
+	options := servertest.RedisOptions(addr)
+	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
+	b := fixtureOf(t, redis.NewUniversalClient(options), prefix)
+	var err error
+	if b.p, err = b.topic.Ensure(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// unconnected returns a Resharder for tests of its parts. It connects to no server.
+func unconnected(t *testing.T) *Resharder {
+	t.Helper()
+	return fixtureOf(t, redis.NewClient(&redis.Options{}), "duefleet").resharder
+}
+
+func fixtureOf(t *testing.T, rdb redis.UniversalClient, prefix string) *fixture {
+	t.Helper()
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := telemetry.NewMetrics(telemetry.NewRegistry(), 1, telemetry.Build{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &fixture{t: t, topic: store.Topic("orders"), rdb: rdb, document: Document{Shards: 1, Tick: time.Second}}
+	one := func() int { return 1 }
+	b.resharder = New(Config{
+		Topic: b.topic, Moving: b.topic, InForce: func() Document { return b.document },
+		Desired: func(context.Context) (int, error) { return b.desired, nil }, Live: one, Workers: one,
+		Request: func() string { return strconv.FormatInt(b.requests.Add(1), 10) }, Changed: &retry.Broadcast{},
+		Placed: retry.NewSignal(), Step: NewStep(), Report: silent{}, Metrics: metrics.Topic("orders"),
+		Log: slog.New(slog.DiscardHandler), Advice: func(string) string { return "" },
+	})
+	return b
+}
+
+// reconcile does what Run does once.
+func (b *fixture) reconcile() {
+	b.t.Helper()
+	if err := b.resharder.reconcile(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// migrate begins a change to two shards.
+func (b *fixture) migrate() {
+	b.t.Helper()
+	if _, err := b.topic.Begin(b.t.Context(), b.p, 2); err != nil {
+		b.t.Fatal(err)
+	}
+	var err error
+	if b.p, err = b.topic.Placement(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// put stores tasks in shard 0, all due at when.
+func (b *fixture) put(when shard.When, ids ...string) {
+	b.t.Helper()
+	b.putBody(when, []byte{0}, ids...)
+}
+
+// putBody stores tasks that have the same body.
+func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
+	b.t.Helper()
+	now, err := b.topic.Now(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	put := shard.Put{Op: shard.NewOp()}
+	for _, id := range ids {
+		put.Entries = append(put.Entries, shard.Entry{ID: id, When: when, Body: body})
+	}
+	if r := b.topic.Put(b.t.Context(), b.p, now+time.Hour.Milliseconds(), []shard.Put{put})[0]; r.Err != nil {
+		b.t.Fatal(r.Err)
+	}
+}
+
+// in reports whether a task is in a shard.
+func (b *fixture) in(at int, id string) bool {
+	b.t.Helper()
+	_, err := b.topic.Shard(at).Read(b.t.Context(), b.p, id)
+	return err == nil
+}
+
+// misplaced returns n IDs that lie in shard 0 and belong to another one.
+func (b *fixture) misplaced(n int) (ids []string) {
+	for i := 0; len(ids) < n; i++ {
+		if id := strconv.Itoa(i); b.p.New(id) != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

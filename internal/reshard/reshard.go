@@ -1,0 +1,109 @@
+// Package reshard changes the number of shards of a topic, M, while the fleet delivers.
+//
+// Every scanner has a Resharder for each of its topics. There is no leader: Run begins and
+// ends changes by compare-and-set on the placement in Redis, and workers move the tasks.
+package reshard
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// Config of a topic's Resharder. All fields are required.
+type Config struct {
+	Topic *shard.Topic
+	// Moving is Topic with longer timeouts, for moving tasks.
+	Moving *shard.Topic
+	// InForce returns what the document in force says.
+	InForce func() Document
+	// Desired reads the shard count of the topic's document from its source, as it is
+	// now. It returns 0 if there is no valid document.
+	Desired func(ctx context.Context) (shards int, err error)
+	// Shared means that all scanners have the same documents, from Consul.
+	Shared bool
+	// Live returns how many scanners of the fleet live, Workers how many workers this one
+	// runs for the topic.
+	Live, Workers func() int
+	// Request returns a number that this process gives to no other claim or export.
+	Request func() string
+	// Changed fires at each document, and at each placement that is learned.
+	Changed *retry.Broadcast
+	// Placed wakes Run when a placement was put in force.
+	Placed retry.Signal
+	// Step is shared by all topics.
+	Step Step
+	// Report takes the outcome of calls.
+	Report  Report
+	Metrics *telemetry.TopicMetrics
+	Log     *slog.Logger
+	// Advice returns what to do about an error of Redis, to be appended to its text.
+	Advice func(text string) string
+}
+
+// Document holds the settings of a topic's document that matter here.
+type Document struct {
+	Shards  int
+	Version uint64 // counts the documents with another number of shards
+	Tick    time.Duration
+}
+
+// Report takes the outcome of calls to Redis, for metrics, readiness and the log.
+type Report interface {
+	// Works notes that an operation in one shard succeeded, Fails that Redis refused it.
+	Works(ctx context.Context, shard int, operation string)
+	Fails(ctx context.Context, shard int, operation string, err error)
+	// Tried notes the outcome of an operation that belongs to no single shard, or that
+	// Redis didn't answer. It reports whether a refusal begins or ends with it.
+	Tried(operation string, err error) (news bool)
+}
+
+// Step lets only one mover of a scanner take a step at a time. So moving keeps no more
+// than the tasks of one export in memory.
+type Step chan struct{}
+
+// NewStep returns a Step for all topics of a scanner.
+func NewStep() Step { return make(Step, 1) }
+
+// Resharder knows a topic's placement, changes it, and moves tasks to their new shards.
+// It is safe for concurrent use.
+type Resharder struct {
+	cfg     Config
+	view    *view
+	exports exportLease
+	stopped *notice.Notice
+
+	// Only Run uses these:
+	agreed uint64 // the version of the document with whose count the placement last agreed
+	last   shard.Placement
+	swept  time.Time // when it last swept under last
+	sample time.Time
+}
+
+// New returns a Resharder and starts nothing.
+func New(cfg Config) *Resharder {
+	return &Resharder{
+		cfg: cfg, stopped: notice.New(cfg.Log, slog.LevelWarn, "moving stopped for this tick"),
+		view: &view{log: cfg.Log, metrics: cfg.Metrics, changed: cfg.Changed, shown: map[int]shard.Placement{}},
+	}
+}
+
+// Known returns the placement and whether the topic was removed from Redis. The epoch is 0
+// before a placement was read.
+func (r *Resharder) Known() (p shard.Placement, removed bool) { return r.view.known() }
+
+// Learn notes a placement that a worker read from Redis; the zero value means that Redis
+// has none any more. It ignores a placement that isn't newer than the known one, because
+// most likely it was read before that. Run finds out.
+func (r *Resharder) Learn(p shard.Placement) {
+	if p == (shard.Placement{}) {
+		r.view.learnRemoved()
+		return
+	}
+	r.view.learn(p)
+}

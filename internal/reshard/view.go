@@ -1,0 +1,123 @@
+package reshard
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// view holds what this scanner knows about a topic's placement and its shards. It is safe
+// for concurrent use.
+type view struct {
+	log     *slog.Logger
+	metrics *telemetry.TopicMetrics
+	changed *retry.Broadcast // fires at each placement that is taken
+
+	mu        sync.Mutex
+	placement shard.Placement
+	removed   bool                    // the topic was removed from Redis
+	clean     []bool                  // by shard: whether it is known to be clean under placement
+	shown     map[int]shard.Placement // by shard: the placement that it was last shown
+}
+
+// known returns the placement and whether the topic was removed. The epoch is 0 before a
+// placement was read.
+func (v *view) known() (p shard.Placement, removed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.placement, v.removed
+}
+
+// learn notes a placement that is newer than the known one.
+func (v *view) learn(p shard.Placement) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if p.Epoch > v.placement.Epoch {
+		v.take(p)
+	}
+}
+
+// relearn notes a placement p that was read after known was. So if p is older, Redis fell
+// back to it, for example from a backup. Then the shards may have fallen back too, and
+// forgotten what they were shown.
+func (v *view) relearn(known, p shard.Placement) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case p.Epoch > v.placement.Epoch:
+		v.take(p)
+	case v.placement != known:
+	case p == known:
+		v.removed = false
+	default:
+		v.log.WarnContext(context.Background(), "placement in redis differs from the known one",
+			"known", known.String(), "placement", p.String())
+		v.shown = map[int]shard.Placement{}
+		v.take(p)
+	}
+}
+
+// take replaces the known placement; v.mu is held.
+func (v *view) take(p shard.Placement) {
+	v.placement, v.clean, v.removed = p, nil, false
+	v.metrics.SetPlacement(p.Shards, p.Epoch, p.Phase == shard.Migrating)
+	if p.Phase == shard.Stable {
+		v.metrics.SetProgress(0, 0, 0)
+		v.metrics.Orphans.Set(0)
+	}
+	v.changed.Fire()
+}
+
+// learnRemoved notes that Redis has no placement of the topic any more.
+func (v *view) learnRemoved() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.removed = true
+}
+
+// lastShown returns the placement that was last shown to a shard.
+func (v *view) lastShown(at int) shard.Placement {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.shown[at]
+}
+
+func (v *view) show(at int, p shard.Placement) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.shown[at] = p
+}
+
+// learnClean notes which shards are clean under p, unless another placement is known.
+func (v *view) learnClean(p shard.Placement, clean []bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.placement == p {
+		v.clean = clean
+	}
+}
+
+func (v *view) isClean(p shard.Placement, at int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.placement == p && at < len(v.clean) && v.clean[at]
+}
+
+// unclean returns how many shards are not known to be clean under p.
+func (v *view) unclean(p shard.Placement) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	unclean := p.Scanned()
+	if v.placement == p {
+		for _, clean := range v.clean {
+			if clean {
+				unclean--
+			}
+		}
+	}
+	return unclean
+}

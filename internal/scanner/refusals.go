@@ -1,0 +1,187 @@
+package scanner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/reshard"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/telemetry"
+)
+
+// topicHealth records what keeps Redis from serving one topic, for readiness, status and
+// the log. It is safe for concurrent use.
+type topicHealth struct {
+	log     *slog.Logger
+	metrics *telemetry.TopicMetrics
+	errors  func(operation string) // counts an error
+
+	outage   atomic.Pointer[string] // why a worker waits for Redis; nil: no worker does.
+	refusals refusals               // of claims and moves by shard, of other operations under everyShard.
+	worked   sync.Map               // has the key of each operation that succeeded when it was last tried.
+}
+
+// unserved returns why Redis doesn't serve the topic as a whole; "" if it does.
+func (h *topicHealth) unserved() string {
+	if why := h.outage.Load(); why != nil {
+		return *why
+	}
+	return h.refusals.denied()
+}
+
+// Fails notes that Redis refuses an operation in one shard. It logs when that begins, and
+// counts each time.
+func (h *topicHealth) Fails(ctx context.Context, at int, operation string, err error) {
+	h.errors(operation)
+	h.metrics.ShardError(at)
+	h.worked.Delete(refusal{at, operation})
+	if h.refusals.note(refusal{at, operation}, true, err) {
+		h.log.WarnContext(ctx, "redis does not serve this shard", "shard", at, "operation", operation, "error",
+			redisText(err))
+	}
+}
+
+// Works notes that an operation in one shard succeeded.
+func (h *topicHealth) Works(ctx context.Context, at int, operation string) {
+	h.worked.Store(refusal{at, operation}, true)
+	if h.refusals.note(refusal{at, operation}, false, nil) {
+		h.log.InfoContext(ctx, "redis serves this shard again", "shard", at, "operation", operation)
+	}
+}
+
+// Tried notes the outcome of an operation that belongs to no single shard. It counts an
+// error, and reports whether the log should say that Redis begins or ends to deny it.
+func (h *topicHealth) Tried(operation string, err error) (news bool) {
+	if err != nil {
+		h.errors(operation)
+	}
+	return h.refusals.noteDenied(operation, err)
+}
+
+// lastClaimWorked reports whether the last claim from a shard succeeded.
+func (h *topicHealth) lastClaimWorked(at int) bool {
+	_, worked := h.worked.Load(refusal{at, "claim"})
+	return worked
+}
+
+// listens notes whether Redis lets this scanner listen for new tasks; nil means that it
+// does. If not, a task that is due soon may wait for a tick.
+func (h *topicHealth) listens(err error) {
+	ctx := context.Background()
+	switch news := h.Tried("listen", err); {
+	case news && err != nil:
+		h.log.WarnContext(ctx, "redis does not let this scanner listen for new tasks", "error", redisText(err))
+	case news:
+		h.log.InfoContext(ctx, "redis lets this scanner listen for new tasks again")
+	}
+}
+
+// refusals are the operations that Redis refuses with errors that no repeat fixes. An
+// operation stays here until it succeeds. It may fail in one shard, because of a key of
+// the wrong type or a missing right, while the other shards are served. Or it may fail in
+// all shards, because of a missing right or a wrong password.
+type refusals struct {
+	mu  sync.Mutex
+	why map[refusal]reason
+}
+
+type refusal struct {
+	shard     int // or everyShard
+	operation string
+}
+
+// everyShard stands for operations that belong to no single shard.
+const everyShard = -1
+
+type reason struct {
+	text   string
+	denied bool // because of a missing right or a wrong password
+	logged bool
+}
+
+// refusalsLogged bounds how many refusals in a topic's shards are logged one by one. All
+// of 4,096 shards may lack the same right.
+const refusalsLogged = 10
+
+// note records why an operation is refused, or removes the record if it isn't. It reports
+// whether the log should say so.
+func (r *refusals) note(at refusal, refused bool, err error) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, there := r.why[at]
+	if !refused {
+		delete(r.why, at)
+		return before.logged
+	}
+	if r.why == nil {
+		r.why = map[refusal]reason{}
+	}
+	logged := before.logged || !there && (at.shard == everyShard || len(r.why) < refusalsLogged)
+	r.why[at] = reason{redisText(err), shard.Denied(err), logged}
+	return !there && logged
+}
+
+// noteDenied records why an operation that belongs to no single shard was denied. Any
+// other outcome removes the record. It reports whether the log should say so.
+func (r *refusals) noteDenied(operation string, err error) (news bool) {
+	return r.note(refusal{everyShard, operation}, shard.Denied(err), err)
+}
+
+// denied returns the denied operations that belong to no single shard; "" if there are
+// none.
+func (r *refusals) denied() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for at, why := range r.why {
+		if at.shard == everyShard {
+			all = append(all, at.operation+" denied: "+why.text)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; ")
+}
+
+// shards names the refused shards among the first n, with the reason for the first one;
+// "" if there are none. denied reports whether a right is missing or a password is wrong
+// in any of them.
+func (r *refusals) shards(n int) (text string, denied bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []refusal
+	for at, why := range r.why {
+		if at.shard != everyShard && at.shard < n { // else M has become smaller
+			all = append(all, at)
+			denied = denied || why.denied
+		}
+	}
+	if len(all) == 0 {
+		return "", false
+	}
+	slices.SortFunc(all, func(a, b refusal) int {
+		return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.operation, b.operation))
+	})
+	numbers := make([]int, len(all))
+	for i, at := range all {
+		numbers[i] = at.shard
+	}
+	return fmt.Sprintf("%s not served by Redis: %s", shard.ShardNames(slices.Compact(numbers)), r.why[all[0]].text), denied
+}
+
+// redisText returns the text of an error from Redis, with advice.
+func redisText(err error) string {
+	text := err.Error()
+	return text + adviceOnRedis(text)
+}
+
+// adviceOnRedis returns what to do about an error of Redis.
+func adviceOnRedis(text string) string { return config.Advice("redis", text) }
+
+var _ reshard.Report = (*topicHealth)(nil)

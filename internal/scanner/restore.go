@@ -1,0 +1,131 @@
+package scanner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/retry"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+func (r *reloader) restore(ctx context.Context) error {
+	names, err := r.store.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.forgive(ctx, func(name string) bool { return !r.kept[name] || slices.Contains(names, name) })
+	r.count()
+	r.mu.Unlock()
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, r.restoreTopic(ctx, name))
+	}
+	err = errors.Join(errs...)
+	if err == nil {
+		r.mu.Lock()
+		r.restored = true
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// restoreTopic serves a topic with the document that Redis keeps, unless it is served
+// already or was removed. It doesn't create a topic that would only become an orphan.
+func (r *reloader) restoreTopic(ctx context.Context, name string) error {
+	r.mu.Lock()
+	served, answers := r.topics[name] != nil, r.sourceAnswers()
+	r.mu.Unlock()
+	if served {
+		return nil
+	}
+	p, err := r.store.Topic(name).Placement(ctx)
+	unknown := errors.Is(err, task.ErrUnknownTopic)
+	if p.Phase == shard.Removed || unknown && answers {
+		return nil // without a document in the source the topic isn't made
+	}
+	if err != nil && !unknown {
+		return err
+	}
+	raw, err := r.store.Topic(name).Document(ctx)
+	if err != nil || raw == nil {
+		return err
+	}
+	r.startKept(ctx, keptDocument(name, raw))
+	return nil
+}
+
+// startKept serves a topic with a document that Redis keeps, unless the source was
+// faster.
+func (r *reloader) startKept(ctx context.Context, doc config.Document) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	broken := r.errors[doc.Name] != "" && !r.kept[doc.Name] // the source's own document is broken
+	switch {
+	case r.topics[doc.Name] != nil:
+	case doc.Err != nil && broken: // the source's own document is the one to fix
+	case doc.Err != nil:
+		r.kept[doc.Name] = true
+		r.note(ctx, doc.Name, doc.Err)
+		r.count()
+	default:
+		v := r.of.serve(ctx, doc)
+		v.orphan.Store(r.sourceAnswers() && !broken)
+		r.topics[doc.Name] = v
+		r.log.WarnContext(ctx, "topic served with the last good document that Redis keeps", "topic", doc.Name)
+	}
+}
+
+// keptDocument parses a document that Redis keeps.
+func keptDocument(name string, raw []byte) config.Document {
+	doc := config.ParseDocument(name, raw, 0)
+	if doc.Err != nil {
+		doc.Err = fmt.Errorf("last good document in Redis: %w", doc.Err)
+	}
+	return doc
+}
+
+// keep stores the document in force in Redis until ctx ends, so that a fleet can start
+// without its source. It also adds the topic to the known topics. It writes one document
+// after the other, so that the newest one stays. It writes again under each new
+// placement, because a removal may end after the topic was created again.
+func (t *topic) keep(ctx context.Context) {
+	var pause retry.Backoff
+	var raw, kept []byte
+	var p, under shard.Placement
+	for {
+		t.await(ctx, func() (stale bool) {
+			var removed bool
+			p, removed = t.resharder.Known()
+			raw = t.document.Load().Raw
+			return p.Epoch > 0 && !removed && (p != under || !bytes.Equal(raw, kept))
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if err := t.save(ctx, raw); err != nil {
+			if t.health.Tried("document", err) && ctx.Err() == nil {
+				t.log.WarnContext(ctx, "redis does not keep the topic's document", "error", redisText(err))
+			}
+			pause.Wait(ctx)
+			continue
+		}
+		t.health.Tried("document", nil)
+		pause.Reset()
+		kept, under = raw, p
+	}
+}
+
+// save stores a document in Redis, unless it comes from another source, which stores its
+// own.
+func (t *topic) save(ctx context.Context, raw []byte) error {
+	if t.sources.foreign(t.name) {
+		return nil
+	}
+	return t.store.Keep(ctx, t.sources.own, raw)
+}

@@ -1,0 +1,104 @@
+package telemetry
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A field of Metrics or TopicMetrics declares one metric. Its tags are the metric's name
+// without the prefix, its help, at most one label of its own, and the buckets of a
+// histogram. The field's type says what it is:
+//
+//	prometheus.Counter, prometheus.Gauge, prometheus.Observer, Switch   one series, at zero from the start
+//	map[string]prometheus.Gauge                                         one for each of the tag's values, at zero
+//	*prometheus.CounterVec, *prometheus.GaugeVec                        series that appear with their first use
+
+// Switch is a gauge that is 1 or 0.
+type Switch struct{ gauge prometheus.Gauge }
+
+// Set sets the gauge to 1 if on is true, else to 0.
+func (s Switch) Set(on bool) { s.gauge.Set(oneIf(on)) }
+
+// vector is a declared metric with all its series.
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(labels prometheus.Labels) int
+}
+
+// declared returns the metrics that the fields of a struct declare, nil for other fields.
+// All of them have the labels.
+func declared(of reflect.Type, labels ...string) []vector {
+	all := make([]vector, of.NumField())
+	for i := range all {
+		field := of.Field(i)
+		name := field.Tag.Get("metric")
+		if name == "" {
+			continue
+		}
+		own := append(labels[:len(labels):len(labels)], strings.Fields(field.Tag.Get("label"))...)
+		options := prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: field.Tag.Get("help")}
+		switch field.Type {
+		case reflect.TypeFor[prometheus.Counter](), reflect.TypeFor[*prometheus.CounterVec]():
+			all[i] = prometheus.NewCounterVec(prometheus.CounterOpts(options), own)
+		case reflect.TypeFor[prometheus.Observer]():
+			all[i] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name,
+				Help: options.Help, Buckets: bounds(field.Tag.Get("buckets"))}, own)
+		default:
+			all[i] = prometheus.NewGaugeVec(options, own)
+		}
+	}
+	return all
+}
+
+// bounds returns the upper bounds that a tag lists.
+func bounds(tag string) (all []float64) {
+	for _, text := range strings.Fields(tag) {
+		bound, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			panic(fmt.Sprintf("buckets %q: %v", tag, err))
+		}
+		all = append(all, bound)
+	}
+	return all
+}
+
+// resolve sets the fields of a struct to the series of its metrics that have the labels.
+func resolve(into reflect.Value, vectors []vector, labels prometheus.Labels) {
+	for i, v := range vectors {
+		var series any
+		switch v := v.(type) {
+		case nil:
+			continue
+		case *prometheus.HistogramVec:
+			series = v.With(labels)
+		case *prometheus.CounterVec:
+			if series = v.MustCurryWith(labels); into.Field(i).Kind() == reflect.Interface {
+				series = v.With(labels)
+			}
+		case *prometheus.GaugeVec:
+			series = gauges(into.Type().Field(i), v.MustCurryWith(labels))
+		}
+		into.Field(i).Set(reflect.ValueOf(series))
+	}
+}
+
+// gauges returns the series of a metric in the form of its field.
+func gauges(field reflect.StructField, v *prometheus.GaugeVec) any {
+	switch field.Type {
+	case reflect.TypeFor[*prometheus.GaugeVec]():
+		return v
+	case reflect.TypeFor[Switch]():
+		return Switch{v.WithLabelValues()}
+	case reflect.TypeFor[prometheus.Gauge]():
+		return v.WithLabelValues()
+	}
+	all := map[string]prometheus.Gauge{}
+	for _, value := range strings.Fields(field.Tag.Get("values")) {
+		all[value] = v.WithLabelValues(value)
+	}
+	return all
+}
