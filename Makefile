@@ -198,6 +198,12 @@ bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
 		./internal/shard ./internal/forward ./producer ./cmd/producer ./consumer
 
+# Before are the counts of the version that docs/adr/0005-folders.md compares with.
+.PHONY: counts
+counts: brokers withservers ## Count files, lines and the files that an operation executes (JSON=1, UPDATE=1 writes them into ADR 5)
+	@$(withservers) -- go run ./test/counts -before test/counts/before.json $(if $(JSON),-o json) \
+		$(if $(UPDATE),-update docs/adr/0005-folders.md)
+
 .PHONY: lint
 lint: $(linter) prose ## Check style, mistakes, and which package may import which
 	$(linter) run --allow-parallel-runners ./...
