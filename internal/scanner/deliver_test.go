@@ -14,6 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -171,23 +172,15 @@ func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo fu
 	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(chan struct{}, 100), free: make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(h.free) })
 	t.Cleanup(letGo)
-	rdb.AddHook(h)
+	faults.Before(rdb, h.delay)
 	return h, letGo
 }
 
-func (h *hanging) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *hanging) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.Contains(fmt.Sprint(cmd.Args()...), h.key) {
-			kick(h.caught)
-			<-h.free
-		}
-		return next(ctx, cmd)
+// delay blocks a request of the shard.
+func (h *hanging) delay(r faults.Request) {
+	if strings.Contains(fmt.Sprint(r.Commands[0].Args()...), h.key) {
+		kick(h.caught)
+		<-h.free
 	}
 }
 
@@ -261,27 +254,6 @@ func TestSettlementsGather(t *testing.T) {
 	}
 }
 
-// counter records, at each call to Redis, the most bytes in flight.
-type counter struct {
-	budget *budget
-	most   atomic.Int64
-}
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if n := int64(c.budget.inUse()); n > c.most.Load() {
-			c.most.Store(n)
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // TestWhatIsInFlightIsBoundedInBytes: all tasks are due at once, the broker confirms
 // slowly, and the window would admit all of them.
 func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
@@ -292,8 +264,12 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	}
 	const limit, payload, tasks = 1 << 20, 20 << 10, 60
 	l.budget.limit = limit
-	counting := &counter{budget: l.budget}
-	l.rdb.AddHook(counting)
+	var mostBytes atomic.Int64 // in flight at a call to Redis
+	faults.Before(l.rdb, func(faults.Request) {
+		n := int64(l.budget.inUse())
+		for most := mostBytes.Load(); n > most && !mostBytes.CompareAndSwap(most, n); most = mostBytes.Load() {
+		}
+	})
 	_, err := l.bridge.Toxics.AddToxicJson(strings.NewReader(`{"type": "latency", "attributes": {"latency": 100}}`))
 	l.ok(err)
 	l.start()
@@ -309,7 +285,7 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	}
 	l.ok(topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
 	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)
-	if most := int(counting.most.Load()); most > limit/parts || most < payload {
+	if most := int(mostBytes.Load()); most > limit/parts || most < payload {
 		t.Errorf("%d bytes were in flight at a time, want at most a quarter of %d", most, limit)
 	}
 	wait.For(t, "all room to be given back", func() bool {

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -59,9 +60,7 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.migrate()
-	lossy := &losing{which: func(cmd redis.Cmder) bool { return cmd.Name() == "set" }}
-	lossy.left.Store(1)
-	b.rdb.AddHook(lossy)
+	faults.Lose(b.rdb, 1, func(cmd redis.Cmder) bool { return cmd.Name() == "set" })
 	m := newMover(b.topic, "me/0", 0, b.p)
 	showAll(t.Context(), b.topic, []*mover{m}, b.p)
 	if m.state != moverIdle || m.try(t.Context(), t.Context()) {

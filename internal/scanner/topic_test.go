@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -192,20 +193,7 @@ type leases struct {
 	until time.Duration // the longest time until a deadline
 }
 
-func (h *leases) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *leases) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.look()
-		return next(ctx, cmd)
-	}
-}
-
-func (h *leases) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *leases) look() {
+func (h *leases) look(faults.Request) {
 	ctx := context.Background()
 	leased, err := h.rdb.ZRangeByScoreWithScores(ctx, h.due, &redis.ZRangeBy{Min: "-inf", Max: "(0"}).Result()
 	if err != nil || len(leased) == 0 {
@@ -239,7 +227,7 @@ func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = rdb.Close() })
 	looking := &leases{rdb: rdb, due: l.cfg.Settings.Redis.Prefix + ":due:{orders:0}"}
-	l.rdb.AddHook(looking)
+	faults.Before(l.rdb, looking.look)
 	l.start()
 	return l, looking
 }

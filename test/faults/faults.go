@@ -1,0 +1,141 @@
+// Package faults lets a test watch, delay, refuse and lose what a client of Redis sends.
+package faults
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrLost is the error of a command whose reply Lose lost.
+var ErrLost = errors.New("the reply is lost")
+
+// Request is one request of a client: a command, or a pipeline of commands.
+type Request struct {
+	Commands  []redis.Cmder
+	Pipelined bool
+
+	send func(context.Context) error
+}
+
+// Send sends the request and waits for the reply.
+func (r Request) Send(ctx context.Context) error { return r.send(ctx) }
+
+// Fail gives all commands of the request an error, and returns it.
+func (r Request) Fail(err error) error {
+	for _, cmd := range r.Commands {
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+// Around calls do in place of each request that rdb sends from now on. A new connection
+// begins with a pipeline of its own.
+func Around(rdb redis.UniversalClient, do func(context.Context, Request) error) {
+	rdb.AddHook(hook(do))
+}
+
+// Before calls do before each request that rdb sends from now on.
+func Before(rdb redis.UniversalClient, do func(Request)) {
+	Around(rdb, func(ctx context.Context, r Request) error {
+		do(r)
+		return r.Send(ctx)
+	})
+}
+
+// After calls do after the reply to each request that rdb sends from now on.
+func After(rdb redis.UniversalClient, do func(Request)) {
+	Around(rdb, func(ctx context.Context, r Request) error {
+		err := r.Send(ctx)
+		do(r)
+		return err
+	})
+}
+
+// Steps calls do before request at, counted from 0, of those that rdb sends from now on.
+// It makes requests one after the other until do has returned.
+type Steps struct {
+	mu   sync.Mutex
+	at   int
+	seen int
+	do   func()
+}
+
+// NewSteps watches the requests of rdb.
+func NewSteps(rdb redis.UniversalClient, at int, do func()) *Steps {
+	s := &Steps{at: at, do: do}
+	Before(rdb, func(Request) { s.step() })
+	return s
+}
+
+func (s *Steps) step() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == s.at {
+		s.do()
+	}
+	s.seen++
+}
+
+// Again makes do also be called before the next request. Only do may call it.
+func (s *Steps) Again() { s.at++ }
+
+// Reached reports whether do was called.
+func (s *Steps) Reached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen > s.at
+}
+
+// Die makes rdb fail with err at request at, counted from 0, and at all later ones. Redis
+// never gets these requests.
+func Die(rdb redis.UniversalClient, at int, err error) {
+	var seen atomic.Int64
+	Around(rdb, func(ctx context.Context, r Request) error {
+		if seen.Add(1) > int64(at) {
+			return r.Fail(err)
+		}
+		return r.Send(ctx)
+	})
+}
+
+// Lose executes the next n commands of rdb that which selects, and loses their replies:
+// each command ends with ErrLost. which gets the command with its reply, and never gets
+// commands of a pipeline. over reports whether which selected one more.
+func Lose(rdb redis.UniversalClient, n int, which func(redis.Cmder) bool) (over func() bool) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	Around(rdb, func(ctx context.Context, r Request) error {
+		err := r.Send(ctx)
+		if r.Pipelined || !which(r.Commands[0]) || left.Add(-1) < 0 {
+			return err
+		}
+		return r.Fail(ErrLost)
+	})
+	return func() bool { return left.Load() < 0 }
+}
+
+// hook implements redis.Hook.
+type hook func(context.Context, Request) error
+
+// DialHook implements redis.Hook.
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		send := func(ctx context.Context) error { return next(ctx, cmd) }
+		return h(ctx, Request{Commands: []redis.Cmder{cmd}, send: send})
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		send := func(ctx context.Context) error { return next(ctx, cmds) }
+		return h(ctx, Request{Commands: cmds, Pipelined: true, send: send})
+	}
+}
