@@ -16,7 +16,7 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/faults"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -30,13 +30,8 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	addr, prefix := servertest.Redis(t)
-	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
-	t.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, prefix)
-	f := &fleet{t: t, store: store, rdb: rdb, prefix: prefix}
-	f.ok(err)
-	return f
+	r := fixture.New(t)
+	return &fleet{t: t, store: r.Store, rdb: r.Client, prefix: r.Prefix}
 }
 
 func (f *fleet) ok(err error) {

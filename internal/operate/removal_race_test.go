@@ -12,22 +12,15 @@ import (
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
-// ordersAt returns topic orders with its own client, which waits for slow replies.
+// ordersAt returns topic orders with its own client.
 func ordersAt(t *testing.T, addr, prefix string) (*shard.Topic, redis.UniversalClient) {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	s, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Topic("orders"), rdb
+	r := fixture.At(t, addr, prefix)
+	return r.Orders(), r.Client
 }
 
 // TestARemovalTakesNoTaskThatItMayNot: a producer stores a task before each request of a

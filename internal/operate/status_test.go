@@ -7,30 +7,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Redis(t)
-	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
-	defer rdb.Close()
-	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	orders := store.Topic("orders")
-	p, err := orders.Ensure(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixture.New(t)
+	orders, p := r.Serve(t, 2)
 	notes := func() []string {
 		t.Helper()
-		s, err := ReadStatus(t.Context(), store, "orders")
+		s, err := ReadStatus(t.Context(), r.Store, "orders")
 		if err != nil {
 			t.Fatal(err)
 		}

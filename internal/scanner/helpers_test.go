@@ -20,6 +20,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -226,10 +227,7 @@ func newBench(t *testing.T) *bench {
 // benchOn is newBench on the Redis at an address.
 func benchOn(t *testing.T, addr, prefix string) *bench {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := fixture.Client(t, addr)
 	settings := config.Defaults()
 	settings.Redis.Prefix = prefix
 	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",

@@ -11,7 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/faults"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -222,10 +222,7 @@ func (h *leases) seen() (most int, until time.Duration) {
 func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
-	options := servertest.RedisOptions(l.cfg.Settings.Redis.Addrs[0])
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply doesn't count as lost
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := fixture.Client(t, l.cfg.Settings.Redis.Addrs[0])
 	looking := &leases{rdb: rdb, due: l.cfg.Settings.Redis.Prefix + ":due:{orders:0}"}
 	faults.Before(l.rdb, looking.look)
 	l.start()
