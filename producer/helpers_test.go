@@ -11,8 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 const orders = "orders"
@@ -30,19 +29,9 @@ type fleet struct {
 // newFleet serves the topic orders in the given number of shards.
 func newFleet(t *testing.T, shards int) *fleet {
 	t.Helper()
-	addr, prefix := servertest.Redis(t)
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fleet{t, addr, rdb, prefix, store, store.Topic(orders)}
-	_, err = f.Ensure(t.Context(), shards)
-	f.ok(err)
-	return f
+	r := fixture.New(t)
+	topic, _ := r.Serve(t, shards)
+	return &fleet{t, r.Addr, r.Client, r.Prefix, r.Store, topic}
 }
 
 // client returns a producer that knows no placement yet.

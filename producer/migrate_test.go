@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -10,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -176,25 +174,11 @@ func TestATopicWhoseRemovalWasInterruptedIsUnknownOnceItIsFinished(t *testing.T)
 // they were late.
 type trips struct{ n, late atomic.Int64 }
 
-func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return c.count(next(ctx, cmd), cmd)
-	}
-}
-
-func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return c.count(next(ctx, cmds), cmds...)
-	}
-}
-
-func (c *trips) count(err error, cmds ...redis.Cmder) error {
-	if strings.HasPrefix(cmds[0].Name(), "eval") {
+func (c *trips) count(r faults.Request) {
+	if strings.HasPrefix(r.Commands[0].Name(), "eval") {
 		c.n.Add(1)
 	}
-	for _, cmd := range cmds {
+	for _, cmd := range r.Commands {
 		script, ok := cmd.(interface{ Slice() ([]any, error) })
 		if !ok {
 			continue
@@ -203,7 +187,6 @@ func (c *trips) count(err error, cmds ...redis.Cmder) error {
 			c.late.Add(1)
 		}
 	}
-	return err
 }
 
 // TestScheduleManyDuringAChangeTakesThreeRoundTrips, for any number of shards. First the
@@ -242,7 +225,7 @@ func scheduleManyInTime(t *testing.T, from, to int, absent bool) bool {
 	f.ok(c.ScheduleMany(f.ctx(), []Request{first})[0].Err) // Redis knows the scripts
 	f.ok(c.Cancel(f.ctx(), orders, first.ID))
 	var counted trips
-	f.rdb.AddHook(&counted)
+	faults.After(f.rdb, counted.count)
 	for _, r := range c.ScheduleMany(f.ctx(), requests) {
 		f.ok(r.Err)
 	}

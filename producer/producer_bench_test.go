@@ -6,27 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // benchClient serves the topic orders in four shards. The benchmarks count tasks: ns/op
 // and allocs/op are per task, also in a batch.
 func benchClient(b *testing.B) *producer.Client {
-	addr, prefix := servertest.Redis(b)
-	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
-	b.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := store.Topic("orders").Ensure(b.Context(), 4); err != nil {
-		b.Fatal(err)
-	}
-	c, err := producer.New(producer.Config{Redis: rdb, Prefix: prefix})
+	r := fixture.New(b)
+	r.Serve(b, 4)
+	c, err := producer.New(producer.Config{Redis: r.Client, Prefix: r.Prefix})
 	if err != nil {
 		b.Fatal(err)
 	}

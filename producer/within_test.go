@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -111,7 +112,7 @@ func TestACallThatAHookEndsHasAnError(t *testing.T) {
 			f := newFleet(t, 1)
 			rdb := redis.NewClient(&redis.Options{Addr: f.addr})
 			t.Cleanup(func() { _ = rdb.Close() })
-			rdb.AddHook(ending{ends})
+			faults.Around(rdb, func(context.Context, faults.Request) error { ends(); return nil })
 			c, err := New(Config{Redis: rdb, Prefix: f.prefix})
 			f.ok(err)
 			ended := make(chan any, 1)
@@ -131,17 +132,4 @@ func TestACallThatAHookEndsHasAnError(t *testing.T) {
 			}
 		})
 	}
-}
-
-// ending is a hook that calls end at every command.
-type ending struct{ end func() }
-
-func (e ending) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (e ending) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(context.Context, redis.Cmder) error { e.end(); return nil }
-}
-
-func (e ending) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(context.Context, []redis.Cmder) error { e.end(); return nil }
 }

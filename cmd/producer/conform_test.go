@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/test/conform"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
 // conformer plays transcripts on its own Redis server, because the kit supports only a
@@ -25,11 +25,7 @@ type conformer struct {
 func newConformer(t *testing.T, args ...string) *conformer {
 	t.Helper()
 	server := servertest.OwnRedis(t, args...)
-	options := servertest.RedisOptions(server.Addr())
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
-	c := &conformer{t, server.Addr(), redis.NewUniversalClient(options)}
-	t.Cleanup(func() { c.rdb.Close() })
-	return c
+	return &conformer{t, server.Addr(), fixture.Client(t, server.Addr())}
 }
 
 // run plays transcripts with a program, and checks that they leave nothing in Redis.

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -112,18 +113,9 @@ func newSandbox(t testing.TB) *sandbox {
 // sandboxAt returns a corner of the test's own Redis.
 func sandboxAt(t testing.TB, addr, prefix string) *sandbox {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply is not a lost one
-	c := &sandbox{t: t, addr: addr, prefix: prefix, rdb: redis.NewUniversalClient(options)}
-	t.Cleanup(func() { c.rdb.Close() })
-	store, err := shard.New(c.rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.orders = store.Topic("orders")
-	if _, err := c.orders.Ensure(t.Context(), testShards); err != nil {
-		t.Fatal(err)
-	}
+	r := fixture.At(t, addr, prefix)
+	c := &sandbox{t: t, addr: addr, prefix: prefix, rdb: r.Client}
+	c.orders, _ = r.Serve(t, testShards)
 	return c
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/fixture"
 )
 
 // operator calls verbs with a configuration file and a Redis prefix of its own.
@@ -30,16 +30,11 @@ type operator struct {
 
 func newOperator(t *testing.T, more string) *operator {
 	t.Helper()
-	addr, prefix := servertest.Redis(t)
-	o := &operator{t: t, addr: addr, prefix: prefix, config: filepath.Join(t.TempDir(), "config.yaml"),
-		rdb: redis.NewUniversalClient(servertest.RedisOptions(addr))}
-	t.Cleanup(func() { _ = o.rdb.Close() })
-	var err error
-	if o.store, err = shard.New(o.rdb, prefix); err != nil {
-		t.Fatal(err)
-	}
+	r := fixture.New(t)
+	o := &operator{t: t, addr: r.Addr, prefix: r.Prefix, config: filepath.Join(t.TempDir(), "config.yaml"),
+		rdb: r.Client, store: r.Store}
 	o.more = more
-	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n", addr, prefix))
+	o.configure(t, fmt.Sprintf("redis: {addrs: ['%s'], prefix: '%s'}\n", r.Addr, r.Prefix))
 	return o
 }
 

@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -40,12 +38,7 @@ func TestStatusTellsByItsExitCode(t *testing.T) {
 	if code, _, told := status(); code != 0 || told != "" {
 		t.Errorf("without the flag: code %d, %s", code, told)
 	}
-	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
-	t.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := fixture.At(t, addr, prefix).Store
 	wait.For(t, "status to find the fleet healthy", func() bool {
 		if _, err := store.Heartbeat(t.Context(), "a", balance.Silence, time.Minute); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,8 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -29,13 +30,8 @@ type fleet struct {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	addr, prefix := servertest.Redis(t)
-	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
-	t.Cleanup(func() { _ = rdb.Close() })
-	store, err := shard.New(rdb, prefix)
-	f := &fleet{t: t, store: store, rdb: rdb, prefix: prefix}
-	f.ok(err)
-	return f
+	r := fixture.New(t)
+	return &fleet{t: t, store: r.Store, rdb: r.Client, prefix: r.Prefix}
 }
 
 func (f *fleet) ok(err error) {
@@ -121,24 +117,6 @@ func TestAHeartbeatKeepsAMemberInTheFleetUntilItEnds(t *testing.T) {
 	}
 }
 
-// deaf fails every call while it is set.
-type deaf struct{ on atomic.Bool }
-
-func (d *deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (d *deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if d.on.Load() {
-			return errors.New("nobody answers")
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // lines counts two messages in a log.
 type lines struct{ down, up atomic.Int64 }
 
@@ -157,8 +135,13 @@ func (l *lines) Write(line []byte) (int, error) {
 func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	hook := &deaf{}
-	f.rdb.AddHook(hook)
+	var deaf atomic.Bool
+	faults.Around(f.rdb, func(ctx context.Context, r faults.Request) error {
+		if deaf.Load() {
+			return r.Fail(errors.New("nobody answers"))
+		}
+		return r.Send(ctx)
+	})
 	var beats atomic.Int64
 	var advice atomic.Value
 	advice.Store("")
@@ -173,7 +156,7 @@ func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 		wait.For(t, what, func() bool { return beats.Load() >= n })
 	}
 	further("heartbeats")
-	hook.on.Store(true)
+	deaf.Store(true)
 	further("heartbeats that fail")
 	down := h.State()
 	if !strings.Contains(down.Failure, "nobody answers") || log.down.Load() != 1 {
@@ -185,7 +168,7 @@ func TestAnOutageIsLoggedOnceAndOnceMoreWithAdvice(t *testing.T) {
 		log.down.Load() != 2 {
 		t.Errorf("%d lines, %+v after %+v", log.down.Load(), s, down)
 	}
-	hook.on.Store(false)
+	deaf.Store(false)
 	further("heartbeats that are answered")
 	if s := h.State(); s.Failure != "" || !s.Answered.After(down.Answered) || log.up.Load() != 1 || log.down.Load() != 2 {
 		t.Errorf("%d and %d lines, %+v after %+v", log.down.Load(), log.up.Load(), s, down)

@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -13,32 +12,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
-// reparker parks all due tasks of a shard again, as happens without a queue. It does so
-// before each request of a client that doesn't read parked tasks.
-type reparker struct {
-	rdb redis.UniversalClient
-	due string
-	n   int
-}
-
-func (r *reparker) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (r *reparker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (r *reparker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		waiting, err := r.rdb.ZRangeByScore(ctx, r.due, &redis.ZRangeBy{Min: "0", Max: "(+inf"}).Result()
+// parkAgain parks all due tasks of a shard again before each request of a client, as
+// happens without a queue. The client doesn't read parked tasks. It returns how many tasks
+// it parked so far.
+func parkAgain(t *testing.T, client, rdb redis.UniversalClient, due string) (n *int) {
+	n = new(int)
+	faults.Before(client, func(faults.Request) {
+		ctx := t.Context()
+		waiting, err := rdb.ZRangeByScore(ctx, due, &redis.ZRangeBy{Min: "0", Max: "(+inf"}).Result()
 		for _, id := range waiting {
-			err = errors.Join(err, r.rdb.ZAdd(ctx, r.due, redis.Z{Score: math.Inf(1), Member: id}).Err())
-			r.n++
+			err = errors.Join(err, rdb.ZAdd(ctx, due, redis.Z{Score: math.Inf(1), Member: id}).Err())
+			*n++
 		}
-		return errors.Join(err, next(ctx, cmd))
-	}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return n
 }
 
 // attic is a topic of four shards with many parked tasks.
@@ -134,8 +128,7 @@ func TestAReplayOfAllIsOverThoughAllIsParkedAgain(t *testing.T) {
 	a := newAttic(t)
 	const n = 2*parkedPage + 7
 	a.fill(1, n)
-	again := &reparker{rdb: a.rdb, due: a.key("due", 1)}
-	a.client.AddHook(again)
+	again := parkAgain(t, a.client, a.rdb, a.key("due", 1))
 	told := int64(0)
 	replayed, err := Parked{Topic: a.topic, Progress: func(visited,
 		of int64) {
@@ -144,8 +137,8 @@ func TestAReplayOfAllIsOverThoughAllIsParkedAgain(t *testing.T) {
 	if replayed != n || err != nil {
 		t.Errorf("replayed %d, %v; want %d", replayed, err, n)
 	}
-	if again.n < 2*parkedPage {
-		t.Errorf("%d were parked again: that is none", again.n)
+	if *again < 2*parkedPage {
+		t.Errorf("%d were parked again: that is none", *again)
 	}
 	if told != n*1e6+n {
 		t.Errorf("progress at the end: %d", told)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -62,13 +63,12 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 		t.Fatal("the task does not move")
 	}
 	park(t, topic, p, moving)
-	amid := &intruder{before: at, do: func() { move(t, topic, p, moving) }}
 	own, rdb := ordersAt(t, addr, prefix)
-	rdb.AddHook(amid)
+	amid := faults.NewSteps(rdb, at, func() { move(t, topic, p, moving) })
 	if n, err := work(Parked{Topic: own}, t.Context()); n != 1 || err != nil {
 		t.Errorf("it moved before request %d: %d found, %v", at, n, err)
 	}
-	return amid.seen > at
+	return amid.Reached()
 }
 
 // park stores a task in its old shard, and parks it.

@@ -1,11 +1,9 @@
 package operate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,56 +11,16 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/producer"
+	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
-	"github.com/duefleet/duefleet/test/wait"
 )
 
-// intruder calls do before one of a client's requests.
-type intruder struct {
-	before int // the request, from 0
-	do     func()
-
-	mu   sync.Mutex
-	seen int
-}
-
-func (i *intruder) step() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.seen == i.before {
-		i.do()
-	}
-	i.seen++
-}
-
-func (i *intruder) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (i *intruder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		i.step()
-		return next(ctx, cmd)
-	}
-}
-
-func (i *intruder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		i.step()
-		return next(ctx, cmds)
-	}
-}
-
-// ordersAt returns topic orders with its own client, which waits for slow replies.
+// ordersAt returns topic orders with its own client.
 func ordersAt(t *testing.T, addr, prefix string) (*shard.Topic, redis.UniversalClient) {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	s, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Topic("orders"), rdb
+	r := fixture.At(t, addr, prefix)
+	return r.Orders(), r.Client
 }
 
 // TestARemovalTakesNoTaskThatItMayNot: a producer stores a task before each request of a
@@ -98,7 +56,7 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 		t.Fatal(err)
 	}
 	var anew bool
-	amid := &intruder{before: at, do: func() {
+	intrude := func() {
 		p, _ := topic.Placement(t.Context())
 		anew = p.Phase == shard.Removed
 		_, made := topic.Ensure(t.Context(), 2)
@@ -106,11 +64,11 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 		if err := errors.Join(made, stored, topic.SaveDocument(t.Context(), []byte("shards: 2"))); err != nil {
 			t.Error(err)
 		}
-	}}
+	}
 	own, removing := ordersAt(t, addr, prefix)
-	removing.AddHook(amid)
+	amid := faults.NewSteps(removing, at, intrude)
 	went, err := Removal{Topic: own, Purge: purge}.Run(t.Context())
-	if amid.seen <= at {
+	if !amid.Reached() {
 		return false
 	}
 	if purge && !anew {

@@ -1,36 +1,25 @@
 package operate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
 func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	t.Parallel()
-	addr, prefix := servertest.Redis(t)
-	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
-	defer rdb.Close()
-	store, err := shard.New(rdb, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	orders := store.Topic("orders")
-	p, err := orders.Ensure(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixture.New(t)
+	orders, p := r.Serve(t, 2)
 	notes := func() []string {
 		t.Helper()
-		s, err := ReadStatus(t.Context(), store, "orders")
+		s, err := ReadStatus(t.Context(), r.Store, "orders")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,31 +39,7 @@ func TestStatusTellsOfTwoPlacementsOfOneEpoch(t *testing.T) {
 	}
 }
 
-// cut simulates the death of a program before one of its requests.
-type cut struct{ intruder }
-
 var errDead = errors.New("dead")
-
-func (c *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if c.step(); c.seen > c.before {
-			return errDead
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if c.step(); c.seen > c.before {
-			for _, cmd := range cmds {
-				cmd.SetErr(errDead)
-			}
-			return errDead
-		}
-		return next(ctx, cmds)
-	}
-}
 
 // TestStatusTellsOfARemovalThatDied: a removal dies before each of its requests in turn. A
 // task stored since its check is in status. If nobody delivers the task, status says so.
@@ -90,8 +55,7 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 			t.Fatal(err)
 		}
 		dying, removing := ordersAt(t, addr, prefix)
-		hook := &cut{intruder{before: at, do: func() {}}}
-		removing.AddHook(hook)
+		faults.Die(removing, at, errDead)
 		storeFar(t, topic)
 		if _, err := (Removal{Topic: dying}).Run(t.Context()); !errors.Is(err, errDead) {
 			break

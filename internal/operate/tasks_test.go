@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -182,17 +183,16 @@ func listAmid(t *testing.T, first, from, to int, parked bool) (taken int) {
 		},
 	}
 	own, rdb := ordersAt(t, addr, prefix)
-	amid := &intruder{before: first}
-	amid.do = func() {
+	var amid *faults.Steps
+	amid = faults.NewSteps(rdb, first, func() {
 		if taken < len(steps) {
 			if err := steps[taken](); err != nil {
 				t.Error(err)
 			}
 			taken++
-			amid.before++
+			amid.Again()
 		}
-	}
-	rdb.AddHook(amid)
+	})
 	want := moving + " waiting"
 	if parked {
 		want = moving + " parked"

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -62,7 +63,7 @@ func TestAMoverThatFailsFreesItsShard(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	b.migrate()
-	b.rdb.AddHook(&losingSet{})
+	faults.Lose(b.rdb, 1, func(cmd redis.Cmder) bool { return cmd.Name() == "set" })
 	m := b.resharder.newMover("me/0", 0, b.p)
 	b.resharder.showAll(t.Context(), []*mover{m}, b.p)
 	if m.state != moverIdle || m.try(t.Context(), t.Context()) {

@@ -1,7 +1,6 @@
 package reshard
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -22,25 +22,9 @@ import (
 // largest records the most bytes that one request sent or that one answer brought.
 type largest struct{ bytes atomic.Int64 }
 
-func (l *largest) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *largest) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		defer l.note(cmds...)
-		return next(ctx, cmds)
-	}
-}
-
-func (l *largest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		defer l.note(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (l *largest) note(cmds ...redis.Cmder) {
+func (l *largest) note(r faults.Request) {
 	sent, heard := 0, 0
-	for _, cmd := range cmds {
+	for _, cmd := range r.Commands {
 		sent += bytesIn(cmd.Args())
 		if script, ok := cmd.(*redis.Cmd); ok {
 			heard += bytesIn(script.Val())
@@ -106,7 +90,7 @@ func TestAChangeOfMMovesLargeTasksOverANarrowNetwork(t *testing.T) {
 	far.p = b.p
 	far.resharder.view.learn(far.p)
 	met := &largest{}
-	far.rdb.AddHook(met)
+	faults.After(far.rdb, met.note)
 	all := []*mover{far.resharder.newMover("me/0", 0, far.p), far.resharder.newMover("me/0", 1, far.p)}
 	far.resharder.showAll(t.Context(), all, far.p)
 	wait.For(t, "the change to end", func() bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/duefleet/duefleet/internal/retry"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -121,7 +122,7 @@ func TestTheSettlerOutlivesAnOutage(t *testing.T) {
 // A shard whose settlement failed rests, and another shard is settled meanwhile.
 func TestAShardThatCannotBeSettledHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newHarness(t)
 	b.put(shard.In(0), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
@@ -174,23 +175,15 @@ func hang(t *testing.T, rdb redis.UniversalClient, at int) (h *hanging, letGo fu
 	h = &hanging{key: fmt.Sprintf("{orders:%d}", at), caught: make(retry.Signal, 100), free: make(chan struct{})}
 	letGo = sync.OnceFunc(func() { close(h.free) })
 	t.Cleanup(letGo)
-	rdb.AddHook(h)
+	faults.Before(rdb, h.delay)
 	return h, letGo
 }
 
-func (h *hanging) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *hanging) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.Contains(fmt.Sprint(cmd.Args()...), h.key) {
-			h.caught.Send()
-			<-h.free
-		}
-		return next(ctx, cmd)
+// delay blocks a request of the shard.
+func (h *hanging) delay(r faults.Request) {
+	if strings.Contains(fmt.Sprint(r.Commands[0].Args()...), h.key) {
+		h.caught.Send()
+		<-h.free
 	}
 }
 
@@ -198,7 +191,7 @@ func (h *hanging) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // meanwhile are settled afterwards.
 func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newHarness(t)
 	b.put(shard.In(0), "a")
 	batch, err := b.topic.store.Shard(0).Claim(t.Context(), b.topic.newWorker(0).newClaim(t.Context(),
 		room{tasks: 1, bytes: claimBytes}, time.Hour))
@@ -228,7 +221,7 @@ func TestAShardWhoseSettlementHangsHoldsNoOtherUp(t *testing.T) {
 // scanner stops.
 func TestSettlementsGather(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newHarness(t)
 	tried := make(chan string, 10)
 	s := newSettler(b.topic.store, newBudget(1<<20).window(4*8), func(operation string,
 		err error) {
@@ -264,27 +257,6 @@ func TestSettlementsGather(t *testing.T) {
 	}
 }
 
-// counter records, at each call to Redis, the most bytes in flight.
-type counter struct {
-	budget *budget
-	most   atomic.Int64
-}
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if n := int64(c.budget.inUse()); n > c.most.Load() {
-			c.most.Store(n)
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // TestWhatIsInFlightIsBoundedInBytes: all tasks are due at once, the broker confirms
 // slowly, and the window would admit all of them.
 func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
@@ -295,8 +267,12 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	}
 	const limit, payload, tasks = 1 << 20, 20 << 10, 60
 	l.budget.limit = limit
-	counting := &counter{budget: l.budget}
-	l.rdb.AddHook(counting)
+	var mostBytes atomic.Int64 // in flight at a call to Redis
+	faults.Before(l.rdb, func(faults.Request) {
+		n := int64(l.budget.inUse())
+		for most := mostBytes.Load(); n > most && !mostBytes.CompareAndSwap(most, n); most = mostBytes.Load() {
+		}
+	})
 	_, err := l.bridge.Toxics.AddToxicJson(strings.NewReader(`{"type": "latency", "attributes": {"latency": 100}}`))
 	l.ok(err)
 	l.start()
@@ -312,7 +288,7 @@ func TestWhatIsInFlightIsBoundedInBytes(t *testing.T) {
 	}
 	l.ok(topic.Put(t.Context(), p, now+time.Hour.Milliseconds(), []shard.Put{put})[0].Err)
 	wait.Progress(t, "all to be delivered", func() int { return int(l.value("duefleet_forwarded_total")) }, l.empty)
-	if most := int(counting.most.Load()); most > limit/parts || most < payload {
+	if most := int(mostBytes.Load()); most > limit/parts || most < payload {
 		t.Errorf("%d bytes were in flight at a time, want at most a quarter of %d", most, limit)
 	}
 	wait.For(t, "all room to be given back", func() bool {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -197,8 +198,8 @@ func (l *lone) exports(topic string) bool {
 	return false
 }
 
-// fixture is a topic of one shard for one test. Only the test's own workers serve it.
-type fixture struct {
+// harness is a topic of one shard for one test. Only the test's own workers serve it.
+type harness struct {
 	topic  *topic
 	t      *testing.T
 	p      shard.Placement
@@ -216,19 +217,16 @@ func storeOf(t *testing.T, rdb redis.UniversalClient, prefix string) *shard.Stor
 	return store
 }
 
-func newFixture(t *testing.T) *fixture {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
 	addr, prefix := servertest.Redis(t)
-	return fixtureOn(t, addr, prefix)
+	return harnessOn(t, addr, prefix)
 }
 
-// fixtureOn is newFixture on the Redis at an address.
-func fixtureOn(t *testing.T, addr, prefix string) *fixture {
+// harnessOn is newHarness on the Redis at an address.
+func harnessOn(t *testing.T, addr, prefix string) *harness {
 	t.Helper()
-	options := servertest.RedisOptions(addr)
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := fixture.Client(t, addr)
 	settings := config.Defaults()
 	settings.Redis.Prefix = prefix
 	s, err := New(Config{Settings: &settings, Store: storeOf(t, rdb, settings.Redis.Prefix), Instance: "me",
@@ -236,7 +234,7 @@ func fixtureOn(t *testing.T, addr, prefix string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &fixture{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
+	b := &harness{topic: s.newTopic(config.Document{Name: "orders", Topic: config.DefaultTopic("orders")}), t: t, rdb: rdb,
 		prefix: prefix}
 	if b.p, err = b.topic.store.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
@@ -245,13 +243,13 @@ func fixtureOn(t *testing.T, addr, prefix string) *fixture {
 }
 
 // put stores tasks in shard 0, all due at when.
-func (b *fixture) put(when shard.When, ids ...string) {
+func (b *harness) put(when shard.When, ids ...string) {
 	b.t.Helper()
 	b.putBody(when, []byte{0}, ids...)
 }
 
 // putBody stores tasks that have the same body.
-func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
+func (b *harness) putBody(when shard.When, body []byte, ids ...string) {
 	b.t.Helper()
 	now, err := b.topic.store.Now(b.t.Context())
 	if err != nil {
@@ -267,7 +265,7 @@ func (b *fixture) putBody(when shard.When, body []byte, ids ...string) {
 }
 
 // in reports whether a task is in a shard.
-func (b *fixture) in(at int, id string) bool {
+func (b *harness) in(at int, id string) bool {
 	b.t.Helper()
 	_, err := b.topic.store.Shard(at).Read(b.t.Context(), b.p, id)
 	return err == nil

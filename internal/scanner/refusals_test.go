@@ -125,7 +125,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 // hash.
 func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newHarness(t)
 	mails := b.topic.store.Store.Topic("mails")
 	if _, err := mails.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 // isn't repeated until its lease would be over.
 func TestAClaimThatRedisDoesNotTakeEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newHarness(t)
 	for at, spoil := range []func() error{
 		func() error { return b.rdb.Set(t.Context(), b.prefix+":due:{orders:0}", "in the way", 0).Err() },
 		func() error { return b.rdb.Close() },

@@ -11,11 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -175,31 +174,24 @@ type slowSave struct {
 	ended atomic.Int64
 }
 
-func (s *slowSave) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s *slowSave) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() != "set" || !strings.Contains(cmd.String(), ":document:") {
-			return next(ctx, cmd)
-		}
-		if s.first.CompareAndSwap(false, true) {
-			close(s.begun)
-			<-s.letGo
-		}
-		defer s.ended.Add(1)
-		return next(ctx, cmd)
+// around delays a request.
+func (s *slowSave) around(ctx context.Context, r faults.Request) error {
+	if cmd := r.Commands[0]; cmd.Name() != "set" || !strings.Contains(fmt.Sprint(cmd.Args()...), ":document:") {
+		return r.Send(ctx)
 	}
-}
-
-func (s *slowSave) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	if s.first.CompareAndSwap(false, true) {
+		close(s.begun)
+		<-s.letGo
+	}
+	defer s.ended.Add(1)
+	return r.Send(ctx)
 }
 
 func TestTheNewestDocumentIsWhatRedisKeeps(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "rate: 1")}, nil)
 	slow := &slowSave{begun: make(chan struct{}), letGo: make(chan struct{})}
-	l.rdb.AddHook(slow)
+	faults.Around(l.rdb, slow.around)
 	l.start()
 	wait.Closed(t, "the first document to be saved", slow.begun)
 	l.write(map[string]string{"orders": declaring("orders", "rate: 2")})

@@ -19,6 +19,7 @@ import (
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -125,8 +126,8 @@ type fleet struct {
 	prefix, broker string
 	topic          *shard.Topic
 	arrived        <-chan amqp.Delivery
-	register       Register   // for scanners that are started from now on
-	hook           redis.Hook // for their clients
+	register       Register                                    // for scanners that are started from now on
+	hook           func(context.Context, faults.Request) error // around their requests to Redis
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -169,7 +170,7 @@ func (f *fleet) start(name, redisAddr, broker string, timeout time.Duration) (st
 	settings.Admin.Listen, settings.ShutdownTimeout = "127.0.0.1:0", timeout
 	rdb := f.client(redisAddr)
 	if f.hook != nil {
-		rdb.AddHook(f.hook)
+		faults.Around(rdb, f.hook)
 	}
 	s, err := New(Config{
 		Settings: &settings, Source: newFixed(f.t), Store: storeOf(f.t, rdb, f.prefix), Instance: name,
@@ -278,32 +279,26 @@ type held struct {
 	left  chan struct{} // closed when Redis has removed the member
 }
 
-func (h *held) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *held) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *held) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := fmt.Sprint(cmd.Args()...)
-		switch {
-		case cmd.Name() == "zrem" && strings.Contains(args, h.fleet):
-			defer close(h.left)
-		case strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(args, h.fleet) && h.hold.Load():
-			select {
-			case h.begun <- struct{}{}:
-			default:
-			}
-			select {
-			case <-h.left:
-				ctx = context.WithoutCancel(ctx)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+// around delays a request.
+func (h *held) around(ctx context.Context, r faults.Request) error {
+	cmd := r.Commands[0]
+	args := fmt.Sprint(cmd.Args()...)
+	switch {
+	case cmd.Name() == "zrem" && strings.Contains(args, h.fleet):
+		defer close(h.left)
+	case strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(args, h.fleet) && h.hold.Load():
+		select {
+		case h.begun <- struct{}{}:
+		default:
 		}
-		return next(ctx, cmd)
+		select {
+		case <-h.left:
+			ctx = context.WithoutCancel(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+	return r.Send(ctx)
 }
 
 // A heartbeat that is on its way when a member leaves doesn't bring it back.
@@ -311,7 +306,7 @@ func TestAMemberThatLeftStaysAway(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	h := &held{fleet: f.prefix + ":fleet", begun: make(chan struct{}, 1), left: make(chan struct{})}
-	f.hook = h
+	f.hook = h.around
 	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
 	fleet := func() []balance.Member {
 		members, err := balance.Members(t.Context(), f.topic.Store)

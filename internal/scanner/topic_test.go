@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/shard"
-	"github.com/duefleet/duefleet/test/servers/servertest"
+	"github.com/duefleet/duefleet/test/faults"
+	"github.com/duefleet/duefleet/test/fixture"
 	"github.com/duefleet/duefleet/test/wait"
 
 	"github.com/duefleet/duefleet/internal/retry"
@@ -194,20 +195,7 @@ type leases struct {
 	until time.Duration // the longest time until a deadline
 }
 
-func (h *leases) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *leases) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.look()
-		return next(ctx, cmd)
-	}
-}
-
-func (h *leases) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h *leases) look() {
+func (h *leases) look(faults.Request) {
 	ctx := context.Background()
 	leased, err := h.rdb.ZRangeByScoreWithScores(ctx, h.due, &redis.ZRangeBy{Min: "-inf", Max: "(0"}).Result()
 	if err != nil || len(leased) == 0 {
@@ -236,12 +224,9 @@ func (h *leases) seen() (most int, until time.Duration) {
 func lookingOn(t *testing.T, settings ...string) (*lone, *leases) {
 	t.Helper()
 	l := newLone(t, map[string]string{"orders": one(settings...)}, nil)
-	options := servertest.RedisOptions(l.cfg.Settings.Redis.Addrs[0])
-	options.DialTimeout, options.ReadTimeout = wait.Hang, wait.Hang // a slow reply doesn't count as lost
-	rdb := redis.NewUniversalClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := fixture.Client(t, l.cfg.Settings.Redis.Addrs[0])
 	looking := &leases{rdb: rdb, due: l.cfg.Settings.Redis.Prefix + ":due:{orders:0}"}
-	l.rdb.AddHook(looking)
+	faults.Before(l.rdb, looking.look)
 	l.start()
 	return l, looking
 }

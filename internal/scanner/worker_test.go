@@ -1,12 +1,9 @@
 package scanner
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/test/faults"
 	"github.com/duefleet/duefleet/test/wait"
 )
 
@@ -41,7 +39,7 @@ func TestNextEnd(t *testing.T) {
 // again. Tasks that the first one claimed are still in flight then.
 func TestAWorkerStartedAgainClaimsNothingThatIsInFlight(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newHarness(t)
 	claimed := map[string]int{}
 	for _, id := range []string{"a", "b"} {
 		b.put(shard.In(0), id)
@@ -251,31 +249,6 @@ func TestAShardWhoseClaimHangsHoldsUpNoneOfItsWorker(t *testing.T) {
 	wait.For(t, "all room to be given back", func() bool { return held() == 0 })
 }
 
-// losing loses the answers to the next left commands of a kind. Redis carries the
-// commands out.
-type losing struct {
-	which func(redis.Cmder) bool
-	left  atomic.Int64
-}
-
-func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if !l.which(cmd) || l.left.Add(-1) < 0 {
-			return err
-		}
-		err = errors.New("the answer is lost")
-		cmd.SetErr(err)
-		return err
-	}
-}
-
 // draws reports whether a command is a draw: a script with two keys and one argument,
 // loaded in Redis.
 func draws(cmd redis.Cmder) bool {
@@ -287,10 +260,8 @@ func draws(cmd redis.Cmder) bool {
 func TestADrawWhoseReplyWasLostLeavesNoShardAlone(t *testing.T) {
 	t.Parallel()
 	l := newLone(t, map[string]string{"orders": declaring("orders", "tick: 200ms", fmt.Sprint("shards: ", many))}, nil)
-	lossy := &losing{which: draws}
-	lossy.left.Store(2 * balance.MostWorkers)
-	l.rdb.AddHook(lossy)
+	lost := faults.Lose(l.rdb, 2*balance.MostWorkers, draws)
 	l.start()
-	wait.For(t, "replies to be lost", func() bool { return lossy.left.Load() < 0 })
+	wait.For(t, "replies to be lost", lost)
 	wait.For(t, "all shards to be polled", l.pollsAll)
 }

@@ -11,9 +11,12 @@ import (
 // sources are files with known counts, by path.
 func sources() map[string]string {
 	return map[string]string{
-		"task/task.go":                   "package task\n\nfunc short() {\n}\n\nfunc long() {\n" + strings.Repeat("\tshort()\n", 59) + "}\n",
-		"internal/conform/kit.go":        "package conform\n",
-		"internal/shard/shard.go":        "package shard\n\ntype Shard struct{}\n\nfunc (s *Shard) Put(v any) {\n\tn, _ := v.(int)\n\tm, _ := v.(int)\n\ts.put(n, m)\n}\n\nfunc (s *Shard) put(int, int) {}\n\nconst Most, least = 2, 1\n",
+		"task/task.go": "package task\n\nfunc short() {\n}\n\nfunc long() {\n" +
+			strings.Repeat("\tshort()\n", 59) + "}\n",
+		"internal/conform/kit.go": "package conform\n",
+		"internal/shard/shard.go": "package shard\n\ntype Shard struct{}\n\nfunc (s *Shard) Put(v any) {\n" +
+			"\tn, _ := v.(int)\n\tm, _ := v.(int)\n\ts.put(n, m)\n}\n\n" +
+			"func (s *Shard) put(int, int) {}\n\nconst Most, least = 2, 1\n",
 		"internal/shard/shard_test.go":   "package shard\n\nfunc TestPut() {\n}\n\nfunc helper() {\n}\n",
 		"test/fixture/fixture.go":        "package fixture\n\nvar x = 1\n",
 		"test/conform/kit.go":            "package conform\n",

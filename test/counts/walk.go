@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// walk is what one operation executes.
+// walk holds the code that one operation executes.
 type walk struct {
-	// Files are the product's files with executed code. Idle are those of them that a
-	// fleet without work executes, too.
+	// Files are the product's files with executed code. A fleet without work executes Idle
+	// of them, too.
 	Files []string `json:"files"`
 	Idle  []string `json:"idle,omitempty"`
 	// Functions is how many of the product's functions were executed.
@@ -24,7 +24,7 @@ type walk struct {
 	Depth int `json:"depth"`
 }
 
-// measured is what the program in walk prints for one operation.
+// measured is the output of the program in walk for one operation.
 type measured struct {
 	Depth int `json:"depth"`
 }
@@ -71,7 +71,7 @@ func readWalks(ctx context.Context, dir string, depths map[string]measured) (map
 			return nil, err
 		}
 		w.Depth = m.Depth
-		if name != "schedule" { // no scanner runs then
+		if !strings.HasSuffix(name, "schedule") { // no scanner runs then
 			for _, f := range w.Files {
 				if slices.Contains(idle.Files, f) {
 					w.Idle = append(w.Idle, f)

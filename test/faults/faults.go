@@ -32,8 +32,8 @@ func (r Request) Fail(err error) error {
 	return err
 }
 
-// Around calls do in place of each request that rdb sends from now on. It doesn't apply to
-// what a client sends while it connects.
+// Around calls do in place of each request that rdb sends from now on. A new connection
+// begins with a pipeline of its own.
 func Around(rdb redis.UniversalClient, do func(context.Context, Request) error) {
 	rdb.AddHook(hook(do))
 }
@@ -102,9 +102,9 @@ func Die(rdb redis.UniversalClient, at int, err error) {
 	})
 }
 
-// Lose executes the next n commands of rdb that which selects by the command with its
-// reply, and loses their replies: each command ends with ErrLost. It never selects
-// commands of a pipeline. The result reports whether a command was sent after these.
+// Lose executes the next n commands of rdb that which selects, and loses their replies:
+// each command ends with ErrLost. which gets the command with its reply, and never gets
+// commands of a pipeline. over reports whether which selected one more.
 func Lose(rdb redis.UniversalClient, n int, which func(redis.Cmder) bool) (over func() bool) {
 	var left atomic.Int64
 	left.Store(int64(n))

@@ -20,6 +20,9 @@ func client(t *testing.T) (redis.UniversalClient, string) {
 	addr, prefix := servertest.Redis(t)
 	rdb := redis.NewUniversalClient(servertest.RedisOptions(addr))
 	t.Cleanup(func() { _ = rdb.Close() })
+	if err := rdb.Exists(t.Context(), prefix+":n").Err(); err != nil { // the connection is there
+		t.Fatal(err)
+	}
 	return rdb, prefix + ":n"
 }
 

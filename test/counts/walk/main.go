@@ -41,7 +41,7 @@ func main() {
 	defer cancel()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "walk:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to clean up
+		os.Exit(1)
 	}
 }
 
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 		return errors.New("usage: walk FOLDER")
 	}
 	r := &recorder{dir: args[0], depths: map[string]measured{}}
-	settings, err := readSettings(args[0])
+	settings, err := readSettings()
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 // readSettings returns the settings for the servers that withservers names.
-func readSettings(string) (s fleet.Settings, err error) {
+func readSettings() (s fleet.Settings, err error) {
 	node, err := url.Parse(os.Getenv("DUEFLEET_TEST_RABBITMQ"))
 	if err != nil {
 		return s, err

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// measured is what the walk of one operation prints, besides its coverage.
+// measured is the output of one operation, besides its coverage.
 type measured struct {
 	Depth int `json:"depth"`
 }
