@@ -18,10 +18,10 @@ import (
 )
 
 // newest returns the last change in the history of topic orders.
-func (o *operator) newest() (line historyLine) {
+func (o *operator) newest() (line topicdocs.HistoryLine) {
 	o.t.Helper()
 	_, text := o.call("topic", "history", "orders", "-o", "json")
-	var lines []historyLine
+	var lines []topicdocs.HistoryLine
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || len(lines) == 0 {
 		o.t.Fatalf("%v: %s", err, text)
 	}

@@ -3,14 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/doctor"
-	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 func checkCommand(s *settings) *cobra.Command {
@@ -81,7 +79,7 @@ func checkConnections(cmd *cobra.Command, s *settings, cfg *config.Config) error
 
 // checkConsul checks every document in Consul.
 func checkConsul(cmd *cobra.Command, cfg *config.Config) error {
-	client, err := topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
+	client, err := openDocuments(cfg)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -85,7 +84,7 @@ func newTarget(s *settings, cfg *config.Config) (p doctor.Target, done func(), e
 	p = doctor.Target{Settings: cfg, Path: s.path, Redis: rdb, Store: store}
 	if cfg.Consul.Addr != "" {
 		var documents topicdocs.Documents
-		documents, err = topicdocs.Open(cfg.Consul, slog.New(slog.DiscardHandler))
+		documents, err = openDocuments(cfg)
 		p.Consul = documents.Consul
 	}
 	if err != nil {

@@ -17,7 +17,8 @@ func TestAParkedTaskSaysWhenItWasDueFirst(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("got %s, %v; want in it %s", text, err, want)
 	}
-	if text, err := json.Marshal(operate.NewParkedLine(damaged)); err != nil || strings.Contains(string(text), "first_due") {
+	text, err = json.Marshal(operate.NewParkedLine(damaged))
+	if err != nil || strings.Contains(string(text), "first_due") {
 		t.Errorf("of a damaged record: %s, %v", text, err)
 	}
 }

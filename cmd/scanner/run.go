@@ -16,6 +16,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/scanner"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/internal/telemetry"
@@ -41,14 +42,24 @@ func (s *settings) open() (redis.UniversalClient, *shard.Store, error) {
 	return connect(cfg, nil)
 }
 
-// inForce returns the document that scanners applied last to a topic, nil if none did.
-func (s *settings) inForce(ctx context.Context, topic string) ([]byte, error) {
+// InForce implements topicdocs.Fleet.
+func (s *settings) InForce(ctx context.Context, topic string) ([]byte, error) {
 	rdb, store, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer rdb.Close()
 	return store.Topic(topic).Document(ctx)
+}
+
+// Older implements topicdocs.Fleet.
+func (s *settings) Older(ctx context.Context, format int) (now time.Time, names []string, err error) {
+	rdb, store, err := s.open()
+	if err != nil {
+		return now, nil, err
+	}
+	defer rdb.Close()
+	return operate.Older(ctx, store, format)
 }
 
 // connect returns a client of the configured Redis. Log, which may be nil, receives

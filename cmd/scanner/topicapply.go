@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +36,7 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 --no-wait skips this report.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
 			if path == "" {
 				return cli.UsageError("name a file of topics with -f")
 			}
@@ -48,26 +47,30 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 			if len(docs) == 0 {
 				return fmt.Errorf("no topics in %s", path)
 			}
-			return withConsul(s, func(ctx context.Context, c topicdocs.Documents) error {
-				plan, err := planTopics(ctx, c, docs)
+			return withConsul(s, func(c topicdocs.Documents) error {
+				plans, err := c.PlanAll(cmd.Context(), docs)
 				if err != nil {
 					return err
 				}
-				printPlan(cmd.OutOrStdout(), plan, len(docs))
-				if err := s.refuseOlderOf(cmd, plan); err != nil {
+				for _, p := range plans {
+					printPlan(out, p)
+				}
+				if same := len(docs) - len(plans); same > 0 {
+					fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, len(docs))
+				}
+				for _, p := range plans {
+					if err := s.refuseOlder(cmd, p); err != nil {
+						return err
+					}
+				}
+				if dry || len(plans) == 0 {
+					return printDryRun(out, dry)
+				}
+				if err := confirm.Ask(cmd, "write "+topicdocs.Names(plans)); err != nil {
 					return err
 				}
-				if dry || len(plan) == 0 {
-					return printDryRun(cmd.OutOrStdout(), dry)
-				}
-				if err := confirm.Ask(cmd, "write "+names(plan)); err != nil {
-					return err
-				}
-				if err := writePlan(cmd, c, plan); err != nil {
-					return err
-				}
-				return awaitAll(cmd, s, told, plan)
-			})(cmd)
+				return writeAll(cmd, s, c, plans, told)
+			})
 		}),
 	}
 	cmd.Flags().StringVarP(&path, "file", "f", "", "the file of topics")
@@ -76,61 +79,6 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 	confirm.Register(cmd)
 	told.register(cmd)
 	return cmd
-}
-
-// refuseOlderOf is refuseOlder for all topics to write.
-func (s *settings) refuseOlderOf(cmd *cobra.Command, plan []planned) error {
-	for _, p := range plan {
-		if err := s.refuseOlder(cmd, p.found, p.doc); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// planned is a topic to write.
-type planned struct {
-	found config.Document // the one in Consul; without a name if there is none
-	doc   config.Document // the one to write
-}
-
-// planTopics returns the topics whose documents in Consul differ from docs.
-func planTopics(ctx context.Context, c topicdocs.Documents, docs []config.Document) ([]planned, error) {
-	list, err := c.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]config.Document{}
-	for _, d := range list {
-		found[d.Name] = d
-	}
-	var plan []planned
-	for _, d := range docs {
-		there := found[d.Name]
-		if there.Name == "" || there.Err != nil || len(config.Diff(there.Topic, d.Topic)) > 0 {
-			plan = append(plan, planned{found: there, doc: d})
-		}
-	}
-	return plan, nil
-}
-
-// printPlan prints the difference of all topics.
-func printPlan(out io.Writer, plan []planned, all int) {
-	for _, p := range plan {
-		switch {
-		case p.found.Name == "":
-			fmt.Fprintf(out, "topic %s: new\n", p.doc.Name)
-		case p.found.Err != nil:
-			fmt.Fprintf(out, "topic %s: its document has mistakes, and is replaced\n", p.doc.Name)
-		default:
-			fmt.Fprintf(out, "topic %s: changes\n", p.doc.Name)
-		}
-		printDifference(out, p.doc.Name, difference(p.found, p.doc))
-		printLeftBinding(out, p.found, p.doc)
-	}
-	if same := all - len(plan); same > 0 {
-		fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, all)
-	}
 }
 
 func printDryRun(out io.Writer, dry bool) error {
@@ -142,45 +90,78 @@ func printDryRun(out io.Writer, dry bool) error {
 	return err
 }
 
-// writePlan writes the topics one after the other, and stops at the first that it can't
-// write.
-func writePlan(cmd *cobra.Command, c topicdocs.Documents, plan []planned) error {
-	for i := range plan {
-		p := &plan[i]
-		doc, err := write(cmd, c, p.found, p.doc.Name, p.doc.Raw)
-		if err != nil {
-			return fmt.Errorf("written: %s; not written: %s: %w", names(plan[:i]), names(plan[i:]), err)
-		}
-		p.doc = doc
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s written\n", doc.Name); err != nil {
-			return err
-		}
+// writeAll writes the plans, and reports whether scanners apply each topic;
+// operate.Patience covers all topics together.
+func writeAll(cmd *cobra.Command, s *settings, c topicdocs.Documents, plans []topicdocs.Plan, told verdict) error {
+	var written []config.Document
+	err := c.CommitAll(cmd.Context(), plans, authorOf(cmd), func(done topicdocs.Committed) error {
+		written = append(written, done.Document)
+		return printWritten(cmd, done)
+	})
+	if err != nil {
+		return err
 	}
-	return nil
-}
-
-// names returns the names of a plan's topics as text.
-func names(plan []planned) string {
-	if len(plan) == 0 {
-		return "no topic"
-	}
-	all := make([]string, len(plan))
-	for i, p := range plan {
-		all[i] = p.doc.Name
-	}
-	if len(all) == 1 {
-		return "topic " + all[0]
-	}
-	return "topics " + strings.Join(all, ", ")
-}
-
-// awaitAll reports whether scanners apply each topic; operate.Patience covers all topics
-// together.
-func awaitAll(cmd *cobra.Command, s *settings, told verdict, plan []planned) error {
 	told.until = time.Now().Add(operate.Patience)
 	var errs []error
-	for _, p := range plan {
-		errs = append(errs, told.await(cmd, s, p.doc))
+	for _, doc := range written {
+		errs = append(errs, told.await(cmd, s, doc))
 	}
 	return errors.Join(errs...)
+}
+
+func topicUndo(s *settings) *cobra.Command {
+	var dry bool
+	var to uint64
+	var told verdict
+	cmd := &cobra.Command{
+		Use:   "undo TOPIC [--to N] [--dry-run | --no-wait]",
+		Short: "Restores the document from before the newest change of a topic",
+		Long: `Restores the document from before the newest change of a topic. It also restores the
+document of a removed topic, but not its purged tasks. Documents with mistakes are
+skipped. --to N restores the document that change N left; "scanner topic history" shows
+the numbers. The difference is printed. The document is written only if nobody else
+changed it in the meantime. An undo is itself a change: a second one reverts the first.
+
+It reports whether the live scanners apply the document, as "scanner topic set" does;
+--no-wait skips this report. If a topic had no document before, undo fails: only
+"scanner topic rm" removes the topic.`,
+		Args: oneTopic(cli.NoArguments),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("to") && to == 0 {
+				return cli.UsageError("--to 0: changes count from 1")
+			}
+			return withConsul(s, func(c topicdocs.Documents) error {
+				doc, err := undo(cmd, c, args[0], to, dry)
+				if err != nil || dry {
+					return err
+				}
+				return told.await(cmd, s, doc)
+			})
+		}),
+	}
+	cmd.Flags().Uint64Var(&to, "to", 0, "restore the document of this change, a number of the history (default the one "+
+		"before the newest)")
+	registerAuthor(cmd)
+	registerDryRun(cmd, &dry)
+	told.register(cmd)
+	return cmd
+}
+
+// undo writes the document that change to left, or if to is 0 the one from before the
+// newest change, and returns it.
+func undo(cmd *cobra.Command, c topicdocs.Documents, topic string, to uint64, dry bool) (config.Document, error) {
+	plan, removed, err := c.PlanUndo(cmd.Context(), topic, to)
+	if err != nil {
+		return plan.Found, err
+	}
+	if plan.Same {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, that document is in force\n", topic)
+		return plan.Found, err
+	}
+	printPlan(cmd.OutOrStdout(), plan)
+	doc, err := write(cmd, c, plan, dry)
+	if err == nil && removed && !dry {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s is back; tasks that were purged with it are not\n", topic)
+	}
+	return doc, err
 }

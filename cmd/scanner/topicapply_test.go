@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/balance"
 	"github.com/duefleet/duefleet/internal/cli"
@@ -104,15 +100,13 @@ func TestApplyStopsWhereSomebodyElseWrote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := planTopics(t.Context(), client, docs)
+	plans, err := client.PlanAll(t.Context(), docs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.wants(cli.Done, "written", "topic", "set", "b", "rate=3", "--no-wait")
-	cmd, out := &cobra.Command{Use: "apply"}, &bytes.Buffer{}
-	cmd.SetContext(context.WithoutCancel(t.Context()))
-	cmd.SetOut(out)
-	err = writePlan(cmd, client, plan)
+	done := func(topicdocs.Committed) error { return nil }
+	err = client.CommitAll(t.Context(), plans, topicdocs.Author{Verb: "apply"}, done)
 	if err == nil || !strings.HasPrefix(err.Error(),
 		"written: topic a; not written: topics b, c: topic b was changed by somebody else meanwhile") ||
 		cli.Code(err) != cli.Failed {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
 
 // TestADryRunWritesNothing: it shows the difference, and fails if set would fail.
@@ -34,7 +35,7 @@ func TestEffectiveSettings(t *testing.T) {
 	o.puts(map[string]string{"orders": "# ours\nrate: 5\n", "broken": "shards: 0\nrate: 6\n"})
 	o.golden("topic_effective", "topic", "get", "orders", "--effective")
 	o.wants(cli.Failed, "broken:1: shards: must be 1 to 4096", "topic", "get", "broken", "--effective")
-	object := func(args ...string) (got topicDocument) {
+	object := func(args ...string) (got topicdocs.DocumentLine) {
 		t.Helper()
 		code, text := o.call(append([]string{"topic", "get", "-o", "json"}, args...)...)
 		if err := json.Unmarshal([]byte(text), &got); err != nil || code != cli.Done || got.Index == 0 {
@@ -43,7 +44,7 @@ func TestEffectiveSettings(t *testing.T) {
 		got.Index = 0
 		return got
 	}
-	five := topicDocument{Topic: "orders", Settings: map[string]any{"rate": 5.0}, Document: "# ours\nrate: 5\n"}
+	five := topicdocs.DocumentLine{Topic: "orders", Settings: map[string]any{"rate": 5.0}, Document: "# ours\nrate: 5\n"}
 	if got := object("orders"); !reflect.DeepEqual(got, five) {
 		t.Errorf("got %+v, want %+v", got, five)
 	}
@@ -51,8 +52,9 @@ func TestEffectiveSettings(t *testing.T) {
 		got.Settings["exchange"] != "orders" || got.Document != five.Document {
 		t.Errorf("--effective: got %+v", got)
 	}
-	broken := topicDocument{Topic: "broken", Settings: map[string]any{"rate": 6.0}, Document: "shards: 0\nrate: 6\n",
-		Error: "broken:1: shards: must be 1 to 4096; got 0"}
+	broken := topicdocs.DocumentLine{Topic: "broken", Settings: map[string]any{"rate": 6.0},
+		Document: "shards: 0\nrate: 6\n",
+		Error:    "broken:1: shards: must be 1 to 4096; got 0"}
 	if got := object("broken"); !reflect.DeepEqual(got, broken) {
 		t.Errorf("got %+v, want %+v", got, broken)
 	}

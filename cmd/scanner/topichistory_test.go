@@ -34,7 +34,7 @@ var documentHistory = consul.History{Topic: "orders", Changes: []consul.Change{
 func TestTheTableOfAHistory(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := printHistory(&out, describeHistory(documentHistory)); err != nil {
+	if err := printHistory(&out, topicdocs.NewHistoryLines(documentHistory)); err != nil {
 		t.Fatal(err)
 	}
 	isGolden(t, "topic_history", out.String())
@@ -44,7 +44,7 @@ func TestTheTableOfAHistory(t *testing.T) {
 func (o *operator) told(topic string) (changes []string) {
 	o.t.Helper()
 	code, text := o.call("topic", "history", topic, "-o", "json")
-	var lines []historyLine
+	var lines []topicdocs.HistoryLine
 	if err := json.Unmarshal([]byte(text), &lines); err != nil || code != cli.Done {
 		o.t.Fatalf("topic history: %d, %v, %s", code, err, text)
 	}
@@ -53,7 +53,7 @@ func (o *operator) told(topic string) (changes []string) {
 			l.By != topicdocs.Caller(os.Getenv) {
 			o.t.Errorf("change %d is by %q, at %s, %q", l.Number, l.By, l.At, l.Verb)
 		}
-		changes = append(changes, strings.TrimSpace(l.Verb+" "+l.text()))
+		changes = append(changes, strings.TrimSpace(l.Verb+" "+l.Text()))
 	}
 	return changes
 }

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/duetime"
-	"github.com/duefleet/duefleet/internal/operate"
 	"github.com/duefleet/duefleet/internal/topicdocs"
+	"github.com/duefleet/duefleet/task"
 )
 
 // pauseLong is the help that pause and resume share.
@@ -74,17 +70,17 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 	if _, err := cli.ParseMoment("--until", v.until, time.Now()); err != nil {
 		return err
 	}
-	err := withConsul(s, func(_ context.Context, c topicdocs.Documents) error {
-		assignments, err := v.assignments(cmd, s, topic)
-		if err != nil {
+	err := withConsul(s, func(c topicdocs.Documents) error {
+		assignments, warning, err := v.pause(cmd).Assignments(cmd.Context(), s, topic)
+		if err = errors.Join(err, printWarning(cmd, topic, warning)); err != nil {
 			return err
 		}
-		doc, err := set(cmd, s, c, edit{topic: topic, assignments: assignments, inForce: s.inForce})
+		doc, err := set(cmd, s, c, topic, topicdocs.Edit{Assignments: assignments, Fleet: s}, false)
 		if err != nil {
 			return err
 		}
 		return v.told.await(cmd, s, doc)
-	})(cmd)
+	})
 	var inFile fileTopicsError
 	if errors.As(err, &inFile) {
 		return pauseInFile(cmd, s, topic, v.pausing, v.until != "")
@@ -92,55 +88,68 @@ func (v *pauseVerb) run(cmd *cobra.Command, s *settings, topic string) error {
 	return err
 }
 
-// assignments returns the settings that pause or resume a topic.
-func (v *pauseVerb) assignments(cmd *cobra.Command, s *settings, topic string) ([]string, error) {
-	until, reason := "", ""
-	if v.pausing {
-		var err error
-		if until, reason, err = v.ask(cmd, s, topic); err != nil {
-			return nil, err
+// pause returns the pause that the flags describe, or its end.
+func (v *pauseVerb) pause(cmd *cobra.Command) topicdocs.Pause {
+	if !v.pausing {
+		return topicdocs.Pause{}
+	}
+	p := topicdocs.Pause{Paused: true, Reason: cli.OneLine(flagOf(cmd, reasonFlag))}
+	if v.until != "" {
+		p.Until = func(now time.Time) (time.Time, error) {
+			end, err := cli.ParseMoment("--until", v.until, now)
+			if err == nil && !end.After(now) {
+				err = cli.UsageError(fmt.Sprintf("--until %s: is %s, which is not in the future", v.until,
+					cli.Relative(end, now)))
+			}
+			return end, err
 		}
 	}
-	return []string{fmt.Sprintf("paused=%t", v.pausing), "paused_until=" + until, "paused_reason=" + reason}, nil
+	return p
 }
 
-// ask returns the end and the reason of the pause, "" for what isn't given. It fails if a
-// live scanner doesn't know --until: such a scanner would refuse the document and go on
-// delivering. A reason that not all scanners know is left out.
-func (v *pauseVerb) ask(cmd *cobra.Command, s *settings, topic string) (until, reason string, err error) {
-	reason = cli.OneLine(flagOf(cmd, reasonFlag))
-	if v.until == "" && reason == "" {
-		return "", "", nil
+// fileTopicsError is the error of verbs that need Consul when topics come from the
+// configuration file. Its value is the file's path, "" if --config wasn't given.
+type fileTopicsError string
+
+func (e fileTopicsError) Error() string {
+	if e == "" {
+		return "consul.addr is empty, and `scanner topic` reads and writes topics in consul only: name a file with " +
+			"--config, or Consul with DUEFLEET_CONSUL_ADDR"
 	}
-	now, old, err := s.older(cmd.Context(), config.FormatPausedUntil)
-	switch {
-	case v.until != "" && err != nil:
-		return "", "", fmt.Errorf("it isn't known whether all scanners support --until, nothing was written; without "+
-			"--until the topic can be paused: %w", err)
-	case v.until != "" && len(old) > 0:
-		return "", "", fmt.Errorf("topic %s: scanners of an older version, which would refuse a pause with --until and go "+
-			"on delivering: %s; "+
-			"nothing was written: upgrade them first, or pause without --until", topic, strings.Join(old, ", "))
-	case err != nil || len(old) > 0:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(),
-			"topic %s: it isn't known whether all scanners support --reason: it is only in the history\n", topic)
-		return "", "", err
-	case v.until == "":
-		return "", reason, nil
-	}
-	end, err := cli.ParseMoment("--until", v.until, now)
-	if err == nil && !end.After(now) {
-		err = cli.UsageError(fmt.Sprintf("--until %s: is %s, which is not in the future", v.until, cli.Relative(end, now)))
-	}
-	return end.UTC().Format(duetime.Format), reason, err
+	return fmt.Sprintf("topics are set in the configuration file: consul.addr is empty, and `scanner topic` reads and "+
+		"writes topics in consul only; edit topics in %s%s",
+		string(e), rereading)
 }
 
-// older is operate.Older for the configured Redis.
-func (s *settings) older(ctx context.Context, format int) (now time.Time, names []string, err error) {
-	rdb, store, err := s.open()
+// rereading tells when an edit of the file takes effect.
+const rereading = ", the file of each scanner: one that runs reads it within a second, at once on SIGHUP (systemctl " +
+	"reload)"
+
+// pauseInFile returns an error that tells how to pause or resume a topic in the
+// configuration file, which this command doesn't write. It returns nil if the file
+// already has that state and no end is asked for.
+func pauseInFile(cmd *cobra.Command, s *settings, topic string, paused, ends bool) error {
+	if s.path == "" {
+		return fileTopicsError("")
+	}
+	cfg, err := s.load()
 	if err != nil {
-		return now, nil, err
+		return fmt.Errorf("%w; fix that first, scanners would not read the file: %w", fileTopicsError(s.path), err)
 	}
-	defer rdb.Close()
-	return operate.Older(ctx, store, format)
+	t, there := cfg.Topics[topic]
+	switch {
+	case !there:
+		return fmt.Errorf("no topic %s in %s, where topics are set, as consul.addr is empty: %w", topic, s.path,
+			task.ErrNotFound)
+	case t.Paused == paused && !ends:
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change, paused is %t in %s\n", topic, paused, s.path)
+		return err
+	}
+	write := fmt.Sprintf("paused: %t", paused)
+	if ends {
+		write += ", and the time as in paused_until: 2026-12-01T10:00:00Z,"
+	}
+	return fmt.Errorf("topic %s is set in the configuration file, as consul.addr is empty, and `scanner topic %s` "+
+		"writes to consul only: write %s under topics.%s in %s%s",
+		topic, cmd.Name(), write, topic, s.path, rereading)
 }

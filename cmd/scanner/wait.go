@@ -47,3 +47,52 @@ func awaitShards(cmd *cobra.Command, s *settings, c topicdocs.Documents, doc con
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s has %d shards, stable\n", doc.Name, doc.Topic.Shards)
 	return err
 }
+
+// verdict reports whether scanners apply the document that a verb wrote.
+type verdict struct {
+	skip    bool
+	pausing bool // a topic that can't be delivered is no failure
+	// until is when to stop waiting; zero: after operate.Patience.
+	until time.Time
+}
+
+func (v *verdict) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&v.skip, "no-wait", false, "return once it is written; don't check whether scanners apply it")
+}
+
+// await waits until all live scanners have applied a document, for operate.Patience at
+// most, and prints the result. It fails if one of them refuses the document or can't
+// deliver the topic with it. Scanners that can't be asked, or don't report in time, are
+// no failure: await mentions them on standard error, and they read the document later.
+func (v verdict) await(cmd *cobra.Command, s *settings, doc config.Document) error {
+	if v.skip {
+		return nil
+	}
+	found, err := v.ask(cmd.Context(), s, doc)
+	switch {
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("topic %s: written; interrupted before scanners reported whether they apply it", doc.Name)
+	case err != nil:
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: written; it isn't known whether scanners apply it: %v\n", doc.Name,
+			err)
+		return err
+	case len(found.Refused) > 0 || len(found.Blocked) > 0 && !v.pausing:
+		return fmt.Errorf("topic %s: %s", doc.Name, found.Text())
+	case !found.Final():
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s; see `scanner status --topic %s`\n", doc.Name, found.Text(),
+			doc.Name)
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "topic %s: %s\n", doc.Name, found.Text())
+	return err
+}
+
+// ask returns the verdict on a document, after waiting for it to be final.
+func (v verdict) ask(ctx context.Context, s *settings, doc config.Document) (operate.Verdict, error) {
+	rdb, store, err := s.open()
+	if err != nil {
+		return operate.Verdict{}, err
+	}
+	defer rdb.Close()
+	return operate.AwaitVerdict(ctx, store, doc.Name, doc.Index, v.until)
+}

@@ -7,20 +7,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/duefleet/duefleet/internal/config"
-	"github.com/duefleet/duefleet/internal/consul"
+	"github.com/duefleet/duefleet/internal/topicdocs"
 )
-
-// LeftBindings returns the bindings that earlier documents in a topic's history made and
-// that its present settings don't.
-func LeftBindings(h consul.History, now config.Topic) []config.Binding {
-	var earlier []config.Topic
-	for _, change := range h.Changes {
-		if doc := config.ParseDocument(h.Topic, change.Document, 0); !change.Removed && !change.Dropped && doc.Err == nil {
-			earlier = append(earlier, doc.Topic)
-		}
-	}
-	return config.LeftBindings(earlier, now)
-}
 
 // examineLeft reports queues that earlier documents of a topic declared and that still
 // exist. AMQP can't tell whether they are still bound.
@@ -34,7 +22,7 @@ func (p Target) examineLeft(ctx context.Context, r *report, b *broker, name stri
 	if err != nil {
 		return // only this check needs the permission to read it
 	}
-	for _, left := range LeftBindings(h, t) {
+	for _, left := range topicdocs.LeftBindings(h, t) {
 		var found amqp.Queue
 		err := b.ask(func(ch *amqp.Channel) (err error) {
 			found, err = ch.QueueDeclarePassive(left.Queue, true, false, false, false, nil)

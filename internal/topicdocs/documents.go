@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/duefleet/duefleet/internal/config"
 	"github.com/duefleet/duefleet/internal/consul"
@@ -89,6 +90,30 @@ func (d Documents) List(ctx context.Context) ([]config.Document, error) {
 		docs[i] = parsed(doc)
 	}
 	return docs, err
+}
+
+// Misnamed returns the document with a name that no topic may have. Without one the error
+// is task.ErrNotFound.
+func (d Documents) Misnamed(ctx context.Context, name string) (config.Document, error) {
+	docs, err := d.List(ctx)
+	if err != nil {
+		return config.Document{}, err
+	}
+	at := slices.IndexFunc(docs, func(doc config.Document) bool { return doc.Name == name })
+	if at < 0 {
+		return config.Document{}, fmt.Errorf("no document in consul is named %q, nor is a topic: %w: %w", name,
+			task.CheckTopic(name), task.ErrNotFound)
+	}
+	return docs[at], nil
+}
+
+// RemoveMisnamed removes a document of Misnamed, unless somebody else wrote it since.
+func (d Documents) RemoveMisnamed(ctx context.Context, doc config.Document) error {
+	ok, err := d.Consul.Delete(ctx, doc.Name, doc.Index)
+	if err == nil && !ok {
+		err = fmt.Errorf("document %q %w; nothing was removed", doc.Name, ErrMeanwhile)
+	}
+	return err
 }
 
 // Slip returns the existing topic that a new topic's name is probably a typing error for,

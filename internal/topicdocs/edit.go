@@ -14,6 +14,14 @@ type Edit struct {
 	Replace bool
 	// Create refuses a topic that has a document.
 	Create bool
+
+	// The others are for Documents.Plan.
+
+	// Likely refuses a new topic whose name is similar to another topic's.
+	Likely bool
+	// Fleet, if not nil, knows the last good document, from which the edit begins if the one
+	// in Consul is broken. Then the topic needs a document.
+	Fleet Fleet
 }
 
 // Edited is a document after an edit. It was checked and isn't written yet.

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/config"
+	"github.com/duefleet/duefleet/internal/topicdocs"
+)
+
+func topicSet(s *settings) *cobra.Command {
+	var f setFlags
+	cmd := &cobra.Command{
+		Use:   "set TOPIC key=value... [--replace] [--unbind-old] [--dry-run | --wait [--timeout D] | --no-wait]",
+		Short: "Changes settings of a topic, or creates a new one",
+		Long: `Changes settings of a topic, or creates a new one. Dots reach into a section:
+declare.queue=q, backoff.max=1m. An empty value ("rate=") restores the default.
+The whole document is checked first. It is written only if nobody else changed it in
+the meantime. The difference is printed. Only the lines of changed settings are touched;
+a JSON document is rewritten as YAML. --dry-run checks everything, prints the difference
+and writes nothing.
+
+On a terminal it asks before it creates a new topic. Elsewhere it creates the topic at
+once, unless the name is similar to another topic's. It refuses such a name with code 1,
+because it is probably mistyped. "scanner topic create" accepts every new name.
+
+declare.dead_letter=orders.dead keeps what consumers reject, if the queue is new. RabbitMQ
+refuses it for an existing queue, and refuses to remove it from a queue that was made with
+it. The reason says what to do.
+
+After a change of declare.queue the old queue stays bound, so each task arrives in both
+queues. --unbind-old unbinds the queues that earlier documents declared, once all live
+scanners apply the new document. It needs no key=value, and deletes no queue.
+
+Then it waits some seconds and reports whether the live scanners apply the document. It
+ends with code 1 if one refuses the document, or can't deliver the topic with it. Then the
+exchange is missing or differs from the declaration, or a permission is missing. The
+document stays written. If no scanner runs, it says that nobody has applied the
+document. --no-wait skips this report.
+
+--wait follows a change of the shard count to its end, and says when no scanner runs. It
+ends with code 1 after --timeout, or if the document asks for another shard count in the
+meantime. It also does so if scanners run and none begins the change within 15 s. The timeout and
+Ctrl-C end only the waiting: the change goes on.`,
+		Args: oneTopic(func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 && !f.old {
+				return cli.UsageError("name at least one key=value")
+			}
+			return nil
+		}),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("timeout") && (!f.wait || f.timeout < 0) {
+				return cli.UsageError("--timeout is how long to --wait, and not negative")
+			}
+			return withConsul(s, func(c topicdocs.Documents) error { return f.run(cmd, s, c, args) })
+		}),
+	}
+	cmd.ValidArgsFunction = s.completeAssignments
+	f.register(cmd)
+	return cmd
+}
+
+// setFlags are the flags of topic set.
+type setFlags struct {
+	wait, replace, dry, old bool
+	timeout                 time.Duration
+	told                    verdict
+}
+
+func (f *setFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow a change of the shard count to its end")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "longest time to --wait; 0: no limit")
+	cmd.Flags().BoolVar(&f.replace, "replace", false,
+		"begin from an empty document: all other settings get their defaults, shards too")
+	cmd.Flags().BoolVar(&f.old, "unbind-old", false, "afterwards unbind the queues that earlier documents declared")
+	registerDryRun(cmd, &f.dry)
+	registerAuthor(cmd)
+	f.told.register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("unbind-old", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("unbind-old", "dry-run")
+	cmd.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	cmd.MarkFlagsMutuallyExclusive("wait", "dry-run")
+}
+
+// run writes the topic's document, and then waits and unbinds as the flags ask.
+func (f *setFlags) run(cmd *cobra.Command, s *settings, c topicdocs.Documents, args []string) error {
+	if f.old && len(args) == 1 {
+		return unbindOld(cmd, s, c, args[0])
+	}
+	doc, err := set(cmd, s, c, args[0], topicdocs.Edit{Assignments: args[1:], Replace: f.replace, Likely: true}, f.dry)
+	if f.dry {
+		return err
+	}
+	if err == nil && f.wait {
+		err = awaitShards(cmd, s, c, doc, f.timeout)
+	}
+	if err == nil {
+		err = f.told.await(cmd, s, doc)
+	}
+	if err == nil && f.old {
+		err = unbindOld(cmd, s, c, args[0])
+	}
+	return err
+}
+
+func topicCreate(s *settings) *cobra.Command {
+	var dry bool
+	var told verdict
+	cmd := &cobra.Command{
+		Use:   "create TOPIC [key=value...] [--dry-run | --no-wait]",
+		Short: "Creates a new topic",
+		Long: `Creates a new topic with the given settings and the defaults of all others, as
+"scanner topic set" does, but without asking. If the topic has a document already, the
+document stays as it is and the exit code is 1.`,
+		Example: `  scanner topic create orders shards=8 declare.queue=orders.due declare.dead_letter=orders.dead`,
+		Args:    oneTopic(func(*cobra.Command, []string) error { return nil }),
+		RunE: cli.Verb(func(cmd *cobra.Command, args []string) error {
+			return withConsul(s, func(c topicdocs.Documents) error {
+				doc, err := set(cmd, s, c, args[0], topicdocs.Edit{Assignments: args[1:], Create: true}, dry)
+				if err != nil || dry {
+					return err
+				}
+				return told.await(cmd, s, doc)
+			})
+		}),
+	}
+	cmd.ValidArgsFunction = s.completeAssignments
+	registerAuthor(cmd)
+	registerDryRun(cmd, &dry)
+	told.register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("dry-run", "no-wait")
+	return cmd
+}
+
+// set changes a document, prints the difference, and returns the resulting document. If
+// e.Likely is true and somebody can be asked, it asks before it creates a topic.
+func set(cmd *cobra.Command, s *settings, c topicdocs.Documents, topic string, e topicdocs.Edit,
+	dry bool) (config.Document, error) {
+	ask := e.Likely && cli.OnTerminal(cmd.InOrStdin()) && cli.OnTerminal(cmd.ErrOrStderr())
+	e.Likely = e.Likely && !ask
+	plan, err := c.Plan(cmd.Context(), topic, e)
+	if err != nil {
+		return plan.Found, err
+	}
+	if plan.Same {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: nothing to change\n", topic)
+		return plan.Found, err
+	}
+	printPlan(cmd.OutOrStdout(), plan)
+	if err := s.refuseOlder(cmd, plan); err != nil {
+		return plan.Found, err
+	}
+	if plan.Fixed {
+		fmt.Fprintf(cmd.OutOrStdout(), "topic %s: its mistakes are fixed\n", topic)
+	}
+	if ask && !dry && plan.Found.Index == 0 {
+		if err := confirmNew(cmd, c, topic); err != nil {
+			return plan.Found, err
+		}
+	}
+	return write(cmd, c, plan, dry)
+}
+
+// write writes a plan and returns the result; if dry, it only says that it doesn't.
+func write(cmd *cobra.Command, c topicdocs.Documents, plan topicdocs.Plan, dry bool) (config.Document, error) {
+	if dry {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s: a dry run, nothing was written\n", plan.After.Name)
+		return plan.Found, err
+	}
+	done, err := c.Commit(cmd.Context(), plan, authorOf(cmd))
+	if err == nil {
+		err = printWritten(cmd, done)
+	}
+	return done.Document, err
+}
+
+// printWritten prints that a document was written.
+func printWritten(cmd *cobra.Command, done topicdocs.Committed) error {
+	if err := printUnkept(cmd, done.Document.Name, done); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "topic %s written\n", done.Document.Name)
+	return err
+}
+
+// printUnkept prints on standard error if a change isn't in the topic's history.
+func printUnkept(cmd *cobra.Command, topic string, done topicdocs.Committed) (err error) {
+	if done.Unkept != nil {
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: the change is not in its history: %v\n", topic, done.Unkept)
+	}
+	return err
+}
+
+// printPlan prints what a plan does: a line for each setting that changes, and for each
+// binding that it leaves.
+func printPlan(out io.Writer, p topicdocs.Plan) {
+	topic := p.After.Name
+	for _, note := range p.Notes {
+		fmt.Fprintf(out, "topic %s: %s\n", topic, note)
+	}
+	for _, ch := range p.Changes {
+		fmt.Fprintf(out, "%s.%s: %s -> %s\n", topic, ch.Key, topicdocs.OrNone(ch.Old), topicdocs.OrNone(ch.New))
+	}
+	for _, b := range p.LeftBindings() {
+		fmt.Fprintf(out, "topic %s: queue %s stays bound to exchange %s for key %s, so that each task arrives in both "+
+			"queues; once scanners have applied this, unbind it: "+
+			"scanner topic set %s --unbind-old\n", topic, b.Queue, b.Exchange, b.RoutingKey, topic)
+	}
+}
+
+// refuseOlder fails if live scanners would refuse a plan's document because they don't
+// know one of its settings.
+func (s *settings) refuseOlder(cmd *cobra.Command, p topicdocs.Plan) error {
+	warning, err := p.RefuseOlder(cmd.Context(), s)
+	return errors.Join(err, printWarning(cmd, p.After.Name, warning))
+}
+
+// printWarning prints a warning about a topic on standard error, nothing if it is "".
+func printWarning(cmd *cobra.Command, topic, warning string) (err error) {
+	if warning != "" {
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "topic %s: %s\n", topic, warning)
+	}
+	return err
+}
+
+// confirmNew asks whether to create a new topic.
+func confirmNew(cmd *cobra.Command, c topicdocs.Documents, topic string) error {
+	slip, err := c.Slip(cmd.Context(), topic)
+	if err != nil {
+		return err
+	}
+	what := "create the new topic " + topic
+	if slip != "" {
+		what += "; did you mean " + slip + ", which exists? create it"
+	}
+	return cli.Confirmation{Deed: cli.Writes()}.Ask(cmd, what)
+}
+
+func registerDryRun(cmd *cobra.Command, dry *bool) {
+	cmd.Flags().BoolVar(dry, "dry-run", false, "check it and print the difference; write nothing")
+}
+
+// The flags of every verb that writes a topic's document, for its history.
+const (
+	asFlag     = "as"
+	reasonFlag = "reason"
+)
+
+// registerAuthor adds --as and --reason, and checks their length before the verb runs.
+func registerAuthor(cmd *cobra.Command) {
+	cmd.Flags().String(asFlag, "", "who makes the change, for the topic's history (default the name of Consul's token, "+
+		"else the user behind sudo or SSH, else user@host)")
+	cmd.Flags().String(reasonFlag, "", "why the change is made, for the topic's history")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		for name, most := range map[string]int{asFlag: topicdocs.MaxAuthor, reasonFlag: topicdocs.MaxReason} {
+			text := flagOf(cmd, name)
+			if len(text) > most || !utf8.ValidString(text) || cmd.Flags().Changed(name) && strings.TrimSpace(text) == "" {
+				return cli.UsageError(fmt.Sprintf("--%s: must be a text of 1 to %d bytes", name, most))
+			}
+		}
+		return nil
+	}
+}
+
+// flagOf returns the text of a flag, "" if the verb has no such flag.
+func flagOf(cmd *cobra.Command, name string) string {
+	text, _ := cmd.Flags().GetString(name)
+	return text
+}
+
+// authorOf returns the author of a verb's change, with the verb and the reason.
+func authorOf(cmd *cobra.Command) topicdocs.Author {
+	return topicdocs.Author{Name: flagOf(cmd, asFlag), Verb: cmd.Name(), Reason: flagOf(cmd, reasonFlag)}
+}
