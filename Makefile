@@ -196,7 +196,7 @@ bench-program:
 .PHONY: bench-go
 bench-go: brokers withservers ## Run the Go benchmarks of the hot paths once, or COUNT times with full length
 	@$(withservers) -- go test -run '^$$' -bench . -benchmem $(if $(COUNT),-count $(COUNT),-benchtime 1x) \
-		./internal/shard ./internal/forward ./producer ./cmd/producer ./consumer
+		./internal/shard ./internal/forward ./producer ./internal/requests ./consumer
 
 # Before are the counts of the version that docs/adr/0005-folders.md compares with.
 .PHONY: counts

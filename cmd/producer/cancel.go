@@ -16,12 +16,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/requests"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
 func cancelCommand(conn *connection) *cobra.Command {
-	r := request{verb: "cancel"}
+	r := requests.Request{Verb: "cancel"}
 	var source sourceFlags
 	var prefix string
 	var confirm cli.Confirmation
@@ -202,25 +203,25 @@ func (c *canceller) run(ctx context.Context, r io.Reader, maxPayload int) (cance
 	start := time.Now()
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
-	s := stream{
-		parse: c.parse, do: c.do, maxPayload: maxPayload,
-		together: "cancel", batchers: loadBatchers, batch: cancelBatch, ahead: (2*loadBatchers - 1) * cancelBatch,
-		finished: func(r *request) { c.count(r, halt) }, idle: func() {},
+	s := requests.Stream{
+		Parse: c.parse, Do: c.do, MaxPayload: maxPayload,
+		Together: "cancel", Batchers: loadBatchers, Batch: cancelBatch, Ahead: (2*loadBatchers - 1) * cancelBatch,
+		Finished: func(r *requests.Request) { c.count(r, halt) }, Idle: func() {},
 	}
-	err := s.run(reading, r)
+	err := s.Run(reading, r)
 	took := time.Since(start).Seconds()
 	c.sum.Seconds = math.Round(took*1000) / 1000
 	c.sum.Rate = math.Round(float64(c.sum.Cancelled+c.sum.NotFound) / max(took, 1e-6))
 	if c.undone == 0 {
-		c.sum.SafeLine = s.lines.number
+		c.sum.SafeLine = s.Read()
 	}
 	return c.sum, c.outcome(err)
 }
 
 // parse takes a line as an ID, including blanks. A line that begins with a double quote
 // is a JSON string, so that an ID can hold any character.
-func (c *canceller) parse(line []byte) (*request, error) {
-	r := &request{verb: "cancel"}
+func (c *canceller) parse(line []byte) (*requests.Request, error) {
+	r := &requests.Request{Verb: "cancel"}
 	r.Topic, r.ID = c.topic, string(line)
 	if line[0] == '"' && utf8.Valid(line) { // json would replace invalid bytes
 		if err := json.Unmarshal(line, &r.ID); err != nil {
@@ -231,10 +232,10 @@ func (c *canceller) parse(line []byte) (*request, error) {
 }
 
 // do cancels a batch. After a failure it starts no other batch.
-func (c *canceller) do(ctx context.Context, batch []*request) {
+func (c *canceller) do(ctx context.Context, batch []*requests.Request) {
 	if failure := c.failure.Load(); failure != nil {
 		for _, r := range batch {
-			r.reply(nil, *failure)
+			r.Reply(nil, *failure)
 		}
 		return
 	}
@@ -246,30 +247,30 @@ func (c *canceller) do(ctx context.Context, batch []*request) {
 		if err != nil && !errors.Is(err, task.ErrNotFound) {
 			c.failure.CompareAndSwap(nil, &err)
 		}
-		batch[i].reply(nil, err)
+		batch[i].Reply(nil, err)
 	}
 }
 
 // count adds a line to the summary, and calls halt if reading makes no sense any more.
-func (c *canceller) count(r *request, halt func()) {
-	var wrong cli.UsageError
+func (c *canceller) count(r *requests.Request, halt func()) {
+	var wrong requests.BadLineError
 	c.sum.Lines++
 	switch {
-	case r.err == nil:
+	case r.Err == nil:
 		c.sum.Cancelled++
-	case errors.Is(r.err, task.ErrNotFound):
+	case errors.Is(r.Err, task.ErrNotFound):
 		c.sum.NotFound++
-	case errors.As(r.err, &wrong):
+	case errors.As(r.Err, &wrong):
 		c.sum.Failed++
-		c.bad(r.line, r.err)
+		c.bad(r.Line, r.Err)
 	default:
 		c.sum.Failed++
 		if c.undone++; c.undone == 1 {
-			c.sum.SafeLine = r.line - 1
+			c.sum.SafeLine = r.Line - 1
 		}
 		halt()
 	}
-	c.progress(r.end)
+	c.progress(r.End)
 }
 
 // outcome returns the error of the whole run, of several the most serious one.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/requests"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -71,7 +72,8 @@ writes the lines already read.`,
 	f := cmd.Flags()
 	f.StringVar(&flags.file, "file", "-", "the file to read, or - for standard input")
 	flags.register(f)
-	f.IntVar(&flags.batch, "batch", defaultBatch, fmt.Sprintf("most tasks in one call to Redis, 1 to %d", maxBatch))
+	f.IntVar(&flags.batch, "batch", defaultBatch,
+		fmt.Sprintf("most tasks in one call to Redis, 1 to %d", requests.MaxBatch))
 	f.BoolVar(&flags.strict, "strict", false, "stop at the first bad line and write nothing after it")
 	f.BoolVar(&flags.ifAbsent, "if-absent", false,
 		"leave pending tasks with the same IDs as they are, and count them as existing")
@@ -93,8 +95,8 @@ func (l *loadFlags) arguments(cmd *cobra.Command, args []string) error {
 }
 
 func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
-	if flags.batch < 1 || flags.batch > maxBatch {
-		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, maxBatch))
+	if flags.batch < 1 || flags.batch > requests.MaxBatch {
+		return cli.UsageError(fmt.Sprintf("--batch %d: must be 1 to %d", flags.batch, requests.MaxBatch))
 	}
 	if err := task.CheckTopic(flags.topic); err != nil {
 		return err
@@ -102,7 +104,7 @@ func load(cmd *cobra.Command, conn *connection, flags *loadFlags) error {
 	return flags.read(cmd, conn, flags.topic, func(source io.Reader, client *producer.Client, bad *badLines) (output,
 		error) {
 		l := loader{
-			decoder: lineDecoder{topic: flags.topic, ifAbsent: flags.ifAbsent, maxPayload: conn.maxPayload, now: time.Now},
+			decoder: requests.Decoder{Topic: flags.topic, IfAbsent: flags.ifAbsent, MaxPayload: conn.maxPayload, Now: time.Now},
 			batch:   flags.batch, strict: flags.strict,
 			write: client.ScheduleMany,
 			bad:   bad.add, progress: bad.progress,
@@ -304,7 +306,7 @@ func (s summary) in() string {
 
 // loader writes a stream of NDJSON lines as tasks.
 type loader struct {
-	decoder lineDecoder
+	decoder requests.Decoder
 	batch   int // the most tasks of one write
 	// strict stops at the first bad line, and writes nothing after it.
 	strict bool
@@ -327,65 +329,65 @@ func (l *loader) load(ctx context.Context, r io.Reader) (summary, error) {
 	start := time.Now()
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
-	s := stream{
-		parse: l.decoder.decode, do: l.do, together: "schedule", maxPayload: l.decoder.maxPayload, strict: l.strict,
+	s := requests.Stream{
+		Parse: l.decoder.Decode, Do: l.do, Together: "schedule", MaxPayload: l.decoder.MaxPayload, Strict: l.strict,
 		// Each batcher may have one batch in flight, and all but one a second one waiting.
-		batchers: loadBatchers, batch: l.batch, ahead: (2*loadBatchers - 1) * l.batch,
-		finished: func(r *request) { l.count(r, halt) }, idle: func() {},
+		Batchers: loadBatchers, Batch: l.batch, Ahead: (2*loadBatchers - 1) * l.batch,
+		Finished: func(r *requests.Request) { l.count(r, halt) }, Idle: func() {},
 	}
-	err := s.run(reading, r)
+	err := s.Run(reading, r)
 	took := time.Since(start).Seconds()
 	l.sum.Seconds = math.Round(took*1000) / 1000
 	l.sum.Rate = math.Round(float64(l.sum.Scheduled) / max(took, 1e-6))
 	if l.sum.Unwritten == 0 {
-		l.sum.SafeLine = s.lines.number
+		l.sum.SafeLine = s.Read()
 	}
 	return l.sum, l.outcome(err)
 }
 
 // do writes a batch, and replies to each request whether it was past due. After a failure
 // it starts no other batch.
-func (l *loader) do(ctx context.Context, batch []*request) {
+func (l *loader) do(ctx context.Context, batch []*requests.Request) {
 	if failure := l.failure.Load(); failure != nil {
 		for _, r := range batch {
-			r.reply(nil, *failure)
+			r.Reply(nil, *failure)
 		}
 		return
 	}
-	for i, result := range l.write(ctx, requestsOf(batch)) {
+	for i, result := range l.write(ctx, requests.Tasks(batch)) {
 		err := result.Err
 		if err != nil && !errors.Is(err, task.ErrExists) && !errors.Is(err, task.ErrInvalid) {
 			l.failure.CompareAndSwap(nil, &err)
 		}
-		batch[i].reply(batch[i].due.past(result.Due) > pastDue, err)
+		batch[i].Reply(batch[i].Due.Past(result.Due) > pastDue, err)
 	}
 }
 
 // count adds a line to the summary, and calls halt if reading makes no sense any more.
-func (l *loader) count(r *request, halt func()) {
-	var wrong cli.UsageError
+func (l *loader) count(r *requests.Request, halt func()) {
+	var wrong requests.BadLineError
 	l.sum.Lines++
 	switch {
-	case r.err == nil:
+	case r.Err == nil:
 		l.sum.Scheduled++
-		if past, _ := r.answer.(bool); past {
+		if past, _ := r.Answer.(bool); past {
 			l.sum.PastDue++
 		}
-	case errors.Is(r.err, task.ErrExists):
+	case errors.Is(r.Err, task.ErrExists):
 		l.sum.Existing++
-	case errors.As(r.err, &wrong), errors.Is(r.err, task.ErrInvalid):
+	case errors.As(r.Err, &wrong), errors.Is(r.Err, task.ErrInvalid):
 		l.sum.Bad++
-		l.bad(r.line, r.err)
+		l.bad(r.Line, r.Err)
 		if l.strict {
 			halt()
 		}
 	default:
 		if l.sum.Unwritten++; l.sum.Unwritten == 1 {
-			l.sum.SafeLine = r.line - 1
+			l.sum.SafeLine = r.Line - 1
 		}
 		halt()
 	}
-	l.progress(r.end)
+	l.progress(r.End)
 }
 
 // outcome returns the error of the whole load, of several the most serious one.

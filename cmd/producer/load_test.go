@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/requests"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -114,7 +115,7 @@ func TestLoadManyLines(t *testing.T) {
 func TestLoadInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	if r := c.loadMuch(2 * memoryBudget); r.code != 0 || c.stored() != muchIDs {
+	if r := c.loadMuch(2 * requests.MemoryBudget); r.code != 0 || c.stored() != muchIDs {
 		t.Errorf("exit code %d, %d tasks are stored: %s", r.code, c.stored(), r.stderr)
 	}
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/duefleet/duefleet/internal/cli"
-	"github.com/duefleet/duefleet/internal/duetime"
+	"github.com/duefleet/duefleet/internal/requests"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -30,36 +28,10 @@ func (o *optionFlags) register(f *pflag.FlagSet) {
 // read parses the expiration and returns the options. The library checks their ranges.
 func (o *optionFlags) read() (task.Options, error) {
 	var err error
-	if o.Expiration, err = parseExpiration(o.expiration); err != nil {
-		return o.Options, cli.UsageError(fmt.Sprintf("--expiration %q: %v", clip(o.expiration), err))
+	if o.Expiration, err = requests.ParseExpiration(o.expiration); err != nil {
+		return o.Options, cli.UsageError(fmt.Sprintf("--expiration %q: %v", requests.Clip(o.expiration), err))
 	}
 	return o.Options, nil
-}
-
-// parseExpiration parses a duration as duetime.Span does; an empty text is 0. It refuses an
-// explicit 0, which could be mistaken for "at once".
-func parseExpiration(s string) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	d, err := duetime.Span(s)
-	if err == nil && d == 0 {
-		err = errors.New("must be 1ms or more")
-	}
-	return d, err
-}
-
-// options converts the line's fields for the message's options.
-func (f *taskLine) options() (o task.Options, err error) {
-	if p := f.Priority.value; p < 0 || p > 255 {
-		return o, &task.RuleError{Field: "priority", Rule: "must be 0 to 255", Got: fmt.Sprint(p)}
-	}
-	if o.Expiration, err = parseExpiration(f.Expiration.value); err != nil {
-		return o, inField("expiration", err)
-	}
-	o.RoutingKey, o.CorrelationID, o.ReplyTo = f.RoutingKey.value, f.CorrelationID.value, f.ReplyTo.value
-	o.Priority = uint8(f.Priority.value) //nolint:gosec // 0 to 255
-	return o, nil
 }
 
 // optionsOutput holds the options that get prints: those that the task has.

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/requests"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
@@ -84,25 +84,27 @@ type piping struct {
 func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 	reading, halt := context.WithCancel(ctx)
 	defer halt()
-	s := stream{
-		parse: func(line []byte) (*request, error) { return parseRequest(line, p.topic) }, do: p.do, together: "schedule",
-		maxPayload: maxPayload, batchers: pipeBatchers, batch: maxBatch, ahead: pipeAhead,
-		finished: func(r *request) {
-			if r.err != nil {
-				r.answer = r.refusal()
+	s := requests.Stream{
+		Parse:    func(line []byte) (*requests.Request, error) { return requests.Parse(line, p.topic) },
+		Do:       p.do,
+		Together: "schedule", MaxPayload: maxPayload,
+		Batchers: pipeBatchers, Batch: requests.MaxBatch, Ahead: pipeAhead,
+		Finished: func(r *requests.Request) {
+			if r.Err != nil {
+				r.Answer = newRefusal(r)
 			}
-			if err := cli.PrintJSON(p.out, r.answer, ""); err != nil {
+			if err := cli.PrintJSON(p.out, r.Answer, ""); err != nil {
 				halt()
 			}
 		},
 		// Answers are flushed as soon as the next one isn't ready.
-		idle: func() {
+		Idle: func() {
 			if err := p.out.Flush(); err != nil {
 				halt()
 			}
 		},
 	}
-	err := s.run(reading, in)
+	err := s.Run(reading, in)
 	if written := p.out.Flush(); written != nil {
 		return fmt.Errorf("write an answer: %w", written)
 	}
@@ -110,16 +112,13 @@ func (p *piping) run(ctx context.Context, in io.Reader, maxPayload int) error {
 }
 
 // do does a batch: tasks to schedule together, or a single request of another verb.
-func (p *piping) do(ctx context.Context, batch []*request) {
-	for _, r := range batch {
-		r.head = &answerHead{Line: r.line, Verb: r.verb}
-	}
-	if r := batch[0]; r.verb != "schedule" {
-		r.reply(r.call(ctx, p.client))
+func (p *piping) do(ctx context.Context, batch []*requests.Request) {
+	if r := batch[0]; r.Verb != "schedule" {
+		r.Reply(call(ctx, p.client, r))
 		return
 	}
-	for i, result := range p.client.ScheduleMany(ctx, requestsOf(batch)) {
-		batch[i].reply(newDueOutput(batch[i], result.Due), result.Err)
+	for i, result := range p.client.ScheduleMany(ctx, requests.Tasks(batch)) {
+		batch[i].Reply(newDueOutput(batch[i], result.Due), result.Err)
 	}
 }
 
@@ -140,76 +139,19 @@ type refusal struct {
 	Retry bool `json:"retry"`
 }
 
-// refusal returns the answer to a failed request, with the error as the verb prints it.
-func (r *request) refusal() refusal {
-	err, head := r.err, answerHead{r.line, r.verb, cli.Code(r.err)}
+// newRefusal returns the answer to a failed request, with the error as the verb prints it.
+func newRefusal(r *requests.Request) refusal {
+	var bad requests.BadLineError
+	err, head := r.Err, answerHead{r.Line, r.Verb, cli.Code(r.Err)}
+	if errors.As(err, &bad) {
+		head.Code = cli.Usage
+	}
 	if head.Code != cli.Usage {
-		err = fmt.Errorf("%s: %w", r.verb, err)
+		err = fmt.Errorf("%s: %w", r.Verb, err)
 	}
 	known := errors.Is(err, task.ErrInvalid) || errors.Is(err, task.ErrUnknownTopic)
 	return refusal{
 		answerHead: head, Topic: r.Topic, ID: r.ID,
 		Error: cli.OneLine(strings.TrimSpace(err.Error() + advice(err))), Retry: head.Code == cli.Failed && !known,
 	}
-}
-
-// pipeLine is a line that holds a request.
-type pipeLine struct {
-	Verb     given[string] `json:"verb"`
-	Topic    given[string] `json:"topic"`
-	IfAbsent given[bool]   `json:"if_absent"`
-	taskLine
-}
-
-// parseRequest parses one line. With an error the request holds the parts that could be
-// parsed. The library checks the rules for input.
-func parseRequest(line []byte, topic string) (*request, error) {
-	fields, err := parseLine[pipeLine](line)
-	r := &request{verb: fields.Verb.value}
-	r.Topic, r.ID = fields.Topic.value, fields.ID.value
-	if !fields.Topic.ok {
-		r.Topic = topic
-	}
-	if err == nil {
-		err = r.fill(&fields)
-	}
-	return r, err
-}
-
-// fill sets r from the fields of a line.
-func (r *request) fill(fields *pipeLine) error {
-	if err := fields.suit(); err != nil {
-		return err
-	}
-	if !fields.ID.ok {
-		return errors.New("id: is needed")
-	}
-	if !fields.Topic.ok && r.Topic == "" {
-		return errors.New("topic: is needed, here or with --topic")
-	}
-	if r.verb == "schedule" || r.verb == "reschedule" {
-		r.IfAbsent = fields.IfAbsent.value
-		return fields.taskLine.fill(r)
-	}
-	return nil
-}
-
-// suit refuses fields that the verb doesn't take: to ignore them would mislead the client.
-func (f *pipeLine) suit() error {
-	takes := []string{"verb", "topic", "id"}
-	switch f.Verb.value {
-	case "schedule":
-		return nil // it takes all fields
-	case "reschedule":
-		takes = append(takes, "in", "at")
-	case "cancel", "get":
-	default:
-		return fmt.Errorf("verb: want schedule, cancel, reschedule or get; got %q", clip(f.Verb.value))
-	}
-	for name, given := range fieldsOf(*f) {
-		if given && !slices.Contains(takes, name) {
-			return fmt.Errorf("%s: %s takes no such field", name, f.Verb.value)
-		}
-	}
-	return nil
 }

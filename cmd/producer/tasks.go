@@ -15,38 +15,14 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/duetime"
+	"github.com/duefleet/duefleet/internal/requests"
 	"github.com/duefleet/duefleet/producer"
 	"github.com/duefleet/duefleet/task"
 )
 
-// request is a request to a verb, from the command line or from a line of a stream.
-type request struct {
-	producer.Request
-	verb string
-	due  dueTime // the source of When
-
-	// line is the line's number in the stream, from 1. End is the offset in bytes at
-	// which it ends.
-	line, end int
-	weight    int64         // share of the memory budget, in bytes
-	head      *answerHead   // head of the answer, in a pipe
-	done      chan struct{} // closed when there is an answer
-	answer    any
-	err       error
-}
-
-// setDue sets when the task is due.
-func (r *request) setDue(due dueTime) { r.due, r.When = due, due.when() }
-
-// reply sets the result of a request of a stream. It must be called exactly once.
-func (r *request) reply(answer any, err error) {
-	r.answer, r.err = answer, err
-	close(r.done)
-}
-
-// call carries out the request, and returns the output of the verb.
-func (r *request) call(ctx context.Context, client *producer.Client) (output, error) {
-	switch r.verb {
+// call carries out a request, and returns the output of the verb.
+func call(ctx context.Context, client *producer.Client, r *requests.Request) (output, error) {
+	switch r.Verb {
 	case "schedule":
 		due, err := client.Schedule(ctx, r.Request)
 		return newDueOutput(r, due), err
@@ -54,23 +30,23 @@ func (r *request) call(ctx context.Context, client *producer.Client) (output, er
 		due, err := client.Reschedule(ctx, r.Topic, r.ID, r.When)
 		return newDueOutput(r, due), err
 	case "cancel":
-		return cancelOutput{r.named(), true}, client.Cancel(ctx, r.Topic, r.ID)
+		return cancelOutput{newNamed(r), true}, client.Cancel(ctx, r.Topic, r.ID)
 	default:
 		stored, err := client.Get(ctx, r.Topic, r.ID)
-		return newGetOutput(r.named(), stored), err
+		return newGetOutput(newNamed(r), stored), err
 	}
 }
 
 // perform carries out a request of the command line, and prints its result.
-func (c *connection) perform(cmd *cobra.Command, r *request) error {
+func (c *connection) perform(cmd *cobra.Command, r *requests.Request) error {
 	client, err := c.open(cmd)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	out, err := r.call(cmd.Context(), client)
+	out, err := call(cmd.Context(), client, r)
 	if err != nil {
-		return fmt.Errorf("%s: %w", r.verb, err)
+		return fmt.Errorf("%s: %w", r.Verb, err)
 	}
 	if due, ok := out.(dueOutput); ok && due.past > pastDue {
 		// an error has no place to go
@@ -80,7 +56,7 @@ func (c *connection) perform(cmd *cobra.Command, r *request) error {
 }
 
 // register adds --topic and --id, both required.
-func (r *request) register(cmd *cobra.Command) {
+func register(cmd *cobra.Command, r *requests.Request) {
 	registerTopic(cmd, &r.Topic)
 	registerID(cmd, &r.ID, " (needed)")
 	_ = cmd.MarkFlagRequired("id") // fails for a flag that does not exist
@@ -97,7 +73,7 @@ func registerID(cmd *cobra.Command, id *string, needed string) {
 }
 
 func scheduleCommand(conn *connection) *cobra.Command {
-	r := request{verb: "schedule"}
+	r := requests.Request{Verb: "schedule"}
 	var due dueFlags
 	var payload payloadFlags
 	var headers []string
@@ -128,7 +104,7 @@ minute ago, a message on standard error says so.`,
 		}),
 	}
 	f := cmd.Flags()
-	r.register(cmd)
+	register(cmd, &r)
 	due.register(f)
 	options.register(f)
 	f.StringVar(&payload.text, "payload", "", "the payload as text (default empty)")
@@ -140,7 +116,7 @@ minute ago, a message on standard error says so.`,
 }
 
 func rescheduleCommand(conn *connection) *cobra.Command {
-	r := request{verb: "reschedule"}
+	r := requests.Request{Verb: "reschedule"}
 	var due dueFlags
 	cmd := &cobra.Command{
 		Use:   "reschedule TOPIC --id ID (--in 30m | --at 2026-12-01T10:00:00Z)",
@@ -156,13 +132,13 @@ there is no such task.`,
 			return conn.perform(cmd, &r)
 		}),
 	}
-	r.register(cmd)
+	register(cmd, &r)
 	due.register(cmd.Flags())
 	return cmd
 }
 
 func getCommand(conn *connection) *cobra.Command {
-	r := request{verb: "get"}
+	r := requests.Request{Verb: "get"}
 	cmd := &cobra.Command{
 		Use:   "get TOPIC --id ID",
 		Short: "Prints a stored task as JSON",
@@ -172,7 +148,7 @@ task.`,
 		Args: cli.TopicArgument,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error { return conn.perform(cmd, &r) }),
 	}
-	r.register(cmd)
+	register(cmd, &r)
 	return cmd
 }
 
@@ -185,7 +161,7 @@ func (d *dueFlags) register(f *pflag.FlagSet) {
 }
 
 // set sets the due time of r.
-func (d *dueFlags) set(f *pflag.FlagSet, r *request) error {
+func (d *dueFlags) set(f *pflag.FlagSet, r *requests.Request) error {
 	if f.Changed("in") == f.Changed("at") {
 		return cli.UsageError("exactly one of --in and --at must be given")
 	}
@@ -193,11 +169,11 @@ func (d *dueFlags) set(f *pflag.FlagSet, r *request) error {
 	if f.Changed("at") {
 		name, value = "at", d.at
 	}
-	due, err := parseDue(name, value)
+	due, err := requests.ParseDue(name, value)
 	if err != nil {
-		return cli.UsageError(fmt.Sprintf("--%s %q: %v", name, clip(value), err))
+		return cli.UsageError(fmt.Sprintf("--%s %q: %v", name, requests.Clip(value), err))
 	}
-	r.setDue(due)
+	r.SetDue(due)
 	return nil
 }
 
@@ -221,10 +197,10 @@ func (p *payloadFlags) read(cmd *cobra.Command, most int) ([]byte, error) {
 		}
 		defer file.Close()
 	}
-	source := interruptible(cmd.Context(), file)
+	source := requests.Interruptible(cmd.Context(), file)
 	payload, err := io.ReadAll(io.LimitReader(source, int64(most)+1))
 	if cmd.Context().Err() != nil {
-		err = errInterrupted
+		err = requests.ErrInterrupted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read payload: %w", err)
@@ -249,10 +225,10 @@ func parseHeaders(pairs []string) (map[string]string, error) {
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, "=")
 		if !found {
-			return nil, cli.UsageError(fmt.Sprintf("--header %q: want key=value", clip(pair)))
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: want key=value", requests.Clip(pair)))
 		}
 		if _, twice := headers[key]; twice {
-			return nil, cli.UsageError(fmt.Sprintf("--header %q: given twice", clip(key)))
+			return nil, cli.UsageError(fmt.Sprintf("--header %q: given twice", requests.Clip(key)))
 		}
 		headers[key] = value
 	}
@@ -270,7 +246,13 @@ type named struct {
 	ID    string `json:"id"`
 }
 
-func (r *request) named() named { return named{r.head, r.Topic, r.ID} }
+func newNamed(r *requests.Request) named {
+	n := named{Topic: r.Topic, ID: r.ID}
+	if r.Line > 0 {
+		n.answerHead = &answerHead{Line: r.Line, Verb: r.Verb}
+	}
+	return n
+}
 
 // String returns topic and ID. The ID is quoted, because it may hold any characters.
 func (n named) String() string { return fmt.Sprintf("%s %q", n.Topic, n.ID) }
@@ -290,12 +272,12 @@ type dueOutput struct {
 	DueMillis int64  `json:"due_ms"`
 
 	verb string
-	past time.Duration // see dueTime.past
+	past time.Duration // see requests.Due.Past
 }
 
-func newDueOutput(r *request, due time.Time) dueOutput {
-	return dueOutput{named: r.named(), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.verb,
-		past: r.due.past(due)}
+func newDueOutput(r *requests.Request, due time.Time) dueOutput {
+	return dueOutput{named: newNamed(r), Due: formatTime(due), DueMillis: due.UnixMilli(), verb: r.Verb,
+		past: r.Due.Past(due)}
 }
 
 func (o dueOutput) text() string { return fmt.Sprintf("%sd %s, due %s", o.verb, o.named, o.Due) }
@@ -369,11 +351,19 @@ func (o getOutput) text() string {
 // formatTime formats a time as RFC 3339 to the millisecond, the resolution of due times.
 func formatTime(t time.Time) string { return t.UTC().Format(duetime.Format) }
 
-// clip shortens text from the input for an error message.
-func clip(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
+// pastDue is how far in the past a due time may be without a message. Clocks that differ
+// and a slow start explain some seconds; if it is more, the user may have meant another
+// time.
+const pastDue = time.Minute
+
+// ago formats a duration of at least a minute as a time in the past.
+func ago(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd ago", d/(24*time.Hour))
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%dh ago", d/time.Hour)
+	default:
+		return fmt.Sprintf("%dm ago", d/time.Minute)
 	}
-	return s[:most] + "..."
 }

@@ -78,7 +78,10 @@ func removeTopic(cmd *cobra.Command, s *settings, topic string, purge bool, conf
 	}
 	if doc.Index > 0 {
 		removed, err := client.Remove(cmd.Context(), doc, authorOf(cmd))
-		if err = errors.Join(err, printUnkept(cmd, topic, removed)); err != nil {
+		if err == nil {
+			err = printUnkept(cmd, topic, removed)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,6 @@
-package main
+// Package requests reads requests to schedule, cancel, reschedule or get tasks from lines
+// of NDJSON, and does a stream of them in batches.
+package requests
 
 import (
 	"bytes"
@@ -19,20 +21,20 @@ import (
 	"github.com/duefleet/duefleet/producer"
 )
 
-// lineDecoder turns lines of NDJSON into requests for one topic. It also checks the rules
+// Decoder turns lines of NDJSON into requests for one topic. It also checks the rules
 // for input, so that a bad line is known before any later line is sent.
-type lineDecoder struct {
-	topic      string
-	ifAbsent   bool
-	maxPayload int
-	now        func() time.Time
+type Decoder struct {
+	Topic      string
+	IfAbsent   bool
+	MaxPayload int // in bytes
+	Now        func() time.Time
 }
 
-// decode returns the request of one line. Its error names the wrong field. It compares
+// Decode returns the request of one line. Its error names the wrong field. It compares
 // the due time with this machine's clock: for a limit of 100 years that is as good as
 // Redis's clock.
-func (d lineDecoder) decode(line []byte) (*request, error) {
-	r := &request{verb: "schedule"}
+func (d Decoder) Decode(line []byte) (*Request, error) {
+	r := &Request{Verb: "schedule"}
 	fields, err := parseLine[taskLine](line)
 	if err != nil {
 		return r, err
@@ -40,8 +42,8 @@ func (d lineDecoder) decode(line []byte) (*request, error) {
 	if err := fields.fill(r); err != nil {
 		return r, err
 	}
-	r.Topic, r.IfAbsent = d.topic, d.ifAbsent
-	return r, r.Check(d.maxPayload, d.now())
+	r.Topic, r.IfAbsent = d.Topic, d.IfAbsent
+	return r, r.Check(d.MaxPayload, d.Now())
 }
 
 // taskLine is a line that describes a task.
@@ -62,7 +64,7 @@ type taskLine struct {
 }
 
 // fill sets the task of r, except for its topic.
-func (f *taskLine) fill(r *request) error {
+func (f *taskLine) fill(r *Request) error {
 	due, err := f.due()
 	if err != nil {
 		return err
@@ -71,7 +73,7 @@ func (f *taskLine) fill(r *request) error {
 		return err
 	}
 	payload, err := f.payload()
-	r.setDue(due)
+	r.SetDue(due)
 	r.ID, r.Payload, r.ContentType, r.Headers = f.ID.value, payload, f.contentType(), f.headers()
 	return err
 }
@@ -86,15 +88,15 @@ func (f *taskLine) contentType() string {
 }
 
 // due returns the due time. Exactly one of its two fields must be given.
-func (f *taskLine) due() (due dueTime, err error) {
+func (f *taskLine) due() (due Due, err error) {
 	switch {
 	case f.In.ok && f.At.ok:
 		return due, errors.New("in, at: only one of them may be given")
 	case f.In.ok:
-		due, err = parseDue("in", f.In.value)
+		due, err = ParseDue("in", f.In.value)
 		return due, inField("in", err)
 	case f.At.ok:
-		due, err = parseDue("at", string(f.At.value))
+		due, err = ParseDue("at", string(f.At.value))
 		return due, inField("at", err)
 	default:
 		return due, errors.New("in, at: one of them is needed")
@@ -205,7 +207,7 @@ func parseLine[T any](line []byte) (T, error) {
 		for field := range fieldsOf(fields.value) {
 			known = append(known, field)
 		}
-		err = fmt.Errorf("unknown field %q; known are %s", clip(semantic.JSONPointer.LastToken()), strings.Join(known, ", "))
+		err = fmt.Errorf("unknown field %q; known are %s", Clip(semantic.JSONPointer.LastToken()), strings.Join(known, ", "))
 	case errors.As(err, &semantic):
 		err = inField(fieldName(semantic.JSONPointer), typeError(semantic))
 	}
@@ -256,7 +258,7 @@ func typeError(e *json.SemanticError) error {
 
 // fieldName returns the name, for messages, of the field at a JSON pointer (RFC 6901).
 func fieldName(p jsontext.Pointer) string {
-	name := clip(p.LastToken())
+	name := Clip(p.LastToken())
 	if p.Parent() == "/headers" {
 		return "header " + name
 	}
@@ -284,16 +286,16 @@ func fieldsOf(line any) iter.Seq2[string, bool] {
 	}
 }
 
-// dueTime is a due time as given by a user: an instant, or if relative a duration from
+// Due is a due time as given by a user: an instant, or if relative a duration from
 // Redis's now.
-type dueTime struct {
+type Due struct {
 	relative bool
 	at       time.Time
 	in       time.Duration
 }
 
-// parseDue parses a due time. Field is "in" or "at".
-func parseDue(field, value string) (due dueTime, err error) {
+// ParseDue parses a due time. Field is "in" or "at".
+func ParseDue(field, value string) (due Due, err error) {
 	if due.relative = field == "in"; due.relative {
 		due.in, err = duetime.Span(value)
 	} else {
@@ -303,36 +305,19 @@ func parseDue(field, value string) (due dueTime, err error) {
 }
 
 // when converts d for the producer library.
-func (d dueTime) when() producer.When {
+func (d Due) when() producer.When {
 	if d.relative {
 		return producer.In(d.in)
 	}
 	return producer.At(d.at)
 }
 
-// past returns how long before Redis's now the due time was when its task was stored.
+// Past returns how long before Redis's now the due time was when its task was stored.
 // Such a task is due at stored, which is Redis's now. If the due time wasn't in the past,
-// past returns 0 or less.
-func (d dueTime) past(stored time.Time) time.Duration {
+// Past returns 0 or less.
+func (d Due) Past(stored time.Time) time.Duration {
 	if d.relative {
 		return -d.in
 	}
 	return stored.Sub(d.at)
-}
-
-// pastDue is how far in the past a due time may be without a message. Clocks that differ
-// and a slow start explain some seconds; if it is more, the user may have meant another
-// time.
-const pastDue = time.Minute
-
-// ago formats a duration of at least a minute as a time in the past.
-func ago(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%dd ago", d/(24*time.Hour))
-	case d >= 2*time.Hour:
-		return fmt.Sprintf("%dh ago", d/time.Hour)
-	default:
-		return fmt.Sprintf("%dm ago", d/time.Minute)
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package requests
 
 import (
 	"encoding/json"
@@ -75,9 +75,9 @@ func FuzzLine(f *testing.F) {
 		f.Add([]byte(line))
 	}
 	now := time.UnixMilli(1796119200000).UTC()
-	d := lineDecoder{topic: "orders", maxPayload: 1000, now: func() time.Time { return now }}
+	d := Decoder{Topic: "orders", MaxPayload: 1000, Now: func() time.Time { return now }}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		req, err := d.decode(line)
+		req, err := d.Decode(line)
 		if err != nil {
 			if s := cli.OneLine(err.Error()); s == "" || strings.ContainsAny(s, "\n\r\x1b\u2028") || len(s) > 1000 {
 				t.Fatalf("error %q", s)

@@ -1,4 +1,4 @@
-package main
+package requests
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-func testDecoder() lineDecoder {
-	return lineDecoder{topic: "orders", maxPayload: 1000, now: time.Now}
+func testDecoder() Decoder {
+	return Decoder{Topic: "orders", MaxPayload: 1000, Now: time.Now}
 }
 
 func TestDecodeLine(t *testing.T) {
@@ -57,7 +57,7 @@ func TestDecodeLine(t *testing.T) {
 		},
 		"no headers": {`{"id":"o-1","at":1796119200000,"headers":{}}`, producer.Request{ID: "o-1", When: at}},
 	} {
-		got, err := testDecoder().decode([]byte(test.line))
+		got, err := testDecoder().Decode([]byte(test.line))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -161,7 +161,7 @@ func TestDecodeBadLine(t *testing.T) {
 		`{"id":"o-1","in":"36600d"}`:                                "due: must be at most 100 years ahead",
 		`{"id":"o-1","at":9223372036854775807}`:                     "due: must be at most 100 years ahead",
 	} {
-		_, err := testDecoder().decode([]byte(line))
+		_, err := testDecoder().Decode([]byte(line))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s\n got %v\nwant %s", line, err, want)
 		}
@@ -172,7 +172,7 @@ func BenchmarkDecodeLine(b *testing.B) {
 	line := []byte(`{"id":"order-123456789","in":"30m","payload":"` + strings.Repeat("x", 200) + `"}`)
 	d := testDecoder()
 	for b.Loop() {
-		if _, err := d.decode(line); err != nil {
+		if _, err := d.Decode(line); err != nil {
 			b.Fatal(err)
 		}
 	}
