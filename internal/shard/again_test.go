@@ -80,13 +80,12 @@ func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
 		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {History: true}, "never": {},
 	} {
 		before := c.now()
-		got, err := c.Shard(0).Withdraw(c.ctx(), c.p, c.notAfter(), false, id)
-		c.ok(err)
-		if got.At < before || got.At > c.now() {
-			t.Errorf("%s: withdrawn at %d", id, got.At)
+		w := c.Withdraw(c.ctx(), c.p, c.notAfter(), []Deletion{{Names: Names{0, []string{id}}}})[0]
+		c.ok(w.Err)
+		if w.At < before || w.At > c.now() {
+			t.Errorf("%s: withdrawn at %d", id, w.At)
 		}
-		got.At = 0
-		equal(t, id, got, want)
+		equal(t, id, w.Tasks[0], want)
 	}
 }
 
@@ -112,9 +111,9 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
 	checkDelivery(1000, Done)
 	checkDelivery(1001, Run)
-	c.ok(c.noteMoved(c.ctx(), "a", 1500, 9000))
+	c.ok(c.NoteMoved(c.ctx(), "a", 1500, 9000))
 	allowNext(1001, 2000, 9000, true)
-	c.ok(c.noteCancelled(c.ctx(), "a", 1600))
+	c.ok(c.noteCancelled("a", 1600))
 	allowNext(1001, 2000, 0, false)
 	checkDelivery(9000, Over) // it is the cancelled chain's
 	scheduled = 1650
@@ -142,7 +141,7 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 				equal(t, "allowed", ok, true)
 				equal(t, "next", at, want)
 			}
-			c.ok(c.noteMoved(c.ctx(), "a", 1500, row.wish))
+			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.wish))
 			allowNext(1000, 2000, row.want)
 			allowNext(row.want, 20_000, 20_000)
 		})

@@ -63,7 +63,7 @@ func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 	back := time.Now()
 	r := <-put
 	c.ok(r.Err)
-	if late := time.Since(back); late > callLife-time.Second {
+	if late := time.Since(back); late > CallLife-time.Second {
 		t.Errorf("repeated %s after Redis was back; nothing had been sent, so it need not wait", late)
 	}
 	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
@@ -117,7 +117,7 @@ func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
-	if took := time.Since(began); took >= callLife {
+	if took := time.Since(began); took >= CallLife {
 		t.Errorf("it took %s", took)
 	}
 }
@@ -128,7 +128,7 @@ func TestMeasureACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	w.ok(w.replica.Pause())
 	began := time.Now()
 	w.short("put", w.tryPut(w.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err)
-	if took := time.Since(began); took < replicaPatience || took > 3*replicaPatience {
-		t.Errorf("it took %s, want about %s", took, replicaPatience)
+	if took := time.Since(began); took < ReplicaPatience || took > 3*ReplicaPatience {
+		t.Errorf("it took %s, want about %s", took, ReplicaPatience)
 	}
 }

@@ -2,11 +2,35 @@ package shard
 
 import (
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/dial"
 )
+
+// Dial returns the caller's client, which closing leaves open. If that is nil, it makes a
+// client by the options, and closing closes it. It connects at the first call.
+func Dial(rdb redis.UniversalClient, options *redis.UniversalOptions) (client redis.UniversalClient,
+	closing func() error, err error) {
+	if err := checkGiven(rdb, options); err != nil {
+		return nil, nil, err
+	}
+	if rdb != nil {
+		return rdb, func() error { return nil }, nil
+	}
+	if err := checkAddrs(options); err != nil {
+		return nil, nil, err
+	}
+	own := Dialing(options)
+	own.ContextTimeoutEnabled = true
+	rdb = redis.NewUniversalClient(own)
+	return rdb, rdb.Close, nil
+}
 
 // Dialing returns a copy of options with a Dialer of this project, unless they have one.
 // Its connections find out soon that the server speaks no TLS at the port, and say so.
@@ -18,4 +42,50 @@ func Dialing(options *redis.UniversalOptions) *redis.UniversalOptions {
 		own.Dialer = dial.New(dial.Config{TLS: func() *tls.Config { return config }, Timeout: own.DialTimeout}).Dial
 	}
 	return &own
+}
+
+// checkGiven returns an error unless exactly one of client and options is given.
+func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) error {
+	switch {
+	case rdb == nil && options == nil:
+		return errors.New("neither Config.Redis nor Config.Options is given; give one of them")
+	case rdb != nil && options != nil:
+		return errors.New("both Config.Redis and Config.Options are given; give one of them")
+	}
+	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("Config.Redis is a nil %T; give a client, or Config.Options alone", rdb)
+	}
+	return nil
+}
+
+// checkAddrs returns an error for an address that can't be dialed. The error doesn't
+// quote the address, because a URL may hold a password.
+func checkAddrs(options *redis.UniversalOptions) error {
+	if len(options.Addrs) == 0 {
+		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
+	}
+	for i, addr := range options.Addrs {
+		if mistake := wrongAddr(addr, options.Dialer != nil); mistake != "" {
+			return fmt.Errorf("Config.Options.Addrs[%d] must be host:port, as in 127.0.0.1:6379; %s", i, mistake)
+		}
+	}
+	return nil
+}
+
+// wrongAddr returns the mistake in an address, or "". A path is a Unix socket, and the
+// caller's own dialer may accept names without a port.
+func wrongAddr(addr string, dialer bool) string {
+	_, _, err := net.SplitHostPort(addr)
+	var split *net.AddrError
+	switch {
+	case addr == "":
+		return "it is empty"
+	case strings.Contains(addr, "://"), strings.Contains(addr, "@"):
+		return "it is a URL: user, password and TLS are options of their own"
+	case dialer, strings.HasPrefix(addr, "/"):
+		return ""
+	case errors.As(err, &split):
+		return strings.TrimSuffix(split.Err, " in address")
+	}
+	return ""
 }

@@ -68,7 +68,7 @@ func TestEachIDIsMetOnce(t *testing.T) {
 	some := 0
 	c.ok(c.EachID(c.ctx(), "", func(string) bool { some++; return some < 10 }))
 	equal(t, "ended after", some, 10)
-	if err := c.Topic.Store.Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
+	if err := c.store.Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("unknown topic: %v", err)
 	}
 }

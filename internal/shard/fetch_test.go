@@ -23,10 +23,9 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	}
 	ids = append(ids, "none")
 	for at, want := range map[int]int{0: 2, 4: 2, 5: 1} {
-		fetch := c.Shard(0).fetchCall(c.p.String(), partWhole, ids[at:])
-		tasks, err := c.fetched(c.run(c.ctx(), fetch), partWhole, ids[at:])
-		c.ok(err)
-		equal(t, fmt.Sprint("tasks from ", at), len(tasks), want)
+		fetched := c.Fetch(c.ctx(), c.p, []Names{{0, ids[at:]}})[0]
+		c.ok(fetched.Err)
+		equal(t, fmt.Sprint("tasks from ", at), len(fetched.Tasks), want)
 	}
 	got := c.Router("orders").GetMany(c.ctx(), ids)
 	for i, g := range got[:5] {

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -25,7 +23,7 @@ const (
 // batchers batches what many goroutines schedule one by one. Only a few calls are in flight
 // at once. Entries that come meanwhile share the next call, since a script costs Redis
 // more than the task that it stores (docs/adr/0017). In a Redis Cluster each shard has a
-// lane of its own, so that an unreachable master delays no others.
+// batcher of its own, so that an unreachable master delays no others.
 type batchers struct {
 	beside   int
 	patience time.Duration
@@ -56,7 +54,7 @@ type gathered struct {
 type waiter struct {
 	entry  Entry
 	result Scheduled
-	left   bool // it no longer waits; guarded by the lane's mutex
+	left   bool // it no longer waits; guarded by the batcher's mutex
 }
 
 // ScheduleOne stores a task like Schedule, but shares its call with tasks that other
@@ -69,11 +67,11 @@ func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 		l.inFlight++
 		l.mu.Unlock()
 		defer r.next(l)
-		return r.Schedule(ctx, []Entry{e})[0]
+		return r.schedule(ctx, []Entry{e}, nil)[0]
 	}
 	if g := l.open; g != nil && !g.takes(e) {
 		l.take()
-		go r.fly(l, g)
+		go r.sendGathered(l, g)
 	}
 	if l.open == nil {
 		l.open = r.gather(ctx, l)
@@ -89,13 +87,11 @@ func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 	}
 }
 
-// batcher returns the lane for a task. Without a Redis Cluster there is only one.
+// batcher returns the batcher for a task. Without a Redis Cluster there is only one.
 func (r *Router) batcher(id string) *batcher {
 	n := 0
-	if _, ok := r.rdb.(*redis.ClusterClient); ok {
-		if p := r.Known(); p.Epoch > 0 {
-			n = p.New(id)
-		}
+	if p := r.Known(); p.Epoch > 0 && r.topic.store.Clustered() {
+		n = p.New(id)
 	}
 	r.batchers.mu.Lock()
 	defer r.batchers.mu.Unlock()
@@ -120,7 +116,7 @@ func (r *Router) gather(ctx context.Context, l *batcher) *gathered {
 		}
 		l.mu.Unlock()
 		if late {
-			r.fly(l, g)
+			r.sendGathered(l, g)
 		}
 	})
 	return g
@@ -141,7 +137,7 @@ func (g *gathered) add(w *waiter) (at int) {
 }
 
 // take removes the call that waits and counts it as in flight; nil if none waits. The
-// caller must hold the lane's lock.
+// caller must hold the batcher's lock.
 func (l *batcher) take() *gathered {
 	g := l.open
 	if g != nil {
@@ -152,7 +148,7 @@ func (l *batcher) take() *gathered {
 	return g
 }
 
-// done ends a call, and returns the call to send in its place; nil if there is none.
+// end ends a call, and returns the call to send in its place; nil if there is none.
 func (r *Router) done(l *batcher) (next *gathered) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,16 +178,16 @@ func (l *batcher) leave(ctx context.Context, g *gathered, at int) error {
 // client may panic or end its goroutine, and others wait for their turn.
 func (r *Router) next(l *batcher) {
 	if g := r.done(l); g != nil {
-		go r.fly(l, g)
+		go r.sendGathered(l, g)
 	}
 }
 
 // errUnanswered is the result of entries whose call was ended by a hook of the client.
 var errUnanswered = fmt.Errorf("%w: a hook of the client ended the call", task.ErrUncertain)
 
-// fly sends a call. If a caller has left, its entry is in no send that begins later,
+// sendGathered sends a call. If a caller has left, its entry is in no send that begins later,
 // repeats included: the caller may have cancelled the task meanwhile.
-func (r *Router) fly(l *batcher, g *gathered) {
+func (r *Router) sendGathered(l *batcher, g *gathered) {
 	defer r.next(l)
 	defer g.end()
 	l.mu.Lock()

@@ -102,7 +102,9 @@ type gathering struct {
 func newGathering(t *testing.T, limit time.Duration) *gathering {
 	t.Helper()
 	c := newSandbox(t, 1)
-	g := &gathering{sandbox: c, r: c.Router("orders"), calls: &puts{c.scripts["put"].Hash(), make(chan *heldPut, 100)}}
+	text, err := Script("put")
+	c.ok(err)
+	g := &gathering{sandbox: c, r: c.Router("orders"), calls: &puts{redis.NewScript(text).Hash(), make(chan *heldPut, 100)}}
 	g.r.batchers.beside, g.r.batchers.patience = 1, limit
 	if s := g.r.Schedule(t.Context(), []Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock

@@ -34,34 +34,85 @@ func (r *Router) Assume(p Placement) {
 	r.known.placement = p
 }
 
-// placement returns the known placement. It reads it if there is none.
-func (r *Router) placement(ctx context.Context) (Placement, error) {
-	if p := r.Known(); p.Epoch > 0 {
-		return p, nil
-	}
-	return r.refresh(ctx)
-}
-
 func (r *Router) refresh(ctx context.Context) (Placement, error) {
-	p, err := r.Placement(ctx)
+	p, err := r.topic.Placement(ctx)
 	if err != nil {
-		r.Relearn(ctx)
+		r.scripts.Relearn(ctx)
 		r.Assume(Placement{})
-		return p, r.meant(ctx, err)
+		return p, r.topic.Meant(ctx, err)
 	}
 	r.Assume(p)
 	return p, nil
 }
 
+// tries are the tries of one operation, each under a placement. After a shard has refused
+// the placement or the deadline as outdated, the operation starts over:
+//
+//	t := tries{router: r}
+//	for t.next(ctx) {
+//		t.err = operation(ctx, t.placement)
+//	}
+//	return t.err
+type tries struct {
+	router    *Router
+	placement Placement
+	begun     int
+	err       error // of the last try
+}
+
+// next reports whether there is to be another try. It sets its placement: the known one,
+// or a newer one after a refusal.
+func (t *tries) next(ctx context.Context) bool {
+	switch {
+	case t.begun == 0:
+		if t.placement = t.router.Known(); t.placement.Epoch == 0 {
+			t.placement, t.err = t.router.refresh(ctx)
+		}
+	case !outdated(t.err):
+		return false
+	case t.begun == maxRestarts:
+		t.err = fmt.Errorf("topic %s: refused %d times during one operation: %w", t.router.topic.name, maxRestarts, t.err)
+		return false
+	default:
+		t.placement, t.err = t.router.renew(ctx, t.err)
+	}
+	t.begun++
+	return t.err == nil
+}
+
+// outdated reports whether an operation must start over, because its placement or its
+// deadline was outdated.
+func outdated(err error) bool {
+	var moved *MovedError
+	return errors.As(err, &moved) || errors.Is(err, ErrLate)
+}
+
+// renew reads what was outdated in a refused operation: the placement or the time. If
+// Redis has lost a placement that a shard has seen, the operation continues under that
+// one; the scanners restore it in Redis.
+func (r *Router) renew(ctx context.Context, refusal error) (Placement, error) {
+	r.scripts.ForgetClock()
+	p, err := r.refresh(ctx)
+	var moved *MovedError
+	if err != nil || !errors.As(refusal, &moved) || p.Epoch > moved.Placement.Epoch || p == moved.Placement {
+		return p, err
+	}
+	p, err = r.topic.Seen(ctx, p, moved.Placement)
+	if err == nil {
+		r.Assume(p)
+	}
+	return p, err
+}
+
 // show fences the shards that aren't known to have seen p, in one round trip. It returns
 // the error of each shard that it couldn't fence.
-func (r *Router) show(ctx context.Context, p Placement, shards ...int) map[int]error {
+func (r *Router) show(ctx context.Context, p Placement, shards []int) map[int]error {
 	unseen := r.unseen(p, shards)
 	if len(unseen) == 0 {
 		return nil
 	}
 	failed := map[int]error{}
-	for i, fenced := range r.FenceAll(ctx, p, unseen) {
+	for i, fenced := range r.topic.FenceAll(ctx, p, unseen) {
 		if at := unseen[i].Shard; fenced.Err != nil {
 			failed[at] = fenced.Err
 		} else {
@@ -108,11 +159,11 @@ func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []err
 		if len(todo) == 0 {
 			break
 		}
-		r.ForgetClock()
+		r.scripts.ForgetClock()
 	}
 	for _, i := range todo {
-		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.name, olds[i].Shard,
-			maxRestarts, ErrLate)
+		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.topic.name,
+			olds[i].Shard, maxRestarts, ErrLate)
 	}
 	return errs
 }
@@ -120,73 +171,25 @@ func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []err
 // closeOldOnce makes one try for the indexes in todo, and returns the indexes that were
 // late.
 func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, todo []int, errs []error) (late []int) {
-	notAfter, err := r.NotAfter(ctx)
+	deadline, err := r.scripts.Deadline(ctx)
 	if err != nil {
 		for _, i := range todo {
 			errs[i] = err
 		}
 		return nil
 	}
-	calls := make([]call, len(todo))
+	batches := make([]Deletion, len(todo))
 	for n, i := range todo {
-		calls[n] = r.deletion(p, notAfter, false, olds[i])
+		batches[n].Names = olds[i]
 	}
-	for n, cmd := range r.runAll(ctx, calls) {
-		i := todo[n]
-		_, _, err := answer(cmd)
+	for n, err := range r.topic.Delete(ctx, p, deadline, batches) {
 		var moved *MovedError
-		switch {
+		switch i := todo[n]; {
 		case errors.Is(err, ErrLate):
 			late = append(late, i)
 		case err != nil && !errors.As(err, &moved):
-			errs[i] = r.Shard(olds[i].Shard).undeleted(err)
+			errs[i] = err
 		}
 	}
 	return late
-}
-
-// retry runs an operation under the known placement. If a shard refuses it as outdated,
-// retry runs the whole operation again, under the newer placement if there is one.
-func (r *Router) retry(ctx context.Context, operation func(p Placement) error) error {
-	p, err := r.placement(ctx)
-	var refusal error
-	for range maxRestarts {
-		if err != nil {
-			return err
-		}
-		refusal = operation(p)
-		if !r.outdated(refusal) {
-			return refusal
-		}
-		p, err = r.renew(ctx, refusal)
-	}
-	return fmt.Errorf("topic %s: refused %d times during one operation: %w", r.name, maxRestarts, refusal)
-}
-
-// outdated reports whether an operation must start over, because its placement or its
-// deadline was outdated.
-func (r *Router) outdated(err error) bool {
-	var moved *MovedError
-	return errors.As(err, &moved) || errors.Is(err, ErrLate)
-}
-
-// renew reads what was outdated in a refused operation: the placement or the time. If
-// Redis has lost a placement that a shard has seen, the operation continues under that
-// one; the scanners restore it in Redis.
-func (r *Router) renew(ctx context.Context, refusal error) (Placement, error) {
-	r.ForgetClock()
-	p, err := r.refresh(ctx)
-	var moved *MovedError
-	if err != nil || !errors.As(refusal, &moved) || p.Epoch > moved.Placement.Epoch || p == moved.Placement {
-		return p, err
-	}
-	switch seen := moved.Placement; {
-	case p.Epoch == seen.Epoch:
-		return p, r.forked(p, seen)
-	case seen.Phase == Removed:
-		return p, r.meant(ctx, unknownTopic(r.name))
-	default:
-		r.Assume(seen)
-		return seen, nil
-	}
 }

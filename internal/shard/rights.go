@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // refusedAt finds in a refusal by Redis 7.0 the hash of the script, and its line, from 1,
@@ -20,19 +18,20 @@ var refusedInScript = regexp.MustCompile(`^ERR ACL failure in script: (.*?)( scr
 // commandIn finds the command that a line of a script runs.
 var commandIn = regexp.MustCompile(`redis\.call\('(\w+)'`)
 
-// named rewrites a refusal inside a script as Redis words it outside scripts, so that it
-// names the command that the user may not run. Redis 7.0 doesn't name it inside scripts.
-func named(cmd *redis.Cmd) *redis.Cmd {
-	err := cmd.Err()
+// explain returns an error as callers read it. It words a refusal inside a script as Redis
+// words it outside scripts, so that it names the command that the user may not run. Redis
+// 7.0 doesn't name it inside scripts.
+func (c *Client) explain(err error) error {
 	if err == nil {
-		return cmd
+		return nil
 	}
 	if why := refusedInScript.FindStringSubmatch(err.Error()); why != nil {
-		cmd.SetErr(deniedError("NOPERM " + why[1]))
-	} else if command := refusedCommand(err.Error()); command != "" {
-		cmd.SetErr(deniedError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", command)))
+		return deniedError("NOPERM " + why[1])
 	}
-	return cmd
+	if command := c.refusedCommand(err.Error()); command != "" {
+		return deniedError(fmt.Sprintf("NOPERM this user has no permissions to run the '%s' command", command))
+	}
+	return Explain(err)
 }
 
 // deniedError is Redis's refusal of a command inside a script, worded as outside.
@@ -43,17 +42,16 @@ func (e deniedError) Error() string { return string(e) }
 // RedisError marks the error as one that Redis answered.
 func (deniedError) RedisError() {}
 
-func refusedCommand(text string) string {
+func (c *Client) refusedCommand(text string) string {
 	at := refusedAt.FindStringSubmatch(text)
 	if at == nil {
 		return ""
 	}
-	for _, name := range scriptFiles() {
-		text, err := Script(name)
-		if err != nil || redis.NewScript(text).Hash() != at[1] {
+	for _, script := range c.scripts {
+		if script.hash != at[1] {
 			continue
 		}
-		lines := strings.Split(text, "\n")
+		lines := strings.Split(script.text, "\n")
 		n, err := strconv.Atoi(at[2])
 		if err != nil || n < 1 || n > len(lines) {
 			return ""
@@ -64,3 +62,7 @@ func refusedCommand(text string) string {
 	}
 	return ""
 }
+
+// Denied reports whether Redis refused a call because of its user: a right is missing, or
+// the password is missing or wrong.
+func Denied(err error) bool { return hasPrefix(err, "NOPERM", "NOAUTH", "WRONGPASS") }

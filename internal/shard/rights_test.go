@@ -68,9 +68,7 @@ func TestARefusalInsideAScriptIsNamed(t *testing.T) {
 			"@user_script:1.": "NOPERM No permissions to access a key",
 		"ERR ACL failure in script: No permissions to access a key": "NOPERM No permissions to access a key",
 	} {
-		cmd := redis.NewCmd(t.Context())
-		cmd.SetErr(deniedError(text))
-		if err := named(cmd).Err(); err.Error() != want || !Denied(err) || !Definite(err) {
+		if err := (&Client{}).explain(deniedError(text)); err.Error() != want || !Denied(err) || !Definite(err) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}
 	}

@@ -15,7 +15,7 @@ func TestARescheduleThatMissesIsDatedByTheShard(t *testing.T) {
 	c := newSandbox(t, 1)
 	a := c.delivered()
 	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
-	c.clock.asked, c.clock.millis = time.Now(), c.now()-1000
+	c.scripts.AssumeTime(c.now() - 1000)
 	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("moved what is not stored: %v", err)
 	}

@@ -14,9 +14,43 @@ const (
 	scriptBytes = 1 << 20
 )
 
+// Scheduled is the result for one entry.
+type Scheduled struct {
+	// Due in ms by Redis's clock. It is 0 with an error other than task.ErrReplicas.
+	Due int64
+	// Err is task.ErrExists for an entry with IfAbsent, task.ErrReplicas,
+	// task.ErrUncertain, task.ErrUnavailable, or Redis's.
+	Err error
+}
+
+// Schedule stores tasks, in one round trip with one script for each 500 or so of a shard.
+// Entries must have different IDs. For entries that are moving it fences the old shards,
+// and asks them for entries with IfAbsent. Then it puts into the new shards, and at last
+// deletes from the old ones.
+func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
+	return r.schedule(ctx, entries, nil)
+}
+
+// schedule is Schedule for entries that may become unwanted. Such an entry is in no send
+// that begins later, and its result means nothing. If wanted is nil, all stay wanted.
+func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i int) bool) []Scheduled {
+	ctx, probation := OnProbation(ctx)
+	s := scheduling{router: r, op: NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
+	todo := upTo(len(entries))
+	t := tries{router: r}
+	for t.next(ctx) {
+		todo, t.err = s.attempt(ctx, t.placement, todo)
+	}
+	s.fail(todo, t.err)
+	for i := range s.results {
+		s.results[i].Err = probation.Judge(s.results[i].Err)
+	}
+	return s.results
+}
+
 // scheduling is one Router.Schedule under way. It names entries by their indices.
 type scheduling struct {
-	*Router
+	router  *Router
 	op      Op
 	entries []Entry
 	results []Scheduled
@@ -31,28 +65,28 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 			return append(again, todo...), refusal
 		}
 	}
-	notAfter, err := s.NotAfter(ctx)
+	deadline, err := s.router.scripts.Deadline(ctx)
 	if err != nil {
 		return todo, err
 	}
-	shares := s.share(p, todo, Placement.New)
-	puts := make([]Put, len(shares))
-	for i, sh := range shares {
-		puts[i] = s.put(sh)
+	batches := s.group(p, todo, Placement.New)
+	puts := make([]Put, len(batches))
+	for i, b := range batches {
+		puts[i] = s.put(b)
 	}
 	var moving []int
-	for i, r := range s.Put(ctx, p, notAfter, puts) {
-		sh := shares[i]
+	for i, r := range s.router.topic.Put(ctx, p, deadline, puts) {
+		b := batches[i]
 		switch {
-		case s.outdated(r.Err):
-			again, refusal = append(again, sh.entries...), r.Err
+		case outdated(r.Err):
+			again, refusal = append(again, b.entries...), r.Err
 		case errors.Is(r.Err, task.ErrReplicas):
 			// A failover may still undo the put, so the old copies must stay.
-			s.stored(sh, r)
+			s.stored(b, r)
 		case r.Err != nil:
-			s.fail(sh.entries, r.Err)
+			s.fail(b.entries, r.Err)
 		default:
-			moving = append(moving, s.stored(sh, r)...)
+			moving = append(moving, s.stored(b, r)...)
 		}
 	}
 	s.afterMove(ctx, p, moving)
@@ -91,12 +125,12 @@ func (s *scheduling) showOld(ctx context.Context, p Placement, todo []int) (show
 	for i, at := range todo {
 		olds[i] = p.Old(s.entries[at].ID)
 	}
-	errs := s.show(ctx, p, olds...)
+	errs := s.router.show(ctx, p, olds)
 	for i, at := range todo {
 		switch err := errs[olds[i]]; {
 		case err == nil:
 			shown = append(shown, at)
-		case s.outdated(err):
+		case outdated(err):
 			again, refusal = append(again, at), err
 		default:
 			s.fail([]int{at}, err)
@@ -112,19 +146,19 @@ func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}
-	shares := s.share(p, todo, Placement.Old)
-	for i, fenced := range s.FenceAll(ctx, p, s.names(shares)) {
-		sh := shares[i]
+	batches, names := s.olds(p, todo)
+	for i, fenced := range s.router.topic.FenceAll(ctx, p, names) {
+		b := batches[i]
 		switch {
-		case s.outdated(fenced.Err):
-			again, refusal = append(again, sh.entries...), fenced.Err
+		case outdated(fenced.Err):
+			again, refusal = append(again, b.entries...), fenced.Err
 			continue
 		case fenced.Err != nil:
-			s.fail(sh.entries, fenced.Err)
+			s.fail(b.entries, fenced.Err)
 			continue
 		}
 		for j, there := range fenced.Records {
-			at := sh.entries[j]
+			at := b.entries[j]
 			switch {
 			case there == nil:
 				free = append(free, at)
@@ -143,79 +177,53 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 	if len(moving) == 0 {
 		return
 	}
-	shares := s.share(p, moving, Placement.Old)
-	for i, err := range s.closeOld(ctx, p, s.names(shares)...) {
+	batches, names := s.olds(p, moving)
+	for i, err := range s.router.closeOld(ctx, p, names...) {
 		if err != nil { // they are stored, and their old copies may be too
-			s.fail(shares[i].entries, uncertain(err))
+			s.fail(batches[i].entries, Uncertain(err))
 		}
 	}
 }
 
-// share is the entries that one script takes.
-type share struct {
-	shard   int
-	absent  bool
-	moving  bool
-	entries []int
-	bytes   int
-}
-
-// share groups entries by one of their shards and by the arguments that a script takes
-// only once. It cuts the groups to the size that one script takes.
-func (s *scheduling) share(p Placement, todo []int, shardOf func(p Placement, id string) int) []*share {
-	type key struct {
-		shard          int
-		absent, moving bool
-	}
-	open := map[key]*share{}
-	var all []*share
-	for _, i := range todo {
+func (s *scheduling) group(p Placement, todo []int, of shardOf) []*batch {
+	return group(todo, scriptTasks, func(i int) batchKey {
 		e := &s.entries[i]
-		k := key{shardOf(p, e.ID), e.IfAbsent, p.Moving(e.ID)}
-		sh := open[k]
-		if sh == nil || len(sh.entries) == scriptTasks || sh.bytes+len(e.Body) > scriptBytes {
-			sh = &share{shard: k.shard, absent: k.absent, moving: k.moving}
-			open[k] = sh
-			all = append(all, sh)
-		}
-		sh.entries = append(sh.entries, i)
-		sh.bytes += len(e.Body)
-	}
-	return all
+		return batchKey{shard: of(p, e.ID), absent: e.IfAbsent, moving: p.Moving(e.ID)}
+	}, func(i int) int { return len(s.entries[i].Body) })
 }
 
-func (s *scheduling) names(shares []*share) []Names {
-	all := make([]Names, len(shares))
-	for i, sh := range shares {
-		all[i] = Names{Shard: sh.shard, IDs: make([]string, len(sh.entries))}
-		for j, at := range sh.entries {
-			all[i].IDs[j] = s.entries[at].ID
-		}
+// olds groups entries by their old shards.
+func (s *scheduling) olds(p Placement, todo []int) ([]*batch, []Names) {
+	batches := s.group(p, todo, Placement.Old)
+	names := make([]Names, len(batches))
+	for i, b := range batches {
+		names[i] = b.names(func(i int) string { return s.entries[i].ID })
 	}
-	return all
+	return batches, names
 }
 
-func (s *scheduling) put(sh *share) Put {
-	put := Put{Shard: sh.shard, Op: s.op, Absent: sh.absent, Moving: sh.moving, Entries: make([]Entry, len(sh.entries))}
-	for i, at := range sh.entries {
+func (s *scheduling) put(b *batch) Put {
+	put := Put{Shard: b.key.shard, Op: s.op, Absent: b.key.absent, Moving: b.key.moving,
+		Entries: make([]Entry, len(b.entries))}
+	for i, at := range b.entries {
 		put.Entries[i] = s.entries[at]
 	}
 	if s.wanted != nil {
-		put.Wanted = func(i int) bool { return s.wanted(sh.entries[i]) }
+		put.Wanted = func(i int) bool { return s.wanted(b.entries[i]) }
 	}
 	return put
 }
 
 // stored takes over the results of a put, and returns the entries whose old copies must
 // go.
-func (s *scheduling) stored(sh *share, r PutResult) (moving []int) {
-	for i, at := range sh.entries {
+func (s *scheduling) stored(b *batch, r PutResult) (moving []int) {
+	for i, at := range b.entries {
 		if r.Due[i] == 0 {
 			s.results[at] = Scheduled{Err: task.ErrExists}
 			continue
 		}
 		s.results[at] = Scheduled{r.Due[i], r.Err}
-		if sh.moving {
+		if b.key.moving {
 			moving = append(moving, at)
 		}
 	}

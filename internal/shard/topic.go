@@ -1,10 +1,9 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
-	"reflect"
 	"strings"
 	"sync"
 
@@ -15,10 +14,7 @@ import (
 type Store struct {
 	rdb     redis.UniversalClient
 	prefix  string
-	scripts map[string]script
-	clock   clock
-	// replicas to wait for; see AwaitReplicas.
-	replicas int
+	scripts *Client
 
 	routing sync.Mutex
 	routers map[string]*Router // by topic
@@ -30,47 +26,20 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
 		return nil, fmt.Errorf("prefix %q must not have braces, which change a key's slot in a Redis Cluster", prefix)
 	}
-	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
-	for _, name := range scriptFiles() {
-		text, err := Script(name)
-		if err != nil {
-			return nil, err
-		}
-		s.scripts[name] = script{redis.NewScript(text), text}
+	texts, err := scriptTexts()
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
-}
-
-// checkGiven returns an error unless exactly one of client and options is given.
-func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) error {
-	switch {
-	case rdb == nil && options == nil:
-		return errors.New("neither Config.Redis nor Config.Options is given; give one of them")
-	case rdb != nil && options != nil:
-		return errors.New("both Config.Redis and Config.Options are given; give one of them")
-	}
-	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("Config.Redis is a nil %T; give a client, or Config.Options alone", rdb)
-	}
-	return nil
+	return &Store{rdb: rdb, prefix: prefix, scripts: NewClient(rdb, texts), routers: map[string]*Router{}}, nil
 }
 
 // Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
 // client by the options, and closing closes it.
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store,
 	closing func() error, err error) {
-	if err := checkGiven(rdb, options); err != nil {
+	rdb, closing, err = Dial(rdb, options)
+	if err != nil {
 		return nil, nil, err
-	}
-	closing = func() error { return nil }
-	if rdb == nil {
-		if err := checkAddrs(options); err != nil {
-			return nil, nil, err
-		}
-		own := Dialing(options)
-		own.ContextTimeoutEnabled = true
-		rdb = redis.NewUniversalClient(own)
-		closing = rdb.Close
 	}
 	if s, err = New(rdb, prefix); err == nil {
 		err = s.AwaitReplicas(replicas)
@@ -81,37 +50,16 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	return s, closing, nil
 }
 
-// checkAddrs returns an error for an address that can't be dialed. The error doesn't
-// quote the address, because a URL may hold a password.
-func checkAddrs(options *redis.UniversalOptions) error {
-	if len(options.Addrs) == 0 {
-		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
-	}
-	for i, addr := range options.Addrs {
-		if mistake := wrongAddr(addr, options.Dialer != nil); mistake != "" {
-			return fmt.Errorf("Config.Options.Addrs[%d] must be host:port, as in 127.0.0.1:6379; %s", i, mistake)
-		}
-	}
-	return nil
-}
+// AwaitReplicas sets the number of replicas to wait for. Then every call that stores,
+// moves or removes tasks returns when n replicas have its writes (WAIT), or with a
+// *ReplicasError after a second. Call it before the store is used. The default is 0.
+func (s *Store) AwaitReplicas(n int) error { return s.scripts.AwaitReplicas(n) }
 
-// wrongAddr returns the mistake in an address, or "". A path is a Unix socket, and the
-// caller's own dialer may accept names without a port.
-func wrongAddr(addr string, dialer bool) string {
-	_, _, err := net.SplitHostPort(addr)
-	var split *net.AddrError
-	switch {
-	case addr == "":
-		return "it is empty"
-	case strings.Contains(addr, "://"), strings.Contains(addr, "@"):
-		return "it is a URL: user, password and TLS are options of their own"
-	case dialer, strings.HasPrefix(addr, "/"):
-		return ""
-	case errors.As(err, &split):
-		return strings.TrimSuffix(split.Err, " in address")
-	}
-	return ""
-}
+// Now estimates Redis's clock, in ms.
+func (s *Store) Now(ctx context.Context) (int64, error) { return s.scripts.Now(ctx) }
+
+// Relearn asks a Redis Cluster which of its servers hold which slots.
+func (s *Store) Relearn(ctx context.Context) { s.scripts.Relearn(ctx) }
 
 // Place returns the address and the database of this store's Redis, for messages.
 func (s *Store) Place() (addr string, db int) {
@@ -126,12 +74,28 @@ func (s *Store) Place() (addr string, db int) {
 
 // Topic gives access to the keys and scripts of one topic.
 type Topic struct {
-	*Store
-	name string
+	store *Store
+	name  string
 }
 
 // Topic returns the handle of one topic. The name must have passed task.CheckTopic.
-func (s *Store) Topic(name string) *Topic { return &Topic{s, name} }
+func (s *Store) Topic(name string) *Topic { return &Topic{store: s, name: name} }
+
+// Now estimates Redis's clock, in ms.
+func (t *Topic) Now(ctx context.Context) (int64, error) { return t.store.Now(ctx) }
+
+// Deadline returns the Redis time in ms after which a call that begins now must do
+// nothing. If ctx has ended it returns ctx's error: the call must not begin.
+func (t *Topic) Deadline(ctx context.Context) (int64, error) { return t.store.scripts.Deadline(ctx) }
+
+// Store returns the store that the topic is in.
+func (t *Topic) Store() *Store { return t.store }
 
 // Name returns the topic's name.
 func (t *Topic) Name() string { return t.name }
+
+// Clustered reports whether Redis is a cluster.
+func (s *Store) Clustered() bool {
+	_, ok := s.rdb.(*redis.ClusterClient)
+	return ok
+}

@@ -6,29 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/duefleet/duefleet/task"
 )
 
-// Definite reports whether Redis answered a call with an error that a repeat would meet
-// again. Examples are a key of the wrong type and a missing right. It is false for a
-// failed connection, and for a server that lacks memory, loads its file or is not the
-// master. It is also false for errors made from a script's reply, such as ErrLate.
-func Definite(err error) bool {
-	var answered redis.Error
-	if !errors.As(err, &answered) || errors.Is(err, redis.Nil) || errors.Is(err, task.ErrReplicas) {
-		return false
-	}
-	return !unsent(err) && !redis.HasErrorPrefix(err, "OOM") && !redis.HasErrorPrefix(err, "NOSCRIPT")
-}
-
-// Denied reports whether Redis refused a call because of its user: a right is missing, or
-// the password is missing or wrong.
-func Denied(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "NOAUTH") ||
-		redis.HasErrorPrefix(err, "WRONGPASS")
+// Unknown reports whether a call that ended with err may have been carried out, or may
+// still be: its answer did not come.
+func Unknown(err error) bool {
+	return Unanswered(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder)
 }
 
 // UnreadableShard is a shard that can't be read, and why.

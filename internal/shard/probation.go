@@ -14,49 +14,57 @@ import (
 	"github.com/duefleet/duefleet/task"
 )
 
-// doubt says that an operation may have been carried out, whatever follows. It is set
-// when a script that writes was sent and its answer did not come.
-type doubt struct{ set atomic.Bool }
+// Probation says whether an operation may have been carried out, whatever follows. That is
+// so once a script that writes was sent and its answer did not come.
+type Probation struct{ carriedOut atomic.Bool }
 
-type doubtKey struct{}
+type probationKey struct{}
 
-// withDoubt returns ctx with a doubt, to which the scripts of one operation report.
-func withDoubt(ctx context.Context) (context.Context, *doubt) {
-	d := &doubt{}
-	return context.WithValue(ctx, doubtKey{}, d), d
+// OnProbation returns ctx with a Probation, to which the calls of one operation report.
+func OnProbation(ctx context.Context) (context.Context, *Probation) {
+	p := &Probation{}
+	return context.WithValue(ctx, probationKey{}, p), p
 }
 
-// note sets the operation's doubt if a script that ended with err may have been executed.
-func note(ctx context.Context, err error) {
-	if d, ok := ctx.Value(doubtKey{}).(*doubt); ok && unknown(err) && !neverSent(err) {
-		d.set.Store(true)
+// observe notes that a script which ended with err may have been executed.
+func observe(ctx context.Context, err error) {
+	if unanswered(err) && !neverSent(err) {
+		CarriedOut(ctx)
 	}
 }
 
-// carriedOut sets the operation's doubt: a part of the operation is done.
-func carriedOut(ctx context.Context) {
-	if d, ok := ctx.Value(doubtKey{}).(*doubt); ok {
-		d.set.Store(true)
+// CarriedOut notes that a part of the operation is done, or may be.
+func CarriedOut(ctx context.Context) {
+	if p, ok := ctx.Value(probationKey{}).(*Probation); ok {
+		p.carriedOut.Store(true)
 	}
 }
 
-// judge adds task.ErrUncertain to err if the operation may have been carried out, or may
+// Judge adds task.ErrUncertain to err if the operation may have been carried out, or may
 // still be. It adds task.ErrUnavailable if Redis could not be asked, so that the
 // operation was certainly not carried out. It returns other errors, which Redis answered,
 // unchanged.
-func (d *doubt) judge(err error) error {
+func (p *Probation) Judge(err error) error {
 	switch {
 	case err == nil, errors.Is(err, task.ErrUncertain), errors.Is(err, task.ErrReplicas):
 		return err
 	case errors.Is(err, task.ErrExists), errors.Is(err, task.ErrNotFound):
 		return err // a script knows the record that an earlier copy of it stored
-	case d.set.Load():
-		return uncertain(err)
+	case p.carriedOut.Load():
+		return Uncertain(err)
 	}
 	return Unasked(err)
 }
 
-func uncertain(err error) error { return fmt.Errorf("%w: %w", task.ErrUncertain, err) }
+// PartlyDone is Judge for an operation that is partly done.
+func PartlyDone(err error) error {
+	p := &Probation{}
+	p.carriedOut.Store(true)
+	return p.Judge(err)
+}
+
+// Uncertain adds task.ErrUncertain to err.
+func Uncertain(err error) error { return fmt.Errorf("%w: %w", task.ErrUncertain, err) }
 
 // Unasked adds task.ErrUnavailable to the error of a call that has written nothing, if
 // Redis could not be asked or the caller's ctx had ended.
@@ -70,7 +78,7 @@ func Unasked(err error) error {
 func unasked(err error) bool {
 	var answered redis.Error
 	if errors.As(err, &answered) {
-		return unsent(err)
+		return notExecuted(err)
 	}
 	var network net.Error
 	for _, lost := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded,
@@ -85,5 +93,5 @@ func unasked(err error) bool {
 // neverSent reports whether a command was certainly not executed: it did not leave this
 // process, or the server refused it for now.
 func neverSent(err error) bool {
-	return unsent(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+	return notExecuted(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }

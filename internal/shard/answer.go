@@ -1,30 +1,31 @@
 package shard
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/duefleet/duefleet/task"
 )
 
 //go:embed scripts/*.lua
 var sources embed.FS
 
-// scriptFiles returns the names of all scripts, without the libraries.
-func scriptFiles() []string {
-	files, _ := sources.ReadDir("scripts") // it is compiled in
-	var names []string
+// scriptTexts returns the texts of all scripts by name.
+func scriptTexts() (map[string]string, error) {
+	files, err := sources.ReadDir("scripts")
+	texts := make(map[string]string, len(files))
 	for _, f := range files {
-		if name := strings.TrimSuffix(f.Name(), ".lua"); !strings.HasPrefix(name, "lib_") {
-			names = append(names, name)
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		if strings.HasPrefix(name, "lib_") {
+			continue
+		}
+		if texts[name], err = Script(name); err != nil {
+			return nil, err
 		}
 	}
-	return names
+	return texts, err
 }
 
 // usesLine names a script's libraries, in the order in which they go in front of it.
@@ -64,52 +65,30 @@ func (e *MovedError) Error() string {
 	return fmt.Sprintf("placement changed to %q", e.Placement)
 }
 
-// ErrLate says that a script reached Redis after its not-after time, and did nothing.
+// ErrLate says that a script reached Redis after its deadline, and did nothing.
 var ErrLate = errors.New("reached Redis too late to be carried out")
 
-// answer returns the reply of a script that knows a placement: its status, and what
-// follows it. There is a reply with a *ReplicasError too.
-func answer(cmd *redis.Cmd) (status string, rest []any, err error) {
-	reply, err := cmd.Slice()
-	switch {
-	case errors.Is(err, task.ErrReplicas):
-		reply, _ = cmd.Val().([]any)
-	case err != nil:
-		return "", nil, redisError(err)
+// answer returns the status of a reply that begins with one, and the reader of the rest.
+// With a *ReplicasError there is a reply too.
+func answer(reply Reply) (status string, rest *Values, err error) {
+	rest = reply.Values()
+	status = rest.Text()
+	if err := rest.Err(); err != nil {
+		return "", rest, err
 	}
-	if len(reply) == 0 {
-		return "", nil, errors.New("empty answer of a script")
-	}
-	status, _ = reply[0].(string)
 	switch status {
 	case "ok", "none", "old":
-		return status, reply[1:], err
+		return status, rest, reply.Err()
 	case "late":
-		return "", nil, ErrLate
+		return "", rest, ErrLate
 	case "moved":
-		text, _ := reply[1].(string)
-		p, err := parsePlacement(text)
-		if err != nil {
-			return "", nil, err
+		p, err := parsePlacement(rest.Text())
+		if err = cmp.Or(rest.Err(), err); err != nil {
+			return "", rest, err
 		}
-		return "", nil, &MovedError{p}
+		return "", rest, &MovedError{p}
 	}
-	return "", nil, fmt.Errorf("unknown answer of a script: %q", status)
-}
-
-// redisError turns Redis's out-of-memory error into task.ErrRedisFull.
-func redisError(err error) error {
-	if redis.HasErrorPrefix(err, "OOM") {
-		return fmt.Errorf("%w: raise maxmemory or let the backlog drain", task.ErrRedisFull)
-	}
-	return err
-}
-
-func oneIf(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
+	return "", rest, fmt.Errorf("unknown answer of a script: %q", status)
 }
 
 func anys(ids []string) []any {
