@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 //go:embed scripts/*.lua
@@ -70,7 +72,7 @@ var ErrLate = errors.New("reached Redis too late to be carried out")
 
 // answer returns the status of a reply that begins with one, and the reader of the rest.
 // With a *ReplicasError there is a reply too.
-func answer(reply Reply) (status string, rest *Values, err error) {
+func answer(reply luascript.Reply) (status string, rest *luascript.Values, err error) {
 	rest = reply.Values()
 	status = rest.Text()
 	if err := rest.Err(); err != nil {

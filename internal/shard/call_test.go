@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -257,7 +258,7 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 				}
 			}
 			// The pool may dial once more than it is asked to.
-			if n := l.dials.Load(); n < 1+Repeats || n > 2*(1+Repeats) {
+			if n := l.dials.Load(); n < 1+luascript.Repeats || n > 2*(1+luascript.Repeats) {
 				t.Errorf("dialed %d times", n)
 			}
 		})
@@ -341,7 +342,7 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 		return !errors.Is(r.Err, ErrLate)
 	})
 	c.ok(r.Err)
-	if n := sent.count("evalsha"); n < 3 || n > 1+Repeats {
+	if n := sent.count("evalsha"); n < 3 || n > 1+luascript.Repeats {
 		t.Errorf("tried %d times, and 3 connections were refused", n)
 	}
 	equal(t, "times that the time was asked for", sent.count("time"), 0)
@@ -460,7 +461,7 @@ func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 		if len(answered) > 0 {
 			t.Fatalf("it gave up: %v", <-answered)
 		}
-		return tries.count("evalsha")+tries.count("eval") > 1+Repeats
+		return tries.count("evalsha")+tries.count("eval") > 1+luascript.Repeats
 	})
 	assign(owner)
 	c.ok(<-answered)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -78,7 +79,7 @@ func (c *cancelled) wantsNote() bool { return c.found.History || c.found.Tried |
 type shardOf func(p Placement, id string) int
 
 func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []error {
-	ctx, probation := OnProbation(ctx)
+	ctx, probation := luascript.OnProbation(ctx)
 	c := cancelling{router: r, ids: ids, perScript: perScript, tasks: make([]cancelled, len(ids))}
 	all := upTo(len(ids))
 	c.remove(ctx, all)
@@ -91,7 +92,7 @@ func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []erro
 		case t.err == nil && !t.found.There:
 			errs[i] = task.ErrNotFound
 		case t.begun:
-			errs[i] = PartlyDone(t.err)
+			errs[i] = luascript.PartlyDone(t.err)
 		default:
 			errs[i] = probation.Judge(t.err)
 		}

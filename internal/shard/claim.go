@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -89,11 +90,11 @@ func (s Shard) claimBy(ctx context.Context, c Claim, deadline int64) (Batch, err
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
 	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), deadline,
 		max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
-	b, err := s.claimed(s.topic.store.scripts.Run(ctx, Call{Script: "claim", Keys: keys, Args: args}).Values())
+	b, err := s.claimed(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "claim", Keys: keys, Args: args}).Values())
 	return b, wrapIf(err, "claim from shard %d of topic %s", s.n, s.topic.name)
 }
 
-func (s Shard) claimed(reply *Values) (Batch, error) {
+func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
 	token := reply.Text()
 	switch token {
 	case "late":
@@ -140,9 +141,9 @@ type Attention struct {
 // Attention looks at shards in one round trip and leases nothing. The results are in the
 // order of the shards.
 func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
-	calls := make([]Call, len(shards))
+	calls := make([]luascript.Call, len(shards))
 	for i, at := range shards {
-		calls[i] = Call{Script: "next", Keys: []string{t.Shard(at).due()}}
+		calls[i] = luascript.Call{Script: "next", Keys: []string{t.Shard(at).due()}}
 	}
 	all := make([]Attention, len(shards))
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
@@ -175,7 +176,7 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 		n := min(len(leases), MaxBatch)
 		args := byToken(leases[:n])
 		leases = leases[n:]
-		done, err := s.topic.store.scripts.Run(ctx, Call{Script: "settle", Keys: []string{s.due(), s.tasks()}, Args: args}).Int()
+		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "settle", Keys: []string{s.due(), s.tasks()}, Args: args}).Int()
 		if err != nil {
 			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
@@ -235,7 +236,7 @@ func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 		}
 		releases = releases[n:]
 		keys := []string{s.due(), s.tasks(), s.Wake()}
-		done, err := s.topic.store.scripts.Run(ctx, Call{Script: "release", Keys: keys, Args: args}).Int()
+		done, err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "release", Keys: keys, Args: args}).Int()
 		if err != nil {
 			return released, fmt.Errorf("release in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -71,7 +72,7 @@ func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batch
 }
 
 // withdrawn reads what the script delete found of n tasks, and the time.
-func withdrawn(reply Reply, n int) (tasks []Withdrawn, at int64, err error) {
+func withdrawn(reply luascript.Reply, n int) (tasks []Withdrawn, at int64, err error) {
 	_, rest, err := answer(reply)
 	if err != nil {
 		return nil, 0, err
@@ -86,7 +87,7 @@ func withdrawn(reply Reply, n int) (tasks []Withdrawn, at int64, err error) {
 }
 
 // histories sets which tasks have a delivery history.
-func (t *Topic) histories(ctx context.Context, ids []string, tasks []Withdrawn, asks []Call, answers []Reply) {
+func (t *Topic) histories(ctx context.Context, ids []string, tasks []Withdrawn, asks []luascript.Call, answers []luascript.Reply) {
 	t.store.runFailed(ctx, asks, answers)
 	for i, id := range ids {
 		n, err := answers[i].Int()
@@ -95,12 +96,12 @@ func (t *Topic) histories(ctx context.Context, ids []string, tasks []Withdrawn, 
 	}
 }
 
-func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion) []Call {
-	calls, placement := make([]Call, len(batches)), p.String()
+func (t *Topic) deletions(p Placement, deadline int64, batches []Deletion) []luascript.Call {
+	calls, placement := make([]luascript.Call, len(batches)), p.String()
 	for i, b := range batches {
 		s := t.Shard(b.Shard)
-		calls[i] = Call{Script: "delete", Keys: s.taskKeys(), Deadline: deadline, ReplicasKey: s.fence(),
-			Args: append([]any{placement, DeadlineArg{}, b.Handled}, anys(b.IDs)...)}
+		calls[i] = luascript.Call{Script: "delete", Keys: s.taskKeys(), Deadline: deadline, ReplicasKey: s.fence(),
+			Args: append([]any{placement, luascript.DeadlineArg{}, b.Handled}, anys(b.IDs)...)}
 	}
 	return calls
 }
@@ -112,7 +113,7 @@ func (t *Topic) undeleted(shard int, err error) error {
 // runFailed sends failed calls of a pipeline again, one by one, because a pipeline
 // doesn't retry a call that Redis refuses for a moment. It stops at the first that fails
 // again; the others keep their errors.
-func (s *Store) runFailed(ctx context.Context, calls []Call, replies []Reply) {
+func (s *Store) runFailed(ctx context.Context, calls []luascript.Call, replies []luascript.Reply) {
 	for i, reply := range replies {
 		if err := reply.Err(); err == nil || errors.Is(err, task.ErrReplicas) {
 			continue

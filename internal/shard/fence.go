@@ -3,6 +3,8 @@ package shard
 import (
 	"context"
 	"fmt"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Names are tasks in one shard, by their IDs.
@@ -35,11 +37,11 @@ func (s Shard) Fence(ctx context.Context, p Placement, ids ...string) ([]*Record
 // FenceAll is Fence for several shards, in one round trip. A record that can't be read
 // has its Err set.
 func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced {
-	calls := make([]Call, len(at))
+	calls := make([]luascript.Call, len(at))
 	placement := p.String()
 	for i, n := range at {
 		s := t.Shard(n.Shard)
-		calls[i] = Call{Script: "fence", Keys: []string{s.tasks(), s.fence(), s.handled()},
+		calls[i] = luascript.Call{Script: "fence", Keys: []string{s.tasks(), s.fence(), s.handled()},
 			Args: append([]any{placement}, anys(n.IDs)...), ReplicasKey: s.fence()}
 	}
 	results := make([]Fenced, len(at))
@@ -50,7 +52,7 @@ func (t *Topic) FenceAll(ctx context.Context, p Placement, at []Names) []Fenced 
 	return results
 }
 
-func (t *Topic) fenced(reply Reply, n Names) ([]*Record, error) {
+func (t *Topic) fenced(reply luascript.Reply, n Names) ([]*Record, error) {
 	_, rest, err := answer(reply)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 const (
@@ -32,10 +34,10 @@ func (t *Topic) Fetch(ctx context.Context, p Placement, batches []Names) []Fetch
 // fetch reads a part of each record. With placement "" the script doesn't check the
 // shard's placement.
 func (t *Topic) fetch(ctx context.Context, placement string, p part, batches []Names) []Fetched {
-	calls := make([]Call, len(batches))
+	calls := make([]luascript.Call, len(batches))
 	for i, n := range batches {
 		s := t.Shard(n.Shard)
-		calls[i] = Call{Script: "fetch", Keys: []string{s.due(), s.tasks(), s.fence()},
+		calls[i] = luascript.Call{Script: "fetch", Keys: []string{s.due(), s.tasks(), s.fence()},
 			Args: append([]any{placement, fetchBytes, int(p)}, anys(n.IDs)...)}
 	}
 	results := make([]Fetched, len(batches))
@@ -45,7 +47,7 @@ func (t *Topic) fetch(ctx context.Context, placement string, p part, batches []N
 	return results
 }
 
-func (t *Topic) fetched(reply Reply, p part, ids []string) ([]*Stored, error) {
+func (t *Topic) fetched(reply luascript.Reply, p part, ids []string) ([]*Stored, error) {
 	_, rest, err := answer(reply)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Heartbeat notes that an instance lives, and returns how many instances do: they were
@@ -11,7 +13,7 @@ import (
 // forget.
 func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget time.Duration) (int, error) {
 	args := []any{instance, alive.Milliseconds(), forget.Milliseconds()}
-	reply := s.scripts.Run(ctx, Call{Script: "heartbeat", Keys: []string{s.fleetKey()}, Args: args}).Values()
+	reply := s.scripts.Run(ctx, luascript.Call{Script: "heartbeat", Keys: []string{s.fleetKey()}, Args: args}).Values()
 	live := int(reply.Int())
 	var dead []string
 	for reply.Left() > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
@@ -19,7 +20,7 @@ import (
 type sandbox struct {
 	*Topic
 	rdb     redis.UniversalClient
-	scripts *Client
+	scripts *luascript.Client
 	t       *testing.T
 	p       Placement
 }
@@ -56,7 +57,7 @@ func (c *sandbox) noteCancelled(id string, at int64) error {
 }
 
 // command is a call by the script's text, to send in a pipeline of the test's own.
-func (c *sandbox) command(call Call) *redis.Cmd {
+func (c *sandbox) command(call luascript.Call) *redis.Cmd {
 	c.t.Helper()
 	text, err := Script(call.Script)
 	c.ok(err)
@@ -65,7 +66,7 @@ func (c *sandbox) command(call Call) *redis.Cmd {
 		args = append(args, key)
 	}
 	for _, arg := range call.Args {
-		if _, ok := arg.(DeadlineArg); ok {
+		if _, ok := arg.(luascript.DeadlineArg); ok {
 			arg = call.Deadline
 		}
 		args = append(args, arg)

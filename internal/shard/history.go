@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // The delivery history of an ID is what consumers and producers tell each
@@ -44,13 +46,13 @@ type Delivered struct {
 // for that long that a handler has the delivery; with 0 it writes nothing.
 func (t *Topic) CheckDelivery(ctx context.Context, d Delivered, window time.Duration) (Disposition, error) {
 	args := []any{d.Due, d.Scheduled, window > 0, window.Milliseconds()}
-	text, err := t.store.scripts.Run(ctx, Call{Script: "recall", Keys: t.historyKeys(d.ID), Args: args}).Text()
+	text, err := t.store.scripts.Run(ctx, luascript.Call{Script: "recall", Keys: t.historyKeys(d.ID), Args: args}).Text()
 	return Disposition(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
 }
 
 // Done remembers, for the window, that the delivery of that due time was handled.
 func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Duration) error {
-	call := Call{Script: "done", Keys: t.historyKeys(id), Args: []any{due, window.Milliseconds()}}
+	call := luascript.Call{Script: "done", Keys: t.historyKeys(id), Args: []any{due, window.Milliseconds()}}
 	return wrapIf(t.store.scripts.Run(ctx, call).Err(), "remember task %q of topic %s", id, t.name)
 }
 
@@ -64,7 +66,7 @@ func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window t
 		when = ""
 	}
 	args := []any{d.Due, d.Scheduled, when, window.Milliseconds()}
-	reply := t.store.scripts.Run(ctx, Call{Script: "follow", Keys: t.historyKeys(d.ID), Args: args}).Values()
+	reply := t.store.scripts.Run(ctx, luascript.Call{Script: "follow", Keys: t.historyKeys(d.ID), Args: args}).Values()
 	if ok = reply.Text() == "ok"; ok {
 		at = reply.Int()
 	}
@@ -77,14 +79,14 @@ func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window t
 // Older reports whether a stored record follows an older version than a's delivery does.
 func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) {
 	args := []any{a.Due, a.Scheduled, there.Due, there.Scheduled}
-	n, err := t.store.scripts.Run(ctx, Call{Script: "older", Keys: t.historyKeys(a.ID), Args: args}).Int()
+	n, err := t.store.scripts.Run(ctx, luascript.Call{Script: "older", Keys: t.historyKeys(a.ID), Args: args}).Int()
 	return n == 1, wrapIf(err, "look up the delivery history")
 }
 
 // NoteCancelled notes for consumers that tasks were cancelled, each at a time in ms by the
 // clock of its shard. It returns an error or nil for each.
 func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []error {
-	calls := make([]Call, len(ids))
+	calls := make([]luascript.Call, len(ids))
 	for i, id := range ids {
 		calls[i] = t.note(id, at[i], "")
 	}
@@ -106,8 +108,8 @@ func (t *Topic) NoteMoved(ctx context.Context, id string, at, due int64) error {
 // note returns the call that writes to a history, or with at "" only asks whether there is
 // one. Its replicas are waited for by the history's key: in a Redis Cluster the task's
 // shard may lie on another server.
-func (t *Topic) note(id string, at, due any) Call {
-	c := Call{Script: "note", Keys: t.historyKeys(id), Args: []any{at, due, historyKeep.Milliseconds()}}
+func (t *Topic) note(id string, at, due any) luascript.Call {
+	c := luascript.Call{Script: "note", Keys: t.historyKeys(id), Args: []any{at, due, historyKeep.Milliseconds()}}
 	if at != "" {
 		c.ReplicasKey = c.Keys[0]
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -128,7 +129,7 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 // If the answer is lost nobody has these tickets, and their shards come again one round
 // later.
 func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
-	call := Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
+	call := luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
 	reply := t.store.scripts.Run(ctx, call).Values()
 	last := reply.Int()
 	text, there := reply.TextIf()
@@ -252,7 +253,7 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 	if from.Epoch > 0 {
 		expected = from.String()
 	}
-	c := Call{Script: "cas_placement", Keys: []string{t.placementKey(), t.changes()},
+	c := luascript.Call{Script: "cas_placement", Keys: []string{t.placementKey(), t.changes()},
 		Args: []any{expected, to.String(), rand.Text()}}
 	reply := t.store.scripts.Run(ctx, c).Values()
 	done := reply.Int() == 1

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -277,7 +278,7 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
-		reply := c.command(Call{Script: "cas_placement", Keys: []string{c.placementKey(), c.changes()}, Args: args})
+		reply := c.command(luascript.Call{Script: "cas_placement", Keys: []string{c.placementKey(), c.changes()}, Args: args})
 		_ = c.rdb.Process(c.ctx(), reply)
 		values, err := reply.Slice()
 		c.ok(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -47,7 +48,7 @@ type PutResult struct {
 func (t *Topic) Put(ctx context.Context, p Placement, deadline int64, batches []Put) []PutResult {
 	results := make([]PutResult, len(batches))
 	sent := make([]*put, 0, len(batches))
-	calls := make([]Call, 0, len(batches))
+	calls := make([]luascript.Call, 0, len(batches))
 	placement := p.String()
 	for i := range batches {
 		p := &put{batch: &batches[i], placement: placement}
@@ -76,8 +77,8 @@ type put struct {
 	result    *PutResult
 }
 
-func (s Shard) putCall(p *put, deadline int64) Call {
-	return Call{Script: "put", Keys: s.taskKeys(s.Wake()), Args: p.args(), Deadline: deadline, Renew: p.args,
+func (s Shard) putCall(p *put, deadline int64) luascript.Call {
+	return luascript.Call{Script: "put", Keys: s.taskKeys(s.Wake()), Args: p.args(), Deadline: deadline, Renew: p.args,
 		ReplicasKey: s.fence()}
 }
 
@@ -89,7 +90,7 @@ func (p *put) args() []any {
 		mode = "absent"
 	}
 	args := make([]any, 5, 5+3*len(b.Entries))
-	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), DeadlineArg{}, mode, b.Moving
+	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), luascript.DeadlineArg{}, mode, b.Moving
 	p.sent = p.sent[:0]
 	for i := range b.Entries {
 		if b.Wanted == nil || b.Wanted(i) {
@@ -105,7 +106,7 @@ func (p *put) args() []any {
 }
 
 // dues reads the due times of a batch from the reply to its last send.
-func (p *put) dues(reply Reply) ([]int64, error) {
+func (p *put) dues(reply luascript.Reply) ([]int64, error) {
 	_, rest, err := answer(reply)
 	if err != nil && !errors.Is(err, task.ErrReplicas) {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -56,7 +57,7 @@ func (c *sandbox) acknowledged(puts ...Put) (results []PutResult) {
 // short ends the test unless err says that the replica doesn't have the change.
 func (w *twin) short(what string, err error) {
 	w.t.Helper()
-	var e *ReplicasError
+	var e *luascript.ReplicasError
 	if !errors.Is(err, task.ErrReplicas) || !errors.As(err, &e) || e.Have != 0 || e.Want != 1 {
 		w.t.Errorf("%s while the replica stands still: %v, want %v", what, err, task.ErrReplicas)
 	}
@@ -87,8 +88,8 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	began := time.Now()
 	r := w.tryPut(w.p, put)
 	w.short("put", r.Err)
-	if took := time.Since(began); took < ReplicaPatience {
-		t.Errorf("it took %s, want %s", took, ReplicaPatience)
+	if took := time.Since(began); took < luascript.ReplicaPatience {
+		t.Errorf("it took %s, want %s", took, luascript.ReplicaPatience)
 	}
 	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
@@ -185,7 +186,7 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 
 func TestTooManyReplicasAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{-1, MaxReplicas + 1} {
+	for _, n := range []int{-1, luascript.MaxReplicas + 1} {
 		if err := (&Store{}).AwaitReplicas(n); err == nil {
 			t.Errorf("%d replicas are taken", n)
 		}

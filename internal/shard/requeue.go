@@ -3,6 +3,8 @@ package shard
 import (
 	"context"
 	"fmt"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Requeue is a task that its consumer stores again, to retry it or to park it.
@@ -50,8 +52,8 @@ func (s Shard) Requeue(ctx context.Context, p Placement, deadline int64, a Reque
 	if a.Park {
 		next = "park"
 	}
-	call := Call{Script: "again", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(), Args: []any{
-		p.String(), string(a.Op), DeadlineArg{}, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled, r.Moving,
+	call := luascript.Call{Script: "again", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(), Args: []any{
+		p.String(), string(a.Op), luascript.DeadlineArg{}, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled, r.Moving,
 		Release{Reason: a.Reason}.reason(), string(r.Replace), r.Since != nil, a.Body,
 	}}
 	status, rest, err := answer(s.topic.store.scripts.Run(ctx, call))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Exported is a batch of misplaced tasks leased to a mover.
@@ -57,7 +59,7 @@ func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, err
 		args = append(args, id)
 	}
 	keys := s.taskKeys(s.memory(l.Claimant))
-	_, rest, err := answer(s.topic.store.scripts.Run(ctx, Call{Script: "export", Keys: keys, Args: args}))
+	_, rest, err := answer(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "export", Keys: keys, Args: args}))
 	export := Exported{Shard: s.n, Token: rest.Text(), Deadline: rest.Int(), Left: int(rest.Int())}
 	for rest.Left() > 0 {
 		export.Tasks = append(export.Tasks, ExportedTask{ID: rest.Text(), score: rest.Text(), record: rest.Text()})
@@ -86,14 +88,14 @@ type Imported struct {
 // Import has shards take over exported tasks, in one round trip. The budget of the export
 // bounds what Import sends.
 func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares ...Share) []Imported {
-	calls, placement := make([]Call, len(shares)), p.String()
+	calls, placement := make([]luascript.Call, len(shares)), p.String()
 	for i, s := range shares {
 		args := make([]any, 2, 2+3*len(s.Tasks))
 		args[0], args[1] = placement, deadline
 		for _, l := range s.Tasks {
 			args = append(args, l.ID, l.score, l.record)
 		}
-		calls[i] = Call{Script: "import", Keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), Args: args,
+		calls[i] = luascript.Call{Script: "import", Keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), Args: args,
 			ReplicasKey: t.Shard(s.Shard).fence()}
 	}
 	results := make([]Imported, len(shares))
@@ -134,7 +136,7 @@ func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, 
 
 func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), dirty}
-	c := Call{Script: "scan_pass", Keys: []string{s.fence(), s.handled()}, Args: args, ReplicasKey: s.fence()}
+	c := luascript.Call{Script: "scan_pass", Keys: []string{s.fence(), s.handled()}, Args: args, ReplicasKey: s.fence()}
 	_, rest, err := answer(s.topic.store.scripts.Run(ctx, c))
 	at := Pass{Number: rest.Text()}
 	cursor := rest.Text()
@@ -177,14 +179,14 @@ func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration)
 // StopMove lets the next worker be the mover. It changes nothing if the claimant is not
 // the shard's mover.
 func (s Shard) StopMove(ctx context.Context, claimant string) error {
-	err := s.topic.store.scripts.Run(ctx, Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}).Err()
+	err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }
 
 // MarkClean notes that a shard holds nothing misplaced under p. It returns how many
 // shards are not clean, or -1 if p is no longer the placement.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
-	c := Call{Script: "mark_clean", Keys: []string{t.placementKey()}, Args: []any{p.String(), shard, p.Scanned()}}
+	c := luascript.Call{Script: "mark_clean", Keys: []string{t.placementKey()}, Args: []any{p.String(), shard, p.Scanned()}}
 	n, err := t.store.scripts.Run(ctx, c).Int()
 	return int(n), wrapIf(err, "mark shard %d of topic %s clean", shard, t.name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -18,7 +19,7 @@ import (
 // written, and loses its copy last.
 type Router struct {
 	topic    *Topic
-	scripts  *Client
+	scripts  *luascript.Client
 	known    known
 	batchers batchers
 }
@@ -49,12 +50,12 @@ func (s *Store) Router(topic string) *Router {
 // also moves what the consumer stored before it could see the note. The note's time is
 // when the new shard missed the task, by the clock that counts for its due time.
 func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int64, err error) {
-	ctx, probation := OnProbation(ctx)
+	ctx, probation := luascript.OnProbation(ctx)
 	m := Move{Op: NewOp(), ID: id, When: when}
 	due, err = r.reschedule(ctx, m)
 	var missing *MissingError
 	if errors.As(err, &missing) {
-		CarriedOut(ctx) // the answer to the note may be lost
+		luascript.CarriedOut(ctx) // the answer to the note may be lost
 		if err := r.topic.NoteMoved(ctx, id, missing.At, when.MillisFrom(missing.At)); err != nil {
 			return 0, probation.Judge(err)
 		}
@@ -93,7 +94,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 	if err != nil && !gone || gone && m.Fallback == nil {
 		return due, err
 	}
-	CarriedOut(ctx)
+	luascript.CarriedOut(ctx)
 	closing := r.closeOld(ctx, p, Names{old, []string{m.ID}})[0]
 	switch {
 	case errors.Is(closing, task.ErrReplicas):

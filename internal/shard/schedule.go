@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -34,7 +35,7 @@ func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
 // schedule is Schedule for entries that may become unwanted. Such an entry is in no send
 // that begins later, and its result means nothing. If wanted is nil, all stay wanted.
 func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i int) bool) []Scheduled {
-	ctx, probation := OnProbation(ctx)
+	ctx, probation := luascript.OnProbation(ctx)
 	s := scheduling{router: r, op: NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
 	todo := upTo(len(entries))
 	t := tries{router: r}
@@ -180,7 +181,7 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 	batches, names := s.olds(p, moving)
 	for i, err := range s.router.closeOld(ctx, p, names...) {
 		if err != nil { // they are stored, and their old copies may be too
-			s.fail(batches[i].entries, Uncertain(err))
+			s.fail(batches[i].entries, luascript.Uncertain(err))
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -71,13 +72,13 @@ func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Mo
 	return at, err
 }
 
-func (s Shard) rescheduleCall(p Placement, deadline int64, m Move) Call {
+func (s Shard) rescheduleCall(p Placement, deadline int64, m Move) luascript.Call {
 	fallback := ""
 	if m.Fallback != nil {
 		fallback = m.Fallback.raw
 	}
-	return Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
-		Args: []any{p.String(), string(m.Op), DeadlineArg{}, m.ID, m.When.String(), m.Moving, fallback}}
+	return luascript.Call{Script: "reschedule", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(),
+		Args: []any{p.String(), string(m.Op), luascript.DeadlineArg{}, m.ID, m.When.String(), m.Moving, fallback}}
 }
 
 // Stored is a record and its state.
@@ -90,7 +91,7 @@ type Stored struct {
 
 // Read returns one task, or task.ErrNotFound.
 func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
-	status, rest, err := answer(s.topic.store.scripts.Run(ctx, Call{Script: "read",
+	status, rest, err := answer(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "read",
 		Keys: []string{s.due(), s.tasks(), s.fence()}, Args: []any{p.String(), id}}))
 	if err != nil {
 		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // SourceRecord is the recorded source of a topic's document, or why it isn't known.
@@ -22,7 +24,7 @@ type SourceRecord struct {
 // replace has for it; "" is none. It returns by topic what is recorded afterwards. To
 // only read a topic's record, a caller gives source itself as the value.
 func (s *Store) TakeSources(ctx context.Context, source string, replace map[string]string) map[string]SourceRecord {
-	names, calls := make([]string, 0, len(replace)), make([]Call, 0, len(replace))
+	names, calls := make([]string, 0, len(replace)), make([]luascript.Call, 0, len(replace))
 	for name, recorded := range replace {
 		names = append(names, name)
 		calls = append(calls, s.Topic(name).owning(source, recorded, "0", nil))
@@ -55,8 +57,8 @@ func (t *Topic) keep(ctx context.Context, source string, document []byte) error 
 	return wrapIf(err, "save document of topic %s", t.name)
 }
 
-func (t *Topic) owning(source, replace, save string, document []byte) Call {
-	return Call{Script: "own", Keys: []string{t.documentKey(), t.sourceKey()},
+func (t *Topic) owning(source, replace, save string, document []byte) luascript.Call {
+	return luascript.Call{Script: "own", Keys: []string{t.documentKey(), t.sourceKey()},
 		Args: []any{source, replace, save, document}}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Stats counts the tasks of one shard.
@@ -31,9 +33,9 @@ func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 
 // StatsOf is Stats for the given shards, in their order.
 func (t *Topic) StatsOf(ctx context.Context, shards []int) ([]Stats, error) {
-	calls := make([]Call, len(shards))
+	calls := make([]luascript.Call, len(shards))
 	for i, at := range shards {
-		calls[i] = Call{Script: "stats", Keys: []string{t.Shard(at).due()}}
+		calls[i] = luascript.Call{Script: "stats", Keys: []string{t.Shard(at).due()}}
 	}
 	stats := make([]Stats, 0, len(shards))
 	failed := map[int]error{}

@@ -8,13 +8,15 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Store gives access to duefleet's keys under one prefix in one Redis.
 type Store struct {
 	rdb     redis.UniversalClient
 	prefix  string
-	scripts *Client
+	scripts *luascript.Client
 
 	routing sync.Mutex
 	routers map[string]*Router // by topic
@@ -30,14 +32,14 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{rdb: rdb, prefix: prefix, scripts: NewClient(rdb, texts), routers: map[string]*Router{}}, nil
+	return &Store{rdb: rdb, prefix: prefix, scripts: luascript.New(rdb, texts), routers: map[string]*Router{}}, nil
 }
 
 // Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
 // client by the options, and closing closes it.
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store,
 	closing func() error, err error) {
-	rdb, closing, err = Dial(rdb, options)
+	rdb, closing, err = luascript.Dial(rdb, options)
 	if err != nil {
 		return nil, nil, err
 	}

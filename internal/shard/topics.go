@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/slip"
 	"github.com/duefleet/duefleet/task"
 )
@@ -39,10 +40,10 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 // number. A *MovedError means that the topic was created again, so the shards belong to
 // the new one.
 func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
-	calls := make([]Call, max(gone.Shards, gone.Previous))
+	calls := make([]luascript.Call, max(gone.Shards, gone.Previous))
 	for i := range calls {
 		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).fence(), t.Shard(i).handled()}
-		calls[i] = Call{Script: "clear", Keys: keys, Args: []any{gone.String(), purge}}
+		calls[i] = luascript.Call{Script: "clear", Keys: keys, Args: []any{gone.String(), purge}}
 	}
 	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
 		status, rest, err := answer(reply)
@@ -103,7 +104,7 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 	if gone.Epoch > 0 {
 		was = gone.String()
 	}
-	c := Call{Script: "forget", Keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
+	c := luascript.Call{Script: "forget", Keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
 		Args: []any{was}}
 	forgotten, err := t.store.scripts.Run(ctx, c).Int()
 	if err != nil {
@@ -117,14 +118,14 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 
 // list adds the topic to the known ones.
 func (t *Topic) list(ctx context.Context) error {
-	return wrapIf(Explain(t.store.rdb.SAdd(ctx, t.store.topicsKey(), t.name).Err()), "list topic %s", t.name)
+	return wrapIf(luascript.Explain(t.store.rdb.SAdd(ctx, t.store.topicsKey(), t.name).Err()), "list topic %s", t.name)
 }
 
 // SaveDocument stores the last good document of the topic, so that a fleet can start
 // while the source of the document is away.
 func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
 	if err := t.store.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
-		return fmt.Errorf("save document of topic %s: %w", t.name, Explain(err))
+		return fmt.Errorf("save document of topic %s: %w", t.name, luascript.Explain(err))
 	}
 	return nil
 }

@@ -6,13 +6,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Unknown reports whether a call that ended with err may have been carried out, or may
 // still be: its answer did not come.
 func Unknown(err error) bool {
-	return Unanswered(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder)
+	return luascript.Unanswered(err) && !errors.Is(err, ErrLate) && !errors.Is(err, errOlder)
 }
+
+// Definite reports whether Redis answered a call with an error that a repeat would meet
+// again: see luascript.Definite.
+func Definite(err error) bool { return luascript.Definite(err) }
+
+// Denied reports whether Redis refused a call because of its user: see luascript.Denied.
+func Denied(err error) bool { return luascript.Denied(err) }
+
+// Unasked adds task.ErrUnavailable to the error of a call that has written nothing, if
+// Redis could not be asked or the caller's ctx had ended.
+func Unasked(err error) error { return luascript.Unasked(err) }
 
 // UnreadableShard is a shard that can't be read, and why.
 type UnreadableShard struct {

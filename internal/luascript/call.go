@@ -1,4 +1,8 @@
-package shard
+// Package luascript sends Lua scripts to Redis: one server, sentinels or a cluster. Its
+// arguments and replies have types. It estimates Redis's clock, waits for replicas, repeats
+// calls whose reply was lost, and words refusals so that they name the missing right. It
+// knows no key and no script by itself.
+package luascript
 
 import (
 	"context"
@@ -20,8 +24,8 @@ type Client struct {
 // script is one script. Redis knows it by the hash of its text.
 type script struct{ hash, text string }
 
-// NewClient returns a client for scripts, which are texts by name. It sends nothing.
-func NewClient(rdb redis.UniversalClient, texts map[string]string) *Client {
+// New returns a client for scripts, which are texts by name. It sends nothing.
+func New(rdb redis.UniversalClient, texts map[string]string) *Client {
 	c := &Client{rdb: rdb, scripts: make(map[string]script, len(texts))}
 	for name, text := range texts {
 		c.scripts[name] = script{hash: redis.NewScript(text).Hash(), text: text}

@@ -1,4 +1,4 @@
-package shard
+package luascript
 
 import (
 	"crypto/tls"
