@@ -66,6 +66,9 @@ type Claim struct {
 	Stay, Grace time.Duration
 }
 
+// maxLate limits how often one claim is sent again because it was late.
+const maxLate = 100
+
 // errOlder says that a later request of the same claimant was carried out already.
 var errOlder = errors.New("an older request than the last one")
 
@@ -79,7 +82,7 @@ func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 			return Batch{}, err
 		}
 		b, err := s.claimBy(ctx, c, deadline)
-		if !errors.Is(err, ErrLate) || tries == maxRestarts {
+		if !errors.Is(err, ErrLate) || tries == maxLate {
 			return b, err
 		}
 		s.topic.store.scripts.ForgetClock()

@@ -271,9 +271,6 @@ func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter i
 	return there, w.Err
 }
 
-// Router is the router of the topic.
-func (c *sandbox) Router(topic string) *Router { return c.store.Router(topic) }
-
 func (c *sandbox) delete(id string) bool {
 	c.t.Helper()
 	there, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, id)

@@ -136,21 +136,25 @@ func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 1)
 	w.ok(w.scripts.AwaitReplicas(0))
-	a := w.delivered()
-	a.Op = NewOp()
+	w.put(In(0), "a")
+	claimed := w.claimIDs("a")
+	w.settle(leases(claimed)...)
+	b := claimed.Tasks[0]
+	a := Requeue{ID: "a", Op: NewOp(), Due: b.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: w.now() + 3600_000,
+		Scheduled: b.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
 	w.ok(w.scripts.AwaitReplicas(1))
 	w.ok(w.replica.Pause())
-	r := w.Router("orders")
-	_, err := r.Requeue(w.ctx(), a)
+	again := func() (*Kept, error) { return w.Shard(0).Requeue(w.ctx(), w.p, w.notAfter(), a, Requeuing{}) }
+	_, err := again()
 	w.short("a retry", err)
 	w.ok(w.replica.Resume())
 	eventually(t, "the replica has the retry", func() bool {
-		stored, err := r.Requeue(w.ctx(), a)
+		stays, err := again()
 		if errors.Is(err, task.ErrReplicas) {
 			return false
 		}
 		w.ok(err)
-		equal(t, "stored", stored, true)
+		equal(t, "stored", stays == nil, true)
 		return true
 	})
 }

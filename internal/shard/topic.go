@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,9 +16,6 @@ type Store struct {
 	rdb     redis.UniversalClient
 	prefix  string
 	scripts *luascript.Client
-
-	routing sync.Mutex
-	routers map[string]*Router // by topic
 }
 
 // New returns the store under prefix. The prefix must not have braces, because they would
@@ -32,7 +28,7 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{rdb: rdb, prefix: prefix, scripts: luascript.New(rdb, texts), routers: map[string]*Router{}}, nil
+	return &Store{rdb: rdb, prefix: prefix, scripts: luascript.New(rdb, texts)}, nil
 }
 
 // Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
@@ -51,6 +47,9 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	}
 	return s, closing, nil
 }
+
+// Scripts returns what sends the store's scripts.
+func (s *Store) Scripts() *luascript.Client { return s.scripts }
 
 // AwaitReplicas sets the number of replicas to wait for. Then every call that stores,
 // moves or removes tasks returns when n replicas have its writes (WAIT), or with a

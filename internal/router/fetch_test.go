@@ -1,4 +1,4 @@
-package shard
+package router
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -18,12 +19,12 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 	var ids []string
 	for i := range 5 {
 		ids = append(ids, fmt.Sprint("large-", i))
-		large := Entry{ID: ids[i], When: In(time.Hour), Body: body(strings.Repeat("x", 600<<10))}
-		c.ok(c.tryPut(c.p, Put{Entries: []Entry{large}}).Err)
+		large := shard.Entry{ID: ids[i], When: shard.In(time.Hour), Body: body(strings.Repeat("x", 600<<10))}
+		c.ok(c.tryPut(c.p, shard.Put{Entries: []shard.Entry{large}}).Err)
 	}
 	ids = append(ids, "none")
 	for at, want := range map[int]int{0: 2, 4: 2, 5: 1} {
-		fetched := c.Fetch(c.ctx(), c.p, []Names{{0, ids[at:]}})[0]
+		fetched := c.Fetch(c.ctx(), c.p, []shard.Names{{Shard: 0, IDs: ids[at:]}})[0]
 		c.ok(fetched.Err)
 		equal(t, fmt.Sprint("tasks from ", at), len(fetched.Tasks), want)
 	}
@@ -42,10 +43,10 @@ func TestAReplyOfManyTasksIsBounded(t *testing.T) {
 func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "cut", "norecord", "noscore", "whole")
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "cut", "\x14cut").Err())
-	c.ok(c.rdb.HDel(c.ctx(), c.Shard(0).tasks(), "norecord").Err())
-	c.ok(c.rdb.ZRem(c.ctx(), c.Shard(0).due(), "noscore").Err())
+	c.put(shard.In(time.Hour), "cut", "norecord", "noscore", "whole")
+	c.ok(c.rdb.HSet(c.ctx(), c.key("task", 0), "cut", "\x14cut").Err())
+	c.ok(c.rdb.HDel(c.ctx(), c.key("task", 0), "norecord").Err())
+	c.ok(c.rdb.ZRem(c.ctx(), c.key("due", 0), "noscore").Err())
 	ids := []string{"cut", "norecord", "noscore", "whole"}
 	got := c.Router("orders").GetMany(c.ctx(), ids)
 	for i, want := range []string{"record of 4 bytes is cut short", "it has no record", "it has a record and no score"} {
@@ -60,22 +61,22 @@ func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 func TestAProducerMayListAndReadAndCancelMany(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	store, err := New(g.as("producer", 0), "duefleet")
+	store, err := shard.New(g.as("producer", 0), "duefleet")
 	g.ok(err)
 	ids := []string{"a", "b"}
-	entries := []Entry{entry("a", In(time.Hour)), entry("b", In(time.Hour))}
-	for _, s := range store.Router("orders").Schedule(g.ctx(), entries) {
+	entries := []shard.Entry{entry("a", shard.In(time.Hour)), entry("b", shard.In(time.Hour))}
+	for _, s := range New(store).Topic("orders").Schedule(g.ctx(), entries) {
 		g.ok(s.Err)
 	}
-	for _, w := range []Wanted{{}, {State: task.Waiting}, {From: time.Now()}} {
+	for _, w := range []shard.Wanted{{}, {State: task.Waiting}, {From: time.Now()}} {
 		page, err := store.Topic("orders").Listing(w).Next(g.ctx())
 		g.ok(err)
 		equal(t, "listed", len(page) > 0, true)
 	}
-	for _, got := range store.Router("orders").GetMany(g.ctx(), ids) {
+	for _, got := range New(store).Topic("orders").GetMany(g.ctx(), ids) {
 		g.ok(got.Err)
 	}
-	for _, err := range store.Router("orders").CancelMany(g.ctx(), append(ids, "c"), 1<<10)[:2] {
+	for _, err := range New(store).Topic("orders").CancelMany(g.ctx(), append(ids, "c"), 1<<10)[:2] {
 		g.ok(err)
 	}
 }

@@ -1,4 +1,4 @@
-package shard
+package router
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -52,7 +53,7 @@ type gathered struct {
 }
 
 type waiter struct {
-	entry  Entry
+	entry  shard.Entry
 	result Scheduled
 	left   bool // it no longer waits; guarded by the batcher's mutex
 }
@@ -60,14 +61,14 @@ type waiter struct {
 // ScheduleOne stores a task like Schedule, but shares its call with tasks that other
 // goroutines schedule meanwhile. It returns when its own ctx ends; if the call was sent
 // by then, the task may still be stored.
-func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
+func (r *Router) ScheduleOne(ctx context.Context, e shard.Entry) Scheduled {
 	l := r.batcher(e.ID)
 	l.mu.Lock()
 	if l.inFlight < r.batchers.beside {
 		l.inFlight++
 		l.mu.Unlock()
 		defer r.next(l)
-		return r.schedule(ctx, []Entry{e}, nil)[0]
+		return r.schedule(ctx, []shard.Entry{e}, nil)[0]
 	}
 	if g := l.open; g != nil && !g.takes(e) {
 		l.take()
@@ -90,7 +91,7 @@ func (r *Router) ScheduleOne(ctx context.Context, e Entry) Scheduled {
 // batcher returns the batcher for a task. Without a Redis Cluster there is only one.
 func (r *Router) batcher(id string) *batcher {
 	n := 0
-	if p := r.Known(); p.Epoch > 0 && r.topic.store.Clustered() {
+	if p := r.Known(); p.Epoch > 0 && r.topic.Store().Clustered() {
 		n = p.New(id)
 	}
 	r.batchers.mu.Lock()
@@ -124,7 +125,7 @@ func (r *Router) gather(ctx context.Context, l *batcher) *gathered {
 
 // takes reports whether an entry may share the call. A call holds each ID once at most,
 // and no more entries than one script takes.
-func (g *gathered) takes(e Entry) bool {
+func (g *gathered) takes(e shard.Entry) bool {
 	return !g.ids[e.ID] && len(g.waiting) < scriptTasks && g.bytes+len(e.Body) <= scriptBytes
 }
 
@@ -166,7 +167,7 @@ func (l *batcher) leave(ctx context.Context, g *gathered, at int) error {
 	g.waiting[at].left = true
 	if l.open == g {
 		delete(g.ids, g.waiting[at].entry.ID)
-		return Unasked(ctx.Err())
+		return shard.Unasked(ctx.Err())
 	}
 	if g.present == 0 {
 		g.cancel()
@@ -192,7 +193,7 @@ func (r *Router) sendGathered(l *batcher, g *gathered) {
 	defer g.end()
 	l.mu.Lock()
 	var all []*waiter
-	var entries []Entry
+	var entries []shard.Entry
 	for _, w := range g.waiting {
 		if !w.left {
 			w.result.Err = errUnanswered

@@ -1,23 +1,25 @@
-package shard
+package router
 
 import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // delivered puts a task, claims it and settles it, and returns what its consumer
 // has.
-func (c *sandbox) delivered() Requeue {
+func (c *sandbox) delivered() shard.Requeue {
 	c.t.Helper()
 	const id = "a"
-	c.put(In(0), id)
+	c.put(shard.In(0), id)
 	b := c.claimIDs(id)
-	_, err := c.Shard(0).Settle(c.ctx(), []Lease{{id, b.Tasks[0].Token}})
+	_, err := c.Shard(0).Settle(c.ctx(), []shard.Lease{{ID: id, Token: b.Tasks[0].Token}})
 	c.ok(err)
 	r := b.Tasks[0]
-	return Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000,
+	return shard.Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000,
 		Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
 }
 
@@ -39,13 +41,13 @@ func TestAgainStoresWhatWasSettled(t *testing.T) {
 
 func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(c *sandbox, a Requeue){
-		"put": func(c *sandbox, _ Requeue) { c.put(In(time.Hour), "a") },
-		"stored by its consumer": func(c *sandbox, a Requeue) {
+	for name, change := range map[string]func(c *sandbox, a shard.Requeue){
+		"put": func(c *sandbox, _ shard.Requeue) { c.put(shard.In(time.Hour), "a") },
+		"stored by its consumer": func(c *sandbox, a shard.Requeue) {
 			_, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
 		},
-		"replayed": func(c *sandbox, a Requeue) {
+		"replayed": func(c *sandbox, a shard.Requeue) {
 			a.Park = true
 			_, err := c.Router("orders").Requeue(c.ctx(), a)
 			c.ok(err)
@@ -71,16 +73,16 @@ func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
 func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "waiting")
-	c.put(In(0), "leased")
+	c.put(shard.In(time.Hour), "waiting")
+	c.put(shard.In(0), "leased")
 	c.claimIDs("leased")
-	_, err := c.CheckDelivery(c.ctx(), Delivered{ID: "known", Due: 1, Scheduled: 1}, time.Hour)
+	_, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: "known", Due: 1, Scheduled: 1}, time.Hour)
 	c.ok(err)
-	for id, want := range map[string]Withdrawn{
+	for id, want := range map[string]shard.Withdrawn{
 		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {History: true}, "never": {},
 	} {
 		before := c.now()
-		w := c.Withdraw(c.ctx(), c.p, c.notAfter(), []Deletion{{Names: Names{0, []string{id}}}})[0]
+		w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: []string{id}}}})[0]
 		c.ok(w.Err)
 		if w.At < before || w.At > c.now() {
 			t.Errorf("%s: withdrawn at %d", id, w.At)
@@ -93,37 +95,37 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	scheduled := int64(500)
-	checkDelivery := func(due int64, want Disposition) {
+	checkDelivery := func(due int64, want shard.Disposition) {
 		t.Helper()
-		got, err := c.CheckDelivery(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
+		got, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
 		c.ok(err)
 		equal(t, "standing", got, want)
 	}
 	allowNext := func(due, next, want int64, allowed bool) {
 		t.Helper()
-		at, ok, err := c.AllowNext(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
+		at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
 		c.ok(err)
 		equal(t, "allowed", ok, allowed)
 		equal(t, "next", at, want)
 	}
-	checkDelivery(1000, Run)
+	checkDelivery(1000, shard.Run)
 	allowNext(1000, 1000, 1001, true) // never the same due: it would be taken for done
 	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
-	checkDelivery(1000, Done)
-	checkDelivery(1001, Run)
+	checkDelivery(1000, shard.Done)
+	checkDelivery(1001, shard.Run)
 	c.ok(c.NoteMoved(c.ctx(), "a", 1500, 9000))
 	allowNext(1001, 2000, 9000, true)
-	c.ok(c.noteCancelled("a", 1600))
+	c.ok(c.NoteCancelled(c.ctx(), []string{"a"}, []int64{1600})[0])
 	allowNext(1001, 2000, 0, false)
-	checkDelivery(9000, Over) // it is the cancelled chain's
+	checkDelivery(9000, shard.Over) // it is the cancelled chain's
 	scheduled = 1650
-	checkDelivery(1700, Run) // stored after the cancel
+	checkDelivery(1700, shard.Run) // stored after the cancel
 	allowNext(1700, 2000, 2000, true)
-	checkDelivery(3000, Run) // a newer one
+	checkDelivery(3000, shard.Run) // a newer one
 	allowNext(1700, 2500, 0, false)
-	checkDelivery(2000, Over)
+	checkDelivery(2000, shard.Over)
 	scheduled = 1660
-	checkDelivery(9000, Run) // another version, due when the cancelled retry was to be
+	checkDelivery(9000, shard.Run) // another version, due when the cancelled retry was to be
 }
 
 // TestAWishIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
@@ -136,7 +138,7 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 			c := newSandbox(t, 1)
 			allowNext := func(due, next, want int64) {
 				t.Helper()
-				at, ok, err := c.AllowNext(c.ctx(), Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
+				at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
 				c.ok(err)
 				equal(t, "allowed", ok, true)
 				equal(t, "next", at, want)
@@ -160,21 +162,21 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 		"as it is": {func(*sandbox) {}, true},
 		"claimed":  {func(c *sandbox) { c.claimIDs("a") }, true},
 		"moved": {func(c *sandbox) {
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(2 * time.Hour)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a", When: shard.In(2 * time.Hour)})
 			c.ok(err)
 		}, false},
-		"put": {func(c *sandbox) { c.put(In(2*time.Hour), "a") }, false},
+		"put": {func(c *sandbox) { c.put(shard.In(2*time.Hour), "a") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			older := c.delivered()
-			eventually(t, "the next millisecond", func() bool { return c.now() > older.Due })
+			patience.For(t, "the next millisecond", func() bool { return c.now() > older.Due })
 			newer := c.delivered()
-			eventually(t, "the next millisecond", func() bool { return c.now() > newer.Due })
+			patience.For(t, "the next millisecond", func() bool { return c.now() > newer.Due })
 			older.Next, newer.Next = newer.Due+1, c.now()+60_000
-			for _, a := range []Requeue{older, newer} {
-				_, ok, err := c.AllowNext(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Next, time.Hour)
+			for _, a := range []shard.Requeue{older, newer} {
+				_, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Next, time.Hour)
 				c.ok(err)
 				equal(t, "allowed", ok, true)
 			}
@@ -199,8 +201,8 @@ func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	a := c.delivered()
-	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
-	c.put(In(0), "a")
+	patience.For(t, "the next millisecond", func() bool { return c.now() > a.Due })
+	c.put(shard.In(0), "a")
 	a.Due = c.now() + 1000
 	stored, err := c.Router("orders").Requeue(c.ctx(), a)
 	c.ok(err)
@@ -218,15 +220,15 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 1)
 			a := c.delivered()
-			c.put(In(time.Hour), a.ID)
+			c.put(shard.In(time.Hour), a.ID)
 			c.begin(2)
 			equal(t, "its new shard", c.p.New(a.ID), 1)
 			if replaced {
 				// as a producer stores it that dies before it deletes at the old shard
 				_, err := c.Shard(0).Fence(c.ctx(), c.p)
 				c.ok(err)
-				c.ok(c.tryPut(c.p, Put{Shard: 1, Moving: true, Entries: []Entry{entry(a.ID, In(0))}}).Err)
-				b := c.askAt(1, Claim{Claimant: "w", Request: string(NewOp()), Limit: 1, Lease: time.Minute})
+				c.ok(c.tryPut(c.p, shard.Put{Shard: 1, Moving: true, Entries: []shard.Entry{entry(a.ID, shard.In(0))}}).Err)
+				b := c.askAt(1, shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 1, Lease: time.Minute})
 				c.sameIDs(b, a.ID)
 				_, err = c.Shard(1).Settle(c.ctx(), leases(b))
 				c.ok(err)
@@ -241,7 +243,7 @@ func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
 				return
 			}
 			c.gone(a.ID)
-			equal(t, "due", c.at1(a.ID).Due.UnixMilli(), a.Next)
+			equal(t, "due", c.readAt(1, a.ID).Due.UnixMilli(), a.Next)
 		})
 	}
 }

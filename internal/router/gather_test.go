@@ -1,4 +1,4 @@
-package shard
+package router
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 	patience "github.com/duefleet/duefleet/test/wait"
 )
@@ -102,11 +103,11 @@ type gathering struct {
 func newGathering(t *testing.T, limit time.Duration) *gathering {
 	t.Helper()
 	c := newSandbox(t, 1)
-	text, err := Script("put")
+	text, err := shard.Script("put")
 	c.ok(err)
 	g := &gathering{sandbox: c, r: c.Router("orders"), calls: &puts{redis.NewScript(text).Hash(), make(chan *heldPut, 100)}}
 	g.r.batchers.beside, g.r.batchers.patience = 1, limit
-	if s := g.r.Schedule(t.Context(), []Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
+	if s := g.r.Schedule(t.Context(), []shard.Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock
 	}
 	c.rdb.AddHook(g.calls)
@@ -115,9 +116,9 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 }
 
 // schedule begins a call of ScheduleOne.
-func (g *gathering) schedule(ctx context.Context, e Entry) <-chan Scheduled {
+func (g *gathering) schedule(ctx context.Context, e shard.Entry) <-chan Scheduled {
 	answer := make(chan Scheduled, 1)
-	e.When, e.Body = In(time.Hour), []byte{0}
+	e.When, e.Body = shard.In(time.Hour), []byte{0}
 	g.over.Go(func() { answer <- g.r.ScheduleOne(ctx, e) })
 	return answer
 }
@@ -126,7 +127,7 @@ func (g *gathering) schedule(ctx context.Context, e Entry) <-chan Scheduled {
 func (g *gathering) gathered(n int) {
 	g.t.Helper()
 	l := g.r.batcher("")
-	eventually(g.t, fmt.Sprintf("%d to gather", n), func() bool {
+	patience.For(g.t, fmt.Sprintf("%d to gather", n), func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.open != nil && l.open.present == n || l.open == nil && n == 0
@@ -160,12 +161,12 @@ func (g *gathering) stored(id string) bool {
 func TestOneByOneSharesACall(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)
-	answers := []<-chan Scheduled{g.schedule(t.Context(), Entry{ID: "alone"})}
+	answers := []<-chan Scheduled{g.schedule(t.Context(), shard.Entry{ID: "alone"})}
 	alone := g.next()
 	for i := range 20 {
-		answers = append(answers, g.schedule(t.Context(), Entry{ID: fmt.Sprint("more ", i), IfAbsent: i%2 == 0}))
+		answers = append(answers, g.schedule(t.Context(), shard.Entry{ID: fmt.Sprint("more ", i), IfAbsent: i%2 == 0}))
 	}
-	taken := g.schedule(t.Context(), Entry{ID: "there", IfAbsent: true})
+	taken := g.schedule(t.Context(), shard.Entry{ID: "there", IfAbsent: true})
 	g.gathered(21)
 	alone.let()
 	together := g.next()
@@ -180,7 +181,7 @@ func TestOneByOneSharesACall(t *testing.T) {
 	if s := patience.Receive(t, "an answer", taken); !errors.Is(s.Err, task.ErrExists) {
 		t.Errorf("one that is there: %+v", s)
 	}
-	last := g.schedule(t.Context(), Entry{ID: "alone again"})
+	last := g.schedule(t.Context(), shard.Entry{ID: "alone again"})
 	g.next().let()
 	g.good(last)
 }
@@ -190,11 +191,11 @@ func TestOneByOneSharesACall(t *testing.T) {
 func TestALostAnswerHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, gatherPatience)
-	lost := g.schedule(t.Context(), Entry{ID: "lost"})
+	lost := g.schedule(t.Context(), shard.Entry{ID: "lost"})
 	silent := g.next()
 	for i := range 3 {
 		id := fmt.Sprint("after ", i)
-		answer := g.schedule(t.Context(), Entry{ID: id})
+		answer := g.schedule(t.Context(), shard.Entry{ID: id})
 		call := g.next()
 		if !call.names(id) {
 			t.Errorf("call %d is of %v", i, call.args)
@@ -210,11 +211,11 @@ func TestALostAnswerHoldsUpNoOthers(t *testing.T) {
 func TestCallsForOneIDAreKeptApart(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)
-	alone := g.schedule(t.Context(), Entry{ID: "alone"})
+	alone := g.schedule(t.Context(), shard.Entry{ID: "alone"})
 	first := g.next()
-	one := g.schedule(t.Context(), Entry{ID: "same", IfAbsent: true})
+	one := g.schedule(t.Context(), shard.Entry{ID: "same", IfAbsent: true})
 	g.gathered(1)
-	other := g.schedule(t.Context(), Entry{ID: "same", IfAbsent: true})
+	other := g.schedule(t.Context(), shard.Entry{ID: "same", IfAbsent: true})
 	second := g.next() // on its own, so that the other may gather
 	g.gathered(1)
 	second.let()
@@ -236,18 +237,18 @@ func TestACallIsNoLargerThanAScriptTakes(t *testing.T) {
 	t.Parallel()
 	full := &gathered{ids: map[string]bool{}}
 	for i := range scriptTasks {
-		e := Entry{ID: fmt.Sprint(i)}
+		e := shard.Entry{ID: fmt.Sprint(i)}
 		if !full.takes(e) {
 			t.Fatalf("it takes %d", i)
 		}
 		full.add(&waiter{entry: e})
 	}
-	if full.takes(Entry{ID: "one more"}) {
+	if full.takes(shard.Entry{ID: "one more"}) {
 		t.Errorf("it takes more than %d", scriptTasks)
 	}
 	large := &gathered{ids: map[string]bool{}}
-	large.add(&waiter{entry: Entry{ID: "a", Body: make([]byte, scriptBytes-1)}})
-	if !large.takes(Entry{ID: "b", Body: make([]byte, 1)}) || large.takes(Entry{ID: "c", Body: make([]byte, 2)}) {
+	large.add(&waiter{entry: shard.Entry{ID: "a", Body: make([]byte, scriptBytes-1)}})
+	if !large.takes(shard.Entry{ID: "b", Body: make([]byte, 1)}) || large.takes(shard.Entry{ID: "c", Body: make([]byte, 2)}) {
 		t.Errorf("of bytes it takes others than %d", scriptBytes)
 	}
 }
@@ -257,11 +258,11 @@ func TestACallIsNoLargerThanAScriptTakes(t *testing.T) {
 func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)
-	alone := g.schedule(t.Context(), Entry{ID: "alone"})
+	alone := g.schedule(t.Context(), shard.Entry{ID: "alone"})
 	first := g.next()
 	early, endEarly := context.WithCancel(t.Context())
 	late, endLate := context.WithCancel(t.Context())
-	gone := g.schedule(early, Entry{ID: "gone"})
+	gone := g.schedule(early, shard.Entry{ID: "gone"})
 	g.gathered(1)
 	endEarly()
 	// nothing was sent
@@ -269,8 +270,8 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 		!errors.Is(s.Err, task.ErrUnavailable) {
 		t.Errorf("who gave up before: %+v", s)
 	}
-	leaving := g.schedule(late, Entry{ID: "leaving"})
-	staying := g.schedule(t.Context(), Entry{ID: "staying"})
+	leaving := g.schedule(late, shard.Entry{ID: "leaving"})
+	staying := g.schedule(t.Context(), shard.Entry{ID: "staying"})
 	g.gathered(2)
 	first.let()
 	g.good(alone)
@@ -280,13 +281,13 @@ func TestWhoGivesUpHoldsUpNobody(t *testing.T) {
 	}
 	endLate()
 	s := patience.Receive(t, "an answer", leaving)
-	if !errors.Is(s.Err, context.Canceled) || !Unknown(s.Err) {
+	if !errors.Is(s.Err, context.Canceled) || !shard.Unknown(s.Err) {
 		t.Errorf("who gave up after: %+v", s)
 	}
 	if second.ctx.Err() != nil {
 		t.Error("the call ended with one of two who wait for it")
 	}
-	third := g.schedule(late, Entry{ID: "at once"}) // during a call, with a context that is over.
+	third := g.schedule(late, shard.Entry{ID: "at once"}) // during a call, with a context that is over.
 	if s := patience.Receive(t, "an answer", third); !errors.Is(s.Err, context.Canceled) {
 		t.Errorf("with a context that is over: %+v", s)
 	}
@@ -316,11 +317,11 @@ func TestWhatACallerLeftIsInNoLaterSend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGathering(t, time.Hour)
-			alone := g.schedule(t.Context(), Entry{ID: "alone"})
+			alone := g.schedule(t.Context(), shard.Entry{ID: "alone"})
 			first := g.next()
 			ctx, leave := context.WithCancel(t.Context())
-			leaving := g.schedule(ctx, Entry{ID: "leaving"})
-			staying := g.schedule(t.Context(), Entry{ID: "staying"})
+			leaving := g.schedule(ctx, shard.Entry{ID: "leaving"})
+			staying := g.schedule(t.Context(), shard.Entry{ID: "staying"})
 			g.gathered(2)
 			first.let()
 			g.good(alone)
@@ -353,10 +354,10 @@ func TestWhatACallerLeftIsInNoLaterSend(t *testing.T) {
 func TestACallEndsWhenNobodyWaitsForIt(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)
-	alone := g.schedule(t.Context(), Entry{ID: "alone"})
+	alone := g.schedule(t.Context(), shard.Entry{ID: "alone"})
 	first := g.next()
 	ctx, end := context.WithCancel(t.Context())
-	leaving := g.schedule(ctx, Entry{ID: "leaving"})
+	leaving := g.schedule(ctx, shard.Entry{ID: "leaving"})
 	g.gathered(1)
 	first.let()
 	g.good(alone)
@@ -367,7 +368,7 @@ func TestACallEndsWhenNobodyWaitsForIt(t *testing.T) {
 	}
 	patience.Closed(t, "the end of a call that nobody waits for", second.ctx.Done())
 	second.let()
-	last := g.schedule(t.Context(), Entry{ID: "last"})
+	last := g.schedule(t.Context(), shard.Entry{ID: "last"})
 	third := g.next()
 	third.let()
 	g.good(last)
@@ -381,10 +382,10 @@ func TestFewCallsAreSentAtOnce(t *testing.T) {
 	var answers []<-chan Scheduled
 	var calls []*heldPut
 	for i := range gatherBeside {
-		answers = append(answers, g.schedule(t.Context(), Entry{ID: fmt.Sprint("at once ", i)}))
+		answers = append(answers, g.schedule(t.Context(), shard.Entry{ID: fmt.Sprint("at once ", i)}))
 		calls = append(calls, g.next())
 	}
-	answers = append(answers, g.schedule(t.Context(), Entry{ID: "gathers"}))
+	answers = append(answers, g.schedule(t.Context(), shard.Entry{ID: "gathers"}))
 	g.gathered(1)
 	for _, c := range calls {
 		c.let()
@@ -399,21 +400,21 @@ func TestFewCallsAreSentAtOnce(t *testing.T) {
 func TestACallThatAHookEndsHoldsUpNoOthers(t *testing.T) {
 	t.Parallel()
 	g := newGathering(t, time.Hour)
-	g.schedule(t.Context(), Entry{ID: "alone"})
+	g.schedule(t.Context(), shard.Entry{ID: "alone"})
 	alone := g.next()
-	shares := g.schedule(t.Context(), Entry{ID: "shares"})
+	shares := g.schedule(t.Context(), shard.Entry{ID: "shares"})
 	g.gathered(1)
 	alone.end()
 	shared := g.next()
-	behind := g.schedule(t.Context(), Entry{ID: "behind"})
+	behind := g.schedule(t.Context(), shard.Entry{ID: "behind"})
 	g.gathered(1)
 	shared.end()
-	if s := patience.Receive(t, "an answer", shares); s.Err == nil || !Unknown(s.Err) {
+	if s := patience.Receive(t, "an answer", shares); s.Err == nil || !shard.Unknown(s.Err) {
 		t.Errorf("of a call that ended: %+v", s)
 	}
 	g.next().let()
 	g.good(behind)
-	last := g.schedule(t.Context(), Entry{ID: "last"})
+	last := g.schedule(t.Context(), shard.Entry{ID: "last"})
 	g.next().let()
 	g.good(last)
 }

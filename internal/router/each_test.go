@@ -1,4 +1,4 @@
-package shard
+package router
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -15,12 +16,12 @@ import (
 func (c *sandbox) move(id string) {
 	c.t.Helper()
 	from := c.Shard(c.p.Old(id))
-	export, err := from.Export(c.ctx(), c.p, Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
+	export, err := from.Export(c.ctx(), c.p, shard.Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
 	c.ok(err)
-	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, Share{Shard: c.p.New(id), Tasks: export.Tasks}) {
+	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, shard.Share{Shard: c.p.New(id), Tasks: export.Tasks}) {
 		c.ok(imported.Err)
 	}
-	n, err := from.Settle(c.ctx(), []Lease{{ID: id, Token: export.Token}})
+	n, err := from.Settle(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
 	c.ok(err)
 	equal(c.t, "settled", n, 1)
 }
@@ -32,11 +33,11 @@ func TestEachIDIsMetOnce(t *testing.T) {
 	c := newSandbox(t, 3)
 	const prefix = `a*?[x]^\-`
 	const n = 1600
-	var entries []Entry
+	var entries []shard.Entry
 	for i := range n {
-		entries = append(entries, entry(fmt.Sprint(prefix, i), In(time.Hour)), entry(fmt.Sprint("ab-x-", i), In(time.Hour)))
+		entries = append(entries, entry(fmt.Sprint(prefix, i), shard.In(time.Hour)), entry(fmt.Sprint("ab-x-", i), shard.In(time.Hour)))
 	}
-	for batch := range slices.Chunk(entries, MaxBatch) {
+	for batch := range slices.Chunk(entries, shard.MaxBatch) {
 		for _, r := range c.Router("orders").Schedule(c.ctx(), batch) {
 			c.ok(r.Err)
 		}
@@ -68,7 +69,7 @@ func TestEachIDIsMetOnce(t *testing.T) {
 	some := 0
 	c.ok(c.EachID(c.ctx(), "", func(string) bool { some++; return some < 10 }))
 	equal(t, "ended after", some, 10)
-	if err := c.store.Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
+	if err := c.Store().Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
 		t.Errorf("unknown topic: %v", err)
 	}
 }

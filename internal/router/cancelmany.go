@@ -1,4 +1,4 @@
-package shard
+package router
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -66,7 +67,7 @@ type cancelling struct {
 
 // cancelled is what all tries found of one task.
 type cancelled struct {
-	found Withdrawn
+	found shard.Withdrawn
 	at    int64 // the time in ms, by the clock of its shard
 	begun bool  // the cancel is partly done
 	err   error
@@ -76,7 +77,7 @@ type cancelled struct {
 func (c *cancelled) wantsNote() bool { return c.found.History || c.found.Tried || !c.found.There }
 
 // shardOf is Placement.Old or Placement.New.
-type shardOf func(p Placement, id string) int
+type shardOf func(p shard.Placement, id string) int
 
 func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []error {
 	ctx, probation := luascript.OnProbation(ctx)
@@ -125,13 +126,13 @@ func (c *cancelling) remove(ctx context.Context, todo []int) {
 // attempt deletes tasks under one placement. It deletes moving tasks from their old
 // shards first. It returns the tasks to delete again under a newer placement, and the
 // refusal.
-func (c *cancelling) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
+func (c *cancelling) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
 	moving := slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return !p.Moving(c.ids[i]) })
-	again, refusal = c.withdraw(ctx, p, moving, Placement.Old)
+	again, refusal = c.withdraw(ctx, p, moving, shard.Placement.Old)
 	if refusal != nil && !outdated(refusal) {
 		return todo, refusal
 	}
-	more, err := c.withdraw(ctx, p, without(c.good(todo), again), Placement.New)
+	more, err := c.withdraw(ctx, p, without(c.good(todo), again), shard.Placement.New)
 	if err != nil {
 		refusal = err
 	}
@@ -141,7 +142,7 @@ func (c *cancelling) attempt(ctx context.Context, p Placement, todo []int) (agai
 // withdraw deletes each task from one shard. In the same round trip it looks up whether
 // their IDs have a delivery history. A new shard notes the IDs of moving tasks, so that
 // no mover restores them.
-func (c *cancelling) withdraw(ctx context.Context, p Placement, todo []int, of shardOf) (again []int, refusal error) {
+func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int, of shardOf) (again []int, refusal error) {
 	if len(todo) == 0 {
 		return nil, nil
 	}
@@ -153,9 +154,9 @@ func (c *cancelling) withdraw(ctx context.Context, p Placement, todo []int, of s
 		at := of(p, c.ids[i])
 		return batchKey{shard: at, moving: p.Moving(c.ids[i]) && at == p.New(c.ids[i])}
 	}, func(int) int { return 0 })
-	deletions := make([]Deletion, len(batches))
+	deletions := make([]shard.Deletion, len(batches))
 	for n, b := range batches {
-		deletions[n] = Deletion{b.names(func(i int) string { return c.ids[i] }), b.key.moving}
+		deletions[n] = shard.Deletion{Names: b.names(func(i int) string { return c.ids[i] }), Handled: b.key.moving}
 	}
 	for n, w := range c.router.topic.Withdraw(ctx, p, deadline, deletions) {
 		b := batches[n]
@@ -174,7 +175,7 @@ func (c *cancelling) withdraw(ctx context.Context, p Placement, todo []int, of s
 }
 
 // add notes what a delete found.
-func (c *cancelled) add(found Withdrawn, at int64) {
+func (c *cancelled) add(found shard.Withdrawn, at int64) {
 	c.found.There = c.found.There || found.There
 	c.found.Tried = c.found.Tried || found.Tried
 	c.found.History = c.found.History || found.History

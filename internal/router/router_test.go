@@ -1,11 +1,13 @@
-package shard
+package router
 
 import (
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
+	patience "github.com/duefleet/duefleet/test/wait"
 )
 
 // TestARescheduleThatMissesIsDatedByTheShard: a consumer hears of a move of the task it
@@ -14,12 +16,12 @@ func TestARescheduleThatMissesIsDatedByTheShard(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	a := c.delivered()
-	eventually(t, "the next millisecond", func() bool { return c.now() > a.Due })
+	patience.For(t, "the next millisecond", func() bool { return c.now() > a.Due })
 	c.scripts.AssumeTime(c.now() - 1000)
-	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
+	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, shard.In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("moved what is not stored: %v", err)
 	}
-	at, allowed, err := c.AllowNext(c.ctx(), Delivered{a.ID, a.Due, a.Scheduled}, a.Due+1, time.Hour)
+	at, allowed, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Due+1, time.Hour)
 	c.ok(err)
 	equal(t, "allowed", allowed, true)
 	if wish := a.Due + time.Hour.Milliseconds(); at < wish {

@@ -1,4 +1,4 @@
-package shard
+package router
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -18,11 +19,11 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 			t.Parallel()
 			c := newSandbox(t, 4)
 			c.begin(8)
-			c.ok(c.rdb.Del(c.ctx(), c.Shard(2).fence()).Err())
-			c.ok(c.rdb.Set(c.ctx(), c.Shard(2).fence(), "no hash", 0).Err())
-			var entries []Entry
+			c.ok(c.rdb.Del(c.ctx(), c.key("fence", 2)).Err())
+			c.ok(c.rdb.Set(c.ctx(), c.key("fence", 2), "no hash", 0).Err())
+			var entries []shard.Entry
 			for i := range 100 {
-				e := entry(fmt.Sprint("t", i), In(time.Hour))
+				e := entry(fmt.Sprint("t", i), shard.In(time.Hour))
 				e.IfAbsent = absent
 				entries = append(entries, e)
 			}
@@ -49,13 +50,13 @@ func TestAnOldShardThatFailsFailsItsOwnTasksAlone(t *testing.T) {
 func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	c.put(In(time.Hour), "unreadable")
-	c.ok(c.rdb.HSet(c.ctx(), c.Shard(0).tasks(), "unreadable", "\xff").Err())
+	c.put(shard.In(time.Hour), "unreadable")
+	c.ok(c.rdb.HSet(c.ctx(), c.key("task", 0), "unreadable", "\xff").Err())
 	c.begin(50)
 	if !c.p.Moving("unreadable") {
 		t.Fatal("it stays where it is")
 	}
-	entries := []Entry{entry("unreadable", In(time.Hour)), entry("a", In(time.Hour)), entry("b", In(time.Hour))}
+	entries := []shard.Entry{entry("unreadable", shard.In(time.Hour)), entry("a", shard.In(time.Hour)), entry("b", shard.In(time.Hour))}
 	for i := range entries {
 		entries[i].IfAbsent = true
 	}

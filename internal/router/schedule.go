@@ -1,10 +1,11 @@
-package shard
+package router
 
 import (
 	"context"
 	"errors"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -28,15 +29,15 @@ type Scheduled struct {
 // Entries must have different IDs. For entries that are moving it fences the old shards,
 // and asks them for entries with IfAbsent. Then it puts into the new shards, and at last
 // deletes from the old ones.
-func (r *Router) Schedule(ctx context.Context, entries []Entry) []Scheduled {
+func (r *Router) Schedule(ctx context.Context, entries []shard.Entry) []Scheduled {
 	return r.schedule(ctx, entries, nil)
 }
 
 // schedule is Schedule for entries that may become unwanted. Such an entry is in no send
 // that begins later, and its result means nothing. If wanted is nil, all stay wanted.
-func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i int) bool) []Scheduled {
+func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted func(i int) bool) []Scheduled {
 	ctx, probation := luascript.OnProbation(ctx)
-	s := scheduling{router: r, op: NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
+	s := scheduling{router: r, op: shard.NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
 	todo := upTo(len(entries))
 	t := tries{router: r}
 	for t.next(ctx) {
@@ -52,16 +53,16 @@ func (r *Router) schedule(ctx context.Context, entries []Entry, wanted func(i in
 // scheduling is one Router.Schedule under way. It names entries by their indices.
 type scheduling struct {
 	router  *Router
-	op      Op
-	entries []Entry
+	op      shard.Op
+	entries []shard.Entry
 	results []Scheduled
 	wanted  func(i int) bool // nil: all are
 }
 
 // attempt stores entries under one placement. It returns the entries to store under a
 // newer one, and the refusal that calls for it.
-func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
-	if p.Phase == Migrating {
+func (s *scheduling) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
+	if p.Phase == shard.Migrating {
 		if todo, again, refusal = s.beforeMove(ctx, p, todo); refusal != nil {
 			return append(again, todo...), refusal
 		}
@@ -70,8 +71,8 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 	if err != nil {
 		return todo, err
 	}
-	batches := s.group(p, todo, Placement.New)
-	puts := make([]Put, len(batches))
+	batches := s.group(p, todo, shard.Placement.New)
+	puts := make([]shard.Put, len(batches))
 	for i, b := range batches {
 		puts[i] = s.put(b)
 	}
@@ -98,7 +99,7 @@ func (s *scheduling) attempt(ctx context.Context, p Placement, todo []int) (agai
 // put as left. Two kinds of entries get their results here: entries with IfAbsent that
 // lie at their old shards, and entries whose old shards can't be reached. If shards
 // refuse the placement, again has their entries.
-func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) (left, again []int, refusal error) {
+func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement, todo []int) (left, again []int, refusal error) {
 	var moving, asked []int
 	for _, i := range todo {
 		e := &s.entries[i]
@@ -121,7 +122,7 @@ func (s *scheduling) beforeMove(ctx context.Context, p Placement, todo []int) (l
 
 // showOld shows the placement to the old shards of entries. It returns the entries whose
 // old shards have seen it. If shards refuse it, again has their entries.
-func (s *scheduling) showOld(ctx context.Context, p Placement, todo []int) (shown, again []int, refusal error) {
+func (s *scheduling) showOld(ctx context.Context, p shard.Placement, todo []int) (shown, again []int, refusal error) {
 	olds := make([]int, len(todo))
 	for i, at := range todo {
 		olds[i] = p.Old(s.entries[at].ID)
@@ -143,7 +144,7 @@ func (s *scheduling) showOld(ctx context.Context, p Placement, todo []int) (show
 // absentAtOld gives their results to entries whose tasks lie at their old shards, and
 // returns the others as free. A record with the op of this call was put before the change
 // began; a mover brings it along. A record that can't be read isn't from this call.
-func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (free, again []int, refusal error) {
+func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int, refusal error) {
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}
@@ -174,7 +175,7 @@ func (s *scheduling) absentAtOld(ctx context.Context, p Placement, todo []int) (
 }
 
 // afterMove removes the old copies of entries that are stored in their new shards.
-func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
+func (s *scheduling) afterMove(ctx context.Context, p shard.Placement, moving []int) {
 	if len(moving) == 0 {
 		return
 	}
@@ -186,7 +187,7 @@ func (s *scheduling) afterMove(ctx context.Context, p Placement, moving []int) {
 	}
 }
 
-func (s *scheduling) group(p Placement, todo []int, of shardOf) []*batch {
+func (s *scheduling) group(p shard.Placement, todo []int, of shardOf) []*batch {
 	return group(todo, scriptTasks, func(i int) batchKey {
 		e := &s.entries[i]
 		return batchKey{shard: of(p, e.ID), absent: e.IfAbsent, moving: p.Moving(e.ID)}
@@ -194,18 +195,18 @@ func (s *scheduling) group(p Placement, todo []int, of shardOf) []*batch {
 }
 
 // olds groups entries by their old shards.
-func (s *scheduling) olds(p Placement, todo []int) ([]*batch, []Names) {
-	batches := s.group(p, todo, Placement.Old)
-	names := make([]Names, len(batches))
+func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Names) {
+	batches := s.group(p, todo, shard.Placement.Old)
+	names := make([]shard.Names, len(batches))
 	for i, b := range batches {
 		names[i] = b.names(func(i int) string { return s.entries[i].ID })
 	}
 	return batches, names
 }
 
-func (s *scheduling) put(b *batch) Put {
-	put := Put{Shard: b.key.shard, Op: s.op, Absent: b.key.absent, Moving: b.key.moving,
-		Entries: make([]Entry, len(b.entries))}
+func (s *scheduling) put(b *batch) shard.Put {
+	put := shard.Put{Shard: b.key.shard, Op: s.op, Absent: b.key.absent, Moving: b.key.moving,
+		Entries: make([]shard.Entry, len(b.entries))}
 	for i, at := range b.entries {
 		put.Entries[i] = s.entries[at]
 	}
@@ -217,7 +218,7 @@ func (s *scheduling) put(b *batch) Put {
 
 // stored takes over the results of a put, and returns the entries whose old copies must
 // go.
-func (s *scheduling) stored(b *batch, r PutResult) (moving []int) {
+func (s *scheduling) stored(b *batch, r shard.PutResult) (moving []int) {
 	for i, at := range b.entries {
 		if r.Due[i] == 0 {
 			s.results[at] = Scheduled{Err: task.ErrExists}

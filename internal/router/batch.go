@@ -1,4 +1,6 @@
-package shard
+package router
+
+import "github.com/duefleet/duefleet/internal/shard"
 
 // batch is what one script takes: entries of one shard, by their indexes, with the
 // arguments that a script takes only once.
@@ -34,8 +36,8 @@ func group(todo []int, most int, keyOf func(i int) batchKey, bytesOf func(i int)
 }
 
 // names returns the tasks of a batch.
-func (b *batch) names(idOf func(i int) string) Names {
-	n := Names{Shard: b.key.shard, IDs: make([]string, len(b.entries))}
+func (b *batch) names(idOf func(i int) string) shard.Names {
+	n := shard.Names{Shard: b.key.shard, IDs: make([]string, len(b.entries))}
 	for j, i := range b.entries {
 		n.IDs[j] = idOf(i)
 	}

@@ -1,10 +1,11 @@
-package shard
+package router
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -15,13 +16,13 @@ func TestAnUnknownTopicMayBeASlip(t *testing.T) {
 	g := newGuarded(t)
 	for name, want := range map[string]string{"order": "; did you mean topic orders?", "bills": ""} {
 		for role, may := range map[string]bool{"operator": true, "producer": false} {
-			store, err := New(g.as(role, 0), "duefleet")
+			store, err := shard.New(g.as(role, 0), "duefleet")
 			g.ok(err)
 			if role == "producer" { // of all topics, which it may not list
 				g.ok(g.rdb.Do(g.ctx(), "ACL", "SETUSER", "duefleet-producer", "%R~duefleet:placement:*", "-smembers").Err())
 			}
-			_, read := store.Router(name).Get(g.ctx(), "a")
-			_, listed := store.Topic(name).Listing(Wanted{}).Next(g.ctx())
+			_, read := New(store).Topic(name).Get(g.ctx(), "a")
+			_, listed := store.Topic(name).Listing(shard.Wanted{}).Next(g.ctx())
 			for _, err := range []error{read, listed, store.Topic(name).EachID(g.ctx(), "", nil)} {
 				want := want
 				if !may {

@@ -1,10 +1,11 @@
-package shard
+package router
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -13,7 +14,7 @@ const fetchAtOnce = 4
 
 // Got is the result for one ID.
 type Got struct {
-	Task Stored
+	Task shard.Stored
 	// Err is task.ErrNotFound, the reason why the record can't be read, or an error of
 	// Redis.
 	Err error
@@ -32,7 +33,7 @@ func (r *Router) GetMany(ctx context.Context, ids []string) []Got {
 	}
 	g.fail(todo, t.err)
 	for i := range g.results {
-		g.results[i].Err = Unasked(g.results[i].Err)
+		g.results[i].Err = shard.Unasked(g.results[i].Err)
 	}
 	return g.results
 }
@@ -47,7 +48,7 @@ type getting struct {
 // attempt reads tasks under one placement: moving tasks at their old shards first, then
 // at the new shards all that it hasn't found. It returns the tasks to read again under a
 // newer placement, and the refusal.
-func (g *getting) attempt(ctx context.Context, p Placement, todo []int) (again []int, refusal error) {
+func (g *getting) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
 	var moving, rest []int
 	for _, i := range todo {
 		if p.Moving(g.ids[i]) {
@@ -56,13 +57,13 @@ func (g *getting) attempt(ctx context.Context, p Placement, todo []int) (again [
 			rest = append(rest, i)
 		}
 	}
-	again, refusal = g.read(ctx, p, moving, Placement.Old)
+	again, refusal = g.read(ctx, p, moving, shard.Placement.Old)
 	for _, i := range without(moving, again) {
 		if errors.Is(g.results[i].Err, task.ErrNotFound) {
 			rest = append(rest, i)
 		}
 	}
-	more, err := g.read(ctx, p, rest, Placement.New)
+	more, err := g.read(ctx, p, rest, shard.Placement.New)
 	if err != nil {
 		refusal = err
 	}
@@ -70,14 +71,14 @@ func (g *getting) attempt(ctx context.Context, p Placement, todo []int) (again [
 }
 
 // read reads each task from one shard.
-func (g *getting) read(ctx context.Context, p Placement, todo []int, of shardOf) (again []int, refusal error) {
+func (g *getting) read(ctx context.Context, p shard.Placement, todo []int, of shardOf) (again []int, refusal error) {
 	idOf := func(i int) string { return g.ids[i] }
-	queue := group(todo, FetchIDs, func(i int) batchKey { return batchKey{shard: of(p, g.ids[i])} },
+	queue := group(todo, shard.FetchIDs, func(i int) batchKey { return batchKey{shard: of(p, g.ids[i])} },
 		func(int) int { return 0 })
 	for len(queue) > 0 {
 		round := queue[:min(len(queue), fetchAtOnce)]
 		queue = queue[len(round):]
-		names := make([]Names, len(round))
+		names := make([]shard.Names, len(round))
 		for n, b := range round {
 			names[n] = b.names(idOf)
 		}
@@ -88,7 +89,7 @@ func (g *getting) read(ctx context.Context, p Placement, todo []int, of shardOf)
 			case outdated(err):
 				again, refusal = append(again, b.entries...), err
 			case err != nil:
-				err = Unasked(fmt.Errorf("read from shard %d of topic %s: %w", b.key.shard, g.router.topic.name, err))
+				err = shard.Unasked(fmt.Errorf("read from shard %d of topic %s: %w", b.key.shard, g.router.topic.Name(), err))
 				if g.fail(b.entries, err); errors.Is(err, task.ErrUnavailable) {
 					unasked = err
 				}
@@ -109,7 +110,7 @@ func (g *getting) read(ctx context.Context, p Placement, todo []int, of shardOf)
 }
 
 // take records the tasks that a script read. It returns how many these are.
-func (g *getting) take(b *batch, tasks []*Stored) (done int) {
+func (g *getting) take(b *batch, tasks []*shard.Stored) (done int) {
 	for j, s := range tasks {
 		r := &g.results[b.entries[j]]
 		switch {

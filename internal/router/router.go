@@ -1,10 +1,14 @@
-package shard
+// Package router carries out operations on tasks by their IDs, while the shard count may
+// change: it chooses the shards, and the order of the scripts of internal/shard.
+package router
 
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -18,25 +22,37 @@ import (
 // While a task is moving, its old shard is shown the placement before the new one is
 // written, and loses its copy last.
 type Router struct {
-	topic    *Topic
+	topic    *shard.Topic
 	scripts  *luascript.Client
 	known    known
 	batchers batchers
 }
 
-// Router returns the router of a topic: the same one each time.
-func (s *Store) Router(topic string) *Router {
-	s.routing.Lock()
-	defer s.routing.Unlock()
-	r := s.routers[topic]
+// Routers are the routers of a store, one for each topic. They are safe for concurrent use.
+type Routers struct {
+	store *shard.Store
+	mu    sync.Mutex
+	all   map[string]*Router // by topic
+}
+
+// New returns the routers of a store.
+func New(store *shard.Store) *Routers {
+	return &Routers{store: store, all: map[string]*Router{}}
+}
+
+// Topic returns the router of a topic: the same one each time.
+func (rs *Routers) Topic(name string) *Router {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.all[name]
 	if r == nil {
 		r = &Router{
-			topic:    s.Topic(topic),
-			scripts:  s.scripts,
-			known:    known{fenced: map[int]Placement{}},
+			topic:    rs.store.Topic(name),
+			scripts:  rs.store.Scripts(),
+			known:    known{fenced: map[int]shard.Placement{}},
 			batchers: batchers{beside: gatherBeside, patience: gatherPatience, all: map[int]*batcher{}},
 		}
-		s.routers[topic] = r
+		rs.all[name] = r
 	}
 	return r
 }
@@ -49,11 +65,11 @@ func (s *Store) Router(topic string) *Router {
 // If the task isn't stored, a consumer may have it. Then Reschedule leaves a note, and
 // also moves what the consumer stored before it could see the note. The note's time is
 // when the new shard missed the task, by the clock that counts for its due time.
-func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int64, err error) {
+func (r *Router) Reschedule(ctx context.Context, id string, when shard.When) (due int64, err error) {
 	ctx, probation := luascript.OnProbation(ctx)
-	m := Move{Op: NewOp(), ID: id, When: when}
+	m := shard.Move{Op: shard.NewOp(), ID: id, When: when}
 	due, err = r.reschedule(ctx, m)
-	var missing *MissingError
+	var missing *shard.MissingError
 	if errors.As(err, &missing) {
 		luascript.CarriedOut(ctx) // the answer to the note may be lost
 		if err := r.topic.NoteMoved(ctx, id, missing.At, when.MillisFrom(missing.At)); err != nil {
@@ -64,7 +80,7 @@ func (r *Router) Reschedule(ctx context.Context, id string, when When) (due int6
 	return due, probation.Judge(err)
 }
 
-func (r *Router) reschedule(ctx context.Context, m Move) (due int64, err error) {
+func (r *Router) reschedule(ctx context.Context, m shard.Move) (due int64, err error) {
 	t := tries{router: r}
 	for t.next(ctx) {
 		due, t.err = r.rescheduleUnder(ctx, t.placement, m)
@@ -72,7 +88,7 @@ func (r *Router) reschedule(ctx context.Context, m Move) (due int64, err error) 
 	return due, t.err
 }
 
-func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int64, error) {
+func (r *Router) rescheduleUnder(ctx context.Context, p shard.Placement, m shard.Move) (int64, error) {
 	deadline, err := r.scripts.Deadline(ctx)
 	if err != nil {
 		return 0, err
@@ -95,7 +111,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 		return due, err
 	}
 	luascript.CarriedOut(ctx)
-	closing := r.closeOld(ctx, p, Names{old, []string{m.ID}})[0]
+	closing := r.closeOld(ctx, p, shard.Names{Shard: old, IDs: []string{m.ID}})[0]
 	switch {
 	case errors.Is(closing, task.ErrReplicas):
 		return due, closing
@@ -107,7 +123,7 @@ func (r *Router) rescheduleUnder(ctx context.Context, p Placement, m Move) (int6
 
 // Get reads a task, or returns task.ErrNotFound. It reads at the old shard, then at the
 // new one.
-func (r *Router) Get(ctx context.Context, id string) (s Stored, err error) {
+func (r *Router) Get(ctx context.Context, id string) (s shard.Stored, err error) {
 	t := tries{router: r}
 	for t.next(ctx) {
 		for _, at := range t.placement.Where(id) {
@@ -116,5 +132,5 @@ func (r *Router) Get(ctx context.Context, id string) (s Stored, err error) {
 			}
 		}
 	}
-	return s, Unasked(t.err)
+	return s, shard.Unasked(t.err)
 }

@@ -1,10 +1,12 @@
-package shard
+package router
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // maxRestarts limits how often one operation starts over because the placement changed. A
@@ -16,29 +18,29 @@ const maxRestarts = 100
 // has seen a newer one refuses it.
 type known struct {
 	mu        sync.Mutex
-	placement Placement         // Epoch 0: none read yet
-	fenced    map[int]Placement // by shard: a placement that its fence has seen
+	placement shard.Placement         // Epoch 0: none read yet
+	fenced    map[int]shard.Placement // by shard: a placement that its fence has seen
 }
 
 // Known returns the last known placement. Its Epoch is 0 if there is none.
-func (r *Router) Known() Placement {
+func (r *Router) Known() shard.Placement {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	return r.known.placement
 }
 
 // Assume sets the known placement to p, which may be an outdated one.
-func (r *Router) Assume(p Placement) {
+func (r *Router) Assume(p shard.Placement) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	r.known.placement = p
 }
 
-func (r *Router) refresh(ctx context.Context) (Placement, error) {
+func (r *Router) refresh(ctx context.Context) (shard.Placement, error) {
 	p, err := r.topic.Placement(ctx)
 	if err != nil {
 		r.scripts.Relearn(ctx)
-		r.Assume(Placement{})
+		r.Assume(shard.Placement{})
 		return p, r.topic.Meant(ctx, err)
 	}
 	r.Assume(p)
@@ -55,7 +57,7 @@ func (r *Router) refresh(ctx context.Context) (Placement, error) {
 //	return t.err
 type tries struct {
 	router    *Router
-	placement Placement
+	placement shard.Placement
 	begun     int
 	err       error // of the last try
 }
@@ -71,7 +73,7 @@ func (t *tries) next(ctx context.Context) bool {
 	case !outdated(t.err):
 		return false
 	case t.begun == maxRestarts:
-		t.err = fmt.Errorf("topic %s: refused %d times during one operation: %w", t.router.topic.name, maxRestarts, t.err)
+		t.err = fmt.Errorf("topic %s: refused %d times during one operation: %w", t.router.topic.Name(), maxRestarts, t.err)
 		return false
 	default:
 		t.placement, t.err = t.router.renew(ctx, t.err)
@@ -83,17 +85,17 @@ func (t *tries) next(ctx context.Context) bool {
 // outdated reports whether an operation must start over, because its placement or its
 // deadline was outdated.
 func outdated(err error) bool {
-	var moved *MovedError
-	return errors.As(err, &moved) || errors.Is(err, ErrLate)
+	var moved *shard.MovedError
+	return errors.As(err, &moved) || errors.Is(err, shard.ErrLate)
 }
 
 // renew reads what was outdated in a refused operation: the placement or the time. If
 // Redis has lost a placement that a shard has seen, the operation continues under that
 // one; the scanners restore it in Redis.
-func (r *Router) renew(ctx context.Context, refusal error) (Placement, error) {
+func (r *Router) renew(ctx context.Context, refusal error) (shard.Placement, error) {
 	r.scripts.ForgetClock()
 	p, err := r.refresh(ctx)
-	var moved *MovedError
+	var moved *shard.MovedError
 	if err != nil || !errors.As(refusal, &moved) || p.Epoch > moved.Placement.Epoch || p == moved.Placement {
 		return p, err
 	}
@@ -106,7 +108,7 @@ func (r *Router) renew(ctx context.Context, refusal error) (Placement, error) {
 
 // show fences the shards that aren't known to have seen p, in one round trip. It returns
 // the error of each shard that it couldn't fence.
-func (r *Router) show(ctx context.Context, p Placement, shards []int) map[int]error {
+func (r *Router) show(ctx context.Context, p shard.Placement, shards []int) map[int]error {
 	unseen := r.unseen(p, shards)
 	if len(unseen) == 0 {
 		return nil
@@ -122,20 +124,20 @@ func (r *Router) show(ctx context.Context, p Placement, shards []int) map[int]er
 	return failed
 }
 
-func (r *Router) unseen(p Placement, shards []int) (unseen []Names) {
+func (r *Router) unseen(p shard.Placement, shards []int) (unseen []shard.Names) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	asked := map[int]bool{}
 	for _, s := range shards {
 		if !asked[s] && r.known.fenced[s] != p {
-			unseen = append(unseen, Names{Shard: s})
+			unseen = append(unseen, shard.Names{Shard: s})
 		}
 		asked[s] = true
 	}
 	return unseen
 }
 
-func (r *Router) saw(shard int, p Placement) {
+func (r *Router) saw(shard int, p shard.Placement) {
 	r.known.mu.Lock()
 	defer r.known.mu.Unlock()
 	r.known.fenced[shard] = p
@@ -148,7 +150,7 @@ func (r *Router) saw(shard int, p Placement) {
 // A shard that has seen a newer placement has no copies, because the move under this one
 // is complete. If a shard answers ErrLate, closeOld sends the same again: the rest of the
 // operation is stored already.
-func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []error {
+func (r *Router) closeOld(ctx context.Context, p shard.Placement, olds ...shard.Names) []error {
 	errs := make([]error, len(olds))
 	todo := make([]int, len(olds))
 	for i := range olds {
@@ -162,15 +164,15 @@ func (r *Router) closeOld(ctx context.Context, p Placement, olds ...Names) []err
 		r.scripts.ForgetClock()
 	}
 	for _, i := range todo {
-		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.topic.name,
-			olds[i].Shard, maxRestarts, ErrLate)
+		errs[i] = fmt.Errorf("topic %s: shard %d was reached late %d times during one operation: %w", r.topic.Name(),
+			olds[i].Shard, maxRestarts, shard.ErrLate)
 	}
 	return errs
 }
 
 // closeOldOnce makes one try for the indexes in todo, and returns the indexes that were
 // late.
-func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, todo []int, errs []error) (late []int) {
+func (r *Router) closeOldOnce(ctx context.Context, p shard.Placement, olds []shard.Names, todo []int, errs []error) (late []int) {
 	deadline, err := r.scripts.Deadline(ctx)
 	if err != nil {
 		for _, i := range todo {
@@ -178,14 +180,14 @@ func (r *Router) closeOldOnce(ctx context.Context, p Placement, olds []Names, to
 		}
 		return nil
 	}
-	batches := make([]Deletion, len(todo))
+	batches := make([]shard.Deletion, len(todo))
 	for n, i := range todo {
 		batches[n].Names = olds[i]
 	}
 	for n, err := range r.topic.Delete(ctx, p, deadline, batches) {
-		var moved *MovedError
+		var moved *shard.MovedError
 		switch i := todo[n]; {
-		case errors.Is(err, ErrLate):
+		case errors.Is(err, shard.ErrLate):
 			late = append(late, i)
 		case err != nil && !errors.As(err, &moved):
 			errs[i] = err

@@ -1,9 +1,10 @@
-package shard
+package router
 
 import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -20,30 +21,30 @@ func TestARecordSaysWhenItsReasonCame(t *testing.T) {
 			t.Errorf("%q came at %d; want %d to %d", why, at, from, c.now())
 		}
 	}
-	give := func(r Release) (from int64) {
+	give := func(r shard.Release) (from int64) {
 		t.Helper()
-		c.put(In(0), "a")
+		c.put(shard.In(0), "a")
 		r.Lease = leases(c.claimIDs("a"))[0]
 		from = c.now()
 		equal(t, "given back", c.release(r), 1)
 		return from
 	}
-	since(give(Release{Attempted: true, Delay: time.Hour, Reason: "why"}), "why")
-	give(Release{})
+	since(give(shard.Release{Attempted: true, Delay: time.Hour, Reason: "why"}), "why")
+	give(shard.Release{})
 	if r := c.read("a"); !r.ReasonAt.IsZero() || r.Reason != "" {
 		t.Errorf("of one that was never tried: %q, %s", r.Reason, r.ReasonAt)
 	}
-	since(give(Release{Park: true, Reason: "no queue"}), "no queue")
-	since(give(Release{Park: true}), "")
+	since(give(shard.Release{Park: true, Reason: "no queue"}), "no queue")
+	since(give(shard.Release{Park: true}), "")
 	_, err := c.Shard(0).Replay(c.ctx(), "a")
 	c.ok(err)
 	if r := c.read("a"); !r.ReasonAt.IsZero() {
 		t.Errorf("of one that was replayed: %s", r.ReasonAt)
 	}
 	c.delete("a")
-	give(Release{Attempted: true, Reason: "why"})
+	give(shard.Release{Attempted: true, Reason: "why"})
 	from := c.now()
-	equal(t, "parked", c.release(Release{Lease: leases(c.claimIDs("a"))[0], Park: true}), 1)
+	equal(t, "parked", c.release(shard.Release{Lease: leases(c.claimIDs("a"))[0], Park: true}), 1)
 	since(from, "why") // and no older time behind it
 	c.delete("a")
 	for reason, parked := range map[string]bool{"handler failed": false, "given up": true, "": true} {

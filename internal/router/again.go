@@ -1,19 +1,21 @@
-package shard
+package router
 
 import (
 	"context"
 	"fmt"
+
+	"github.com/duefleet/duefleet/internal/shard"
 )
 
 // Requeue stores a task for its consumer and reports whether it did. A task that was put,
 // moved, replayed or stored by its consumer after the delivery stays as it is. One
 // exception is a task that a consumer stored after the delivery of an older version.
 // Requeue replaces it: that chain is superseded, and nothing else would retry this task.
-func (r *Router) Requeue(ctx context.Context, a Requeue) (stored bool, err error) {
+func (r *Router) Requeue(ctx context.Context, a shard.Requeue) (stored bool, err error) {
 	if a.Op == "" {
-		a.Op = NewOp()
+		a.Op = shard.NewOp()
 	}
-	var replace Op
+	var replace shard.Op
 	for range maxRestarts {
 		stays, err := r.requeue(ctx, a, replace)
 		older := false
@@ -21,7 +23,7 @@ func (r *Router) Requeue(ctx context.Context, a Requeue) (stored bool, err error
 			older, err = r.topic.Older(ctx, a, *stays)
 		}
 		if err != nil {
-			return false, fmt.Errorf("store task %q of topic %s again: %w", a.ID, r.topic.name, err)
+			return false, fmt.Errorf("store task %q of topic %s again: %w", a.ID, r.topic.Name(), err)
 		}
 		if !older {
 			return stays == nil, nil
@@ -34,7 +36,7 @@ func (r *Router) Requeue(ctx context.Context, a Requeue) (stored bool, err error
 // requeue keeps to the order of a put: while the task is moving, its old shard sees the
 // placement first and loses its copy last. A copy there that was stored after the
 // delivery stays, unless the new shard has had the task already.
-func (r *Router) requeue(ctx context.Context, a Requeue, replace Op) (stays *Kept, err error) {
+func (r *Router) requeue(ctx context.Context, a shard.Requeue, replace shard.Op) (stays *shard.Kept, err error) {
 	t := tries{router: r}
 	for t.next(ctx) {
 		stays, t.err = r.requeueUnder(ctx, t.placement, a, replace)
@@ -42,8 +44,8 @@ func (r *Router) requeue(ctx context.Context, a Requeue, replace Op) (stays *Kep
 	return stays, t.err
 }
 
-func (r *Router) requeueUnder(ctx context.Context, p Placement, a Requeue, replace Op) (stays *Kept, err error) {
-	how := Requeuing{Replace: replace, Moving: p.Moving(a.ID)}
+func (r *Router) requeueUnder(ctx context.Context, p shard.Placement, a shard.Requeue, replace shard.Op) (stays *shard.Kept, err error) {
+	how := shard.Requeuing{Replace: replace, Moving: p.Moving(a.ID)}
 	if how.Moving {
 		there, err := r.topic.Shard(p.Old(a.ID)).Fence(ctx, p, a.ID)
 		if err != nil {
@@ -55,11 +57,11 @@ func (r *Router) requeueUnder(ctx context.Context, p Placement, a Requeue, repla
 			}
 			newer := old.Due.UnixMilli() > a.Due || old.Due.UnixMilli() == a.Due && old.Attempt < a.Attempt
 			if newer && old.Op != string(replace) {
-				how.Since = &Kept{Due: old.Due.UnixMilli(), Scheduled: old.Scheduled.UnixMilli(), Op: Op(old.Op)}
+				how.Since = &shard.Kept{Due: old.Due.UnixMilli(), Scheduled: old.Scheduled.UnixMilli(), Op: shard.Op(old.Op)}
 			}
 		}
 	}
-	deadline, err := r.topic.store.scripts.Deadline(ctx)
+	deadline, err := r.scripts.Deadline(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,5 +69,5 @@ func (r *Router) requeueUnder(ctx context.Context, p Placement, a Requeue, repla
 	if err != nil || stays != nil || !how.Moving {
 		return stays, err
 	}
-	return nil, r.closeOld(ctx, p, Names{p.Old(a.ID), []string{a.ID}})[0]
+	return nil, r.closeOld(ctx, p, shard.Names{Shard: p.Old(a.ID), IDs: []string{a.ID}})[0]
 }
