@@ -130,8 +130,9 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
-		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{},
-			met: map[string]bool{}},
+		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now,
+			removed: map[string]time.Time{},
+			met:     map[string]bool{}},
 		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
 		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
 		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),

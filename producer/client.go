@@ -98,7 +98,8 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	return &Client{
-		store: store, routers: router.New(store), close: closeRedis, maxPayload: cfg.MaxPayload, timeout: cfg.Timeout, metrics: m,
+		store: store, routers: router.New(store), close: closeRedis, maxPayload: cfg.MaxPayload,
+		timeout: cfg.Timeout, metrics: m,
 		endsWithContext: endsWithContext(cfg.Redis),
 	}, nil
 }

@@ -30,14 +30,15 @@ func TestAReplyOfAnotherShapeIsAnErrorThatNamesItsScript(t *testing.T) {
 		value any
 		want  string
 	}{
-		"an integer":           {integer, int64(1), ""},
-		"no integer":           {integer, "1", "script claim answered a text as element 1, not an integer"},
-		"nil for an integer":   {integer, nil, "script claim answered nil as element 1, not an integer"},
-		"a text":               {text, "a", ""},
-		"no text":              {text, int64(1), "script claim answered an integer as element 1, not a text"},
-		"two elements":         {pair, []any{"a", int64(1)}, ""},
-		"one too few":          {pair, []any{"a"}, "script claim answered 1 elements; an integer is missing"},
-		"the first is another": {pair, []any{int64(1), int64(1)}, "script claim answered an integer as element 1, not a text"},
+		"an integer":         {integer, int64(1), ""},
+		"no integer":         {integer, "1", "script claim answered a text as element 1, not an integer"},
+		"nil for an integer": {integer, nil, "script claim answered nil as element 1, not an integer"},
+		"a text":             {text, "a", ""},
+		"no text":            {text, int64(1), "script claim answered an integer as element 1, not a text"},
+		"two elements":       {pair, []any{"a", int64(1)}, ""},
+		"one too few":        {pair, []any{"a"}, "script claim answered 1 elements; an integer is missing"},
+		"the first is another": {pair, []any{int64(1), int64(1)},
+			"script claim answered an integer as element 1, not a text"},
 		"the last is another":  {pair, []any{"a", nil}, "script claim answered nil as element 2, not an integer"},
 		"a list in a list":     {pair, []any{[]any{}}, "script claim answered a list as element 1, not a text"},
 		"no list":              {pair, "a", "script claim answered a text, not a list"},
@@ -75,7 +76,8 @@ func TestAReplyOfACallThatFailedIsItsError(t *testing.T) {
 	}
 	r.err = &ReplicasError{Have: 0, Want: 1}
 	l = r.Values()
-	if status, n := l.Text(), l.Int(); status != "ok" || n != 7 || l.Err() != nil || !errors.Is(r.Err(), task.ErrReplicas) {
+	status, n := l.Text(), l.Int()
+	if status != "ok" || n != 7 || l.Err() != nil || !errors.Is(r.Err(), task.ErrReplicas) {
 		t.Errorf("got %q, %d, %v, %v", status, n, l.Err(), r.Err())
 	}
 }

@@ -44,7 +44,8 @@ func (r *Router) requeue(ctx context.Context, a shard.Requeue, replace shard.Op)
 	return stays, t.err
 }
 
-func (r *Router) requeueUnder(ctx context.Context, p shard.Placement, a shard.Requeue, replace shard.Op) (stays *shard.Kept, err error) {
+func (r *Router) requeueUnder(ctx context.Context, p shard.Placement, a shard.Requeue,
+	replace shard.Op) (stays *shard.Kept, err error) {
 	how := shard.Requeuing{Replace: replace, Moving: p.Moving(a.ID)}
 	if how.Moving {
 		there, err := r.topic.Shard(p.Old(a.ID)).Fence(ctx, p, a.ID)

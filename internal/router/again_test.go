@@ -128,10 +128,10 @@ func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
 	checkDelivery(9000, shard.Run) // another version, due when the cancelled retry was to be
 }
 
-// TestAWishIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
-func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
+// TestARequestedDueIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
+func TestARequestedDueIsForTheDeliveryThatItMissed(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct{ wish, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500},
+	for name, row := range map[string]struct{ requested, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500},
 		"in the past": {-5, 1500}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,9 +143,31 @@ func TestAWishIsForTheDeliveryThatItMissed(t *testing.T) {
 				equal(t, "allowed", ok, true)
 				equal(t, "next", at, want)
 			}
-			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.wish))
+			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.requested))
 			allowNext(1000, 2000, row.want)
 			allowNext(row.want, 20_000, 20_000)
+		})
+	}
+}
+
+// TestARequestOfAnEarlierBuildCounts: such a producer notes it in other fields. The later
+// request counts.
+func TestARequestOfAnEarlierBuildCounts(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ requested, want int64 }{"alone": {0, 9000}, "the later one": {1499, 9000},
+		"the earlier one": {1501, 7000}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			c.ok(c.rdb.HSet(c.ctx(), c.historyKey("a"), "wished", 1500, "wish", 9000).Err())
+			if row.requested > 0 {
+				c.ok(c.NoteMoved(c.ctx(), "a", row.requested, 7000))
+			}
+			delivery := shard.Delivered{ID: "a", Due: 1000, Scheduled: 500}
+			at, ok, err := c.AllowNext(c.ctx(), delivery, 2000, time.Hour)
+			c.ok(err)
+			equal(t, "allowed", ok, true)
+			equal(t, "next", at, row.want)
 		})
 	}
 }
@@ -162,7 +184,8 @@ func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
 		"as it is": {func(*sandbox) {}, true},
 		"claimed":  {func(c *sandbox) { c.claimIDs("a") }, true},
 		"moved": {func(c *sandbox) {
-			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a", When: shard.In(2 * time.Hour)})
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a",
+				When: shard.In(2 * time.Hour)})
 			c.ok(err)
 		}, false},
 		"put": {func(c *sandbox) { c.put(shard.In(2*time.Hour), "a") }, false},

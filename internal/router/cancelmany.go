@@ -142,7 +142,8 @@ func (c *cancelling) attempt(ctx context.Context, p shard.Placement, todo []int)
 // withdraw deletes each task from one shard. In the same round trip it looks up whether
 // their IDs have a delivery history. A new shard notes the IDs of moving tasks, so that
 // no mover restores them.
-func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int, of shardOf) (again []int, refusal error) {
+func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int,
+	of shardOf) (again []int, refusal error) {
 	if len(todo) == 0 {
 		return nil, nil
 	}

@@ -18,7 +18,8 @@ func (c *sandbox) move(id string) {
 	from := c.Shard(c.p.Old(id))
 	export, err := from.Export(c.ctx(), c.p, shard.Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
 	c.ok(err)
-	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, shard.Share{Shard: c.p.New(id), Tasks: export.Tasks}) {
+	share := shard.Share{Shard: c.p.New(id), Tasks: export.Tasks}
+	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, share) {
 		c.ok(imported.Err)
 	}
 	n, err := from.Settle(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
@@ -35,7 +36,8 @@ func TestEachIDIsMetOnce(t *testing.T) {
 	const n = 1600
 	var entries []shard.Entry
 	for i := range n {
-		entries = append(entries, entry(fmt.Sprint(prefix, i), shard.In(time.Hour)), entry(fmt.Sprint("ab-x-", i), shard.In(time.Hour)))
+		entries = append(entries, entry(fmt.Sprint(prefix, i), shard.In(time.Hour)),
+			entry(fmt.Sprint("ab-x-", i), shard.In(time.Hour)))
 	}
 	for batch := range slices.Chunk(entries, shard.MaxBatch) {
 		for _, r := range c.Router("orders").Schedule(c.ctx(), batch) {

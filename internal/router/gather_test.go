@@ -105,7 +105,8 @@ func newGathering(t *testing.T, limit time.Duration) *gathering {
 	c := newSandbox(t, 1)
 	text, err := shard.Script("put")
 	c.ok(err)
-	g := &gathering{sandbox: c, r: c.Router("orders"), calls: &puts{redis.NewScript(text).Hash(), make(chan *heldPut, 100)}}
+	calls := &puts{redis.NewScript(text).Hash(), make(chan *heldPut, 100)}
+	g := &gathering{sandbox: c, r: c.Router("orders"), calls: calls}
 	g.r.batchers.beside, g.r.batchers.patience = 1, limit
 	if s := g.r.Schedule(t.Context(), []shard.Entry{{ID: "there", Body: []byte{0}}}); s[0].Err != nil {
 		t.Fatal(s[0].Err) // the script is known, and the clock
@@ -248,7 +249,8 @@ func TestACallIsNoLargerThanAScriptTakes(t *testing.T) {
 	}
 	large := &gathered{ids: map[string]bool{}}
 	large.add(&waiter{entry: shard.Entry{ID: "a", Body: make([]byte, scriptBytes-1)}})
-	if !large.takes(shard.Entry{ID: "b", Body: make([]byte, 1)}) || large.takes(shard.Entry{ID: "c", Body: make([]byte, 2)}) {
+	if !large.takes(shard.Entry{ID: "b", Body: make([]byte, 1)}) ||
+		large.takes(shard.Entry{ID: "c", Body: make([]byte, 2)}) {
 		t.Errorf("of bytes it takes others than %d", scriptBytes)
 	}
 }

@@ -50,7 +50,8 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, prefix: prefix, scripts: store.Scripts(), routers: New(store), t: t}
+	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, prefix: prefix, scripts: store.Scripts(),
+		routers: New(store), t: t}
 	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
 		t.Fatal(err)
 	}

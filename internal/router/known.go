@@ -172,7 +172,8 @@ func (r *Router) closeOld(ctx context.Context, p shard.Placement, olds ...shard.
 
 // closeOldOnce makes one try for the indexes in todo, and returns the indexes that were
 // late.
-func (r *Router) closeOldOnce(ctx context.Context, p shard.Placement, olds []shard.Names, todo []int, errs []error) (late []int) {
+func (r *Router) closeOldOnce(ctx context.Context, p shard.Placement, olds []shard.Names, todo []int,
+	errs []error) (late []int) {
 	deadline, err := r.scripts.Deadline(ctx)
 	if err != nil {
 		for _, i := range todo {

@@ -56,7 +56,8 @@ func TestARecordThatCannotBeReadIsThere(t *testing.T) {
 	if !c.p.Moving("unreadable") {
 		t.Fatal("it stays where it is")
 	}
-	entries := []shard.Entry{entry("unreadable", shard.In(time.Hour)), entry("a", shard.In(time.Hour)), entry("b", shard.In(time.Hour))}
+	hour := shard.In(time.Hour)
+	entries := []shard.Entry{entry("unreadable", hour), entry("a", hour), entry("b", hour)}
 	for i := range entries {
 		entries[i].IfAbsent = true
 	}

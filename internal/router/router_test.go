@@ -21,10 +21,11 @@ func TestARescheduleThatMissesIsDatedByTheShard(t *testing.T) {
 	if _, err := c.Router("orders").Reschedule(c.ctx(), a.ID, shard.In(time.Hour)); !errors.Is(err, task.ErrNotFound) {
 		t.Fatalf("moved what is not stored: %v", err)
 	}
-	at, allowed, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Due+1, time.Hour)
+	delivery := shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}
+	at, allowed, err := c.AllowNext(c.ctx(), delivery, a.Due+1, time.Hour)
 	c.ok(err)
 	equal(t, "allowed", allowed, true)
-	if wish := a.Due + time.Hour.Milliseconds(); at < wish {
+	if requested := a.Due + time.Hour.Milliseconds(); at < requested {
 		t.Errorf("due again in %s, want in an hour or so", time.Duration(at-a.Due)*time.Millisecond)
 	}
 }

@@ -37,7 +37,8 @@ func (r *Router) Schedule(ctx context.Context, entries []shard.Entry) []Schedule
 // that begins later, and its result means nothing. If wanted is nil, all stay wanted.
 func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted func(i int) bool) []Scheduled {
 	ctx, probation := luascript.OnProbation(ctx)
-	s := scheduling{router: r, op: shard.NewOp(), entries: entries, wanted: wanted, results: make([]Scheduled, len(entries))}
+	s := scheduling{router: r, op: shard.NewOp(), entries: entries, wanted: wanted,
+		results: make([]Scheduled, len(entries))}
 	todo := upTo(len(entries))
 	t := tries{router: r}
 	for t.next(ctx) {
@@ -144,7 +145,8 @@ func (s *scheduling) showOld(ctx context.Context, p shard.Placement, todo []int)
 // absentAtOld gives their results to entries whose tasks lie at their old shards, and
 // returns the others as free. A record with the op of this call was put before the change
 // began; a mover brings it along. A record that can't be read isn't from this call.
-func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int, refusal error) {
+func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int,
+	refusal error) {
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}

@@ -18,7 +18,7 @@ type Deletion struct {
 // Delete removes batches in one round trip. It returns an error or nil for each.
 func (t *Topic) Delete(ctx context.Context, p Placement, deadline int64, batches []Deletion) []error {
 	errs := make([]error, len(batches))
-	for i, reply := range t.store.scripts.RunAll(ctx, t.deletions(p, deadline, batches)) {
+	for i, reply := range t.runAll(ctx, t.deletions(p, deadline, batches)) {
 		_, _, err := answer(reply)
 		errs[i] = t.undeleted(batches[i].Shard, err)
 	}
@@ -55,7 +55,7 @@ func (t *Topic) Withdraw(ctx context.Context, p Placement, deadline int64, batch
 			calls = append(calls, t.note(id, "", ""))
 		}
 	}
-	replies := t.store.scripts.RunAll(ctx, calls)
+	replies := t.runAll(ctx, calls)
 	results := make([]Withdrawal, len(batches))
 	asks, answers := calls[len(batches):], replies[len(batches):]
 	for i, b := range batches {
@@ -87,7 +87,8 @@ func withdrawn(reply luascript.Reply, n int) (tasks []Withdrawn, at int64, err e
 }
 
 // histories sets which tasks have a delivery history.
-func (t *Topic) histories(ctx context.Context, ids []string, tasks []Withdrawn, asks []luascript.Call, answers []luascript.Reply) {
+func (t *Topic) histories(ctx context.Context, ids []string, tasks []Withdrawn, asks []luascript.Call,
+	answers []luascript.Reply) {
 	t.store.runFailed(ctx, asks, answers)
 	for i, id := range ids {
 		n, err := answers[i].Int()

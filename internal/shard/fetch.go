@@ -41,7 +41,7 @@ func (t *Topic) fetch(ctx context.Context, placement string, p part, batches []N
 			Args: append([]any{placement, fetchBytes, int(p)}, anys(n.IDs)...)}
 	}
 	results := make([]Fetched, len(batches))
-	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
+	for i, reply := range t.runAll(ctx, calls) {
 		results[i].Tasks, results[i].Err = t.fetched(reply, p, batches[i].IDs)
 	}
 	return results

@@ -97,7 +97,7 @@ func (l *List) page(ctx context.Context) ([]Stored, error) {
 		l.from, l.to, l.begun, l.last, l.prefix,
 		listLooked, min(l.tasks, listTasks), listBytes, int(l.part),
 	}
-	reply := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "list", Keys: []string{s.due(), s.tasks()}, Args: args}).Values()
+	reply := s.topic.run(ctx, luascript.Call{Script: "list", Keys: []string{s.due(), s.tasks()}, Args: args}).Values()
 	more, from, last, now := reply.Int(), reply.Text(), reply.Text(), reply.Int()
 	var tasks []Stored
 	for reply.Left() > 0 {

@@ -52,11 +52,12 @@ func (s Shard) Requeue(ctx context.Context, p Placement, deadline int64, a Reque
 	if a.Park {
 		next = "park"
 	}
-	call := luascript.Call{Script: "again", Keys: s.taskKeys(s.Wake()), Deadline: deadline, ReplicasKey: s.fence(), Args: []any{
+	keys := s.taskKeys(s.Wake())
+	call := luascript.Call{Script: "again", Keys: keys, Deadline: deadline, ReplicasKey: s.fence(), Args: []any{
 		p.String(), string(a.Op), luascript.DeadlineArg{}, a.ID, a.Due, a.Attempt, next, a.Attempts, a.Scheduled, r.Moving,
 		Release{Reason: a.Reason}.reason(), string(r.Replace), r.Since != nil, a.Body,
 	}}
-	status, rest, err := answer(s.topic.store.scripts.Run(ctx, call))
+	status, rest, err := answer(s.topic.run(ctx, call))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("shard %d: %w", s.n, err)

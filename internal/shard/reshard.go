@@ -59,7 +59,7 @@ func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, err
 		args = append(args, id)
 	}
 	keys := s.taskKeys(s.memory(l.Claimant))
-	_, rest, err := answer(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "export", Keys: keys, Args: args}))
+	_, rest, err := answer(s.topic.run(ctx, luascript.Call{Script: "export", Keys: keys, Args: args}))
 	export := Exported{Shard: s.n, Token: rest.Text(), Deadline: rest.Int(), Left: int(rest.Int())}
 	for rest.Left() > 0 {
 		export.Tasks = append(export.Tasks, ExportedTask{ID: rest.Text(), score: rest.Text(), record: rest.Text()})
@@ -99,7 +99,7 @@ func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares 
 			ReplicasKey: t.Shard(s.Shard).fence()}
 	}
 	results := make([]Imported, len(shares))
-	for i, reply := range t.store.scripts.RunAll(ctx, calls) {
+	for i, reply := range t.runAll(ctx, calls) {
 		_, rest, err := answer(reply)
 		n := rest.Int()
 		if err = cmp.Or(err, rest.Err()); err != nil {
@@ -137,7 +137,7 @@ func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, 
 func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
 	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), dirty}
 	c := luascript.Call{Script: "scan_pass", Keys: []string{s.fence(), s.handled()}, Args: args, ReplicasKey: s.fence()}
-	_, rest, err := answer(s.topic.store.scripts.Run(ctx, c))
+	_, rest, err := answer(s.topic.run(ctx, c))
 	at := Pass{Number: rest.Text()}
 	cursor := rest.Text()
 	at.Clean = rest.Int() == 1
@@ -169,7 +169,8 @@ func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, ui
 // claimant is. It keeps two workers from scanning the shard at once; safety doesn't
 // depend on it. Repeating the call after a lost reply returns true.
 func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration) (bool, error) {
-	is, err := s.topic.store.rdb.SetArgs(ctx, s.key("mover"), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()
+	args := redis.SetArgs{Mode: "NX", Get: true, TTL: hold}
+	is, err := s.topic.store.rdb.SetArgs(ctx, s.key("mover"), claimant, args).Result()
 	if errors.Is(err, redis.Nil) { // there was none
 		return true, nil
 	}
@@ -179,15 +180,17 @@ func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration)
 // StopMove lets the next worker be the mover. It changes nothing if the claimant is not
 // the shard's mover.
 func (s Shard) StopMove(ctx context.Context, claimant string) error {
-	err := s.topic.store.scripts.Run(ctx, luascript.Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}).Err()
+	call := luascript.Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}
+	err := s.topic.run(ctx, call).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }
 
 // MarkClean notes that a shard holds nothing misplaced under p. It returns how many
 // shards are not clean, or -1 if p is no longer the placement.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
-	c := luascript.Call{Script: "mark_clean", Keys: []string{t.placementKey()}, Args: []any{p.String(), shard, p.Scanned()}}
-	n, err := t.store.scripts.Run(ctx, c).Int()
+	args := []any{p.String(), shard, p.Scanned()}
+	c := luascript.Call{Script: "mark_clean", Keys: []string{t.placementKey()}, Args: args}
+	n, err := t.run(ctx, c).Int()
 	return int(n), wrapIf(err, "mark shard %d of topic %s clean", shard, t.name)
 }
 

@@ -59,7 +59,9 @@ func TestAScriptThatAnswersAnotherShapeIsAnError(t *testing.T) {
 		"replay":     func() error { _, err := s.Replay(c.ctx(), "a"); return err },
 		"purge":      func() error { _, err := s.PurgeParked(c.ctx(), "a"); return err },
 		"forget":     func() error { return c.Forget(c.ctx(), c.p) },
-		"own":        func() error { return c.store.TakeSources(c.ctx(), "x", map[string]string{"orders": ""})["orders"].Err },
+		"own": func() error {
+			return c.store.TakeSources(c.ctx(), "x", map[string]string{"orders": ""})["orders"].Err
+		},
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), "script "+name+" answered a list") {
 			t.Errorf("%s: got %v", name, err)

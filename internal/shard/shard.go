@@ -57,7 +57,7 @@ func (e *MissingError) Unwrap() error { return task.ErrNotFound }
 // Reschedule gives a task a new due time and returns it in ms, also with
 // task.ErrReplicas. If there is no task it returns a *MissingError.
 func (s Shard) Reschedule(ctx context.Context, p Placement, deadline int64, m Move) (int64, error) {
-	status, rest, err := answer(s.topic.store.scripts.Run(ctx, s.rescheduleCall(p, deadline, m)))
+	status, rest, err := answer(s.topic.run(ctx, s.rescheduleCall(p, deadline, m)))
 	err = wrapIf(err, "reschedule in shard %d of topic %s", s.n, s.topic.name)
 	if status == "" {
 		return 0, err
@@ -91,7 +91,7 @@ type Stored struct {
 
 // Read returns one task, or task.ErrNotFound.
 func (s Shard) Read(ctx context.Context, p Placement, id string) (Stored, error) {
-	status, rest, err := answer(s.topic.store.scripts.Run(ctx, luascript.Call{Script: "read",
+	status, rest, err := answer(s.topic.run(ctx, luascript.Call{Script: "read",
 		Keys: []string{s.due(), s.tasks(), s.fence()}, Args: []any{p.String(), id}}))
 	if err != nil {
 		return Stored{}, fmt.Errorf("read from shard %d of topic %s: %w", s.n, s.topic.name, err)

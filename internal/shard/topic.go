@@ -89,6 +89,14 @@ func (t *Topic) Now(ctx context.Context) (int64, error) { return t.store.Now(ctx
 // nothing. If ctx has ended it returns ctx's error: the call must not begin.
 func (t *Topic) Deadline(ctx context.Context) (int64, error) { return t.store.scripts.Deadline(ctx) }
 
+func (t *Topic) run(ctx context.Context, call luascript.Call) luascript.Reply {
+	return t.store.scripts.Run(ctx, call)
+}
+
+func (t *Topic) runAll(ctx context.Context, calls []luascript.Call) []luascript.Reply {
+	return t.store.scripts.RunAll(ctx, calls)
+}
+
 // Store returns the store that the topic is in.
 func (t *Topic) Store() *Store { return t.store }
 
