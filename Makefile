@@ -64,7 +64,7 @@ demo-programs: installable
 # The tests run in stages, each with fresh servers. Packages with whole fleets load the
 # machine, so they run one after the other. A package is in the stage that names it. If
 # none does, it is in unit if it needs no server, and otherwise in fleet.
-store  := internal/shard internal/balance producer cmd/producer test/machine
+store  := internal/luascript internal/shard internal/router internal/balance producer cmd/producer test/machine
 broker := internal/forward test/servers test/servers/run test/servers/servertest
 
 # with-tests lists the packages with tests, and which of them start servers. The model
@@ -161,7 +161,7 @@ compiler:
 	@type -P cc >/dev/null || { $(call apt-install,gcc libc6-dev); }
 
 # several are the packages that use Redis; they also run on a cluster.
-several := ./internal/shard ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
+several := ./internal/luascript ./internal/shard ./internal/router ./producer ./consumer ./cmd/producer ./examples/... ./test/e2e
 
 .PHONY: cluster
 cluster: test-tools ## Run the tests on a Redis Cluster, and inject faults into clusters and sentinels (UPDATE=1)

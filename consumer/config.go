@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/duefleet/duefleet/internal/notice"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -130,8 +131,9 @@ func New(cfg Config) (*Consumer, error) {
 	}
 	return &Consumer{
 		cfg: cfg, close: closeRedis, metrics: m,
-		store: &store{Store: shards, window: cfg.Remember, clock: cfg.now, removed: map[string]time.Time{},
-			met: map[string]bool{}},
+		store: &store{Store: shards, routers: router.New(shards), window: cfg.Remember, clock: cfg.now,
+			removed: map[string]time.Time{},
+			met:     map[string]bool{}},
 		parked:     notice.New(cfg.Log, slog.LevelError, "task parked"),
 		panicked:   notice.New(cfg.Log, slog.LevelError, "handler panicked"),
 		refused:    notice.New(cfg.Log, slog.LevelWarn, "delivery rejected, it isn't a task"),

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -19,8 +20,9 @@ const chainWindow = 24 * time.Hour
 // task in its shard.
 type store struct {
 	*shard.Store
-	window time.Duration    // negative: nothing is remembered
-	clock  func() time.Time // the consumer's
+	routers *router.Routers
+	window  time.Duration    // negative: nothing is remembered
+	clock   func() time.Time // the consumer's
 
 	mu      sync.Mutex
 	removed map[string]time.Time // by topic: when this consumer first found it removed.
@@ -168,7 +170,7 @@ func (s *store) put(ctx context.Context, t *task.Task, f following, at permit) (
 		}
 		next.Headers[shard.HeaderNext] = mark
 	}
-	stored, err := s.Router(t.Topic).Requeue(ctx, shard.Requeue{
+	stored, err := s.routers.Topic(t.Topic).Requeue(ctx, shard.Requeue{
 		ID: t.ID, Op: f.op, Due: t.Due.UnixMilli(), Attempt: t.Attempt,
 		Next: at.due, Park: f.park, Attempts: f.attempts,
 		Scheduled: t.Scheduled.UnixMilli(), Reason: f.reason, Body: shard.EncodeBody(&next),

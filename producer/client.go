@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -64,6 +65,7 @@ type Config struct {
 // Client schedules tasks. It is safe for concurrent use.
 type Client struct {
 	store      *shard.Store
+	routers    *router.Routers
 	close      func() error
 	maxPayload int
 	timeout    time.Duration // 0: none
@@ -96,7 +98,8 @@ func New(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("producer: %w", err)
 	}
 	return &Client{
-		store: store, close: closeRedis, maxPayload: cfg.MaxPayload, timeout: cfg.Timeout, metrics: m,
+		store: store, routers: router.New(store), close: closeRedis, maxPayload: cfg.MaxPayload,
+		timeout: cfg.Timeout, metrics: m,
 		endsWithContext: endsWithContext(cfg.Redis),
 	}, nil
 }

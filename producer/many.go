@@ -3,7 +3,7 @@ package producer
 import (
 	"context"
 
-	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/internal/router"
 )
 
 // CancelMany removes tasks of a topic, each with the promises of Cancel. It needs a few
@@ -21,8 +21,9 @@ func (c *Client) CancelMany(ctx context.Context, topic string, ids []string) []e
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	router := c.store.Router(topic)
-	all, err := writes(ctx, c, func() ([]error, error) { return router.CancelMany(ctx, good, c.maxPayload), nil })
+	all, err := writes(ctx, c, func() ([]error, error) {
+		return c.routers.Topic(topic).CancelMany(ctx, good, c.maxPayload), nil
+	})
 	for n, i := range at {
 		if err == nil {
 			errs[i] = named(topic, ids[i], all[n])
@@ -71,7 +72,7 @@ func (c *Client) GetMany(ctx context.Context, topic string, ids []string) []GetR
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	all, err := reads(ctx, c, func() ([]shard.Got, error) { return c.store.Router(topic).GetMany(ctx, good), nil })
+	all, err := reads(ctx, c, func() ([]router.Got, error) { return c.routers.Topic(topic).GetMany(ctx, good), nil })
 	for n, i := range at {
 		switch {
 		case err != nil:

@@ -53,7 +53,7 @@ func everyCall(t *testing.T, from, to int, moved, stale bool) {
 	client := func() *Client {
 		if stale {
 			stale := f.client()
-			stale.store.Router(orders).Assume(before)
+			stale.routers.Topic(orders).Assume(before)
 			return stale
 		}
 		return f.informed()
@@ -115,7 +115,7 @@ func TestAProducerThatSleptThroughAChangeRefreshesByItself(t *testing.T) {
 		equal(t, "payload", string(s.Payload), string(r.Payload))
 	}
 	slept = f.client()
-	slept.store.Router(orders).Assume(c.store.Router(orders).Known())
+	slept.routers.Topic(orders).Assume(c.routers.Topic(orders).Known())
 	for _, r := range slept.ScheduleMany(f.ctx(), requests) {
 		f.ok(r.Err)
 	}
@@ -128,13 +128,13 @@ func TestARemovedTopicIsUnknownToAProducerThatKnewIt(t *testing.T) {
 	c := f.informed()
 	_, err := c.Schedule(f.ctx(), request("a", In(time.Hour)))
 	f.ok(err)
-	before := c.store.Router(orders).Known()
+	before := c.routers.Topic(orders).Known()
 	done, err := f.Remove(f.ctx(), f.placement())
 	f.ok(err)
 	equal(t, "removed", done, true)
 	stale := func() *Client {
 		s := f.client()
-		s.store.Router(orders).Assume(before)
+		s.routers.Topic(orders).Assume(before)
 		return s
 	}
 	_, err = stale().Schedule(f.ctx(), request("b", In(time.Hour)))
@@ -377,7 +377,7 @@ func TestTwoPlacementsOfOneEpochAreAnError(t *testing.T) {
 	other.Shards = 4
 	f.ok(f.rdb.HSet(f.ctx(), f.prefix+":placement:{"+orders+"}", "value", other.String()).Err())
 	stale := f.client()
-	stale.store.Router(orders).Assume(before)
+	stale.routers.Topic(orders).Assume(before)
 	for _, c := range []*Client{f.client(), informed, stale} {
 		id := splitID(lost, 0)
 		_, err := c.Schedule(f.ctx(), request(id, In(time.Hour)))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/task"
 )
@@ -38,8 +39,8 @@ func (c *Client) Schedule(ctx context.Context, r Request) (due time.Time, err er
 		return time.Time{}, err
 	}
 	entry := r.entry(traceHeaders(ctx))
-	one, err := writes(ctx, c, func() (shard.Scheduled, error) {
-		return c.store.Router(r.Topic).ScheduleOne(ctx, entry), nil
+	one, err := writes(ctx, c, func() (router.Scheduled, error) {
+		return c.routers.Topic(r.Topic).ScheduleOne(ctx, entry), nil
 	})
 	if err != nil {
 		return time.Time{}, err
@@ -111,8 +112,8 @@ func (c *Client) scheduleRound(
 		for j, i := range of {
 			entries[j] = requests[i].entry(named)
 		}
-		all, err := writes(ctx, c, func() ([]shard.Scheduled, error) {
-			return c.store.Router(topic).Schedule(ctx, entries), nil
+		all, err := writes(ctx, c, func() ([]router.Scheduled, error) {
+			return c.routers.Topic(topic).Schedule(ctx, entries), nil
 		})
 		for j, at := range of {
 			if results[at].Err = err; err == nil {
@@ -131,7 +132,7 @@ func (r *Request) entry(named map[string]string) shard.Entry {
 	return shard.Entry{ID: r.ID, When: shard.WhenOf(r.When), IfAbsent: r.IfAbsent, Body: body}
 }
 
-func result(topic, id string, s shard.Scheduled) (r Result) {
+func result(topic, id string, s router.Scheduled) (r Result) {
 	if s.Due > 0 { // also with task.ErrReplicas
 		r.Due = fromMillis(s.Due)
 	}

@@ -38,7 +38,7 @@ func (c *Client) Cancel(ctx context.Context, topic, id string) (err error) {
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	_, err = writes(ctx, c, func() (none struct{}, err error) { return none, c.store.Router(topic).Cancel(ctx, id) })
+	_, err = writes(ctx, c, func() (none struct{}, err error) { return none, c.routers.Topic(topic).Cancel(ctx, id) })
 	return named(topic, id, err)
 }
 
@@ -65,7 +65,7 @@ func (c *Client) Reschedule(ctx context.Context, topic, id string, when When) (d
 		return time.Time{}, err
 	}
 	millis, err := writes(ctx, c, func() (int64, error) {
-		return c.store.Router(topic).Reschedule(ctx, id, shard.WhenOf(when))
+		return c.routers.Topic(topic).Reschedule(ctx, id, shard.WhenOf(when))
 	})
 	if millis > 0 { // with task.ErrReplicas too
 		due = fromMillis(millis)
@@ -97,7 +97,7 @@ func (c *Client) Get(ctx context.Context, topic, id string) (stored Stored, err 
 	}
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	s, err := reads(ctx, c, func() (shard.Stored, error) { return c.store.Router(topic).Get(ctx, id) })
+	s, err := reads(ctx, c, func() (shard.Stored, error) { return c.routers.Topic(topic).Get(ctx, id) })
 	if err != nil {
 		return Stored{}, named(topic, id, err)
 	}

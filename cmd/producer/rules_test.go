@@ -119,7 +119,7 @@ func TestRescheduleRule(t *testing.T) {
 func TestSameIDInAnotherTopic(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t)
-	if _, err := c.orders.Store.Topic("mails").Ensure(t.Context(), 1); err != nil {
+	if _, err := c.orders.Store().Topic("mails").Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	c.must("schedule", "--topic", "orders", "--id", "1", "--in", "1h", "--payload", "order")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/duefleet/duefleet/internal/cli"
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -55,7 +56,7 @@ func (o *operator) parkAs(topic, id, reason string) {
 	if _, err := o.store.Topic(topic).Ensure(o.t.Context(), 1); err != nil {
 		o.t.Fatal(err)
 	}
-	for _, r := range o.store.Router(topic).Schedule(o.t.Context(),
+	for _, r := range router.New(o.store).Topic(topic).Schedule(o.t.Context(),
 		[]shard.Entry{{ID: id, When: shard.In(0), Body: []byte{0}}}) {
 		if r.Err != nil {
 			o.t.Fatal(r.Err)

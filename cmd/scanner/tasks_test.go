@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/cli"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 )
 
@@ -17,7 +18,7 @@ func (o *operator) put(when shard.When, ids ...string) {
 	for i, id := range ids {
 		entries[i] = shard.Entry{ID: id, When: when, Body: []byte{0}}
 	}
-	for _, r := range o.store.Router("orders").Schedule(o.t.Context(), entries) {
+	for _, r := range router.New(o.store).Topic("orders").Schedule(o.t.Context(), entries) {
 		if r.Err != nil {
 			o.t.Fatal(r.Err)
 		}

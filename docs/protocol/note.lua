@@ -66,33 +66,35 @@ end
 --                 the producer may store another one of the same due
 --   newest        the latest chain start seen
 --   cancelled     ms of the last cancel
---   wished, wish  ms when the producer asked to move the task, and the requested due
+--   requested     ms when the producer last asked to move the task
+--   requested_due the due it asked for; builds before 0.1.0 had `wished` and `wish`
 --   swept         how far the hash is pruned
-local past = KEYS[1]
+local history = KEYS[1]
 
 local function keep(ms)
-  if redis.call('PTTL', past) < ms then redis.call('PEXPIRE', past, ms) end
+  if redis.call('PTTL', history) < ms then redis.call('PEXPIRE', history, ms) end
 end
 
-local function root_of(due, scheduled)
-  local root, of = string.match(redis.call('HGET', past, 'r' .. due) or '', '^(%d+) (%d+)$')
-  return tonumber(of == scheduled and root or due)
+local function chain_start_of(due, scheduled)
+  local start, of = string.match(redis.call('HGET', history, 'r' .. due) or '', '^(%d+) (%d+)$')
+  return tonumber(of == scheduled and start or due)
 end
 
--- over reports whether a chain is superseded: the producer has cancelled it, or
+-- superseded reports whether a chain is superseded: the producer has cancelled it, or
 -- replaced it by one that was delivered.
-local function over(root)
-  local p = redis.call('HMGET', past, 'newest', 'cancelled')
-  return tonumber(p[1] or 0) > root or tonumber(p[2] or 0) > root
+local function superseded(start)
+  local p = redis.call('HMGET', history, 'newest', 'cancelled')
+  return tonumber(p[1] or 0) > start or tonumber(p[2] or 0) > start
 end
 
 local function raise(field, ms)
-  if tonumber(redis.call('HGET', past, field) or -1) < ms then redis.call('HSET', past, field, string.format('%.0f', ms)) end
+  if tonumber(redis.call('HGET', history, field) or -1) >= ms then return end
+  redis.call('HSET', history, field, string.format('%.0f', ms))
 end
--- uses: args rights past
+-- uses: args rights history
 -- Notes for consumers that a producer cancelled a task, or asked to move it, whose
 -- message they may have.
--- KEYS  past
+-- KEYS  history
 -- ARGV  at (ms, by the clock of the task's shard; "": only ask whether there is a
 --       history), due (ms, the requested due; "": cancelled), keep (ms)
 -- Returns 1 or 0: whether there was a history before.
@@ -101,13 +103,13 @@ expect(1, 3)
 if ARGV[1] ~= '' then whole('at', ARGV[1]) end
 if ARGV[2] ~= '' then whole('due', ARGV[2], -MOST_MS) end
 local kept = whole('keep', ARGV[3], 1)
-local there = redis.call('EXISTS', past)
+local there = redis.call('EXISTS', history)
 if ARGV[1] == '' then return there end
-may(past, 'PTTL', 'PEXPIRE')
+may(history, 'PTTL', 'PEXPIRE')
 if ARGV[2] == '' then
   raise('cancelled', tonumber(ARGV[1]))
 else
-  redis.call('HSET', past, 'wished', ARGV[1], 'wish', ARGV[2])
+  redis.call('HSET', history, 'requested', ARGV[1], 'requested_due', ARGV[2])
 end
 keep(kept)
 return there

@@ -74,7 +74,7 @@ func findAmid(t *testing.T, at, from, to int, work func(Parked, context.Context)
 // park stores a task in its old shard, and parks it.
 func park(t *testing.T, topic *shard.Topic, p shard.Placement, id string) {
 	t.Helper()
-	notAfter, err := topic.NotAfter(t.Context())
+	notAfter, err := topic.Deadline(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func removeAmid(t *testing.T, at int, purge bool) bool {
 	if _, err := client.Get(t.Context(), "orders", "a"); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
-	names, err := topic.Topics(t.Context())
+	names, err := topic.Store().Topics(t.Context())
 	if err != nil || strings.Join(names, " ") != "orders" {
 		t.Errorf("%s: known topics %q, %v", what, names, err)
 	}

@@ -60,7 +60,7 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 		if _, err := (Removal{Topic: dying}).Run(t.Context()); !errors.Is(err, errDead) {
 			break
 		}
-		s, err := ReadStatus(t.Context(), topic.Store, "")
+		s, err := ReadStatus(t.Context(), topic.Store(), "")
 		if err != nil || len(s.Topics) != 1 || s.Topics[0].Pending != 1 {
 			t.Fatalf("dead before request %d: status %+v, %v", at, s, err)
 		}
@@ -72,13 +72,13 @@ func TestStatusTellsOfARemovalThatDied(t *testing.T) {
 			!strings.Contains(said, "scanner topic rm orders") {
 			t.Errorf("dead before request %d: notes %s", at, said)
 		}
-		if _, err := ReadStatus(t.Context(), topic.Store, "orders"); err != nil {
+		if _, err := ReadStatus(t.Context(), topic.Store(), "orders"); err != nil {
 			t.Errorf("dead before request %d: status of it alone: %v", at, err)
 		}
 		if _, err := (Removal{Topic: topic}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "it stays") {
 			t.Errorf("dead before request %d: run again: %v", at, err)
 		}
-		if s, err = ReadStatus(t.Context(), topic.Store, "orders"); err != nil || s.Topics[0].Phase == shard.Removed ||
+		if s, err = ReadStatus(t.Context(), topic.Store(), "orders"); err != nil || s.Topics[0].Phase == shard.Removed ||
 			s.Topics[0].Pending != 1 {
 			t.Errorf("dead before request %d and run again: status %+v, %v", at, s, err)
 		}
@@ -95,7 +95,7 @@ func storeFar(t *testing.T, topic *shard.Topic) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notAfter, err := topic.NotAfter(t.Context())
+	notAfter, err := topic.Deadline(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

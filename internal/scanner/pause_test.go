@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/duefleet/duefleet/internal/operate"
+	"github.com/duefleet/duefleet/internal/router"
 	"github.com/duefleet/duefleet/internal/shard"
 	"github.com/duefleet/duefleet/test/wait"
 )
@@ -20,7 +21,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	l := newLone(t, paused("2126-01-01T00:00:00Z"), nil)
 	l.start()
-	r := l.store.Router("orders").Schedule(t.Context(), []shard.Entry{{ID: "o-1", When: shard.In(0), Body: []byte{0}}})[0]
+	r := router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{{ID: "o-1", When: shard.In(0), Body: []byte{0}}})[0]
 	l.ok(r.Err)
 	status := func() operate.TopicStatus {
 		t.Helper()

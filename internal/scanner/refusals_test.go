@@ -126,7 +126,7 @@ func TestAShardThatCannotBeServedIsToldAndHoldsNoOtherUp(t *testing.T) {
 func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t)
-	mails := b.topic.store.Store.Topic("mails")
+	mails := b.topic.store.Store().Topic("mails")
 	if _, err := mails.Ensure(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 		0).Err()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := operate.ReadStatus(t.Context(), b.topic.store.Store, "")
+	s, err := operate.ReadStatus(t.Context(), b.topic.store.Store(), "")
 	if err != nil || len(s.Topics) != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -145,7 +145,7 @@ func TestStatusTellsOfOtherTopicsThanOneThatCannotBeRead(t *testing.T) {
 	if s.Topics[1].Shards != 1 {
 		t.Errorf("orders: %+v", s.Topics[1])
 	}
-	if _, err := operate.ReadStatus(t.Context(), b.topic.store.Store, "mails"); err == nil {
+	if _, err := operate.ReadStatus(t.Context(), b.topic.store.Store(), "mails"); err == nil {
 		t.Error("the status of mails alone is no error")
 	}
 }

@@ -309,7 +309,7 @@ func TestAMemberThatLeftStaysAway(t *testing.T) {
 	f.hook = h.around
 	stop, ended := f.start("first", f.redis, f.broker, wait.Hang)
 	fleet := func() []balance.Member {
-		members, err := balance.Members(t.Context(), f.topic.Store)
+		members, err := balance.Members(t.Context(), f.topic.Store())
 		if err != nil {
 			t.Fatal(err)
 		}

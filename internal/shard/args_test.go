@@ -117,8 +117,8 @@ func acceptedCalls(c *sandbox) map[string]accepted {
 		"cas_placement": {[]string{c.placementKey(), c.changes()}, []any{c.p.String(), more, "nonce"}, map[int][]any{
 			0: placements[1:], 1: placements, 2: {""},
 		}, false},
-		"heartbeat": {[]string{c.fleetKey()}, []any{"me", "1000", "60000"}, map[int][]any{0: {""}, 1: number, 2: number},
-			false},
+		"heartbeat": {[]string{c.store.fleetKey()}, []any{"me", "1000", "60000"},
+			map[int][]any{0: {""}, 1: number, 2: number}, false},
 		"rate": {[]string{c.rateKey()}, []any{"10", "1", "1000000"}, map[int][]any{0: positive,
 			1: {"", "x", "nan", "inf", "1.5"}, 2: number}, false},
 		"draw": {[]string{c.ticketKey(), c.placementKey()}, []any{"1"},
@@ -223,7 +223,7 @@ func (c *sandbox) everything() map[string]string {
 	of := func(ctx context.Context, node *redis.Client) error {
 		one.Lock()
 		defer one.Unlock()
-		keys, err := node.Keys(ctx, c.prefix+":*").Result()
+		keys, err := node.Keys(ctx, c.store.prefix+":*").Result()
 		for _, key := range keys {
 			if err == nil {
 				held[key], err = node.Dump(ctx, key).Result()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
 
@@ -63,7 +64,7 @@ func TestMeasureACallOutlastsARestartOfRedis(t *testing.T) {
 	back := time.Now()
 	r := <-put
 	c.ok(r.Err)
-	if late := time.Since(back); late > callLife-time.Second {
+	if late := time.Since(back); late > luascript.CallLife-time.Second {
 		t.Errorf("repeated %s after Redis was back; nothing had been sent, so it need not wait", late)
 	}
 	equal(t, "due", c.read("a").Due.UnixMilli(), r.Due[0])
@@ -117,7 +118,7 @@ func TestMeasureACallOfAClosedClientFailsAtOnce(t *testing.T) {
 	if !errors.Is(r.Err, redis.ErrClosed) {
 		t.Fatalf("put: got %v", r.Err)
 	}
-	if took := time.Since(began); took >= callLife {
+	if took := time.Since(began); took >= luascript.CallLife {
 		t.Errorf("it took %s", took)
 	}
 }
@@ -128,7 +129,7 @@ func TestMeasureACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	w.ok(w.replica.Pause())
 	began := time.Now()
 	w.short("put", w.tryPut(w.p, Put{Entries: []Entry{entry("a", In(time.Hour))}}).Err)
-	if took := time.Since(began); took < replicaPatience || took > 3*replicaPatience {
-		t.Errorf("it took %s, want about %s", took, replicaPatience)
+	if took := time.Since(began); took < luascript.ReplicaPatience || took > 3*luascript.ReplicaPatience {
+		t.Errorf("it took %s, want about %s", took, luascript.ReplicaPatience)
 	}
 }

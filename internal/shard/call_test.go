@@ -16,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 )
@@ -195,7 +196,7 @@ type attempt func(notAfter int64) error
 func (l *line) loseFirst(c *sandbox, do attempt, choose func() int64) (sent []int64, notAfter int64) {
 	c.t.Helper()
 	eventually(c.t, "a call is sent in time", func() bool {
-		c.ForgetClock()
+		c.scripts.ForgetClock()
 		notAfter = choose()
 		l.forget()
 		l.lossy.Store(true)
@@ -225,8 +226,9 @@ func TestAClockTakenForAheadDoesNotShortenTheWaitForACopy(t *testing.T) {
 	puts := []Put{{Op: NewOp(), Entries: []Entry{entry("a", In(0))}}}
 	put := func(notAfter int64) error { return c.Put(c.ctx(), c.p, notAfter, puts)[0].Err }
 	sent, notAfter := l.loseFirst(c, put, func() int64 {
-		c.soonAfter()
-		c.clock.millis += 2000
+		now, err := c.scripts.LatestNow(c.ctx())
+		c.ok(err)
+		c.scripts.AssumeTime(now + 2000)
 		return c.soonAfter()
 	})
 	if len(sent) != 2 || sent[1] <= notAfter {
@@ -256,7 +258,7 @@ func TestACallToARedisThatIsGoneIsRepeatedAFewTimes(t *testing.T) {
 				}
 			}
 			// The pool may dial once more than it is asked to.
-			if n := l.dials.Load(); n < 1+repeats || n > 2*(1+repeats) {
+			if n := l.dials.Load(); n < 1+luascript.Repeats || n > 2*(1+luascript.Repeats) {
 				t.Errorf("dialed %d times", n)
 			}
 		})
@@ -332,7 +334,7 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 		c.ok(server.Restart(c.ctx()))
 		now, err := side.Time(c.ctx()).Result()
 		c.ok(err)
-		c.clock.asked, c.clock.millis = time.Now(), now.UnixMilli()
+		c.scripts.AssumeTime(now.UnixMilli())
 		notAfter := c.soonAfter()
 		sent.forget()
 		down.left.Store(3)
@@ -340,7 +342,7 @@ func TestACallOutlastsARestartOfRedis(t *testing.T) {
 		return !errors.Is(r.Err, ErrLate)
 	})
 	c.ok(r.Err)
-	if n := sent.count("evalsha"); n < 3 || n > 1+repeats {
+	if n := sent.count("evalsha"); n < 3 || n > 1+luascript.Repeats {
 		t.Errorf("tried %d times, and 3 connections were refused", n)
 	}
 	equal(t, "times that the time was asked for", sent.count("time"), 0)
@@ -397,7 +399,7 @@ func TestACallOutlastsARedisThatLoadsItsFile(t *testing.T) {
 	b := Put{Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	var r PutResult
 	eventually(t, "a call reaches Redis in time", func() bool {
-		c.ForgetClock()
+		c.scripts.ForgetClock()
 		notAfter := c.soonAfter()
 		sent.forget()
 		left.Store(2)
@@ -459,7 +461,7 @@ func TestACallOutlastsAClusterThatDisagrees(t *testing.T) {
 		if len(answered) > 0 {
 			t.Fatalf("it gave up: %v", <-answered)
 		}
-		return tries.count("evalsha")+tries.count("eval") > 1+repeats
+		return tries.count("evalsha")+tries.count("eval") > 1+luascript.Repeats
 	})
 	assign(owner)
 	c.ok(<-answered)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -65,6 +66,9 @@ type Claim struct {
 	Stay, Grace time.Duration
 }
 
+// maxLate limits how often one claim is sent again because it was late.
+const maxLate = 100
+
 // errOlder says that a later request of the same claimant was carried out already.
 var errOlder = errors.New("an older request than the last one")
 
@@ -73,58 +77,55 @@ var errOlder = errors.New("an older request than the last one")
 // for that long, Claim sends it again.
 func (s Shard) Claim(ctx context.Context, c Claim) (Batch, error) {
 	for tries := 1; ; tries++ {
-		notAfter, err := s.topic.NotAfter(ctx)
+		deadline, err := s.topic.store.scripts.Deadline(ctx)
 		if err != nil {
 			return Batch{}, err
 		}
-		b, err := s.claimBy(ctx, c, notAfter)
-		if !errors.Is(err, ErrLate) || tries == maxRestarts {
+		b, err := s.claimBy(ctx, c, deadline)
+		if !errors.Is(err, ErrLate) || tries == maxLate {
 			return b, err
 		}
-		s.topic.ForgetClock()
+		s.topic.store.scripts.ForgetClock()
 	}
 }
 
-// claimHead is how many elements of a claim's answer come before its tasks.
-const claimHead = 5
-
-func (s Shard) claimBy(ctx context.Context, c Claim, notAfter int64) (Batch, error) {
+func (s Shard) claimBy(ctx context.Context, c Claim, deadline int64) (Batch, error) {
 	keys := []string{s.due(), s.tasks(), s.fence(), s.memory(c.Claimant)}
-	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), notAfter,
+	args := []any{c.Request, min(c.Limit, MaxBatch), c.Lease.Milliseconds(), cmp.Or(c.Bytes, claimBudget), deadline,
 		max(c.Stay, 0).Milliseconds(), c.Grace.Milliseconds()}
-	reply, err := s.topic.run(ctx, call{script: "claim", keys: keys, args: args}).Slice()
-	if err != nil {
-		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, err)
-	}
-	token, _ := reply[0].(string)
+	b, err := s.claimed(s.topic.run(ctx, luascript.Call{Script: "claim", Keys: keys, Args: args}).Values())
+	return b, wrapIf(err, "claim from shard %d of topic %s", s.n, s.topic.name)
+}
+
+func (s Shard) claimed(reply *luascript.Values) (Batch, error) {
+	token := reply.Text()
 	switch token {
 	case "late":
-		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w", s.n, s.topic.name, ErrLate)
+		return Batch{}, ErrLate
 	case "older":
-		return Batch{}, fmt.Errorf("claim from shard %d of topic %s: %w: %s", s.n, s.topic.name, errOlder, reply[1])
+		return Batch{}, fmt.Errorf("%w: %s", errOlder, reply.Text())
 	}
-	now, _ := reply[1].(int64)
-	next, _ := reply[2].(int64)
-	skipped, _ := reply[3].(int64)
-	polled, _ := reply[4].(int64)
-	b := Batch{Now: time.UnixMicro(now), Skipped: int(skipped)}
-	if next >= 0 {
+	b := Batch{Now: time.UnixMicro(reply.Int())}
+	if next := reply.Int(); next >= 0 {
 		b.Next = time.UnixMilli(next)
 	}
-	if polled > 0 {
+	b.Skipped = int(reply.Int())
+	if polled := reply.Int(); polled > 0 {
 		b.Polled = time.UnixMilli(polled)
 	}
-	b.Tasks = make([]Claimed, 0, (len(reply)-claimHead)/2)
-	for i := claimHead; i+1 < len(reply); i += 2 {
-		id, _ := reply[i].(string)
-		text, _ := reply[i+1].(string)
-		r, err := DecodeRecord(s.topic.name, id, text)
+	b.Tasks = make([]Claimed, 0, reply.Left()/2)
+	for reply.Left() > 0 {
+		id, record := reply.Text(), reply.Text()
+		r, err := DecodeRecord(s.topic.name, id, record)
 		claimed := Claimed{r.Task, s.n, token}
 		if err != nil {
 			b.Bad = append(b.Bad, BadRecord{claimed, err})
 			continue
 		}
 		b.Tasks = append(b.Tasks, claimed)
+	}
+	if reply.Err() != nil {
+		return Batch{}, reply.Err()
 	}
 	return b, nil
 }
@@ -143,26 +144,22 @@ type Attention struct {
 // Attention looks at shards in one round trip and leases nothing. The results are in the
 // order of the shards.
 func (t *Topic) Attention(ctx context.Context, shards ...int) []Attention {
-	calls := make([]call, len(shards))
+	calls := make([]luascript.Call, len(shards))
 	for i, at := range shards {
-		calls[i] = call{script: "next", keys: []string{t.Shard(at).due()}}
+		calls[i] = luascript.Call{Script: "next", Keys: []string{t.Shard(at).due()}}
 	}
 	all := make([]Attention, len(shards))
-	lost := false
-	for i, cmd := range t.runAll(ctx, calls) {
-		reply, err := cmd.Int64Slice()
-		if err != nil {
+	for i, reply := range t.runAll(ctx, calls) {
+		l := reply.Values()
+		now, next := l.Int(), l.Int()
+		if err := l.Err(); err != nil {
 			all[i].Err = fmt.Errorf("look at shard %d of topic %s: %w", shards[i], t.name, err)
-			lost = lost || unknown(err)
 			continue
 		}
-		all[i].Now = time.UnixMicro(reply[0])
-		if reply[1] >= 0 {
-			all[i].Next = time.UnixMilli(reply[1])
+		all[i].Now = time.UnixMicro(now)
+		if next >= 0 {
+			all[i].Next = time.UnixMilli(next)
 		}
-	}
-	if lost {
-		t.Relearn(ctx)
 	}
 	return all
 }
@@ -182,11 +179,12 @@ func (s Shard) Settle(ctx context.Context, leases []Lease) (int, error) {
 		n := min(len(leases), MaxBatch)
 		args := byToken(leases[:n])
 		leases = leases[n:]
-		done, err := s.topic.run(ctx, call{script: "settle", keys: []string{s.due(), s.tasks()}, args: args}).Int()
+		call := luascript.Call{Script: "settle", Keys: []string{s.due(), s.tasks()}, Args: args}
+		done, err := s.topic.run(ctx, call).Int()
 		if err != nil {
 			return settled, fmt.Errorf("settle in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
-		settled += done
+		settled += int(done)
 	}
 	return settled, nil
 }
@@ -238,15 +236,15 @@ func (s Shard) Release(ctx context.Context, releases []Release) (int, error) {
 		n := min(len(releases), MaxBatch)
 		args := make([]any, 0, 6*n)
 		for _, r := range releases[:n] {
-			args = append(args, r.Token, r.ID, r.delay(), oneIf(r.Attempted), oneIf(r.Redelivered), r.reason())
+			args = append(args, r.Token, r.ID, r.delay(), r.Attempted, r.Redelivered, r.reason())
 		}
 		releases = releases[n:]
 		keys := []string{s.due(), s.tasks(), s.Wake()}
-		done, err := s.topic.run(ctx, call{script: "release", keys: keys, args: args}).Int()
+		done, err := s.topic.run(ctx, luascript.Call{Script: "release", Keys: keys, Args: args}).Int()
 		if err != nil {
 			return released, fmt.Errorf("release in shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}
-		released += done
+		released += int(done)
 	}
 	return released, nil
 }

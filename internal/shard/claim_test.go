@@ -199,9 +199,7 @@ func TestAClaimUnderAWrongClockIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	c.put(In(0), "a")
-	c.clock.mu.Lock()
-	c.clock.asked, c.clock.millis = time.Now(), 1
-	c.clock.mu.Unlock()
+	c.scripts.AssumeTime(1)
 	c.claimIDs("a")
 }
 

@@ -76,14 +76,14 @@ func TestADeadScannerIsForgottenAfterRedisClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
 	ahead := float64(c.now() + time.Hour.Milliseconds())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: ahead, Member: "dead"}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: ahead, Member: "dead"}).Err())
 	beat := func() int {
-		live, err := c.Heartbeat(c.ctx(), "me", 50*time.Millisecond, time.Hour)
+		live, err := c.store.Heartbeat(c.ctx(), "me", 50*time.Millisecond, time.Hour)
 		c.ok(err)
 		return live
 	}
 	beat()
-	if score := c.rdb.ZScore(c.ctx(), c.fleetKey(), "dead").Val(); score > float64(c.now()) {
+	if score := c.rdb.ZScore(c.ctx(), c.store.fleetKey(), "dead").Val(); score > float64(c.now()) {
 		t.Fatalf("a heartbeat is %.0f ms ahead", score-float64(c.now()))
 	}
 	eventually(t, "one scanner lives", func() bool { return beat() == 1 })

@@ -18,7 +18,7 @@ const scanned = 500
 func (t *Topic) EachID(ctx context.Context, prefix string, yield func(id string) bool) error {
 	p, err := t.Placement(ctx)
 	if err != nil {
-		return t.meant(ctx, err)
+		return t.Meant(ctx, err)
 	}
 	seed, met := maphash.MakeSeed(), map[uint64]struct{}{}
 	first := func(id string) bool {
@@ -47,7 +47,7 @@ func (s Shard) eachID(ctx context.Context, prefix string, yield func(id string) 
 	pattern := literal(prefix) + "*"
 	for cursor := uint64(0); ; {
 		var pairs []string
-		pairs, cursor, err = s.topic.rdb.ZScan(ctx, s.due(), cursor, pattern, scanned).Result()
+		pairs, cursor, err = s.topic.store.rdb.ZScan(ctx, s.due(), cursor, pattern, scanned).Result()
 		if err != nil {
 			return false, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
 		}

@@ -52,9 +52,7 @@ func TestTheFenceRefusesAnOlderPlacementAndNamesTheNewerOne(t *testing.T) {
 		return err
 	}
 	calls["fetch"] = func(c *sandbox, p Placement) error {
-		ids := []string{"there"}
-		_, err := c.fetched(c.run(c.ctx(), c.Shard(0).fetchCall(p.String(), partWhole, ids)), partWhole, ids)
-		return err
+		return c.Fetch(c.ctx(), p, []Names{{0, []string{"there"}}})[0].Err
 	}
 	for name, do := range calls {
 		t.Run(name, func(t *testing.T) {

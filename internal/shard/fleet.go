@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Heartbeat notes that an instance lives, and returns how many instances do: they were
@@ -11,17 +13,21 @@ import (
 // forget.
 func (s *Store) Heartbeat(ctx context.Context, instance string, alive, forget time.Duration) (int, error) {
 	args := []any{instance, alive.Milliseconds(), forget.Milliseconds()}
-	reply, err := s.run(ctx, call{script: "heartbeat", keys: []string{s.fleetKey()}, args: args}).Slice()
-	if err != nil {
-		return 0, fmt.Errorf("heartbeat: %w", redisError(err))
+	reply := s.scripts.Run(ctx, luascript.Call{Script: "heartbeat", Keys: []string{s.fleetKey()}, Args: args}).Values()
+	live := int(reply.Int())
+	var dead []string
+	for reply.Left() > 0 {
+		dead = append(dead, reply.Text())
 	}
-	live, _ := reply[0].(int64)
-	for _, gone := range reply[1:] {
-		if err := s.rdb.HDel(ctx, s.fleetNotesKey(), fmt.Sprint(gone)).Err(); err != nil {
-			return int(live), fmt.Errorf("forget a dead scanner: %w", err)
+	if err := reply.Err(); err != nil {
+		return 0, fmt.Errorf("heartbeat: %w", err)
+	}
+	if len(dead) > 0 {
+		if err := s.rdb.HDel(ctx, s.fleetNotesKey(), dead...).Err(); err != nil {
+			return live, fmt.Errorf("forget a dead scanner: %w", err)
 		}
 	}
-	return int(live), nil
+	return live, nil
 }
 
 // Leave removes an instance from the fleet.
@@ -52,7 +58,7 @@ type Heartbeat struct {
 // Fleet returns the last heartbeat of each instance that is not forgotten, the oldest
 // first. It also returns Redis's clock from before it read them.
 func (s *Store) Fleet(ctx context.Context) (all []Heartbeat, now time.Time, err error) {
-	millis, err := s.askClock(ctx)
+	millis, err := s.scripts.LatestNow(ctx)
 	if err != nil {
 		return nil, now, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers/servertest"
 	patience "github.com/duefleet/duefleet/test/wait"
@@ -18,8 +19,10 @@ import (
 // sandbox is a topic of one test's own, under the placement it began with.
 type sandbox struct {
 	*Topic
-	t *testing.T
-	p Placement
+	rdb     redis.UniversalClient
+	scripts *luascript.Client
+	t       *testing.T
+	p       Placement
 }
 
 func newSandbox(t *testing.T, shards int) *sandbox {
@@ -39,7 +42,7 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &sandbox{Topic: store.Topic("orders"), t: t}
+	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, scripts: store.scripts, t: t}
 	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +50,32 @@ func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, sha
 }
 
 func (c *sandbox) ctx() context.Context { return c.t.Context() }
+
+// noteCancelled leaves a consumer the note of a cancel.
+func (c *sandbox) noteCancelled(id string, at int64) error {
+	return c.NoteCancelled(c.ctx(), []string{id}, []int64{at})[0]
+}
+
+// command is a call by the script's text, to send in a pipeline of the test's own.
+func (c *sandbox) command(call luascript.Call) *redis.Cmd {
+	c.t.Helper()
+	text, err := Script(call.Script)
+	c.ok(err)
+	args := []any{"eval", text, len(call.Keys)}
+	for _, key := range call.Keys {
+		args = append(args, key)
+	}
+	for _, arg := range call.Args {
+		if _, ok := arg.(luascript.DeadlineArg); ok {
+			arg = call.Deadline
+		}
+		args = append(args, arg)
+	}
+	return redis.NewCmd(c.ctx(), args...)
+}
+
+// claimHead is how many elements of a claim's answer come before its tasks.
+const claimHead = 5
 
 // ok ends the test on an error.
 func (c *sandbox) ok(err error) {
@@ -87,7 +116,7 @@ func (c *sandbox) notAfter() int64 {
 // soonAfter is the one that a producer would give a call that begins now.
 func (c *sandbox) soonAfter() int64 {
 	c.t.Helper()
-	at, err := c.NotAfter(c.ctx())
+	at, err := c.scripts.Deadline(c.ctx())
 	c.ok(err)
 	return at
 }
@@ -234,15 +263,12 @@ func (c *sandbox) in(id string, want task.State) Stored {
 // Delete removes tasks in whatever state and returns which were there.
 func (c *sandbox) Delete(ctx context.Context, shard int, p Placement, notAfter int64, handled bool,
 	ids ...string) ([]bool, error) {
-	_, rest, err := answer(c.run(ctx, c.deletion(p, notAfter, handled, Names{shard, ids})))
-	if err != nil {
-		return nil, err
+	w := c.Withdraw(ctx, p, notAfter, []Deletion{{Names{shard, ids}, handled}})[0]
+	there := make([]bool, len(ids))
+	for i, task := range w.Tasks {
+		there[i] = task.There
 	}
-	there := make([]bool, len(ids)) // after them comes the time
-	for i := range there {
-		there[i] = rest[i] != int64(0)
-	}
-	return there, nil
+	return there, w.Err
 }
 
 func (c *sandbox) delete(id string) bool {

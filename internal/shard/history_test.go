@@ -92,8 +92,8 @@ func (c *sandbox) history(now int64, old int) (decides map[string]string) {
 		values[ms(due-hour*4000)] = "0"                                          // parked
 	}
 	decides = map[string]string{
-		"newest": ms(now - 100*hour), "cancelled": ms(now - 101*hour), "wished": ms(now - 102*hour),
-		"wish": ms(now - 90*hour),
+		"newest": ms(now - 100*hour), "cancelled": ms(now - 101*hour), "requested": ms(now - 102*hour),
+		"requested_due": ms(now - 90*hour),
 		// done late, within the window
 		ms(now - 40*hour): ms(now - hour), "r" + ms(now-40*hour): ms(now-100*hour) + " 1",
 		// done, handled, and waiting for its delivery
@@ -144,7 +144,7 @@ func TestALargeHistoryIsPrunedInSmallSteps(t *testing.T) {
 			disposition, err := c.CheckDelivery(c.ctx(), Delivered{"a", now - 40*time.Hour.Milliseconds(), 1}, 24*time.Hour)
 			c.ok(err)
 			equal(t, "a late redelivery of what was done", disposition, Done)
-			c.ok(c.noteCancelled(c.ctx(), "a", now))
+			c.ok(c.noteCancelled("a", now))
 			disposition, err = c.CheckDelivery(c.ctx(), Delivered{"a", now + 1000*time.Hour.Milliseconds(), 1}, 24*time.Hour)
 			c.ok(err)
 			equal(t, "the next step of the cancelled chain", disposition, Over)
@@ -170,7 +170,7 @@ func TestADeliveryIsNotPrunedByItsOwnStep(t *testing.T) {
 	if n := c.fields(); n > 10 {
 		t.Errorf("%d fields: nothing was pruned", n)
 	}
-	c.ok(c.noteCancelled(c.ctx(), "a", now))
+	c.ok(c.noteCancelled("a", now))
 	disposition, err := c.CheckDelivery(c.ctx(), d, time.Minute)
 	c.ok(err)
 	equal(t, "standing", disposition, Over)

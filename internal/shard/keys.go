@@ -5,7 +5,7 @@ import "strconv"
 // key names one key of a shard. The braces put all keys of a shard into one
 // slot of a Redis Cluster.
 func (s Shard) key(kind string) string {
-	return s.topic.prefix + ":" + kind + ":{" + s.topic.name + ":" + strconv.Itoa(s.n) + "}"
+	return s.topic.store.prefix + ":" + kind + ":{" + s.topic.name + ":" + strconv.Itoa(s.n) + "}"
 }
 
 func (s Shard) due() string { return s.key("due") }
@@ -26,7 +26,9 @@ func (s Shard) memory(claimant string) string {
 	return s.key("claim") + ":" + claimant
 }
 
-func (t *Topic) topicKey(kind string) string { return t.prefix + ":" + kind + ":{" + t.name + "}" }
+func (t *Topic) topicKey(kind string) string {
+	return t.store.prefix + ":" + kind + ":{" + t.name + "}"
+}
 
 // changes names the sharded channel that announces each placement put in force.
 func (t *Topic) changes() string { return t.topicKey("wake") }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -140,12 +141,12 @@ func (c *sandbox) claimEach(n int) (claims []stamped) {
 	pipe := c.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, n)
 	for i := range cmds {
-		claim := call{
-			script: "claim",
-			keys:   []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
-			args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
+		claim := luascript.Call{
+			Script: "claim",
+			Keys:   []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
+			Args:   []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
 		}
-		cmds[i] = c.command(c.ctx(), claim, true)
+		cmds[i] = c.command(claim)
 		_ = pipe.Process(c.ctx(), cmds[i])
 	}
 	_, err := pipe.Exec(c.ctx())

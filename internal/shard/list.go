@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -93,48 +94,52 @@ func (l *List) Next(ctx context.Context) ([]Stored, error) {
 func (l *List) page(ctx context.Context) ([]Stored, error) {
 	s := l.shard
 	args := []any{
-		l.from, l.to, oneIf(l.begun), l.last, l.prefix,
+		l.from, l.to, l.begun, l.last, l.prefix,
 		listLooked, min(l.tasks, listTasks), listBytes, int(l.part),
 	}
-	reply, err := s.topic.run(ctx, call{script: "list", keys: []string{s.due(), s.tasks()}, args: args}).Slice()
-	if err == nil && len(reply) < 4 {
-		err = errors.New("short answer")
+	reply := s.topic.run(ctx, luascript.Call{Script: "list", Keys: []string{s.due(), s.tasks()}, Args: args}).Values()
+	more, from, last, now := reply.Int(), reply.Text(), reply.Text(), reply.Int()
+	var tasks []Stored
+	for reply.Left() > 0 {
+		one := listed{id: reply.Text(), score: reply.Text()}
+		one.record, one.there = reply.TextIf()
+		one.left = int(reply.Int())
+		tasks = append(tasks, s.topic.listed(l.part, now, one))
 	}
-	if err != nil {
+	if err := reply.Err(); err != nil {
 		return nil, fmt.Errorf("list tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
-	l.over, l.begun = reply[0] != int64(1), true
-	l.from, _ = reply[1].(string)
-	l.last, _ = reply[2].(string)
-	var tasks []Stored
-	now, _ := reply[3].(int64)
-	for r := reply[4:]; len(r) >= 4; r = r[4:] {
-		left, _ := r[3].(int64)
-		id, _ := r[0].(string)
-		tasks = append(tasks, s.topic.listed(l.part, now, id, r[1], r[2], int(left)))
-	}
+	l.over, l.begun, l.from, l.last = more != 1, true, from, last
 	return tasks, nil
 }
 
+// listed is the reply of a script about one task.
+type listed struct {
+	id     string
+	score  string // "" for none
+	record string // a part of it
+	there  bool   // it has a record
+	left   int    // bytes of the payload that record lacks
+}
+
 // listed decodes the reply of a script about one task. now is the time of the reply in
-// ms. record is a part of the task's record, without left bytes of the payload. If the
-// task is leased and not due yet, a mover has it, so listed returns it as waiting.
-func (t *Topic) listed(p part, now int64, id string, score, record any, left int) Stored {
-	text, there := record.(string)
-	stored := Stored{Record: Record{Task: task.Task{Topic: t.name, ID: id}}}
+// ms. If the task is leased and not due yet, a mover has it, so listed returns it as
+// waiting.
+func (t *Topic) listed(p part, now int64, l listed) Stored {
+	stored := Stored{Record: Record{Task: task.Task{Topic: t.name, ID: l.id}}}
 	err := errors.New("it has no record")
 	switch {
-	case there && p == partWhole:
-		stored.Record, err = DecodeRecord(t.name, id, text)
-	case there && p == partMeta:
-		stored.Record, err = decodeWithoutPayload(t.name, id, text, left)
-	case there:
-		stored.Record, err = DecodeHead(t.name, id, text)
+	case l.there && p == partWhole:
+		stored.Record, err = DecodeRecord(t.name, l.id, l.record)
+	case l.there && p == partMeta:
+		stored.Record, err = decodeWithoutPayload(t.name, l.id, l.record, l.left)
+	case l.there:
+		stored.Record, err = DecodeHead(t.name, l.id, l.record)
 	}
 	if err != nil {
 		stored.Err, stored.Reason = err, err.Error()
 	}
-	at, _ := strconv.ParseFloat(fmt.Sprint(score), 64) // Redis wrote it
+	at, _ := strconv.ParseFloat(l.score, 64) // Redis wrote it
 	if due := stored.Due.UnixMilli(); stored.exported {
 		at = stored.prior
 	} else if at < 0 && stored.Err == nil && due > now {

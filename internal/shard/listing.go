@@ -81,7 +81,7 @@ func (l *Listing) nextShard(ctx context.Context) (more bool, err error) {
 	if len(l.shards) == 0 {
 		now, err := l.topic.Placement(ctx)
 		if err != nil || now == l.placement {
-			return false, l.topic.meant(ctx, err)
+			return false, l.topic.Meant(ctx, err)
 		}
 		l.placement, l.shards = now, now.InOrder()
 	}
@@ -185,7 +185,7 @@ func (s *scan) Next(ctx context.Context) ([]Stored, error) {
 
 func (s *scan) scan(ctx context.Context) error {
 	t := s.shard.topic
-	pairs, cursor, err := t.rdb.ZScan(ctx, s.shard.due(), s.cursor, s.pattern, scanned).Result()
+	pairs, cursor, err := t.store.rdb.ZScan(ctx, s.shard.due(), s.cursor, s.pattern, scanned).Result()
 	if err != nil {
 		return fmt.Errorf("scan shard %d of topic %s: %w", s.shard.n, t.name, err)
 	}
@@ -198,13 +198,13 @@ func (s *scan) scan(ctx context.Context) error {
 
 func (s *scan) read(ctx context.Context) ([]Stored, error) {
 	t, ids := s.shard.topic, s.ids[:min(len(s.ids), listTasks)]
-	tasks, err := t.fetched(t.run(ctx, s.shard.fetchCall("", s.part, ids)), s.part, ids)
-	if err != nil {
-		return nil, fmt.Errorf("list tasks of shard %d of topic %s: %w", s.shard.n, t.name, err)
+	fetched := t.fetch(ctx, "", s.part, []Names{{s.shard.n, ids}})[0]
+	if fetched.Err != nil {
+		return nil, fmt.Errorf("list tasks of shard %d of topic %s: %w", s.shard.n, t.name, fetched.Err)
 	}
-	s.ids = s.ids[len(tasks):]
+	s.ids = s.ids[len(fetched.Tasks):]
 	var page []Stored
-	for _, read := range tasks {
+	for _, read := range fetched.Tasks {
 		if read != nil {
 			page = append(page, *read)
 		}

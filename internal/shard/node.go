@@ -10,7 +10,7 @@ import (
 // asks nobody, so the answer may be out of date for a moment after a failover. It is ""
 // if Redis is no cluster: then all shards have one node.
 func (s Shard) Node(ctx context.Context) string {
-	cluster, ok := s.topic.rdb.(*redis.ClusterClient)
+	cluster, ok := s.topic.store.rdb.(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}

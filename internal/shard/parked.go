@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -35,7 +36,7 @@ func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool,
 	if there, err = s.isParked(ctx, id); err != nil || !there {
 		return r, false, err
 	}
-	text, err := s.topic.rdb.HGet(ctx, s.tasks(), id).Result()
+	text, err := s.topic.store.rdb.HGet(ctx, s.tasks(), id).Result()
 	if errors.Is(err, redis.Nil) { // if it isn't parked now, it was moved, replayed or removed
 		if there, err = s.isParked(ctx, id); err != nil || !there {
 			return r, false, err
@@ -52,7 +53,7 @@ func (s Shard) ParkedTask(ctx context.Context, id string) (r Record, there bool,
 }
 
 func (s Shard) isParked(ctx context.Context, id string) (bool, error) {
-	score, err := s.topic.rdb.ZScore(ctx, s.due(), id).Result()
+	score, err := s.topic.store.rdb.ZScore(ctx, s.due(), id).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -103,7 +104,7 @@ func (c *ParkedCursor) Next(ctx context.Context, count int64) ([]Record, error) 
 // setOut sets c.end to the last parked task; it stays nil if none is parked.
 func (c *ParkedCursor) setOut(ctx context.Context) error {
 	s, inf := c.list.shard, scoreText(math.Inf(1))
-	last, err := s.topic.rdb.ZRevRangeByScore(ctx, s.due(), &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}).Result()
+	last, err := s.topic.store.rdb.ZRevRangeByScore(ctx, s.due(), &redis.ZRangeBy{Min: inf, Max: inf, Count: 1}).Result()
 	if err != nil {
 		return fmt.Errorf("list parked tasks of shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
@@ -116,13 +117,14 @@ func (c *ParkedCursor) setOut(ctx context.Context) error {
 // Replay makes parked tasks of a shard due now. It returns how many of ids were parked.
 func (s Shard) Replay(ctx context.Context, ids ...string) (int, error) {
 	keys := []string{s.due(), s.tasks(), s.Wake()}
-	n, err := s.topic.run(ctx, call{script: "replay", keys: keys, args: anys(ids)}).Int()
-	return n, wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
+	n, err := s.topic.run(ctx, luascript.Call{Script: "replay", Keys: keys, Args: anys(ids)}).Int()
+	return int(n), wrapIf(err, "replay in shard %d of topic %s", s.n, s.topic.name)
 }
 
 // PurgeParked removes parked tasks of a shard for good. It returns how many of ids were
 // parked.
 func (s Shard) PurgeParked(ctx context.Context, ids ...string) (int, error) {
-	n, err := s.topic.run(ctx, call{script: "purge", keys: []string{s.due(), s.tasks()}, args: anys(ids)}).Int()
-	return n, wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)
+	call := luascript.Call{Script: "purge", Keys: []string{s.due(), s.tasks()}, Args: anys(ids)}
+	n, err := s.topic.run(ctx, call).Int()
+	return int(n), wrapIf(err, "purge in shard %d of topic %s", s.n, s.topic.name)
 }

@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -94,10 +96,32 @@ func (p Placement) Moving(id string) bool {
 	return p.Phase == Migrating && p.Old(id) != p.New(id)
 }
 
+// Where returns the shards where a task may lie, the old one first. Tasks move from there
+// to the new one and never back, so a caller that asks in this order misses none.
+func (p Placement) Where(id string) []int {
+	if p.Moving(id) {
+		return []int{p.Old(id), p.New(id)}
+	}
+	return []int{p.New(id)}
+}
+
+// InOrder returns all shards that may hold tasks. Shards that tasks move away from come
+// first: the higher ones if the shard count shrinks, else the lower ones.
+func (p Placement) InOrder() []int {
+	all := make([]int, p.Scanned())
+	for i := range all {
+		all[i] = i
+	}
+	if p.Previous > p.Shards {
+		slices.Reverse(all)
+	}
+	return all
+}
+
 // Placement reads the placement. It returns task.ErrUnknownTopic if no scanner ever
 // served the topic, or if the topic was removed.
 func (t *Topic) Placement(ctx context.Context) (Placement, error) {
-	return t.placementFrom(t.rdb.HGet(ctx, t.placementKey(), "value").Result())
+	return t.placementFrom(t.store.rdb.HGet(ctx, t.placementKey(), "value").Result())
 }
 
 // Draw takes the next n tickets of the topic, 1 to MaxShards, and reads the placement,
@@ -105,15 +129,16 @@ func (t *Topic) Placement(ctx context.Context) (Placement, error) {
 // If the answer is lost nobody has these tickets, and their shards come again one round
 // later.
 func (t *Topic) Draw(ctx context.Context, n int) (first int64, p Placement, err error) {
-	reply, err := t.run(ctx, call{script: "draw", keys: []string{t.ticketKey(), t.placementKey()}, args: []any{n}}).Slice()
-	if err != nil {
+	call := luascript.Call{Script: "draw", Keys: []string{t.ticketKey(), t.placementKey()}, Args: []any{n}}
+	reply := t.run(ctx, call).Values()
+	last := reply.Int()
+	text, there := reply.TextIf()
+	if err := reply.Err(); err != nil {
 		return 0, p, err
 	}
-	text, there := reply[1].(string)
 	if !there {
 		err = redis.Nil
 	}
-	last, _ := reply[0].(int64)
 	p, err = t.placementFrom(text, err)
 	return last - int64(n) + 1, p, err
 }
@@ -228,11 +253,9 @@ func (t *Topic) change(ctx context.Context, from, to Placement) (bool, error) {
 	if from.Epoch > 0 {
 		expected = from.String()
 	}
-	c := call{script: "cas_placement", keys: []string{t.placementKey(), t.changes()},
-		args: []any{expected, to.String(), rand.Text()}}
-	reply, err := t.run(ctx, c).Slice()
-	if err != nil {
-		return false, fmt.Errorf("change placement of topic %s: %w", t.name, redisError(err))
-	}
-	return reply[0] == int64(1), nil
+	c := luascript.Call{Script: "cas_placement", Keys: []string{t.placementKey(), t.changes()},
+		Args: []any{expected, to.String(), rand.Text()}}
+	reply := t.run(ctx, c).Values()
+	done := reply.Int() == 1
+	return done, wrapIf(reply.Err(), "change placement of topic %s", t.name)
 }

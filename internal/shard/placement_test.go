@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 )
 
@@ -72,7 +73,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 		var mu sync.Mutex
 		var seen []Placement
 		c.together(func(ctx context.Context) (bool, error) {
-			p, err := c.Store.Topic(name).Ensure(ctx, 2)
+			p, err := c.store.Topic(name).Ensure(ctx, 2)
 			mu.Lock()
 			defer mu.Unlock()
 			seen = append(seen, p)
@@ -82,7 +83,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	}
 	seen := ensure("new")
 	equal(t, "placements seen", fmt.Sprint(seen), fmt.Sprint([]Placement{{1, 2, 2, Stable}}))
-	names, err := c.Topics(c.ctx())
+	names, err := c.store.Topics(c.ctx())
 	c.ok(err)
 	equal(t, "topics", strings.Join(names, " "), "new orders")
 	p, err := c.Ensure(c.ctx(), 9)
@@ -93,7 +94,7 @@ func TestEnsureOfManyCallersMakesOnePlacement(t *testing.T) {
 	c.ok(err)
 	equal(t, "removed", done, true)
 	c.ok(c.Forget(c.ctx(), c.p.Gone()))
-	names, err = c.Topics(c.ctx())
+	names, err = c.store.Topics(c.ctx())
 	c.ok(err)
 	equal(t, "topics after one was forgotten", strings.Join(names, " "), "new")
 	seen = ensure("orders")
@@ -167,7 +168,7 @@ func TestAShardCountOutOfRangeIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 2)
 	for _, shards := range []int{-1, 0, MaxShards + 1} {
-		_, ensured := c.Store.Topic("new").Ensure(c.ctx(), shards)
+		_, ensured := c.store.Topic("new").Ensure(c.ctx(), shards)
 		done, begun := c.Begin(c.ctx(), c.p, shards)
 		equal(t, fmt.Sprintf("a change to %d shards began", shards), done, false)
 		for _, err := range []error{ensured, begun} {
@@ -177,10 +178,10 @@ func TestAShardCountOutOfRangeIsRefused(t *testing.T) {
 		}
 	}
 	equal(t, "placement", c.placed(), c.p)
-	names, err := c.Topics(c.ctx())
+	names, err := c.store.Topics(c.ctx())
 	c.ok(err)
 	equal(t, "topics", strings.Join(names, " "), "orders")
-	_, err = c.Store.Topic("new").Ensure(c.ctx(), 1)
+	_, err = c.store.Topic("new").Ensure(c.ctx(), 1)
 	c.ok(err)
 	c.begin(MaxShards)
 	equal(t, "placement", c.p, Placement{2, MaxShards, 2, Migrating})
@@ -277,11 +278,12 @@ func TestAPlacementChangeExecutedTwiceKnowsItsOwnWork(t *testing.T) {
 	wanted := Placement{2, 3, 2, Migrating}
 	change := func(nonce string) bool {
 		args := []any{c.p.String(), wanted.String(), nonce}
-		reply, err := c.run(c.ctx(), call{script: "cas_placement", keys: []string{c.placementKey(), c.changes()},
-			args: args}).Slice()
+		reply := c.command(luascript.Call{Script: "cas_placement", Keys: []string{c.placementKey(), c.changes()}, Args: args})
+		_ = c.rdb.Process(c.ctx(), reply)
+		values, err := reply.Slice()
 		c.ok(err)
-		equal(t, "placement answered", reply[1], any(wanted.String()))
-		return reply[0] == int64(1)
+		equal(t, "placement answered", values[1], any(wanted.String()))
+		return values[0] == int64(1)
 	}
 	equal(t, "first", change("n1"), true)
 	equal(t, "the same again", change("n1"), true)
@@ -373,7 +375,7 @@ func TestTheLastGoodDocumentIsKept(t *testing.T) {
 	doc, err = c.Document(c.ctx())
 	c.ok(err)
 	equal(t, "document of a topic that is not removed", string(doc), "shards: 4\n")
-	names, err := c.Topics(c.ctx())
+	names, err := c.store.Topics(c.ctx())
 	c.ok(err)
 	equal(t, "topics", strings.Join(names, " "), "orders")
 	done, err := c.Remove(c.ctx(), c.p)
@@ -426,20 +428,6 @@ func TestTwoPlacementsOfOneEpochAreTold(t *testing.T) {
 		}
 	}
 	equal(t, "placement", c.placed(), other)
-}
-
-func TestACallerShowsAShardEachPlacementOfOneEpoch(t *testing.T) {
-	t.Parallel()
-	c := newSandbox(t, 2)
-	router := c.Router("orders")
-	c.begin(3)
-	c.ok(router.show(c.ctx(), c.p, 0)[0])
-	other := c.p
-	other.Shards = 4
-	var moved *MovedError
-	if err := router.show(c.ctx(), other, 0)[0]; !errors.As(err, &moved) || moved.Placement != c.p {
-		t.Fatalf("got %v", err)
-	}
 }
 
 // TestTicketsFollowEachOther: however many are drawn at a time, none is drawn twice and

@@ -2,8 +2,9 @@ package shard
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Grant asks for want tasks of a topic's rate, in tasks a second over the whole fleet; a
@@ -11,10 +12,8 @@ import (
 // If nothing is granted, wait is the time until one more task is available.
 func (t *Topic) Grant(ctx context.Context, rate, want int, burst time.Duration) (granted int, wait time.Duration,
 	err error) {
-	v, err := t.run(ctx, call{script: "rate", keys: []string{t.rateKey()},
-		args: []any{rate, want, burst.Microseconds()}}).Int64Slice()
-	if err != nil {
-		return 0, 0, fmt.Errorf("ask for the rate of topic %s: %w", t.name, err)
-	}
-	return int(v[0]), time.Duration(v[1]) * time.Microsecond, nil
+	l := t.run(ctx, luascript.Call{Script: "rate", Keys: []string{t.rateKey()},
+		Args: []any{rate, want, burst.Microseconds()}}).Values()
+	granted, wait = int(l.Int()), time.Duration(l.Int())*time.Microsecond
+	return granted, wait, wrapIf(l.Err(), "ask for the rate of topic %s", t.name)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/task"
 	"github.com/duefleet/duefleet/test/servers"
 	"github.com/duefleet/duefleet/test/servers/servertest"
@@ -32,7 +33,7 @@ func newTwin(t *testing.T, shards int) *twin {
 		return strings.Contains(w.copied.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	w.sandbox = sandboxOn(t, &redis.UniversalOptions{Addrs: []string{master.Addr()}}, "own", shards)
-	w.ok(w.AwaitReplicas(1))
+	w.ok(w.scripts.AwaitReplicas(1))
 	return w
 }
 
@@ -56,7 +57,7 @@ func (c *sandbox) acknowledged(puts ...Put) (results []PutResult) {
 // short ends the test unless err says that the replica doesn't have the change.
 func (w *twin) short(what string, err error) {
 	w.t.Helper()
-	var e *ReplicasError
+	var e *luascript.ReplicasError
 	if !errors.Is(err, task.ErrReplicas) || !errors.As(err, &e) || e.Have != 0 || e.Want != 1 {
 		w.t.Errorf("%s while the replica stands still: %v, want %v", what, err, task.ErrReplicas)
 	}
@@ -87,15 +88,15 @@ func TestACallThatDoesNotReachTheReplicaSaysSo(t *testing.T) {
 	began := time.Now()
 	r := w.tryPut(w.p, put)
 	w.short("put", r.Err)
-	if took := time.Since(began); took < replicaPatience {
-		t.Errorf("it took %s, want %s", took, replicaPatience)
+	if took := time.Since(began); took < luascript.ReplicaPatience {
+		t.Errorf("it took %s, want %s", took, luascript.ReplicaPatience)
 	}
 	equal(t, "due at the master", w.read("a").Due.UnixMilli(), r.Due[0])
 	w.short("the same put again, which finds it there", w.tryPut(w.p, put).Err)
 	due, err := w.Shard(0).Reschedule(w.ctx(), w.p, w.notAfter(), Move{Op: NewOp(), ID: "there", When: In(time.Minute)})
 	w.short("reschedule", err)
 	equal(t, "due at the master", w.read("there").Due.UnixMilli(), due)
-	_, err = w.Shard(0).Withdraw(w.ctx(), w.p, w.notAfter(), false, "there")
+	_, err = w.Delete(w.ctx(), 0, w.p, w.notAfter(), false, "there")
 	w.short("cancel", err)
 	_, err = w.Shard(0).Fence(w.ctx(), w.p)
 	w.short("fence", err)
@@ -116,13 +117,13 @@ func TestReplicasOnACluster(t *testing.T) {
 	if _, ok := c.rdb.(*redis.ClusterClient); !ok {
 		t.Skip("the shared Redis is no cluster")
 	}
-	c.ok(c.AwaitReplicas(1))
+	c.ok(c.scripts.AwaitReplicas(1))
 	puts := make([]Put, 8)
 	for s := range puts {
 		puts[s] = Put{Shard: s, Op: NewOp(), Entries: []Entry{entry("a", In(time.Hour))}}
 	}
 	c.acknowledged(puts...)
-	c.ok(c.AwaitReplicas(2)) // each master has one
+	c.ok(c.scripts.AwaitReplicas(2)) // each master has one
 	w := &twin{sandbox: c}
 	if err := w.tryPut(w.p, puts[0]).Err; !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("put for two replicas where there is one: %v", err)
@@ -134,22 +135,26 @@ func TestReplicasOnACluster(t *testing.T) {
 func TestARetryThatTooFewReplicasHaveIsStoredByTheNextTry(t *testing.T) {
 	t.Parallel()
 	w := newTwin(t, 1)
-	w.replicas = 0
-	a := w.delivered()
-	a.Op = NewOp()
-	w.ok(w.AwaitReplicas(1))
+	w.ok(w.scripts.AwaitReplicas(0))
+	w.put(In(0), "a")
+	claimed := w.claimIDs("a")
+	w.settle(leases(claimed)...)
+	b := claimed.Tasks[0]
+	a := Requeue{ID: "a", Op: NewOp(), Due: b.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: w.now() + 3600_000,
+		Scheduled: b.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
+	w.ok(w.scripts.AwaitReplicas(1))
 	w.ok(w.replica.Pause())
-	r := w.Router("orders")
-	_, err := r.Requeue(w.ctx(), a)
+	again := func() (*Kept, error) { return w.Shard(0).Requeue(w.ctx(), w.p, w.notAfter(), a, Requeuing{}) }
+	_, err := again()
 	w.short("a retry", err)
 	w.ok(w.replica.Resume())
 	eventually(t, "the replica has the retry", func() bool {
-		stored, err := r.Requeue(w.ctx(), a)
+		stays, err := again()
 		if errors.Is(err, task.ErrReplicas) {
 			return false
 		}
 		w.ok(err)
-		equal(t, "stored", stored, true)
+		equal(t, "stored", stays == nil, true)
 		return true
 	})
 }
@@ -161,10 +166,10 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	t.Parallel()
 	cluster := clusterOfOwn(t)
 	c := sandboxOn(t, servertest.RedisOptions(strings.Join(cluster.Addrs(), ",")), "own", 1)
-	c.ok(c.AwaitReplicas(1)) // its masters have none
+	c.ok(c.scripts.AwaitReplicas(1)) // its masters have none
 	for name, note := range map[string]func() error{
-		"a cancel": func() error { return c.noteCancelled(c.ctx(), "a", 1) },
-		"a move":   func() error { return c.noteMoved(c.ctx(), "a", 1, 2) },
+		"a cancel": func() error { return c.noteCancelled("a", 1) },
+		"a move":   func() error { return c.NoteMoved(c.ctx(), "a", 1, 2) },
 	} {
 		if err := note(); !errors.Is(err, task.ErrReplicas) {
 			t.Errorf("%s without a replica: %v, want %v", name, err, task.ErrReplicas)
@@ -175,7 +180,7 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 	if ttl <= 0 {
 		t.Error("the history stays for ever")
 	}
-	if _, err := c.Shard(0).Withdraw(c.ctx(), c.p, c.notAfter(), false, "b"); !errors.Is(err, task.ErrReplicas) {
+	if _, err := c.Delete(c.ctx(), 0, c.p, c.notAfter(), false, "b"); !errors.Is(err, task.ErrReplicas) {
 		t.Errorf("withdraw: %v", err)
 	}
 	n, err := c.rdb.Exists(c.ctx(), c.historyKeys("b")[0]).Result()
@@ -185,7 +190,7 @@ func TestANoteForConsumersWaitsForItsOwnReplicas(t *testing.T) {
 
 func TestTooManyReplicasAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{-1, MaxReplicas + 1} {
+	for _, n := range []int{-1, luascript.MaxReplicas + 1} {
 		if err := (&Store{}).AwaitReplicas(n); err == nil {
 			t.Errorf("%d replicas are taken", n)
 		}

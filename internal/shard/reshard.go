@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Exported is a batch of misplaced tasks leased to a mover.
@@ -47,9 +49,6 @@ type Export struct {
 // exportBudget bounds the records of one export, and so of its imports, in bytes.
 const exportBudget = 1 << 20
 
-// exportHead is how many elements of an export's answer come before its tasks.
-const exportHead = 3
-
 // Export leases tasks to a mover, as many of l.IDs as the budget allows. It leaves out
 // tasks that are leased, missing or due soon.
 func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, error) {
@@ -60,24 +59,13 @@ func (s Shard) Export(ctx context.Context, p Placement, l Export) (Exported, err
 		args = append(args, id)
 	}
 	keys := s.taskKeys(s.memory(l.Claimant))
-	_, rest, err := answer(s.topic.run(ctx, call{script: "export", keys: keys, args: args}))
-	if err == nil && len(rest) < exportHead {
-		err = errors.New("short answer")
+	_, rest, err := answer(s.topic.run(ctx, luascript.Call{Script: "export", Keys: keys, Args: args}))
+	export := Exported{Shard: s.n, Token: rest.Text(), Deadline: rest.Int(), Left: int(rest.Int())}
+	for rest.Left() > 0 {
+		export.Tasks = append(export.Tasks, ExportedTask{ID: rest.Text(), score: rest.Text(), record: rest.Text()})
 	}
-	if err != nil {
+	if err = cmp.Or(err, rest.Err()); err != nil {
 		return Exported{}, fmt.Errorf("export from shard %d of topic %s: %w", s.n, s.topic.name, err)
-	}
-	export := Exported{Shard: s.n}
-	export.Token, _ = rest[0].(string)
-	export.Deadline, _ = rest[1].(int64)
-	left, _ := rest[2].(int64)
-	export.Left = int(left)
-	for i := exportHead; i+2 < len(rest); i += 3 {
-		var exported ExportedTask
-		exported.ID, _ = rest[i].(string)
-		exported.score, _ = rest[i+1].(string)
-		exported.record, _ = rest[i+2].(string)
-		export.Tasks = append(export.Tasks, exported)
 	}
 	return export, nil
 }
@@ -100,24 +88,24 @@ type Imported struct {
 // Import has shards take over exported tasks, in one round trip. The budget of the export
 // bounds what Import sends.
 func (t *Topic) Import(ctx context.Context, p Placement, deadline int64, shares ...Share) []Imported {
-	calls, placement := make([]call, len(shares)), p.String()
+	calls, placement := make([]luascript.Call, len(shares)), p.String()
 	for i, s := range shares {
 		args := make([]any, 2, 2+3*len(s.Tasks))
 		args[0], args[1] = placement, deadline
 		for _, l := range s.Tasks {
 			args = append(args, l.ID, l.score, l.record)
 		}
-		calls[i] = call{script: "import", keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), args: args,
-			fence: t.Shard(s.Shard).fence()}
+		calls[i] = luascript.Call{Script: "import", Keys: t.Shard(s.Shard).taskKeys(t.Shard(s.Shard).Wake()), Args: args,
+			ReplicasKey: t.Shard(s.Shard).fence()}
 	}
 	results := make([]Imported, len(shares))
-	for i, cmd := range t.runAll(ctx, calls) {
-		_, rest, err := answer(cmd)
-		if err != nil {
+	for i, reply := range t.runAll(ctx, calls) {
+		_, rest, err := answer(reply)
+		n := rest.Int()
+		if err = cmp.Or(err, rest.Err()); err != nil {
 			results[i].Err = fmt.Errorf("import into shard %d of topic %s: %w", shares[i].Shard, t.name, err)
 			continue
 		}
-		n, _ := rest[0].(int64)
 		results[i].Tasks = int(n)
 	}
 	return results
@@ -147,19 +135,18 @@ func (s Shard) ScanPass(ctx context.Context, p Placement, from Pass, to uint64, 
 }
 
 func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to uint64, dirty bool) (Pass, error) {
-	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), oneIf(dirty)}
-	c := call{script: "scan_pass", keys: []string{s.fence(), s.handled()}, args: args, fence: s.fence()}
+	args := []any{p.String(), pass, strconv.FormatUint(from, 10), strconv.FormatUint(to, 10), dirty}
+	c := luascript.Call{Script: "scan_pass", Keys: []string{s.fence(), s.handled()}, Args: args, ReplicasKey: s.fence()}
 	_, rest, err := answer(s.topic.run(ctx, c))
-	if err != nil {
+	at := Pass{Number: rest.Text()}
+	cursor := rest.Text()
+	at.Clean = rest.Int() == 1
+	if err = cmp.Or(err, rest.Err()); err != nil {
 		return Pass{}, fmt.Errorf("look through shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
-	var at Pass
-	at.Number, _ = rest[0].(string)
 	_, count, _ := strings.Cut(at.Number, "-")
 	at.Count, _ = strconv.Atoi(count)
-	text, _ := rest[1].(string)
-	at.Clean = rest[2] == int64(1)
-	at.Cursor, err = strconv.ParseUint(text, 10, 64)
+	at.Cursor, err = strconv.ParseUint(cursor, 10, 64)
 	return at, err
 }
 
@@ -167,7 +154,7 @@ func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to 
 // cursor; 0 is the end. It returns each task that is in the shard from the first call to
 // the last at least once (SCAN's guarantee).
 func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, uint64, error) {
-	pairs, next, err := s.topic.rdb.ZScan(ctx, s.due(), cursor, "", int64(count)).Result()
+	pairs, next, err := s.topic.store.rdb.ZScan(ctx, s.due(), cursor, "", int64(count)).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
@@ -182,7 +169,8 @@ func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, ui
 // claimant is. It keeps two workers from scanning the shard at once; safety doesn't
 // depend on it. Repeating the call after a lost reply returns true.
 func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration) (bool, error) {
-	is, err := s.topic.rdb.SetArgs(ctx, s.key("mover"), claimant, redis.SetArgs{Mode: "NX", Get: true, TTL: hold}).Result()
+	args := redis.SetArgs{Mode: "NX", Get: true, TTL: hold}
+	is, err := s.topic.store.rdb.SetArgs(ctx, s.key("mover"), claimant, args).Result()
 	if errors.Is(err, redis.Nil) { // there was none
 		return true, nil
 	}
@@ -192,25 +180,24 @@ func (s Shard) TryMove(ctx context.Context, claimant string, hold time.Duration)
 // StopMove lets the next worker be the mover. It changes nothing if the claimant is not
 // the shard's mover.
 func (s Shard) StopMove(ctx context.Context, claimant string) error {
-	err := s.topic.run(ctx, call{script: "yield", keys: []string{s.key("mover")}, args: []any{claimant}}).Err()
+	call := luascript.Call{Script: "yield", Keys: []string{s.key("mover")}, Args: []any{claimant}}
+	err := s.topic.run(ctx, call).Err()
 	return wrapIf(err, "stop moving shard %d of topic %s", s.n, s.topic.name)
 }
 
 // MarkClean notes that a shard holds nothing misplaced under p. It returns how many
 // shards are not clean, or -1 if p is no longer the placement.
 func (t *Topic) MarkClean(ctx context.Context, p Placement, shard int) (left int, err error) {
-	c := call{script: "mark_clean", keys: []string{t.placementKey()}, args: []any{p.String(), shard, p.Scanned()}}
-	left, err = t.run(ctx, c).Int()
-	if err != nil {
-		return 0, fmt.Errorf("mark shard %d of topic %s clean: %w", shard, t.name, err)
-	}
-	return left, nil
+	args := []any{p.String(), shard, p.Scanned()}
+	c := luascript.Call{Script: "mark_clean", Keys: []string{t.placementKey()}, Args: args}
+	n, err := t.run(ctx, c).Int()
+	return int(n), wrapIf(err, "mark shard %d of topic %s clean", shard, t.name)
 }
 
 // Clean returns for each shard that p polls whether it is clean. A migrating placement's
 // shard is clean if it was found so under that placement.
 func (t *Topic) Clean(ctx context.Context, p Placement) ([]bool, error) {
-	noted, err := t.rdb.HGet(ctx, t.placementKey(), "clean").Result()
+	noted, err := t.store.rdb.HGet(ctx, t.placementKey(), "clean").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, fmt.Errorf("read clean shards of topic %s: %w", t.name, err)
 	}
@@ -266,12 +253,12 @@ func (t *Topic) Progress(ctx context.Context, p Placement) (Progress, error) {
 	if err != nil {
 		return Progress{}, err
 	}
-	since, err := t.rdb.HGet(ctx, t.placementKey(), "since").Int64()
+	since, err := t.store.rdb.HGet(ctx, t.placementKey(), "since").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return Progress{}, fmt.Errorf("read when the change of topic %s began: %w", t.name, err)
 	}
 	out := Progress{Since: time.UnixMilli(since), Shards: len(clean)}
-	pipe := t.rdb.Pipeline()
+	pipe := t.store.rdb.Pipeline()
 	fences := make([]*redis.SliceCmd, len(clean))
 	counts := make([]*redis.IntCmd, len(clean))
 	samples := make([]*redis.StringSliceCmd, len(clean))

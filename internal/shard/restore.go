@@ -23,7 +23,7 @@ type Orphans struct {
 // command for each shard. It leaves out shards that can't be read; an *UnreadableError
 // names them.
 func (t *Topic) Orphans(ctx context.Context, p Placement) (Orphans, error) {
-	pipe := t.rdb.Pipeline()
+	pipe := t.store.rdb.Pipeline()
 	counts := map[int]*redis.IntCmd{}
 	for at := p.Scanned(); at < MaxShards; at++ {
 		counts[at] = pipe.ZCard(ctx, t.Shard(at).due())
@@ -79,6 +79,19 @@ func (t *Topic) forked(p, seen Placement) error {
 	return fmt.Errorf("topic %s: %w: %q is in force, and a shard has seen %q", t.name, task.ErrForked, p, seen)
 }
 
+// Seen returns the placement to go on under, if a shard has seen another one than p, which
+// is in force and no newer. It returns task.ErrForked if both have the same epoch, and
+// task.ErrUnknownTopic if the topic was removed.
+func (t *Topic) Seen(ctx context.Context, p, seen Placement) (Placement, error) {
+	switch {
+	case p.Epoch == seen.Epoch:
+		return p, t.forked(p, seen)
+	case seen.Phase == Removed:
+		return p, t.Meant(ctx, unknownTopic(t.name))
+	}
+	return seen, nil
+}
+
 // Forked returns task.ErrForked if a shard that p polls has seen another placement of the
 // same epoch. That shard refuses the callers of p and can't be found clean. Otherwise an
 // *UnreadableError names the shards that can't be read.
@@ -116,7 +129,7 @@ func (t *Topic) restoreSeen(ctx context.Context, p Placement, n int) (bool, erro
 // that have seen none are left out. An *UnreadableError names the shards that can't be
 // read.
 func (t *Topic) seen(ctx context.Context, n int) ([]Placement, error) {
-	pipe := t.rdb.Pipeline()
+	pipe := t.store.rdb.Pipeline()
 	fences := make([]*redis.StringCmd, n)
 	for i := range fences {
 		fences[i] = pipe.HGet(ctx, t.Shard(i).fence(), "placement")

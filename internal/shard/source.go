@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // SourceRecord is the recorded source of a topic's document, or why it isn't known.
@@ -22,16 +24,17 @@ type SourceRecord struct {
 // replace has for it; "" is none. It returns by topic what is recorded afterwards. To
 // only read a topic's record, a caller gives source itself as the value.
 func (s *Store) TakeSources(ctx context.Context, source string, replace map[string]string) map[string]SourceRecord {
-	names, calls := make([]string, 0, len(replace)), make([]call, 0, len(replace))
+	names, calls := make([]string, 0, len(replace)), make([]luascript.Call, 0, len(replace))
 	for name, recorded := range replace {
 		names = append(names, name)
 		calls = append(calls, s.Topic(name).owning(source, recorded, "0", nil))
 	}
 	records := make(map[string]SourceRecord, len(names))
-	for i, cmd := range s.runAll(ctx, calls) {
-		recorded, err := cmd.Text()
-		stranger := hasPrefix(err, "NOAUTH", "WRONGPASS") // not logged in: a later call may be answered
-		records[names[i]] = SourceRecord{recorded, wrapIf(redisError(err), "record the source of topic %s", names[i]),
+	for i, reply := range s.scripts.RunAll(ctx, calls) {
+		recorded, err := reply.Text()
+		// not logged in: a later call may be answered
+		stranger := redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
+		records[names[i]] = SourceRecord{recorded, wrapIf(err, "record the source of topic %s", names[i]),
 			Definite(err) && !stranger}
 	}
 	return records
@@ -51,17 +54,17 @@ func (t *Topic) keep(ctx context.Context, source string, document []byte) error 
 		return t.SaveDocument(ctx, document)
 	}
 	err := t.run(ctx, t.owning(source, "", "1", document)).Err()
-	return wrapIf(redisError(err), "save document of topic %s", t.name)
+	return wrapIf(err, "save document of topic %s", t.name)
 }
 
-func (t *Topic) owning(source, replace, save string, document []byte) call {
-	return call{script: "own", keys: []string{t.documentKey(), t.sourceKey()},
-		args: []any{source, replace, save, document}}
+func (t *Topic) owning(source, replace, save string, document []byte) luascript.Call {
+	return luascript.Call{Script: "own", Keys: []string{t.documentKey(), t.sourceKey()},
+		Args: []any{source, replace, save, document}}
 }
 
 // Source returns the recorded source of the topic's document; "" if there is none.
 func (t *Topic) Source(ctx context.Context) (string, error) {
-	source, err := t.rdb.Get(ctx, t.sourceKey()).Result()
+	source, err := t.store.rdb.Get(ctx, t.sourceKey()).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}

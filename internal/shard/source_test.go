@@ -11,11 +11,11 @@ import (
 func TestADocumentHasOneSource(t *testing.T) {
 	t.Parallel()
 	c := newSandbox(t, 1)
-	bills := c.Store.Topic("bills")
+	bills := c.store.Topic("bills")
 	take := func(source string, replace map[string]string, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		for name, r := range c.TakeSources(c.ctx(), source, replace) {
+		for name, r := range c.store.TakeSources(c.ctx(), source, replace) {
 			c.ok(r.Err)
 			got[name] = r.Source
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Stats counts the tasks of one shard.
@@ -31,21 +33,22 @@ func (t *Topic) Stats(ctx context.Context, n int) ([]Stats, error) {
 
 // StatsOf is Stats for the given shards, in their order.
 func (t *Topic) StatsOf(ctx context.Context, shards []int) ([]Stats, error) {
-	calls := make([]call, len(shards))
+	calls := make([]luascript.Call, len(shards))
 	for i, at := range shards {
-		calls[i] = call{script: "stats", keys: []string{t.Shard(at).due()}}
+		calls[i] = luascript.Call{Script: "stats", Keys: []string{t.Shard(at).due()}}
 	}
 	stats := make([]Stats, 0, len(shards))
 	failed := map[int]error{}
-	for i, cmd := range t.runAll(ctx, calls) {
-		v, err := cmd.Int64Slice()
-		if err != nil {
+	for i, reply := range t.runAll(ctx, calls) {
+		l := reply.Values()
+		s := Stats{Shard: shards[i], Now: time.UnixMilli(l.Int()), Pending: l.Int(), Backlog: l.Int(), Leased: l.Int(),
+			Parked: l.Int()}
+		if oldest := l.Int(); oldest >= 0 {
+			s.Oldest = time.UnixMilli(oldest).UTC()
+		}
+		if err := l.Err(); err != nil {
 			failed[shards[i]] = fmt.Errorf("count shard %d of topic %s: %w", shards[i], t.name, err)
 			continue
-		}
-		s := Stats{Shard: shards[i], Pending: v[1], Backlog: v[2], Leased: v[3], Parked: v[4], Now: time.UnixMilli(v[0])}
-		if v[5] >= 0 {
-			s.Oldest = time.UnixMilli(v[5]).UTC()
 		}
 		stats = append(stats, s)
 	}

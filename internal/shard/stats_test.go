@@ -134,10 +134,10 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	c := newSandbox(t, 1)
 	for i, instance := range []string{"a", "a", "b"} {
 		before := c.now()
-		n, err := c.Heartbeat(c.ctx(), instance, alive, forget)
+		n, err := c.store.Heartbeat(c.ctx(), instance, alive, forget)
 		c.ok(err)
 		equal(t, "alive", n, []int{1, 1, 2}[i])
-		beat, err := c.rdb.ZScore(c.ctx(), c.fleetKey(), instance).Result()
+		beat, err := c.rdb.ZScore(c.ctx(), c.store.fleetKey(), instance).Result()
 		c.ok(err)
 		if int64(beat) < before || int64(beat) > c.now() {
 			t.Errorf("%s is heard of at %.0f, want %d or a little later", instance, beat, before)
@@ -146,15 +146,15 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	}
 	silent := float64(c.now() - alive.Milliseconds() - 1000)
 	long := float64(c.now() - forget.Milliseconds() - 1000)
-	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: silent, Member: "silent"},
+	c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: silent, Member: "silent"},
 		redis.Z{Score: long, Member: "forgotten"}).Err())
-	n, err := c.Heartbeat(c.ctx(), "a", alive, forget)
+	n, err := c.store.Heartbeat(c.ctx(), "a", alive, forget)
 	c.ok(err)
 	equal(t, "alive", n, 2)
 	c.keepAlive("a")
-	c.ok(c.Describe(c.ctx(), "a", []byte("a's note")))
+	c.ok(c.store.Describe(c.ctx(), "a", []byte("a's note")))
 	before := c.now()
-	heartbeats, now, err := c.Fleet(c.ctx())
+	heartbeats, now, err := c.store.Fleet(c.ctx())
 	c.ok(err)
 	if now.UnixMilli() < before || now.UnixMilli() > c.now() {
 		t.Errorf("the fleet is of %d, want %d or a little later", now.UnixMilli(), before)
@@ -165,8 +165,8 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 	}
 	equal(t, "heartbeats", fmt.Sprint(notes), fmt.Sprint(map[string]string{"a": "a's note", "b": "", "silent": ""}))
 	equal(t, "the oldest", heartbeats[0], Heartbeat{"silent", time.UnixMilli(int64(silent)).UTC(), ""})
-	c.ok(c.Leave(c.ctx(), "a"))
-	n, err = c.Heartbeat(c.ctx(), "b", alive, forget)
+	c.ok(c.store.Leave(c.ctx(), "a"))
+	n, err = c.store.Heartbeat(c.ctx(), "b", alive, forget)
 	c.ok(err)
 	equal(t, "alive after one left", n, 1)
 }
@@ -175,7 +175,7 @@ func TestTheFleetIsCountedByItsHeartbeats(t *testing.T) {
 func (c *sandbox) keepAlive(instance string) {
 	c.t.Helper()
 	ahead := float64(c.now() + time.Hour.Milliseconds())
-	c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: ahead, Member: instance}).Err())
+	c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: ahead, Member: instance}).Err())
 }
 
 func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
@@ -184,14 +184,14 @@ func TestTheNotesOfLongDeadScannersAreForgotten(t *testing.T) {
 	for instance, silence := range map[string]time.Duration{
 		"alive": -time.Hour, "silent": forget / 2, "dead": forget + time.Second, "long dead": 48 * time.Hour,
 	} {
-		c.ok(c.Describe(c.ctx(), instance, []byte("{}")))
+		c.ok(c.store.Describe(c.ctx(), instance, []byte("{}")))
 		beat := float64(c.now() - silence.Milliseconds())
-		c.ok(c.rdb.ZAdd(c.ctx(), c.fleetKey(), redis.Z{Score: beat, Member: instance}).Err())
+		c.ok(c.rdb.ZAdd(c.ctx(), c.store.fleetKey(), redis.Z{Score: beat, Member: instance}).Err())
 	}
-	n, err := c.Heartbeat(c.ctx(), "new", alive, forget)
+	n, err := c.store.Heartbeat(c.ctx(), "new", alive, forget)
 	c.ok(err)
 	equal(t, "alive", n, 2)
-	notes, err := c.rdb.HKeys(c.ctx(), c.fleetNotesKey()).Result()
+	notes, err := c.rdb.HKeys(c.ctx(), c.store.fleetNotesKey()).Result()
 	c.ok(err)
 	slices.Sort(notes)
 	equal(t, "notes", strings.Join(notes, ", "), "alive, silent")

@@ -1,28 +1,21 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/duefleet/duefleet/internal/dial"
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // Store gives access to duefleet's keys under one prefix in one Redis.
 type Store struct {
 	rdb     redis.UniversalClient
 	prefix  string
-	scripts map[string]script
-	clock   clock
-	// replicas to wait for; see AwaitReplicas.
-	replicas int
-
-	routing sync.Mutex
-	routers map[string]*Router // by topic
+	scripts *luascript.Client
 }
 
 // New returns the store under prefix. The prefix must not have braces, because they would
@@ -31,47 +24,20 @@ func New(rdb redis.UniversalClient, prefix string) (*Store, error) {
 	if strings.ContainsAny(prefix, "{}") {
 		return nil, fmt.Errorf("prefix %q must not have braces, which change a key's slot in a Redis Cluster", prefix)
 	}
-	s := &Store{rdb: rdb, prefix: prefix, scripts: map[string]script{}, routers: map[string]*Router{}}
-	for _, name := range scriptFiles() {
-		text, err := Script(name)
-		if err != nil {
-			return nil, err
-		}
-		s.scripts[name] = script{redis.NewScript(text), text}
+	texts, err := scriptTexts()
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
-}
-
-// checkGiven returns an error unless exactly one of client and options is given.
-func checkGiven(rdb redis.UniversalClient, options *redis.UniversalOptions) error {
-	switch {
-	case rdb == nil && options == nil:
-		return errors.New("neither Config.Redis nor Config.Options is given; give one of them")
-	case rdb != nil && options != nil:
-		return errors.New("both Config.Redis and Config.Options are given; give one of them")
-	}
-	if v := reflect.ValueOf(rdb); v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("Config.Redis is a nil %T; give a client, or Config.Options alone", rdb)
-	}
-	return nil
+	return &Store{rdb: rdb, prefix: prefix, scripts: luascript.New(rdb, texts)}, nil
 }
 
 // Open calls New and AwaitReplicas with the caller's client. If that is nil, it makes a
 // client by the options, and closing closes it.
 func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix string, replicas int) (s *Store,
 	closing func() error, err error) {
-	if err := checkGiven(rdb, options); err != nil {
+	rdb, closing, err = luascript.Dial(rdb, options)
+	if err != nil {
 		return nil, nil, err
-	}
-	closing = func() error { return nil }
-	if rdb == nil {
-		if err := checkAddrs(options); err != nil {
-			return nil, nil, err
-		}
-		own := Dialing(options)
-		own.ContextTimeoutEnabled = true
-		rdb = redis.NewUniversalClient(own)
-		closing = rdb.Close
 	}
 	if s, err = New(rdb, prefix); err == nil {
 		err = s.AwaitReplicas(replicas)
@@ -82,19 +48,19 @@ func Open(rdb redis.UniversalClient, options *redis.UniversalOptions, prefix str
 	return s, closing, nil
 }
 
-// checkAddrs returns an error for an address that can't be dialed. The error doesn't
-// quote the address, because a URL may hold a password.
-func checkAddrs(options *redis.UniversalOptions) error {
-	if len(options.Addrs) == 0 {
-		return errors.New("Config.Options.Addrs must name a Redis, as in 127.0.0.1:6379")
-	}
-	for i, addr := range options.Addrs {
-		if mistake := dial.OptionMistake(addr, options.Dialer != nil); mistake != "" {
-			return fmt.Errorf("Config.Options.Addrs[%d] %s; it %s", i, dial.AddrForm, mistake)
-		}
-	}
-	return nil
-}
+// Scripts returns what sends the store's scripts.
+func (s *Store) Scripts() *luascript.Client { return s.scripts }
+
+// AwaitReplicas sets the number of replicas to wait for. Then every call that stores,
+// moves or removes tasks returns when n replicas have its writes (WAIT), or with a
+// *ReplicasError after a second. Call it before the store is used. The default is 0.
+func (s *Store) AwaitReplicas(n int) error { return s.scripts.AwaitReplicas(n) }
+
+// Now estimates Redis's clock, in ms.
+func (s *Store) Now(ctx context.Context) (int64, error) { return s.scripts.Now(ctx) }
+
+// Relearn asks a Redis Cluster which of its servers hold which slots.
+func (s *Store) Relearn(ctx context.Context) { s.scripts.Relearn(ctx) }
 
 // Place returns the address and the database of this store's Redis, for messages.
 func (s *Store) Place() (addr string, db int) {
@@ -109,12 +75,36 @@ func (s *Store) Place() (addr string, db int) {
 
 // Topic gives access to the keys and scripts of one topic.
 type Topic struct {
-	*Store
-	name string
+	store *Store
+	name  string
 }
 
 // Topic returns the handle of one topic. The name must have passed task.CheckTopic.
-func (s *Store) Topic(name string) *Topic { return &Topic{s, name} }
+func (s *Store) Topic(name string) *Topic { return &Topic{store: s, name: name} }
+
+// Now estimates Redis's clock, in ms.
+func (t *Topic) Now(ctx context.Context) (int64, error) { return t.store.Now(ctx) }
+
+// Deadline returns the Redis time in ms after which a call that begins now must do
+// nothing. If ctx has ended it returns ctx's error: the call must not begin.
+func (t *Topic) Deadline(ctx context.Context) (int64, error) { return t.store.scripts.Deadline(ctx) }
+
+func (t *Topic) run(ctx context.Context, call luascript.Call) luascript.Reply {
+	return t.store.scripts.Run(ctx, call)
+}
+
+func (t *Topic) runAll(ctx context.Context, calls []luascript.Call) []luascript.Reply {
+	return t.store.scripts.RunAll(ctx, calls)
+}
+
+// Store returns the store that the topic is in.
+func (t *Topic) Store() *Store { return t.store }
 
 // Name returns the topic's name.
 func (t *Topic) Name() string { return t.name }
+
+// Clustered reports whether Redis is a cluster.
+func (s *Store) Clustered() bool {
+	_, ok := s.rdb.(*redis.ClusterClient)
+	return ok
+}

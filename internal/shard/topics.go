@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/duefleet/duefleet/internal/luascript"
 	"github.com/duefleet/duefleet/internal/slip"
 	"github.com/duefleet/duefleet/task"
 )
@@ -38,17 +40,17 @@ func (t *Topic) Remove(ctx context.Context, from Placement) (bool, error) {
 // number. A *MovedError means that the topic was created again, so the shards belong to
 // the new one.
 func (t *Topic) Clear(ctx context.Context, gone Placement, purge bool) (went, left int64, err error) {
-	calls := make([]call, max(gone.Shards, gone.Previous))
+	calls := make([]luascript.Call, max(gone.Shards, gone.Previous))
 	for i := range calls {
 		keys := []string{t.Shard(i).due(), t.Shard(i).tasks(), t.Shard(i).fence(), t.Shard(i).handled()}
-		calls[i] = call{script: "clear", keys: keys, args: []any{gone.String(), oneIf(purge)}}
+		calls[i] = luascript.Call{Script: "clear", Keys: keys, Args: []any{gone.String(), purge}}
 	}
-	for i, cmd := range t.runAll(ctx, calls) {
-		status, rest, err := answer(cmd)
-		if err != nil {
+	for i, reply := range t.runAll(ctx, calls) {
+		status, rest, err := answer(reply)
+		n := rest.Int()
+		if err = cmp.Or(err, rest.Err()); err != nil {
 			return went, left, fmt.Errorf("clear shard %d of topic %s: %w", i, t.name, err)
 		}
-		n, _ := rest[0].(int64)
 		if status == "ok" {
 			went += n
 		} else {
@@ -71,20 +73,20 @@ func (s *Store) Topics(ctx context.Context) ([]string, error) {
 // Known reports whether the topic is in the list of known topics: it was served once, and
 // no removal has completed since.
 func (t *Topic) Known(ctx context.Context) (bool, error) {
-	names, err := t.rdb.SMembers(ctx, t.topicsKey()).Result()
+	names, err := t.store.rdb.SMembers(ctx, t.store.topicsKey()).Result()
 	if err != nil {
 		return false, fmt.Errorf("list topics: %w", err)
 	}
 	return slices.Contains(names, t.name), nil
 }
 
-// meant adds a suggestion to a task.ErrUnknownTopic: the known topic with a similar name,
+// Meant adds a suggestion to a task.ErrUnknownTopic: the known topic with a similar name,
 // if there is one and the user may list the topics. It returns other errors unchanged.
-func (t *Topic) meant(ctx context.Context, err error) error {
+func (t *Topic) Meant(ctx context.Context, err error) error {
 	if !errors.Is(err, task.ErrUnknownTopic) {
 		return err
 	}
-	names, unlisted := t.Topics(ctx)
+	names, unlisted := t.store.Topics(ctx)
 	if like := slip.Of(t.name, names); unlisted == nil && like != "" {
 		return fmt.Errorf("%w; did you mean topic %s?", err, like)
 	}
@@ -95,15 +97,15 @@ func (t *Topic) meant(ctx context.Context, err error) error {
 // of its source. The topic must have been removed, or never have had a placement. A topic
 // that was created again stays.
 func (t *Topic) Forget(ctx context.Context, gone Placement) error {
-	if err := t.rdb.SRem(ctx, t.topicsKey(), t.name).Err(); err != nil {
+	if err := t.store.rdb.SRem(ctx, t.store.topicsKey(), t.name).Err(); err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
 	}
 	was := ""
 	if gone.Epoch > 0 {
 		was = gone.String()
 	}
-	c := call{script: "forget", keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
-		args: []any{was}}
+	c := luascript.Call{Script: "forget", Keys: []string{t.placementKey(), t.documentKey(), t.rateKey(), t.sourceKey()},
+		Args: []any{was}}
 	forgotten, err := t.run(ctx, c).Int()
 	if err != nil {
 		return fmt.Errorf("forget topic %s: %w", t.name, err)
@@ -116,21 +118,21 @@ func (t *Topic) Forget(ctx context.Context, gone Placement) error {
 
 // list adds the topic to the known ones.
 func (t *Topic) list(ctx context.Context) error {
-	return wrapIf(redisError(t.rdb.SAdd(ctx, t.topicsKey(), t.name).Err()), "list topic %s", t.name)
+	return wrapIf(luascript.Explain(t.store.rdb.SAdd(ctx, t.store.topicsKey(), t.name).Err()), "list topic %s", t.name)
 }
 
 // SaveDocument stores the last good document of the topic, so that a fleet can start
 // while the source of the document is away.
 func (t *Topic) SaveDocument(ctx context.Context, doc []byte) error {
-	if err := t.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
-		return fmt.Errorf("save document of topic %s: %w", t.name, redisError(err))
+	if err := t.store.rdb.Set(ctx, t.documentKey(), doc, 0).Err(); err != nil {
+		return fmt.Errorf("save document of topic %s: %w", t.name, luascript.Explain(err))
 	}
 	return nil
 }
 
 // Document returns the last good document of the topic, nil if there is none.
 func (t *Topic) Document(ctx context.Context) ([]byte, error) {
-	doc, err := t.rdb.Get(ctx, t.documentKey()).Bytes()
+	doc, err := t.store.rdb.Get(ctx, t.documentKey()).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}

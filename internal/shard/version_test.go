@@ -5,22 +5,24 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
 )
 
 // TestAVersionOfTheSameMillisecondHasAnotherDueTime: consumers tell deliveries of one ID
 // by their due times. A task is put, claimed, and put or moved again within one ms.
 func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 	t.Parallel()
-	for name, newer := range map[string]func(c *sandbox) call{
-		"put": func(c *sandbox) call {
+	for name, newer := range map[string]func(c *sandbox) luascript.Call{
+		"put": func(c *sandbox) luascript.Call {
 			return c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}},
 				placement: c.p.String()}, c.notAfter())
 		},
-		"put for a time that is past": func(c *sandbox) call {
+		"put for a time that is past": func(c *sandbox) luascript.Call {
 			b := &Put{Op: NewOp(), Entries: []Entry{entry("a", At(time.UnixMilli(1)))}}
 			return c.Shard(0).putCall(&put{batch: b, placement: c.p.String()}, c.notAfter())
 		},
-		"reschedule": func(c *sandbox) call {
+		"reschedule": func(c *sandbox) luascript.Call {
 			return c.Shard(0).rescheduleCall(c.p, c.notAfter(), Move{Op: NewOp(), ID: "a", When: In(0)})
 		},
 	} {
@@ -33,9 +35,9 @@ func TestAVersionOfTheSameMillisecondHasAnotherDueTime(t *testing.T) {
 			eventually(t, "all of it happens within one ms", func() bool {
 				first := c.Shard(0).putCall(&put{batch: &Put{Op: NewOp(), Entries: []Entry{entry("a", In(0))}},
 					placement: c.p.String()}, c.notAfter())
-				claim := call{
-					script: "claim", keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
-					args: []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
+				claim := luascript.Call{
+					Script: "claim", Keys: []string{c.Shard(0).due(), c.Shard(0).tasks(), c.Shard(0).fence(), c.Shard(0).memory("w")},
+					Args: []any{string(NewOp()), 1, time.Minute.Milliseconds(), claimBudget, c.notAfter(), 0, 0},
 				}
 				var replies [5][]any
 				for i, cmd := range c.pipelined(first, claim, newer(c), newer(c), newer(c)) {
@@ -75,12 +77,12 @@ func TestADueTimeStaysAsItIs(t *testing.T) {
 }
 
 // pipelined sends calls at once.
-func (c *sandbox) pipelined(calls ...call) []*redis.Cmd {
+func (c *sandbox) pipelined(calls ...luascript.Call) []*redis.Cmd {
 	c.t.Helper()
 	pipe := c.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, call := range calls {
-		cmds[i] = c.command(c.ctx(), call, false)
+		cmds[i] = c.command(call)
 		c.ok(pipe.Process(c.ctx(), cmds[i]))
 	}
 	_, err := pipe.Exec(c.ctx())

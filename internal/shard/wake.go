@@ -55,7 +55,7 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 	for i := range n {
 		all[t.Shard(i).Wake()] = i
 	}
-	if _, ok := t.rdb.(*redis.ClusterClient); !ok {
+	if _, ok := t.store.rdb.(*redis.ClusterClient); !ok {
 		return []map[string]int{all}
 	}
 	for channel, shard := range all {
@@ -68,7 +68,7 @@ func (t *Topic) together(n int) (groups []map[string]int) {
 // when the slot of a channel moves to another server.
 func (t *Topic) hear(ctx context.Context, channels map[string]int, heard func(shard int, score int64), changed func(),
 	refused func(error)) error {
-	sub := t.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
+	sub := t.store.rdb.SSubscribe(ctx, slices.Collect(maps.Keys(channels))...)
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })()
 	silences, listening := 0, false

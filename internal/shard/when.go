@@ -36,8 +36,8 @@ func (w When) Time(now time.Time) time.Time {
 	return time.UnixMilli(w.millis)
 }
 
-// millisFrom returns the due time in ms as seen from now, in ms.
-func (w When) millisFrom(now int64) int64 { return w.Time(time.UnixMilli(now)).UnixMilli() }
+// MillisFrom returns the due time in ms as seen from now, in ms.
+func (w When) MillisFrom(now int64) int64 { return w.Time(time.UnixMilli(now)).UnixMilli() }
 
 func (w When) String() string {
 	if w.relative && w.millis >= 0 {

@@ -248,7 +248,7 @@ func TestDoctorTriesEveryCommand(t *testing.T) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	tried := file(t, "internal/doctor/rights.go")
-	theirs := []string{"again.lua", "clear.lua", "done.lua", "follow.lua", "lib_past.lua", "lib_prune.lua", "list.lua",
+	theirs := []string{"again.lua", "clear.lua", "done.lua", "follow.lua", "lib_history.lua", "lib_prune.lua", "list.lua",
 		"note.lua", "older.lua", "recall.lua"}
 	for _, path := range scripts {
 		if slices.Contains(theirs, filepath.Base(path)) {

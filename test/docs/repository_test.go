@@ -256,11 +256,11 @@ func addSettings(all map[string]bool, prefix string, tree map[string]any) {
 // addKeys adds the shapes of the keys that a source file of internal/shard makes.
 func addKeys(all map[string]bool, source string) {
 	for pattern, place := range map[string]string{
-		`\bs\.key\("(\w+)"\)`:         ":{topic:shard}",
-		`\btopicKey\("(\w+)"\)`:       ":{topic}",
-		`\bs\.prefix \+ ":([\w:]+)"`:  "",
-		`\bt\.prefix \+ ":(\w+):\{"`:  ":{topic:shard}",
-		`\bs\.key\("(claim)"\) \+ ":`: ":{topic:shard}:more",
+		`\bs\.key\("(\w+)"\)`:               ":{topic:shard}",
+		`\btopicKey\("(\w+)"\)`:             ":{topic}",
+		`\bs\.prefix \+ ":([\w:]+)"`:        "",
+		`\bt\.store\.prefix \+ ":(\w+):\{"`: ":{topic:shard}",
+		`\bs\.key\("(claim)"\) \+ ":`:       ":{topic:shard}:more",
 	} {
 		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(source, -1) {
 			all[m[1]+place] = true

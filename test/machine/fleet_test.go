@@ -254,8 +254,8 @@ var staleScripts = []struct {
 		return m.topic.Put(m.ctx, p, m.interceptor.now+1000, []shard.Put{put})[0].Err
 	}},
 	{"delete", func(m *machine, at int, p shard.Placement, id string) error {
-		_, err := m.topic.Shard(at).Withdraw(m.ctx, p, m.interceptor.now+1000, true, id)
-		return err
+		stale := shard.Deletion{Names: shard.Names{Shard: at, IDs: []string{id}}, Handled: true}
+		return m.topic.Withdraw(m.ctx, p, m.interceptor.now+1000, []shard.Deletion{stale})[0].Err
 	}},
 	{"reschedule", func(m *machine, at int, p shard.Placement, id string) error {
 		_, err := m.topic.Shard(at).Reschedule(m.ctx, p, m.interceptor.now+1000,

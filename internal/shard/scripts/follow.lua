@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- uses: args rights clock past prune
+-- uses: args rights clock history prune
 -- Asks whether a delivery may be followed by another one of the same task, and notes
 -- that both belong to the same chain. If the producer asked meanwhile to move the task,
 -- its requested due counts. A long delivery history is pruned: deliveries handled
 -- before the window, and deliveries due before it and never handled.
--- KEYS  past
+-- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), next (ms; "": it is to be parked),
 --       window (ms)
 -- Returns {"ok", next (ms)}; {"over"}: the producer has cancelled or replaced the task.
@@ -15,9 +15,9 @@ local due, scheduled, window = ARGV[1], ARGV[2], whole('window', ARGV[4])
 whole('due', due)
 whole('scheduled', scheduled)
 if ARGV[3] ~= '' then whole('next', ARGV[3]) end
-local root = root_of(due, scheduled)
-if over(root) then return {'over'} end
-may(past, 'HSET', 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
+local start = chain_start_of(due, scheduled)
+if superseded(start) then return {'over'} end
+may(history, 'HSET', 'PTTL', 'PEXPIRE', 'HLEN', 'HGETALL', 'HDEL')
 if ARGV[3] == '' then
   prune(window, window)
   return {'ok', 0}
@@ -25,12 +25,16 @@ end
 local next = math.max(tonumber(ARGV[3]), tonumber(due) + 1)
 -- A requested due counts for the delivery that it missed. The next one is due after
 -- the request, so what follows that goes by the policy again.
-local p = redis.call('HMGET', past, 'wished', 'wish')
-if p[1] and tonumber(p[1]) > tonumber(due) then
-  next = math.max(tonumber(p[1]), tonumber(p[2]), tonumber(due) + 1)
+-- A producer of an earlier build notes it as wished and wish.
+local p = redis.call('HMGET', history, 'requested', 'requested_due', 'wished', 'wish')
+for i = 1, 3, 2 do
+  local requested = tonumber(p[i] or 0)
+  if requested > tonumber(due) and requested >= tonumber(p[4 - i] or 0) then
+    next = math.max(requested, tonumber(p[i + 1]), tonumber(due) + 1)
+  end
 end
-redis.call('HSET', past, 'r' .. string.format('%.0f', next), string.format('%.0f ', root) .. scheduled)
-raise('newest', root)
+redis.call('HSET', history, 'r' .. string.format('%.0f', next), string.format('%.0f ', start) .. scheduled)
+raise('newest', start)
 keep(math.max(next - now, 0) + window)
 prune(window, window)
 return {'ok', next}

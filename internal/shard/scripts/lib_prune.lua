@@ -8,18 +8,18 @@ local FEW, SOME, MOST = 64, 32, 512
 -- returns a small hash as a whole (hash-max-listpack-entries). For a user without HSCAN,
 -- which older versions didn't need, only small hashes are pruned.
 local function some_fields(cursor, fields)
-  if redis.acl_check_cmd('HSCAN', past) then
-    local reply = redis.call('HSCAN', past, cursor, 'COUNT', SOME)
+  if redis.acl_check_cmd('HSCAN', history) then
+    local reply = redis.call('HSCAN', history, cursor, 'COUNT', SOME)
     return reply[2], reply[1]
   end
-  return fields <= MOST and redis.call('HGETALL', past) or {}, '0'
+  return fields <= MOST and redis.call('HGETALL', history) or {}, '0'
 end
 
 -- outlived reports whether a field, r<due> or <due>, is of a delivery handled before
 -- the window, or never handled and due before unfinished, a window of its own.
-local function outlived(root, due, value, window, unfinished)
+local function outlived(mark, due, value, window, unfinished)
   local late = tonumber(due) < now - unfinished
-  if root == 'r' then return late and not redis.call('HGET', past, due) end
+  if mark == 'r' then return late and not redis.call('HGET', history, due) end
   return value == '0' and late or value ~= '0' and tonumber(value) < now - window
 end
 
@@ -27,9 +27,9 @@ end
 -- It returns how many fields are left. A pass begins once a sixteenth of the window has
 -- gone by since the last one began.
 local function prune(window, unfinished)
-  local fields = redis.call('HLEN', past)
+  local fields = redis.call('HLEN', history)
   if fields <= FEW then return fields end
-  local cursor, began = string.match(redis.call('HGET', past, 'swept') or '', '^(%d+) (%d+)$')
+  local cursor, began = string.match(redis.call('HGET', history, 'swept') or '', '^(%d+) (%d+)$')
   began = tonumber(began)
   if not began or cursor == '0' then
     if began and began <= now and now < began + window / 16 then return fields end
@@ -37,11 +37,11 @@ local function prune(window, unfinished)
   end
   local read, following = some_fields(cursor, fields)
   for i = 1, #read, 2 do
-    local root, due = string.match(read[i], '^(r?)(%d+)$')
-    if due and due ~= ARGV[1] and outlived(root, due, read[i + 1], window, unfinished) then
-      redis.call('HDEL', past, due, 'r' .. due)
+    local mark, due = string.match(read[i], '^(r?)(%d+)$')
+    if due and due ~= ARGV[1] and outlived(mark, due, read[i + 1], window, unfinished) then
+      redis.call('HDEL', history, due, 'r' .. due)
     end
   end
-  redis.call('HSET', past, 'swept', following .. string.format(' %.0f', began))
-  return redis.call('HLEN', past)
+  redis.call('HSET', history, 'swept', following .. string.format(' %.0f', began))
+  return redis.call('HLEN', history)
 end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- uses: args rights past
+-- uses: args rights history
 -- Asks whether a delivery is to be handled, and notes that a handler has it.
--- KEYS  past
+-- KEYS  history
 -- ARGV  due and scheduled (ms, of the delivery), remember (1; 0: write nothing), window
 --       (ms)
 -- Returns "run"; "done": it was handled within the window; "over": its consumer
@@ -13,14 +13,14 @@ whole('scheduled', ARGV[2])
 either('remember', ARGV[3], '0', '1')
 local window = whole('window', ARGV[4], ARGV[3] == '1' and 1 or 0)
 local due = ARGV[1]
-local done = redis.call('HGET', past, due)
+local done = redis.call('HGET', history, due)
 if ARGV[3] == '1' and done and done ~= '0' then return 'done' end
-local root = root_of(due, ARGV[2])
-if root ~= tonumber(due) and over(root) then return 'over' end
+local start = chain_start_of(due, ARGV[2])
+if start ~= tonumber(due) and superseded(start) then return 'over' end
 if ARGV[3] == '1' then
-  may(past, 'HSET', 'PTTL', 'PEXPIRE')
-  redis.call('HSETNX', past, due, 0)
-  raise('newest', root)
+  may(history, 'HSET', 'PTTL', 'PEXPIRE')
+  redis.call('HSETNX', history, due, 0)
+  raise('newest', start)
   keep(window)
 end
 return 'run'

@@ -1,0 +1,210 @@
+// Package luascript sends Lua scripts to Redis: one server, sentinels or a cluster. Its
+// arguments and replies have types. It estimates Redis's clock, waits for replicas, repeats
+// calls whose reply was lost, and words refusals so that they name the missing right. It
+// knows no key and no script by itself.
+package luascript
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/retry"
+)
+
+// Client sends scripts to one Redis. It is safe for concurrent use.
+type Client struct {
+	rdb      redis.UniversalClient
+	scripts  map[string]script
+	clock    clock
+	replicas int // to wait for; see AwaitReplicas
+}
+
+// script is one script. Redis knows it by the hash of its text.
+type script struct{ hash, text string }
+
+// New returns a client for scripts, which are texts by name. It sends nothing.
+func New(rdb redis.UniversalClient, texts map[string]string) *Client {
+	c := &Client{rdb: rdb, scripts: make(map[string]script, len(texts))}
+	for name, text := range texts {
+		c.scripts[name] = script{hash: redis.NewScript(text).Hash(), text: text}
+	}
+	return c
+}
+
+// Call is one execution of a script.
+type Call struct {
+	Script string
+	Keys   []string
+	// Args are strings, bytes, whole numbers, bools (sent as 1 or 0) and DeadlineArg.
+	Args []any
+	// Deadline is a Redis time in ms after which the script does nothing. It is sent in
+	// the place of DeadlineArg. 0: the call has none and may be repeated at any time.
+	Deadline int64
+	// Renew returns the arguments of a repeat, nil if nobody waits for the call any more.
+	// A nil Renew repeats Args.
+	Renew func() []any
+	// ReplicasKey is the hash that notes how many replicas were waited for, if replicas
+	// must have what the call writes. "": they need not.
+	ReplicasKey string
+}
+
+// DeadlineArg stands for Call.Deadline among the arguments.
+type DeadlineArg struct{}
+
+// once is a command that go-redis never repeats by itself.
+type once struct{ *redis.Cmd }
+
+// NoRetry tells go-redis not to repeat the command.
+func (once) NoRetry() bool { return true }
+
+const (
+	// Repeats bounds how often a call with a deadline is sent again.
+	Repeats = 5
+	// redirectFor bounds how long a script is sent again while the nodes of a Redis
+	// Cluster redirect it to each other. After a slot moved, a busy cluster takes some
+	// seconds to agree on its owner.
+	redirectFor = 10 * time.Second
+	// redirectPause is the longest pause between these tries.
+	redirectPause = 500 * time.Millisecond
+)
+
+// Run executes one script; see RunAll.
+func (c *Client) Run(ctx context.Context, call Call) Reply { return c.RunAll(ctx, []Call{call})[0] }
+
+// RunAll executes scripts in one round trip, and returns their replies in order. go-redis
+// may repeat a call without a deadline by itself. RunAll repeats a call with a deadline
+// once no copy of it can be executed any more. Otherwise a copy held up in a socket would
+// undo later changes. Once such a repeat has failed, the other calls keep their errors,
+// since to repeat each of them would take too long.
+func (c *Client) RunAll(ctx context.Context, calls []Call) []Reply {
+	cmds := make([]*redis.Cmd, len(calls))
+	for i := range calls {
+		cmds[i] = c.command(ctx, &calls[i], false)
+	}
+	c.send(ctx, calls, cmds)
+	replies := make([]Reply, len(calls))
+	lost, vain := false, false
+	for i := range calls {
+		call, cmd := &calls[i], cmds[i]
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			cmd = c.sendText(ctx, call)
+		}
+		switch {
+		case call.Deadline == 0:
+			lost = lost || unanswered(cmd.Err())
+		case vain:
+			observe(ctx, cmd.Err())
+		default:
+			cmd = c.repeat(ctx, *call, cmd)
+			vain = notExecuted(cmd.Err()) || unanswered(cmd.Err())
+		}
+		replies[i] = Reply{script: call.Script, value: cmd.Val(), err: c.explain(cmd.Err())}
+	}
+	if lost {
+		c.Relearn(ctx)
+	}
+	return replies
+}
+
+// Relearn asks a Redis Cluster which of its servers hold which slots. The client asks by
+// itself only once a minute, and when a server says that a slot moved. A dead server
+// doesn't say so.
+func (c *Client) Relearn(ctx context.Context) {
+	if cluster, ok := c.rdb.(*redis.ClusterClient); ok {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// command returns the command that executes a script: by its hash, or by its text if
+// Redis doesn't know the hash.
+func (c *Client) command(ctx context.Context, call *Call, text bool) *redis.Cmd {
+	script := c.scripts[call.Script]
+	args := make([]any, 3, 3+len(call.Keys)+len(call.Args))
+	args[0], args[1], args[2] = "evalsha", script.hash, len(call.Keys)
+	if text {
+		args[0], args[1] = "eval", script.text
+	}
+	for _, k := range call.Keys {
+		args = append(args, k)
+	}
+	for _, arg := range call.Args {
+		if _, ok := arg.(DeadlineArg); ok {
+			arg = call.Deadline
+		}
+		args = append(args, arg)
+	}
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// sendText sends a call that Redis doesn't know by the hash of its script.
+func (c *Client) sendText(ctx context.Context, call *Call) *redis.Cmd {
+	cmd := c.command(ctx, call, true)
+	c.send(ctx, []Call{*call}, []*redis.Cmd{cmd})
+	return cmd
+}
+
+// repeat sends a call again as long as its last answer allows it. That is so if the call
+// was not executed, or if it is unknown whether it was.
+func (c *Client) repeat(ctx context.Context, call Call, last *redis.Cmd) *redis.Cmd {
+	began, pause := time.Now(), 20*time.Millisecond
+	for tries := 0; tries < Repeats || redirected(last.Err()) && time.Since(began) < redirectFor; tries++ {
+		observe(ctx, last.Err())
+		switch err := last.Err(); {
+		case notExecuted(err):
+			c.Relearn(ctx)
+			if !retry.Sleep(ctx, pause) {
+				return last
+			}
+			if pause *= 3; redirected(err) {
+				pause = min(pause, redirectPause)
+			}
+		case unanswered(err):
+			c.Relearn(ctx)
+			if !c.awaitExpiry(ctx, call) {
+				return last
+			}
+		default:
+			return last
+		}
+		deadline, err := c.Deadline(ctx)
+		if err != nil {
+			return last
+		}
+		call.Deadline = deadline
+		if call.Renew != nil {
+			if call.Args = call.Renew(); call.Args == nil {
+				return last
+			}
+		}
+		last = c.command(ctx, &call, false)
+		c.send(ctx, []Call{call}, []*redis.Cmd{last})
+		if redis.HasErrorPrefix(last.Err(), "NOSCRIPT") {
+			last = c.sendText(ctx, &call)
+		}
+	}
+	observe(ctx, last.Err())
+	return last
+}
+
+// awaitExpiry waits until no copy of the call can do anything any more, and reports
+// whether it succeeded. It asks the server of the call's keys for the time. The estimate
+// of Redis's clock may come from a server that was replaced, or from another server of a
+// Redis Cluster.
+func (c *Client) awaitExpiry(ctx context.Context, call Call) bool {
+	now, err := c.Now(ctx)
+	for range 3 {
+		left := time.Duration(call.Deadline-now+1) * time.Millisecond
+		if err != nil || !retry.Sleep(ctx, min(left, CallLife)) {
+			return false
+		}
+		if now, err = c.clockOf(ctx, call.Keys[0]); err == nil && now > call.Deadline {
+			c.ForgetClock()
+			return true
+		}
+	}
+	return false
+}

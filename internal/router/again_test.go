@@ -1,0 +1,272 @@
+package router
+
+import (
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	patience "github.com/duefleet/duefleet/test/wait"
+)
+
+// delivered puts a task, claims it and settles it, and returns what its consumer
+// has.
+func (c *sandbox) delivered() shard.Requeue {
+	c.t.Helper()
+	const id = "a"
+	c.put(shard.In(0), id)
+	b := c.claimIDs(id)
+	_, err := c.Shard(0).Settle(c.ctx(), []shard.Lease{{ID: id, Token: b.Tasks[0].Token}})
+	c.ok(err)
+	r := b.Tasks[0]
+	return shard.Requeue{ID: id, Due: r.Due.UnixMilli(), Attempt: 1, Attempts: 1, Next: c.now() + 3600_000,
+		Scheduled: r.Scheduled.UnixMilli(), Reason: "why", Body: body("again")}
+}
+
+func TestAgainStoresWhatWasSettled(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	a := c.delivered()
+	stored, err := c.Router("orders").Requeue(c.ctx(), a)
+	c.ok(err)
+	equal(t, "stored", stored, true)
+	r := c.read("a")
+	equal(t, "due", r.Due.UnixMilli(), a.Next)
+	equal(t, "scheduled", r.Scheduled.UnixMilli(), a.Scheduled)
+	equal(t, "attempt", r.Attempt, 2)
+	equal(t, "reason", r.Reason, "why")
+	equal(t, "payload", string(r.Payload), "again")
+	equal(t, "state", r.State, task.Waiting)
+}
+
+func TestAgainLeavesWhatWasStoredSinceTheDelivery(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(c *sandbox, a shard.Requeue){
+		"put": func(c *sandbox, _ shard.Requeue) { c.put(shard.In(time.Hour), "a") },
+		"stored by its consumer": func(c *sandbox, a shard.Requeue) {
+			_, err := c.Router("orders").Requeue(c.ctx(), a)
+			c.ok(err)
+		},
+		"replayed": func(c *sandbox, a shard.Requeue) {
+			a.Park = true
+			_, err := c.Router("orders").Requeue(c.ctx(), a)
+			c.ok(err)
+			_, err = c.Shard(0).Replay(c.ctx(), "a")
+			c.ok(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			a := c.delivered()
+			a.Attempt, a.Attempts = 2, 2
+			change(c, a)
+			before := c.read("a")
+			stored, err := c.Router("orders").Requeue(c.ctx(), a)
+			c.ok(err)
+			equal(t, "stored", stored, false)
+			equal(t, "op", c.read("a").Op, before.Op)
+		})
+	}
+}
+
+func TestWithdrawTellsWhetherAMessageMayBeOut(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	c.put(shard.In(time.Hour), "waiting")
+	c.put(shard.In(0), "leased")
+	c.claimIDs("leased")
+	_, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: "known", Due: 1, Scheduled: 1}, time.Hour)
+	c.ok(err)
+	for id, want := range map[string]shard.Withdrawn{
+		"waiting": {There: true}, "leased": {There: true, Tried: true}, "known": {History: true}, "never": {},
+	} {
+		before := c.now()
+		w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: []string{id}}}})[0]
+		c.ok(w.Err)
+		if w.At < before || w.At > c.now() {
+			t.Errorf("%s: withdrawn at %d", id, w.At)
+		}
+		equal(t, id, w.Tasks[0], want)
+	}
+}
+
+func TestThePastTellsWhatIsDoneAndWhatIsOver(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	scheduled := int64(500)
+	checkDelivery := func(due int64, want shard.Disposition) {
+		t.Helper()
+		got, err := c.CheckDelivery(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, time.Hour)
+		c.ok(err)
+		equal(t, "standing", got, want)
+	}
+	allowNext := func(due, next, want int64, allowed bool) {
+		t.Helper()
+		at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: scheduled}, next, time.Hour)
+		c.ok(err)
+		equal(t, "allowed", ok, allowed)
+		equal(t, "next", at, want)
+	}
+	checkDelivery(1000, shard.Run)
+	allowNext(1000, 1000, 1001, true) // never the same due: it would be taken for done
+	c.ok(c.Done(c.ctx(), "a", 1000, time.Hour))
+	checkDelivery(1000, shard.Done)
+	checkDelivery(1001, shard.Run)
+	c.ok(c.NoteMoved(c.ctx(), "a", 1500, 9000))
+	allowNext(1001, 2000, 9000, true)
+	c.ok(c.NoteCancelled(c.ctx(), []string{"a"}, []int64{1600})[0])
+	allowNext(1001, 2000, 0, false)
+	checkDelivery(9000, shard.Over) // it is the cancelled chain's
+	scheduled = 1650
+	checkDelivery(1700, shard.Run) // stored after the cancel
+	allowNext(1700, 2000, 2000, true)
+	checkDelivery(3000, shard.Run) // a newer one
+	allowNext(1700, 2500, 0, false)
+	checkDelivery(2000, shard.Over)
+	scheduled = 1660
+	checkDelivery(9000, shard.Run) // another version, due when the cancelled retry was to be
+}
+
+// TestARequestedDueIsForTheDeliveryThatItMissed: what follows that goes by the policy again.
+func TestARequestedDueIsForTheDeliveryThatItMissed(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ requested, want int64 }{"to come": {9000, 9000}, "at once": {1500, 1500},
+		"in the past": {-5, 1500}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			allowNext := func(due, next, want int64) {
+				t.Helper()
+				at, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: "a", Due: due, Scheduled: 500}, next, time.Hour)
+				c.ok(err)
+				equal(t, "allowed", ok, true)
+				equal(t, "next", at, want)
+			}
+			c.ok(c.NoteMoved(c.ctx(), "a", 1500, row.requested))
+			allowNext(1000, 2000, row.want)
+			allowNext(row.want, 20_000, 20_000)
+		})
+	}
+}
+
+// TestARequestOfAnEarlierBuildCounts: such a producer notes it in other fields. The later
+// request counts.
+func TestARequestOfAnEarlierBuildCounts(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ requested, want int64 }{"alone": {0, 9000}, "the later one": {1499, 9000},
+		"the earlier one": {1501, 7000}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			c.ok(c.rdb.HSet(c.ctx(), c.historyKey("a"), "wished", 1500, "wish", 9000).Err())
+			if row.requested > 0 {
+				c.ok(c.NoteMoved(c.ctx(), "a", row.requested, 7000))
+			}
+			delivery := shard.Delivered{ID: "a", Due: 1000, Scheduled: 500}
+			at, ok, err := c.AllowNext(c.ctx(), delivery, 2000, time.Hour)
+			c.ok(err)
+			equal(t, "allowed", ok, true)
+			equal(t, "next", at, row.want)
+		})
+	}
+}
+
+// TestAgainReplacesWhatFollowsAnOlderVersion: the retry of a version that was
+// delivered late ends when a newer version has been handled. It must not prevent the retry
+// of the newer version.
+func TestAgainReplacesWhatFollowsAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		change func(c *sandbox)
+		stored bool
+	}{
+		"as it is": {func(*sandbox) {}, true},
+		"claimed":  {func(c *sandbox) { c.claimIDs("a") }, true},
+		"moved": {func(c *sandbox) {
+			_, err := c.Shard(0).Reschedule(c.ctx(), c.p, c.deadline(), shard.Move{Op: shard.NewOp(), ID: "a",
+				When: shard.In(2 * time.Hour)})
+			c.ok(err)
+		}, false},
+		"put": {func(c *sandbox) { c.put(shard.In(2*time.Hour), "a") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			older := c.delivered()
+			patience.For(t, "the next millisecond", func() bool { return c.now() > older.Due })
+			newer := c.delivered()
+			patience.For(t, "the next millisecond", func() bool { return c.now() > newer.Due })
+			older.Next, newer.Next = newer.Due+1, c.now()+60_000
+			for _, a := range []shard.Requeue{older, newer} {
+				_, ok, err := c.AllowNext(c.ctx(), shard.Delivered{ID: a.ID, Due: a.Due, Scheduled: a.Scheduled}, a.Next, time.Hour)
+				c.ok(err)
+				equal(t, "allowed", ok, true)
+			}
+			stored, err := c.Router("orders").Requeue(c.ctx(), older)
+			c.ok(err)
+			equal(t, "the older one's retry is stored", stored, true)
+			row.change(c)
+			stored, err = c.Router("orders").Requeue(c.ctx(), newer)
+			c.ok(err)
+			equal(t, "the newer one's retry is stored", stored, row.stored)
+			if row.stored {
+				equal(t, "due", c.read("a").Due.UnixMilli(), newer.Next)
+			}
+		})
+	}
+}
+
+// TestAgainLeavesANewerVersionThatIsDueBefore: while the shard count changes, the
+// older version may be delivered from its old shard. It is due later than the version in
+// the new shard.
+func TestAgainLeavesANewerVersionThatIsDueBefore(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 1)
+	a := c.delivered()
+	patience.For(t, "the next millisecond", func() bool { return c.now() > a.Due })
+	c.put(shard.In(0), "a")
+	a.Due = c.now() + 1000
+	stored, err := c.Router("orders").Requeue(c.ctx(), a)
+	c.ok(err)
+	equal(t, "stored", stored, false)
+	equal(t, "payload", string(c.read("a").Payload), "payload of a")
+}
+
+// TestAgainWhileAnOlderVersionLiesInTheOldShard: while M changes, the producer
+// of the newer version may have died before it removed the older one, which is due later.
+// The older version doesn't count and is removed. A version that nothing replaced counts.
+func TestAgainWhileAnOlderVersionLiesInTheOldShard(t *testing.T) {
+	t.Parallel()
+	for name, replaced := range map[string]bool{"replaced": true, "stored since": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			a := c.delivered()
+			c.put(shard.In(time.Hour), a.ID)
+			c.begin(2)
+			equal(t, "its new shard", c.p.New(a.ID), 1)
+			if replaced {
+				// as a producer stores it that dies before it deletes at the old shard
+				_, err := c.Shard(0).Fence(c.ctx(), c.p)
+				c.ok(err)
+				c.ok(c.tryPut(c.p, shard.Put{Shard: 1, Moving: true, Entries: []shard.Entry{entry(a.ID, shard.In(0))}}).Err)
+				b := c.askAt(1, shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: 1, Lease: time.Minute})
+				c.sameIDs(b, a.ID)
+				_, err = c.Shard(1).Settle(c.ctx(), leases(b))
+				c.ok(err)
+				r := b.Tasks[0]
+				a.Due, a.Scheduled, a.Next = r.Due.UnixMilli(), r.Scheduled.UnixMilli(), r.Due.UnixMilli()+60_000
+			}
+			stored, err := c.Router("orders").Requeue(c.ctx(), a)
+			c.ok(err)
+			equal(t, "stored", stored, replaced)
+			if !replaced {
+				equal(t, "payload", string(c.read(a.ID).Payload), "payload of "+a.ID)
+				return
+			}
+			c.gone(a.ID)
+			equal(t, "due", c.readAt(1, a.ID).Due.UnixMilli(), a.Next)
+		})
+	}
+}

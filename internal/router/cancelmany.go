@@ -1,0 +1,204 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	// cancelAtOnce is how many tasks CancelMany handles before it starts the next ones.
+	cancelAtOnce = 1000
+	// cancelIDs and cancelBytes limit what one script removes. The script reads the
+	// records, and must not block Redis for more than a few milliseconds.
+	cancelIDs   = 100
+	cancelBytes = 16 << 20
+)
+
+// Cancel removes a task in any state, or returns task.ErrNotFound. It deletes from the
+// old shard, then from the new one, which notes the ID. A consumer may have the task, or
+// may have had it. Then Cancel leaves it a note, and also removes what the consumer
+// stored before it could see the note.
+func (r *Router) Cancel(ctx context.Context, id string) error {
+	return r.cancel(ctx, []string{id}, 1)[0]
+}
+
+// CancelMany cancels tasks as Cancel does, with a few round trips for each 1000 of them.
+// The errors are in the order of the IDs. maxPayload is the largest payload, in bytes; it
+// decides how many tasks a script removes. If Redis can't be reached or doesn't answer,
+// CancelMany doesn't start the remaining thousands: they get task.ErrUnavailable.
+func (r *Router) CancelMany(ctx context.Context, ids []string, maxPayload int) []error {
+	perScript := max(1, min(cancelIDs, cancelBytes/max(maxPayload, 1)))
+	errs := make([]error, 0, len(ids))
+	var away error
+	for some := range slices.Chunk(ids, cancelAtOnce) {
+		if away != nil {
+			errs = append(errs, slices.Repeat([]error{away}, len(some))...)
+			continue
+		}
+		now := r.cancel(ctx, some, perScript)
+		if at := slices.IndexFunc(now, unreached); at >= 0 {
+			const why = "an earlier task of the same call failed, this one was not begun"
+			// %s, not %w: the cause may be ErrUncertain
+			away = fmt.Errorf("%w: %s: %s", task.ErrUnavailable, why, now[at].Error())
+		}
+		errs = append(errs, now...)
+	}
+	return errs
+}
+
+// unreached reports whether Redis couldn't be reached or didn't answer.
+func unreached(err error) bool {
+	return errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrUncertain)
+}
+
+// cancelling is a running cancel of several tasks, which are named by their indexes.
+type cancelling struct {
+	router    *Router
+	ids       []string
+	perScript int
+	tasks     []cancelled
+}
+
+// cancelled is what all tries found of one task.
+type cancelled struct {
+	found shard.Withdrawn
+	at    int64 // the time in ms, by the clock of its shard
+	begun bool  // the cancel is partly done
+	err   error
+}
+
+// wantsNote reports whether a consumer may have the task, or may have had it.
+func (c *cancelled) wantsNote() bool { return c.found.History || c.found.Tried || !c.found.There }
+
+// shardOf is Placement.Old or Placement.New.
+type shardOf func(p shard.Placement, id string) int
+
+func (r *Router) cancel(ctx context.Context, ids []string, perScript int) []error {
+	ctx, probation := luascript.OnProbation(ctx)
+	c := cancelling{router: r, ids: ids, perScript: perScript, tasks: make([]cancelled, len(ids))}
+	all := upTo(len(ids))
+	c.remove(ctx, all)
+	noted := slices.DeleteFunc(c.good(all), func(i int) bool { return !c.tasks[i].wantsNote() })
+	c.note(ctx, noted)
+	c.remove(ctx, c.good(noted))
+	errs := make([]error, len(ids))
+	for i, t := range c.tasks {
+		switch {
+		case t.err == nil && !t.found.There:
+			errs[i] = task.ErrNotFound
+		case t.begun:
+			errs[i] = luascript.PartlyDone(t.err)
+		default:
+			errs[i] = probation.Judge(t.err)
+		}
+	}
+	return errs
+}
+
+// good returns the tasks of a list that have no error.
+func (c *cancelling) good(of []int) (good []int) {
+	for _, i := range of {
+		if c.tasks[i].err == nil {
+			good = append(good, i)
+		}
+	}
+	return good
+}
+
+// remove deletes tasks from all shards they may be in.
+func (c *cancelling) remove(ctx context.Context, todo []int) {
+	if len(todo) == 0 {
+		return
+	}
+	t := tries{router: c.router}
+	for t.next(ctx) {
+		todo, t.err = c.attempt(ctx, t.placement, todo)
+	}
+	c.fail(todo, t.err)
+}
+
+// attempt deletes tasks under one placement. It deletes moving tasks from their old
+// shards first. It returns the tasks to delete again under a newer placement, and the
+// refusal.
+func (c *cancelling) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
+	moving := slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return !p.Moving(c.ids[i]) })
+	again, refusal = c.withdraw(ctx, p, moving, shard.Placement.Old)
+	if refusal != nil && !outdated(refusal) {
+		return todo, refusal
+	}
+	more, err := c.withdraw(ctx, p, without(c.good(todo), again), shard.Placement.New)
+	if err != nil {
+		refusal = err
+	}
+	return append(again, more...), refusal
+}
+
+// withdraw deletes each task from one shard. In the same round trip it looks up whether
+// their IDs have a delivery history. A new shard notes the IDs of moving tasks, so that
+// no mover restores them.
+func (c *cancelling) withdraw(ctx context.Context, p shard.Placement, todo []int,
+	of shardOf) (again []int, refusal error) {
+	if len(todo) == 0 {
+		return nil, nil
+	}
+	deadline, err := c.router.scripts.Deadline(ctx)
+	if err != nil {
+		return todo, err
+	}
+	batches := group(todo, c.perScript, func(i int) batchKey {
+		at := of(p, c.ids[i])
+		return batchKey{shard: at, moving: p.Moving(c.ids[i]) && at == p.New(c.ids[i])}
+	}, func(int) int { return 0 })
+	deletions := make([]shard.Deletion, len(batches))
+	for n, b := range batches {
+		deletions[n] = shard.Deletion{Names: b.names(func(i int) string { return c.ids[i] }), Handled: b.key.moving}
+	}
+	for n, w := range c.router.topic.Withdraw(ctx, p, deadline, deletions) {
+		b := batches[n]
+		switch {
+		case outdated(w.Err):
+			again, refusal = append(again, b.entries...), w.Err
+		case w.Err != nil:
+			c.fail(b.entries, w.Err)
+		default:
+			for j, i := range b.entries {
+				c.tasks[i].add(w.Tasks[j], w.At)
+			}
+		}
+	}
+	return again, refusal
+}
+
+// add notes what a delete found.
+func (c *cancelled) add(found shard.Withdrawn, at int64) {
+	c.found.There = c.found.There || found.There
+	c.found.Tried = c.found.Tried || found.Tried
+	c.found.History = c.found.History || found.History
+	c.at, c.begun, c.err = max(c.at, at), true, found.Err
+}
+
+// note notes the cancels in the delivery histories, for the consumers.
+func (c *cancelling) note(ctx context.Context, todo []int) {
+	if len(todo) == 0 {
+		return
+	}
+	ids, at := make([]string, len(todo)), make([]int64, len(todo))
+	for n, i := range todo {
+		ids[n], at[n] = c.ids[i], c.tasks[i].at
+	}
+	for n, err := range c.router.topic.NoteCancelled(ctx, ids, at) {
+		c.fail(todo[n:n+1], err)
+	}
+}
+
+func (c *cancelling) fail(of []int, err error) {
+	for _, i := range of {
+		c.tasks[i].err = err
+	}
+}

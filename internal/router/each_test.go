@@ -1,0 +1,77 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// move moves a task from its old shard to its new one.
+func (c *sandbox) move(id string) {
+	c.t.Helper()
+	from := c.Shard(c.p.Old(id))
+	export, err := from.Export(c.ctx(), c.p, shard.Export{Claimant: "m", Request: id, Lease: time.Hour, IDs: []string{id}})
+	c.ok(err)
+	share := shard.Share{Shard: c.p.New(id), Tasks: export.Tasks}
+	for _, imported := range c.Import(c.ctx(), c.p, export.Deadline, share) {
+		c.ok(imported.Err)
+	}
+	n, err := from.Settle(c.ctx(), []shard.Lease{{ID: id, Token: export.Token}})
+	c.ok(err)
+	equal(c.t, "settled", n, 1)
+}
+
+// TestEachIDIsMetOnce yields thousands of IDs in several shards, each once, while the
+// shard count changes. Some prefixes have pattern characters.
+func TestEachIDIsMetOnce(t *testing.T) {
+	t.Parallel()
+	c := newSandbox(t, 3)
+	const prefix = `a*?[x]^\-`
+	const n = 1600
+	var entries []shard.Entry
+	for i := range n {
+		entries = append(entries, entry(fmt.Sprint(prefix, i), shard.In(time.Hour)),
+			entry(fmt.Sprint("ab-x-", i), shard.In(time.Hour)))
+	}
+	for batch := range slices.Chunk(entries, shard.MaxBatch) {
+		for _, r := range c.Router("orders").Schedule(c.ctx(), batch) {
+			c.ok(r.Err)
+		}
+	}
+	met := map[string]int{}
+	c.ok(c.EachID(c.ctx(), prefix, func(id string) bool {
+		if met[id]++; len(met) == n/2 {
+			c.begin(7)
+			for at := range 3 {
+				_, err := c.Shard(at).Fence(c.ctx(), c.p)
+				c.ok(err)
+			}
+			for i := range n {
+				if id := fmt.Sprint(prefix, i); c.p.Moving(id) {
+					c.move(id)
+				}
+			}
+		}
+		return true
+	}))
+	if len(met) != n {
+		t.Errorf("met %d of %d", len(met), n)
+	}
+	for id, times := range met {
+		if times != 1 || !strings.HasPrefix(id, prefix) {
+			t.Fatalf("met %q %d times", id, times)
+		}
+	}
+	some := 0
+	c.ok(c.EachID(c.ctx(), "", func(string) bool { some++; return some < 10 }))
+	equal(t, "ended after", some, 10)
+	if err := c.Store().Topic("bills").EachID(c.ctx(), "", nil); !errors.Is(err, task.ErrUnknownTopic) {
+		t.Errorf("unknown topic: %v", err)
+	}
+}

@@ -1,0 +1,45 @@
+package router
+
+import (
+	"testing"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+// TestABrokersReturnKeepsDueAndFirstDue: of a task that was never retried by its consumer
+// both stay what its producer asked for, and of a retry both stay, too. A reschedule gives
+// both the new time.
+func TestABrokersReturnKeepsDueAndFirstDue(t *testing.T) {
+	t.Parallel()
+	for name, retried := range map[string]bool{"its producer's": false, "a retry": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newSandbox(t, 1)
+			a := c.delivered()
+			due := c.now()
+			first := due
+			if retried {
+				first = a.Due - 1000
+				a.Body = shard.EncodeBody(&task.Task{Headers: map[string]string{shard.HeaderNext: shard.NextMark(first, due)}})
+			}
+			a.Next = due
+			_, err := c.Router("orders").Requeue(c.ctx(), a)
+			c.ok(err)
+			for range 2 {
+				b := c.claimIDs("a")
+				equal(t, "due of the delivery", b.Tasks[0].Due.UnixMilli(), due)
+				equal(t, "first due of the delivery", b.Tasks[0].FirstDue.UnixMilli(), first)
+				lease := shard.Lease{ID: "a", Token: b.Tasks[0].Token}
+				c.release(shard.Release{Lease: lease, Delay: time.Millisecond, Attempted: true, Reason: "no route"})
+				c.reach("a")
+			}
+			moved, err := c.Router("orders").Reschedule(c.ctx(), "a", shard.In(time.Hour))
+			c.ok(err)
+			r := c.read("a")
+			equal(t, "due of what was rescheduled", r.Due.UnixMilli(), moved)
+			equal(t, "first due of what was rescheduled", r.FirstDue.UnixMilli(), moved)
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+	"github.com/duefleet/duefleet/test/servers/servertest"
+	patience "github.com/duefleet/duefleet/test/wait"
+)
+
+func TestMain(m *testing.M) { os.Exit(servertest.Leaks(m)) }
+
+// sandbox is a topic of one test's own, under the placement it began with.
+type sandbox struct {
+	*shard.Topic
+	rdb     redis.UniversalClient
+	prefix  string
+	scripts *luascript.Client
+	routers *Routers
+	t       *testing.T
+	p       shard.Placement
+}
+
+func newSandbox(t *testing.T, shards int) *sandbox {
+	t.Helper()
+	addr, prefix := servertest.Redis(t)
+	return sandboxOn(t, servertest.RedisOptions(addr), prefix, shards)
+}
+
+// sandboxOn is a sandbox in a Redis of the test's own. A reply that is slow to come is not
+// taken for lost.
+func sandboxOn(t *testing.T, options *redis.UniversalOptions, prefix string, shards int) *sandbox {
+	t.Helper()
+	options.DialTimeout, options.ReadTimeout = patience.Hang, patience.Hang
+	rdb := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	store, err := shard.New(rdb, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &sandbox{Topic: store.Topic("orders"), rdb: rdb, prefix: prefix, scripts: store.Scripts(),
+		routers: New(store), t: t}
+	if c.p, err = c.Ensure(t.Context(), shards); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Router is the router of the topic.
+func (c *sandbox) Router(topic string) *Router { return c.routers.Topic(topic) }
+
+// key is a key of a shard.
+func (c *sandbox) key(kind string, at int) string {
+	return fmt.Sprintf("%s:%s:{orders:%d}", c.prefix, kind, at)
+}
+
+// historyKey is the key of an ID's delivery history.
+func (c *sandbox) historyKey(id string) string { return c.prefix + ":past:{orders:" + id + "}" }
+
+func (c *sandbox) ctx() context.Context { return c.t.Context() }
+
+// ok ends the test on an error.
+func (c *sandbox) ok(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// equal ends the test unless got is want.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// now is Redis's clock in ms, asked each time.
+func (c *sandbox) now() int64 {
+	c.t.Helper()
+	now, err := c.rdb.Time(c.ctx()).Result()
+	c.ok(err)
+	return now.UnixMilli()
+}
+
+// deadline is so far away that no call is late, however slow the machine is.
+func (c *sandbox) deadline() int64 { return c.now() + time.Hour.Milliseconds() }
+
+func body(payload string) []byte { return shard.EncodeBody(&task.Task{Payload: []byte(payload)}) }
+
+func entry(id string, when shard.When) shard.Entry {
+	return shard.Entry{ID: id, When: when, Body: body("payload of " + id)}
+}
+
+// tryPut stores entries in one shard under p.
+func (c *sandbox) tryPut(p shard.Placement, b shard.Put) shard.PutResult {
+	c.t.Helper()
+	if b.Op == "" {
+		b.Op = shard.NewOp()
+	}
+	return c.Put(c.ctx(), p, c.deadline(), []shard.Put{b})[0]
+}
+
+// put stores tasks in shard 0, all due at when, and returns their due in ms.
+func (c *sandbox) put(when shard.When, ids ...string) []int64 {
+	c.t.Helper()
+	b := shard.Put{}
+	for _, id := range ids {
+		b.Entries = append(b.Entries, entry(id, when))
+	}
+	r := c.tryPut(c.p, b)
+	c.ok(r.Err)
+	return r.Due
+}
+
+// askAt claims from a shard.
+func (c *sandbox) askAt(at int, claim shard.Claim) shard.Batch {
+	c.t.Helper()
+	b, err := c.Shard(at).Claim(c.ctx(), claim)
+	c.ok(err)
+	return b
+}
+
+// claimIDs claims from shard 0 for a minute and ends the test unless it got exactly these
+// tasks.
+func (c *sandbox) claimIDs(want ...string) shard.Batch {
+	c.t.Helper()
+	for _, id := range want {
+		c.reach(id)
+	}
+	b := c.askAt(0, shard.Claim{Claimant: "w", Request: string(shard.NewOp()), Limit: shard.MaxBatch, Lease: time.Minute})
+	c.sameIDs(b, want...)
+	return b
+}
+
+// reach waits for a task that is due in the next ms: it replaced one that was claimed.
+func (c *sandbox) reach(id string) {
+	c.t.Helper()
+	due := int64(c.rdb.ZScore(c.ctx(), c.key("due", 0), id).Val())
+	if now := c.now(); due == now+1 {
+		patience.For(c.t, "the next ms", func() bool { return c.now() >= due })
+	}
+}
+
+func (c *sandbox) sameIDs(b shard.Batch, want ...string) {
+	c.t.Helper()
+	got := make([]string, len(b.Tasks))
+	for i, t := range b.Tasks {
+		got[i] = t.ID
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		c.t.Fatalf("claimed %q, want %q", got, want)
+	}
+}
+
+func leases(b shard.Batch) []shard.Lease {
+	l := make([]shard.Lease, len(b.Tasks))
+	for i, t := range b.Tasks {
+		l[i] = shard.Lease{ID: t.ID, Token: t.Token}
+	}
+	return l
+}
+
+func (c *sandbox) release(r ...shard.Release) int {
+	c.t.Helper()
+	n, err := c.Shard(0).Release(c.ctx(), r)
+	c.ok(err)
+	return n
+}
+
+// read returns a task of shard 0, which must be there.
+func (c *sandbox) read(id string) shard.Stored {
+	c.t.Helper()
+	s, err := c.Shard(0).Read(c.ctx(), c.p, id)
+	c.ok(err)
+	return s
+}
+
+// readAt returns a task of another shard than 0, which must be there.
+func (c *sandbox) readAt(at int, id string) shard.Stored {
+	c.t.Helper()
+	s, err := c.Shard(at).Read(c.ctx(), c.p, id)
+	c.ok(err)
+	return s
+}
+
+// gone ends the test if a task is in shard 0, in the set or in the hash.
+func (c *sandbox) gone(id string) {
+	c.t.Helper()
+	if _, err := c.Shard(0).Read(c.ctx(), c.p, id); !errors.Is(err, task.ErrNotFound) {
+		c.t.Fatalf("task %q is still there (%v)", id, err)
+	}
+	if err := c.rdb.ZScore(c.ctx(), c.key("due", 0), id).Err(); !errors.Is(err, redis.Nil) {
+		c.t.Fatalf("task %q has still a score (%v)", id, err)
+	}
+}
+
+// delete removes a task of shard 0 in any state, and reports whether it was there.
+func (c *sandbox) delete(id string) bool {
+	c.t.Helper()
+	w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: []string{id}}}})[0]
+	c.ok(w.Err)
+	return w.Tasks[0].There
+}
+
+// begin changes the shard count and moves the sandbox on to the new placement.
+func (c *sandbox) begin(shards int) (before shard.Placement) {
+	c.t.Helper()
+	before = c.p
+	done, err := c.Begin(c.ctx(), c.p, shards)
+	c.ok(err)
+	equal(c.t, "the change began", done, true)
+	c.p, err = c.Placement(c.ctx())
+	c.ok(err)
+	return before
+}
+
+// guarded is a sandbox with a topic of 4 shards. Its Redis has the users of deploy/redis.
+// The password of each is its name.
+type guarded struct {
+	*sandbox
+	addr string
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	servertest.Need(t, "redis-server")
+	var users strings.Builder
+	for _, role := range []string{"scanner", "producer", "consumer", "operator"} {
+		line, err := os.ReadFile(filepath.Join("..", "..", "deploy", "redis", role+".acl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		users.WriteString(strings.ReplaceAll(string(line), "PASSWORD", role))
+	}
+	file := filepath.Join(t.TempDir(), "users.acl")
+	if err := os.WriteFile(file, []byte(users.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := servertest.OwnRedis(t, "--aclfile", file)
+	return &guarded{sandboxOn(t, servertest.RedisOptions(server.Addr()), "duefleet", 4), server.Addr()}
+}
+
+// as is a client with the rights of a role.
+func (g *guarded) as(role string, db int) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: g.addr, Username: "duefleet-" + role, Password: role, DB: db})
+	g.t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}

@@ -1,0 +1,241 @@
+package router
+
+import (
+	"context"
+	"errors"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/internal/shard"
+	"github.com/duefleet/duefleet/task"
+)
+
+const (
+	// scriptTasks and scriptBytes bound what one script stores, so that it blocks Redis
+	// for about a millisecond.
+	scriptTasks = 500
+	scriptBytes = 1 << 20
+)
+
+// Scheduled is the result for one entry.
+type Scheduled struct {
+	// Due in ms by Redis's clock. It is 0 with an error other than task.ErrReplicas.
+	Due int64
+	// Err is task.ErrExists for an entry with IfAbsent, task.ErrReplicas,
+	// task.ErrUncertain, task.ErrUnavailable, or Redis's.
+	Err error
+}
+
+// Schedule stores tasks, in one round trip with one script for each 500 or so of a shard.
+// Entries must have different IDs. For entries that are moving it fences the old shards,
+// and asks them for entries with IfAbsent. Then it puts into the new shards, and at last
+// deletes from the old ones.
+func (r *Router) Schedule(ctx context.Context, entries []shard.Entry) []Scheduled {
+	return r.schedule(ctx, entries, nil)
+}
+
+// schedule is Schedule for entries that may become unwanted. Such an entry is in no send
+// that begins later, and its result means nothing. If wanted is nil, all stay wanted.
+func (r *Router) schedule(ctx context.Context, entries []shard.Entry, wanted func(i int) bool) []Scheduled {
+	ctx, probation := luascript.OnProbation(ctx)
+	s := scheduling{router: r, op: shard.NewOp(), entries: entries, wanted: wanted,
+		results: make([]Scheduled, len(entries))}
+	todo := upTo(len(entries))
+	t := tries{router: r}
+	for t.next(ctx) {
+		todo, t.err = s.attempt(ctx, t.placement, todo)
+	}
+	s.fail(todo, t.err)
+	for i := range s.results {
+		s.results[i].Err = probation.Judge(s.results[i].Err)
+	}
+	return s.results
+}
+
+// scheduling is one Router.Schedule under way. It names entries by their indices.
+type scheduling struct {
+	router  *Router
+	op      shard.Op
+	entries []shard.Entry
+	results []Scheduled
+	wanted  func(i int) bool // nil: all are
+}
+
+// attempt stores entries under one placement. It returns the entries to store under a
+// newer one, and the refusal that calls for it.
+func (s *scheduling) attempt(ctx context.Context, p shard.Placement, todo []int) (again []int, refusal error) {
+	if p.Phase == shard.Migrating {
+		if todo, again, refusal = s.beforeMove(ctx, p, todo); refusal != nil {
+			return append(again, todo...), refusal
+		}
+	}
+	deadline, err := s.router.scripts.Deadline(ctx)
+	if err != nil {
+		return todo, err
+	}
+	batches := s.group(p, todo, shard.Placement.New)
+	puts := make([]shard.Put, len(batches))
+	for i, b := range batches {
+		puts[i] = s.put(b)
+	}
+	var moving []int
+	for i, r := range s.router.topic.Put(ctx, p, deadline, puts) {
+		b := batches[i]
+		switch {
+		case outdated(r.Err):
+			again, refusal = append(again, b.entries...), r.Err
+		case errors.Is(r.Err, task.ErrReplicas):
+			// A failover may still undo the put, so the old copies must stay.
+			s.stored(b, r)
+		case r.Err != nil:
+			s.fail(b.entries, r.Err)
+		default:
+			moving = append(moving, s.stored(b, r)...)
+		}
+	}
+	s.afterMove(ctx, p, moving)
+	return again, refusal
+}
+
+// beforeMove fences the old shards of entries that are moving, and returns the entries to
+// put as left. Two kinds of entries get their results here: entries with IfAbsent that
+// lie at their old shards, and entries whose old shards can't be reached. If shards
+// refuse the placement, again has their entries.
+func (s *scheduling) beforeMove(ctx context.Context, p shard.Placement, todo []int) (left, again []int, refusal error) {
+	var moving, asked []int
+	for _, i := range todo {
+		e := &s.entries[i]
+		switch {
+		case !p.Moving(e.ID):
+			left = append(left, i)
+		case e.IfAbsent:
+			asked = append(asked, i)
+		default:
+			moving = append(moving, i)
+		}
+	}
+	shown, again, refusal := s.showOld(ctx, p, moving)
+	free, refused, err := s.absentAtOld(ctx, p, asked)
+	if refusal == nil {
+		refusal = err
+	}
+	return append(append(left, shown...), free...), append(again, refused...), refusal
+}
+
+// showOld shows the placement to the old shards of entries. It returns the entries whose
+// old shards have seen it. If shards refuse it, again has their entries.
+func (s *scheduling) showOld(ctx context.Context, p shard.Placement, todo []int) (shown, again []int, refusal error) {
+	olds := make([]int, len(todo))
+	for i, at := range todo {
+		olds[i] = p.Old(s.entries[at].ID)
+	}
+	errs := s.router.show(ctx, p, olds)
+	for i, at := range todo {
+		switch err := errs[olds[i]]; {
+		case err == nil:
+			shown = append(shown, at)
+		case outdated(err):
+			again, refusal = append(again, at), err
+		default:
+			s.fail([]int{at}, err)
+		}
+	}
+	return shown, again, refusal
+}
+
+// absentAtOld gives their results to entries whose tasks lie at their old shards, and
+// returns the others as free. A record with the op of this call was put before the change
+// began; a mover brings it along. A record that can't be read isn't from this call.
+func (s *scheduling) absentAtOld(ctx context.Context, p shard.Placement, todo []int) (free, again []int,
+	refusal error) {
+	if len(todo) == 0 {
+		return nil, nil, nil
+	}
+	batches, names := s.olds(p, todo)
+	for i, fenced := range s.router.topic.FenceAll(ctx, p, names) {
+		b := batches[i]
+		switch {
+		case outdated(fenced.Err):
+			again, refusal = append(again, b.entries...), fenced.Err
+			continue
+		case fenced.Err != nil:
+			s.fail(b.entries, fenced.Err)
+			continue
+		}
+		for j, there := range fenced.Records {
+			at := b.entries[j]
+			switch {
+			case there == nil:
+				free = append(free, at)
+			case there.Op == string(s.op):
+				s.results[at] = Scheduled{Due: there.Due.UnixMilli()}
+			default:
+				s.results[at] = Scheduled{Err: task.ErrExists}
+			}
+		}
+	}
+	return free, again, refusal
+}
+
+// afterMove removes the old copies of entries that are stored in their new shards.
+func (s *scheduling) afterMove(ctx context.Context, p shard.Placement, moving []int) {
+	if len(moving) == 0 {
+		return
+	}
+	batches, names := s.olds(p, moving)
+	for i, err := range s.router.closeOld(ctx, p, names...) {
+		if err != nil { // they are stored, and their old copies may be too
+			s.fail(batches[i].entries, luascript.Uncertain(err))
+		}
+	}
+}
+
+func (s *scheduling) group(p shard.Placement, todo []int, of shardOf) []*batch {
+	return group(todo, scriptTasks, func(i int) batchKey {
+		e := &s.entries[i]
+		return batchKey{shard: of(p, e.ID), absent: e.IfAbsent, moving: p.Moving(e.ID)}
+	}, func(i int) int { return len(s.entries[i].Body) })
+}
+
+// olds groups entries by their old shards.
+func (s *scheduling) olds(p shard.Placement, todo []int) ([]*batch, []shard.Names) {
+	batches := s.group(p, todo, shard.Placement.Old)
+	names := make([]shard.Names, len(batches))
+	for i, b := range batches {
+		names[i] = b.names(func(i int) string { return s.entries[i].ID })
+	}
+	return batches, names
+}
+
+func (s *scheduling) put(b *batch) shard.Put {
+	put := shard.Put{Shard: b.key.shard, Op: s.op, Absent: b.key.absent, Moving: b.key.moving,
+		Entries: make([]shard.Entry, len(b.entries))}
+	for i, at := range b.entries {
+		put.Entries[i] = s.entries[at]
+	}
+	if s.wanted != nil {
+		put.Wanted = func(i int) bool { return s.wanted(b.entries[i]) }
+	}
+	return put
+}
+
+// stored takes over the results of a put, and returns the entries whose old copies must
+// go.
+func (s *scheduling) stored(b *batch, r shard.PutResult) (moving []int) {
+	for i, at := range b.entries {
+		if r.Due[i] == 0 {
+			s.results[at] = Scheduled{Err: task.ErrExists}
+			continue
+		}
+		s.results[at] = Scheduled{r.Due[i], r.Err}
+		if b.key.moving {
+			moving = append(moving, at)
+		}
+	}
+	return moving
+}
+
+func (s *scheduling) fail(of []int, err error) {
+	for _, at := range of {
+		s.results[at] = Scheduled{Err: err}
+	}
+}

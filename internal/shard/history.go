@@ -1,0 +1,117 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+)
+
+// The delivery history of an ID is what consumers and producers tell each
+// other about a task whose record may be gone. It says which deliveries were handled,
+// which delivery follows which, and whether the task was cancelled. It has a slot of its
+// own, whatever the shard count, and expires. Only consumers that remember deliveries
+// write one for each task. A producer writes one when it changes a task that may have
+// been delivered. See docs/adr/0008.
+
+// historyKeep is how long a producer's note stays: longer than a message is expected to wait
+// in a queue.
+const historyKeep = 24 * time.Hour
+
+func (t *Topic) historyKeys(id string) []string {
+	return []string{t.store.prefix + ":past:{" + t.name + ":" + id + "}"}
+}
+
+// Disposition is the disposition of a delivery: whether its consumer handles it.
+type Disposition string
+
+const (
+	// Run: handle it.
+	Run Disposition = "run"
+	// Done: it was handled already.
+	Done Disposition = "done"
+	// Over: its chain is superseded, since the producer has cancelled or replaced the
+	// task.
+	Over Disposition = "over"
+)
+
+// Delivered identifies one delivery of a task by its times, in ms.
+type Delivered struct {
+	ID             string
+	Due, Scheduled int64
+}
+
+// CheckDelivery returns the disposition of a delivery. With a window, it also remembers
+// for that long that a handler has the delivery; with 0 it writes nothing.
+func (t *Topic) CheckDelivery(ctx context.Context, d Delivered, window time.Duration) (Disposition, error) {
+	args := []any{d.Due, d.Scheduled, window > 0, window.Milliseconds()}
+	text, err := t.run(ctx, luascript.Call{Script: "recall", Keys: t.historyKeys(d.ID), Args: args}).Text()
+	return Disposition(text), wrapIf(err, "look up the delivery history of task %q of topic %s", d.ID, t.name)
+}
+
+// Done remembers, for the window, that the delivery of that due time was handled.
+func (t *Topic) Done(ctx context.Context, id string, due int64, window time.Duration) error {
+	call := luascript.Call{Script: "done", Keys: t.historyKeys(id), Args: []any{due, window.Milliseconds()}}
+	return wrapIf(t.run(ctx, call).Err(), "remember task %q of topic %s", id, t.name)
+}
+
+// AllowNext asks whether a delivery may be followed by another one of the same task, due at
+// next in ms (0: by parking it). It returns when that one is due, since the producer may
+// have requested another time; ok is false if the chain is superseded.
+func (t *Topic) AllowNext(ctx context.Context, d Delivered, next int64, window time.Duration) (at int64, ok bool,
+	err error) {
+	var when any = next
+	if next == 0 {
+		when = ""
+	}
+	args := []any{d.Due, d.Scheduled, when, window.Milliseconds()}
+	reply := t.run(ctx, luascript.Call{Script: "follow", Keys: t.historyKeys(d.ID), Args: args}).Values()
+	if ok = reply.Text() == "ok"; ok {
+		at = reply.Int()
+	}
+	if err := reply.Err(); err != nil {
+		return 0, false, fmt.Errorf("look up the delivery history of task %q of topic %s: %w", d.ID, t.name, err)
+	}
+	return at, ok, nil
+}
+
+// Older reports whether a stored record follows an older version than a's delivery does.
+func (t *Topic) Older(ctx context.Context, a Requeue, there Kept) (bool, error) {
+	args := []any{a.Due, a.Scheduled, there.Due, there.Scheduled}
+	n, err := t.run(ctx, luascript.Call{Script: "older", Keys: t.historyKeys(a.ID), Args: args}).Int()
+	return n == 1, wrapIf(err, "look up the delivery history")
+}
+
+// NoteCancelled notes for consumers that tasks were cancelled, each at a time in ms by the
+// clock of its shard. It returns an error or nil for each.
+func (t *Topic) NoteCancelled(ctx context.Context, ids []string, at []int64) []error {
+	calls := make([]luascript.Call, len(ids))
+	for i, id := range ids {
+		calls[i] = t.note(id, at[i], "")
+	}
+	replies, errs := t.runAll(ctx, calls), make([]error, len(ids))
+	t.store.runFailed(ctx, calls, replies)
+	for i, id := range ids {
+		errs[i] = wrapIf(replies[i].Err(), "note the cancellation of task %q of topic %s", id, t.name)
+	}
+	return errs
+}
+
+// NoteMoved notes for consumers that the producer asked, at a time in ms, to move the
+// task to due, in ms.
+func (t *Topic) NoteMoved(ctx context.Context, id string, at, due int64) error {
+	err := t.run(ctx, t.note(id, at, due)).Err()
+	return wrapIf(err, "note the move of task %q of topic %s", id, t.name)
+}
+
+// note returns the call that writes to a history, or with at "" only asks whether there is
+// one. Its replicas are waited for by the history's key: in a Redis Cluster the task's
+// shard may lie on another server.
+func (t *Topic) note(id string, at, due any) luascript.Call {
+	c := luascript.Call{Script: "note", Keys: t.historyKeys(id), Args: []any{at, due, historyKeep.Milliseconds()}}
+	if at != "" {
+		c.ReplicasKey = c.Keys[0]
+	}
+	return c
+}

@@ -1,0 +1,125 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/duefleet/duefleet/internal/luascript"
+	"github.com/duefleet/duefleet/task"
+)
+
+// MaxBatch is the most tasks one script takes: Lua's unpack fails at about
+// 8,000 values.
+const MaxBatch = 1000
+
+// Entry is one task to put.
+type Entry struct {
+	ID   string
+	When When
+	Body []byte
+	// IfAbsent stores the task only if none has its ID. It is for the Router, which puts
+	// such tasks in batches of their own.
+	IfAbsent bool
+}
+
+// Put is one batch for one shard: at most MaxBatch entries.
+type Put struct {
+	Shard   int
+	Op      Op
+	Absent  bool // refuse entries whose task is there already
+	Moving  bool // all entries go from one shard to another in this change
+	Entries []Entry
+	// Wanted reports whether somebody still waits for Entries[i]. It is asked just before
+	// each send, repeats included; unwanted entries are left out. nil: all are wanted.
+	Wanted func(i int) bool
+}
+
+// PutResult is the result of one batch.
+type PutResult struct {
+	// Due in ms of each entry, in order. It is 0 for a task that exists already, and for
+	// an entry that the last send left out. It is set with task.ErrReplicas too.
+	Due []int64
+	// Err is for the whole batch: a *MovedError, ErrLate, or Redis's.
+	Err error
+}
+
+// Put stores batches of several shards in one round trip.
+func (t *Topic) Put(ctx context.Context, p Placement, deadline int64, batches []Put) []PutResult {
+	results := make([]PutResult, len(batches))
+	sent := make([]*put, 0, len(batches))
+	calls := make([]luascript.Call, 0, len(batches))
+	placement := p.String()
+	for i := range batches {
+		p := &put{batch: &batches[i], placement: placement}
+		c := t.Shard(batches[i].Shard).putCall(p, deadline)
+		if c.Args == nil { // nobody waits for any of them
+			results[i].Due = make([]int64, len(batches[i].Entries))
+			continue
+		}
+		p.result = &results[i]
+		sent, calls = append(sent, p), append(calls, c)
+	}
+	for i, reply := range t.runAll(ctx, calls) {
+		p := sent[i]
+		var err error
+		p.result.Due, err = p.dues(reply)
+		p.result.Err = wrapIf(err, "put to shard %d of topic %s", p.batch.Shard, t.name)
+	}
+	return results
+}
+
+// put is one batch under way.
+type put struct {
+	batch     *Put
+	placement string
+	sent      []int // entries of the last send
+	result    *PutResult
+}
+
+func (s Shard) putCall(p *put, deadline int64) luascript.Call {
+	return luascript.Call{Script: "put", Keys: s.taskKeys(s.Wake()), Args: p.args(), Deadline: deadline, Renew: p.args,
+		ReplicasKey: s.fence()}
+}
+
+// args returns the script's arguments for the entries that are still wanted; nil if none
+// is.
+func (p *put) args() []any {
+	b, mode := p.batch, ""
+	if b.Absent {
+		mode = "absent"
+	}
+	args := make([]any, 5, 5+3*len(b.Entries))
+	args[0], args[1], args[2], args[3], args[4] = p.placement, string(b.Op), luascript.DeadlineArg{}, mode, b.Moving
+	p.sent = p.sent[:0]
+	for i := range b.Entries {
+		if b.Wanted == nil || b.Wanted(i) {
+			e := &b.Entries[i]
+			args = append(args, e.ID, e.When.String(), e.Body)
+			p.sent = append(p.sent, i)
+		}
+	}
+	if len(p.sent) == 0 {
+		return nil
+	}
+	return args
+}
+
+// dues reads the due times of a batch from the reply to its last send.
+func (p *put) dues(reply luascript.Reply) ([]int64, error) {
+	_, rest, err := answer(reply)
+	if err != nil && !errors.Is(err, task.ErrReplicas) {
+		return nil, err
+	}
+	if n := rest.Left(); n != len(p.sent) {
+		return nil, fmt.Errorf("script put answered %d due times for %d tasks", n, len(p.sent))
+	}
+	due := make([]int64, len(p.batch.Entries))
+	for _, i := range p.sent {
+		due[i] = rest.Int()
+	}
+	if rest.Err() != nil {
+		return nil, rest.Err()
+	}
+	return due, err
+}
