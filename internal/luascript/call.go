@@ -6,6 +6,7 @@ package luascript
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -100,7 +101,10 @@ func (c *Client) RunAll(ctx context.Context, calls []Call) []Reply {
 			cmd = c.repeat(ctx, *call, cmd)
 			vain = notExecuted(cmd.Err()) || unanswered(cmd.Err())
 		}
-		replies[i] = Reply{script: call.Script, value: cmd.Val(), err: c.explain(cmd.Err())}
+		replies[i] = Reply{script: call.Script, value: cmd.Val()}
+		if err := cmd.Err(); err != nil {
+			replies[i].err = c.explain(err)
+		}
 	}
 	if lost {
 		c.Relearn(ctx)
@@ -138,6 +142,28 @@ func (c *Client) command(ctx context.Context, call *Call, text bool) *redis.Cmd 
 	cmd := redis.NewCmd(ctx, args...)
 	cmd.SetFirstKeyPos(3)
 	return cmd
+}
+
+// send executes commands once, in one round trip.
+func (c *Client) send(ctx context.Context, calls []Call, cmds []*redis.Cmd) {
+	if len(calls) == 1 && !c.waits(&calls[0]) {
+		if calls[0].Deadline > 0 {
+			_ = c.rdb.Process(ctx, once{cmds[0]}) // the command carries its own error
+		} else {
+			_ = c.rdb.Process(ctx, cmds[0])
+		}
+		return
+	}
+	var others sync.WaitGroup
+	all := c.pipelines(ctx, calls, cmds)
+	for i, p := range all {
+		if i < len(all)-1 {
+			others.Go(func() { c.exec(ctx, p, calls, cmds) })
+		} else {
+			c.exec(ctx, p, calls, cmds)
+		}
+	}
+	others.Wait()
 }
 
 // sendText sends a call that Redis doesn't know by the hash of its script.

@@ -3,7 +3,6 @@ package luascript
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,28 +46,6 @@ func (e *ReplicasError) Error() string {
 
 // Unwrap makes the error match task.ErrReplicas.
 func (e *ReplicasError) Unwrap() error { return task.ErrReplicas }
-
-// send executes commands once, in one round trip.
-func (c *Client) send(ctx context.Context, calls []Call, cmds []*redis.Cmd) {
-	if len(calls) == 1 && !c.waits(&calls[0]) {
-		if calls[0].Deadline > 0 {
-			_ = c.rdb.Process(ctx, once{cmds[0]}) // the command carries its own error
-		} else {
-			_ = c.rdb.Process(ctx, cmds[0])
-		}
-		return
-	}
-	var others sync.WaitGroup
-	all := c.pipelines(ctx, calls, cmds)
-	for i, p := range all {
-		if i < len(all)-1 {
-			others.Go(func() { c.exec(ctx, p, calls, cmds) })
-		} else {
-			c.exec(ctx, p, calls, cmds)
-		}
-	}
-	others.Wait()
-}
 
 // waits reports whether a call waits for replicas.
 func (c *Client) waits(call *Call) bool { return c.replicas > 0 && call.ReplicasKey != "" }

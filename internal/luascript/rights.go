@@ -22,9 +22,6 @@ var commandIn = regexp.MustCompile(`redis\.call\('(\w+)'`)
 // words it outside scripts, so that it names the command that the user may not run. Redis
 // 7.0 doesn't name it inside scripts.
 func (c *Client) explain(err error) error {
-	if err == nil {
-		return nil
-	}
 	if why := refusedInScript.FindStringSubmatch(err.Error()); why != nil {
 		return deniedError("NOPERM " + why[1])
 	}

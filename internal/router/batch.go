@@ -2,8 +2,8 @@ package router
 
 import "github.com/duefleet/duefleet/internal/shard"
 
-// batch is what one script takes: entries of one shard, by their indexes, with the
-// arguments that a script takes only once.
+// batch has the entries that one script takes, by their indexes. They lie in one shard and
+// share the arguments that a script takes only once.
 type batch struct {
 	key     batchKey
 	entries []int

@@ -65,7 +65,7 @@ type cancelling struct {
 	tasks     []cancelled
 }
 
-// cancelled is what all tries found of one task.
+// cancelled has the findings of all tries about one task.
 type cancelled struct {
 	found shard.Withdrawn
 	at    int64 // the time in ms, by the clock of its shard

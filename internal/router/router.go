@@ -1,5 +1,5 @@
-// Package router carries out operations on tasks by their IDs, while the shard count may
-// change: it chooses the shards, and the order of the scripts of internal/shard.
+// Package router carries out operations on tasks by their IDs. It chooses the shards and
+// the order of the scripts, also while the shard count changes.
 package router
 
 import (

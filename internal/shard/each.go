@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"fmt"
 	"hash/maphash"
 	"strings"
 )
@@ -46,13 +45,12 @@ func (t *Topic) EachID(ctx context.Context, prefix string, yield func(id string)
 func (s Shard) eachID(ctx context.Context, prefix string, yield func(id string) bool) (more bool, err error) {
 	pattern := literal(prefix) + "*"
 	for cursor := uint64(0); ; {
-		var pairs []string
-		pairs, cursor, err = s.topic.store.rdb.ZScan(ctx, s.due(), cursor, pattern, scanned).Result()
-		if err != nil {
-			return false, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
+		var ids []string
+		if ids, cursor, err = s.scan(ctx, cursor, pattern, scanned); err != nil {
+			return false, err
 		}
-		for i := 0; i+1 < len(pairs); i += 2 { // ID, score, ID, score, ...
-			if !yield(pairs[i]) {
+		for _, id := range ids {
+			if !yield(id) {
 				return false, nil
 			}
 		}

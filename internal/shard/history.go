@@ -8,8 +8,8 @@ import (
 	"github.com/duefleet/duefleet/internal/luascript"
 )
 
-// The delivery history of an ID is what consumers and producers tell each
-// other about a task whose record may be gone. It says which deliveries were handled,
+// In the delivery history of an ID, consumers and producers tell each other about a task
+// whose record may be gone. It says which deliveries were handled,
 // which delivery follows which, and whether the task was cancelled. It has a slot of its
 // own, whatever the shard count, and expires. Only consumers that remember deliveries
 // write one for each task. A producer writes one when it changes a task that may have

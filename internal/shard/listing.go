@@ -184,16 +184,11 @@ func (s *scan) Next(ctx context.Context) ([]Stored, error) {
 }
 
 func (s *scan) scan(ctx context.Context) error {
-	t := s.shard.topic
-	pairs, cursor, err := t.store.rdb.ZScan(ctx, s.shard.due(), s.cursor, s.pattern, scanned).Result()
-	if err != nil {
-		return fmt.Errorf("scan shard %d of topic %s: %w", s.shard.n, t.name, err)
+	ids, cursor, err := s.shard.scan(ctx, s.cursor, s.pattern, scanned)
+	if err == nil {
+		s.ids, s.cursor, s.begun = ids, cursor, true
 	}
-	s.cursor, s.begun = cursor, true
-	for i := 0; i+1 < len(pairs); i += 2 { // ID, score, ID, score, ...
-		s.ids = append(s.ids, pairs[i])
-	}
-	return nil
+	return err
 }
 
 func (s *scan) read(ctx context.Context) ([]Stored, error) {

@@ -154,7 +154,12 @@ func (s Shard) scanPass(ctx context.Context, p Placement, pass string, from, to 
 // cursor; 0 is the end. It returns each task that is in the shard from the first call to
 // the last at least once (SCAN's guarantee).
 func (s Shard) Scan(ctx context.Context, cursor uint64, count int) ([]string, uint64, error) {
-	pairs, next, err := s.topic.store.rdb.ZScan(ctx, s.due(), cursor, "", int64(count)).Result()
+	return s.scan(ctx, cursor, "", count)
+}
+
+// scan is Scan for the IDs that match a pattern of Redis; "" means all.
+func (s Shard) scan(ctx context.Context, cursor uint64, pattern string, count int) ([]string, uint64, error) {
+	pairs, next, err := s.topic.store.rdb.ZScan(ctx, s.due(), cursor, pattern, int64(count)).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("scan shard %d of topic %s: %w", s.n, s.topic.name, err)
 	}
