@@ -19,8 +19,10 @@ func TestDoctorTellsOfDeadLetters(t *testing.T) {
 	}}
 	examine(t, s).want("topic orders dead letters", "info", "the first scanner will make it", "")
 	startScanner(t, s)
-	until(t, s, "doctor to find the queue", nil, func(f findings) bool {
-		return f.says("topic orders dead letters", "ok", "orders.dead is there and empty", "")
+	// The scanner makes the topic's queue last, when the dead-letter queue is bound.
+	until(t, s, "doctor to find the queues", nil, func(f findings) bool {
+		return f.says("topic orders queue", "warn", "orders.due is there", "") &&
+			f.says("topic orders dead letters", "ok", "orders.dead is there and empty", "")
 	})
 	ch := servertest.Channel(t, s.RabbitMQURL)
 	if err := ch.PublishWithContext(t.Context(), "orders.dead", "", true, false, amqp.Publishing{}); err != nil {
