@@ -28,8 +28,8 @@ func AddrMistake(addr string) string {
 }
 
 // OptionMistake is AddrMistake for an address in the options of go-redis. It also accepts
-// the path of a Unix socket, an empty host, the name of a port and, with the caller's own
-// dialer, names without a port.
+// the path of a Unix socket, an empty host and the name of a port. With the caller's own
+// dialer it accepts names without a port, too.
 func OptionMistake(addr string, ownDialer bool) string {
 	_, _, mistake := split(addr)
 	if addr != "" && !isURL(addr) && (ownDialer || strings.HasPrefix(addr, "/")) {

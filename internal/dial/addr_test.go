@@ -46,8 +46,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAreNeverQuoted: no mistake quotes the address. What a file may have, options
-// may have too.
+// TestAddressesAreNeverQuoted: no mistake quotes the address. Options accept every
+// address that a file may have.
 func TestAddressesAreNeverQuoted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -19,9 +19,12 @@ type view struct {
 
 	mu        sync.Mutex
 	placement shard.Placement
-	removed   bool                    // the topic was removed from Redis
-	clean     []bool                  // by shard: whether it is known to be clean under placement
-	shown     map[int]shard.Placement // by shard: the placement that it was last shown
+	// removed reports whether the topic was removed from Redis.
+	removed bool
+	// clean has a value for each shard: whether it is known to be clean under placement.
+	clean []bool
+	// shown is the placement that each shard was last shown.
+	shown map[int]shard.Placement
 }
 
 // known returns the placement and whether the topic was removed. The epoch is 0 before a
