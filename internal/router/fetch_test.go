@@ -61,7 +61,7 @@ func TestWhatCannotBeReadIsAnErrorOfItsTaskAlone(t *testing.T) {
 func TestAProducerMayListAndReadAndCancelMany(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
-	store, err := shard.New(g.as("producer", 0), "duefleet")
+	store, err := shard.New(g.as("producer"), "duefleet")
 	g.ok(err)
 	ids := []string{"a", "b"}
 	entries := []shard.Entry{entry("a", shard.In(time.Hour)), entry("b", shard.In(time.Hour))}

@@ -113,16 +113,14 @@ func (c *sandbox) tryPut(p shard.Placement, b shard.Put) shard.PutResult {
 	return c.Put(c.ctx(), p, c.deadline(), []shard.Put{b})[0]
 }
 
-// put stores tasks in shard 0, all due at when, and returns their due in ms.
-func (c *sandbox) put(when shard.When, ids ...string) []int64 {
+// put stores tasks in shard 0, all due at when.
+func (c *sandbox) put(when shard.When, ids ...string) {
 	c.t.Helper()
 	b := shard.Put{}
 	for _, id := range ids {
 		b.Entries = append(b.Entries, entry(id, when))
 	}
-	r := c.tryPut(c.p, b)
-	c.ok(r.Err)
-	return r.Due
+	c.ok(c.tryPut(c.p, b).Err)
 }
 
 // askAt claims from a shard.
@@ -190,14 +188,6 @@ func (c *sandbox) read(id string) shard.Stored {
 	return s
 }
 
-// readAt returns a task of another shard than 0, which must be there.
-func (c *sandbox) readAt(at int, id string) shard.Stored {
-	c.t.Helper()
-	s, err := c.Shard(at).Read(c.ctx(), c.p, id)
-	c.ok(err)
-	return s
-}
-
 // gone ends the test if a task is in shard 0, in the set or in the hash.
 func (c *sandbox) gone(id string) {
 	c.t.Helper()
@@ -209,24 +199,21 @@ func (c *sandbox) gone(id string) {
 	}
 }
 
-// delete removes a task of shard 0 in any state, and reports whether it was there.
-func (c *sandbox) delete(id string) bool {
+// delete removes a task of shard 0 in any state.
+func (c *sandbox) delete(id string) {
 	c.t.Helper()
 	w := c.Withdraw(c.ctx(), c.p, c.deadline(), []shard.Deletion{{Names: shard.Names{IDs: []string{id}}}})[0]
 	c.ok(w.Err)
-	return w.Tasks[0].There
 }
 
 // begin changes the shard count and moves the sandbox on to the new placement.
-func (c *sandbox) begin(shards int) (before shard.Placement) {
+func (c *sandbox) begin(shards int) {
 	c.t.Helper()
-	before = c.p
 	done, err := c.Begin(c.ctx(), c.p, shards)
 	c.ok(err)
 	equal(c.t, "the change began", done, true)
 	c.p, err = c.Placement(c.ctx())
 	c.ok(err)
-	return before
 }
 
 // guarded is a sandbox with a topic of 4 shards. Its Redis has the users of deploy/redis.
@@ -256,8 +243,8 @@ func newGuarded(t *testing.T) *guarded {
 }
 
 // as is a client with the rights of a role.
-func (g *guarded) as(role string, db int) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: g.addr, Username: "duefleet-" + role, Password: role, DB: db})
+func (g *guarded) as(role string) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: g.addr, Username: "duefleet-" + role, Password: role})
 	g.t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }

@@ -16,7 +16,7 @@ func TestAnUnknownTopicMayBeASlip(t *testing.T) {
 	g := newGuarded(t)
 	for name, want := range map[string]string{"order": "; did you mean topic orders?", "bills": ""} {
 		for role, may := range map[string]bool{"operator": true, "producer": false} {
-			store, err := shard.New(g.as(role, 0), "duefleet")
+			store, err := shard.New(g.as(role), "duefleet")
 			g.ok(err)
 			if role == "producer" { // of all topics, which it may not list
 				g.ok(g.rdb.Do(g.ctx(), "ACL", "SETUSER", "duefleet-producer", "%R~duefleet:placement:*", "-smembers").Err())
