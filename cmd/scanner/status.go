@@ -63,7 +63,8 @@ func statusCommand(s *settings) *cobra.Command {
 	cmd.Flags().BoolVar(&f.judged, "exit-code", false,
 		"exit with 4 unless everything is healthy, and print the reasons on standard error")
 	cmd.Flags().BoolVar(&f.watched, "watch", false, "keep it on the terminal, up to date, until q or Ctrl-C")
-	cli.DurationVar(cmd.Flags(), &f.every, "interval", defaultInterval, "time between two readings with --watch, 200ms to 1m")
+	cli.DurationVar(cmd.Flags(), &f.every, "interval", defaultInterval,
+		"time between two readings with --watch, 200ms to 1m")
 	cmd.Flags().VarP(&f.format, "output", "o", "how to print")
 	cmd.MarkFlagsMutuallyExclusive("watch", "exit-code")
 	cmd.MarkFlagsMutuallyExclusive("watch", "output")

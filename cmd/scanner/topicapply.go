@@ -15,10 +15,7 @@ import (
 )
 
 func topicApply(s *settings) *cobra.Command {
-	var path string
-	var dry bool
-	var told verdict
-	confirm := cli.Confirmation{Deed: cli.Writes()}
+	apply := applyFlags{confirm: cli.Confirmation{Deed: cli.Writes()}}
 	cmd := &cobra.Command{
 		Use:   "apply -f topics.yaml [--dry-run | --yes] [--no-wait]",
 		Short: "Applies a file of topic settings; validates everything before it writes anything",
@@ -36,49 +33,62 @@ It reports whether the live scanners apply each document, as "scanner topic set"
 --no-wait skips this report.`,
 		Args: cli.NoArguments,
 		RunE: cli.Verb(func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			if path == "" {
-				return cli.UsageError("name a file of topics with -f")
-			}
-			docs, err := config.ReadTopics(path)
-			if err != nil {
-				return printErrors(cmd, err)
-			}
-			if len(docs) == 0 {
-				return fmt.Errorf("no topics in %s", path)
-			}
-			return withConsul(s, func(c topicdocs.Documents) error {
-				plans, err := c.PlanAll(cmd.Context(), docs)
-				if err != nil {
-					return err
-				}
-				for _, p := range plans {
-					printPlan(out, p)
-				}
-				if same := len(docs) - len(plans); same > 0 {
-					fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, len(docs))
-				}
-				for _, p := range plans {
-					if err := s.refuseOlder(cmd, p); err != nil {
-						return err
-					}
-				}
-				if dry || len(plans) == 0 {
-					return printDryRun(out, dry)
-				}
-				if err := confirm.Ask(cmd, "write "+topicdocs.Names(plans)); err != nil {
-					return err
-				}
-				return writeAll(cmd, s, c, plans, told)
-			})
+			return apply.run(cmd, s)
 		}),
 	}
-	cmd.Flags().StringVarP(&path, "file", "f", "", "the file of topics")
+	cmd.Flags().StringVarP(&apply.path, "file", "f", "", "the file of topics")
 	registerAuthor(cmd)
-	registerDryRun(cmd, &dry)
-	confirm.Register(cmd)
-	told.register(cmd)
+	registerDryRun(cmd, &apply.dry)
+	apply.confirm.Register(cmd)
+	apply.told.register(cmd)
 	return cmd
+}
+
+// applyFlags are the flags of topic apply.
+type applyFlags struct {
+	path    string
+	dry     bool
+	confirm cli.Confirmation
+	told    verdict
+}
+
+// run validates the file, prints the difference, asks, and writes the documents.
+func (f *applyFlags) run(cmd *cobra.Command, s *settings) error {
+	if f.path == "" {
+		return cli.UsageError("name a file of topics with -f")
+	}
+	docs, err := config.ReadTopics(f.path)
+	if err != nil {
+		return printErrors(cmd, err)
+	}
+	if len(docs) == 0 {
+		return fmt.Errorf("no topics in %s", f.path)
+	}
+	out := cmd.OutOrStdout()
+	return withConsul(s, func(c topicdocs.Documents) error {
+		plans, err := c.PlanAll(cmd.Context(), docs)
+		if err != nil {
+			return err
+		}
+		for _, p := range plans {
+			printPlan(out, p)
+		}
+		if same := len(docs) - len(plans); same > 0 {
+			fmt.Fprintf(out, "as in the file already: %d of %d topics\n", same, len(docs))
+		}
+		for _, p := range plans {
+			if err := s.refuseOlder(cmd, p); err != nil {
+				return err
+			}
+		}
+		if f.dry || len(plans) == 0 {
+			return printDryRun(out, f.dry)
+		}
+		if err := f.confirm.Ask(cmd, "write "+topicdocs.Names(plans)); err != nil {
+			return err
+		}
+		return writeAll(cmd, s, c, plans, f.told)
+	})
 }
 
 func printDryRun(out io.Writer, dry bool) error {

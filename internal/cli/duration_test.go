@@ -15,13 +15,15 @@ func TestDurationFlag(t *testing.T) {
 	var d time.Duration
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	cli.DurationVar(f, &d, "wait", time.Minute, "longest wait")
-	if usage := f.FlagUsages(); d != time.Minute || !strings.Contains(usage, "--wait duration   longest wait (default 1m0s)") {
+	usage := f.FlagUsages()
+	if d != time.Minute || !strings.Contains(usage, "--wait duration   longest wait (default 1m0s)") {
 		t.Errorf("default %v, usage %q", d, usage)
 	}
 	if err := f.Parse([]string{"--wait", "1d12h"}); err != nil || d != 36*time.Hour {
 		t.Errorf("got %v, %v", d, err)
 	}
-	if err := f.Parse([]string{"--wait", "30"}); err == nil || !strings.Contains(err.Error(), "want a duration with a unit") {
+	err := f.Parse([]string{"--wait", "30"})
+	if err == nil || !strings.Contains(err.Error(), "want a duration with a unit") {
 		t.Errorf("got %v", err)
 	}
 }

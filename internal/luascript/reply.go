@@ -99,7 +99,7 @@ func (l *Values) next(wanted string, orNil bool) any {
 	}
 	v := l.values[l.at]
 	l.at++
-	if is := kind(v); is != wanted && !(v == nil && orNil) {
+	if is := kind(v); is != wanted && (v != nil || !orNil) {
 		l.err = fmt.Errorf("script %s answered %s as element %d, not %s", l.script, is, l.at, wanted)
 		return nil
 	}

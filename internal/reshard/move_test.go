@@ -1,10 +1,7 @@
 package reshard
 
 import (
-	"context"
-	"errors"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,25 +155,5 @@ func TestATaskThatIsMetTwiceIsMovedOnce(t *testing.T) {
 	})
 	if b.in(0, id) || !b.in(1, id) {
 		t.Error("the task is not where it belongs, and there alone")
-	}
-}
-
-// losingSet loses the answer to the first SET, which Redis carries out.
-type losingSet struct{ lost atomic.Bool }
-
-func (l *losingSet) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *losingSet) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *losingSet) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() != "set" || l.lost.Swap(true) {
-			return err
-		}
-		cmd.SetErr(errors.New("the answer is lost"))
-		return cmd.Err()
 	}
 }

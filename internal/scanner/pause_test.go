@@ -21,7 +21,8 @@ func TestAPauseEndsByItself(t *testing.T) {
 	}
 	l := newLone(t, paused("2126-01-01T00:00:00Z"), nil)
 	l.start()
-	r := router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{{ID: "o-1", When: shard.In(0), Body: []byte{0}}})[0]
+	entry := shard.Entry{ID: "o-1", When: shard.In(0), Body: []byte{0}}
+	r := router.New(l.store).Topic("orders").Schedule(t.Context(), []shard.Entry{entry})[0]
 	l.ok(r.Err)
 	status := func() operate.TopicStatus {
 		t.Helper()
